@@ -1,0 +1,24 @@
+"""The model families: each knows its golden module and the ATB graph that computes the same."""
+
+from __future__ import annotations
+
+from .base import Family
+from .bloom import Bloom
+from .chatglm import ChatGlm
+from .llama import Llama
+from .moe import Moe
+
+
+def family_of(name: str) -> Family:
+    """The family called `name` (one of `spec.FAMILIES`)."""
+    made: dict[str, Family] = {
+        "llama": Llama(packed=True),
+        "llama-separate": Llama(packed=False),
+        "moe": Moe(packed=True),
+        "bloom": Bloom(),
+        "chatglm": ChatGlm(),
+    }
+    return made[name]
+
+
+__all__ = ["Family", "family_of"]

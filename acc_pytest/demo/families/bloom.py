@@ -1,0 +1,129 @@
+"""ATB graph of Bloom as the flash-attention model of 2024 builds it."""
+
+from __future__ import annotations
+
+import torch
+
+from ..attention import causal_mask, flash_attention
+from ..graph import Call, Operation, graph
+from ..operations import ADD, MULS, activation, elewise, gather, layer_norm, linear, split, take
+from ..spec import DemoSpec
+from ..topology import AtbModel
+from .base import EPSILON, Golden, Phase, Weights
+from .bloom_golden import BloomForCausalLM, slopes
+from .flash import FlashFamily, parallel_linear, projection
+
+WEIGHTS = (
+    "input_layernorm.weight",
+    "input_layernorm.bias",
+    "self_attention.query_key_value.weight",
+    "self_attention.query_key_value.bias",
+    "-",
+    "self_attention.dense.weight",
+    "self_attention.dense.bias",
+    "-",
+    "post_attention_layernorm.weight",
+    "post_attention_layernorm.bias",
+    "mlp.dense_h_to_4h.weight",
+    "mlp.dense_h_to_4h.bias",
+    "-",
+    "mlp.dense_4h_to_h.weight",
+    "mlp.dense_4h_to_h.bias",
+    "-",
+)
+"""A layer's weights; a dash is a placeholder."""
+RUNTIME = ("hidden", "mask", "k_cache", "v_cache", "offset", "length", "spare", "layer")
+NAME = "Bloom7BFlashAttentionModel"
+
+
+def _mlp() -> Operation:
+    spare = tuple(f"p{i}" for i in range(14))
+    names = ("x", "w1", "p0", "w2", "p1", "p2", "p3", "b1", "p4", "b2", *spare[5:])
+    linears = parallel_linear(bias=True)
+    return graph(
+        "MlpGateLayerV2",
+        names,
+        ("out",),
+        Call(linears, ("x", "w1", "b1", *spare[:4]), ("up",)),
+        Call(activation("gelu"), ("up",), ("act",)),
+        Call(linears, ("act", "w2", "b2", *spare[:4]), ("out",)),
+    )
+
+
+def _layer(spec: DemoSpec) -> Operation:
+    heads, size = spec.heads, spec.head_size
+    add, keep = elewise(ADD, old=True), elewise(MULS, old=True, scale=1.0)
+    spare = ("spare",) * 4
+    mlp = ("normed", "w10", "spare", "w13", *("spare",) * 3, "w11", "spare", "w14", *("spare",) * 9)
+    apart = {0: lambda shape: (*shape[:2], heads, 3, size)}
+    by_head = {i: (lambda shape: (*shape[:3], size)) for i in range(3)}
+    core = flash_attention(heads, spec.kv_heads, size, alibi=True)
+    return graph(
+        "Bloom7bCommonLayer",
+        (*(f"w{i}" for i in range(len(WEIGHTS))), *RUNTIME),
+        ("out", "k_out", "v_out"),
+        Call(layer_norm(EPSILON), ("hidden", "w0", "w1"), ("first",)),
+        Call(linear(bias=True, old=True), ("first", "w2", "w3"), ("qkv",)),
+        Call(split((1, 1, 1), dim=3, old=True), ("qkv",), ("q", "k", "v"), apart),
+        Call(
+            core,
+            ("q", "k", "v", "k_cache", "v_cache", "mask", "offset", "length", "layer"),
+            ("context",),
+            by_head,
+        ),
+        Call(parallel_linear(bias=True), ("context", "w5", "w6", *spare), ("dense",)),
+        Call(add, ("dense", "hidden"), ("attended",)),
+        Call(layer_norm(EPSILON), ("attended", "w8", "w9"), ("normed",)),
+        Call(_mlp(), mlp, ("fed",)),
+        Call(add, ("fed", "attended"), ("out",)),
+        Call(keep, ("out",), ("k_out",)),
+        Call(keep, ("out",), ("v_out",)),
+    )
+
+
+class Bloom(FlashFamily):
+    """Bloom: layer norms, biases, linear position bias, q, k, v interleaved by head."""
+
+    def golden(self, spec: DemoSpec) -> Golden:
+        return BloomForCausalLM(spec)
+
+    def bias(self, spec: DemoSpec) -> torch.Tensor:
+        size = spec.positions
+        return slopes(spec.heads)[:, None, None] * torch.arange(size).float() + causal_mask(size)
+
+    def model(self, spec: DemoSpec, weights: Weights, rank: int, phase: Phase) -> AtbModel:
+        placeholder = torch.zeros(1, dtype=weights["lm_head.weight"].dtype)
+        norm = "transformer.word_embeddings_layernorm."
+        table = [
+            weights["transformer.word_embeddings.weight"],
+            weights[norm + "weight"],
+            weights[norm + "bias"],
+        ]
+        calls = [
+            Call(gather(), ("weight_0", "input_0"), ("internal_0",)),
+            Call(layer_norm(EPSILON), ("internal_0", "weight_1", "weight_2"), ("internal_1",)),
+        ]
+        hidden, layer = "internal_1", _layer(spec)
+        for index in range(spec.layers):
+            held = tuple(f"weight_{len(table) + i}" for i in range(len(WEIGHTS)))
+            table += [
+                placeholder if name == "-" else weights[f"transformer.h.{index}.{name}"] for name in WEIGHTS
+            ]
+            made = "output_0" if index == spec.layers - 1 else f"internal_{index + 2}"
+            feed = (*(f"input_{i}" for i in range(1, 7)), f"input_{7 + index}")
+            calls.append(Call(layer, (*held, hidden, *feed), (made, "output_2", "output_3")))
+            hidden = made
+        end, last = len(table), spec.layers + 1
+        table += [
+            weights[name] for name in ("transformer.ln_f.weight", "transformer.ln_f.bias", "lm_head.weight")
+        ]
+        normed, row, picked = (f"internal_{last + i}" for i in range(3))
+        calls += [
+            Call(layer_norm(EPSILON), (hidden, f"weight_{end}", f"weight_{end + 1}"), (normed,)),
+            Call(take((0, -1, 0), (-1, 1, -1)), (normed,), (row,)),
+            Call(take((0, 0, 0), (-1, -1, spec.hidden)), (row,), (picked,)),
+            Call(projection(), (picked, f"weight_{end + 2}"), ("output_1",)),
+        ]
+        layers = tuple(range(2, 2 + spec.layers))
+        name = NAME + {"prefill": "Encoder", "decode": "Decoder", "both": ""}[phase]
+        return AtbModel(name, tuple(calls), tuple(table), layers, inputs=7 + spec.layers)

@@ -1,0 +1,64 @@
+"""What the flash-attention models of 2024 (Bloom, ChatGLM) share: one contiguous cache, biases apart."""
+
+from __future__ import annotations
+
+import torch
+
+from ..attention import causal_mask
+from ..graph import Call, Cell, Operation, graph
+from ..operations import ADD, elewise, linear
+from ..spec import DemoSpec
+from .base import Family, Phase
+
+
+def parallel_linear(*, bias: bool) -> Operation:
+    """`ParallelLinearBaseV2`: a linear without bias, then the bias as an addition of its own."""
+    names = ("x", "w", "b", "p0", "p1", "p2", "p3")
+    multiply = linear(old=True)
+    if not bias:
+        return graph("ParallelLinearBaseV2", names, ("out",), Call(multiply, ("x", "w"), ("out",)))
+    return graph(
+        "ParallelLinearBaseV2",
+        names,
+        ("out",),
+        Call(multiply, ("x", "w"), ("product",)),
+        Call(elewise(ADD, old=True), ("product", "b"), ("out",)),
+    )
+
+
+def projection() -> Operation:
+    """`ParallelLinearBase`: the output projection."""
+    return graph("ParallelLinearBase", ("x", "w"), ("out",), Call(linear(old=True), ("x", "w"), ("out",)))
+
+
+class FlashFamily(Family):
+    """Cache and step inputs: ids, mask, caches, tokenOffset, seqLen, placeholder, one layer id per layer."""
+
+    def bias(self, spec: DemoSpec) -> torch.Tensor:
+        """The additive mask of the whole run, `[..., positions, positions]`."""
+        return causal_mask(spec.positions)
+
+    def extra(self, spec: DemoSpec, past: int, new: int) -> list[torch.Tensor]:
+        """Further inputs after the layer ids."""
+        return []
+
+    def state(self, spec: DemoSpec, dtype: torch.dtype) -> dict[str, Cell]:
+        shape = (spec.layers, 1, spec.positions, spec.kv_heads * spec.head_size)
+        return {f"input_{i}": Cell(torch.zeros(shape, dtype=dtype)) for i in (2, 3)}
+
+    def inputs(
+        self, spec: DemoSpec, ids: list[int], past: int, phase: Phase, dtype: torch.dtype
+    ) -> dict[str, torch.Tensor]:
+        new, total = len(ids), past + len(ids)
+        values = {
+            "input_0": torch.tensor([ids]),
+            "input_1": self.bias(spec).to(dtype),
+            "input_4": torch.tensor([total], dtype=torch.int32),
+            "input_5": torch.tensor([new], dtype=torch.int32),
+            "input_6": torch.zeros(1, dtype=dtype),
+        }
+        for layer in range(spec.layers):
+            values[f"input_{7 + layer}"] = torch.tensor([layer], dtype=torch.int32)
+        for index, tensor in enumerate(self.extra(spec, past, new)):
+            values[f"input_{7 + spec.layers + index}"] = tensor.to(dtype)
+        return values

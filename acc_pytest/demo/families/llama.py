@@ -1,0 +1,257 @@
+"""ATB graphs of Llama as MindIE builds them: packed or separate projections, one or several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from ..attention import (
+    cache_shape,
+    causal_mask,
+    paged_attention,
+    reshape_and_cache,
+    self_attention,
+    slots_of,
+)
+from ..graph import Call, Cell, Operation, Shape, graph
+from ..operations import ADD, MUL, activation, elewise, rms_norm, split, tables
+from ..spec import DemoSpec
+from ..topology import AtbModel
+from .base import EPSILON, Family, Golden, Phase, Weights
+from .llama_golden import llama
+from .mindie import (
+    contiguous,
+    embedding,
+    lm_head,
+    merge,
+    norm,
+    norm_linear,
+    pack,
+    plain_linear,
+    positions,
+    rotation,
+    row_linear,
+    shard,
+    unbatched,
+)
+
+SLOTS = 50
+"""Weights a MindIE layer takes; those a float model does not use are one-element placeholders."""
+RUNTIME = ("hidden", "cos", "sin", "mask", "k_cache", "v_cache", "length", "offset", "zero", "table", "slots")
+FEED = ("input_4", "", "", "input_10", "input_8", "input_7", "input_5", "input_6")
+
+
+class Llama(Family):
+    """Llama; `packed` says whether q, k, v (and gate, up) share one weight."""
+
+    def __init__(self, *, packed: bool) -> None:
+        self.packed = packed
+
+    def golden(self, spec: DemoSpec) -> Golden:
+        return llama(spec)
+
+    def kinds(self, spec: DemoSpec, phase: Phase) -> list[str]:
+        """Operation type of every layer."""
+        return ["Prefill_layer" if phase == "prefill" else "Decoder_layer"] * spec.layers
+
+    def feed_forward(self, spec: DemoSpec, rank: int, layer: int) -> Operation:
+        """The operation after the second residual's norm point; it takes hidden, the norm and the linears."""
+        names = ("hidden", *norm(28), *pack(32), *pack(38), *pack(44))
+        act, mul = activation("swish"), elewise(MUL)
+        down = Call(row_linear(rank, spec.ranks), ("act", *pack(44)), ("out",))
+        if self.packed:
+            width = spec.intermediate // spec.ranks
+            return graph(
+                "MlpGateUpWeightPack",
+                names,
+                ("out",),
+                Call(norm_linear(), ("hidden", *norm(28), *pack(32)), ("gate_up",)),
+                Call(split((width, width)), ("gate_up",), ("gate", "up")),
+                Call(act, ("gate",), ("act",)),
+                Call(mul, ("act", "up"), ("act",)),
+                down,
+            )
+        return graph(
+            "MlpGateUpWeightNoPack",
+            names,
+            ("out",),
+            Call(rms_norm(EPSILON), ("hidden", "w28"), ("normed",)),
+            Call(plain_linear(), ("normed", *pack(32)), ("gate",)),
+            Call(act, ("gate",), ("act",)),
+            Call(plain_linear(), ("normed", *pack(38)), ("up",)),
+            Call(mul, ("act", "up"), ("act",)),
+            down,
+        )
+
+    def attention(self, spec: DemoSpec, rank: int, phase: Phase) -> Operation:
+        """Norm, projections, rotation, cache, attention, output projection."""
+        heads, kv, size = spec.heads // spec.ranks, spec.kv_heads // spec.ranks, spec.head_size
+        projections = (*norm(0), *pack(4), *pack(10), *pack(16))
+        runtime = ("cos", "sin", "length", "k_cache", "v_cache", "mask", "offset", "zero", "table", "slots")
+        rows = unbatched if phase == "both" else merge
+        calls = [
+            *self._projections((heads, kv, size), projections),
+            Call(rotation(size), ("q", "k", "cos", "sin", "length"), ("q", "k"), {0: merge, 1: merge}),
+            *(contiguous(heads, kv, size) if phase == "both" else self._paged(heads, kv, size, phase)),
+            Call(row_linear(rank, spec.ranks), ("context", *pack(22)), ("out",), {0: rows}),
+        ]
+        return graph("Attention", ("hidden", *projections, *runtime, *pack(22)), ("out",), *calls)
+
+    def _paged(self, heads: int, kv: int, size: int, phase: Phase) -> list[Call]:
+        """Store keys and values in the paged cache, then attend."""
+        caches = ("k_cache", "v_cache")
+
+        def by_head(shape: Shape) -> Shape:
+            return shape[0], -1, size
+
+        def seen(index: int) -> dict[int, Callable[[Shape], Shape]]:
+            """Values come from a split by heads already where the projections are packed."""
+            return {} if self.packed else {index: by_head}
+
+        store = Call(reshape_and_cache(), ("k", "v", *caches, "slots"), caches, seen(1))
+        if phase == "decode":
+            taken = ("q", *caches, "table", "length")
+            return [store, Call(paged_attention(heads, kv, size), taken, ("context",))]
+        taken = ("q", "k", "v", "mask", "length")
+        return [store, Call(self_attention(heads, kv, size), taken, ("context",), seen(2))]
+
+    def _projections(self, sizes: tuple[int, int, int], names: tuple[str, ...]) -> list[Call]:
+        heads, kv, size = sizes
+        if not self.packed:
+            linears = [
+                Call(plain_linear(), ("normed", *pack(first)), (name,))
+                for first, name in ((4, "q"), (10, "k"), (16, "v"))
+            ]
+            return [Call(rms_norm(EPSILON), ("hidden", "w0"), ("normed",)), *linears]
+        inside = graph(
+            "QKVLinearSplitPack",
+            ("hidden", *names),
+            ("q", "k", "v"),
+            Call(norm_linear(), ("hidden", *norm(0), *pack(4)), ("qkv",)),
+            Call(split([heads * size, kv * size, kv * size], head_size=size), ("qkv",), ("q", "k", "v")),
+        )
+        return [Call(inside, ("hidden", *names), ("q", "k", "v"))]
+
+    def _layer(self, spec: DemoSpec, rank: int, phase: Phase, kind: str, index: int) -> Operation:
+        attention, mlp = self.attention(spec, rank, phase), self.feed_forward(spec, rank, index)
+        names = (*(f"w{i}" for i in range(self.slots(spec, index))), *RUNTIME)
+        return graph(
+            kind,
+            names,
+            ("out",),
+            Call(attention, attention.inputs, ("attended",)),
+            Call(elewise(ADD), ("hidden", "attended"), ("hidden",)),
+            Call(mlp, mlp.inputs, ("fed",)),
+            Call(elewise(ADD), ("hidden", "fed"), ("out",)),
+        )
+
+    def model(self, spec: DemoSpec, weights: Weights, rank: int, phase: Phase) -> AtbModel:
+        dtype = weights["lm_head.weight"].dtype
+        table = [shard(weights["model.embed_tokens.weight"], 1, rank, spec.ranks)]
+        calls = [
+            Call(embedding(rank, spec.ranks), ("weight_0", "input_0"), ("internal_0",)),
+            Call(positions(), ("input_1", "input_2", "input_3"), ("internal_1", "internal_2")),
+        ]
+        for index, kind in enumerate(self.kinds(spec, phase)):
+            held = [f"weight_{len(table) + i}" for i in range(self.slots(spec, index))]
+            table += self.layer_weights(spec, weights, index, rank, dtype)
+            feed = list(FEED)
+            feed[1:3] = f"kCache_{index}", f"vCache_{index}"
+            if phase == "both":
+                feed[0:3], feed[5] = ("input_4", "kCache_0", "vCache_0"), f"input_{12 + index}"
+            taken = (*held, "internal_0", "internal_1", "internal_2", *feed)
+            calls.append(Call(self._layer(spec, rank, phase, kind, index), taken, ("internal_0",)))
+        table += [weights["model.norm.weight"], shard(weights["lm_head.weight"], 0, rank, spec.ranks)]
+        final, head = f"weight_{len(table) - 2}", f"weight_{len(table) - 1}"
+        calls.append(Call(rms_norm(EPSILON), ("internal_0", final), ("internal_0",)))
+        spare = ("input_9",) * 5
+        taken = ("internal_0", head, *spare, "input_11", "input_9")
+        calls.append(Call(lm_head(rank, spec.ranks, pick=phase != "decode"), taken, ("output_0",)))
+        name = {"prefill": "DecoderModel_Prefill", "decode": "DecoderModel_Decoder", "both": "DecoderModel"}[
+            phase
+        ]
+        layers = tuple(range(2, 2 + spec.layers))
+        extra = spec.layers if phase == "both" else 0
+        return AtbModel(name, tuple(calls), tuple(table), layers, inputs=12 + extra)
+
+    def slots(self, spec: DemoSpec, layer: int) -> int:
+        """Number of weight slots of a layer."""
+        return SLOTS
+
+    def layer_weights(
+        self, spec: DemoSpec, weights: Weights, index: int, rank: int, dtype: torch.dtype
+    ) -> list[torch.Tensor]:
+        """The weights of one layer on one rank, placeholders where nothing is used."""
+        slots = self.attention_weights(spec, weights, index, rank, dtype)
+        self.place_mlp(spec, weights, f"model.layers.{index}.mlp.", rank, slots, (32, 38, 44))
+        return slots
+
+    def attention_weights(
+        self, spec: DemoSpec, weights: Weights, index: int, rank: int, dtype: torch.dtype
+    ) -> list[torch.Tensor]:
+        """All slots of a layer with those of attention and norms filled."""
+        slots = [torch.zeros(1, dtype=dtype) for _ in range(self.slots(spec, index))]
+        base = f"model.layers.{index}."
+        q, k, v = (shard(weights[f"{base}self_attn.{n}_proj.weight"], 0, rank, spec.ranks) for n in "qkv")
+        slots[0] = weights[base + "input_layernorm.weight"]
+        slots[28] = weights[base + "post_attention_layernorm.weight"]
+        slots[22] = shard(weights[base + "self_attn.o_proj.weight"], 1, rank, spec.ranks)
+        if self.packed:
+            slots[4] = torch.cat((q, k, v))
+        else:
+            slots[4], slots[10], slots[16] = q, k, v
+        return slots
+
+    def place_mlp(
+        self,
+        spec: DemoSpec,
+        weights: Weights,
+        base: str,
+        rank: int,
+        slots: list[torch.Tensor],
+        places: tuple[int, int, int],
+    ) -> None:
+        """Put gate, up and down below `base` into `slots` (gate and up into one where they are packed)."""
+        gate, up = (shard(weights[f"{base}{n}_proj.weight"], 0, rank, spec.ranks) for n in ("gate", "up"))
+        if self.packed:
+            slots[places[0]] = torch.cat((gate, up))
+        else:
+            slots[places[0]], slots[places[1]] = gate, up
+        slots[places[2]] = shard(weights[f"{base}down_proj.weight"], 1, rank, spec.ranks)
+
+    def state(self, spec: DemoSpec, dtype: torch.dtype) -> dict[str, Cell]:
+        kv = spec.kv_heads // spec.ranks
+        if spec.models == 1:
+            shape: tuple[int, ...] = (spec.layers, 1, spec.positions, kv * spec.head_size)
+            return {f"{side}Cache_0": Cell(torch.zeros(shape, dtype=dtype)) for side in "kv"}
+        shape = cache_shape(spec.blocks, kv, spec.head_size)
+        return {
+            f"{side}Cache_{i}": Cell(torch.zeros(shape, dtype=dtype))
+            for side in "kv"
+            for i in range(spec.layers)
+        }
+
+    def inputs(
+        self, spec: DemoSpec, ids: list[int], past: int, phase: Phase, dtype: torch.dtype
+    ) -> dict[str, torch.Tensor]:
+        new, total = len(ids), past + len(ids)
+        cos, sin = (table.to(dtype) for table in tables(spec.positions, spec.head_size))
+        length = torch.tensor([total], dtype=torch.int32)
+        values = [
+            torch.tensor(ids),
+            torch.arange(past, total),
+            cos,
+            sin,
+            causal_mask(spec.positions if phase == "both" else new).to(dtype),
+            torch.arange(spec.blocks, dtype=torch.int32)[None],
+            slots_of(past, new),
+            torch.zeros(1, dtype=torch.int32),
+            length,
+            torch.zeros(1, dtype=dtype),
+            length,
+            torch.tensor([new - 1]),
+        ]
+        if phase == "both":
+            values += [torch.tensor([i], dtype=torch.int32) for i in range(spec.layers)]
+        return {f"input_{i}": value for i, value in enumerate(values)}

@@ -1,0 +1,107 @@
+"""Topology JSON of a demo model: one file per top-level operation (`layer/`), one per model (`model/`).
+
+Key orders and the rule that empty arrays are absent follow the probe; see `atb_dump.md` 4.2 and 4.3.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .graph import Call, Operation
+
+
+@dataclass(frozen=True, slots=True)
+class AtbModel:
+    """One ATB model on one rank.
+
+    Tensors of its scope are called `input_4`, `weight_0`, `kCache_0`, `vCache_0`, `internal_1`, `output_0`.
+    `layers` says which of `calls` are the repeated layers, `first` is the id of its first operation.
+    """
+
+    name: str
+    calls: tuple[Call, ...]
+    weights: tuple[torch.Tensor, ...]
+    layers: tuple[int, ...]
+    inputs: int
+    first: int = 0
+
+    def operation_name(self, index: int) -> str:
+        """Full name of top-level operation `index`: `Prefill_layer_2`."""
+        return f"{self.calls[index].operation.kind}_{self.first + index}"
+
+    def directory(self, index: int) -> str:
+        """Its directory in the dump: `2_Prefill_layer`."""
+        return f"{self.first + index}_{self.calls[index].operation.kind}"
+
+
+def layer_json(operation: Operation, name: str) -> str:
+    """The `layer/` file of a top-level operation called `name`."""
+    ins = [f"{name}_input_{i}" for i in range(len(operation.inputs))]
+    outs = [f"{name}_output_{i}" for i in range(len(operation.outputs))]
+    return _text(_node(operation, name, ins, outs))
+
+
+def model_json(model: AtbModel) -> str:
+    """The `model/` file of a model."""
+    nodes = []
+    used: dict[str, None] = {}
+    for index, call in enumerate(model.calls):
+        used.update(dict.fromkeys((*call.inputs, *call.outputs)))
+        name = model.operation_name(index)
+        full = _node(call.operation, name, _prefixed(model, call.inputs), _prefixed(model, call.outputs))
+        order = ("inTensors", "opName", "outTensors", "opType", "internalTensors", "nodes")
+        nodes.append({key: full[key] for key in order if key in full})
+
+    def listed(kind: str) -> list[str]:
+        names = [name for name in used if name.startswith(kind + "_")]
+        return _prefixed(model, sorted(names, key=lambda name: int(name.rsplit("_", 1)[1])))
+
+    root = {
+        "inTensors": _prefixed(model, (f"input_{i}" for i in range(model.inputs))),
+        "internalTensors": listed("internal"),
+        "kCacheTensors": listed("kCache"),
+        "modelName": model.name,
+        "nodes": nodes,
+        "outTensors": listed("output"),
+        "vCacheTensors": listed("vCache"),
+        "weightTensors": _prefixed(model, (f"weight_{i}" for i in range(len(model.weights)))),
+    }
+    return _text({key: value for key, value in root.items() if value})
+
+
+def _prefixed(model: AtbModel, names: Iterable[str]) -> list[str]:
+    return [f"{model.name}_{name}" for name in names]
+
+
+def _node(operation: Operation, name: str, ins: list[str], outs: list[str]) -> dict[str, Any]:
+    internals = {inside: f"{name}_internal_{i}" for i, inside in enumerate(operation.internals)}
+    known = {**dict(zip(operation.inputs, ins)), **dict(zip(operation.outputs, outs)), **internals}
+    ids = name[len(operation.kind) :]
+    nodes = [
+        _node(
+            call.operation,
+            f"{call.operation.kind}{ids}_{i}",
+            [known[n] for n in call.inputs],
+            [known[n] for n in call.outputs],
+        )
+        for i, call in enumerate(operation.calls)
+    ]
+    node = {
+        "opName": name,
+        "opType": operation.kind,
+        "param": operation.param,
+        "inTensors": ins,
+        "outTensors": outs,
+        "internalTensors": list(internals.values()),
+        "nodes": nodes,
+    }
+    return {key: value for key, value in node.items() if key == "param" or value}
+
+
+def _text(node: Mapping[str, Any]) -> str:
+    return json.dumps(node, separators=(",", ":"), ensure_ascii=False) + "\n"

@@ -1,0 +1,48 @@
+"""Dump directories of every kind and era: steps x ranks x nodes -> tensor references."""
+
+from __future__ import annotations
+
+from .atb import AtbDump
+from .atb_files import AtbLayout
+from .base import Dump, Rank, Slot, Step, StepLabel
+from .discovery import FilesLayout, ManualLayout, locate
+from .listing import Listing
+from .manual import ManualDump, ManualEntry
+from .single import SingleDump
+from .torch import TorchDump, TorchLayout
+
+__all__ = [
+    "AtbDump",
+    "Dump",
+    "ManualDump",
+    "ManualEntry",
+    "Rank",
+    "SingleDump",
+    "Slot",
+    "Step",
+    "StepLabel",
+    "TorchDump",
+    "open_dump",
+]
+
+
+def open_dump(path: str, *, token_policy: str = "auto", other: Dump | None = None) -> Dump:
+    """Open the dump that `path` means: a dump, a place inside one, or a parent of exactly one.
+
+    `token_policy` (auto, raw, no-warmup, warmup, torch-like) labels the directories of ATB dumps; `other`
+    is the golden, already open, whose token ids and lengths `auto` takes as evidence. Nothing but the
+    topology, directory listings and those token ids is read.
+
+    Raises `DumpError` for a path that is no dump or several, `FormatError` for a broken topology,
+    `SettingsError` for an unknown policy.
+    """
+    listing = Listing()
+    layout = locate(path, listing)
+    if isinstance(layout, AtbLayout):
+        return AtbDump(layout, listing, token_policy=token_policy, other=other)
+    if isinstance(layout, TorchLayout):
+        return TorchDump(layout, listing)
+    if isinstance(layout, ManualLayout):
+        return ManualDump(layout.root, layout.metadata)
+    assert isinstance(layout, FilesLayout)
+    return SingleDump(layout.root, layout.files)

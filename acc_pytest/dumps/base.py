@@ -1,0 +1,64 @@
+"""`Dump`: what every dump looks like to the rooms above, whatever its layout on disk."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Union
+
+from ..tensors.ref import TensorRef
+from ..topology.tree import Node, Tree
+
+StepLabel = Union[int, str]
+"""0 = prefill, k = k-th decode, or the text `warmup`."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slot:
+    """One input or output of a node; `index` is nested for tuples inside tuples."""
+
+    kind: Literal["input", "output"]
+    index: tuple[int, ...] = (0,)
+
+    def __str__(self) -> str:
+        return self.kind + "".join(f"[{i}]" for i in self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One process of a parallel run: its place in numeric order and its directory's name."""
+
+    index: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One inference iteration: its label, the tree that ran, and the token directory's name."""
+
+    label: StepLabel
+    tree: Tree
+    directory: str
+
+
+class Dump(ABC):
+    """A dump opened for reading; made by `open_dump`.
+
+    `name` is stable across runs (no timestamps or pids), fit for test ids. `notes` are sentences
+    for the report header (token policy and why, re-rooting, ranks left out). `forced` says that the
+    user pointed at one token directory, which overrides the pairing of steps by label.
+    """
+
+    kind: str
+    root: Path
+    name: str
+    ranks: tuple[Rank, ...]
+    steps: tuple[Step, ...]
+    notes: tuple[str, ...] = ()
+    forced: bool = False
+
+    @abstractmethod
+    def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
+        """The tensors dumped for `node`, slots in numeric order; empty where nothing was dumped."""

@@ -1,0 +1,213 @@
+"""From any path a user may type to the one dump it means, told by content before names.
+
+A path may be a dump, lie inside one (any depth), or be a parent of exactly one. What is inside a dump
+decides the kind: process directories of ATB or torch, `golden_tensor/metadata.json`, plain tensor files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import DumpError
+from .atb_files import AtbLayout
+from .listing import Listing
+from .manual import FOLDER, METADATA, is_manual
+from .ranks import atb_worker
+from .single import SUFFIXES
+from .torch import TREE_FILE, TorchLayout, is_process_folder
+
+_DOWN = 3
+"""Levels below the given directory in which dumps are looked for."""
+_MOST_DIRECTORIES = 2000
+"""Directories looked at on the way down; a home directory is no dump."""
+_TORCH = "torch_tensors"
+_INFO = "info"
+_ATB_PARTS = frozenset(
+    {"tensors", "model", "layer", "operation_graph", "operation_io_tensors", "kernel_io_tensors"}
+    | {"cpu_profiling", "tiling"}
+)
+"""Sub-directories of an ATB dump, each with one directory per process in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManualLayout:
+    """Where a manual dump lies."""
+
+    root: Path
+    metadata: Path
+
+
+@dataclass(frozen=True, slots=True)
+class FilesLayout:
+    """Tensor files that are no dump: `root` is the one file or the directory that holds them."""
+
+    root: Path
+    files: tuple[Path, ...]
+
+
+Layout = AtbLayout | TorchLayout | ManualLayout | FilesLayout
+
+
+def locate(path: str, listing: Listing) -> Layout:
+    """Find the dump that `path` means. Raises `DumpError` with one clear sentence and the way out."""
+    given = Path(os.path.abspath(path))
+    if not path or not os.path.lexists(given):
+        raise DumpError(f"{path or '(empty path)'}: no such file or directory")
+    if not given.is_dir():
+        return _file(given, listing)
+    inside = _around(given, listing)
+    if inside is not None:
+        return inside
+    files = tuple(given / name for name in listing.files(given) if Path(name).suffix in SUFFIXES)
+    if files:
+        return FilesLayout(given, files)
+    return _below(given, listing)
+
+
+def _file(given: Path, listing: Listing) -> Layout:
+    if given.suffix in SUFFIXES:
+        return FilesLayout(given, (given,))
+    if given.name == METADATA and is_manual(given):
+        return ManualLayout(given.parent, given)
+    inside = _around(given.parent, listing) if given.suffix in {".json", ".csv"} else None
+    if inside is None:
+        raise DumpError(f"{given}: neither a dump nor a tensor file ({' '.join(SUFFIXES)})")
+    return inside
+
+
+def _around(given: Path, listing: Listing) -> Layout | None:
+    """The dump that starts at `given` or has it inside.
+
+    Directories above `given` are judged by what `given` lies in; what else they hold is not looked at.
+    """
+    starting = _starting_at(given, listing)
+    for above in (given, *given.parents):
+        if starting or not os.access(above, os.R_OK | os.X_OK):
+            break
+        starting = [
+            mine for layout in _holding(above, listing) if (mine := _narrowed(layout, given)) is not None
+        ]
+    if len(starting) > 1:
+        raise DumpError(_which(given, starting))
+    return starting[0] if starting else None
+
+
+def _holding(above: Path, listing: Listing) -> Iterator[Layout]:
+    """Dumps of which `above` is the root or, for torch and manual dumps, the folder of one process."""
+    yield from _atb_at(above, listing)
+    if is_process_folder(above, listing):
+        yield _torch_of(above.parent)
+    for folder in (above, above / FOLDER):
+        if METADATA in listing.files(folder) and is_manual(folder / METADATA):
+            yield ManualLayout(folder.parent, folder / METADATA)
+
+
+def _below(given: Path, listing: Listing) -> Layout:
+    """The only dump on the first level below `given` that has any."""
+    level, seen = [given], 0
+    for _ in range(_DOWN):
+        level = [path for parent in level for path in _readable(parent, listing)]
+        seen += len(level)
+        found = [layout for path in level[:_MOST_DIRECTORIES] for layout in _starting_at(path, listing)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise DumpError(_which(given, found))
+        if seen > _MOST_DIRECTORIES:
+            raise DumpError(f"{given}: too many directories to search; give the directory of the dump itself")
+    if not listing.directories(given) and not listing.files(given):
+        raise DumpError(f"{given}: an empty directory; was the dump written somewhere else?")
+    raise DumpError(
+        f"{given}: no dump here: no {TREE_FILE} (torch), no model and tensors directories (ATB), "
+        f"no {METADATA} (manual), no tensor files"
+    )
+
+
+def _which(given: Path, found: list[Layout]) -> str:
+    lines = "\n".join(f"  {_handle(layout)}" for layout in found)
+    return f"{given}: holds {len(found)} dumps; give the path of one of them:\n{lines}"
+
+
+def _handle(layout: Layout) -> str:
+    """A path that means this dump and no other."""
+    if isinstance(layout, AtbLayout):
+        return f"{layout.data if layout.data.is_dir() else layout.info / 'model'} (ATB)"
+    if isinstance(layout, TorchLayout):
+        return f"{layout.home} (torch)"
+    return f"{layout.metadata.parent if isinstance(layout, ManualLayout) else layout.root} (manual)"
+
+
+def _starting_at(root: Path, listing: Listing) -> list[Layout]:
+    """Every dump whose own directory is `root`; an ATB and a torch dump may share one."""
+    return [layout for find in (_atb_at, _torch_at, _manual_at) for layout in find(root, listing)]
+
+
+def _atb_at(root: Path, listing: Listing) -> Iterator[Layout]:
+    parts = _ATB_PARTS.intersection(listing.directories(root)) if root.name != _INFO else ()
+    if any(_has_processes(root / part, listing) for part in parts):
+        yield AtbLayout(root, root / "tensors", root)
+    elif _has_processes(root / _INFO / "model", listing) or _has_executions(root / "data", listing):
+        yield AtbLayout(root, root / "data", root / _INFO)
+
+
+def _readable(home: Path, listing: Listing) -> list[Path]:
+    """Sub-directories that may be looked into; what is hidden or forbidden is no dump of the user's."""
+    paths = [home / name for name in listing.directories(home) if not name.startswith(".")]
+    return [path for path in paths if os.access(path, os.R_OK | os.X_OK)]
+
+
+def _has_processes(home: Path, listing: Listing) -> bool:
+    return any(name.isdecimal() or atb_worker(name) for name in listing.directories(home))
+
+
+def _has_executions(home: Path, listing: Listing) -> bool:
+    workers = [name for name in listing.directories(home) if atb_worker(name)]
+    return any(name.isdecimal() for worker in workers for name in listing.directories(home / worker))
+
+
+def _torch_at(root: Path, listing: Listing) -> Iterator[Layout]:
+    for home in (root / _TORCH, root):
+        if any(is_process_folder(path, listing) for path in _readable(home, listing)):
+            yield _torch_of(home)
+            return
+
+
+def _torch_of(home: Path) -> TorchLayout:
+    return TorchLayout(home.parent if home.name == _TORCH else home, home)
+
+
+def _manual_at(root: Path, listing: Listing) -> Iterator[Layout]:
+    folders = [root, root / FOLDER, *(path / FOLDER for path in _readable(root, listing))]
+    for folder in folders:
+        if METADATA in listing.files(folder) and is_manual(folder / METADATA):
+            yield ManualLayout(root, folder / METADATA)
+
+
+def _narrowed(layout: Layout, given: Path) -> Layout | None:
+    """`layout` as far as `given` says more than its root; `None` where `given` is not part of it."""
+    if given == layout.root:
+        return layout
+    if isinstance(layout, ManualLayout):
+        folder = layout.metadata.parent
+        return layout if folder.is_relative_to(given) or given.is_relative_to(folder) else None
+    if isinstance(layout, TorchLayout):
+        if not given.is_relative_to(layout.home):
+            return None
+        worker, token, *_ = [*given.relative_to(layout.home).parts, "", ""]
+        return replace(layout, worker=worker, token=token if token.isdecimal() else "")
+    if isinstance(layout, AtbLayout):
+        return _narrowed_atb(layout, given)
+    return None
+
+
+def _narrowed_atb(layout: AtbLayout, given: Path) -> AtbLayout | None:
+    if given.is_relative_to(layout.data):
+        worker, token, *_ = [*given.relative_to(layout.data).parts, "", ""]
+        return replace(layout, worker=worker, token=token if token.isdecimal() else "")
+    if not given.is_relative_to(layout.info):
+        return None
+    part, pid, *_ = [*given.relative_to(layout.info).parts, "", ""]
+    return replace(layout, pid=pid) if part in _ATB_PARTS or given == layout.info else None

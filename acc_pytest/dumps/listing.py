@@ -1,0 +1,50 @@
+"""Directory listings, read once and remembered. Opening a dump of 100,000 files must not touch them all."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from ..errors import DumpError
+
+_NUMBER = re.compile(r"(\d+)")
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Sort key that puts `10_x` after `9_x`."""
+    parts = _NUMBER.split(name)
+    return [(int(part), "") if index % 2 else (-1, part) for index, part in enumerate(parts)]
+
+
+class Listing:
+    """What each directory holds, sorted by natural order; a missing directory holds nothing."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+
+    def directories(self, path: str | Path) -> tuple[str, ...]:
+        """Names of the sub-directories of `path`. Raises `DumpError` where it may not be read."""
+        return self._scan(path)[0]
+
+    def files(self, path: str | Path) -> tuple[str, ...]:
+        """Names of everything else in `path`, broken links included. Raises `DumpError` as above."""
+        return self._scan(path)[1]
+
+    def _scan(self, path: str | Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        key = os.fspath(path)
+        if key not in self._known:
+            directories: list[str] = []
+            files: list[str] = []
+            try:
+                with os.scandir(key) as entries:
+                    for entry in entries:
+                        (directories if entry.is_dir() else files).append(entry.name)
+            except (FileNotFoundError, NotADirectoryError):
+                pass
+            except OSError as error:
+                raise DumpError(
+                    f"{key}: cannot be listed: {error.strerror}; check its permissions"
+                ) from error
+            self._known[key] = tuple(sorted(directories, key=natural)), tuple(sorted(files, key=natural))
+        return self._known[key]

@@ -1,0 +1,142 @@
+"""Manual dumps: tensors a user saved by hand together with the files of mine they belong to.
+
+`dump_data` of the old tool writes `golden_tensor/metadata.json`, `{data_id: {token_id: [golden, mine]}}`.
+It writes a data id twice when given an int and then another token, so duplicate keys are merged here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatError
+from ..tensors.ref import TensorRef
+from ..topology.tree import Node, Tree
+from .base import Dump, Rank, Slot, Step
+from .listing import natural
+
+METADATA = "metadata.json"
+FOLDER = "golden_tensor"
+
+
+@dataclass(frozen=True, slots=True)
+class ManualEntry:
+    """One pair the user declared. A reference whose file is missing fails when it is opened."""
+
+    data_id: str
+    step: int
+    golden: TensorRef
+    mine: TensorRef
+
+
+class ManualDump(Dump):
+    """A `metadata.json`: pairs that need no mapping. As a dump it also has a node per data id, whose
+    golden tensor is `output[0]`."""
+
+    kind = "manual"
+    entries: tuple[ManualEntry, ...]
+
+    def __init__(self, root: Path, metadata: Path) -> None:
+        self.root = root
+        self.name = "manual"
+        self.ranks = (Rank(0, ""),)
+        declared = list(_declared(metadata))
+        whole = [pair for pair in declared if pair.golden and pair.mine]
+        self.entries = tuple(
+            ManualEntry(
+                pair.data_id,
+                pair.step,
+                golden=TensorRef(_golden(pair, metadata)),
+                mine=TensorRef(_relative(pair.mine, metadata)),
+            )
+            for pair in whole
+        )
+        moved = sum(entry.golden.path != pair.golden for entry, pair in zip(self.entries, whole))
+        notes = (
+            [f"{moved} golden files taken from beside {METADATA}, not from where it says"] if moved else []
+        )
+        if lacking := [f"{pair.data_id}/{pair.step}" for pair in declared if pair not in whole]:
+            notes.append(f"{METADATA} names less than two files for {', '.join(lacking)}; left out")
+        self.notes = tuple(notes)
+        tree = Node(name=self.name, op_type="Manual", path="")
+        for data_id in dict.fromkeys(entry.data_id for entry in self.entries):
+            tree.add(Node(name=data_id, op_type="Tensor", path=data_id))
+        model = Tree(tree, self.name)
+        steps = sorted({entry.step for entry in self.entries})
+        self.steps = tuple(Step(step, model, str(step)) for step in steps)
+
+    def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
+        """See `Dump.tensors`."""
+        return {
+            Slot("output"): entry.golden
+            for entry in self.entries
+            if entry.data_id == node.path and entry.step == step.label
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    data_id: str
+    step: int
+    golden: str
+    mine: str
+
+
+def is_manual(metadata: Path) -> bool:
+    """Whether a `metadata.json` is one of ours: in a `golden_tensor` directory, or of the right form."""
+    if metadata.parent.name == FOLDER:
+        return True
+    try:
+        return any(True for _ in _declared(metadata))
+    except FormatError:
+        return False
+
+
+def _declared(metadata: Path) -> Iterator[_Declared]:
+    """Pairs in the order of data id, then step. Raises `FormatError` naming file and entry."""
+    try:
+        with open(metadata, encoding="utf-8") as file:
+            raw = json.load(file, object_pairs_hook=_merged)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{metadata}: not a readable manual mapping ({error})") from error
+    except OSError as error:
+        raise FormatError(f"{metadata}: cannot be read: {error.strerror}") from error
+    if not isinstance(raw, dict):
+        raise FormatError(f"{metadata}: must be an object of data ids")
+    for data_id in sorted(raw, key=natural):
+        steps = raw[data_id]
+        if not isinstance(steps, dict) or not all(step.isdecimal() for step in steps):
+            raise FormatError(f"{metadata}: data id {data_id} must be an object of token ids (numbers)")
+        for step in sorted(steps, key=int):
+            files = steps[step]
+            if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+                raise FormatError(f"{metadata}: data id {data_id}, token {step} must be a list of two paths")
+            golden, mine, *_ = [*files, "", ""]
+            yield _Declared(data_id, int(step), golden, mine)
+
+
+def _merged(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose repeated keys add up, where the standard reader keeps the last only."""
+    merged: dict[str, Any] = {}
+    for key, value in pairs:
+        earlier = merged.get(key)
+        merged[key] = {**earlier, **value} if isinstance(earlier, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _golden(pair: _Declared, metadata: Path) -> str:
+    """The golden file beside the metadata, where the writer put it; else where the metadata says."""
+    name = pair.golden.replace("\\", "/").rpartition("/")[2]
+    for candidate in (metadata.parent / str(pair.step) / name, metadata.parent / name):
+        if name and candidate.is_file():
+            return str(candidate)
+    return _relative(pair.golden, metadata)
+
+
+def _relative(given: str, metadata: Path) -> str:
+    """A relative path counts from the metadata where that exists, else from the working directory."""
+    beside = metadata.parent / given
+    return str(beside) if not Path(given).is_absolute() and beside.is_file() else given

@@ -1,0 +1,76 @@
+"""Which process directories of a dump are ranks of one run, and in which order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import DumpError
+
+TIMESTAMP = re.compile(r"_?\d{8}_\d{6}$")
+"""What the writers append to the root of one run: `_20261120_213122`."""
+
+_ATB = re.compile(r"^(-?\d+)_(\d+)$")
+_TORCH = re.compile(r"^([a-z]+):?(\d*)_(\d+)$")
+_TORCH_PID_FIRST = re.compile(r"^(\d+)_(?:([a-z]+):?)?(\d*)$")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Worker:
+    """A process directory: device number (-1 where unknown), process id, directory name."""
+
+    device: int
+    pid: int
+    name: str
+
+
+def atb_worker(name: str) -> Worker | None:
+    """`{device}_{pid}` of ATB dumps."""
+    found = _ATB.match(name)
+    return Worker(int(found.group(1)), int(found.group(2)), name) if found else None
+
+
+def torch_worker(name: str) -> Worker | None:
+    """`npu0_{pid}`, `cpu_{pid}`, and the older `{pid}_npu0`, `{pid}_npu:0`, `{pid}_0` of torch dumps."""
+    if found := _TORCH.match(name):
+        return Worker(int(found.group(2) or -1), int(found.group(3)), name)
+    if found := _TORCH_PID_FIRST.match(name):
+        return Worker(int(found.group(3) or -1), int(found.group(1)), name)
+    return None
+
+
+def select(
+    workers: Sequence[Worker], *, parent: Path, root: Path, named: str, parallel: bool
+) -> tuple[list[Worker], list[str]]:
+    """The ranks among `workers` in numeric order, and sentences about those left out.
+
+    A root whose name carries a timestamp belongs to one run, so all its processes are ranks. Elsewhere
+    runs pile up: two processes on one device are ranks only where the model has communication operations
+    (`parallel`; every process may see its own device as 0), otherwise two runs, of which `named` (the
+    process directory in the user's path, or empty) picks one. Raises `DumpError` when nothing picks.
+    """
+    ordered = sorted(workers)
+    counts = {worker.device: 0 for worker in ordered}
+    for worker in ordered:
+        counts[worker.device] += 1
+    crowded = any(count > 1 for count in counts.values())
+    if not crowded or parallel or TIMESTAMP.search(root.name):
+        return ordered, []
+    chosen = next((worker for worker in ordered if worker.name == named), None)
+    if chosen is None:
+        lines = "\n".join(f"  {parent / worker.name}" for worker in ordered)
+        raise DumpError(
+            f"{parent}: holds the dumps of several runs (several processes on one device); "
+            f"give the directory of one of them:\n{lines}"
+        )
+    nearest = {
+        device: min(
+            (w for w in ordered if w.device == device), key=lambda worker: abs(worker.pid - chosen.pid)
+        )
+        for device in counts
+    } | {chosen.device: chosen}
+    kept = sorted(nearest.values())
+    dropped = ", ".join(worker.name for worker in ordered if worker not in kept)
+    return kept, [f"left out as other runs beside {named}: {dropped}"]

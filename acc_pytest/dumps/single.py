@@ -1,0 +1,60 @@
+"""Tensor files outside any dump: one file, or a plain directory of files, as a dump with one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..tensors.ref import TensorRef
+from ..topology.tree import Node, Tree
+from .base import Dump, Rank, Slot, Step
+from .naming import stable_name
+
+SUFFIXES = (".bin", ".pth", ".pt", ".npy", ".safetensors")
+_TYPE = "Tensor"
+
+
+class SingleDump(Dump):
+    """Files side by side: a flat tree with a node per tensor, each with the one slot `output[0]`.
+
+    A node is named after its file without the suffix; the tensors of a safetensors file after their keys,
+    below the file's name where there are several files. Raises `FormatError` for a broken safetensors header.
+    """
+
+    kind = "tensor"
+
+    def __init__(self, root: Path, files: Sequence[Path]) -> None:
+        self.root = root
+        self.name = stable_name(root.stem if len(files) == 1 and files[0] == root else root.name, "tensors")
+        self.ranks = (Rank(0, ""),)
+        self._refs: dict[str, TensorRef] = {}
+        for file in files:
+            for name, ref in _tensors(file):
+                self._refs[
+                    _unique(name if len(files) == 1 or not ref.member else f"{file.stem}.{name}", self._refs)
+                ] = ref
+        tree = Node(name=self.name, op_type=_TYPE, path="")
+        for path in self._refs:
+            tree.add(Node(name=path, op_type=_TYPE, path=path))
+        self.steps = (Step(0, Tree(tree, self.name), ""),)
+
+    def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
+        """See `Dump.tensors`."""
+        return {Slot("output"): self._refs[node.path]} if node.path in self._refs else {}
+
+
+def _tensors(file: Path) -> list[tuple[str, TensorRef]]:
+    if file.suffix != ".safetensors":
+        return [(file.stem, TensorRef(str(file)))]
+    from ..tensors.safetensors_file import keys
+
+    return [(key, TensorRef(str(file), key)) for key in keys(str(file))]
+
+
+def _unique(name: str, taken: Mapping[str, TensorRef]) -> str:
+    """`x.npy` beside `x.pth` keep apart as `x` and `x.1`."""
+    candidate, count = name, 0
+    while candidate in taken:
+        count += 1
+        candidate = f"{name}.{count}"
+    return candidate

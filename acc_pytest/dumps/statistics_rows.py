@@ -1,0 +1,93 @@
+"""Tensors known only from the rows of a statistics CSV: `statistic.csv` (ATB) and `statistics.csv` (torch).
+
+Only the columns that say which tensor a row is about are looked at here; the numbers are read by
+`tensors.statistics` when a reference is opened.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import FormatError
+from ..tensors.ref import TensorRef
+from .base import Slot
+
+ATB_FILE = "statistic.csv"
+TORCH_FILE = "statistics.csv"
+
+_INDEX = re.compile(r"^(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class AtbRows:
+    """The rows of one step: references by operation ids (`2_0_1`), and top-level operations (id, type)."""
+
+    slots: Mapping[str, Mapping[Slot, TensorRef]]
+    top_level: frozenset[tuple[int, str]]
+
+
+def atb_rows(path: Path) -> AtbRows:
+    """Read `statistic.csv` of a token directory. Raises `FormatError` when the columns are not there.
+
+    Complex values print with commas and widen their rows, but only behind the columns used here. A tensor
+    that has several rows was dumped again into the same directory; the last counts.
+    """
+    found: dict[str, dict[Slot, TensorRef]] = {}
+    tops: set[tuple[int, str]] = set()
+    seen: dict[str, int] = {}
+    for row in _rows(path, ("Op Name", "Op Id", "Input/Output", "Index")):
+        ids, kind, index = row["Op Id"], row["Input/Output"], row["Index"]
+        slot = _slot(kind.lower(), index)
+        first = ids.partition("_")[0]
+        if slot is None or not first.isdecimal():
+            continue
+        tops.add((int(first), row["Op Name"].partition("/")[0]))
+        member = f"{ids}/{kind}/{index}"
+        again = seen[member] = seen.get(member, -1) + 1
+        ref = TensorRef(str(path), f"{member}#{again}" if again else member, str(path.parent))
+        found.setdefault(ids, {})[slot] = ref
+    return AtbRows({ids: dict(sorted(slots.items())) for ids, slots in found.items()}, frozenset(tops))
+
+
+def torch_rows(path: Path) -> dict[Slot, TensorRef]:
+    """References of one module's folder. Raises `FormatError` when the columns are not there.
+
+    The file numbers a tensor inside a nested tuple like one outside it (`output_1_0` is 0 again), so of
+    several rows with one number the first, the outer one, counts.
+    """
+    found: dict[Slot, TensorRef] = {}
+    for row in _rows(path, ("InputOutput", "Index")):
+        kind, index = row["InputOutput"], row["Index"]
+        slot = _slot(kind.lower(), index)
+        if slot is not None:
+            found.setdefault(slot, TensorRef(str(path), f"{kind}/{index}"))
+    return dict(sorted(found.items()))
+
+
+def _slot(kind: str, index: str) -> Slot | None:
+    number = _INDEX.match(index)
+    if number is None:
+        return None
+    if kind == "input":
+        return Slot("input", (int(number.group(1)),))
+    return Slot("output", (int(number.group(1)),)) if kind == "output" else None
+
+
+def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            reader = csv.reader(file)
+            header = next(reader, [])
+            missing = [name for name in needed if name not in header]
+            if missing:
+                raise FormatError(f"{path}: no column {missing[0]!r}; is this the statistics file of a dump?")
+            for row in reader:
+                cells = dict(zip(header, row))
+                if all(name in cells for name in needed):
+                    yield cells
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise FormatError(f"{path}: not a readable CSV ({error})") from error

@@ -1,0 +1,280 @@
+"""Which token directory of an ATB dump is which inference step.
+
+A directory's number counts executions of one operation instance. Prefill and decode are usually two
+models with counters of their own, so the first decode lies beside a prefill, and a warm-up run shifts
+the rest. Nothing on disk says which of these happened; `decide` weighs what evidence there is.
+
+| directory | no-warmup | warm-up of prefill only | warmup | torch-like |
+| 0 | prefill, decode 1 | warm-up, decode 1 | warm-up of both | prefill |
+| 1 | decode 2 | prefill, decode 2 | prefill, decode 1 | decode 1 |
+| k | decode k+1 | decode k+1 | decode k | decode k |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Union
+
+from ..errors import DumpError, SettingsError
+from .base import StepLabel
+from .evidence import TokenEvidence
+
+POLICIES = ("auto", "raw", "no-warmup", "warmup", "torch-like")
+WARMUP = "warmup"
+
+PREFILL, DECODE = 0, 1
+"""Indices of the two models of a dump; a dump with one model has only index 0."""
+WHOLE = None
+"""In place of a model: everything in the directory."""
+
+Model = Union[int, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Token directory `directory` holds step `label` as far as `model` goes (`None`: all of it)."""
+
+    label: StepLabel
+    directory: int
+    model: Model
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known before deciding.
+
+    `present` are the models that ran in each token directory, `mine` what each of them says of its
+    tokens, `golden` what the other dump says of each of its steps.
+    """
+
+    models: int
+    present: Mapping[int, frozenset[int]]
+    mine: Mapping[tuple[int, int], TokenEvidence] = field(default_factory=dict)
+    golden: Mapping[StepLabel, TokenEvidence] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Steps in order, and sentences for the report header."""
+
+    steps: tuple[Assignment, ...]
+    notes: tuple[str, ...]
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    policy: str
+    words: str
+    steps: tuple[Assignment, ...]
+
+
+def decide(policy: str, facts: Facts) -> Decision:
+    """Label the token directories. Raises `SettingsError` for an unknown policy and `DumpError` for one
+    that contradicts what is on disk."""
+    if policy not in POLICIES:
+        raise SettingsError(f"--acc-token-policy {policy!r} is none of {', '.join(POLICIES)}")
+    if not facts.present:
+        return Decision((), (), policy)
+    if policy == "auto":
+        chosen, why = _auto(facts)
+    else:
+        chosen, why = _named(policy, facts), "as asked for"
+    notes = [f"token policy {chosen.policy}: {chosen.words} ({why})"]
+    notes += _left_out(facts, chosen.steps)
+    return Decision(_ordered(chosen.steps), tuple(notes), chosen.policy)
+
+
+def _candidates(facts: Facts) -> list[_Candidate]:
+    """Every reading of the directories, the likeliest first where nothing else decides."""
+    if facts.models == 1:
+        return [_single(facts, skip) for skip in (0, 1, 2) if skip == 0 or max(facts.present) >= skip]
+    return [_warmup(facts), _no_warmup(facts), _prefill_warmup(facts), _torch_like(facts)]
+
+
+def _raw(facts: Facts) -> _Candidate:
+    steps = tuple(Assignment(number, number, WHOLE) for number in sorted(facts.present))
+    return _Candidate("raw", "directory numbers are steps", steps)
+
+
+def _single(facts: Facts, skip: int) -> _Candidate:
+    steps = [Assignment(number - skip, number, PREFILL) for number in sorted(facts.present) if number >= skip]
+    if skip == 0:
+        return _Candidate("no-warmup", "one model, directory d is step d", tuple(steps))
+    if 0 in facts.present:
+        steps.append(Assignment(WARMUP, 0, PREFILL))
+    words = f"one model with {skip} warm-up execution{'s' * (skip > 1)}, directory d is step d-{skip}"
+    return _Candidate("warmup", words, tuple(steps))
+
+
+def _decodes(facts: Facts, ahead: int, start: int) -> list[Assignment]:
+    return [
+        Assignment(number + ahead, number, DECODE)
+        for number, models in sorted(facts.present.items())
+        if number >= start and DECODE in models
+    ]
+
+
+def _prefill(facts: Facts, directory: int) -> list[Assignment]:
+    return [Assignment(0, directory, PREFILL)] if PREFILL in facts.present.get(directory, frozenset()) else []
+
+
+def _warmup(facts: Facts) -> _Candidate:
+    steps = _prefill(facts, 1) + _decodes(facts, 0, 1)
+    if 0 in facts.present:
+        steps.append(Assignment(WARMUP, 0, WHOLE))
+    words = "directory 0 is a warm-up run, 1 holds prefill and decode 1, k decode k"
+    return _Candidate("warmup", words, tuple(steps))
+
+
+def _no_warmup(facts: Facts) -> _Candidate:
+    words = "no warm-up, directory 0 holds prefill and decode 1, k decode k+1"
+    return _Candidate("no-warmup", words, tuple(_prefill(facts, 0) + _decodes(facts, 1, 0)))
+
+
+def _prefill_warmup(facts: Facts) -> _Candidate:
+    steps = _prefill(facts, 1) + _decodes(facts, 1, 0)
+    if PREFILL in facts.present.get(0, frozenset()):
+        steps.append(Assignment(WARMUP, 0, PREFILL))
+    words = "only the prefill was warmed up, directory 1 holds prefill and decode 2, k decode k+1"
+    return _Candidate("prefill-warmup", words, tuple(steps))
+
+
+def _torch_like(facts: Facts) -> _Candidate:
+    words = "numbered by the probe like torch, directory 0 is prefill, k decode k"
+    return _Candidate("torch-like", words, tuple(_prefill(facts, 0) + _decodes(facts, 0, 1)))
+
+
+def _named(policy: str, facts: Facts) -> _Candidate:
+    dumped = ", ".join(str(number) for number in sorted(facts.present))
+    if policy == "raw":
+        return _raw(facts)
+    if facts.models == 1:
+        if policy != "warmup":
+            return _single(facts, 0)
+        if max(facts.present) == 0:
+            raise DumpError(
+                "token policy warmup: only directory 0 was dumped, which would be the warm-up itself; "
+                "dump later executions too (-er 0,2) or use --acc-token-policy no-warmup"
+            )
+        readings = [_single(facts, skip) for skip in (1, 2) if max(facts.present) >= skip]
+        return max(readings, key=lambda reading: _agreement(reading, facts))
+    chosen = {"warmup": _warmup, "no-warmup": _no_warmup, "torch-like": _torch_like}[policy](facts)
+    if policy == "torch-like" and any(models >= {PREFILL, DECODE} for models in facts.present.values()):
+        raise DumpError(
+            "token policy torch-like: one directory holds both prefill and decode operations, which that "
+            "numbering rules out; use --acc-token-policy auto, warmup or no-warmup"
+        )
+    if not any(step.label != WARMUP for step in chosen.steps) and policy != "warmup":
+        raise DumpError(
+            f"token policy {policy}: none of the dumped directories ({dumped}) is a step; "
+            "use --acc-token-policy auto or raw"
+        )
+    return chosen
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Agreement:
+    """How well a reading fits the golden, most telling first.
+
+    `prefill` is 1 where the prompt's ids are the golden's, -1 where they are not. Decode ids of mine may
+    honestly leave the golden's after a first wrong token, so differing ones count only while the prompt
+    proves nothing.
+    """
+
+    prefill: int = 0
+    same: int = 0
+    differing: int = 0
+    other_lengths: int = 0
+
+
+def _agreement(candidate: _Candidate, facts: Facts) -> _Agreement:
+    prefill = same = differing = lengths = 0
+    for step in candidate.steps:
+        golden = facts.golden.get(step.label)
+        mine = facts.mine.get((step.directory, PREFILL if step.model is None else step.model))
+        if golden is None or mine is None or step.label == WARMUP:
+            continue
+        if golden.ids is not None and mine.ids is not None:
+            equal = golden.ids == mine.ids
+            if step.label == 0:
+                prefill = 1 if equal else -1
+            else:
+                same += equal
+                differing -= not equal
+        elif golden.length is not None and mine.length is not None:
+            lengths -= golden.length != mine.length
+    return _Agreement(prefill, same, 0 if prefill > 0 else differing, lengths)
+
+
+def _auto(facts: Facts) -> tuple[_Candidate, str]:
+    candidates = _candidates(facts)
+    usual, why = _structure(facts, candidates)
+    scores = [_agreement(candidate, facts) for candidate in candidates]
+    score, chosen = max(zip(scores, candidates), key=lambda item: (item[0], item[1] is usual))
+    if len(set(scores)) > 1:
+        why = _reason(score)
+    if score.prefill < 0:
+        why += "; the token ids of its prompt are not the golden's: are these the same inputs?"
+    return chosen, why
+
+
+def _reason(score: _Agreement) -> str:
+    """Why a reading with this agreement won over others that have less."""
+    if score.prefill > 0:
+        return "the token ids of its prompt are the golden's"
+    if score.same:
+        return f"token ids of {score.same} decode step{'s' * (score.same > 1)} are the golden's"
+    if score.prefill or score.differing or score.other_lengths:
+        return "it contradicts the golden's tokens least"
+    return "every other reading contradicts the golden's tokens"
+
+
+def _structure(facts: Facts, candidates: Sequence[_Candidate]) -> tuple[_Candidate, str]:
+    """The reading that the dump alone suggests, and why."""
+    by_name = {candidate.policy: candidate for candidate in reversed(candidates)}
+    if facts.models == 1:
+        return _structure_of_one(facts, candidates)
+    prefills = [number for number, models in sorted(facts.present.items()) if PREFILL in models]
+    decodes = [number for number, models in sorted(facts.present.items()) if DECODE in models]
+    if 1 in prefills:
+        return by_name["warmup"], "the prefill model ran again in directory 1"
+    if prefills == [0] and decodes and 0 not in decodes:
+        return by_name["torch-like"], "directory 0 holds only prefill operations and later ones only decode"
+    if not prefills:
+        return by_name["warmup"], "only decode operations were dumped; warming up both models is usual"
+    if facts.mine.get((0, PREFILL), TokenEvidence()).constant:
+        return by_name["warmup"], "the prompt in directory 0 repeats one token"
+    if set(facts.present) == {0}:
+        return by_name["no-warmup"], "only directory 0 was dumped and nothing in it says that it is a warm-up"
+    return by_name["no-warmup"], "the prefill model ran in directory 0 only"
+
+
+def _structure_of_one(facts: Facts, candidates: Sequence[_Candidate]) -> tuple[_Candidate, str]:
+    evidence = {number: facts.mine.get((number, PREFILL), TokenEvidence()) for number in facts.present}
+    if evidence.get(0, TokenEvidence()).constant and len(candidates) > 1:
+        for skip in range(1, len(candidates)):
+            if (evidence.get(skip, TokenEvidence()).length or 0) > 1:
+                return candidates[skip], "the prompt in directory 0 repeats one token and another follows"
+    first, second = evidence.get(0, TokenEvidence()), evidence.get(1, TokenEvidence())
+    if first.ids is None and (first.length or 0) > 1 and (second.length or 0) > 1:
+        return candidates[1], "directories 0 and 1 both hold prompts"
+    return candidates[0], "nothing in it says that there was a warm-up"
+
+
+def _left_out(facts: Facts, steps: Sequence[Assignment]) -> list[str]:
+    taken = {(step.directory, step.model) for step in steps}
+    names = ("prefill", "decode") if facts.models > 1 else ("model",)
+    lost = [
+        f"{names[model]} in directory {number}"
+        for number, models in sorted(facts.present.items())
+        for model in sorted(models)
+        if (number, model) not in taken and (number, WHOLE) not in taken
+    ]
+    return [f"not part of any step: {', '.join(lost)}"] if lost else []
+
+
+def _ordered(steps: Sequence[Assignment]) -> tuple[Assignment, ...]:
+    """Warm-up first, then by step; one directory per label."""
+    return tuple(sorted(steps, key=lambda step: -1 if isinstance(step.label, str) else step.label))

@@ -1,0 +1,114 @@
+"""Dumps of a torch model: `torch_tensors/{device}_{pid}/{token}/{module}/{input_0,output}.pth`.
+
+Older ones lack `torch_tensors`, put the process id first, name files `input_exec3_0.npy`, or have no
+`model_tree.json`. The token directory is the step: 0 is the prefill, k the k-th decode.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import DumpError
+from ..tensors.ref import TensorRef
+from ..topology.torch_modules import read_tree, tree_of_folders
+from ..topology.tree import Node, Tree
+from .base import Dump, Rank, Slot, Step
+from .listing import Listing
+from .naming import stable_name
+from .ranks import Worker, select, torch_worker
+from .statistics_rows import TORCH_FILE, torch_rows
+
+TREE_FILE = "model_tree.json"
+
+_TENSOR = re.compile(r"^(input|output)(?:_exec(\d+))?((?:_\d+)*)\.(pth|pt|npy)$")
+
+
+@dataclass(frozen=True, slots=True)
+class TorchLayout:
+    """Where a torch dump lies: `home` holds the process folders; `worker` and `token` are what the user's
+    path named of it, empty where it stopped above."""
+
+    root: Path
+    home: Path
+    worker: str = ""
+    token: str = ""
+
+
+class TorchDump(Dump):
+    """A torch dump; one tree for all steps, made when the dump is opened."""
+
+    kind = "torch"
+
+    def __init__(self, layout: TorchLayout, listing: Listing) -> None:
+        self._listing = listing
+        self._home = layout.home
+        self.root = layout.root
+        self.name = (
+            "torch_dump" if layout.root == layout.home else stable_name(layout.root.name, "torch_dump")
+        )
+        self.forced = bool(layout.token)
+        notes: list[str] = []
+        workers = self._workers(layout, notes)
+        self.ranks = tuple(Rank(index, worker.name) for index, worker in enumerate(workers))
+        first = layout.home / self.ranks[0].name
+        tokens = [name for name in listing.directories(first) if name.isdecimal()]
+        if other := [name for name in listing.directories(first) if not name.isdecimal()]:
+            notes.append(f"directories that are no steps were left out: {', '.join(other)}")
+        if not tokens:
+            raise DumpError(f"{first}: a torch dump without token directories; was any forward pass dumped?")
+        if layout.token:
+            tokens = [layout.token]
+        tree = self._tree(first, tokens, notes)
+        self.steps = tuple(Step(int(name), tree, name) for name in sorted(tokens, key=int))
+        self.notes = tuple(notes)
+
+    def _workers(self, layout: TorchLayout, notes: list[str]) -> Sequence[Worker]:
+        """Process folders of the run; a folder that is named like none stands alone."""
+        if layout.worker and torch_worker(layout.worker) is None:
+            return [Worker(-1, 0, layout.worker)]
+        found: list[Worker] = []
+        for name in self._listing.directories(layout.home):
+            if is_process_folder(layout.home / name, self._listing):
+                found.append(torch_worker(name) or Worker(-1, 0, name))
+        kept, dropped = select(
+            found, parent=layout.home, root=layout.root, named=layout.worker, parallel=False
+        )
+        notes += dropped
+        return kept
+
+    def _tree(self, first: Path, tokens: Sequence[str], notes: list[str]) -> Tree:
+        """Folders of the first steps and the last are enough to see every function that was called."""
+        looked_at = [*tokens[:2], *tokens[2:][-1:]]
+        folders = {name for token in looked_at for name in self._listing.directories(first / token)}
+        if TREE_FILE in self._listing.files(first):
+            return read_tree(first / TREE_FILE, folders)
+        notes.append(f"no {TREE_FILE}: modules are known by their folders only, without types")
+        return tree_of_folders(folders)
+
+    def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
+        """See `Dump.tensors`. Of a module called several times in one step the last call counts."""
+        folder = self._home / rank.name / step.directory / node.path
+        calls: dict[Slot, tuple[int, TensorRef]] = {}
+        files = self._listing.files(folder)
+        for name in files:
+            if found := _TENSOR.match(name):
+                index = tuple(int(part) for part in found.group(3).split("_")[1:]) or (0,)
+                slot = Slot("input" if found.group(1) == "input" else "output", index)
+                call = int(found.group(2) or 0)
+                if slot not in calls or calls[slot][0] <= call:
+                    calls[slot] = call, TensorRef(str(folder / name))
+        if not calls and TORCH_FILE in files:
+            return torch_rows(folder / TORCH_FILE)
+        return {slot: ref for slot, (_, ref) in sorted(calls.items(), key=lambda item: item[0])}
+
+
+def is_process_folder(path: Path, listing: Listing) -> bool:
+    """A folder with `model_tree.json`, or (before there was one) with token folders full of `root.*`."""
+    if TREE_FILE in listing.files(path):
+        return True
+    tokens = [name for name in listing.directories(path) if name.isdecimal()]
+    modules = listing.directories(path / tokens[0]) if tokens else ()
+    return any(name.partition(".")[0] == "root" for name in modules)

@@ -1,0 +1,40 @@
+"""Every exception acc_pytest raises on purpose.
+
+A message says what is wrong, where (the file or option), and what to do about it. The plugin turns
+an `AccError` raised while opening dumps or settings into a `pytest.UsageError` (exit code 4), and one
+raised while a pair is judged into the failure (or skip) of that pair's test alone.
+"""
+
+from __future__ import annotations
+
+
+class AccError(Exception):
+    """Base of all errors that are the input's fault, not ours."""
+
+
+class FormatError(AccError):
+    """A file is not what its format promises: cut, lying about sizes, or not this format at all."""
+
+
+class CannotDecode(AccError):
+    """The bytes are there but have no numeric meaning we can give them (int4, fp6, fp4, ...)."""
+
+
+class NoPayload(AccError):
+    """The file describes a tensor without holding its values (`-sd`, statistics, dropped alias)."""
+
+
+class DumpError(AccError):
+    """A path is not a dump, holds several, or lacks a piece (topology) that the comparison needs."""
+
+
+class MappingError(AccError):
+    """A mapping file is wrong, or the two dumps have nothing in common (no step, no rank)."""
+
+
+class Incomparable(AccError):
+    """Two tensors cannot be brought to one shape or meaning; the message is the row's reason."""
+
+
+class SettingsError(AccError):
+    """An option, ini value, marker or config file holds a value that makes no sense."""

@@ -1,0 +1,104 @@
+"""Test ids of generated tests, and which of them a command line selects.
+
+An id reads `ait_dump::step0::layers.3::SelfAttentionOperation_2_0_3`: the plan's name, the step, the
+rank where there are several, the layer, the pair. Ids hold no paths, times or process numbers, so
+they are the same in every run over the same model.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .errors import AccError
+
+if TYPE_CHECKING:
+    from .mapping.pair import Pair, Plan
+
+SEPARATOR = "::"
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """How the pairs of one plan are called; `ranks` says whether ids need a rank to be unique."""
+
+    root: str
+    ranks: bool
+
+    @classmethod
+    def of(cls, plan: Plan) -> Naming:
+        """The naming of `plan`: ranks are named only when pairs of several are judged."""
+        return cls(plan.name, len({pair.rank for pair in plan.pairs} - {None}) > 1)
+
+    def parents(self, pair: Pair) -> tuple[str, ...]:
+        """Names of the collectors above a pair, outermost first, the layer last."""
+        step = f"step{pair.step}"
+        if self.ranks and pair.rank is not None:
+            return (self.root, step, f"rank{pair.rank}", pair.layer)
+        return (self.root, step, pair.layer)
+
+    def node_id(self, pair: Pair) -> str:
+        """The whole id of a pair's test."""
+        return SEPARATOR.join((*self.parents(pair), pair.id))
+
+    def parameter(self, pair: Pair) -> str:
+        """The same without the root, fit for the brackets of a parametrized test."""
+        return "/".join((*self.parents(pair)[1:], pair.id))
+
+
+def is_ours(argument: str, root: str) -> bool:
+    """Whether a positional argument of pytest names generated tests of the plan called `root`.
+
+    pytest prints ids relative to the working directory (`../ait_dump::step0`), so a leading path is
+    accepted where names follow; without names only the bare root is ours, for anything else may be
+    a directory of tests.
+    """
+    path, separator, _ = argument.partition(SEPARATOR)
+    return os.path.basename(path) == root if separator else path == root
+
+
+def select(
+    pairs: Iterable[tuple[int, Pair]], naming: Naming, arguments: Iterable[str]
+) -> tuple[tuple[int, Pair], ...]:
+    """The numbered pairs below any of the node ids `arguments` (each `is_ours`), in their own order.
+
+    As for function tests, an id without brackets stands for all ids that differ from it by brackets
+    alone. Raises `AccError` for an argument that selects nothing; the message has the nearest ids.
+    """
+    known = [((*naming.parents(pair), pair.id), (number, pair)) for number, pair in pairs]
+    chosen: set[int] = set()
+    for argument in arguments:
+        wanted = (naming.root, *argument.split(SEPARATOR)[1:])
+        hits = [index for index, (names, _) in enumerate(known) if _selects(wanted, names)]
+        if not hits:
+            raise AccError(
+                f"no generated test matches {argument!r}; {_nearest(wanted, [n for n, _ in known])}"
+            )
+        chosen.update(hits)
+    return tuple(numbered for index, (_, numbered) in enumerate(known) if index in chosen)
+
+
+def _selects(wanted: tuple[str, ...], names: tuple[str, ...]) -> bool:
+    depth = len(wanted)
+    if depth > len(names) or wanted[:-1] != names[: depth - 1]:
+        return False
+    last, name = wanted[-1], names[depth - 1]
+    return name == last or ("[" not in last and name.partition("[")[0] == last)
+
+
+def _nearest(wanted: tuple[str, ...], known: list[tuple[str, ...]]) -> str:
+    """The ids that share the longest beginning with `wanted` and continue most alike."""
+    depth = 0
+    while depth < len(wanted) and any(names[: depth + 1] == wanted[: depth + 1] for names in known):
+        depth += 1
+    below = [names for names in known if names[:depth] == wanted[:depth] and len(names) > depth]
+    choices = list(dict.fromkeys(names[depth] for names in below))
+    if not choices or depth == len(wanted):
+        return f"{SEPARATOR.join(wanted[:depth])} has nothing below it"
+    near = difflib.get_close_matches(wanted[depth], choices, n=SHOWN, cutoff=0.3) or choices[:SHOWN]
+    ids = ", ".join(SEPARATOR.join((*wanted[:depth], name)) for name in near)
+    return f"nearest: {ids} (list all with --co -q)"

@@ -1,0 +1,104 @@
+"""Generated tests: one item per pair, below collectors for the plan, step, rank and layer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .marks import hook_rules, marker_rules, op_mark, threshold_mark
+from .recording import ComparisonFailed, record
+
+if TYPE_CHECKING:
+    from .ids import Naming
+    from .mapping.pair import Pair
+    from .session import AccSession
+
+Numbered = tuple[int, "Pair"]
+
+
+class PairCollector(pytest.Collector):
+    """A level of the id above the pairs. Children are made from `pairs` when pytest asks for them.
+
+    `names` are the remaining levels below this one, per pair; pairs stay in execution order, so that
+    a layer that is left and entered again (`model` around `layers.0`) appears as often as it runs.
+    """
+
+    def __init__(self, *, acc: AccSession, pairs: Sequence[Numbered], depth: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._acc = acc
+        self._pairs = pairs
+        self._depth = depth
+
+    def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
+        """The collectors of the next level, or the items."""
+        acc, below = self._acc, self._depth + 1
+        naming = acc.naming
+
+        def name(numbered: Numbered) -> str:
+            names = naming.parents(numbered[1])
+            return names[below] if below < len(names) else ""
+
+        for child, group in itertools.groupby(self._pairs, name):
+            if child:
+                yield PairCollector.from_parent(self, name=child, acc=acc, pairs=tuple(group), depth=below)
+            else:
+                for number, pair in group:
+                    yield PairItem.from_parent(self, name=pair.id, acc=acc, pair=pair, number=number)
+
+
+def root_collector(session: pytest.Session, acc: AccSession) -> PairCollector:
+    """The collector of all chosen pairs: steps and ranks one after the other, each in execution order."""
+    naming = acc.naming
+    root: PairCollector = PairCollector.from_parent(
+        session, name=naming.root, nodeid=naming.root, acc=acc, pairs=_in_blocks(acc.chosen, naming), depth=0
+    )
+    return root
+
+
+def _in_blocks(pairs: Sequence[Numbered], naming: Naming) -> tuple[Numbered, ...]:
+    """The pairs with those of one step and rank together, which a plan may interleave."""
+    blocks: dict[tuple[str, ...], list[Numbered]] = {}
+    for numbered in pairs:
+        blocks.setdefault(naming.parents(numbered[1])[:-1], []).append(numbered)
+    return tuple(itertools.chain.from_iterable(blocks.values()))
+
+
+class PairItem(pytest.Item):
+    """The test of one pair. `pair` is what it compares, `number` its place in the plan."""
+
+    def __init__(self, *, acc: AccSession, pair: Pair, number: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._acc = acc
+        self.pair = pair
+        self.number = number
+        op_type = pair.mine.op_type or pair.golden.op_type
+        self.own_markers.append(op_mark(op_type, pair.level, pair.layer, pair.step, pair.policy))
+        self._config_mark = threshold_mark(acc.settings.rules, pair)
+        if self._config_mark is not None:
+            self.own_markers.append(self._config_mark)
+
+    def runtest(self) -> None:
+        """Compare, record the row, then pass, fail or skip."""
+        from .comparison import compare_pair
+
+        acc, custom = self._acc, self._acc.settings.custom_metrics
+        acc.limit_threads()
+        judge = acc.judge(
+            markers=marker_rules(self, custom, self._config_mark), hook=hook_rules(self, self.pair, custom)
+        )
+        record(self, compare_pair(self.pair, judge, self.nodeid, self.number))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The failure in our words; anything unexpected keeps its traceback."""
+        if isinstance(excinfo.value, ComparisonFailed):
+            from .reporting.failure_text import FailureText, failure_text
+
+            return FailureText(failure_text(excinfo.value.row, self._acc.rerun_command(self.nodeid)))
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Any, int | None, str]:
+        """The headline of failures. (It must not be the end of the id, whose dots pytest would rewrite.)"""
+        return self.path, None, f"{self.pair.id} at {self.pair.layer} of step {self.pair.step}"

@@ -1,0 +1,64 @@
+"""The metrics a threshold may bound: their names, which way is good, and what each can see.
+
+`acc_pytest.metrics` computes the tensor metrics; the statistics metrics are computed here, from the
+four numbers a statistics dump keeps of a tensor (`statistics.py`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class MetricKind:
+    """What judging must know of a metric.
+
+    `at_least`: larger is better, a bound is a floor. `sizes_error`: grows with every kind of error,
+    so that a bound on it alone is a gate; cosine is not such a metric (it is blind to scale and to
+    one bad row in a million), nor are counts of NaN and Inf (blind to finite errors) nor KL (softmax
+    removes constant offsets). `relative`: divided by golden, undefined where golden is all zero.
+    """
+
+    at_least: bool = False
+    sizes_error: bool = True
+    relative: bool = False
+
+
+TENSOR_METRICS: dict[str, MetricKind] = {
+    "cosine_similarity": MetricKind(at_least=True, sizes_error=False, relative=True),
+    "max_relative_error": MetricKind(relative=True),
+    "mean_relative_error": MetricKind(relative=True),
+    "max_absolute_error": MetricKind(),
+    "mean_absolute_error": MetricKind(),
+    "kl_divergence": MetricKind(sizes_error=False),
+    "relative_euclidean_distance": MetricKind(relative=True),
+    "beyond_fraction": MetricKind(),
+    "mismatches": MetricKind(),
+    "new_nonfinite": MetricKind(sizes_error=False),
+    "lost_nonfinite": MetricKind(sizes_error=False),
+}
+"""Metrics of two tensors, in the order in which checks are listed."""
+
+STATISTICS = ("max", "min", "mean", "l2norm")
+"""What a statistics dump keeps of a tensor."""
+
+STATISTICS_METRICS: dict[str, MetricKind] = {
+    f"{statistic}_stat_{error}_error": MetricKind(relative=error == "relative")
+    for statistic in STATISTICS
+    for error in ("absolute", "relative")
+}
+"""Metrics of two tensors of which only statistics were dumped (names of the old tool's CSV columns)."""
+
+METRICS: dict[str, MetricKind] = {**TENSOR_METRICS, **STATISTICS_METRICS}
+
+
+def unknown_name(what: str, name: str, known: Iterable[str], where: str) -> SettingsError:
+    """The error for a misspelt name: says where it stands, the nearest known name, and all of them."""
+    names = list(known)
+    nearest = difflib.get_close_matches(name, names, n=1) or [one for one in names if name and name in one]
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return SettingsError(f"{where}: unknown {what} {name!r}; {hint}known are: {', '.join(names)}")

@@ -1,0 +1,106 @@
+"""The default thresholds of a pair of tensors, from their dtypes and depth alone.
+
+Float and complex tensors, with T of `tolerance.py`:
+
+    relative_euclidean_distance <= T
+    cosine_similarity           >= 1 - T^2/2 - 1e-12
+    max_absolute_error          <= T * max(8 * rms(golden), max|golden|)
+    new_nonfinite, lost_nonfinite <= 0
+
+Golden all zero: nothing can be relative to it, so `max_absolute_error` <= the smallest normal number
+of the coarser dtype. Integers and booleans: `mismatches` <= 0.
+The other metrics are reported without a bound, docs/thresholds.md says why.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from .threshold import JudgeContext, Threshold
+from .tolerance import Tolerance, float_format, tolerance
+
+if TYPE_CHECKING:
+    from ..metrics.measurement import Measurement
+
+ELEMENT_SIGMAS = 8
+COSINE_RESOLUTION = 1e-12
+"""What float64 sums of a billion products leave of a cosine; matters for float64 pairs only."""
+
+
+def derived(
+    context: JudgeContext, measurement: Measurement, factor: float = 1.0, factor_origin: str = ""
+) -> tuple[Threshold, ...]:
+    """The default thresholds of tensors that are not empty.
+
+    `factor` scales T and `factor_origin` says which rule asked for it.
+    """
+    if is_exact(measurement):
+        dtype = measurement.golden_dtype
+        return (Threshold("mismatches", 0.0, False, f"{dtype} values are exact: indices, masks, counts"),)
+    counts = (
+        Threshold("new_nonfinite", 0.0, False, "NaN or Inf where golden is finite is never rounding"),
+        Threshold("lost_nonfinite", 0.0, False, "a NaN or Inf of golden must appear in mine too"),
+    )
+    peak, rms = measurement.golden_max_abs, measurement.golden_rms
+    if peak is None or rms is None:
+        return counts
+    allowed = tolerance_of(context, measurement, factor, factor_origin)
+    if peak == 0:
+        return (_zero(allowed), *counts)
+    return (*_sized(allowed, rms, peak), *counts)
+
+
+def is_exact(measurement: Measurement) -> bool:
+    """Whether both sides are integers or booleans, which have no rounding to forgive."""
+    return float_format(measurement.golden_dtype) is None and float_format(measurement.mine_dtype) is None
+
+
+def is_zero(measurement: Measurement) -> bool:
+    """Whether golden is zero wherever it was compared, so that nothing can be relative to it."""
+    return measurement.golden_max_abs == 0
+
+
+def tolerance_of(
+    context: JudgeContext, measurement: Measurement, factor: float = 1.0, factor_origin: str = ""
+) -> Tolerance:
+    """T for this pair of tensors, of which at least one is float."""
+    golden, mine = measurement.golden_dtype, measurement.mine_dtype
+    plain = tolerance(golden, mine, context.depth, context.length, None, factor, factor_origin)
+    rms = measurement.golden_rms
+    if rms and rms < plain.format.smallest_normal:
+        return tolerance(golden, mine, context.depth, context.length, rms, factor, factor_origin)
+    return plain
+
+
+def _sized(allowed: Tolerance, rms: float, peak: float) -> tuple[Threshold, ...]:
+    t = allowed.value
+    # Near the largest float64 the product overflows, and an infinite bound would mean none.
+    scale = min(max(ELEMENT_SIGMAS * rms, peak), sys.float_info.max)
+    what = "max|golden|" if scale == peak else f"{ELEMENT_SIGMAS}*rms(golden)"
+    return (
+        Threshold(
+            "cosine_similarity",
+            1 - t * t / 2 - COSINE_RESOLUTION,
+            True,
+            f"1 - T^2/2: what noise of relative size T leaves of the angle; {allowed.reason}",
+        ),
+        Threshold(
+            "max_absolute_error",
+            t * scale,
+            False,
+            f"T times {what} = {scale:.3g}: no element may leave the noise of the whole; {allowed.reason}",
+        ),
+        Threshold("relative_euclidean_distance", t, False, allowed.reason),
+    )
+
+
+def _zero(allowed: Tolerance) -> Threshold:
+    fmt = allowed.format
+    return Threshold(
+        "max_absolute_error",
+        fmt.smallest_normal,
+        False,
+        f"golden is all zero, so nothing is relative to it: the smallest normal {fmt.name} is the only "
+        "value that flushing to zero can hide",
+    )

@@ -1,0 +1,134 @@
+"""Judging tensors of which only max, min, mean and l2norm were dumped.
+
+With g = golden, m = mine, T the tolerance of `tolerance.py` and P the printing error of a dump that
+writes six decimals (5e-7 a side), two tensors within the default thresholds cannot leave these bounds:
+
+    |max m - max g|, |min m - min g| <= E + P    E = T * max(8 * rms(g), max|g|), the element bound
+    |mean m - mean g|                <= T * rms(g) + P    the mean error is at most the rms error
+    | ||m|| - ||g|| | / ||g||        <= T + P / ||g||     triangle inequality
+
+so statistics never fail where the full tensors would pass. They see less: passing is no proof.
+rms(g) is l2norm / sqrt(n). The relative errors of max, min and mean have no bound: they grow without
+limit where the statistic is near zero. Integers: all four absolute errors are bounded by P alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import Incomparable
+from ..tensors.ref import Statistics
+from .catalogue import STATISTICS, STATISTICS_METRICS, TENSOR_METRICS
+from .derive import ELEMENT_SIGMAS
+from .threshold import JudgeContext, Threshold, ThresholdRule
+from .thresholds import factor_of, in_order, overlay, refuse_blind
+from .tolerance import float_format, tolerance
+from .verdict import Judgement, check, verdict_of
+
+PRINTED = 1e-6
+"""Half a unit of the sixth decimal on each side: the probe prints statistics with `%f`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticsMeasurement:
+    """Differences of the statistics of two tensors of `numel` elements.
+
+    `values` maps `{max,min,mean,l2norm}_stat_{absolute,relative}_error` to the error, for the
+    statistics both sides state.
+    """
+
+    numel: int
+    golden_dtype: str
+    mine_dtype: str
+    golden: Statistics
+    values: Mapping[str, float]
+
+
+def measure_statistics(
+    golden: Statistics, mine: Statistics, *, numel: int, golden_dtype: str, mine_dtype: str
+) -> StatisticsMeasurement:
+    """Compare what two dumps state of tensors of `numel` elements (dtypes by name).
+
+    The errors are those of `acc_pytest.metrics.measure_statistics`, which is imported here because it
+    brings torch along. Raises `Incomparable` when there is no statistic that both sides state.
+    """
+    from ..metrics import measure_statistics as errors
+
+    values = {name: value for name, value in errors(golden, mine).items() if value is not None}
+    if not values:
+        raise Incomparable(
+            "neither max, min, mean nor l2norm is stated by both dumps (N/A): nothing to compare"
+        )
+    return StatisticsMeasurement(numel, golden_dtype, mine_dtype, golden, values)
+
+
+def thresholds_for_statistics(
+    context: JudgeContext, measurement: StatisticsMeasurement, rules: Sequence[ThresholdRule] = ()
+) -> tuple[Threshold, ...]:
+    """The thresholds of a statistics pair, for the statistics that both sides state.
+
+    `rules` as for `thresholds_for`; only their bounds on statistics metrics count here.
+    """
+    dtypes = (measurement.golden_dtype, measurement.mine_dtype)
+    matching = [rule for rule in rules if rule.match.holds(context, dtypes)]
+    factor, origin = factor_of(matching)
+    chosen = {
+        t.metric: t for t in _derived(context, measurement, factor, origin) if t.metric in measurement.values
+    }
+    absent = STATISTICS_METRICS.keys() - measurement.values.keys()
+    overlay(chosen, matching, skip=TENSOR_METRICS.keys() | absent)
+    refuse_blind(chosen, matching)
+    return in_order(chosen.values())
+
+
+def judge_statistics(measurement: StatisticsMeasurement, thresholds: Sequence[Threshold]) -> Judgement:
+    """The verdict of a statistics pair; its sentence says that only statistics were compared."""
+    checks = [check(threshold, measurement.values.get(threshold.metric)) for threshold in thresholds]
+    found = verdict_of(checks, measurement.numel)
+    return Judgement(found.verdict, found.checks, f"{found.sentence} (statistics only)")
+
+
+def _derived(
+    context: JudgeContext, measurement: StatisticsMeasurement, factor: float, origin: str
+) -> tuple[Threshold, ...]:
+    golden_dtype, mine_dtype = measurement.golden_dtype, measurement.mine_dtype
+    if float_format(golden_dtype) is None and float_format(mine_dtype) is None:
+        reason = f"{golden_dtype} values are exact; {PRINTED:g} is the printing error of six decimals"
+        return tuple(Threshold(f"{s}_stat_absolute_error", PRINTED, False, reason) for s in STATISTICS)
+    t = tolerance(golden_dtype, mine_dtype, context.depth, context.length, None, factor, origin)
+    g = measurement.golden
+    peak = max((abs(v) for v in (g.max, g.min) if v is not None and math.isfinite(v)), default=0.0)
+    norm = g.l2norm if g.l2norm is not None and math.isfinite(g.l2norm) else None
+    rms = peak if norm is None else norm / math.sqrt(max(1, measurement.numel))
+    element = t.value * max(ELEMENT_SIGMAS * rms, peak) + PRINTED
+    printed = f"plus {PRINTED:g} for printing six decimals"
+    found = [
+        Threshold(
+            f"{side}_stat_absolute_error",
+            element,
+            False,
+            f"T * max({ELEMENT_SIGMAS}*rms(golden), max|golden|) {printed}; {t.reason}",
+        )
+        for side in ("max", "min")
+    ]
+    found.append(
+        Threshold(
+            "mean_stat_absolute_error",
+            t.value * rms + PRINTED,
+            False,
+            f"T * rms(golden), which no mean error can exceed, {printed}; {t.reason}",
+        )
+    )
+    if norm:
+        found.append(
+            Threshold("l2norm_stat_relative_error", t.value + PRINTED / norm, False, f"{t.reason} {printed}")
+        )
+    elif norm == 0:
+        found.append(
+            Threshold(
+                "l2norm_stat_absolute_error", PRINTED, False, f"golden is all zero; {PRINTED:g} is printing"
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,145 @@
+"""The data of judging: a pair's context, rules, thresholds. No behaviour beyond matching."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..dumps.base import StepLabel
+    from ..mapping.pair import Pair
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeContext:
+    """Where in the model the judged tensors live; every field has a neutral value.
+
+    `layer` is the label of the repeated layer (`layers.3`), `depth` the number of layers completed
+    before the tensor, `length` the longest sum behind one element (the last dimension is a fair
+    guess), `None` where unknown.
+    """
+
+    id: str = ""
+    golden_op_type: str = ""
+    mine_op_type: str = ""
+    golden_path: str = ""
+    golden_name: str = ""
+    mine_path: str = ""
+    mine_name: str = ""
+    level: str = ""
+    layer: str = "model"
+    depth: int = 0
+    step: StepLabel = 0
+    policy: str = ""
+    length: int | None = None
+
+    @classmethod
+    def of(cls, pair: Pair, length: int | None = None) -> JudgeContext:
+        """The context of a mapped pair; `length` is golden's last dimension where it is known."""
+        return cls(
+            id=pair.id,
+            golden_op_type=pair.golden.op_type,
+            mine_op_type=pair.mine.op_type,
+            golden_path=pair.golden.node,
+            golden_name=pair.golden.name,
+            mine_path=pair.mine.node,
+            mine_name=pair.mine.name,
+            level=pair.level,
+            layer=pair.layer,
+            depth=pair.depth,
+            step=pair.step,
+            policy=pair.policy,
+            length=length,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Which pairs a rule is for: every criterion that is given must hold, each by any of its globs.
+
+    `op_type` and `dtype` are tried on both sides, `name` on names and paths of both sides. Globs are
+    those of `fnmatch` and respect case. An empty criterion holds for all pairs.
+    """
+
+    op_type: tuple[str, ...] = ()
+    name: tuple[str, ...] = ()
+    level: tuple[str, ...] = ()
+    dtype: tuple[str, ...] = ()
+    layer: tuple[str, ...] = ()
+    policy: tuple[str, ...] = ()
+    step: tuple[StepLabel, ...] = ()
+
+    def holds(self, context: JudgeContext, dtypes: tuple[str, ...]) -> bool:
+        """Whether a pair of this context and these (golden's and mine's) dtype names is meant."""
+        c = context
+        return (
+            _any(self.op_type, c.golden_op_type, c.mine_op_type)
+            and _any(self.name, c.golden_path, c.golden_name, c.mine_path, c.mine_name)
+            and _any(self.level, c.level)
+            and _any(self.dtype, *dtypes)
+            and _any(self.layer, c.layer)
+            and _any(self.policy, c.policy)
+            and (not self.step or c.step in self.step)
+        )
+
+
+def _any(globs: tuple[str, ...], *texts: str) -> bool:
+    return not globs or any(fnmatchcase(text, glob) for glob in globs for text in texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One bound a rule sets: `value` `None` switches the metric off."""
+
+    metric: str
+    value: float | None
+    at_least: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdRule:
+    """Bounds for the pairs that `match`.
+
+    `factor` multiplies the derived tolerance instead of naming bounds, so that dtype and depth still
+    count. `source` says where the rule was written (`llama.toml [[threshold]] 1`,
+    `marker acc_threshold on test_x`), `reason` why, in the words of whoever wrote it.
+    """
+
+    bounds: tuple[Bound, ...]
+    source: str
+    match: Match = Match()
+    factor: float | None = None
+    reason: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Source and reason in one phrase, as it stands in reports."""
+        return f"{self.source} ({self.reason})" if self.reason else self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A bound on a metric and why it is what it is: measured >= bound if `at_least`, else <= bound.
+
+    An infinite bound is a metric that a rule switched off; it is kept so that reports show it.
+    """
+
+    metric: str
+    bound: float
+    at_least: bool
+    reason: str
+
+    @property
+    def off(self) -> bool:
+        """Whether a rule switched the metric off."""
+        return math.isinf(self.bound)
+
+    def allows(self, measured: float | None) -> bool:
+        """Whether the measured value is within the bound; `None` and NaN never are, unless it is off."""
+        if self.off:
+            return True
+        if measured is None:
+            return False
+        return measured >= self.bound if self.at_least else measured <= self.bound

@@ -1,0 +1,98 @@
+"""The thresholds of one pair: derived defaults, then rules laid over them, the last one winning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
+
+from ..errors import SettingsError
+from .catalogue import METRICS, STATISTICS_METRICS
+from .derive import derived, is_zero
+from .threshold import JudgeContext, Threshold, ThresholdRule
+
+if TYPE_CHECKING:
+    from ..metrics.measurement import Measurement
+
+
+def thresholds_for(
+    context: JudgeContext, measurement: Measurement, rules: Sequence[ThresholdRule] = ()
+) -> tuple[Threshold, ...]:
+    """The thresholds of a pair of tensors, in catalogue order; none for empty tensors.
+
+    `rules` come weakest first (`in_precedence`); of all that match the pair, the last that names a
+    metric decides it. Bounds on relative metrics do not apply where golden is all zero, because the
+    default bound on the absolute error stands in for them there.
+    Raises `SettingsError` when the rules leave nothing that measures the size of an error.
+    """
+    if measurement.empty:
+        return ()
+    dtypes = (measurement.golden_dtype, measurement.mine_dtype)
+    matching = [rule for rule in rules if rule.match.holds(context, dtypes)]
+    factor, origin = factor_of(matching)
+    chosen = {threshold.metric: threshold for threshold in derived(context, measurement, factor, origin)}
+    has_size = any(_sizes(metric) for metric in chosen)
+    overlay(chosen, matching, skip=_meaningless(measurement, has_size))
+    if has_size:
+        refuse_blind(chosen, matching)
+    return in_order(chosen.values())
+
+
+def _meaningless(measurement: Measurement, has_size: bool) -> AbstractSet[str]:
+    """Metrics no rule can bound here: of statistics; relative to zero; of no finite element at all."""
+    if not has_size:
+        return METRICS.keys() - {"new_nonfinite", "lost_nonfinite"}
+    relative = {name for name, kind in METRICS.items() if kind.relative} if is_zero(measurement) else set()
+    return STATISTICS_METRICS.keys() | relative
+
+
+def factor_of(rules: Iterable[ThresholdRule]) -> tuple[float, str]:
+    """The factor of the last rule that has one, and where that rule was written."""
+    factor, origin = 1.0, ""
+    for rule in rules:
+        if rule.factor is not None:
+            factor, origin = rule.factor, rule.origin
+    return factor, origin
+
+
+def overlay(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule], skip: Iterable[str] = ()) -> None:
+    """Let each rule replace, add or switch off thresholds in `chosen`; metrics in `skip` are left alone."""
+    left_alone = frozenset(skip)
+    for rule in rules:
+        for bound in rule.bounds:
+            if bound.metric in left_alone:
+                continue
+            if bound.value is not None:
+                chosen[bound.metric] = Threshold(
+                    bound.metric, bound.value, bound.at_least, f"set by {rule.origin}"
+                )
+            elif bound.metric in chosen:
+                worst = -math.inf if bound.at_least else math.inf
+                chosen[bound.metric] = Threshold(
+                    bound.metric, worst, bound.at_least, f"switched off by {rule.origin}"
+                )
+
+
+def refuse_blind(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule]) -> None:
+    """Raise `SettingsError` unless some threshold measures the size of the error."""
+    bounded = [metric for metric, threshold in chosen.items() if not threshold.off]
+    if any(_sizes(metric) for metric in bounded):
+        return
+    sources = ", ".join(dict.fromkeys(rule.source for rule in rules))
+    left = ", ".join(bounded) or "nothing"
+    raise SettingsError(
+        f"{sources}: leaves only {left} bounded, which cannot gate: cosine similarity is blind to scale "
+        "and to one bad row in a million, counts of NaN and Inf to everything finite. Keep a bound on "
+        "relative_euclidean_distance, max_absolute_error or another error size"
+    )
+
+
+def in_order(thresholds: Iterable[Threshold]) -> tuple[Threshold, ...]:
+    """Thresholds in catalogue order, custom metrics last by name."""
+    place = {name: index for index, name in enumerate(METRICS)}
+    return tuple(sorted(thresholds, key=lambda t: (place.get(t.metric, len(place)), t.metric)))
+
+
+def _sizes(metric: str) -> bool:
+    return metric in METRICS and METRICS[metric].sizes_error

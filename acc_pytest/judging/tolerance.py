@@ -1,0 +1,135 @@
+"""How far two right computations of one float tensor may lie apart: the tolerance T and its reason.
+
+    T = min(1/4, factor * 8 * (u + sqrt(K) * a) * sqrt(1 + depth))
+
+T bounds the relative L2 error. One operation adds, relative to its result, at most
+
+* `u`, the unit roundoff of the coarser dtype of the two sides, when the result is stored. Below the
+  normal range the spacing `s` of the numbers is constant, so there `u` becomes `s / 2 / rms(golden)`;
+* `sqrt(K) * a`, the accumulation of sums of `K` terms in a format of unit roundoff `a` (2^-24, or
+  2^-53 where both sides are float64): with roundings of random sign the worst-case `K * a` becomes
+  `sqrt(K) * a` (Higham & Mary, SIAM J. Sci. Comput. 41(5), 2019; Ipsen & Zhou, arXiv 1906.10465).
+
+On the longest path through a decoder layer about 16 results are stored one after another; errors of
+random sign add like a random walk, sqrt(16) = 4, and 2 is the safety factor. Layers add the same
+way: sqrt(1 + depth) with `depth` layers completed before. The cap 1/4 keeps T a gate at any depth
+and dtype: unrelated tensors differ by sqrt(2), zeros by 1, a forgotten operand by 0.3 to 1.
+docs/thresholds.md has the derivation at length, a table of T, and what was measured.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+from ..tensors.dtypes import by_name
+
+ROUNDINGS_PER_LAYER = 16
+SAFETY = 2.0
+CAP = 0.25
+TYPICAL_LENGTH = 4096
+"""`K` where the last dimension is unknown: the hidden width of a 7B model."""
+
+
+_SMALLEST_EXPONENT = {
+    "float16": -14,
+    "bfloat16": -126,
+    "float32": -126,
+    "float64": -1022,
+    "float8_e4m3fn": -6,
+    "float8_e4m3fnuz": -7,
+    "float8_e5m2": -14,
+    "float8_e5m2fnuz": -15,
+    "float8_e8m0fnu": -127,
+    "complex32": -14,
+    "complex64": -126,
+    "complex128": -1022,
+}
+"""Exponent of the smallest normal number (IEEE 754-2019 table 3.5; OCP OFP8 1.0; OCP MX 1.0 for e8m0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FloatFormat:
+    """A float dtype's unit roundoff (half the spacing at 1) and its smallest normal number."""
+
+    name: str
+    roundoff: float
+    smallest_normal: float
+
+    @property
+    def spacing(self) -> float:
+        """Distance between neighbours below the smallest normal number."""
+        return self.smallest_normal * 2 * self.roundoff
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """T, the coarser format of the two sides, and the reason in words."""
+
+    value: float
+    format: FloatFormat
+    reason: str
+
+
+@functools.lru_cache(maxsize=64)
+def float_format(dtype: str) -> FloatFormat | None:
+    """The format of a float dtype (of a complex one's components); `None` for int, uint and bool."""
+    known = by_name(dtype)
+    if known.roundoff is None:
+        return None
+    return FloatFormat(known.name, known.roundoff, 2.0 ** _SMALLEST_EXPONENT[known.name])
+
+
+@functools.lru_cache(maxsize=4096)
+def tolerance(
+    golden_dtype: str,
+    mine_dtype: str,
+    depth: int,
+    length: int | None,
+    subnormal_rms: float | None = None,
+    factor: float = 1.0,
+    factor_origin: str = "",
+) -> Tolerance:
+    """The tolerance T of the module docstring. At least one dtype must be a float or complex one.
+
+    `subnormal_rms` is golden's root mean square where it is below the smallest normal number of the
+    coarser format (and above zero), else `None`. `factor` and where it was set come from a rule.
+    """
+    fmt = coarser(golden_dtype, mine_dtype)
+    words = [f"u = {_power(fmt.roundoff)} of {fmt.name}"]
+    roundoff = fmt.roundoff
+    if subnormal_rms is not None:
+        roundoff = max(roundoff, fmt.spacing / 2 / subnormal_rms)
+        words = [f"u = {roundoff:.2g}, the spacing of subnormal {fmt.name} against rms {subnormal_rms:.2g}"]
+    terms = TYPICAL_LENGTH if length is None else max(1, length)
+    accumulator = min(fmt.roundoff, 2.0**-24)
+    per_layer = SAFETY * math.sqrt(ROUNDINGS_PER_LAYER)
+    error = per_layer * (roundoff + math.sqrt(terms) * accumulator)
+    value = factor * error * math.sqrt(1 + depth)
+    words.append(f"sums of {terms} terms at {_power(accumulator)}")
+    words.append(f"{depth} layer{'' if depth == 1 else 's'} before")
+    formula = f"T = {per_layer:g}*(u + sqrt({terms})*{_power(accumulator)})*sqrt(1+{depth})"
+    if factor != 1.0:
+        formula += f" * {factor:g}"
+        words.append(f"factor {factor:g} from {factor_origin}")
+    if value > CAP:
+        value = CAP
+        formula += f", capped at {CAP:g}"
+    return Tolerance(value, fmt, f"{formula} = {value:.3g} ({', '.join(words)})")
+
+
+def coarser(golden_dtype: str, mine_dtype: str) -> FloatFormat:
+    """The float format with the larger unit roundoff; an integer side counts as exact.
+
+    Raises `ValueError` where neither side is float: such tensors have no tolerance.
+    """
+    formats = [found for name in (golden_dtype, mine_dtype) if (found := float_format(name)) is not None]
+    if not formats:
+        raise ValueError(f"neither {golden_dtype} nor {mine_dtype} is a float dtype")
+    return max(formats, key=lambda found: (found.roundoff, found.smallest_normal))
+
+
+def _power(value: float) -> str:
+    exponent = math.log2(value)
+    return f"2^{exponent:.0f}" if exponent == round(exponent) else f"{value:.2g}"

@@ -1,0 +1,59 @@
+"""An ATB tree as the roles see it: dataflow, what each operator does, and what only passes a tensor on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..topology.tree import Node, Tree
+from .dataflow import Dataflow, Value, trace
+from .tables import Tables
+
+PASSED_ON = ("add", "elewise", "passing", "reduce", "quant")
+"""Kinds after which a tensor may still be what it was: a bias added, moved, summed over ranks."""
+
+Roles = dict[Value, tuple[str, str]]
+"""Role and form of a value. The form `internal` is for finding others only and never compared."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """The operators of one tree as the roles need them: dataflow, kinds, and which adds add a bias."""
+
+    flow: Dataflow
+    kinds: dict[Node, str]
+    is_bias_add: Callable[[Node], bool]
+
+
+def graph_of(tree: Tree, tables: Tables, is_bias: Callable[[Node, Value], bool]) -> Graph:
+    """Trace a tree. `is_bias(leaf, operand)` says whether the second operand of an add is a bias."""
+    flow = trace(tree)
+    kinds = {leaf: tables.kind_of(leaf.op_type, leaf.param) for leaf in flow.leaves}
+
+    def is_bias_add(leaf: Node) -> bool:
+        operands = flow.inputs[leaf]
+        return len(operands) == 2 and operands[1].producer is None and is_bias(leaf, operands[1])
+
+    return Graph(flow, kinds, is_bias_add)
+
+
+def passed_on(
+    leaf: Node, kind: str, source: tuple[str, str], graph: Graph, roles: Roles
+) -> tuple[str, str] | None:
+    """The role of a tensor after an operator that adds a bias, reduces over ranks or only moves it."""
+    role, _ = source
+    if kind in ("passing", "quant"):
+        return role, "passing" if kind == "passing" else "internal"
+    first = graph.flow.inputs[leaf][0]
+    if kind == "reduce":
+        roles[first] = (role, "partial")
+        return role, "plain"
+    if graph.is_bias_add(leaf):
+        del roles[first]
+        return role, "plain"
+    return None
+
+
+def reader_kinds(value: Value, graph: Graph) -> set[str]:
+    """Kinds of the operators that read a value."""
+    return {graph.kinds[leaf] for leaf, _ in value.read_by if leaf in graph.kinds}

@@ -1,0 +1,103 @@
+"""What the dumps themselves say about a match: which slots exist, and do the shapes agree?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..dumps.base import Dump, Rank, Slot, Step
+from ..errors import AccError
+from ..tensors.ref import TensorRef
+from ..topology.tree import Node
+from .export import Export
+from .match import Look, Match
+from .pair import CacheTail, LastToken, Operand, Part, RankSum, TableRows, View, Whole
+
+
+class Side:
+    """One dump at one step: slots and references of its nodes, remembered."""
+
+    def __init__(self, dump: Dump, step: Step) -> None:
+        self.dump = dump
+        self.step = step
+        self.tree = step.tree
+        self._slots: dict[tuple[int, Node], Mapping[Slot, TensorRef]] = {}
+
+    def slots(self, node: Node, rank: Rank | None = None) -> Mapping[Slot, TensorRef]:
+        """The dumped tensors of a node on a rank (the first one unless told)."""
+        rank = rank or self.dump.ranks[0]
+        key = (rank.index, node)
+        if key not in self._slots:
+            self._slots[key] = self.dump.tensors(self.step, rank, node)
+        return self._slots[key]
+
+    def refs(self, export: Export, ranks: Sequence[Rank]) -> tuple[TensorRef, ...]:
+        """The references of an export on every rank given; empty when one of them is missing."""
+        found = [self.slots(export.node, rank).get(export.slot) for rank in ranks]
+        return tuple(ref for ref in found if ref is not None) if all(found) else ()
+
+
+class Evidence:
+    """Both sides at one step, able to turn a match into operands and to check their shapes."""
+
+    def __init__(self, golden: Side, mine: Side) -> None:
+        self.golden = golden
+        self.mine = mine
+        self.merged = len(golden.dump.ranks) != len(mine.dump.ranks)
+        self._table_start: int | None = None
+
+    def rank_groups(self) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
+        """Which ranks meet: one by one for equal counts, all at once otherwise.
+
+        Each entry is (golden ranks, mine ranks, rank number or `None` when merged or alone).
+        """
+        golden, mine = self.golden.dump.ranks, self.mine.dump.ranks
+        if self.merged:
+            return [(golden, mine, None)]
+        if len(mine) == 1:
+            return [(golden, mine, None)]
+        return [([one], [other], index) for index, (one, other) in enumerate(zip(golden, mine))]
+
+    def operands(
+        self, match: Match, golden_ranks: Sequence[Rank], mine_ranks: Sequence[Rank]
+    ) -> tuple[Operand, Operand] | None:
+        """The two operands of a match on these ranks, `None` when a tensor was not dumped."""
+        golden_refs = self.golden.refs(match.golden, golden_ranks)
+        mine_refs = self.mine.refs(match.mine, mine_ranks)
+        if not golden_refs or not mine_refs:
+            return None
+        golden_view = self._view(match.golden_look, self.mine, mine_ranks[:1])
+        mine_view = self._view(match.mine_look, self.golden, golden_ranks[:1])
+        if golden_view is None or mine_view is None:
+            return None
+        return _operand(match.golden, golden_refs, golden_view), _operand(match.mine, mine_refs, mine_view)
+
+    def _view(self, look: Look, other: Side, ranks: Sequence[Rank]) -> View | None:
+        if look.kind == "part":
+            refs = [other.refs(part, ranks) for part in look.parts]
+            return Part(look.index, tuple(ref[0] for ref in refs)) if all(refs) else None
+        if look.kind == "table":
+            return TableRows(self._table_start)
+        plain: dict[str, View] = {"cache": CacheTail(), "last": LastToken(), "sum": RankSum()}
+        return plain.get(look.kind, Whole())
+
+    def set_table_start(self, start: int | None) -> None:
+        """First position of this step's tokens, from golden's sequence lengths; `None` if unknown."""
+        self._table_start = start
+
+    def refusal(self, match: Match) -> str:
+        """Why a match cannot be compared judging by headers; empty when it can."""
+        golden_ranks, mine_ranks, _ = self.rank_groups()[0]
+        operands = self.operands(match, golden_ranks, mine_ranks)
+        if operands is None:
+            return "one of the tensors was not dumped"
+        from .reconcile import agree
+
+        try:
+            return agree(*operands)
+        except AccError as problem:
+            return str(problem)
+
+
+def _operand(export: Export, refs: tuple[TensorRef, ...], view: View) -> Operand:
+    node = export.node
+    return Operand(node.path, node.name, node.op_type, str(export.slot), refs, view)

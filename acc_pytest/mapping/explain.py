@@ -1,0 +1,48 @@
+"""The plan in words: `--acc-explain-mapping` and `acc map`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from .pair import Pair, Plan, Unmapped
+
+
+def explain(plan: Plan) -> Iterator[str]:
+    """Lines that say what was matched by what, what was left over and what came near."""
+    yield f"golden: {plan.golden_kind} {plan.golden_root}"
+    yield f"mine:   {plan.mine_kind} {plan.mine_root}"
+    yield from (f"note:   {note}" for note in plan.notes)
+    for step in dict.fromkeys(pair.step for pair in plan.pairs):
+        pairs = [pair for pair in plan.pairs if pair.step == step]
+        yield f"step {step}: {len(pairs)} pairs ({_by_policy(pairs)})"
+        yield from (f"  {_matched(pair)}" for pair in pairs)
+    shared = Counter((pair.step, pair.rank, pair.mine.node, pair.mine.slot) for pair in plan.pairs)
+    several = [
+        pair for pair in plan.pairs if shared[(pair.step, pair.rank, pair.mine.node, pair.mine.slot)] > 1
+    ]
+    if several:
+        yield f"compared with more than one golden tensor: {len(several)} pairs (packed tensors, caches)"
+    for side in ("golden", "mine"):
+        alone = [left for left in plan.unmapped if left.side == side]
+        total = plan.golden_total if side == "golden" else plan.mine_total
+        yield f"unmapped of {side}: {len(alone)} of {total}"
+        yield from (f"  {_alone(left)}" for left in alone)
+
+
+def _by_policy(pairs: list[Pair]) -> str:
+    counts = Counter(pair.policy for pair in pairs)
+    return ", ".join(f"{policy} {count}" for policy, count in counts.most_common())
+
+
+def _matched(pair: Pair) -> str:
+    rank = "" if pair.rank is None else f" rank {pair.rank}"
+    return (
+        f"{pair.mine.node} {pair.mine.slot} = {pair.golden.node} {pair.golden.slot}{rank}"
+        f"  [{pair.policy}: {pair.reason}]"
+    )
+
+
+def _alone(left: Unmapped) -> str:
+    nearest = f"; nearest {left.nearest}" if left.nearest else ""
+    return f"step {left.step} {left.node} ({left.op_type}): {left.reason}{nearest}"

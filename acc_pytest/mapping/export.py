@@ -1,0 +1,29 @@
+"""`Export`: a slot of a node with the role its tensor plays, the common language of both sides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..dumps.base import Slot
+from ..topology.tree import Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Export:
+    """One place where a tensor of a known role can be read.
+
+    Roles are words such as `q`, `attn_core`, `down`, `lm_head` (all in `tables.toml` and
+    `atb_roles.py`). `form` says what else to know of the tensor: `plain`, `table` (positions by
+    features), `cache` (batch, heads, tokens, size), `partial` (to be summed over ranks),
+    `passing` (moved around by an operator that computes nothing, perhaps fewer rows of it).
+    """
+
+    node: Node
+    slot: Slot
+    role: str
+    form: str = "plain"
+
+
+def output(node: Node, role: str, index: int = 0, form: str = "plain") -> Export:
+    """The `index`-th output of a node."""
+    return Export(node, Slot("output", (index,)), role, form)

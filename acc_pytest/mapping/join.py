@@ -1,0 +1,147 @@
+"""Join the exports of both sides by role: the policies `layer`, `module`, `special`, `role`, `rope`,
+`packed` and `cache`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+from ..topology.tree import Node
+from .export import Export
+from .match import WHOLE, Look, Match
+from .tables import Tables
+
+Fits = Callable[[Match], bool]
+_ONE_ROW_ROLES = ("final_norm", "lm_head")
+_LANDMARKS = ("embed", "final_norm", "lm_head")
+
+
+class RoleJoin:
+    """One layer of each side (or what is outside of layers), their exports indexed by role."""
+
+    def __init__(
+        self, golden: Sequence[Export], mine: Sequence[Export], tables: Tables, fits: Fits, layer: Node | None
+    ) -> None:
+        self._tables = tables
+        self._fits = fits
+        self._mine_layer = layer
+        self._mine = _by_role(mine)
+        self._golden = _by_role(golden)
+        for role, instead in tables.stand_in.items():
+            if role not in self._mine and instead in self._mine:
+                self._golden[instead] += self._golden.pop(role, [])
+        self._golden_types = {export.node.op_type for export in golden}
+
+    def matches(self) -> Iterator[Match]:
+        """All matches, plain ones first; a slot of mine has one plain match at most."""
+        for role, exports in self._mine.items():
+            for export in exports:
+                yield from self._plain(role, export)
+                yield from self._caches(role, export)
+        for pack, parts in self._tables.packs.items():
+            yield from self._packed_mine(pack, parts)
+            yield from self._packed_golden(pack, parts)
+
+    def _plain(self, role: str, export: Export) -> Iterator[Match]:
+        forms = ("table",) if export.form == "table" else ("plain", "passing")
+        candidates = [golden for golden in self._golden.get(role, ()) if golden.form in forms]
+        for golden in sorted(candidates, key=lambda candidate: self._preference(candidate, export)):
+            match = self._match(role, golden, export)
+            if self._fits(match):
+                yield match
+                return
+        if len(candidates) == 1 and self._is_landmark(role, export):
+            yield self._match(role, candidates[0], export)
+
+    def _is_landmark(self, role: str, export: Export) -> bool:
+        """Roles that a model has once: a wrong shape there is a finding, not a wrong rule."""
+        return self._mine_layer is None and export.form == "plain" and role in _LANDMARKS
+
+    def _match(self, role: str, golden: Export, mine: Export) -> Match:
+        policy, reason = self._policy(golden, mine), f"both are `{role}`"
+        golden_look = mine_look = Look("last") if role in _ONE_ROW_ROLES else WHOLE
+        if golden.form == "table":
+            policy, golden_look = "rope", Look("table")
+        elif mine.form == "partial":
+            reason, mine_look = f"summed over ranks it is `{role}`", Look("sum")
+        return Match(golden, mine, policy, reason, golden_look, mine_look)
+
+    def _policy(self, golden: Export, mine: Export) -> str:
+        if self._mine_layer is None:
+            return "special"
+        if mine.node is self._mine_layer:
+            return "layer"
+        return "module" if self._is_module(mine.node) and golden.node.children else "role"
+
+    def _is_module(self, node: Node) -> bool:
+        """A composite that does more than one linear: its counterpart is a container, not a leaf."""
+        return bool(node.children) and self._tables.kind_of(node.op_type) != "linear"
+
+    def _preference(self, golden: Export, mine: Export) -> tuple[bool, int]:
+        """Outputs before inputs; containers for modules and layers, innermost nodes for operators."""
+        outermost = mine.node is self._mine_layer or self._is_outermost(mine)
+        depth = golden.node.depth
+        return golden.slot.kind != "output", depth if outermost else -depth
+
+    def _is_outermost(self, mine: Export) -> bool:
+        others = [
+            e.node for e in self._mine[mine.role] if e.slot == mine.slot and e.node is not self._mine_layer
+        ]
+        return self._is_module(mine.node) and mine.node.depth == min(node.depth for node in others)
+
+    def _caches(self, role: str, export: Export) -> Iterator[Match]:
+        if export.form != "plain":
+            return
+        for golden in self._golden.get(role, ()):
+            if golden.form == "cache":
+                reason = f"`{role}` is what the cache got at this step"
+                match = Match(golden, export, "cache", reason, golden_look=Look("cache"), tag="cache")
+                if self._fits(match):
+                    yield match
+
+    def _packed_mine(self, pack: str, parts: Sequence[str]) -> Iterator[Match]:
+        whole = [export for export in self._mine.get(pack, ()) if export.form == "plain"]
+        pieces = self._one_of_each(self._golden, parts)
+        if self._plain_of(self._golden, pack) or not pieces:
+            return
+        for export in whole:
+            for index, piece in enumerate(pieces):
+                look = Look("part", index, tuple(pieces))
+                reason = f"`{piece.role}` is part {index + 1} of the packed `{pack}`"
+                match = Match(piece, export, "packed", reason, mine_look=look, tag=piece.role)
+                if self._fits(match):
+                    yield match
+
+    def _packed_golden(self, pack: str, parts: Sequence[str]) -> Iterator[Match]:
+        whole = self._plain_of(self._golden, pack)
+        pieces = self._one_of_each(self._mine, parts)
+        if not whole or not pieces or self._one_of_each(self._golden, parts) or self._interleaved():
+            return
+        for index, role in enumerate(parts):
+            for export in self._plain_of(self._mine, role):
+                look = Look("part", index, tuple(pieces))
+                reason = f"`{role}` is part {index + 1} of golden's packed `{pack}`"
+                match = Match(whole[0], export, "packed", reason, golden_look=look, tag=role)
+                if self._fits(match):
+                    yield match
+
+    def _interleaved(self) -> bool:
+        return any(self._tables.interleaves(op_type) for op_type in self._golden_types)
+
+    @staticmethod
+    def _plain_of(side: dict[str, list[Export]], role: str) -> list[Export]:
+        return [
+            export for export in side.get(role, ()) if export.form == "plain" and export.slot.kind == "output"
+        ]
+
+    def _one_of_each(self, side: dict[str, list[Export]], roles: Sequence[str]) -> list[Export]:
+        """The innermost plain export of every role, empty when one role has none."""
+        found = [self._plain_of(side, role) for role in roles]
+        return [exports[0] for exports in found] if all(found) else []
+
+
+def _by_role(exports: Sequence[Export]) -> dict[str, list[Export]]:
+    roles: dict[str, list[Export]] = defaultdict(list)
+    for export in exports:
+        roles[export.role].append(export)
+    return roles

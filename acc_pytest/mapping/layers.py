@@ -1,0 +1,105 @@
+"""Find the repeated layers of a tree, whatever their number and however many types they have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from ..topology.tree import Node, Tree
+from .tables import Tables
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """A repeated block: its place among the layers (0-based, execution order), node and label."""
+
+    index: int
+    node: Node
+    label: str
+
+    def below(self, node: Node) -> str:
+        """The path of `node` inside this layer, empty for the layer itself."""
+        return node.path[len(self.node.path) + 1 :]
+
+
+def find_layers(tree: Tree, tables: Tables) -> list[Layer]:
+    """The layers of a tree, in execution order.
+
+    Torch: the children of the topmost numbered lists (`root.model.layers.0`), a list of experts
+    inside a layer not counting. ATB: the topmost composites that hold one attention operator each, so
+    that dense and mixture-of-experts layers of different types line up; without any attention, the
+    most repeated composite type of the top level.
+    """
+    nodes = _numbered(tree.root) or _around_attention(tree, tables) or _most_repeated(tree.root)
+    towers = Counter(_tower(node) for node in nodes)
+    seen: Counter[str] = Counter()
+    layers = []
+    for index, node in enumerate(nodes):
+        tower = _tower(node)
+        name = f"{tower}.layers" if len(towers) > 1 and tower else "layers"
+        layers.append(Layer(index, node, f"{name}.{seen[tower]}"))
+        seen[tower] += 1
+    return layers
+
+
+def _numbered(node: Node) -> list[Node]:
+    """Children with a number for a name, `root.model.layers.0`, topmost ones only."""
+    found: list[Node] = []
+    for child in node.children:
+        last = child.path.rpartition(".")[2]
+        if "." in child.path and last.isdigit() and child.children:
+            found.append(child)
+        else:
+            found.extend(_numbered(child))
+    return found
+
+
+def _tower(node: Node) -> str:
+    """What tells two stacks of layers of one torch model apart: the path before the list's own name."""
+    parts = node.path.split(".")
+    return ".".join(parts[1:-2]) if len(parts) > 3 else ""
+
+
+def _around_attention(tree: Tree, tables: Tables) -> list[Node]:
+    inside: dict[Node, int] = {}
+
+    def count(node: Node) -> int:
+        own = int(node.is_leaf and tables.kind_of(node.op_type, node.param) == "attention")
+        inside[node] = own + sum(count(child) for child in node.children)
+        return inside[node]
+
+    count(tree.root)
+
+    def topmost(node: Node) -> list[Node]:
+        if node.children and inside[node] == 1 and node is not tree.root:
+            return [node]
+        return [found for child in node.children if inside[child] for found in topmost(child)]
+
+    return topmost(tree.root)
+
+
+def _most_repeated(root: Node) -> list[Node]:
+    composites = [child for child in root.children if child.children]
+    if not composites:
+        return []
+    op_type, times = Counter(child.op_type for child in composites).most_common(1)[0]
+    return [child for child in composites if child.op_type == op_type] if times > 1 else []
+
+
+def align_layers(golden: list[Layer], mine: list[Layer]) -> tuple[list[tuple[Layer, Layer]], str]:
+    """Layer k with layer k; with unequal numbers, the tower of equal length or the shorter prefix.
+
+    Returns the pairs and a sentence about what was left out (empty when nothing was).
+    """
+    if len(golden) == len(mine):
+        return list(zip(golden, mine)), ""
+    for one, other in ((golden, mine), (mine, golden)):
+        for tower in sorted({_tower(layer.node) for layer in one}):
+            stack = [layer for layer in one if _tower(layer.node) == tower]
+            if len(stack) == len(other) and len(stack) < len(one):
+                pairs = list(zip(stack, golden if one is mine else mine))
+                pairs = pairs if one is golden else [(g, m) for m, g in pairs]
+                return pairs, f"layers: only the {len(stack)} of `{tower}` have a counterpart"
+    shared = min(len(golden), len(mine))
+    note = f"layers: golden has {len(golden)}, mine {len(mine)}; the first {shared} are mapped"
+    return list(zip(golden, mine)), note

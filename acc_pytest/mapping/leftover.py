@@ -1,0 +1,86 @@
+"""What found no partner, why, and what comes nearest."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..dumps.base import Slot
+from ..topology.tree import Node
+from .evidence import Evidence
+from .export import Export
+from .match import Match
+from .trees import Half, TreeMatcher
+
+_WHY_ALONE = {
+    "passing": "only moves data; its neighbours are compared",
+    "cache": "writes a paged cache, which the other side does not keep in this layout",
+    "quant": "quantised values have no floating counterpart",
+    "reduce": "a collective; its result is compared through the operator it belongs to",
+}
+_NEARER = 0.35
+"""Least similarity of names (difflib ratio) for a candidate worth naming."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leftover:
+    """A node without a partner: the side, the reason, the nearest candidate (empty if none is near)."""
+
+    side: str
+    node: Node
+    reason: str
+    nearest: str
+
+
+def leftovers(matcher: TreeMatcher, matches: Sequence[Match], evidence: Evidence) -> list[Leftover]:
+    """Every dumped node of both trees that no match uses, golden's first, in execution order."""
+    used_golden = {m.golden.node for m in matches} | {p.node for m in matches for p in m.mine_look.parts}
+    used_mine = {m.mine.node for m in matches} | {p.node for m in matches for p in m.golden_look.parts}
+    alone_golden = _alone(matcher.golden, used_golden)
+    alone_mine = _alone(matcher.mine, used_mine)
+    found = []
+    for side, half, alone, others in (
+        ("golden", matcher.golden, alone_golden, alone_mine),
+        ("mine", matcher.mine, alone_mine, alone_golden),
+    ):
+        scopes = _scopes(matcher, side)
+        other_scopes = _scopes(matcher, "mine" if side == "golden" else "golden")
+        for node in alone:
+            near = [other for other in others if other_scopes.get(other) == scopes.get(node)]
+            found.append(_leftover(side, half, node, near, evidence))
+    return found
+
+
+def _alone(half: Half, used: set[Node]) -> list[Node]:
+    nodes = [
+        n for n in half.side.tree.walk() if n not in used and any(s.kind == "output" for s in half.slots(n))
+    ]
+    return sorted(nodes, key=lambda node: node.order)
+
+
+def _scopes(matcher: TreeMatcher, side: str) -> dict[Node, int]:
+    """The number of the layer pair that a node lives in; absent outside."""
+    pairs = [pair[0] if side == "golden" else pair[1] for pair in matcher.layer_pairs]
+    return {node: number for number, layer in enumerate(pairs) for node in layer.node.walk()}
+
+
+def _leftover(side: str, half: Half, node: Node, near: Sequence[Node], evidence: Evidence) -> Leftover:
+    kind = half.tables.kind_of(node.op_type, node.param)
+    reason = _WHY_ALONE.get(kind, "no tensor of the other side has its name, role or place")
+    ranked = [(_similarity(half, kind, node, other), -number, other) for number, other in enumerate(near)]
+    best = max(ranked, default=None, key=lambda entry: entry[:2])
+    if best is None or best[0] < _NEARER:
+        return Leftover(side, node, reason, "")
+    other = best[2]
+    one, another = (node, other) if side == "golden" else (other, node)
+    slot = Slot("output", (0,))
+    refusal = evidence.refusal(Match(Export(one, slot, ""), Export(another, slot, ""), "", ""))
+    return Leftover(side, node, reason, f"{other.path} ({refusal or 'same size, but nothing else says so'})")
+
+
+def _similarity(half: Half, kind: str, node: Node, other: Node) -> float:
+    same_kind = kind != "other" and half.tables.kind_of(other.op_type, other.param) == kind
+    last, other_last = node.path.split("/")[-1], other.path.split("/")[-1]
+    ratio = difflib.SequenceMatcher(None, last.lower(), other_last.lower()).ratio()
+    return ratio + (0.5 if same_kind else 0.0)

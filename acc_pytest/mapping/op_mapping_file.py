@@ -1,0 +1,98 @@
+"""`op_mapping_file.json`: the user's own type map, in the old tool's grammar made exact.
+
+A JSON object. A key is a type of mine (ATB), its value one golden (torch) type or a list of them; either
+may end in a tensor: `CommonLayer_outtensor0`, `GLMBlock_output_0`. The suffix is recognised by its form,
+so types that contain underscores (`Decoder_layer`) can be mapped too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..dumps.base import Slot
+from ..errors import MappingError
+
+FILE_NAME = "op_mapping_file.json"
+_ENDPOINT = re.compile(
+    r"^(?P<type>\w+?)(?:_(?P<tensor>(?:in|out)(?:tensor|put)(?P<index>(?:_?\d+)*)))?$", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An operator type and, where the file names a tensor, the slot; `None` means the first output."""
+
+    op_type: str
+    slot: Slot | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Endpoint | None:
+        """`Type` or `Type_outtensor0`; `None` when the text is neither."""
+        found = _ENDPOINT.match(text)
+        if not found:
+            return None
+        if not found["tensor"]:
+            return cls(found["type"])
+        index = tuple(int(number) for number in re.findall(r"\d+", found["index"])) or (0,)
+        return cls(found["type"], Slot("input" if found["tensor"].startswith("in") else "output", index))
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRule:
+    """All nodes of a layer with mine's type are the golden nodes of one of the golden types, in order.
+
+    `exact` compares whole types and leaves only; otherwise a type is searched as a substring.
+    """
+
+    mine: Endpoint
+    golden: tuple[Endpoint, ...]
+    exact: bool = False
+
+
+def read_op_mapping_file(where: str) -> dict[str, tuple[str, ...]]:
+    """Read a mapping file, given itself or the directory that holds it.
+
+    Raises `MappingError` naming the file and the entry at fault.
+    """
+    path = Path(where)
+    if path.is_dir():
+        path = path / FILE_NAME
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise MappingError(f"{path}: no such mapping file; name the file or the directory it is in") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise MappingError(f"{path}: cannot be read: {problem}") from None
+    except json.JSONDecodeError as problem:
+        raise MappingError(f"{path}: not valid JSON: {problem}") from None
+    if not isinstance(content, dict):
+        raise MappingError(f"{path}: must hold one JSON object, type of mine -> golden type(s)")
+    return {str(key): _values(path, str(key), value) for key, value in content.items()}
+
+
+def _values(path: Path, key: str, value: object) -> tuple[str, ...]:
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, list) or not values or not all(isinstance(entry, str) for entry in values):
+        raise MappingError(f"{path}: {key!r} must map to a type name or a list of them, not {value!r}")
+    for text in (key, *values):
+        if Endpoint.parse(text) is None:
+            raise MappingError(
+                f"{path}: {text!r} is no type name (letters, digits, underscores, optional tensor)"
+            )
+    return tuple(values)
+
+
+def type_rules(table: Mapping[str, tuple[str, ...]], exact: bool = False) -> list[TypeRule]:
+    """A type map in the form the policies use; entries that are no type names raise `MappingError`."""
+    rules = []
+    for key, values in table.items():
+        ends = [Endpoint.parse(text) for text in (key, *values)]
+        if any(end is None for end in ends):
+            raise MappingError(f"type map entry {key!r} -> {list(values)}: not type names")
+        mine, *golden = [end for end in ends if end is not None]
+        rules.append(TypeRule(mine, tuple(golden), exact))
+    return rules

@@ -1,0 +1,126 @@
+"""`Pair` and `Plan`: the result of mapping, plain data that crosses process boundaries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from ..dumps.base import StepLabel
+from ..tensors.ref import TensorRef
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The tensor as it is (leading or trailing rows may still be picked to agree with the other side)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Slice `index` of a tensor that packs several along its last dimension (qkv, gate-up).
+
+    `widths_of` are the tensors of the other side, one per part in packing order, whose last
+    dimensions are the widths.
+    """
+
+    index: int
+    widths_of: tuple[TensorRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """Rows of a position table (cos, sin): the first dimension-but-last is position.
+
+    `start` is the first position of this step, `None` for the last rows of the table.
+    """
+
+    start: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheTail:
+    """Newest tokens of a key or value cache `[batch, heads, tokens, size]`, as `[tokens, heads*size]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastToken:
+    """Only the last token of every sequence may be there (`lm_head` of a prefill, a slice before it).
+
+    The side with more rows gives up all but the last row of each sequence.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class RankSum:
+    """Partial results of a row-parallel operator: the tensor is the sum over ranks."""
+
+
+View = Union[Whole, Part, TableRows, CacheTail, LastToken, RankSum]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One side of a pair: a slot of a node, with one reference per rank shard."""
+
+    node: str
+    name: str
+    op_type: str
+    slot: str
+    refs: tuple[TensorRef, ...]
+    view: View = Whole()
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A golden tensor and a tensor of mine that the mapping says are the same thing.
+
+    `id` is the readable test name below its step (and rank), unique there. `layer` is the label of
+    the repeated layer it lives in (`layers.3`), `model` outside of any; `depth` counts the layers
+    run before it completed (0 before the first). `rank` is `None` when shards are merged.
+    `policy` names the rule that matched and `reason` says it in words.
+    """
+
+    id: str
+    step: StepLabel
+    rank: int | None
+    level: str
+    layer: str
+    depth: int
+    order: int
+    policy: str
+    reason: str
+    golden: Operand
+    mine: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Unmapped:
+    """A dumped node that found no partner; `nearest` is the best candidate and why it was refused."""
+
+    side: str
+    step: StepLabel
+    node: str
+    name: str
+    op_type: str
+    reason: str
+    nearest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All pairs in execution order, what was left over, and what to tell the user about it.
+
+    `golden_total` and `mine_total` count the dumped nodes that could have been mapped.
+    """
+
+    golden_root: str
+    mine_root: str
+    golden_kind: str
+    mine_kind: str
+    name: str
+    pairs: tuple[Pair, ...]
+    unmapped: tuple[Unmapped, ...]
+    notes: tuple[str, ...]
+    golden_total: int
+    golden_mapped: int
+    mine_total: int
+    mine_mapped: int

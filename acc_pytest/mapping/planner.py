@@ -1,0 +1,200 @@
+"""`plan`: two dumps in, all pairs in execution order out, with everything that stayed alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..dumps.base import Dump, Step
+from ..errors import AccError, MappingError
+from ..settings import Settings
+from ..topology.tree import Node
+from .evidence import Evidence, Side
+from .leftover import Leftover, leftovers
+from .manual import manual_plan
+from .match import Match
+from .naming import Names
+from .op_mapping_file import read_op_mapping_file, type_rules
+from .pair import Pair, Plan, Unmapped
+from .tables import Tables, load_tables
+from .trees import TreeMatcher
+
+
+def plan(golden: Dump, mine: Dump, settings: Settings) -> Plan:
+    """Map two opened dumps.
+
+    Raises `MappingError` when they share no step or a mapping file is wrong, `SettingsError` for a
+    wrong `[mapping]` table. No pair at all is not an error here: the plan then says why of each node.
+    """
+    if golden.kind == "manual":
+        return manual_plan(golden, mine)
+    tables = load_tables(settings.mapping)
+    user = read_op_mapping_file(settings.op_mapping_file) if settings.op_mapping_file else {}
+    planner = _Planner(golden, mine, tables, user, settings.level)
+    return planner.plan()
+
+
+@dataclass(slots=True, eq=False)
+class _Mapped:
+    """What was found for one pair of trees; later steps of the same trees use it again."""
+
+    matcher: TreeMatcher
+    matches: list[Match]
+    leftovers: list[Leftover]
+
+
+class _Planner:
+    def __init__(
+        self, golden: Dump, mine: Dump, tables: Tables, user: dict[str, tuple[str, ...]], level: str
+    ) -> None:
+        self._golden = golden
+        self._mine = mine
+        self._tables = tables
+        self._rules = type_rules(user)
+        self._level = level
+        self._mapped: dict[tuple[int, int], _Mapped] = {}
+        self._totals: Counter[str] = Counter()
+        self._notes: list[str] = [*golden.notes, *mine.notes]
+
+    def plan(self) -> Plan:
+        pairs: list[Pair] = []
+        unmapped: list[Unmapped] = []
+        for golden_step, mine_step in _common_steps(self._golden, self._mine):
+            evidence = Evidence(Side(self._golden, golden_step), Side(self._mine, mine_step))
+            evidence.set_table_start(_table_start(self._golden, golden_step))
+            mapped = self._map(evidence)
+            pairs.extend(self._pairs(evidence, mapped))
+            unmapped.extend(self._unmapped(evidence, mapped))
+        numbered = tuple(replace(pair, order=order) for order, pair in enumerate(pairs))
+        return Plan(
+            golden_root=str(self._golden.root),
+            mine_root=str(self._mine.root),
+            golden_kind=self._golden.kind,
+            mine_kind=self._mine.kind,
+            name=self._mine.name,
+            pairs=numbered,
+            unmapped=tuple(unmapped),
+            notes=tuple(dict.fromkeys(self._notes)),
+            golden_total=self._totals["golden"],
+            golden_mapped=self._totals["golden mapped"],
+            mine_total=self._totals["mine"],
+            mine_mapped=self._totals["mine mapped"],
+        )
+
+    def _map(self, evidence: Evidence) -> _Mapped:
+        key = (id(evidence.golden.tree), id(evidence.mine.tree))
+        if key not in self._mapped:
+            matcher = TreeMatcher(evidence, self._tables, self._rules)
+            matches = matcher.matches()
+            self._mapped[key] = _Mapped(matcher, matches, leftovers(matcher, matches, evidence))
+            self._notes.extend(matcher.notes)
+            self._notes.extend(_rank_note(self._golden, self._mine))
+        return self._mapped[key]
+
+    def _pairs(self, evidence: Evidence, mapped: _Mapped) -> Iterator[Pair]:
+        names = Names(mapped.matcher.mine.layers, mapped.matcher.golden.layers, self._tables)
+        ordered = sorted(
+            mapped.matches, key=lambda m: (m.mine.node.order, m.mine.slot, m.tag, m.golden.node.order)
+        )
+        for match in ordered:
+            if self._level not in ("all", names.level(match)) and not (
+                self._level == "logits" and names.is_logits(match)
+            ):
+                continue
+            for golden_ranks, mine_ranks, rank in evidence.rank_groups():
+                operands = evidence.operands(match, golden_ranks, mine_ranks)
+                if operands is None:
+                    continue
+                golden, mine = operands
+                yield Pair(
+                    id=names.unique_id(match, rank),
+                    step=evidence.golden.step.label,
+                    rank=rank,
+                    level=names.level(match),
+                    layer=names.layer(match),
+                    depth=names.depth(match),
+                    order=0,
+                    policy=match.policy,
+                    reason=match.reason,
+                    golden=golden,
+                    mine=mine,
+                )
+
+    def _unmapped(self, evidence: Evidence, mapped: _Mapped) -> Iterator[Unmapped]:
+        matched = {("golden", m.golden.node) for m in mapped.matches}
+        matched |= {("golden", part.node) for m in mapped.matches for part in m.mine_look.parts}
+        matched |= {("mine", m.mine.node) for m in mapped.matches}
+        matched |= {("mine", part.node) for m in mapped.matches for part in m.golden_look.parts}
+        for name, side in (("golden", evidence.golden), ("mine", evidence.mine)):
+            for node in side.tree.walk():
+                if _dumped(side, node):
+                    self._totals[name] += 1
+                    self._totals[f"{name} mapped"] += (name, node) in matched
+        for left in mapped.leftovers:
+            side = evidence.golden if left.side == "golden" else evidence.mine
+            if _dumped(side, left.node):
+                node = left.node
+                yield Unmapped(
+                    left.side,
+                    evidence.golden.step.label,
+                    node.path,
+                    node.name,
+                    node.op_type,
+                    left.reason,
+                    left.nearest,
+                )
+
+
+def _dumped(side: Side, node: Node) -> bool:
+    return any(slot.kind == "output" for slot in side.slots(node))
+
+
+def _common_steps(golden: Dump, mine: Dump) -> list[tuple[Step, Step]]:
+    """Steps of equal label; two explicitly named token directories are a pair whatever their labels."""
+    by_label = {step.label: step for step in mine.steps}
+    common = [(step, by_label[step.label]) for step in golden.steps if step.label in by_label]
+    if not common and golden.forced and mine.forced and golden.steps and mine.steps:
+        step = golden.steps[0]
+        common = [(step, mine.steps[0] if step.label == 0 else mine.steps[-1])]
+    if not common:
+        raise MappingError(
+            f"no step in common: golden {golden.root} has {_labels(golden)}, "
+            f"mine {mine.root} has {_labels(mine)}; "
+            "name one token directory on each side to force a pair, or choose --acc-token-policy"
+        )
+    return common
+
+
+def _labels(dump: Dump) -> str:
+    return ", ".join(str(step.label) for step in dump.steps) or "none"
+
+
+def _table_start(golden: Dump, step: Step) -> int | None:
+    """Position of this step's first token: the prompt's length plus the decode steps before it.
+
+    The length is read off golden's prefill: the rows of its embedding's integer input or output.
+    """
+    if step.label == 0:
+        return 0
+    prefill = next((other for other in golden.steps if other.label == 0), None)
+    if prefill is None or not isinstance(step.label, int) or golden.kind != "torch":
+        return None
+    side = Side(golden, prefill)
+    for node in prefill.tree.walk():
+        if node.op_type == "Embedding":
+            for slot, ref in side.slots(node).items():
+                try:
+                    shape = ref.header().shape
+                except AccError:
+                    return None
+                tokens = shape[-1] if slot.kind == "input" else shape[-2] if len(shape) > 1 else 0
+                return tokens + step.label - 1
+    return None
+
+
+def _rank_note(golden: Dump, mine: Dump) -> list[str]:
+    one, other = len(golden.ranks), len(mine.ranks)
+    if one == other:
+        return [f"ranks: {one} on both sides, compared rank by rank"] if one > 1 else []
+    return [f"ranks: golden {one}, mine {other}; shards are merged as the shapes of each pair ask for"]

@@ -1,0 +1,204 @@
+"""Policies that look at types, names and order: for user maps and for what the roles leave over.
+
+Each takes a `Scope` (one layer of each side, or all that is outside of layers) and yields matches of
+slots that are still free. The order in which they run is `planner.POLICIES`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ..dumps.base import Slot
+from ..topology.tree import Node
+from .alignment import align
+from .export import Export
+from .match import Match
+from .op_mapping_file import Endpoint, TypeRule
+from .tables import Tables
+
+FIRST_OUTPUT = Slot("output", (0,))
+_ALIGNED_KINDS = ("linear", "norm", "activation", "embedding", "attention")
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """Nodes of both sides that may be paired with each other, in execution order.
+
+    `fits` checks a match by headers; `has` says whether a slot was dumped (golden, mine);
+    `bias_of` gives the add that completes a linear without bias, so that it stands for both.
+    `taken` collects the (side, node, slot) that have a plain match.
+    """
+
+    golden: list[Node]
+    mine: list[Node]
+    tables: Tables
+    fits: Callable[[Match], bool]
+    golden_has: Callable[[Node, Slot], bool]
+    mine_has: Callable[[Node, Slot], bool]
+    bias_of: Callable[[Node], Node]
+    layered: bool
+    taken: set[tuple[str, Node, Slot]] = field(default_factory=set)
+
+    def claim(self, match: Match) -> None:
+        """Remember that both slots of a match have a partner."""
+        self.taken.add(("golden", match.golden.node, match.golden.slot))
+        self.taken.add(("mine", match.mine.node, match.mine.slot))
+
+    def free(self, side: str, node: Node, slot: Slot) -> bool:
+        """True for a dumped slot that has no partner yet."""
+        has = self.golden_has if side == "golden" else self.mine_has
+        return has(node, slot) and (side, node, slot) not in self.taken
+
+
+def by_types(scope: Scope, rules: Sequence[TypeRule], policy: str, checked: bool) -> Iterator[Match]:
+    """Nodes of a type with nodes of another type, in order.
+
+    Equal numbers are zipped; unequal ones are aligned by shape, so that one more operator on one side
+    does not shift the rest. `checked` drops pairs whose shapes disagree (built-in rules); a user's
+    own rule keeps them, to be reported.
+    """
+    for rule in rules:
+        mine = [node for node in scope.mine if _has_type(node, rule.mine, rule.exact)]
+        mine = [node for node in map(scope.bias_of, mine) if scope.free("mine", node, _slot(rule.mine))]
+        for endpoint in rule.golden:
+            golden = [node for node in scope.golden if _has_type(node, endpoint, rule.exact)]
+            golden = [node for node in golden if scope.free("golden", node, _slot(endpoint))]
+            yield from _zip_types(scope, rule, endpoint, golden, mine, policy, checked)
+
+
+def _zip_types(
+    scope: Scope,
+    rule: TypeRule,
+    endpoint: Endpoint,
+    golden: list[Node],
+    mine: list[Node],
+    policy: str,
+    checked: bool,
+) -> Iterator[Match]:
+    reason = f"type {rule.mine.op_type} is {endpoint.op_type}"
+
+    def match(one: Node, other: Node) -> Match:
+        return Match(
+            Export(one, _slot(endpoint), "type"), Export(other, _slot(rule.mine), "type"), policy, reason
+        )
+
+    if len(golden) == len(mine):
+        pairs = list(zip(golden, mine))
+    else:
+        pairs = align(golden, mine, lambda one, other: scope.fits(match(one, other)))
+    for one, other in pairs:
+        if not checked or scope.fits(match(one, other)):
+            yield match(one, other)
+
+
+def _has_type(node: Node, endpoint: Endpoint, exact: bool) -> bool:
+    if exact:
+        return node.is_leaf and node.op_type == endpoint.op_type
+    return endpoint.op_type in node.op_type
+
+
+def _slot(endpoint: Endpoint) -> Slot:
+    return endpoint.slot or FIRST_OUTPUT
+
+
+def special(scope: Scope) -> Iterator[Match]:
+    """The old tool's whole-tree names: word embedding, top-level norm, `LmHead`, Bloom's norms."""
+    if scope.layered:
+        return
+    for rule in scope.tables.special:
+        mine = [node for node in _free_nodes(scope, "mine") if _name_test(node.name, rule["mine"])]
+        golden = [
+            node
+            for node in _free_nodes(scope, "golden")
+            if _name_test(node.name, rule["golden"]) and not _name_test(node.name, rule.get("not_golden", ()))
+        ]
+        yield from _in_order(scope, golden, mine, "special", "special name")
+
+
+def _name_test(name: str, tests: Iterable[str]) -> bool:
+    lowered = name.lower()
+    return any(re.search(test[1:], lowered) if test.startswith("~") else test in lowered for test in tests)
+
+
+def modules(scope: Scope) -> Iterator[Match]:
+    """Direct children of a layer by name fragment: `Attention` is `self_attn`, `Mlp` is `mlp`."""
+    if not scope.layered:
+        return
+    for rule in scope.tables.module:
+        mine = [n for n in _children(scope, "mine") if rule["mine"] in n.path.split("/")[-1]]
+        golden = [n for n in _children(scope, "golden") if any(t in _last(n) for t in rule["golden"])]
+        yield from _in_order(scope, golden, mine, "module", "module name")
+
+
+def _children(scope: Scope, side: str) -> list[Node]:
+    nodes = scope.golden if side == "golden" else scope.mine
+    top = min((node.depth for node in nodes), default=0)
+    return [node for node in _free_nodes(scope, side) if node.depth == top + 1]
+
+
+def _last(node: Node) -> str:
+    return node.path.rpartition(".")[2]
+
+
+def fragments(scope: Scope) -> Iterator[Match]:
+    """Leaves of a layer by fragments of their paths (the old tool's table), each used once."""
+    if not scope.layered:
+        return
+    for rule in scope.tables.fragments:
+        mine_slot = _slot(Endpoint.parse(f"x_{rule.get('mine_slot', 'outtensor0')}") or Endpoint("x"))
+        golden_slot = _slot(Endpoint.parse(f"x_{rule.get('golden_slot', 'output_0')}") or Endpoint("x"))
+        for other in scope.mine:
+            path = other.path.lower()
+            if not other.is_leaf or not all(fragment in path for fragment in rule["mine"]):
+                continue
+            if (rule.get("unless") and rule["unless"] in path) or not scope.free("mine", other, mine_slot):
+                continue
+            for one in scope.golden:
+                if rule["golden"] in one.path.lower() and scope.free("golden", one, golden_slot):
+                    match = Match(
+                        Export(one, golden_slot, "path"),
+                        Export(other, mine_slot, "path"),
+                        "fragments",
+                        f"path has {' and '.join(rule['mine'])}",
+                    )
+                    if scope.fits(match):
+                        yield match
+                        break
+
+
+def sequence(scope: Scope) -> Iterator[Match]:
+    """What is left of the computing leaves, aligned in execution order by kind and shape."""
+    golden = [node for node in _free_nodes(scope, "golden") if _aligned(scope, node)]
+    mine = [node for node in _free_nodes(scope, "mine") if _aligned(scope, node)]
+
+    def same(one: Node, other: Node) -> bool:
+        kinds = {scope.tables.kind_of(node.op_type, node.param) for node in (one, other)}
+        return len(kinds) == 1 and scope.fits(_first_outputs(one, other, "sequence", ""))
+
+    for one, other in align(golden, mine, same):
+        kind = scope.tables.kind_of(one.op_type, one.param)
+        yield _first_outputs(
+            one, other, "sequence", f"same place in the order of {kind} operators, same shape"
+        )
+
+
+def _aligned(scope: Scope, node: Node) -> bool:
+    return node.is_leaf and scope.tables.kind_of(node.op_type, node.param) in _ALIGNED_KINDS
+
+
+def _in_order(
+    scope: Scope, golden: list[Node], mine: list[Node], policy: str, reason: str
+) -> Iterator[Match]:
+    for one, other in align(golden, mine, lambda g, m: scope.fits(_first_outputs(g, m, policy, reason))):
+        yield _first_outputs(one, other, policy, reason)
+
+
+def _first_outputs(one: Node, other: Node, policy: str, reason: str) -> Match:
+    return Match(Export(one, FIRST_OUTPUT, "order"), Export(other, FIRST_OUTPUT, "order"), policy, reason)
+
+
+def _free_nodes(scope: Scope, side: str) -> list[Node]:
+    nodes = scope.golden if side == "golden" else scope.mine
+    return [node for node in nodes if scope.free(side, node, FIRST_OUTPUT)]

@@ -1,0 +1,94 @@
+"""When do two shapes hold the same numbers in the same order? Pure arithmetic, no tensors.
+
+The comparison is row-major, so two shapes agree when one only groups neighbouring dimensions of the
+other: `[1, 7, 32]`, `[7, 32]` and `[7, 4, 8]` agree, `[4, 64]` and its transpose `[64, 4]` do not,
+although both have 256 elements.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+Shape = tuple[int, ...]
+
+
+def same_order(one: Shape, other: Shape) -> bool:
+    """True when one shape is a grouping of neighbouring dimensions of the other.
+
+    Sizes of 1 say nothing and are ignored. Written with trailing products: `[7, 4, 8]` has
+    {8, 32, 224}, `[7, 32]` has {32, 224}, and a grouping's products are a subset.
+    """
+    if math.prod(one) != math.prod(other):
+        return False
+    if 0 in one:
+        return True
+    first, second = _trailing_products(one), _trailing_products(other)
+    return first <= second or second <= first
+
+
+def _trailing_products(shape: Shape) -> set[int]:
+    products, product = set(), 1
+    for size in reversed(shape):
+        product *= size
+        products.add(product)
+    products.discard(1)
+    return products
+
+
+def rows_and_width(shape: Shape) -> tuple[int, int]:
+    """A shape as a matrix: the last dimension is the width, everything before it rows."""
+    if not shape:
+        return 1, 1
+    return math.prod(shape[:-1]), shape[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """How the rank shards of one side become one tensor.
+
+    `how` is `single` (one shard), `replicated` (every shard is the whole), `columns` (shards side by
+    side along the width), `rows` (one below the other). `replicas` counts equal neighbours: with 4
+    ranks and 2 key-value heads, ranks 0 and 1 hold the same head, so `replicas` is 2. `sum` adds the
+    partial results of a row-parallel operator.
+    """
+
+    how: str
+    replicas: int = 1
+
+    def describe(self, count: int) -> str:
+        """The rule in words, for headers, rows and failure texts; empty when there is nothing to say."""
+        if self.how == "single":
+            return ""
+        if self.how == "replicated":
+            return f"replicated on {count} ranks, every replica compared"
+        if self.how == "sum":
+            return f"partial results of {count} ranks summed"
+        along = "the last dimension" if self.how == "columns" else "the first dimension"
+        copies = f", each shard held by {self.replicas} ranks" if self.replicas > 1 else ""
+        return f"{count // self.replicas} shards concatenated along {along}{copies}"
+
+
+def merge_rule(shard: Shape, count: int, whole: Shape) -> Merge | None:
+    """The only rule by which `count` shards of shape `shard` make up `whole`, `None` if there is none.
+
+    A shard may have its heads apart (`[tokens, heads, size]` for a width of `heads*size`) and leading
+    dimensions of 1 more or less than the whole: a 2-D shard of a 3-D golden is the normal case.
+    """
+    if count == 1:
+        return Merge("single") if same_order(shard, whole) else None
+    if same_order(shard, whole):
+        return Merge("replicated")
+    numel, rows, width = math.prod(shard), *rows_and_width(whole)
+    full_rows = bool(shard) and shard[-1] == width
+    for replicas in _divisors(count):
+        if numel * (count // replicas) != rows * width:
+            continue
+        columns = rows and not full_rows and same_order(shard, (rows, numel // rows))
+        if columns or (width and same_order(shard, (numel // width, width))):
+            return Merge("columns" if columns else "rows", replicas)
+    return None
+
+
+def _divisors(number: int) -> list[int]:
+    return [candidate for candidate in range(1, number) if number % candidate == 0]

@@ -1,0 +1,88 @@
+"""Views of tensors on disk that the metrics read block by block: columns, rows, sums of rank shards.
+
+Each is a `Source`: a shape, a dtype and `read(start, stop)` over the row-major flattening. None copies
+more than the block that is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ..metrics.source import Source
+
+
+class Columns:
+    """Matrices of equal height side by side: `[rows, w0 + w1 + ...]`.
+
+    `parts` are 2-D tensors `[rows, w]` of one dtype, possibly strided views of mapped files.
+    """
+
+    def __init__(self, parts: Sequence[torch.Tensor]) -> None:
+        self._parts = list(parts)
+        self._width = sum(part.shape[1] for part in parts)
+        self.shape: tuple[int, ...] = (parts[0].shape[0], self._width)
+        self.dtype = parts[0].dtype
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        """Elements `[start, stop)` of the flattening; whole rows are gathered, then trimmed."""
+        first, last = start // self._width, -(-stop // self._width)
+        rows = torch.cat([part[first:last] for part in self._parts], dim=1).reshape(-1)
+        return rows[start - first * self._width : stop - first * self._width]
+
+
+class Rows:
+    """Tensors one below the other: `[n0 + n1 + ..., width]`, each given as a `Source`."""
+
+    def __init__(self, parts: Sequence[Source], width: int) -> None:
+        self._parts = list(parts)
+        self._sizes = [_numel(part.shape) for part in parts]
+        self.shape: tuple[int, ...] = (sum(self._sizes) // width, width) if width else (0, 0)
+        self.dtype = parts[0].dtype
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        """Elements `[start, stop)`, taken from as many parts as the range touches."""
+        pieces, offset = [], 0
+        for part, size in zip(self._parts, self._sizes):
+            low, high = max(start - offset, 0), min(stop - offset, size)
+            if low < high:
+                pieces.append(part.read(low, high))
+            offset += size
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+
+class Sum:
+    """Element by element sum of partial results, accumulated and given in float32 (float64 stays)."""
+
+    def __init__(self, parts: Sequence[Source]) -> None:
+        self._parts = list(parts)
+        self.shape: tuple[int, ...] = tuple(parts[0].shape)
+        self.dtype = torch.float64 if parts[0].dtype == torch.float64 else torch.float32
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        """The sum over parts of elements `[start, stop)`."""
+        total = self._parts[0].read(start, stop).to(self.dtype)
+        for part in self._parts[1:]:
+            total = total + part.read(start, stop).to(self.dtype)
+        return total
+
+
+class Reshaped:
+    """A source under another shape of the same row-major order."""
+
+    def __init__(self, source: Source, shape: tuple[int, ...]) -> None:
+        self._source = source
+        self.shape = shape
+        self.dtype = source.dtype
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        """The same elements: only the shape differs."""
+        return self._source.read(start, stop)
+
+
+def _numel(shape: Sequence[int]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count

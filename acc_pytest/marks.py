@@ -1,0 +1,80 @@
+"""The markers `acc_op` and `acc_threshold`: their usage, those of generated tests, the users' own."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .judging.threshold import ThresholdRule
+    from .mapping.pair import Pair
+
+USAGE = (
+    "acc_op(type, level, layer, step, policy): what a generated test compares; select with "
+    "-m \"acc_op(type='LinearOperation')\".",
+    "acc_threshold(metric=bound, ..., factor=1.0, reason=''): bounds for the comparisons of this test, "
+    "e.g. acc_threshold(cosine_similarity=0.999, kl_divergence=None); None or False switches one off.",
+)
+
+
+@functools.cache
+def op_mark(op_type: str, level: str, layer: str, step: int | str, policy: str) -> pytest.Mark:
+    """The `acc_op` marker; pairs of one kind share one object, for there may be 100,000 of them."""
+    return pytest.mark.acc_op(type=op_type, level=level, layer=layer, step=step, policy=policy).mark
+
+
+def threshold_mark(rules: tuple[ThresholdRule, ...], pair: Pair) -> pytest.Mark | None:
+    """What the config files set for a pair, as a marker that `-m`, hooks and other plugins can read.
+
+    Rules for certain dtypes are left out: dtypes are in the tensors, which collection does not open.
+    """
+    if not rules:
+        return None
+    from .judging import JudgeContext
+
+    context = JudgeContext.of(pair)
+    bounds: dict[str, float | None] = {}
+    for rule in rules:
+        if rule.match.dtype or not rule.match.holds(context, ()):
+            continue
+        bounds.update((bound.metric, bound.value) for bound in rule.bounds)
+        if rule.factor is not None:
+            bounds["factor"] = rule.factor
+    return _threshold_mark(tuple(bounds.items())) if bounds else None
+
+
+@functools.cache
+def _threshold_mark(bounds: tuple[tuple[str, float | None], ...]) -> pytest.Mark:
+    return pytest.mark.acc_threshold(**dict(bounds)).mark
+
+
+def marker_rules(
+    item: pytest.Item, custom: tuple[str, ...], ignored: pytest.Mark | None = None
+) -> list[ThresholdRule]:
+    """The rules of the `acc_threshold` markers on a test, closest first, as `in_precedence` wants them.
+
+    `ignored` is the marker a generated test got from the config files, whose rules count already.
+    Raises `SettingsError` for a marker that makes no sense.
+    """
+    from .judging import rule_from_marker
+
+    return [
+        rule_from_marker(mark.kwargs, item.nodeid, custom)
+        for mark in item.iter_markers("acc_threshold")
+        if mark is not ignored
+    ]
+
+
+def hook_rules(item: pytest.Item, pair: Pair, custom: tuple[str, ...]) -> list[ThresholdRule]:
+    """The rule of the `pytest_acc_thresholds` hook for a pair, if a conftest file has one.
+
+    Raises `SettingsError` for an answer that makes no sense.
+    """
+    answer: Any = item.ihook.pytest_acc_thresholds(pair=pair, config=item.config)
+    if answer is None:
+        return []
+    from .judging import rule_from_hook
+
+    return [rule_from_hook(answer, custom)]

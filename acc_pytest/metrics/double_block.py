@@ -1,0 +1,113 @@
+"""One block in float64 arithmetic: any dtype, any size of value, the positions left after NaN and Inf.
+
+Values whose squares would leave the range of float64 are scaled by a power of two first.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from .divergence import BlockDivergence
+from .element_tolerance import Tolerance
+from .totals import BlockSums, Totals
+from .values import Doubles, Values, Wide, difference
+
+_PLAIN_EXPONENT = 400
+"""Largest |exponent| of values whose squares, summed over any tensor, stay inside float64."""
+
+_STEEP = 30.0
+"""Beyond this d, e^d may overflow beside a small weight, so both exponents are added first."""
+
+
+def double_sums(
+    golden: Values, mine: Values, totals: Totals, tolerance: Tolerance, *, exact: bool
+) -> BlockSums:
+    """Sum a block of at least one element, all finite; `exact` asks for the count of unequal ones."""
+    g, m, d = golden.wide, mine.wide, difference(mine, golden)
+    size, error = _modulus(g), _modulus(d)
+    golden_peak, peak = float(size.max()), float(error.max())
+    floor = totals.floor(golden_peak)
+    g_exp, m_exp, d_exp = _exponent(golden_peak), _exponent(float(_modulus(m).max())), _exponent(peak)
+    gs, ms, ds = _scaled(g, g_exp), _scaled(m, m_exp), _scaled(d, d_exp)
+
+    near = size <= floor
+    relative = error / np.where(near, math.inf, size)
+    beyond = error > tolerance.atol + tolerance.rtol * size
+    return BlockSums(
+        compared=size.size,
+        golden=float(gs.sum()),
+        mine=float(ms.sum()),
+        difference=float(ds.sum()),
+        golden_squared=_dot(gs, gs),
+        mine_squared=_dot(ms, ms),
+        golden_mine=_dot(gs, ms),
+        golden_difference=_dot(gs, ds),
+        difference_squared=_dot(ds, ds),
+        absolute=float(_scaled(error, d_exp).sum()),
+        golden_peak=golden_peak,
+        peak=peak,
+        peak_at=int(error.argmax()) if peak > totals.peak else -1,
+        relative=float(relative.sum()),
+        relative_peak=float(relative.max()),
+        near_zero=int(np.count_nonzero(near)),
+        beyond=int(np.count_nonzero(beyond)),
+        mismatches=int(np.count_nonzero(error)) if exact else 0,
+        divergence=None if np.iscomplexobj(g) else divergence_sums(g, d),
+        golden_exponent=g_exp,
+        mine_exponent=m_exp,
+        difference_exponent=d_exp,
+    )
+
+
+def divergence_sums(g: Doubles, d: Doubles) -> BlockDivergence:
+    """KL sums of golden and the difference, measured from its mean under softmax(golden)."""
+    scale = float(g.max())
+    weights = np.exp(g - scale)
+    weight = float(weights.sum())
+    center = float((weights * d).sum()) / weight
+    d = d - center
+    first, top = float((weights * d).sum()), float(d.max())
+    if top <= _STEEP:
+        return BlockDivergence(
+            weight, first, float((weights * (np.expm1(d) - d)).sum()), scale, scale, center
+        )
+    moved = g + d
+    curved_scale = max(scale, float(moved.max()))
+    steep = d > _STEEP
+    flat = np.where(steep, 0.0, d)
+    terms = np.where(
+        steep,
+        np.exp(moved - curved_scale) - np.exp(g - curved_scale) * (1 + d),
+        np.exp(g - curved_scale) * (np.expm1(flat) - flat),
+    )
+    return BlockDivergence(weight, first, float(terms.sum()), scale, curved_scale, center)
+
+
+def scaled_sum(values: Wide) -> tuple[float, int]:
+    """Sum of real values as `(value, exponent)`: value * 2**exponent."""
+    exponent = _exponent(float(np.abs(values).max()))
+    return float(_scaled(values, exponent).sum()), exponent
+
+
+def _modulus(values: Wide) -> Doubles:
+    result: Doubles = np.abs(values)
+    return result
+
+
+def _exponent(peak: float) -> int:
+    exponent = math.frexp(peak)[1] if math.isfinite(peak) else 0
+    return exponent if abs(exponent) > _PLAIN_EXPONENT else 0
+
+
+def _scaled(values: Wide, exponent: int) -> Doubles:
+    """Real values, or real and imaginary parts side by side, times 2**-exponent."""
+    parts: Doubles = np.ascontiguousarray(values).view(np.float64)
+    return np.ldexp(parts, -exponent) if exponent else parts
+
+
+def _dot(first: Doubles, second: Doubles) -> float:
+    # torch.dot keeps to torch's thread count; NumPy's BLAS would start threads of its own.
+    return float(torch.dot(torch.from_numpy(first), torch.from_numpy(second)))

@@ -1,0 +1,133 @@
+"""`Measurement`: everything the streaming pass learns of one pair, as plain Python values.
+
+No NumPy or torch scalar is ever stored: one inside a test report ends an xdist session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Union
+
+Scalar = Union[bool, int, float, complex]
+"""A tensor element as the Python value of its own kind."""
+
+METRICS = (
+    "cosine_similarity",
+    "max_relative_error",
+    "mean_relative_error",
+    "max_absolute_error",
+    "mean_absolute_error",
+    "kl_divergence",
+    "relative_euclidean_distance",
+)
+"""The seven metrics in the column order of the old report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The element that differs most: its place in golden's shape and both values.
+
+    The first position whose non-finite values disagree, else the largest absolute difference.
+    """
+
+    flat_index: int
+    index: tuple[int, ...]
+    golden: Scalar
+    mine: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class NonFinite:
+    """Counts of NaN and infinity.
+
+    `common_*` are positions where both sides hold NaN, or the same infinity. The other positions
+    with a non-finite value disagree: `new` where only mine has it, `lost` where only golden has it,
+    `changed` where both have one but not the same.
+    """
+
+    golden_nan: int = 0
+    golden_inf: int = 0
+    mine_nan: int = 0
+    mine_inf: int = 0
+    common_nan: int = 0
+    common_inf: int = 0
+    new: int = 0
+    lost: int = 0
+    changed: int = 0
+
+    @property
+    def disagreeing(self) -> int:
+        """Positions where the sides do not hold the same non-finite value."""
+        return self.new + self.lost + self.changed
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Sums over the compared positions: what the averaged metrics are made of.
+
+    Sums of squares of values beyond 1e154 do not fit a float and read `inf`, below 1e-162 0; the
+    metrics themselves are computed from scaled sums and stay right.
+    """
+
+    golden: float = 0.0
+    mine: float = 0.0
+    difference: float = 0.0
+    golden_squared: float = 0.0
+    mine_squared: float = 0.0
+    golden_times_mine: float = 0.0
+    golden_times_difference: float = 0.0
+    difference_squared: float = 0.0
+    absolute_difference: float = 0.0
+    relative_error: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One pair, measured. `docs/metrics.md` defines every field; `None` means undefined.
+
+    `compared` positions hold a finite value on both sides; the metrics, `mean_error`,
+    `golden_rms`, `golden_max_abs` and `moments` are taken over them. Maximum, minimum and mean are
+    taken over the finite elements of their own side. `mismatches` is the number of unequal
+    elements, for integer and bool tensors only. `beyond_tolerance` counts elements with
+    `|mine - golden| > atol + rtol * |golden|` and disagreeing non-finite ones, `beyond_fraction`
+    divides it by `numel`. `identical`: same dtype and the same bits.
+    """
+
+    shape: tuple[int, ...]
+    golden_dtype: str
+    mine_dtype: str
+    numel: int
+    compared: int
+    identical: bool
+    cosine_similarity: float | None
+    max_relative_error: float | None
+    mean_relative_error: float | None
+    max_absolute_error: float | None
+    mean_absolute_error: float | None
+    kl_divergence: float | None
+    relative_euclidean_distance: float | None
+    golden_max: float | None
+    golden_min: float | None
+    golden_mean: float | None
+    mine_max: float | None
+    mine_min: float | None
+    mine_mean: float | None
+    golden_rms: float | None
+    golden_max_abs: float | None
+    mean_error: float | None
+    near_zero: int
+    mismatches: int | None
+    rtol: float
+    atol: float
+    beyond_tolerance: int
+    beyond_fraction: float | None
+    worst: Worst | None
+    nonfinite: NonFinite
+    moments: Moments
+    custom: Mapping[str, tuple[float | str, str]] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        """True for a tensor without elements, whose metrics are all undefined."""
+        return self.numel == 0

@@ -1,0 +1,52 @@
+"""What is recorded of each side by itself: extrema and mean of its finite elements, NaN and Inf counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .scaled import as_float, binary_sum
+
+
+@dataclass(slots=True)
+class Extent:
+    """Finite elements of one side of a block: their count, extrema and sum (times 2**exponent)."""
+
+    count: int
+    max: float
+    min: float
+    total: float = 0.0
+    exponent: int = 0
+
+    @property
+    def peak(self) -> float:
+        """The largest absolute value."""
+        return max(abs(self.max), abs(self.min))
+
+
+class Side:
+    """One side of the pair, summed over blocks."""
+
+    def __init__(self) -> None:
+        self.max: float | None = None
+        self.min: float | None = None
+        self.nan = 0
+        self.inf = 0
+        self._count = 0
+        self._total = binary_sum()
+
+    def add(self, extent: Extent) -> None:
+        """Add the finite elements of one block."""
+        if not extent.count:
+            return
+        self.max = extent.max if self.max is None else max(self.max, extent.max)
+        self.min = extent.min if self.min is None else min(self.min, extent.min)
+        self._count += extent.count
+        self._total.add(extent.total, extent.exponent)
+
+    def mean(self) -> float | None:
+        """Mean of the finite elements, `None` without any."""
+        if not self._count:
+            return None
+        mean = binary_sum()
+        mean.add(self._total.value / self._count, self._total.exponent)
+        return as_float(mean)

@@ -1,0 +1,67 @@
+"""`Source`: what the kernel reads from: one tensor, block by block, never as a whole."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import torch
+
+
+class Source(Protocol):
+    """A tensor whose elements are read in the order of its row-major flattening.
+
+    `read(start, stop)` gives the elements `[start, stop)` of that order as a 1-D tensor in the
+    source's own dtype, as a view where possible. The caller does not write to it.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    def read(self, start: int, stop: int) -> torch.Tensor: ...
+
+
+class TensorSource:
+    """A `Source` over one dense tensor: any strides, any device, memory-mapped or not.
+
+    A contiguous tensor is read as views. Otherwise the rows that a block touches are copied, and
+    nothing else, so that a transposed 10 GB tensor costs a few blocks of memory.
+    """
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor.detach()
+        self.shape = tuple(int(size) for size in tensor.shape)
+        self.dtype = tensor.dtype
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        """Elements `[start, stop)` as a contiguous 1-D CPU tensor.
+
+        Raises `IndexError` when the range does not lie within the tensor.
+        """
+        if not 0 <= start <= stop <= math.prod(self.shape):
+            raise IndexError(f"elements [{start}, {stop}) of a tensor of shape {list(self.shape)}")
+        block = _read(self._tensor, start, stop)
+        return block.resolve_conj().resolve_neg().cpu()
+
+
+def _read(tensor: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+    if tensor.is_contiguous():
+        return tensor.reshape(-1)[start:stop]
+    if start == stop:
+        return tensor.new_empty(0)
+    row = tensor[0].numel()
+    first, last = start // row, (stop - 1) // row
+    if first == last:
+        return _read(tensor[first], start - first * row, stop - first * row)
+    if (last - first + 1) * row <= 2 * (stop - start):
+        rows = tensor[first : last + 1].reshape(-1)
+        return rows[start - first * row : stop - first * row]
+    pieces = (
+        _read(tensor[first], start - first * row, row),
+        tensor[first + 1 : last].reshape(-1),
+        _read(tensor[last], 0, stop - last * row),
+    )
+    return torch.cat(pieces)

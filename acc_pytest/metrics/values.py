@@ -1,0 +1,117 @@
+"""Elements of any dtype as float64 (or complex128), and their differences without rounding.
+
+64-bit integers do not fit a float64, so a block of them carries its upper and lower halves apart:
+`high` is a multiple of 2^32, `low` lies in [0, 2^32), both exact. The difference of two such blocks is
+exact up to 2^53 and correctly rounded beyond; cast to float32, as is often done, it would be lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .measurement import Scalar
+
+Doubles = NDArray[np.float64]
+Wide = NDArray[Any]
+"""float64, or complex128 for complex tensors."""
+
+_COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
+_NARROW_UNSIGNED = {
+    getattr(torch, name): dtype
+    for name, dtype in (("uint16", np.dtype(np.uint16)), ("uint32", np.dtype(np.uint32)))
+    if hasattr(torch, name)
+}
+_UINT64 = getattr(torch, "uint64", None)
+_PLAIN = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A block: `wide` is every element rounded to float64 (complex128); `low` and `high` see above."""
+
+    wide: Wide
+    high: Wide
+    low: Doubles | None = None
+
+    def pick(self, keep: NDArray[np.bool_]) -> Values:
+        """The elements where `keep`."""
+        low = None if self.low is None else self.low[keep]
+        return Values(self.wide[keep], self.high[keep], low)
+
+
+def is_complex(dtype: torch.dtype) -> bool:
+    """Whether elements have an imaginary part."""
+    return dtype in _COMPLEX
+
+
+def is_exact(dtype: torch.dtype) -> bool:
+    """Whether elements are integers or booleans, compared for equality."""
+    return dtype in _PLAIN or dtype in _NARROW_UNSIGNED or (_UINT64 is not None and dtype == _UINT64)
+
+
+def is_measurable(dtype: torch.dtype) -> bool:
+    """Whether an element is one number: packed fp4, quantized and bit types are not."""
+    if is_exact(dtype) or is_complex(dtype):
+        return True
+    return dtype.is_floating_point and "float4" not in str(dtype)
+
+
+def widen(block: torch.Tensor, *, to_complex: bool = False) -> Values:
+    """The values of a 1-D block of a measurable dtype; with `to_complex` as complex numbers."""
+    dtype = block.dtype
+    block = block.contiguous()
+    if to_complex:
+        array: Wide = block.to(torch.complex128).numpy()
+        return Values(array, array)
+    if dtype == torch.int64 or dtype == _UINT64:
+        bits = block.view(torch.int64).numpy()
+        integers = bits if dtype == torch.int64 else bits.view(np.uint64)
+        low = (bits & 0xFFFFFFFF).astype(np.float64)
+        high = (integers >> 32).astype(np.float64) * 2.0**32
+        return Values(high + low, high, low)
+    if dtype in _NARROW_UNSIGNED:
+        width = {1: torch.int8, 2: torch.int16, 4: torch.int32}[block.element_size()]
+        array = block.view(width).numpy().view(_NARROW_UNSIGNED[dtype]).astype(np.float64)
+    else:
+        # Small floats go by way of float32: not every torch converts fp8 to float64.
+        small = dtype.is_floating_point and block.element_size() < 4
+        array = (block.float() if small else block).double().numpy()
+    return Values(array, array)
+
+
+def difference(mine: Values, golden: Values) -> Wide:
+    """mine - golden, rounded once."""
+    upper = mine.high - golden.high
+    if mine.low is None and golden.low is None:
+        return upper
+    lower = (0.0 if mine.low is None else mine.low) - (0.0 if golden.low is None else golden.low)
+    result: Wide = upper + lower
+    return result
+
+
+def scalar(element: torch.Tensor) -> Scalar:
+    """The one element of `element` as a Python value of its own kind."""
+    dtype = element.dtype
+    if is_exact(dtype) and dtype not in _PLAIN:
+        bits = element.contiguous().view(torch.int64 if dtype == _UINT64 else _SIGNED[element.element_size()])
+        return int(bits.item()) % 2 ** (8 * element.element_size())
+    if dtype == torch.complex32:
+        return complex(element.to(torch.complex64).item())
+    if dtype.is_floating_point and element.element_size() < 4:
+        return float(element.float().item())
+    value: bool | int | float | complex = element.tolist()
+    return value
+
+
+_SIGNED = {2: torch.int16, 4: torch.int32}
+
+
+def raw(block: torch.Tensor) -> NDArray[np.uint8]:
+    """The bytes of a 1-D block."""
+    bytes_: NDArray[np.uint8] = block.contiguous().view(torch.uint8).numpy()
+    return bytes_

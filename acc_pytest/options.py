@@ -1,0 +1,207 @@
+"""The `--acc-*` options: one table, from which the command line, the ini twins and the help are made.
+
+Every option `--acc-some-name` has an ini value `acc_some_name`. The command line wins over the ini
+file, the ini file over the default in `Settings`. Paths on the command line are relative to the
+working directory, paths in an ini file to the directory of that file.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+
+TOKEN_POLICIES = ("auto", "raw", "no-warmup", "warmup", "torch-like")
+LEVELS = ("all", "layer", "module", "op", "logits")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. `field` is its name in `Settings`, `name` its name after `--acc-`.
+
+    `kind` says how the value is written: one `text`, one `number`, a `list` (repeat the option;
+    in an ini file one per line), or a `flag`.
+    """
+
+    name: str
+    field: str
+    help: str
+    kind: Literal["text", "number", "list", "flag"] = "text"
+    metavar: str = "TEXT"
+    choices: tuple[str, ...] = ()
+    is_path: bool = False
+
+    @property
+    def flag(self) -> str:
+        return f"--acc-{self.name}"
+
+    @property
+    def dest(self) -> str:
+        """Attribute of the parsed options and name of the ini value."""
+        return "acc_" + self.name.replace("-", "_")
+
+
+OPTIONS = (
+    Option(
+        "golden", "golden", "the trusted dump: a directory or one tensor file", metavar="PATH", is_path=True
+    ),
+    Option(
+        "mine", "mine", "the dump under test: a directory or one tensor file", metavar="PATH", is_path=True
+    ),
+    Option(
+        "token-policy",
+        "token_policy",
+        "how token directories of an ATB dump become steps; auto decides from evidence and prints it",
+        choices=TOKEN_POLICIES,
+    ),
+    Option("level", "level", "compare only pairs of this level of the model (default: all)", choices=LEVELS),
+    Option(
+        "op-mapping-file",
+        "op_mapping_file",
+        "op_mapping_file.json, or the directory that holds it; merged over the built-in maps",
+        metavar="PATH",
+        is_path=True,
+    ),
+    Option(
+        "config",
+        "config",
+        "a name from golden_configs, or a TOML file of mapping and threshold rules; repeatable, last wins",
+        kind="list",
+        metavar="NAME_OR_FILE",
+        is_path=True,
+    ),
+    Option(
+        "metric",
+        "metrics",
+        "your own metric (golden, mine) -> (number, message); repeatable",
+        kind="list",
+        metavar="FILE.py:FUNCTION",
+        is_path=True,
+    ),
+    Option("output", "output", "directory for the CSV report (default: .)", metavar="DIR", is_path=True),
+    Option(
+        "csv",
+        "csv",
+        "name of the CSV report, below --acc-output unless absolute (default: ait_cmp_report_TIMESTAMP.csv)",
+        metavar="FILE",
+    ),
+    Option(
+        "min-coverage",
+        "min_coverage",
+        "fail the run when a smaller share of nodes than this (0 to 1) was mapped",
+        kind="number",
+        metavar="SHARE",
+    ),
+    Option(
+        "explain-mapping",
+        "explain_mapping",
+        "print what was matched by which rule, and what was not matched and why",
+        kind="flag",
+    ),
+)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Register every option of the table and its ini twin."""
+    group = parser.getgroup("acc", "acc-pytest: compare two dumps of a model")
+    for option in OPTIONS:
+        _add(group, option)
+        default: Any = {"list": [], "flag": False}.get(option.kind, "")
+        ini_type: Any = {"list": "linelist", "flag": "bool"}.get(option.kind, "string")
+        said = f"{option.help} (ini twin of {option.flag})"
+        parser.addini(option.dest, said, type=ini_type, default=default)
+
+
+def _add(group: Any, option: Option) -> None:
+    if option.kind == "flag":
+        group.addoption(option.flag, dest=option.dest, action="store_true", default=None, help=option.help)
+        return
+    more: dict[str, Any] = {"choices": option.choices} if option.choices else {"metavar": option.metavar}
+    if option.kind == "number":
+        more["type"] = float
+    action = "append" if option.kind == "list" else "store"
+    group.addoption(option.flag, dest=option.dest, action=action, default=None, help=option.help, **more)
+
+
+def values(config: pytest.Config) -> dict[str, Any]:
+    """The options that were given, by `Settings` field; the absent ones are left to their defaults.
+
+    Raises `pytest.UsageError` when an ini value is not of its kind.
+    """
+    found: dict[str, Any] = {}
+    for option in OPTIONS:
+        value = config.getoption(option.dest)
+        if value is None:
+            value = _from_ini(config, option)
+        if value not in (None, "", []):
+            found[option.field] = tuple(value) if option.kind == "list" else value
+    return found
+
+
+def _from_ini(config: pytest.Config, option: Option) -> Any:
+    value = config.getini(option.dest)
+    if not value:
+        return None
+    if option.kind == "number":
+        try:
+            return float(value)
+        except ValueError:
+            raise pytest.UsageError(f"ini value {option.dest} = {value!r} is not a number") from None
+    if option.is_path and config.inipath is not None:
+        base = str(config.inipath.parent)
+        return [_below(base, one) for one in value] if option.kind == "list" else _below(base, value)
+    return value
+
+
+def _below(base: str, path: str) -> str:
+    """`path` as seen from `base`; a bare word that is no file there stays what it is (a config's name)."""
+    joined = os.path.join(base, path)
+    return joined if os.sep in path or "." in path or os.path.exists(joined) else path
+
+
+def misread_root(config: pytest.Config) -> str:
+    """A hint where pytest overlooked an ini file because it took our paths for test paths, else empty.
+
+    pytest looks for its root before plugins are loaded; `--acc-golden PATH` in two words then reads
+    like an unknown flag and a path to tests.
+    """
+    words = config.invocation_params.args
+    apart = [option.flag for option in OPTIONS if option.is_path and option.flag in words]
+    if config.inipath is not None or not apart:
+        return ""
+    here = config.invocation_params.dir
+    for directory in (here, *here.parents):
+        for name in ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"):
+            file = directory / name
+            text = file.read_text(errors="replace") if file.is_file() else ""
+            if any(section in text for section in ("[pytest]", "[tool:pytest]", "[tool.pytest")):
+                return f"{file} was not read; write {apart[0]}=PATH in one word, or give --rootdir"
+    return ""
+
+
+def command_line(given: Mapping[str, Any]) -> list[str]:
+    """The words that give pytest the option values `given`, as `values` returns them.
+
+    `--option=value` in one word, because pytest takes a path that stands alone, before plugins are
+    loaded, for a test path when it looks for the root directory.
+    """
+    words: list[str] = []
+    for option in OPTIONS:
+        if option.field not in given:
+            continue
+        value = given[option.field]
+        if option.kind == "flag":
+            words += [option.flag] if value else []
+        else:
+            each = value if option.kind == "list" else (value,)
+            words += [f"{option.flag}={one}" for one in each]
+    return words
+
+
+def shell(words: list[str]) -> str:
+    """The words as one line that a POSIX shell splits into the same words."""
+    return " ".join(shlex.quote(word) for word in words)

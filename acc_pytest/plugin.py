@@ -1,0 +1,82 @@
+"""The pytest plugin: hooks only. What they do lives in the modules they call, loaded when needed."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from . import newhooks, options
+from .fixtures import acc_compare, acc_golden, acc_mine, acc_pair, parametrize_pairs
+from .marks import USAGE
+from .recording import attach
+from .run_report import RunReport
+from .session import CHANNEL, KEY, open_session
+
+__all__ = ["acc_compare", "acc_golden", "acc_mine", "acc_pair"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the `--acc-*` options and their ini twins."""
+    options.add_options(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare the hooks that conftest files may implement."""
+    pluginmanager.add_hookspecs(newhooks)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers."""
+    for usage in USAGE:
+        config.addinivalue_line("markers", usage)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Make the plan (or receive it from the controller) before workers start and tests are collected."""
+    acc = open_session(session.config)
+    if acc is not None:
+        session.config.stash[KEY] = acc
+    if not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(RunReport(session.config, acc), "acc_run_report")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Send the plan to an xdist worker, which then opens no dump."""
+    acc = node.config.stash.get(KEY, None)
+    if acc is not None:
+        node.workerinput[CHANNEL] = acc.packed
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Put the generated tests below the session, beside the paths that were named."""
+    report = yield
+    acc = collector.config.stash.get(KEY, None) if isinstance(collector, pytest.Session) else None
+    if acc is not None and acc.chosen:
+        from .items import root_collector
+
+        report.result.append(root_collector(collector.session, acc))
+    return report
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests that ask for `acc_pair` once per pair."""
+    if "acc_pair" in metafunc.fixturenames:
+        parametrize_pairs(metafunc)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put the rows of a test into the report of its call, which travels to the controller."""
+    report = yield
+    if call.when == "call":
+        attach(item, report)
+    return report

@@ -1,0 +1,1 @@
+"""Rows and their views: CSV, JUnit properties, terminal summary."""

@@ -1,0 +1,26 @@
+"""The lines before the first test: what is compared, what was decided, how much could be mapped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..mapping.pair import Plan
+
+
+def header_lines(plan: Plan) -> list[str]:
+    """Kinds, paths and sizes of both dumps, the notes of the plan, and what was left over."""
+    steps = len({pair.step for pair in plan.pairs})
+    left = Counter(node.side for node in plan.unmapped)
+    return [
+        f"acc golden: {plan.golden_kind} {plan.golden_root} ({_count(plan.golden_total, 'dumped node')})",
+        f"acc mine: {plan.mine_kind} {plan.mine_root} ({_count(plan.mine_total, 'dumped node')})",
+        *(f"acc note: {note}" for note in plan.notes),
+        f"acc mapping: {_count(len(plan.pairs), 'pair')} in {_count(steps, 'step')}; "
+        f"unmapped: {left['golden']} of golden, {left['mine']} of mine",
+    ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

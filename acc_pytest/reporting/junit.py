@@ -1,0 +1,32 @@
+"""A row as the properties of its JUnit test case (`<property name= value=>`)."""
+
+from __future__ import annotations
+
+from .row import Row, Scalar
+
+
+def properties(row: Row, prefix: str = "") -> list[tuple[str, Scalar]]:
+    """Verdict, policy, nodes, every metric, every threshold and its reason, in reading order.
+
+    `prefix` goes before each name; a test that compares several pairs of tensors needs one for each.
+    """
+    found: list[tuple[str, Scalar]] = [
+        ("verdict", row.verdict),
+        ("policy", row.policy),
+        ("mapping_reason", row.mapping_reason),
+        ("golden_node", row.golden.node),
+        ("golden_slot", row.golden.slot),
+        ("mine_node", row.mine.node),
+        ("mine_name", row.mine.name),
+        ("mine_slot", row.mine.slot),
+    ]
+    for group in (row.metrics, row.counts, row.custom):
+        found += [(name, value) for name, value in group.items() if value is not None]
+    for check in row.checks:
+        found.append((f"threshold.{check.metric}", check.bound))
+        found.append((f"threshold.{check.metric}.reason", check.reason))
+    if row.reasons:
+        found.append(("fail_reason", "; ".join(row.reasons)))
+    if row.notes:
+        found.append(("notes", "; ".join(row.notes)))
+    return [(prefix + name, value) for name, value in found if value != ""]

@@ -1,0 +1,172 @@
+"""`Row`: the record of one tensor comparison. CSV, JUnit properties and the summary are views of it.
+
+A row is made in the process that runs the test and travels to the controller inside the test report,
+so it holds nothing but native Python scalars, strings, and tuples and mappings of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Union
+
+Scalar = Union[None, bool, int, float, str]
+
+VERDICTS = ("pass", "fail", "incomparable", "unmapped")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What a row says of one tensor; `None` or empty where it is not known.
+
+    `path` joins the files of several shards with `;`. `max`, `min`, `mean` are over all elements.
+    """
+
+    node: str = ""
+    name: str = ""
+    op_type: str = ""
+    slot: str = ""
+    path: str = ""
+    dtype: str = ""
+    shape: str = ""
+    max: float | None = None
+    min: float | None = None
+    mean: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One threshold applied: `measured` must be at least (or at most) `allowed`.
+
+    An infinite `allowed` is a metric that a rule switched off.
+    """
+
+    metric: str
+    measured: float | None
+    allowed: float
+    at_least: bool
+    reason: str
+    passed: bool
+
+    @property
+    def bound(self) -> str:
+        """The bound as people write it: `>= 0.999`, or `off`."""
+        if math.isinf(self.allowed):
+            return "off"
+        return f"{'>=' if self.at_least else '<='} {self.allowed:.6g}"
+
+    @property
+    def excess(self) -> float:
+        """How many times the allowed error was measured; infinite where none is allowed, or for NaN.
+
+        For a metric that is best at 1 (cosine) the error is the root of the distance from 1, which grows
+        like the relative distance does: 1 - cos(x) is x^2/2 for a small angle x.
+        """
+        if self.measured is None or math.isnan(self.measured):
+            return math.inf
+        error, allowed = self.measured, self.allowed
+        if self.at_least:
+            error, allowed = math.sqrt(max(0.0, 1.0 - error)), math.sqrt(max(0.0, 1.0 - allowed))
+        if allowed <= 0.0:
+            return 0.0 if self.passed else math.inf
+        return error / allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The element with the largest error: its index and both values (complex ones as text)."""
+
+    index: str = ""
+    golden: Scalar = None
+    mine: Scalar = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One comparison.
+
+    `number` is the running number of the CSV (`data_id`), `None` where it would depend on the order
+    in which tests run; it follows execution order. `skipped` marks a pair of which the dump holds no
+    values by design. `sentence` says the verdict in words; `reasons` are the parts of
+    `cmp_fail_reason`; `metrics`, `counts` and `custom` map names to numbers, `None` where a metric has
+    no value for these tensors.
+    """
+
+    test_id: str
+    verdict: str
+    sentence: str
+    number: int | None = None
+    skipped: bool = False
+    step: Scalar = ""
+    rank: str = ""
+    level: str = ""
+    layer: str = ""
+    policy: str = ""
+    mapping_reason: str = ""
+    golden: Side = Side()
+    mine: Side = Side()
+    metrics: Mapping[str, Scalar] = field(default_factory=dict)
+    counts: Mapping[str, Scalar] = field(default_factory=dict)
+    custom: Mapping[str, Scalar] = field(default_factory=dict)
+    worst: Worst = Worst()
+    checks: tuple[Check, ...] = ()
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def red(self) -> bool:
+        """Whether the test of this row fails."""
+        return self.verdict == "fail" or (self.verdict == "incomparable" and not self.skipped)
+
+    @property
+    def excess(self) -> float:
+        """The largest excess of the failed checks; infinite for a failure without a number."""
+        if self.verdict == "incomparable":
+            return math.inf
+        return max((check.excess for check in self.checks if not check.passed), default=0.0)
+
+    @property
+    def name(self) -> str:
+        """What people call the compared thing: mine's node, golden's where mine has none."""
+        return self.mine.name or self.golden.name or self.test_id
+
+    def to_plain(self) -> dict[str, Any]:
+        """The row as builtins, fit for the channel between xdist processes."""
+        plain = {name: getattr(self, name) for name in _ROW}
+        for name in ("golden", "mine", "worst"):
+            plain[name] = _values(plain[name])
+        for name in ("metrics", "counts", "custom"):
+            plain[name] = dict(plain[name])
+        plain["checks"] = tuple(_values(check) for check in self.checks)
+        return plain
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Row:
+        """The row that `to_plain` was called on."""
+        made = dict(plain)
+        made["golden"], made["mine"] = Side(*plain["golden"]), Side(*plain["mine"])
+        made["worst"] = Worst(*plain["worst"])
+        made["checks"] = tuple(Check(*check) for check in plain["checks"])
+        made["reasons"], made["notes"] = tuple(plain["reasons"]), tuple(plain["notes"])
+        return cls(**made)
+
+
+_ROW = tuple(one.name for one in fields(Row))
+_FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in (Side, Check, Worst)}
+
+
+def _values(record: Side | Check | Worst) -> tuple[Scalar, ...]:
+    return tuple(getattr(record, name) for name in _FIELDS[type(record)])
+
+
+def native(value: Any) -> Scalar:
+    """`value` as a builtin scalar: a numpy or torch scalar in a report kills an xdist session."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value  # type: ignore[no-any-return]
+    item = getattr(value, "item", None)
+    if item is not None:
+        value = item()
+    if isinstance(value, (bool, int, float)):
+        return value
+    return str(value)

@@ -1,0 +1,111 @@
+"""The numbers and names at the end of a run: at most 20 lines, the starting point of the error first."""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .row import VERDICTS, Row
+
+if TYPE_CHECKING:
+    from ..mapping.pair import Plan
+
+WORST = 5
+WIDTH = 160
+
+
+class Tally:
+    """Counts rows as they arrive and keeps the first failing one and the worst few."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.first: Row | None = None
+        self._worst: list[tuple[float, int, Row]] = []
+
+    def add(self, row: Row) -> None:
+        """Take one row into account; order of arrival does not matter."""
+        self.counts[row.verdict] += 1
+        if not row.red:
+            return
+        if self.first is None or _place(row) < _place(self.first):
+            self.first = row
+        bisect.insort(self._worst, (-row.excess, _place(row), row), key=lambda entry: entry[:2])
+        del self._worst[WORST:]
+
+    @property
+    def worst(self) -> tuple[Row, ...]:
+        """Failing rows by how far they are beyond their bound, at most five."""
+        return tuple(row for _, _, row in self._worst)
+
+    @property
+    def compared(self) -> int:
+        """Comparisons that produced numbers."""
+        return self.counts["pass"] + self.counts["fail"]
+
+    @property
+    def tried(self) -> int:
+        """Comparisons that a test was made for."""
+        return self.compared + self.counts["incomparable"]
+
+
+def _place(row: Row) -> int:
+    """Rows of a user's own tests have no place in execution order; they come last."""
+    return row.number if row.number is not None else 2**62
+
+
+def coverage(plan: Plan) -> float:
+    """Mapped nodes as a share of all dumped nodes, on the side where that share is larger.
+
+    One side often dumps what the other has no name for (fused operators, views), so that only the
+    better covered side says whether the mapping worked. 0 where nothing was dumped.
+    """
+    return max(_share(plan.golden_mapped, plan.golden_total), _share(plan.mine_mapped, plan.mine_total))
+
+
+def coverage_line(plan: Plan, floor: float) -> str:
+    """Coverage of both sides in words, and whether the better one reaches the floor."""
+    best = coverage(plan)
+    said = "reached" if best >= floor else f"NOT reached: {best:.1%} is below it, so the run fails"
+    return (
+        f"coverage: golden {_of(plan.golden_mapped, plan.golden_total)}, "
+        f"mine {_of(plan.mine_mapped, plan.mine_total)}; floor {floor:.0%} {said}"
+    )
+
+
+def _share(mapped: int, total: int) -> float:
+    return mapped / total if total else 0.0
+
+
+def _of(mapped: int, total: int) -> str:
+    return f"{mapped} of {total} nodes ({_share(mapped, total):.0%})"
+
+
+def summary_lines(tally: Tally, plan: Plan | None, floor: float, files: Sequence[str]) -> list[str]:
+    """The summary, at most 20 lines of at most `WIDTH` characters (but paths are never cut)."""
+    counted = ", ".join(f"{tally.counts[verdict]} {verdict}" for verdict in VERDICTS if tally.counts[verdict])
+    lines = [f"verdicts: {counted or 'none'}"]
+    if plan is not None:
+        lines.append(coverage_line(plan, floor))
+    if tally.tried and not tally.compared:
+        lines.append("nothing was compared: every pair is incomparable, so the run is not a success")
+    if tally.first is not None:
+        lines.append(_cut(f"first failing: {describe(tally.first)}"))
+    if tally.worst:
+        lines.append("worst by their bounds:")
+        lines += [_cut(f"  {describe(row)}") for row in tally.worst]
+    return lines + [f"report: {file}" for file in files]
+
+
+def describe(row: Row) -> str:
+    """One failing row in a line: name, operator, step, layer, and the verdict sentence."""
+    kind = f" ({row.mine.op_type or row.golden.op_type})" if row.mine.op_type or row.golden.op_type else ""
+    place = f" step {row.step}" if row.step != "" else ""
+    place += f" rank {row.rank}" if row.rank else ""
+    place += f" {row.layer}" if row.layer else ""
+    return f"{row.name}{kind}{place}: {row.sentence}"
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= WIDTH else line[: WIDTH - 3] + "..."

@@ -1,0 +1,160 @@
+"""What one pytest session knows of the comparison: settings, plan, which pairs were asked for.
+
+The plan is made once, on the controller (or the only process), and sent to xdist workers; a worker
+opens no dump. Both the plan and its tests' ids are the same in all processes.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from . import options
+from .errors import AccError
+
+if TYPE_CHECKING:
+    from .comparison import Judge
+    from .dumps.base import Dump
+    from .ids import Naming
+    from .judging.threshold import ThresholdRule
+    from .mapping.pair import Pair, Plan
+    from .settings import Settings
+
+CHANNEL = "acc_pytest"
+"""Key of our bytes in xdist's `workerinput`."""
+
+
+@dataclass
+class AccSession:
+    """The comparison of this session. `given` are the option values as the user gave them.
+
+    `chosen` are the pairs that become generated tests, with their place in the plan: all of them,
+    those of the node ids on the command line, or none when only other paths were named.
+    """
+
+    settings: Settings
+    plan: Plan
+    given: Mapping[str, Any]
+    chosen: tuple[tuple[int, Pair], ...] = ()
+    _threads_limited: bool = field(default=False, repr=False)
+
+    @functools.cached_property
+    def naming(self) -> Naming:
+        """How the pairs are called."""
+        from .ids import Naming
+
+        return Naming.of(self.plan)
+
+    @functools.cached_property
+    def custom(self) -> tuple[Any, ...]:
+        """The user's metrics, imported in this process. Raises `SettingsError`."""
+        from .metrics.custom import load_customs
+
+        return load_customs(self.settings.metrics)
+
+    def judge(self, markers: list[ThresholdRule], hook: list[ThresholdRule]) -> Judge:
+        """The judge of one test: the config files' rules, then markers (closest first), then hook."""
+        from .comparison import Judge
+        from .judging import in_precedence
+
+        rules = self.settings.rules
+        if markers or hook:
+            rules = in_precedence(rules, markers, hook)
+        return Judge(rules, self.custom)
+
+    def limit_threads(self) -> None:
+        """Share the cores between xdist workers: torch in each would otherwise start one thread per core."""
+        workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "")
+        if self._threads_limited or not workers.isdigit():
+            return
+        import torch
+
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(workers)))
+        self._threads_limited = True
+
+    def rerun_command(self, node_id: str) -> str:
+        """The command line that runs one generated test again."""
+        return options.shell(["pytest", *options.command_line(self.given), node_id])
+
+    @functools.cached_property
+    def packed(self) -> bytes:
+        """The session as bytes for a worker."""
+        return zlib.compress(pickle.dumps((self.settings, self.plan, dict(self.given))), 1)
+
+
+KEY = pytest.StashKey["AccSession"]()
+
+
+def open_session(config: pytest.Config) -> AccSession | None:
+    """The comparison the options ask for, `None` without `--acc-golden` and `--acc-mine`.
+
+    Takes node ids of generated tests out of `config.args`, for pytest would look for such files.
+    Raises `pytest.UsageError` for everything that is the user's to mend.
+    """
+    try:
+        session = _receive(config) if hasattr(config, "workerinput") else _open(config)
+        if session is not None:
+            session.chosen = _choose(config, session)
+    except AccError as error:
+        raise pytest.UsageError(str(error)) from None
+    return session
+
+
+def _receive(config: pytest.Config) -> AccSession | None:
+    packed = getattr(config, "workerinput", {}).get(CHANNEL)
+    if packed is None:
+        return None
+    # Our own bytes from our own controller, never a file: see `packed`.
+    settings, plan, given = pickle.loads(zlib.decompress(packed))  # noqa: S301
+    return AccSession(settings, plan, given)
+
+
+def _open(config: pytest.Config) -> AccSession | None:
+    given = options.values(config)
+    sides = [side for side in ("golden", "mine") if side in given]
+    if not sides:
+        return None
+    if len(sides) == 1:
+        missing = "mine" if sides == ["golden"] else "golden"
+        raise AccError(f"--acc-{sides[0]} needs --acc-{missing} as well: a comparison has two sides")
+    from .settings import Settings
+
+    settings = Settings.from_values(given)
+    return AccSession(settings, make_plan(settings), given)
+
+
+def make_plan(settings: Settings) -> Plan:
+    """Open both dumps and map them. Raises `AccError`."""
+    from .mapping.planner import plan
+
+    golden, mine = open_dumps(settings)
+    return plan(golden, mine, settings)
+
+
+def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
+    """Golden and mine, mine read in the light of golden (for the `auto` token policy)."""
+    from .dumps import open_dump
+
+    golden = open_dump(settings.golden, token_policy=settings.token_policy)
+    return golden, open_dump(settings.mine, token_policy=settings.token_policy, other=golden)
+
+
+def _choose(config: pytest.Config, session: AccSession) -> tuple[tuple[int, Pair], ...]:
+    from .ids import is_ours, select
+
+    numbered = tuple(enumerate(session.plan.pairs))
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        config.args = []
+        return numbered
+    ours = [argument for argument in config.args if is_ours(argument, session.plan.name)]
+    if not ours:
+        return ()
+    config.args = [argument for argument in config.args if argument not in ours]
+    return select(numbered, session.naming, ours)

@@ -1,0 +1,212 @@
+"""`Settings`: options, ini values and config files as one frozen object.
+
+A config file is TOML: `description`, `[steps] policy`, `[coverage] min`, `[[threshold]]` tables
+(docs/thresholds.md) and a `[mapping]` table that the mapping room validates. `default` is always
+loaded first; of several files the later wins, an option wins over all of them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from .errors import SettingsError
+from .judging.catalogue import unknown_name
+from .judging.rules import LEVELS, rule_from_table
+from .judging.threshold import ThresholdRule
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+DEFAULT_MIN_COVERAGE = 0.25
+"""Share of the better covered side's dumped nodes that must be mapped.
+
+ATB fuses several torch modules into one operator and splits others, so that on clean dumps of both
+sides half of the nodes may have no partner; below a quarter the mapping itself has failed.
+"""
+TOKEN_POLICIES = ("auto", "raw", "no-warmup", "warmup", "torch-like")
+_TOP_LEVEL = ("description", "steps", "coverage", "threshold", "mapping")
+_PACKAGE = Path(__file__).resolve().parent
+_CONFIG_DIRECTORIES = (_PACKAGE / "golden_configs", _PACKAGE.parent / "golden_configs")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """One config file, checked; `None` and empty where it says nothing."""
+
+    path: Path
+    description: str = ""
+    token_policy: str | None = None
+    min_coverage: float | None = None
+    rules: tuple[ThresholdRule, ...] = ()
+    mapping: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the user asked for; the fields are the `--acc-*` options and what the config files say.
+
+    `config` are names under `golden_configs/` or TOML files, `metrics` custom metrics as
+    `path.py:function`, `csv` the report's name (empty: a name with a timestamp below `output`).
+    `rules` come from the config files in order, `mapping` is their merged `[mapping]` tables.
+    """
+
+    golden: str = ""
+    mine: str = ""
+    token_policy: str = "auto"
+    level: str = "all"
+    op_mapping_file: str = ""
+    config: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    output: str = "."
+    csv: str = ""
+    min_coverage: float = DEFAULT_MIN_COVERAGE
+    explain_mapping: bool = False
+    rules: tuple[ThresholdRule, ...] = ()
+    mapping: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def custom_metrics(self) -> tuple[str, ...]:
+        """The names of the custom metrics: their functions' names."""
+        return tuple(name.rpartition(":")[2] for name in self.metrics)
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Settings:
+        """Settings from option values by field name; an option that is absent or `None` was not given.
+
+        Loads `default` and the named config files. Raises `SettingsError` naming the option or the
+        file and key, and what is allowed there.
+        """
+        allowed = [f.name for f in fields(cls) if f.name not in ("rules", "mapping")]
+        for name in values:
+            if name not in allowed:
+                raise unknown_name("setting", name, allowed, "Settings")
+        given = {name: value for name, value in values.items() if value is not None}
+        for name in ("config", "metrics"):
+            given[name] = tuple(given.get(name, ()))
+        for metric in given["metrics"]:
+            _check_metric(metric)
+        custom = cls(metrics=given["metrics"]).custom_metrics
+        files = [read_config(find_config(name), custom) for name in ("default", *given["config"])]
+        merged: dict[str, Any] = {
+            "rules": tuple(rule for file in files for rule in file.rules),
+            "mapping": merge_tables([file.mapping for file in files]),
+        }
+        for file in files:
+            for name in ("token_policy", "min_coverage"):
+                if getattr(file, name) is not None:
+                    merged[name] = getattr(file, name)
+        settings = cls(**{**merged, **given})
+        _check_choice("--acc-token-policy", settings.token_policy, TOKEN_POLICIES)
+        _check_choice("--acc-level", settings.level, ("all", *LEVELS))
+        _share(settings.min_coverage, "--acc-min-coverage")
+        return settings
+
+
+def find_config(name: str) -> Path:
+    """The TOML file of a config: a path as it is, a bare name below `golden_configs/`.
+
+    Raises `SettingsError` that lists the known names when there is no such file.
+    """
+    path = Path(name).expanduser()
+    if path.suffix == ".toml" or os.sep in name or path.is_file():
+        if path.is_file():
+            return path
+        raise SettingsError(f"--acc-config {name}: no such file; give a TOML file or one of: {_names()}")
+    for directory in _CONFIG_DIRECTORIES:
+        if (directory / f"{name}.toml").is_file():
+            return directory / f"{name}.toml"
+    raise unknown_name("config", name, config_names(), "--acc-config")
+
+
+def config_names() -> list[str]:
+    """The names of the shipped configs."""
+    return sorted({file.stem for directory in _CONFIG_DIRECTORIES for file in directory.glob("*.toml")})
+
+
+def read_config(path: Path, custom: Collection[str] = ()) -> ConfigFile:
+    """Read and check one config file; `custom` are the names of the custom metrics in use.
+
+    Raises `SettingsError` naming the file and the key.
+    """
+    try:
+        with path.open("rb") as stream:
+            content = tomllib.load(stream)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path}: cannot be read as TOML: {error}") from error
+    for key in content:
+        if key not in _TOP_LEVEL:
+            raise unknown_name("key", key, _TOP_LEVEL, str(path))
+    description = content.get("description", "")
+    if not isinstance(description, str):
+        raise SettingsError(f"{path}: description must be text, not {description!r}")
+    steps = _table(content, "steps", path, ("policy",))
+    if "policy" in steps:
+        _check_choice(f"{path}: steps.policy", steps["policy"], TOKEN_POLICIES)
+    coverage = _table(content, "coverage", path, ("min",))
+    tables = content.get("threshold", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise SettingsError(f"{path}: threshold must be written as [[threshold]] tables")
+    return ConfigFile(
+        path=path,
+        description=description,
+        token_policy=steps.get("policy"),
+        min_coverage=_share(coverage["min"], f"{path}: coverage.min") if "min" in coverage else None,
+        rules=tuple(
+            rule_from_table(table, f"{path.name} [[threshold]] {number}", custom)
+            for number, table in enumerate(tables, start=1)
+        ),
+        mapping=_table(content, "mapping", path, ()),
+    )
+
+
+def merge_tables(tables: Collection[Mapping[str, Any]]) -> dict[str, Any]:
+    """One table of several: sub-tables are merged key by key, for everything else the later wins."""
+    merged: dict[str, Any] = {}
+    for table in tables:
+        for key, value in table.items():
+            if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
+                merged[key] = merge_tables([merged[key], value])
+            else:
+                merged[key] = merge_tables([value]) if isinstance(value, Mapping) else value
+    return merged
+
+
+def _names() -> str:
+    return ", ".join(config_names())
+
+
+def _table(content: Mapping[str, Any], name: str, path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
+    """The sub-table `name`, empty where absent; no `keys` means that any key may stand in it."""
+    table = content.get(name, {})
+    if not isinstance(table, dict):
+        raise SettingsError(f"{path}: {name} must be a table, [{name}], not {table!r}")
+    for key in table:
+        if keys and key not in keys:
+            raise unknown_name(f"key in [{name}]", key, keys, str(path))
+    return table
+
+
+def _check_choice(where: str, value: object, choices: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in choices:
+        raise unknown_name("value", str(value), choices, where)
+
+
+def _check_metric(metric: str) -> None:
+    file, _, function = metric.rpartition(":")
+    if not file or not function.isidentifier():
+        raise SettingsError(f"--acc-metric {metric}: must be FILE.py:FUNCTION, for example my_metrics.py:snr")
+
+
+def _share(value: object, where: str) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or not 0 <= float(value) <= 1:  # type: ignore[arg-type]
+        raise SettingsError(f"{where} is {value!r}; it is a share, give a number from 0 to 1")
+    return float(value)  # type: ignore[arg-type]

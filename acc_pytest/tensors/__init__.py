@@ -1,0 +1,1 @@
+"""ONE tensor on disk: references, headers, file formats, dtypes."""

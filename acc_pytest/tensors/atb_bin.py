@@ -1,0 +1,295 @@
+"""ATB `.bin` tensors: a text header, then raw row-major bytes. Reader and byte-exact writer.
+
+The header is `NAME=VALUE` lines ending with `$End=1` (`$END=1` in the first builds); the probe writes
+`$Version`, `$Object.Count`, `$Object.Length`, `format`, `dtype`, `dims`, then statistics, an alias or
+the place of the payload. Only `dtype` and `dims` are always there: other tools leave out the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import BinaryIO
+
+import torch
+
+from ..errors import CannotDecode, FormatError, NoPayload
+from .atb_links import alias_target, located
+from .atb_statistics import from_attributes, text_of
+from .dtypes import DType, by_atb_code, by_torch, layout_code, layout_name
+from .mapped import byte_count, mapped, opened
+from .ref import TensorHeader, TensorRef
+
+_FIRST_READ = 4096
+_LONGEST_HEADER = 64 * 1024
+_MOST_RECORDS = 4096
+_LONGEST_CHAIN = 16
+_SIGNATURE = b"$Version="
+_END = re.compile(rb"^\$(?:End|END)=1\n", re.MULTILINE)
+_NATURAL = re.compile(r"\d{1,19}")
+_INTEGER = re.compile(r"-?\d{1,9}")
+_WRITE_BLOCK = 1 << 24
+_WITHOUT = {
+    "description": "only the dtype and shape of its tensor (dumped with -sd)",
+    "statistics": "only the statistics of its tensor (dumped with stats)",
+}
+
+
+class _Cut(FormatError):
+    """The file ends inside a record."""
+
+
+class AtbBin:
+    """The format object of ATB `.bin` files."""
+
+    name = "ATB"
+    suffixes: tuple[str, ...] = (".bin",)
+
+    def matches(self, head: bytes) -> bool:
+        """Whether these first bytes start an ATB header, full or minimal."""
+        return head.startswith((_SIGNATURE, b"dtype=", b"format=", b"dims="))
+
+    def header(self, ref: TensorRef) -> TensorHeader:
+        """Dtype, dims, layout and where the payload lies. Raises `FormatError`.
+
+        The probe appends: a path written twice holds two records, and a run killed meanwhile leaves a
+        third that is cut. The last complete one counts, because it is the newest run's.
+        """
+        path = located(ref.path, ref.root)
+        with opened(path) as (file, size):
+            header, end = _record(path, file, 0, size)
+            for _ in range(_MOST_RECORDS):
+                if end == size:
+                    return header
+                if not _starts_record(file, end):
+                    raise FormatError(
+                        f"{path}: {size - end} bytes follow the declared payload of {header.nbytes} bytes "
+                        f"({header.dtype} {list(header.shape)}) and are no further record; "
+                        "the header does not belong to this payload"
+                    )
+                try:
+                    header, end = _record(path, file, end, size)
+                except _Cut:
+                    return header
+        raise FormatError(f"{path}: holds more than {_MOST_RECORDS} records; dump into an empty directory")
+
+    def open(self, ref: TensorRef) -> torch.Tensor:
+        """The tensor, mapped, through aliases. Raises `FormatError`, `CannotDecode` or `NoPayload`."""
+        declared = ref.header()
+        holder = resolve(ref)
+        header = holder.header()
+        if header.payload != "data":
+            raise NoPayload(f"{holder.path}: holds {_WITHOUT[header.payload]}; dump again with its data")
+        if holder is not ref and (header.dtype, header.numel) != (declared.dtype, declared.numel):
+            raise FormatError(
+                f"{ref.path}: declares {declared.dtype} {list(declared.shape)} but is an alias of "
+                f"{holder.path}, which holds {header.dtype} {list(header.shape)}"
+            )
+        path = located(holder.path, holder.root)
+        try:
+            dtype = header.dtype.torch_dtype()
+        except CannotDecode as error:
+            raise CannotDecode(f"{path}: {error}") from None
+        return mapped(path, dtype, declared.shape, header.offset)
+
+
+FORMAT = AtbBin()
+
+
+def resolve(ref: TensorRef) -> TensorRef:
+    """The reference itself, or for an alias the one that it leads to, over any number of aliases.
+
+    Raises `NoPayload` for an alias of itself (the probe drops the values then) and for one whose
+    target is not in the dump, `FormatError` for aliases that go in circles.
+    """
+    seen = [ref]
+    while seen[-1].header().payload == "alias":
+        here = seen[-1]
+        name = here.header().alias
+        path = alias_target(name, here.path, here.root)
+        if path is None:
+            raise NoPayload(f"{here.path}: is an alias of {name}, which is not in its execution directory")
+        if os.path.realpath(path) == os.path.realpath(here.path):
+            raise NoPayload(
+                f"{here.path}: is an alias of itself: its values were not dumped (filter_level=2)"
+            )
+        following = TensorRef(path, root=here.root)
+        if following in seen or len(seen) > _LONGEST_CHAIN:
+            raise FormatError(f"{ref.path}: its chain of aliases does not end: {name} in {here.path}")
+        seen.append(following)
+    return seen[-1]
+
+
+def _starts_record(file: BinaryIO, offset: int) -> bool:
+    file.seek(offset)
+    head = file.read(len(_SIGNATURE))
+    return _SIGNATURE.startswith(head) or head == _SIGNATURE
+
+
+def _record(path: str, file: BinaryIO, offset: int, size: int) -> tuple[TensorHeader, int]:
+    """The record at `offset`, and the offset right after it."""
+    attributes, start = _attributes(path, file, offset, size)
+    code = attributes.get("dtype", attributes.get("type"))
+    if code is None or "dims" not in attributes:
+        raise FormatError(f"{path}: its header lacks dtype or dims, so it is no ATB tensor")
+    dtype = by_atb_code(_number(path, "dtype", code, _INTEGER))
+    dims = attributes["dims"]
+    shape = tuple(_number(path, "dims", part) for part in dims.split(",")) if dims else ()
+    layout = layout_name(_number(path, "format", attributes.get("format", "2"), _INTEGER))
+    needed = byte_count(path, shape, dtype.bits)
+    statistics = from_attributes(attributes)
+    if not _has_payload(attributes):
+        kind = "description" if needed or not dtype.itemsize else "data"
+        kind = "statistics" if statistics else kind
+        kind = "alias" if "data" in attributes else kind
+        alias = attributes.get("data", "")
+        return TensorHeader(dtype, shape, kind, start, 0, layout, statistics, alias), start
+    where, length, total = _payload(path, attributes, dtype, needed, size - start)
+    if dtype.itemsize and length != needed:
+        raise FormatError(
+            f"{path}: declares {length} payload bytes, but {dtype} {list(shape)} takes {needed}; "
+            f"the file has {size - start} bytes after the header"
+        )
+    if total > size - start:
+        raise _Cut(
+            f"{path}: is cut: the header declares {total} payload bytes ({dtype} {list(shape)}), "
+            f"the file has {size - start}; was the dump interrupted or the disk full?"
+        )
+    return TensorHeader(dtype, shape, "data", start + where, length, layout, statistics), start + total
+
+
+def _has_payload(attributes: Mapping[str, str]) -> bool:
+    if "$Object.data" in attributes:
+        return True
+    return attributes.get("$Object.Count") != "0" and "data" not in attributes
+
+
+def _payload(
+    path: str, attributes: Mapping[str, str], dtype: DType, needed: int, rest: int
+) -> tuple[int, int, int]:
+    """Offset and length of the tensor behind the header, and the length of all that belongs to the record."""
+    declared = attributes.get("$Object.Length")
+    total = None if declared is None else _number(path, "$Object.Length", declared)
+    place = attributes.get("$Object.data")
+    if place is None:
+        # A minimal header. Types without a whole number of bytes may be packed: all that is there is theirs.
+        length = total if total is not None else needed if dtype.itemsize else rest
+        return 0, length, length
+    parts = place.split(",")
+    if len(parts) != 2:
+        raise FormatError(f"{path}: $Object.data={place[:80]!r} is not OFFSET,LENGTH")
+    where, length = (_number(path, "$Object.data", part) for part in parts)
+    if total is not None and where + length > total:
+        raise FormatError(
+            f"{path}: contradicts itself: $Object.data={place} reaches beyond $Object.Length={total}"
+        )
+    return where, length, total if total is not None else where + length
+
+
+def _attributes(path: str, file: BinaryIO, offset: int, size: int) -> tuple[dict[str, str], int]:
+    """The header at `offset` as a mapping, and the offset of the first byte after it."""
+    file.seek(offset)
+    text = file.read(_FIRST_READ)
+    found = _END.search(text)
+    if found is None and len(text) == _FIRST_READ:
+        text += file.read(_LONGEST_HEADER - _FIRST_READ)
+        found = _END.search(text)
+    if found is None:
+        if offset + len(text) >= size and (FORMAT.matches(text) or _SIGNATURE.startswith(text)):
+            raise _Cut(f"{path}: is cut inside its header: {len(text)} bytes without an $End line")
+        raise FormatError(
+            f"{path}: is no ATB tensor: no $End line in its first {len(text)} bytes, which start with "
+            f"{text[:16]!r}; a file of another format needs its own suffix"
+        )
+    attributes: dict[str, str] = {}
+    for line in text[: found.start()].splitlines():
+        # Values may contain '='; later ATB versions add attributes that we need not know.
+        name, separator, value = line.decode("ascii", "replace").partition("=")
+        if not separator or not name.isprintable():
+            raise FormatError(
+                f"{path}: header line {line[:40]!r} is not NAME=VALUE, so this is no ATB tensor"
+            )
+        attributes[name] = value
+    return attributes, offset + found.end()
+
+
+def _number(path: str, name: str, text: str, pattern: re.Pattern[str] = _NATURAL) -> int:
+    if not pattern.fullmatch(text):
+        raise FormatError(f"{path}: {name} holds {text[:80]!r}, which is not a whole number")
+    return int(text)
+
+
+def write(path: str | os.PathLike[str], tensor: torch.Tensor, *, layout: str = "nd") -> None:
+    """Write a tensor as the probe does, replacing what is there (the probe would append to it).
+
+    Any dtype with an ATB code, any strides; the file holds the row-major bytes. The directory must
+    exist. An empty tensor gets a header too, although the probe writes no file for one. Raises
+    `CannotDecode` for a dtype ATB has no code for.
+    """
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    nbytes = flat.numel() * flat.element_size()
+    header = _header_text(by_torch(tensor.dtype), tuple(tensor.shape), layout, nbytes)
+    with open(path, "wb") as file:
+        file.write(header)
+        if nbytes:
+            payload = flat.view(torch.uint8)
+            starts = range(0, nbytes, _WRITE_BLOCK)
+            file.writelines(payload[start : start + _WRITE_BLOCK].numpy().data for start in starts)
+
+
+def write_description(
+    path: str | os.PathLike[str], dtype: torch.dtype, shape: tuple[int, ...], *, layout: str = "nd"
+) -> None:
+    """Write what `-sd` leaves of a tensor: dtype and dims without values."""
+    _write_header(path, _header_text(by_torch(dtype), shape, layout))
+
+
+def write_statistics(
+    path: str | os.PathLike[str], tensor: torch.Tensor, *, layout: str = "nd", wide_squares: bool = False
+) -> None:
+    """Write what statistics mode leaves of a tensor; `wide_squares` as in `atb_statistics.text_of`."""
+    extra = text_of(tensor.cpu(), wide_squares=wide_squares)
+    _write_header(path, _header_text(by_torch(tensor.dtype), tuple(tensor.shape), layout, extra=extra))
+
+
+def write_alias(
+    path: str | os.PathLike[str],
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    alias: str,
+    *,
+    layout: str = "nd",
+) -> None:
+    """Write a file whose values are those of `alias`, such as `1_0_outtensor0.bin`."""
+    _write_header(path, _header_text(by_torch(dtype), shape, layout, extra={"data": alias}))
+
+
+def _write_header(path: str | os.PathLike[str], header: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(header)
+
+
+def _header_text(
+    dtype: DType,
+    shape: tuple[int, ...],
+    layout: str,
+    nbytes: int | None = None,
+    extra: Mapping[str, str] | None = None,
+) -> bytes:
+    if dtype.atb_code is None:
+        raise CannotDecode(
+            f"dtype {dtype} has no ATB code; cast the tensor to a type ATB knows before writing"
+        )
+    lines = [
+        "$Version=1.0",
+        f"$Object.Count={0 if nbytes is None else 1}",
+        f"$Object.Length={nbytes or 0}",
+        f"format={layout_code(layout)}",
+        f"dtype={dtype.atb_code}",
+        "dims=" + ",".join(map(str, shape)),
+        *(f"{name}={value}" for name, value in (extra or {}).items()),
+    ]
+    if nbytes is not None:
+        lines.append(f"$Object.data=0,{nbytes}")
+    return "\n".join([*lines, "$End=1", ""]).encode("ascii")

@@ -1,0 +1,59 @@
+"""The file formats a tensor can lie in, and how a path finds its own."""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+import torch
+
+from ..errors import FormatError
+from . import atb_bin, numpy_file, safetensors_file, statistics, torch_file
+from .mapped import opened
+from .ref import TensorHeader, TensorRef
+
+_HEAD = 64
+
+
+class TensorFormat(Protocol):
+    """One file format. `name` is what people call it, `suffixes` are lower case with their dot."""
+
+    name: str
+    suffixes: tuple[str, ...]
+
+    def matches(self, head: bytes) -> bool:
+        """Whether a file whose first bytes are `head` is of this format."""
+
+    def header(self, ref: TensorRef) -> TensorHeader:
+        """What the file says of the tensor, at the cost of one small read. Raises `FormatError`."""
+
+    def open(self, ref: TensorRef) -> torch.Tensor:
+        """The tensor, mapped. Raises `FormatError`, `CannotDecode` or `NoPayload`."""
+
+
+FORMATS: tuple[TensorFormat, ...] = (
+    atb_bin.FORMAT,
+    torch_file.FORMAT,
+    numpy_file.FORMAT,
+    safetensors_file.FORMAT,
+    statistics.FORMAT,
+)
+
+_BY_SUFFIX = {suffix: format_ for format_ in FORMATS for suffix in format_.suffixes}
+
+
+def format_of(path: str) -> TensorFormat:
+    """The format of a file: by its suffix, or by its first bytes where the suffix says nothing.
+
+    Raises `FormatError`, listing the supported formats, where neither does.
+    """
+    known = _BY_SUFFIX.get(os.path.splitext(path)[1].lower())
+    if known is not None:
+        return known
+    with opened(path) as (file, _):
+        head = file.read(_HEAD)
+    for format_ in FORMATS:
+        if format_.matches(head):
+            return format_
+    supported = ", ".join(f"{format_.name} ({' '.join(format_.suffixes)})" for format_ in FORMATS)
+    raise FormatError(f"{path}: is in no tensor format known here; supported are {supported}")

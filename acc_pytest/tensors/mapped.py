@@ -1,0 +1,106 @@
+"""Bytes of a file as a torch tensor, without reading them: the one place that opens and maps files.
+
+Every reader checks declared sizes here, against the file, before any memory is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import torch
+
+from ..errors import FormatError
+
+# Below this size one read is cheaper than a mapping (two system calls and page faults), and a tensor
+# that was read holds no file descriptor open: a mapping keeps one for as long as the tensor lives.
+_READ_BELOW = 64 * 1024
+_MAX_DIMENSIONS = 64
+_LARGEST = 2**63 - 1
+# Python names this Linux flag since 3.11 only.
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[tuple[BinaryIO, int]]:
+    """Open a regular file for unbuffered reading; gives it with its size in bytes.
+
+    Raises `FormatError` for what cannot be opened and for pipes, devices and directories, on which
+    a read would block or never end.
+    """
+    try:
+        # O_NONBLOCK so that a named pipe without a writer does not hang the open itself.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise FormatError(f"{path}: cannot be opened: {reason}") from error
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        raise FormatError(f"{path}: is a directory, pipe or device, not a file with a tensor")
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        yield file, found.st_size
+
+
+def byte_count(path: str, shape: tuple[int, ...], bits: int) -> int:
+    """Bytes that a dense tensor of this shape takes, `bits` per element, rounded up to whole bytes.
+
+    Raises `FormatError` for shapes no tensor can have: negative sizes, more than 64 dimensions, or
+    more than 2^63 bytes (counting empty dimensions as 1, since strides must fit as well).
+    """
+    if len(shape) > _MAX_DIMENSIONS:
+        raise FormatError(
+            f"{path}: declares {len(shape)} dimensions, more than the {_MAX_DIMENSIONS} allowed"
+        )
+    if any(size < 0 for size in shape):
+        raise FormatError(f"{path}: declares a negative dimension in shape {shape}")
+    if math.prod(max(size, 1) for size in shape) * max(bits, 8) // 8 > _LARGEST:
+        raise FormatError(f"{path}: declares shape {shape}, larger than any file")
+    return (math.prod(shape) * bits + 7) // 8
+
+
+def mapped(path: str, dtype: torch.dtype, shape: tuple[int, ...], offset: int) -> torch.Tensor:
+    """The dense row-major tensor that starts at byte `offset` of the file, in its own dtype.
+
+    Large tensors are mapped copy on write: nothing is read before it is used, writing to the tensor
+    leaves the file alone. `offset` may have any alignment. Raises `FormatError` where the file ends
+    before the tensor does.
+    """
+    nbytes = byte_count(path, shape, dtype.itemsize * 8)
+    if nbytes == 0:
+        # Not torch.empty: that warns about complex32, and a warning may be an error in the user's run.
+        return torch.frombuffer(bytearray(dtype.itemsize), dtype=dtype)[:0].view(shape)
+    with opened(path) as (file, size):
+        if offset < 0 or offset + nbytes > size:
+            raise FormatError(
+                f"{path}: is cut: needs {nbytes} bytes at offset {offset}, the file has {size} bytes in all"
+            )
+        if nbytes < _READ_BELOW:
+            file.seek(offset)
+            buffer = bytearray(nbytes)
+            if file.readinto(buffer) != nbytes:  # type: ignore[attr-defined]
+                raise FormatError(f"{path}: became shorter while it was read; is a dump still being written?")
+            return torch.frombuffer(buffer, dtype=dtype).view(shape)
+        page = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        lead = offset - page
+        view = _map(file.fileno(), lead + nbytes, page)
+    return torch.frombuffer(view, dtype=dtype, count=nbytes // dtype.itemsize, offset=lead).view(shape)
+
+
+def _map(descriptor: int, length: int, offset: int) -> mmap.mmap:
+    # A private writable mapping is charged against the machine's commit limit, so that a tensor larger
+    # than its memory could not be opened; MAP_NORESERVE lifts that. A read-only mapping would need no
+    # flag, but torch warns about buffers it cannot write to.
+    return mmap.mmap(
+        descriptor,
+        length,
+        flags=mmap.MAP_PRIVATE | _NO_RESERVE,
+        prot=mmap.PROT_READ | mmap.PROT_WRITE,
+        offset=offset,
+    )

@@ -1,0 +1,99 @@
+"""`.npy` files: header parsed from a bounded prefix, payload mapped; nothing is ever unpickled.
+
+Big-endian arrays and the rare Fortran-ordered ones need no care from callers: the former are copied
+with their bytes swapped, the latter come as a transposed view of the mapping.
+"""
+
+from __future__ import annotations
+
+import io
+import tokenize
+import warnings
+
+import numpy as np
+import torch
+
+from ..errors import CannotDecode, FormatError
+from .dtypes import by_numpy
+from .mapped import byte_count, mapped, opened
+from .ref import TensorHeader, TensorRef
+
+_MAGIC = b"\x93NUMPY"
+# numpy refuses longer header texts itself; its length field alone could ask for 4 GiB.
+_LONGEST_HEADER = 16 * 1024
+# What parsing a hostile header text (a Python literal) can raise.
+_REFUSALS = (
+    ValueError,
+    TypeError,
+    SyntaxError,
+    LookupError,
+    RecursionError,
+    MemoryError,
+    tokenize.TokenError,
+)
+
+
+class NumpyFile:
+    """The format object of `.npy` files."""
+
+    name = "numpy"
+    suffixes: tuple[str, ...] = (".npy",)
+
+    def matches(self, head: bytes) -> bool:
+        """Whether these first bytes start a `.npy` file."""
+        return head.startswith(_MAGIC)
+
+    def header(self, ref: TensorRef) -> TensorHeader:
+        """Dtype, shape and place of the payload, checked against the file. Raises `FormatError`."""
+        return _parsed(ref.path)[0]
+
+    def open(self, ref: TensorRef) -> torch.Tensor:
+        """The tensor, mapped unless big-endian. Raises `FormatError` or `CannotDecode`."""
+        header, fortran, swapped = _parsed(ref.path)
+        try:
+            dtype = header.dtype.torch_dtype()
+        except CannotDecode as error:
+            raise CannotDecode(f"{ref.path}: {error}") from None
+        stored = header.shape[::-1] if fortran else header.shape
+        tensor = mapped(ref.path, dtype, stored, header.offset)
+        if swapped:
+            # Complex numbers swap within each of their parts, which is what byteswap does.
+            array = tensor.numpy() if tensor.dtype != torch.bfloat16 else tensor.view(torch.int16).numpy()
+            tensor = torch.from_numpy(array.byteswap()).view(dtype)
+        return tensor.permute(*reversed(range(tensor.dim()))) if fortran else tensor
+
+
+FORMAT = NumpyFile()
+
+
+def _parsed(path: str) -> tuple[TensorHeader, bool, bool]:
+    """The header, whether the order is Fortran's, and whether the bytes are in the other order than ours."""
+    with opened(path) as (file, size):
+        prefix = io.BytesIO(file.read(_LONGEST_HEADER))
+    try:
+        version = np.lib.format.read_magic(prefix)
+        if version > (2, 0):
+            raise FormatError(f"{path}: has .npy version {version}, which only structured arrays need")
+        read = np.lib.format.read_array_header_1_0
+        if version == (2, 0):
+            read = np.lib.format.read_array_header_2_0
+        with warnings.catch_warnings():
+            # numpy and the parser of Python literals warn about odd headers; odd is not yet wrong.
+            warnings.simplefilter("ignore")
+            shape, fortran, dtype = read(prefix)
+    except _REFUSALS as error:
+        raise FormatError(
+            f"{path}: is no sound .npy file: {str(error)[:200] or type(error).__name__}"
+        ) from error
+    if dtype.hasobject:
+        raise FormatError(f"{path}: holds Python objects, which are never unpickled; save plain arrays")
+    known, shape = by_numpy(dtype), tuple(map(int, shape))
+    offset = prefix.tell()
+    nbytes = byte_count(path, shape, 8 * dtype.itemsize)
+    if nbytes != size - offset:
+        raise FormatError(
+            f"{path}: declares {dtype.str} {list(shape)}, which takes {nbytes} bytes, "
+            f"but {size - offset} follow its header"
+        )
+    header = TensorHeader(known, shape, offset=offset, nbytes=nbytes)
+    return header, fortran and len(shape) > 1, not dtype.isnative

@@ -1,0 +1,142 @@
+"""`.safetensors` files: an eight-byte length, a JSON header, then the tensors back to back.
+
+The format's own rules are enforced before anything is mapped: header at most 100 MB, every tensor
+exactly as long as its dtype and shape say, no overlaps and no holes.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import torch
+
+from ..errors import CannotDecode, FormatError
+from .dtypes import by_name
+from .mapped import byte_count, mapped, opened
+from .ref import TensorHeader, TensorRef, version_of
+
+_LONGEST_HEADER = 100_000_000
+_LENGTH = 8
+_LISTED = 10
+
+
+class SafetensorsFile:
+    """The format object of `.safetensors` files; `TensorRef.member` is the tensor's key."""
+
+    name = "safetensors"
+    suffixes: tuple[str, ...] = (".safetensors",)
+
+    def matches(self, head: bytes) -> bool:
+        """Whether these first bytes can be a length and the start of a JSON object."""
+        return (
+            len(head) > _LENGTH and head[_LENGTH : _LENGTH + 1] == b"{" and _length(head) <= _LONGEST_HEADER
+        )
+
+    def header(self, ref: TensorRef) -> TensorHeader:
+        """Dtype, shape and place of one tensor; of the only one where `ref.member` is empty."""
+        headers = _headers(ref.path)
+        member = ref.member
+        if not member and len(headers) == 1:
+            return next(iter(headers.values()))
+        if member not in headers:
+            listed = ", ".join(list(headers)[:_LISTED]) + (", ..." if len(headers) > _LISTED else "")
+            wanted = f"has no tensor {member!r}" if member else f"holds {len(headers)} tensors, name one"
+            raise FormatError(f"{ref.path}: {wanted}; its keys are: {listed or '(none)'}")
+        return headers[member]
+
+    def open(self, ref: TensorRef) -> torch.Tensor:
+        """The tensor, mapped. Raises `FormatError` or `CannotDecode`."""
+        header = ref.header()
+        try:
+            dtype = header.dtype.torch_dtype()
+        except CannotDecode as error:
+            raise CannotDecode(f"{ref}: {error}") from None
+        return mapped(ref.path, dtype, header.shape, header.offset)
+
+
+FORMAT = SafetensorsFile()
+
+
+def keys(path: str) -> tuple[str, ...]:
+    """The names of the tensors in a file, in the order they lie in it. Raises `FormatError`."""
+    return tuple(_headers(path))
+
+
+def _headers(path: str) -> dict[str, TensorHeader]:
+    return _headers_as_of(path, version_of(path))
+
+
+def _length(head: bytes) -> int:
+    return int.from_bytes(head[:_LENGTH], "little")
+
+
+# A model file holds thousands of tensors behind one header; a few files are enough for a comparison.
+@functools.lru_cache(maxsize=4)
+def _headers_as_of(path: str, _version: tuple[int, ...]) -> dict[str, TensorHeader]:
+    with opened(path) as (file, size):
+        head = file.read(_LENGTH)
+        length = _length(head)
+        if len(head) < _LENGTH or length > min(_LONGEST_HEADER, size - _LENGTH):
+            raise FormatError(
+                f"{path}: is no sound safetensors file: declares a header of {length} bytes, "
+                f"the file has {size} bytes and the format allows {_LONGEST_HEADER}"
+            )
+        return _parsed(path, file.read(length), size)
+
+
+def _parsed(path: str, text: bytes, size: int) -> dict[str, TensorHeader]:
+    try:
+        declared = json.loads(text.decode("utf-8"), object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: its safetensors header is no sound JSON: {str(error)[:200]}") from error
+    if not isinstance(declared, dict):
+        raise FormatError(f"{path}: its safetensors header is no JSON object")
+    declared.pop("__metadata__", None)
+    start = _LENGTH + len(text)
+    headers = {key: _header(path, key, value, start) for key, value in declared.items()}
+    ordered = dict(sorted(headers.items(), key=lambda item: (item[1].offset, item[1].nbytes)))
+    end = start
+    for key, header in ordered.items():
+        if header.offset != end:
+            raise FormatError(
+                f"{path}: tensor {key[:80]!r} starts at byte {header.offset}, the one before ends at {end}; "
+                "safetensors files have no holes or overlaps"
+            )
+        end += header.nbytes
+    if end != size:
+        raise FormatError(f"{path}: its tensors end at byte {end}, the file has {size}; was it cut?")
+    return ordered
+
+
+def _header(path: str, key: str, value: Any, start: int) -> TensorHeader:
+    try:
+        name, sizes, (begin, end) = value["dtype"], value["shape"], value["data_offsets"]
+    except (TypeError, LookupError, ValueError) as error:
+        raise FormatError(
+            f"{path}: tensor {key[:80]!r} lacks a dtype, a shape or a pair of data_offsets"
+        ) from error
+    if not isinstance(name, str) or not isinstance(sizes, list) or not _whole([*sizes, begin, end]):
+        raise FormatError(f"{path}: tensor {key[:80]!r} has a dtype, shape or data_offsets of the wrong type")
+    dtype, shape = by_name(name), tuple(sizes)
+    needed = byte_count(path, shape, dtype.bits)
+    if dtype.bits and end - begin != needed:
+        raise FormatError(
+            f"{path}: tensor {key[:80]!r} declares {dtype} {sizes}, which takes {needed} bytes, "
+            f"but its data_offsets span {end - begin}"
+        )
+    if end < begin:
+        raise FormatError(f"{path}: tensor {key[:80]!r} ends before it begins")
+    return TensorHeader(dtype, shape, offset=start + begin, nbytes=end - begin)
+
+
+def _whole(values: list[Any]) -> bool:
+    return all(isinstance(value, int) and not isinstance(value, bool) and value >= 0 for value in values)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key appears twice")
+    return found

@@ -1,0 +1,186 @@
+"""Statistics instead of tensors: the CSV files of statistics dumps, and the same numbers of a tensor.
+
+Two files are read. `statistics.csv` of a torch dump lies in each module's folder; its members are
+`Input/0`, `Output/1`. `statistic.csv` of an ATB dump (since 2025-11) lies in each execution directory and
+has one row per tensor of the whole step; its members are `{op id}/{input|output}/{index}`: `1_0_0/output/0`.
+A member that occurs again (a module called twice, a dump appended to) gets `#1`, `#2`, ... in file order.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+import torch
+
+from ..errors import FormatError, NoPayload
+from .atb_statistics import number
+from .dtypes import by_name
+from .mapped import byte_count, opened
+from .ref import Statistics, TensorHeader, TensorRef, version_of
+
+_TORCH_COLUMNS = "NodeName,NodeType,InputOutput,Index,DataType,Shape,Max,Min,Mean,L2Norm"
+_ATB_COLUMNS = (
+    "Device and PID,Execution Count,Op Name,Op Type,Op Id,Input/Output,Index,Dtype,Format,Shape,"
+    "Max,Min,Mean,Norm,Tensor Path"
+)
+_LONGEST_FILE = 1 << 28
+_OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
+_BLOCK = 1 << 16
+
+_Row = tuple[str, TensorHeader]
+
+
+class StatisticsFile:
+    """The format object of statistics CSV files."""
+
+    name = "statistics"
+    suffixes: tuple[str, ...] = (".csv",)
+
+    def matches(self, head: bytes) -> bool:
+        """Whether these first bytes start the header line of either file."""
+        return head.startswith((_TORCH_COLUMNS[:24].encode(), _ATB_COLUMNS[:24].encode()))
+
+    def header(self, ref: TensorRef) -> TensorHeader:
+        """Dtype, shape and statistics of one member. Raises `FormatError`."""
+        headers = statistics_in(ref.path)
+        if ref.member not in headers:
+            listed = ", ".join(list(headers)[:10])
+            raise FormatError(f"{ref.path}: has no row {ref.member!r}; its rows are: {listed or '(none)'}")
+        return headers[ref.member]
+
+    def open(self, ref: TensorRef) -> torch.Tensor:
+        """Never a tensor: raises `NoPayload`, or `FormatError` for a file that is not sound."""
+        ref.header()
+        raise NoPayload(f"{ref}: holds only the statistics of its tensor; dump again with its data")
+
+
+FORMAT = StatisticsFile()
+
+
+def statistics_in(path: str) -> Mapping[str, TensorHeader]:
+    """All members of a statistics file, in file order. Raises `FormatError`."""
+    return _statistics_as_of(path, version_of(path))
+
+
+# A dump has a small file per torch module and step, or a large one per ATB step.
+@functools.lru_cache(maxsize=64)
+def _statistics_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, TensorHeader]:
+    with opened(path) as (file, size):
+        if size > _LONGEST_FILE:
+            raise FormatError(
+                f"{path}: has {size} bytes, more than the {_LONGEST_FILE} allowed for statistics"
+            )
+        lines = file.read(size).decode("utf-8", "replace").splitlines()
+    readers: dict[str, Callable[[str, list[str]], Iterator[_Row]]] = {
+        _TORCH_COLUMNS: _torch_rows,
+        _ATB_COLUMNS: _atb_rows,
+    }
+    first = lines[0].strip() if lines else ""
+    if first not in readers:
+        raise FormatError(f"{path}: its first line {first[:60]!r} is that of no statistics file")
+    headers: dict[str, TensorHeader] = {}
+    seen: dict[str, int] = {}
+    for member, header in readers[first](path, lines):
+        again = seen[member] = seen.get(member, -1) + 1
+        headers[f"{member}#{again}" if again else member] = header
+    return MappingProxyType(headers)
+
+
+def _torch_rows(path: str, lines: list[str]) -> Iterator[_Row]:
+    try:
+        rows = list(csv.reader(lines))
+    except csv.Error as error:
+        raise FormatError(f"{path}: is no sound CSV: {error}") from error
+    for line, row in enumerate(rows[1:], start=2):
+        if row == rows[0] or not row:
+            continue  # processes that append to one file each write the header when they find it empty
+        if len(row) != 10:
+            raise FormatError(f"{path}: line {line} has {len(row)} columns instead of 10")
+        yield f"{row[2]}/{row[3]}", _header(path, line, row[4], row[5], row[6:10])
+
+
+def _atb_rows(path: str, lines: list[str]) -> Iterator[_Row]:
+    for line, text in enumerate(lines[1:], start=2):
+        if not text or text == lines[0]:
+            continue
+        # Complex statistics are written (re,im) without quotes.
+        row = _OUTSIDE_PARENTHESES.split(text)
+        if len(row) != 15:
+            raise FormatError(
+                f"{path}: line {line} has {len(row)} columns instead of 15; was the dump interrupted?"
+            )
+        member = f"{row[4]}/{row[5]}/{row[6]}"
+        yield member, _header(path, line, row[7], row[9], row[10:14], row[8])
+
+
+def _header(
+    path: str, line: int, dtype: str, shape: str, values: list[str], layout: str = "nd"
+) -> TensorHeader:
+    # torch writes (1, 4, 8), ATB writes 1x4x8.
+    sizes = [
+        part.strip() for part in re.split(r"[,x]", shape.strip().removeprefix("torch.Size").strip("()[]"))
+    ]
+    sizes = [size for size in sizes if size]
+    if not all(re.fullmatch(r"\d{1,19}", size) for size in sizes):
+        raise FormatError(f"{path}: line {line} has shape {shape[:80]!r}")
+    known, dims = by_name(dtype), tuple(map(int, sizes))
+    byte_count(path, dims, known.bits)
+    found = Statistics(*map(number, values))
+    return TensorHeader(known, dims, "statistics", layout=layout, statistics=found)
+
+
+def statistics_of(tensor: torch.Tensor) -> Statistics:
+    """The statistics of a tensor, for comparing values with statistics: one pass, constant memory.
+
+    All sums in float64. NaN never becomes the maximum or minimum but makes mean and norm NaN, as the ATB
+    probe has it; of complex tensors all four are moduli (the mean's modulus, not the mean modulus), as in
+    `atb_statistics.number`. An empty tensor has no statistics: all four are `None`.
+    """
+    if tensor.numel() == 0:
+        return Statistics(None, None, None, None)
+    largest, smallest, total, norm = -math.inf, math.inf, complex(0), 0.0
+    ordered = False
+    for block in _blocks(tensor.detach()):
+        if block.is_complex():
+            wide = block.to(torch.complex128)
+            total += complex(wide.sum().item())
+            values = wide.abs()
+        else:
+            values = block.to(torch.float64)
+            total += float(values.sum())
+        norm = math.hypot(norm, _norm(values))
+        values = values[~torch.isnan(values)]
+        if values.numel():
+            ordered = True
+            largest, smallest = max(largest, float(values.max())), min(smallest, float(values.min()))
+    mean = total / tensor.numel()
+    average = abs(mean) if tensor.is_complex() else mean.real
+    return Statistics(largest if ordered else None, smallest if ordered else None, average, norm)
+
+
+def _norm(values: torch.Tensor) -> float:
+    norm = math.sqrt(float((values * values).sum()))
+    if math.isinf(norm):  # squares of values above 1e154 overflow, the norm itself need not
+        scale = float(values.abs().max())
+        norm = norm if math.isinf(scale) else scale * math.sqrt(float((values / scale).square().sum()))
+    return norm
+
+
+def _blocks(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """All elements, each once, as one-dimensional blocks; copies at most one block at a time."""
+    # Order does not matter, so a transposed tensor is read in the order of its memory.
+    tensor = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
+    if tensor.is_contiguous():
+        flat = tensor.reshape(-1)
+        for start in range(0, flat.numel(), _BLOCK):
+            yield flat[start : start + _BLOCK]
+    elif tensor.numel() <= _BLOCK:
+        yield tensor.reshape(-1)
+    else:
+        for part in tensor:
+            yield from _blocks(part)

@@ -1,0 +1,154 @@
+"""`.pth` and `.pt` files: one tensor saved with `torch.save`, loaded without running its pickle.
+
+Only `weights_only=True`, never a fallback to full pickle. That restriction is sound from torch 2.6 on
+(CVE-2025-32434) and has a memory bug up to 2.9 (CVE-2026-24747); see `pickle_advice` and SECURITY.md.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import struct
+import warnings
+import zipfile
+
+import torch
+
+from ..errors import FormatError, NoPayload
+from .dtypes import by_torch
+from .mapped import opened
+from .ref import TensorHeader, TensorRef
+
+_ZIP = b"PK\x03\x04"
+# Both older ways of torch.save start with the magic number, pickled with protocol 2.
+_LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+_LARGEST_PICKLE = 16 << 20
+_MOST_ENTRIES = 10_000
+_SAFE_SINCE = (2, 10)
+# All that torch.load has been seen to raise for damaged files; it documents none.
+_REFUSALS = (
+    pickle.UnpicklingError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    EOFError,
+    struct.error,
+    OSError,
+    ImportError,
+    MemoryError,
+)
+
+
+class TorchFile:
+    """The format object of `.pth` and `.pt` files."""
+
+    name = "torch"
+    suffixes: tuple[str, ...] = (".pth", ".pt")
+
+    def matches(self, head: bytes) -> bool:
+        """Whether these first bytes start a file of `torch.save`, of any age."""
+        return head.startswith((_ZIP, _LEGACY))
+
+    def header(self, ref: TensorRef) -> TensorHeader:
+        """Dtype and shape. The storage is mapped, not read, except in files older than torch 1.6."""
+        tensor = self.open(ref)
+        nbytes = tensor.numel() * tensor.element_size()
+        return TensorHeader(by_torch(tensor.dtype), tuple(tensor.shape), nbytes=nbytes)
+
+    def open(self, ref: TensorRef) -> torch.Tensor:
+        """The tensor on the CPU, detached, in its own dtype and strides.
+
+        Raises `FormatError` for a damaged file, for anything but one dense tensor, and for a pickle
+        that wants more than tensors; `NoPayload` for a tensor saved on the meta device.
+        """
+        path = ref.path
+        loaded = _load(path, mapped=_is_sound_archive(path))
+        if not isinstance(loaded, torch.Tensor):
+            raise FormatError(
+                f"{path}: holds {_described(loaded)}, not one tensor; save each tensor to its own file"
+            )
+        if loaded.layout != torch.strided or loaded.is_quantized:
+            raise FormatError(
+                f"{path}: holds a sparse or quantized tensor; save tensor.to_dense() or dequantize()"
+            )
+        if loaded.device.type != "cpu":
+            raise NoPayload(f"{path}: was saved on device {loaded.device} and has no values")
+        return loaded.detach().resolve_conj().resolve_neg()
+
+
+FORMAT = TorchFile()
+
+
+def pickle_advice(version: str = "") -> str:
+    """A sentence for the report where this torch (or `version`) cannot safely load files of strangers.
+
+    Empty from torch 2.10 on.
+    """
+    version = version or torch.__version__
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is not None and (int(found[1]), int(found[2])) >= _SAFE_SINCE:
+        return ""
+    return (
+        f"torch {version} loads .pth files unsafely even with weights_only (CVE-2025-32434, CVE-2026-24747): "
+        "compare only dumps you trust, or install torch 2.10 or newer"
+    )
+
+
+def _is_sound_archive(path: str) -> bool:
+    """Whether the file is a zip archive (which can be mapped), checked for lies before torch reads it.
+
+    `torch.save` stores entries uncompressed, so none can be larger than the file; torch would inflate
+    a compressed pickle to any size.
+    """
+    with opened(path) as (file, size):
+        head = file.read(len(_LEGACY))
+        if not head.startswith(_ZIP):
+            if not head.startswith(_LEGACY):
+                raise FormatError(f"{path}: is no file of torch.save: it starts with {head!r}")
+            return False
+        try:
+            with zipfile.ZipFile(file) as archive:
+                entries = archive.infolist()
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
+            raise FormatError(
+                f"{path}: is a damaged torch file (zip directory: {error}); was it cut?"
+            ) from error
+    if len(entries) > _MOST_ENTRIES:
+        raise FormatError(f"{path}: has {len(entries)} entries, no file of one tensor")
+    for entry in entries:
+        limit = _LARGEST_PICKLE if entry.filename.endswith(".pkl") else size
+        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > min(limit, size):
+            raise FormatError(
+                f"{path}: entry {entry.filename[:80]!r} is compressed or larger than the file can hold; "
+                "torch.save writes no such file"
+            )
+    return True
+
+
+def _load(path: str, *, mapped: bool) -> object:
+    try:
+        with warnings.catch_warnings():
+            # torch warns about its own older formats, and a warning may be an error in the user's run.
+            warnings.simplefilter("ignore")
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped or None)
+    except _REFUSALS as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        if "Unsupported" in reason or "weights_only" in reason or "WeightsUnpickler" in reason:
+            advice = (
+                "it is never unpickled in full; save plain tensors: torch.save(tensor.detach().cpu(), path)"
+            )
+        else:
+            advice = "the file is damaged or cut"
+        raise FormatError(f"{path}: torch cannot load it: {reason}; {advice}") from error
+
+
+def _described(value: object) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, dict):
+        return f"a dict with keys {', '.join(map(repr, list(value)[:5]))}"[:200]
+    return f"a {type(value).__name__}"

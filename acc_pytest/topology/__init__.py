@@ -1,0 +1,1 @@
+"""Trees of operators, layers and modules, and the files they come from."""

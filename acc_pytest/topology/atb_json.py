@@ -1,0 +1,152 @@
+"""Reads the topology JSON of ATB dumps: `model/{pid}/{ModelName}.json` and `layer/{pid}/{opName}.json`.
+
+Both are reports of the probe. A model file has `modelName` and level-1 nodes without `param`; a layer
+file is one top-level operation with everything below it. Keys whose array would be empty are absent,
+`param` of a graph operation is `""`, and NaN and Infinity appear as bare constants (read as `None`).
+Early probes sort keys alphabetically; order inside an object never matters here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatError
+
+MAX_DEPTH = 200
+"""Deepest nesting of operations accepted; real models stay below 10."""
+
+_ID = re.compile(r"_(\d+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation as its JSON reports it; `children` is empty for operations that run kernels."""
+
+    name: str
+    op_type: str
+    param: Mapping[str, Any]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    children: tuple[Operation, ...]
+
+    @property
+    def last_id(self) -> int | None:
+        """The number that ends the full name: `LinearOperation_1_1_0` gives 0."""
+        found = _ID.search(self.name)
+        return int(found.group(1)) if found else None
+
+    def renamed(self, names: Mapping[str, str]) -> Operation:
+        """The same operation with tensor names replaced where `names` knows them, at every depth."""
+        return replace(
+            self,
+            inputs=tuple(names.get(name, name) for name in self.inputs),
+            outputs=tuple(names.get(name, name) for name in self.outputs),
+            children=tuple(child.renamed(names) for child in self.children),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """One model report: its name and its level-1 operations in execution order."""
+
+    name: str
+    file: str
+    operations: tuple[Operation, ...]
+
+    @property
+    def first_id(self) -> int:
+        """Number of the first operation in the report, by which prefill and decode models are ordered."""
+        first = self.operations[0].last_id if self.operations else None
+        return 0 if first is None else first
+
+
+def read_model(path: Path) -> ModelFile:
+    """Read a model report. Raises `FormatError` naming the file and the place in it."""
+    raw = _load(path)
+    name = _text(raw, "modelName", path, "the root", default=path.stem)
+    return ModelFile(name, str(path), tuple(_children(raw, path, name, 1)))
+
+
+def read_layer(path: Path) -> Operation:
+    """Read a layer report: one top-level operation. Raises `FormatError` as `read_model` does."""
+    return _operation(_load(path), path, "the root", 0)
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            raw = json.load(file, parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(
+            f"{path}: not a readable JSON topology ({error}); was the dump stopped while writing it?"
+        ) from error
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
+    if not isinstance(raw, dict):
+        raise FormatError(f"{path}: a topology is a JSON object, found {_kind(raw)}")
+    return raw
+
+
+def _children(raw: Mapping[str, Any], path: Path, where: str, depth: int) -> Iterator[Operation]:
+    nodes = raw.get("nodes")
+    if nodes is None:
+        return
+    if not isinstance(nodes, list):
+        raise FormatError(f"{path}: `nodes` of {where} must be a list, found {_kind(nodes)}")
+    if depth > MAX_DEPTH:
+        raise FormatError(f"{path}: operations are nested more than {MAX_DEPTH} deep")
+    for index, node in enumerate(nodes):
+        if not isinstance(node, dict):
+            raise FormatError(f"{path}: nodes[{index}] of {where} must be an object, found {_kind(node)}")
+        yield _operation(node, path, f"nodes[{index}] of {where}", depth)
+
+
+def _operation(raw: Mapping[str, Any], path: Path, where: str, depth: int) -> Operation:
+    name = _text(raw, "opName", path, where)
+    op_type = _text(raw, "opType", path, where, default=_ID.sub("", name))
+    if op_type in {"", ".", ".."} or any(char in op_type for char in "/\\\0"):
+        raise FormatError(f"{path}: opType of {where} is {op_type!r}, which no directory can be named")
+    return Operation(
+        name=name,
+        op_type=op_type,
+        param=_param(raw.get("param"), path, name),
+        inputs=_names(raw, "inTensors", path, name),
+        outputs=_names(raw, "outTensors", path, name),
+        children=tuple(_children(raw, path, name, depth + 1)),
+    )
+
+
+def _text(raw: Mapping[str, Any], key: str, path: Path, where: str, default: str | None = None) -> str:
+    value = raw.get(key, default)
+    if not isinstance(value, str) or (not value and default is None):
+        found = "nothing" if value is None else _kind(value)
+        raise FormatError(f"{path}: `{key}` of {where} must be a text, found {found}")
+    return value
+
+
+def _names(raw: Mapping[str, Any], key: str, path: Path, where: str) -> tuple[str, ...]:
+    value = raw.get(key)
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise FormatError(f"{path}: `{key}` of {where} must be a list of texts")
+    return tuple(value)
+
+
+def _param(value: Any, path: Path, where: str) -> Mapping[str, Any]:
+    """An object; graph operations have `""` and operations without a report of theirs `null`."""
+    if value is None or isinstance(value, str):
+        return {}
+    if not isinstance(value, dict):
+        raise FormatError(f"{path}: `param` of {where} must be an object, found {_kind(value)}")
+    return value
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
+    return names.get(type(value), "a number")

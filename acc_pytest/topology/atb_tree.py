@@ -1,0 +1,171 @@
+"""From ATB topology reports and the directories on disk to `Tree`s whose paths are real directories.
+
+The ids in a model report come from a counter of their own. One operation run outside any model (a stray
+`Transdata` before the first layer) moves the ids of the directories away from them, and the probe then
+merges no graph, or the neighbour's, into a level-1 node. So ids are settled by what exists on disk, and
+graphs that carry another operation's ids are replaced by the layer report of the right operation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from .atb_json import ModelFile, Operation
+from .tree import Node, Tree
+
+Entries = Callable[[str], Collection[str]]
+"""Names found in a node's directory, given its path below the token directory; empty where there is none."""
+LayerReport = Callable[[str], "Operation | None"]
+"""The layer report of a top-level operation by full name (`Prefill_layer_2`), or `None`."""
+TopLevel = tuple[int, str]
+"""Base id and type of a top-level operation: `(2, "Prefill_layer")`."""
+
+_DIRECTORY = re.compile(r"^(\d+)_(.+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Top-level operations known to have run: from layer reports and from token directories."""
+
+    reports: frozenset[TopLevel]
+    directories: frozenset[TopLevel]
+
+
+def top_level(directory: str) -> TopLevel | None:
+    """`2_Prefill_layer` as `(2, "Prefill_layer")`; `None` for anything else."""
+    found = _DIRECTORY.match(directory)
+    return (int(found.group(1)), found.group(2)) if found else None
+
+
+def operation_ids(path: str) -> str:
+    """The id list of a node's path, joined as the dump joins it: `2_Layer/0_Attention` gives `2_0`."""
+    return "_".join(part.partition("_")[0] for part in path.split("/"))
+
+
+def settle_ids(model: ModelFile, evidence: Evidence) -> list[int]:
+    """The base id of each level-1 operation of `model`.
+
+    One shift for the whole model is tried first, the one that agrees with most reports, then most
+    directories, then the smallest. When the reports still contradict it (a stray operation ran between
+    two of the model's own), operations are placed one after the other on the next report of their type.
+    """
+    named = [
+        (index if op.last_id is None else op.last_id, op.op_type) for index, op in enumerate(model.operations)
+    ]
+    ran = evidence.reports | evidence.directories
+    shifts = {0} | {have - want for want, kind in named for have, other in ran if kind == other}
+
+    def agreement(shift: int) -> tuple[int, int, int]:
+        moved = [(number + shift, kind) for number, kind in named]
+        reports = sum(item in evidence.reports for item in moved)
+        return reports, sum(item in evidence.directories for item in moved), -abs(shift)
+
+    shift = max(sorted(shifts), key=agreement)
+    ids = [number + shift for number, _ in named]
+    if evidence.reports and agreement(shift)[0] < len(named):
+        return _in_sequence([kind for _, kind in named], evidence.reports, min(ids, default=0)) or ids
+    return ids
+
+
+def _in_sequence(kinds: Sequence[str], known: Iterable[TopLevel], start: int) -> list[int] | None:
+    ordered = iter(sorted(item for item in known if item[0] >= start))
+    ids: list[int] = []
+    for kind in kinds:
+        found = next((number for number, other in ordered if other == kind), None)
+        if found is None:
+            return None
+        ids.append(found)
+    return ids
+
+
+def build_tree(
+    model: ModelFile, ids: Sequence[int], strays: Iterable[TopLevel], layer: LayerReport, entries: Entries
+) -> Tree:
+    """Build the tree of one model.
+
+    `ids` are its operations' base ids, `strays` top-level operations that ran next to it without being
+    part of any model. Paths of the nodes are directories below the token directory.
+    """
+    root = Node(name=model.name, op_type=model.name, path="")
+    tops: list[tuple[int, Operation]] = []
+    for number, op in zip(ids, model.operations):
+        tops.append((number, _repaired(op, number, layer)))
+    for number, kind in strays:
+        name = f"{kind}_{number}"
+        tops.append((number, layer(name) or Operation(name, kind, {}, (), (), ())))
+    for number, op in sorted(tops, key=lambda item: item[0]):
+        _grow(root, op, f"{number}_{op.op_type}", entries, reported=bool(op.children) or bool(op.param))
+    return Tree(root, model.name)
+
+
+def joined(name: str, trees: Sequence[Tree]) -> Tree:
+    """One tree with the nodes of several, copied; for policies that take a token directory as it is."""
+
+    def copy(node: Node) -> Node:
+        twin = Node(node.name, node.op_type, node.path, node.param, node.inputs, node.outputs)
+        for child in node.children:
+            twin.add(copy(child))
+        return twin
+
+    root = Node(name=name, op_type=name, path="")
+    for tree in trees:
+        for child in tree.root.children:
+            root.add(copy(child))
+    return Tree(root, name)
+
+
+def _repaired(op: Operation, number: int, layer: LayerReport) -> Operation:
+    """`op` under its real name; its layer report gives the graph and param that the model report lacks or
+    took from a neighbour."""
+    op = replace(op, name=f"{op.op_type}_{number}")
+    own = all(_base_id(child) in (number, None) for child in op.children)
+    if op.children and own:
+        return op
+    report = layer(op.name)
+    if report is None:
+        return op if own else replace(op, children=())
+    names = dict(zip(report.inputs, op.inputs)) | dict(zip(report.outputs, op.outputs))
+    return replace(op, param=report.param, children=report.renamed(names).children)
+
+
+def _base_id(child: Operation) -> int | None:
+    """First id of a child's full name: `LinearOperation_2_0_1` gives 2."""
+    found = re.search(r"_(\d+)_\d+$", child.name)
+    return int(found.group(1)) if found else None
+
+
+def _grow(parent: Node, op: Operation, directory: str, entries: Entries, *, reported: bool) -> None:
+    path = f"{parent.path}/{directory}" if parent.path else directory
+    node = parent.add(Node(op.name, op.op_type, path, op.param, op.inputs, op.outputs))
+    if op.children or not reported:
+        _grow_children(node, op, entries)
+
+
+def _grow_children(node: Node, op: Operation, entries: Entries) -> None:
+    """Add the reported children and those that exist only as directories.
+
+    A wrapper is reported under its own name while its directory has the wrapped operation's; the index
+    ties them together. Directories of kernels are no nodes: they lie below operations without children.
+    """
+    here = entries(node.path)
+    on_disk = {found[0]: name for name in here if (found := top_level(name))}
+    runs_kernels = "op_param.json" in here or any(name.endswith("Kernel") for name in on_disk.values())
+    if runs_kernels and not op.children:
+        return
+    indices = [child.last_id for child in op.children]
+    if None in indices or len(set(indices)) < len(indices):
+        indices = list(range(len(op.children)))
+    known = {index: child for index, child in zip(indices, op.children) if index is not None}
+    for index in sorted(known.keys() | on_disk.keys()):
+        child = known.get(index)
+        directory = f"{index}_{child.op_type}" if child else on_disk[index]
+        if directory not in here:
+            directory = on_disk.get(index, directory)
+        if child is None:
+            kind = directory.partition("_")[2]
+            child = Operation(f"{kind}_{operation_ids(node.path)}_{index}", kind, {}, (), (), ())
+            _grow(node, child, directory, entries, reported=False)
+        else:
+            _grow(node, child, directory, entries, reported=True)

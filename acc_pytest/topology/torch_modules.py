@@ -1,0 +1,107 @@
+"""Reads `model_tree.json` of torch dumps: the modules of the dumped model, as `{name, type, children}`.
+
+A module's dotted name is also the name of its folder in every token directory. Containers that never
+run (`ModuleList`, `ModuleDict`) are left out and their children take their place. Calls of torch
+functions (API mode) appear only as folders, `{module}.{function}[.{n}]`, and become children of the
+module that made them; so do modules that a tree written by an aborted forward pass does not mention.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatError
+from .torch_order import execution_order
+from .tree import Node, Tree
+
+MAX_DEPTH = 200
+"""Deepest nesting of modules accepted; real models stay below 20."""
+
+_CALL = re.compile(r"^(.+)\.([^.\d][^.]*)(?:\.\d+)?$")
+_CONTAINERS = frozenset({"ModuleList", "ModuleDict"})
+UNKNOWN_TYPE = "Module"
+"""Type of a module known only by its folder."""
+
+
+def read_tree(path: Path, folders: Iterable[str] = ()) -> Tree:
+    """Read `model_tree.json` and add the nodes that only `folders` (names in token directories) show.
+
+    Raises `FormatError` naming the file when it is cut or not of this format.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            raw = json.load(file)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(
+            f"{path}: not a readable module tree ({error}); was the dump stopped while writing it?"
+        ) from error
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
+    root = _node(raw, path, 0)
+    return _with_folders(root, folders, calls=True)
+
+
+def tree_of_folders(folders: Iterable[str]) -> Tree:
+    """The tree that folder names alone suggest; types are unknown. For dumps older than `model_tree.json`."""
+    root = Node(name="root", op_type=UNKNOWN_TYPE, path="root")
+    _with_folders(root, folders, calls=False)
+    _in_execution_order(root)
+    return Tree(root, root.op_type)
+
+
+def _node(raw: Any, path: Path, depth: int) -> Node:
+    if not isinstance(raw, dict):
+        raise FormatError(f"{path}: a module must be an object with name, type and children")
+    name, kind, children = raw.get("name"), raw.get("type"), raw.get("children", [])
+    if not isinstance(name, str) or name in {"", ".", ".."} or any(char in name for char in "/\\\0"):
+        raise FormatError(f"{path}: module name {name!r} cannot be the name of a folder")
+    if not isinstance(kind, str):
+        raise FormatError(f"{path}: `type` of module {name} must be a text")
+    if not isinstance(children, list):
+        raise FormatError(f"{path}: `children` of module {name} must be a list")
+    if depth > MAX_DEPTH:
+        raise FormatError(f"{path}: modules are nested more than {MAX_DEPTH} deep")
+    node = Node(name=name, op_type=kind, path=name)
+    parsed = [_node(child, path, depth + 1) for child in children]
+    for index in execution_order([child.name.rpartition(".")[2] for child in parsed]):
+        child = parsed[index]
+        if child.op_type in _CONTAINERS:
+            for inner in child.children:
+                node.add(inner)
+        else:
+            node.add(child)
+    return node
+
+
+def _with_folders(root: Node, folders: Iterable[str], *, calls: bool) -> Tree:
+    """Hang every folder that is no node yet below the nearest module its name starts with.
+
+    With `calls`, what a single name is left of (`softmax`, `matmul.1`) is a call of that function.
+    """
+    known = {node.path: node for node in root.walk()}
+    for folder in sorted(set(folders) - known.keys(), key=_natural):
+        if not folder.startswith(root.name + "."):
+            continue
+        call = _CALL.match(folder) if calls else None
+        owner = call.group(1) if call and call.group(1) in known else folder
+        kind = call.group(2) if call and owner != folder else UNKNOWN_TYPE
+        while owner not in known:
+            owner = owner.rpartition(".")[0]
+        known[folder] = known[owner].add(Node(name=folder, op_type=kind, path=folder))
+    return Tree(root, root.op_type)
+
+
+def _in_execution_order(node: Node) -> None:
+    relative = [child.name[len(node.name) + 1 :] for child in node.children]
+    node.children = [node.children[index] for index in execution_order(relative)]
+    for child in node.children:
+        _in_execution_order(child)
+
+
+def _natural(name: str) -> list[tuple[bool, int, str]]:
+    """Sort key that orders numbers inside dotted names by value, parents before children."""
+    return [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in name.split(".")]

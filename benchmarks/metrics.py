@@ -1,0 +1,194 @@
+"""Our streaming kernel beside the straightforward computation of the same seven metrics, in one run.
+
+    python benchmarks/metrics.py [--sizes 1M 16M 64M] [--dtype float16] [--repeat 3]
+
+The straightforward way is the old tool's: flatten both tensors to float32, then one torch expression
+per metric over whole tensors (the cosine in float64). It computes the seven metrics and nothing else; ours
+also counts NaN, Inf and elements beyond tolerance, finds the worst element and sums what its rows hold.
+Both run on one thread on the same memory-mapped pair of files, read once before timing; the best of
+`--repeat` runs counts.
+
+Printed per size: nanoseconds per pair element of both, their ratio, what the peak resident memory rises by
+during each, apart from the mapped files (Linux), and the largest relative deviation of the seven metrics
+from a float64 reference of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+import torch
+
+from acc_pytest.metrics import METRICS, TensorSource, measure
+
+EPSILON = 2.0**-23
+Metrics = dict[str, float]
+
+
+def straightforward(golden: torch.Tensor, mine: torch.Tensor) -> Metrics:
+    """Seven metrics of two tensors, one expression each over float32 vectors."""
+    g, m = golden.reshape(-1).to(torch.float32), mine.reshape(-1).to(torch.float32)
+    zero = torch.zeros((), dtype=torch.float32)
+    g64, m64 = g.to(torch.float64), m.to(torch.float64)
+    cosine = torch.dot(g64, m64) / (torch.linalg.vector_norm(g64) * torch.linalg.vector_norm(m64))
+    return {
+        "cosine_similarity": cosine.item(),
+        "max_relative_error": torch.where(g.abs() > EPSILON, (m / g - 1).abs(), zero).max().item(),
+        "mean_relative_error": torch.where(g.abs() > EPSILON, (m / g - 1).abs(), zero).mean().item(),
+        "max_absolute_error": (m - g).abs().max().item(),
+        "mean_absolute_error": (m - g).abs().mean().item(),
+        "kl_divergence": torch.nn.functional.kl_div(
+            torch.log_softmax(m, 0), torch.log_softmax(g, 0), reduction="sum", log_target=True
+        ).item(),
+        "relative_euclidean_distance": ((m - g).square().sum() / g.square().sum()).sqrt().item(),
+    }
+
+
+def streamed(golden: torch.Tensor, mine: torch.Tensor) -> Metrics:
+    """The same by the kernel."""
+    measured = measure(TensorSource(golden), TensorSource(mine))
+    return {name: getattr(measured, name) for name in METRICS}
+
+
+def reference(golden: torch.Tensor, mine: torch.Tensor, chunk: int = 1 << 20) -> Metrics:
+    """The same in float64 NumPy, by chunks so that 64M elements fit; exact sums of the chunks."""
+    parts: dict[str, list[float]] = {}
+    peak = peak_relative = 0.0
+    top = max(float(part.double().max()) for part in golden.split(chunk))
+    for g_part, m_part in zip(golden.split(chunk), mine.split(chunk)):
+        g, m = g_part.double().numpy(), m_part.double().numpy()
+        d = m - g
+        kept = np.abs(g) > EPSILON
+        relative = np.abs(d[kept]) / np.abs(g[kept])
+        weights = np.exp(g - top)
+        peak, peak_relative = max(peak, np.abs(d).max()), max(peak_relative, relative.max())
+        sums = {
+            "gg": g * g,
+            "mm": m * m,
+            "dd": d * d,
+            "gm": g * m,
+            "absolute": np.abs(d),
+            "relative": relative,
+        }
+        sums |= {"w": weights, "wd": weights * d, "curved": weights * (np.expm1(d) - d)}
+        for name, values in sums.items():
+            parts.setdefault(name, []).append(float(values.sum()))
+    total = {name: math.fsum(values) for name, values in parts.items()}
+    first = total["wd"] / total["w"]
+    return {
+        "cosine_similarity": total["gm"] / math.sqrt(total["gg"] * total["mm"]),
+        "max_relative_error": peak_relative,
+        "mean_relative_error": total["relative"] / golden.numel(),
+        "max_absolute_error": peak,
+        "mean_absolute_error": total["absolute"] / golden.numel(),
+        "kl_divergence": math.log1p(first + total["curved"] / total["w"]) - first,
+        "relative_euclidean_distance": math.sqrt(total["dd"] / total["gg"]),
+    }
+
+
+def make_pair(folder: Path, numel: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """N(0, 1) golden and golden plus 1e-3 * N(0, 1), written to files and mapped."""
+    paths = folder / "golden.raw", folder / "mine.raw"
+    generator = torch.Generator().manual_seed(20)
+    with open(paths[0], "wb") as golden, open(paths[1], "wb") as mine:
+        for start in range(0, numel, 1 << 20):
+            n = min(1 << 20, numel - start)
+            g = torch.randn(n, generator=generator).to(dtype)
+            m = (g.float() + 1e-3 * torch.randn(n, generator=generator)).to(dtype)
+            golden.write(g.view(torch.uint8).numpy().tobytes())
+            mine.write(m.view(torch.uint8).numpy().tobytes())
+    first, second = (torch.from_file(str(path), shared=True, size=numel, dtype=dtype) for path in paths)
+    return first, second
+
+
+def anonymous_memory() -> int:
+    """Resident bytes of this process that are no mapped file; 0 where the system does not say."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            for line in status:
+                if line.startswith("RssAnon:"):
+                    return int(line.split()[1]) * 1024
+    except FileNotFoundError:
+        pass
+    return 0
+
+
+def peak_memory(work: Callable[[], object]) -> int:
+    """By how many bytes anonymous memory rises at most while `work` runs, sampled every millisecond."""
+    before, peak, done = anonymous_memory(), 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.001):
+            peak = max(peak, anonymous_memory())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    work()
+    done.set()
+    watcher.join()
+    return max(peak, before) - before
+
+
+def best_time(work: Callable[[], object], repeat: int) -> float:
+    """Seconds of the fastest of `repeat` runs."""
+    times = []
+    for _ in range(repeat):
+        begin = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def deviation(found: Metrics, truth: Metrics) -> float:
+    """The largest relative deviation of the seven metrics."""
+    return max(abs(found[name] - truth[name]) / abs(truth[name]) for name in METRICS)
+
+
+def parse_size(text: str) -> int:
+    """`16M` as a number of elements."""
+    factor = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:].upper())
+    return int(text[:-1]) * factor if factor else int(text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", nargs="+", type=parse_size, default=[1 << 20, 1 << 24, 1 << 26])
+    parser.add_argument("--dtype", default="float16", choices=["float16", "bfloat16", "float32"])
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    dtype = getattr(torch, options.dtype)
+    print(f"torch {torch.__version__}, numpy {np.__version__}, {options.dtype}, one thread")
+    print(
+        "  elements | ns/element plain   ours   ratio | MB above data plain   ours | deviation plain     ours"
+    )
+    for numel in options.sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            golden, mine = make_pair(Path(folder), numel, dtype)
+            truth = reference(golden, mine)
+            row: list[tuple[float, float, float]] = []
+            for way in (straightforward, streamed):
+                work = functools.partial(way, golden, mine)
+                memory = peak_memory(work)
+                seconds = best_time(work, options.repeat)
+                row.append((seconds / numel * 1e9, memory / 2**20, deviation(work(), truth)))
+            (plain, plain_mb, plain_off), (ours, ours_mb, ours_off) = row
+            speed = f"{plain:16.2f} {ours:6.2f} {plain / ours:6.1f}x"
+            memories = f"{plain_mb:19.0f} {ours_mb:6.0f}"
+            print(f"{numel:10d} | {speed} | {memories} | {plain_off:15.1e} {ours_off:8.1e}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Fixtures shared by this repository's own tests."""

@@ -1,0 +1,1 @@
+"""Tests of the dumps room; `trees` writes the tiny dumps they read."""

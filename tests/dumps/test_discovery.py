@@ -1,0 +1,277 @@
+"""open_dump: from any path to the dump it means, or one clear error."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from acc_pytest.dumps import AtbDump, ManualDump, SingleDump, TorchDump, open_dump
+from acc_pytest.errors import DumpError
+
+from .trees import PREFILL, atb, bin_file, json_file, run_model, topology, torch_dump
+
+RUN = {0: {"prefill": (5, 6, 7)}}
+TOY = {"Toy": PREFILL}
+
+
+@pytest.mark.parametrize(
+    "name", ["ait_dump", "ait_dump_20240601_101010", "msit_dump", "msit_dump_20251120_213122"]
+)
+@pytest.mark.parametrize(
+    "place",
+    ["", "tensors", "tensors/0_100", "model", "model/100", "layer/100", "model/100/Toy_Prefill.json", ".."],
+)
+def test_an_atb_dump_is_found_from_anywhere_around_it(tmp_path, name, place):
+    root = atb(tmp_path / "out" / name, RUN)
+    dump = open_dump(str(root / place))
+    assert isinstance(dump, AtbDump)
+    assert dump.root == root
+    assert not dump.forced
+
+
+@pytest.mark.parametrize("place", ["..", "", "data", "data/0_100", "info", "info/model", "info/model/0_100"])
+def test_a_dump_of_the_later_probe_is_found_from_anywhere_around_it(tmp_path, place):
+    root = tmp_path / "atb_dump_data"
+    topology(root / "info", "0_100", TOY)
+    run_model(root / "data" / "0_100" / "0", PREFILL, 0, (5, 6))
+    dump = open_dump(str(root / place))
+    assert dump.root == root
+    assert [step.label for step in dump.steps] == [0]
+
+
+def test_a_relative_path_becomes_absolute_references(tmp_path, monkeypatch):
+    atb(tmp_path / "ait_dump", RUN)
+    monkeypatch.chdir(tmp_path)
+    dump = open_dump("ait_dump")
+    step = dump.steps[0]
+    refs = dump.tensors(step, dump.ranks[0], step.tree.by_path["2_LmHead"]).values()
+    assert all(os.path.isabs(ref.path) for ref in refs)
+
+
+def test_a_grandparent_of_one_dump_means_that_dump(tmp_path):
+    root = atb(tmp_path / "a" / "b" / "ait_dump", RUN)
+    (tmp_path / "a" / "empty").mkdir()
+    assert open_dump(str(tmp_path)).root == root
+
+
+def test_a_parent_of_several_dumps_lists_them_one_per_line(tmp_path):
+    atb(tmp_path / "mine" / "ait_dump", RUN)
+    torch_dump(tmp_path / "golden" / "msit_dump_20251120_213122", {0: (1,)})
+    with pytest.raises(DumpError) as error:
+        open_dump(str(tmp_path))
+    lines = str(error.value).splitlines()
+    assert "holds 2 dumps" in lines[0]
+    assert sorted(lines[1:]) == [
+        f"  {tmp_path}/golden/msit_dump_20251120_213122/torch_tensors (torch)",
+        f"  {tmp_path}/mine/ait_dump/tensors (ATB)",
+    ]
+
+
+def test_a_root_shared_by_atb_and_torch_asks_which_and_accepts_the_answers(tmp_path):
+    root = atb(tmp_path / "msit_dump_20251120_213122", RUN)
+    folder = torch_dump(root, {0: (1,)})
+    with pytest.raises(DumpError) as error:
+        open_dump(str(root))
+    answers = [line.split()[0] for line in str(error.value).splitlines()[1:]]
+    assert answers == [str(root / "tensors"), str(root / "torch_tensors")]
+    assert isinstance(open_dump(answers[0]), AtbDump)
+    assert isinstance(open_dump(answers[1]), TorchDump)
+    assert isinstance(open_dump(str(folder / "0")), TorchDump)
+    assert isinstance(open_dump(str(root / "model" / "100")), AtbDump)
+
+
+def test_the_answer_for_a_dump_without_tensors_is_its_model_directory(tmp_path):
+    topology(tmp_path / "a", "1", TOY)
+    topology(tmp_path / "b", "1", TOY)
+    with pytest.raises(DumpError, match=r"a/model \(ATB\)"):
+        open_dump(str(tmp_path))
+
+
+def test_a_path_that_is_not_there(tmp_path):
+    with pytest.raises(DumpError, match="nowhere: no such file or directory"):
+        open_dump(str(tmp_path / "nowhere"))
+    with pytest.raises(DumpError, match=r"\(empty path\)"):
+        open_dump("")
+
+
+def test_an_empty_directory(tmp_path):
+    with pytest.raises(DumpError, match="an empty directory"):
+        open_dump(str(tmp_path))
+
+
+def test_a_directory_with_nothing_of_ours(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "readme.md").write_text("hello")
+    with pytest.raises(DumpError, match=r"no dump here: no model_tree\.json"):
+        open_dump(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["readme.md", "settings.json", "metadata.json"])
+def test_a_file_that_is_neither_dump_nor_tensor(tmp_path, name):
+    (tmp_path / name).write_text("[]")
+    with pytest.raises(DumpError, match="neither a dump nor a tensor file"):
+        open_dump(str(tmp_path / name))
+
+
+def test_too_many_directories_are_not_searched(tmp_path, monkeypatch):
+    monkeypatch.setattr("acc_pytest.dumps.discovery._MOST_DIRECTORIES", 3)
+    for number in range(5):
+        (tmp_path / f"d{number}" / "x").mkdir(parents=True)
+    with pytest.raises(DumpError, match="too many directories to search"):
+        open_dump(str(tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_forbidden_neighbour_is_no_obstacle(tmp_path):
+    root = atb(tmp_path / "ait_dump", RUN)
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    closed.chmod(0)
+    try:
+        assert open_dump(str(tmp_path)).root == root
+    finally:
+        closed.chmod(stat.S_IRWXU)
+
+
+def test_a_directory_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
+    root = atb(tmp_path / "ait_dump", RUN)
+    real = os.scandir
+
+    def scandir(path: str) -> object:
+        if os.fspath(path).endswith("0_100/0"):
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(DumpError, match="0_100/0: cannot be listed: Permission denied"):
+        open_dump(str(root))
+
+
+def test_opening_lists_directories_of_operations_only_when_asked(tmp_path, monkeypatch):
+    runs = {number: {"decode": (30,)} for number in range(5)} | {0: {"prefill": (1,), "decode": (2,)}}
+    root = atb(tmp_path / "ait_dump", runs)
+    seen: list[str] = []
+    real = os.scandir
+
+    def scandir(path: str) -> object:
+        seen.append(os.fspath(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    dump = open_dump(str(root))
+    assert not any("LinearOperation" in path for path in seen)
+    assert len(seen) == len(set(seen))
+    step = dump.steps[-1]
+    dump.tensors(step, dump.ranks[0], step.tree.by_path["4_Decoder_layer/0_LinearOperation"])
+    assert any("LinearOperation" in path for path in seen)
+
+
+class TestTensorFiles:
+    def test_a_file_is_a_dump_of_one_node(self, tmp_path):
+        np.save(tmp_path / "logits.npy", np.zeros((2, 3), dtype=np.float32))
+        dump = open_dump(str(tmp_path / "logits.npy"))
+        assert isinstance(dump, SingleDump)
+        assert (dump.name, [step.label for step in dump.steps]) == ("logits", [0])
+        (node,) = dump.steps[0].tree.root.children
+        (ref,) = dump.tensors(dump.steps[0], dump.ranks[0], node).values()
+        assert (node.name, ref.open().shape) == ("logits", (2, 3))
+        assert dump.tensors(dump.steps[0], dump.ranks[0], dump.steps[0].tree.root) == {}
+
+    def test_a_tensor_inside_a_dump_stands_for_itself(self, tmp_path):
+        root = atb(tmp_path / "ait_dump", RUN)
+        file = root / "tensors" / "0_100" / "0" / "2_LmHead" / "after" / "outtensor0.bin"
+        assert isinstance(open_dump(str(file)), SingleDump)
+
+    def test_a_plain_directory_has_a_node_per_file(self, tmp_path):
+        for name in ("x10", "x9"):
+            torch.save(torch.zeros(1), tmp_path / f"{name}.pth")
+        np.save(tmp_path / "x9.npy", np.zeros(1))
+        dump = open_dump(str(tmp_path))
+        assert [node.path for node in dump.steps[0].tree.root.children] == ["x9", "x9.1", "x10"]
+
+    def test_each_key_of_a_safetensors_file_is_a_node(self, tmp_path):
+        save = pytest.importorskip("safetensors.torch").save_file
+        save({"a.weight": torch.zeros(2), "b": torch.ones(3)}, tmp_path / "m.safetensors")
+        dump = open_dump(str(tmp_path / "m.safetensors"))
+        nodes = {node.path: node for node in dump.steps[0].tree.root.children}
+        assert set(nodes) == {"a.weight", "b"}
+        (ref,) = dump.tensors(dump.steps[0], dump.ranks[0], nodes["b"]).values()
+        assert ref.open().tolist() == [1.0, 1.0, 1.0]
+        save({"b": torch.zeros(1)}, tmp_path / "n.safetensors")
+        both = open_dump(str(tmp_path))
+        assert {"m.b", "n.b"} <= {node.path for node in both.steps[0].tree.root.children}
+
+
+class TestManual:
+    @staticmethod
+    def written(root: Path, text: str | None = None) -> Path:
+        home = root / "77_-1" / "golden_tensor"
+        (home / "0").mkdir(parents=True)
+        torch.save(torch.zeros(1), home / "0" / "5_tensor.pth")
+        bin_file(root / "mine.bin", torch.zeros(1))
+        gone = "/data/run/golden_tensor/0/5_tensor.pth"
+        if text is None:
+            json_file(home / "metadata.json", {"5": {"0": [gone, str(root / "mine.bin")]}})
+        else:
+            (home / "metadata.json").write_text(text)
+        return home
+
+    @pytest.mark.parametrize("place", ["..", ".", "77_-1", "77_-1/golden_tensor", "77_-1/golden_tensor/0"])
+    def test_it_is_found_from_anywhere_around_it(self, tmp_path, place):
+        self.written(tmp_path / "out" / "msit_dump_20260102_030405")
+        dump = open_dump(str(tmp_path / "out" / "msit_dump_20260102_030405" / place))
+        assert isinstance(dump, ManualDump) or place.endswith("/0")
+
+    def test_the_file_itself_will_do(self, tmp_path):
+        assert isinstance(open_dump(str(self.written(tmp_path) / "metadata.json")), ManualDump)
+
+    def test_moved_golden_files_are_found_beside_the_metadata(self, tmp_path):
+        home = self.written(tmp_path)
+        dump = open_dump(str(home))
+        assert isinstance(dump, ManualDump)
+        (entry,) = dump.entries
+        assert (entry.data_id, entry.step) == ("5", 0)
+        assert entry.golden.path == str(home / "0" / "5_tensor.pth")
+        assert entry.mine.path == str(tmp_path / "mine.bin")
+        assert "1 golden files taken from beside metadata.json" in dump.notes[0]
+
+    def test_repeated_keys_and_several_tokens_all_count(self, tmp_path):
+        text = '{"5": {"0": ["a", "b"]}, "5": {"1": ["c", "d"]}, "10": {"0": ["e", "f"]}, "9": {"0": ["g"]}}'
+        dump = open_dump(str(self.written(tmp_path, text)))
+        assert isinstance(dump, ManualDump)
+        assert [(entry.data_id, entry.step) for entry in dump.entries] == [("5", 0), ("5", 1), ("10", 0)]
+        assert [step.label for step in dump.steps] == [0, 1]
+        assert dump.notes == ("metadata.json names less than two files for 9/0; left out",)
+        nodes = dump.steps[1].tree.by_path
+        (ref,) = dump.tensors(dump.steps[1], dump.ranks[0], nodes["5"]).values()
+        assert ref.path == "c"
+        assert dump.tensors(dump.steps[1], dump.ranks[0], nodes["10"]) == {}
+
+    def test_relative_paths_count_from_the_metadata(self, tmp_path):
+        home = self.written(tmp_path, '{"1": {"0": ["x/g.pth", "m.bin"]}}')
+        bin_file(home / "m.bin", torch.zeros(1))
+        bin_file(home / "x" / "g.pth", torch.zeros(1))
+        dump = open_dump(str(home))
+        assert isinstance(dump, ManualDump)
+        assert dump.entries[0].mine.path == str(home / "m.bin")
+        assert dump.entries[0].golden.path == str(home / "x" / "g.pth")
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ('{"1": {"0": ["a"', "not a readable manual mapping"),
+            ("[1]", "must be an object of data ids"),
+            ('{"1": {"first": ["a", "b"]}}', "must be an object of token ids"),
+            ('{"1": {"0": "a"}}', "must be a list of two paths"),
+        ],
+    )
+    def test_broken_metadata_is_one_clear_error(self, tmp_path, text, message):
+        from acc_pytest.errors import FormatError
+
+        with pytest.raises(FormatError, match=message):
+            open_dump(str(self.written(tmp_path, text)))

@@ -1,0 +1,172 @@
+"""TorchDump: eras A to G of the torch side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from acc_pytest.dumps import Dump, Slot, TorchDump, open_dump
+from acc_pytest.errors import DumpError
+
+from .trees import torch_dump
+
+
+def slots(dump: Dump, path: str, step: int = 0, rank: int = 0) -> dict[str, str]:
+    at = dump.steps[step]
+    found = dump.tensors(at, dump.ranks[rank], at.tree.by_path[path])
+    return {str(slot): Path(ref.path).name + ref.member for slot, ref in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("root", "home", "worker"),
+    [
+        ("", "", "77_0"),
+        ("", "", "77_npu:0"),
+        ("", "", "77_npu0"),
+        ("ait_dump", "torch_tensors", "77_npu0"),
+        ("ait_dump", "torch_tensors", "npu0_77"),
+        ("ait_dump_20240601_000000", "torch_tensors", "npu0_77"),
+        ("msit_dump_20251120_202704", "torch_tensors", "cpu_77"),
+    ],
+)
+def test_every_era_opens_at_every_depth(tmp_path, root, home, worker):
+    folder = torch_dump(tmp_path / root, {0: (1, 2), 1: (3,)}, worker=worker, home=home)
+    given = {tmp_path, tmp_path / root, tmp_path / root / home, folder}
+    for path in given:
+        dump = open_dump(str(path))
+        assert isinstance(dump, TorchDump)
+        assert [step.label for step in dump.steps] == [0, 1]
+        assert [rank.name for rank in dump.ranks] == [worker]
+        assert not dump.forced
+    for path in (folder / "1", folder / "1" / "root.lm_head"):
+        dump = open_dump(str(path))
+        assert [step.label for step in dump.steps] == [1]
+        assert dump.forced
+
+
+def test_names_carry_no_timestamp_and_no_directory_of_the_user(tmp_path):
+    torch_dump(tmp_path / "msit_dump_20251120_202704", {0: (1,)})
+    assert open_dump(str(tmp_path)).name == "msit_dump"
+    folder = torch_dump(tmp_path / "elsewhere", {0: (1,)}, home="")
+    assert open_dump(str(folder)).name == "torch_dump"
+
+
+def test_slots_are_numeric_and_nested(tmp_path):
+    folder = torch_dump(tmp_path / "d", {0: (1, 2)})
+    place = folder / "0" / "root.layers.0"
+    for name in ("input_10", "input_2", "output_1_0", "output_1_1_3", "output_0"):
+        torch.save(torch.zeros(1), place / f"{name}.pth")
+    (place / "output.pth").unlink()
+    (place / "output_note.txt").write_text("x")
+    assert list(slots(open_dump(str(folder)), "root.layers.0")) == [
+        "input[0]",
+        "input[2]",
+        "input[10]",
+        "output[0]",
+        "output[1][0]",
+        "output[1][1][3]",
+    ]
+
+
+def test_of_several_calls_the_last_counts_as_later_eras_overwrite(tmp_path):
+    folder = torch_dump(tmp_path / "d", {0: (1, 2)}, worker="77_npu0", home="")
+    place = folder / "0" / "root.lm_head"
+    for name in ("input_exec9_0", "input_exec10_0", "output_exec10", "output_exec9"):
+        np.save(place / f"{name}.npy", np.zeros(2, dtype=np.float32))
+    assert slots(open_dump(str(folder)), "root.lm_head") == {
+        "input[0]": "input_exec10_0.npy",
+        "output[0]": "output_exec10.npy",
+    }
+
+
+def test_statistics_stand_in_where_no_tensor_was_saved(tmp_path):
+    folder = torch_dump(tmp_path / "d", {0: (1, 2)})
+    place = folder / "0" / "root.lm_head"
+    for file in place.iterdir():
+        file.unlink()
+    rows = ["NodeName,NodeType,InputOutput,Index,DataType,Shape,Max,Min,Mean,L2Norm"]
+    rows += [
+        f'root.lm_head,Linear,{side},0,torch.float32,"(1, 2)",1,0,0.5,1'
+        for side in ("Input", "Output", "Output")
+    ]
+    (place / "statistics.csv").write_text("\n".join(rows) + "\n")
+    dump = open_dump(str(folder))
+    assert slots(dump, "root.lm_head") == {
+        "input[0]": "statistics.csvInput/0",
+        "output[0]": "statistics.csvOutput/0",
+    }
+    step = dump.steps[0]
+    ref = dump.tensors(step, dump.ranks[0], step.tree.by_path["root.lm_head"])[Slot("output")]
+    assert ref.header().statistics is not None
+
+
+def test_other_directories_are_no_steps(tmp_path):
+    folder = torch_dump(tmp_path / "d", {0: (1,), 2: (1,), 10: (1,)})
+    (folder / "weights").mkdir()
+    dump = open_dump(str(folder))
+    assert [step.label for step in dump.steps] == [0, 2, 10]
+    assert dump.notes == ("directories that are no steps were left out: weights",)
+
+
+def test_functions_are_children_of_the_module_that_called_them(tmp_path):
+    folder = torch_dump(tmp_path / "d", {0: (1,), 1: (1,)})
+    for step, name in (
+        (0, "root.layers.0.softmax"),
+        (1, "root.layers.0.matmul.1"),
+        (1, "root.layers.0.matmul"),
+    ):
+        (folder / str(step) / name).mkdir()
+        torch.save(torch.zeros(1), folder / str(step) / name / "output.pth")
+    dump = open_dump(str(folder))
+    layer = dump.steps[0].tree.by_path["root.layers.0"]
+    assert [(node.path, node.op_type) for node in layer.children] == [
+        ("root.layers.0.matmul", "matmul"),
+        ("root.layers.0.matmul.1", "matmul"),
+        ("root.layers.0.softmax", "softmax"),
+    ]
+    assert slots(dump, "root.layers.0.matmul", step=1) == {"output[0]": "output.pth"}
+    assert slots(dump, "root.layers.0.matmul", step=0) == {}
+
+
+def test_without_a_tree_the_folders_give_one(tmp_path):
+    folder = torch_dump(tmp_path / "d", {0: (1,)}, worker="77_npu:0", home="")
+    (folder / "model_tree.json").unlink()
+    dump = open_dump(str(folder))
+    assert [node.path for node in dump.steps[0].tree.root.children] == [
+        "root.embed_tokens",
+        "root.layers.0",
+        "root.lm_head",
+    ]
+    assert "no model_tree.json" in dump.notes[0]
+
+
+def test_process_folders_are_ranks_by_device(tmp_path):
+    root = tmp_path / "msit_dump_20251120_202704"
+    for worker in ("npu10_5", "npu2_9", "npu0_700"):
+        torch_dump(root, {0: (1,)}, worker=worker)
+    dump = open_dump(str(root))
+    assert [rank.name for rank in dump.ranks] == ["npu0_700", "npu2_9", "npu10_5"]
+    assert slots(dump, "root.lm_head", rank=2)
+
+
+def test_two_cpu_runs_in_a_root_without_timestamp_need_a_choice(tmp_path):
+    for worker in ("cpu_5", "cpu_9"):
+        folder = torch_dump(tmp_path / "ait_dump", {0: (1,)}, worker=worker)
+    with pytest.raises(DumpError, match="several runs"):
+        open_dump(str(tmp_path / "ait_dump"))
+    dump = open_dump(str(folder))
+    assert [rank.name for rank in dump.ranks] == ["cpu_9"]
+
+
+def test_a_renamed_process_folder_stands_alone(tmp_path):
+    mine = torch_dump(tmp_path, {0: (1,)}, worker="mine", home="")
+    torch_dump(tmp_path, {0: (1,)}, worker="golden", home="")
+    assert [rank.name for rank in open_dump(str(mine)).ranks] == ["mine"]
+
+
+def test_a_tree_without_any_step_is_refused(tmp_path):
+    with pytest.raises(DumpError, match="without token directories"):
+        open_dump(str(torch_dump(tmp_path / "d", {})))

@@ -1,0 +1,188 @@
+"""The default thresholds catch what they must and let rounding pass."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from acc_pytest.judging import JudgeContext, Judgement, judge, thresholds_for
+from acc_pytest.metrics import TensorSource, measure
+from acc_pytest.metrics.measurement import NonFinite
+
+from .plain import build, measured
+
+FIRST_LAYER = JudgeContext(depth=0, length=256)
+
+
+def golden_tensor(dtype: torch.dtype = torch.float16, rows: int = 64) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(11)
+    return torch.randn(rows, 256, generator=generator).to(dtype)
+
+
+def verdict(golden: torch.Tensor, mine: torch.Tensor, context: JudgeContext = FIRST_LAYER) -> Judgement:
+    found = measured(golden, mine)
+    return judge(found, thresholds_for(context, found))
+
+
+def failed(judgement: Judgement) -> set[str]:
+    return {c.metric for c in judgement.checks if not c.ok}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_one_rounding_of_every_element_passes(dtype: torch.dtype) -> None:
+    golden = golden_tensor(torch.float64)
+    assert verdict(golden, golden.to(dtype)).verdict == "pass"
+
+
+@pytest.mark.parametrize(("dtype", "worst"), [(torch.float16, 0.002), (torch.bfloat16, 0.0117)])
+def test_the_noise_of_the_clean_dumps_passes(dtype: torch.dtype, worst: float) -> None:
+    golden = golden_tensor(torch.float64)
+    noise = torch.randn(golden.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    assert verdict(golden, (golden + worst * noise).to(dtype)).verdict == "pass"
+
+
+def test_a_rescaled_tensor_fails_by_distance_though_its_cosine_is_perfect() -> None:
+    golden = golden_tensor(torch.float32)
+    found = verdict(golden, (golden * 0.82).half())
+    assert "cosine_similarity" not in failed(found)
+    assert "relative_euclidean_distance" in failed(found)
+    assert "46 times the allowed 0.00391" in found.sentence
+
+
+def test_one_percent_of_scale_fails_at_fp16() -> None:
+    golden = golden_tensor(torch.float32)
+    found = verdict(golden, (golden * 1.01).half())
+    assert "relative_euclidean_distance" in failed(found)
+    assert next(c.measured for c in found.checks if c.metric == "cosine_similarity") > 0.9999
+
+
+@pytest.mark.parametrize("rows", [64, 4096])
+def test_one_bad_row_fails_however_many_rows_are_right(rows: int) -> None:
+    golden = golden_tensor(rows=rows)
+    mine = golden.clone()
+    mine[rows // 2] = mine[0]
+    assert "max_absolute_error" in failed(verdict(golden, mine))
+
+
+def test_one_new_nan_fails() -> None:
+    golden = golden_tensor()
+    mine = golden.clone()
+    mine[3, 3] = math.nan
+    found = verdict(golden, mine)
+    assert failed(found) == {"new_nonfinite"}
+    assert found.sentence.startswith("1 of 16384 elements are NaN or Inf in mine")
+
+
+def test_a_new_inf_and_a_lost_inf_fail() -> None:
+    golden = golden_tensor()
+    with_inf = golden.clone()
+    with_inf[0, 0] = -math.inf
+    assert failed(verdict(golden, with_inf)) == {"new_nonfinite"}
+    assert failed(verdict(with_inf, golden)) == {"lost_nonfinite"}
+    assert verdict(with_inf, with_inf).verdict == "pass"
+
+
+def test_a_nan_where_golden_has_inf_counts_as_new() -> None:
+    golden, mine = golden_tensor(), golden_tensor()
+    golden[0, 0], mine[0, 0] = math.inf, math.nan
+    assert failed(verdict(golden, mine)) == {"new_nonfinite"}
+
+
+def test_zeros_for_everything_fail_at_any_depth_and_dtype() -> None:
+    golden = golden_tensor()
+    for dtype in (torch.float16, torch.bfloat16, torch.float8_e5m2):
+        found = verdict(golden, torch.zeros_like(golden).to(dtype), JudgeContext(depth=200))
+        assert "relative_euclidean_distance" in failed(found)
+
+
+def test_an_unrelated_tensor_fails_at_any_depth() -> None:
+    golden = golden_tensor()
+    assert verdict(golden, golden.flip(0), JudgeContext(depth=500)).verdict == "fail"
+
+
+def test_where_golden_is_all_zero_the_absolute_error_is_bounded_by_the_smallest_normal() -> None:
+    golden = torch.zeros(4, 4)
+    assert verdict(golden, golden.half()).verdict == "pass"
+    flushed = torch.full((4, 4), 2.0**-24, dtype=torch.float16)
+    assert verdict(golden, flushed).verdict == "pass"
+    found = verdict(golden, torch.full((4, 4), 1e-3, dtype=torch.float16))
+    assert failed(found) == {"max_absolute_error"}
+    assert {c.metric for c in found.checks} == {"max_absolute_error", "new_nonfinite", "lost_nonfinite"}
+
+
+def test_subnormal_golden_is_allowed_its_spacing() -> None:
+    golden = golden_tensor(torch.float64) * 1e-6  # rms 1e-6, spacing of fp16 there 6e-8
+    assert verdict(golden, golden.half()).verdict == "pass"
+    assert verdict(golden, (golden * 1.3).half()).verdict == "fail"
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
+def test_integers_and_booleans_are_exact(dtype: torch.dtype) -> None:
+    golden = (torch.arange(16) % 2).to(dtype)
+    mine = golden.clone()
+    assert verdict(golden, mine).verdict == "pass"
+    mine[3] = 0
+    found = verdict(golden, mine)
+    assert failed(found) == {"mismatches"}
+    assert found.sentence == "1 of 16 elements are different from golden, none may be"
+
+
+def test_complex_is_judged_by_its_components_format() -> None:
+    golden = torch.randn(64, dtype=torch.complex64, generator=torch.Generator().manual_seed(1))
+    assert verdict(golden, golden * (1 + 1e-6)).verdict == "pass"
+    assert verdict(golden, golden.conj().resolve_conj()).verdict == "fail"
+
+
+def test_empty_tensors_pass_with_a_note() -> None:
+    found = build(numel=0, compared=0, golden_rms=None, golden_max_abs=None)
+    assert thresholds_for(JudgeContext(), found) == ()
+    assert judge(found, ()) == Judgement("pass", (), "nothing to compare: the tensors are empty")
+
+
+def test_without_a_finite_element_only_the_positions_of_nan_are_judged() -> None:
+    nothing = build(compared=0, golden_rms=None, golden_max_abs=None)
+    thresholds = thresholds_for(JudgeContext(), nothing)
+    assert [t.metric for t in thresholds] == ["new_nonfinite", "lost_nonfinite"]
+    assert judge(nothing, thresholds).verdict == "pass"
+    assert judge(build(nonfinite=NonFinite(new=2)), thresholds).verdict == "fail"
+
+
+def test_the_largest_float64_still_has_a_finite_bound() -> None:
+    huge = build(golden_dtype="float64", mine_dtype="float64", golden_rms=1e308, golden_max_abs=1.7e308)
+    assert all(math.isfinite(t.bound) for t in thresholds_for(JudgeContext(), huge))
+
+
+def test_every_default_threshold_gives_a_reason_with_t_in_it() -> None:
+    by_metric = {t.metric: t for t in thresholds_for(JudgeContext(depth=1, length=64), build())}
+    for metric in ("cosine_similarity", "max_absolute_error", "relative_euclidean_distance"):
+        assert "T = 8*(u + sqrt(64)*2^-24)*sqrt(1+1)" in by_metric[metric].reason
+    assert "8*rms(golden) = 8" in by_metric["max_absolute_error"].reason
+    outlier = thresholds_for(JudgeContext(), build(golden_max_abs=100.0))
+    assert "max|golden| = 100" in next(t.reason for t in outlier if t.metric == "max_absolute_error")
+
+
+def test_a_float64_pair_that_agrees_is_not_failed_by_the_rounding_of_its_own_cosine() -> None:
+    found = build(
+        golden_dtype="float64",
+        mine_dtype="float64",
+        cosine_similarity=1 - 2e-15,
+        relative_euclidean_distance=1e-15,
+        max_absolute_error=1e-15,
+    )
+    assert judge(found, thresholds_for(JudgeContext(), found)).verdict == "pass"
+
+
+def test_what_the_streaming_kernel_measures_is_judged_like_the_plain_definitions() -> None:
+    golden, mine = golden_tensor(), golden_tensor() * 1.01
+    mine[0, 0], golden[1, 1] = math.nan, math.inf
+    by_kernel = measure(TensorSource(golden), TensorSource(mine))
+    judged = judge(by_kernel, thresholds_for(FIRST_LAYER, by_kernel))
+    plain = verdict(golden, mine)
+    assert (
+        failed(judged) == failed(plain) >= {"new_nonfinite", "lost_nonfinite", "relative_euclidean_distance"}
+    )
+    for one, other in zip(judged.checks, plain.checks):
+        assert one.measured == pytest.approx(other.measured, rel=1e-6)
+        assert one.threshold.bound == pytest.approx(other.threshold.bound, rel=1e-6)

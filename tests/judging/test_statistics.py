@@ -1,0 +1,124 @@
+"""Statistics pairs: never stricter than the tensors behind them, never silent."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acc_pytest.errors import Incomparable, SettingsError
+from acc_pytest.judging import (
+    JudgeContext,
+    Judgement,
+    judge,
+    judge_statistics,
+    measure_statistics,
+    rule_from_table,
+    thresholds_for,
+    thresholds_for_statistics,
+)
+from acc_pytest.tensors.ref import Statistics
+
+from .plain import measured
+
+CONTEXT = JudgeContext(length=32)
+
+
+def statistics(tensor: torch.Tensor) -> Statistics:
+    """As the probe prints them: six decimals."""
+    wide = tensor.double()
+    values = (wide.max(), wide.min(), wide.mean(), wide.norm())
+    return Statistics(*(float(f"{value.item():.6f}") for value in values))
+
+
+def verdict(golden: Statistics, mine: Statistics, dtype: str = "float16", numel: int = 256) -> Judgement:
+    found = measure_statistics(golden, mine, numel=numel, golden_dtype=dtype, mine_dtype=dtype)
+    return judge_statistics(found, thresholds_for_statistics(CONTEXT, found))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**31), st.floats(1e-6, 0.02), st.floats(-4, 4), st.integers(1, 300))
+def test_statistics_never_fail_where_the_tensors_pass(
+    seed: int, noise: float, shift: float, numel: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    golden = torch.randn(numel, generator=generator, dtype=torch.float64) + shift
+    mine = (golden + noise * torch.randn(numel, generator=generator, dtype=torch.float64)).half()
+    tensors = measured(golden, mine)
+    found = measure_statistics(
+        statistics(golden), statistics(mine), numel=numel, golden_dtype="float64", mine_dtype="float16"
+    )
+    by_statistics = judge_statistics(found, thresholds_for_statistics(CONTEXT, found))
+    if judge(tensors, thresholds_for(CONTEXT, tensors)).verdict == "pass":
+        assert by_statistics.verdict == "pass", by_statistics.sentence
+
+
+def test_a_wrong_scale_fails_by_its_norm() -> None:
+    golden = torch.randn(256, generator=torch.Generator().manual_seed(0))
+    found = verdict(statistics(golden), statistics(golden * 1.01))
+    assert {c.metric for c in found.checks if not c.ok} >= {"l2norm_stat_relative_error"}
+    assert found.sentence.endswith("(statistics only)")
+
+
+def test_a_mean_near_zero_is_judged_by_the_rms_not_by_itself() -> None:
+    golden = Statistics(2.0, -2.0, 0.0, 16.0)
+    assert verdict(golden, Statistics(2.0, -2.0, 1e-4, 16.0)).verdict == "pass"
+    found = verdict(golden, Statistics(2.0, -2.0, 0.1, 16.0))
+    assert [c.metric for c in found.checks if not c.ok] == ["mean_stat_absolute_error"]
+
+
+def test_what_a_side_does_not_state_is_left_out_and_nothing_at_all_is_incomparable() -> None:
+    found = verdict(Statistics(1.0, None, None, 4.0), Statistics(1.0, -1.0, 0.0, 4.0))
+    assert [c.metric for c in found.checks] == ["max_stat_absolute_error", "l2norm_stat_relative_error"]
+    with pytest.raises(Incomparable, match="N/A"):
+        verdict(Statistics(1.0, None, None, None), Statistics(None, 1.0, None, None))
+
+
+def test_equal_nan_and_inf_agree_and_one_sided_ones_fail() -> None:
+    odd = Statistics(math.inf, -1.0, math.nan, math.inf)
+    assert verdict(odd, odd).verdict == "pass"
+    for mine in (Statistics(1.0, -1.0, math.nan, math.inf), Statistics(math.inf, -1.0, 0.0, math.inf)):
+        assert verdict(odd, mine).verdict == "fail"
+
+
+def test_an_all_zero_golden_allows_only_printing() -> None:
+    zero = Statistics(0.0, 0.0, 0.0, 0.0)
+    assert verdict(zero, zero).verdict == "pass"
+    assert verdict(zero, Statistics(1e-5, 0.0, 0.0, 1e-5)).verdict == "fail"
+
+
+def test_without_a_norm_the_peak_stands_for_the_rms() -> None:
+    golden = Statistics(2.0, -1.0, 0.5, None)
+    assert verdict(golden, Statistics(2.0, -1.0, 0.505, None)).verdict == "pass"
+    assert verdict(golden, Statistics(2.0, -1.0, 0.51, None)).verdict == "fail"
+
+
+def test_integers_are_exact() -> None:
+    golden = Statistics(7, -5, 0.666667, 8.602325)
+    assert verdict(golden, golden, "int8").verdict == "pass"
+    assert verdict(golden, Statistics(8, -5, 0.666667, 8.602325), "int8").verdict == "fail"
+
+
+def test_rules_override_statistics_metrics_and_their_tensor_metrics_do_not_matter() -> None:
+    golden, mine = Statistics(2.0, -2.0, 0.0, 16.0), Statistics(3.0, -2.0, 0.0, 16.0)
+    rules = [
+        rule_from_table({"max_stat_relative_error": 0.6, "max_stat_absolute_error": False}, "a.toml"),
+        rule_from_table({"relative_euclidean_distance": 0.0}, "b.toml"),
+    ]
+    found = measure_statistics(golden, mine, numel=256, golden_dtype="float16", mine_dtype="float16")
+    judged = judge_statistics(found, thresholds_for_statistics(CONTEXT, found, rules))
+    assert judged.verdict == "pass"
+    assert {c.metric: c.measured for c in judged.checks}["max_stat_relative_error"] == 0.5
+    assert "relative_euclidean_distance" not in {c.metric for c in judged.checks}
+
+
+def test_switching_all_statistics_off_is_refused() -> None:
+    names = ["max_stat_absolute", "min_stat_absolute", "mean_stat_absolute", "l2norm_stat_relative"]
+    rule = rule_from_table({f"{name}_error": False for name in names}, "bad.toml")
+    golden = Statistics(2.0, -2.0, 0.0, 16.0)
+    found = measure_statistics(golden, golden, numel=256, golden_dtype="float16", mine_dtype="float16")
+    with pytest.raises(SettingsError, match="leaves only nothing bounded"):
+        thresholds_for_statistics(CONTEXT, found, [rule])

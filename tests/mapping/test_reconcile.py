@@ -1,0 +1,213 @@
+"""Both sides of a pair are brought to one shape: what comes out is compared with plain torch."""
+
+import pytest
+import torch
+
+from acc_pytest.errors import Incomparable
+from acc_pytest.mapping.pair import CacheTail, LastToken, Operand, Pair, Part, RankSum, TableRows, Whole
+from acc_pytest.mapping.reconcile import Side, agree, open_pair, reconcile
+from acc_pytest.tensors.ref import TensorRef
+
+
+def content(source):
+    """All elements of a source, read in two pieces so that ranges are exercised."""
+    count = 1
+    for size in source.shape:
+        count *= size
+    middle = count // 3
+    return torch.cat([source.read(0, middle), source.read(middle, count)]).reshape(source.shape)
+
+
+def side(*tensors, view=None, parts=()):
+    return Side(list(tensors), view or Whole(), tuple(part.numel() for part in parts))
+
+
+def tokens(*shape):
+    return torch.arange(torch.Size(shape).numel(), dtype=torch.float32).reshape(shape)
+
+
+def both(golden, mine):
+    opened = reconcile(golden, mine)
+    return [(content(c.golden), content(c.mine)) for c in opened.comparisons], opened.notes
+
+
+def test_shapes_that_only_group_dimensions_agree():
+    whole = tokens(1, 7, 32)
+    [(golden, mine)], notes = both(side(whole), side(whole.reshape(7, 4, 8)))
+    assert torch.equal(golden, whole)
+    assert torch.equal(mine, whole)
+    assert notes == ()
+
+
+def test_a_transpose_is_refused_with_both_shapes():
+    with pytest.raises(Incomparable, match=r"golden \[4, 64\], mine \[64, 4\]"):
+        reconcile(side(tokens(4, 64)), side(tokens(64, 4)))
+
+
+def test_column_shards_with_heads_apart_are_put_side_by_side():
+    whole = tokens(1, 7, 32)
+    shards = [half.reshape(7, 2, 8) for half in whole[0].chunk(2, dim=1)]
+    [(golden, mine)], notes = both(side(whole), side(*shards))
+    assert torch.equal(mine, golden)
+    assert notes == ("2 shards concatenated along the last dimension",)
+
+
+def test_row_shards_are_put_below_each_other():
+    whole = tokens(6, 4)
+    [(golden, mine)], notes = both(side(whole), side(*whole.chunk(3)))
+    assert torch.equal(mine, golden)
+    assert "first dimension" in notes[0]
+
+
+def test_every_replica_is_compared():
+    whole = tokens(3, 4)
+    bad = whole.clone()
+    bad[1, 2] = 99
+    pairs, notes = both(side(whole), side(whole, bad))
+    assert [torch.equal(golden, mine) for golden, mine in pairs] == [True, False]
+    assert "replicated on 2 ranks" in notes[0]
+
+
+def test_replicas_of_golden_are_compared_too():
+    whole = tokens(3, 4)
+    pairs, _ = both(side(whole, whole + 1), side(whole))
+    assert [torch.equal(golden, mine) for golden, mine in pairs] == [True, False]
+
+
+def test_four_shards_against_two():
+    whole = tokens(1, 4, 32)
+    [(golden, mine)], _ = both(side(*whole.chunk(2, 2)), side(*whole.chunk(4, 2)))
+    assert torch.equal(golden.reshape(-1), whole.reshape(-1))
+    assert torch.equal(mine, golden)
+
+
+def test_partial_results_of_ranks_are_summed():
+    whole = tokens(1, 7, 4)
+    [(golden, mine)], notes = both(side(whole), side(whole[0] * 0.25, whole[0] * 0.75, view=RankSum()))
+    assert torch.equal(mine, golden)
+    assert notes == ("partial results of 2 ranks summed",)
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_a_part_of_a_packed_tensor_by_the_widths_of_the_parts(index):
+    parts = [tokens(1, 7, 32), tokens(1, 7, 16) + 1000, tokens(1, 7, 16) + 2000]
+    packed = torch.cat(parts, dim=2)[0]
+    [(golden, mine)], notes = both(side(parts[index]), side(packed, view=Part(index, ()), parts=parts))
+    assert torch.equal(mine, golden)
+    assert notes[0].startswith(f"part {index + 1} of 3: columns")
+
+
+def test_a_part_of_a_tensor_packed_on_every_rank():
+    parts = [tokens(1, 7, 8), tokens(1, 7, 8) + 1000]
+    shards = [torch.cat([part[0, :, cut] for part in parts], 1) for cut in (slice(0, 4), slice(4, 8))]
+    [(golden, mine)], notes = both(side(parts[1]), side(*shards, view=Part(1, ()), parts=parts))
+    assert torch.equal(mine, golden)
+    assert "of each of 2 shards" in notes[0]
+
+
+def test_parts_of_golden_against_the_split_of_mine():
+    parts = [tokens(7, 4, 8), tokens(7, 2, 8) + 1000]
+    packed = torch.cat([part.reshape(7, -1) for part in parts], 1)[None]
+    [(golden, mine)], _ = both(side(packed, view=Part(1, ()), parts=parts), side(parts[1]))
+    assert torch.equal(golden.reshape(-1), mine.reshape(-1))
+
+
+def test_parts_that_do_not_add_up_are_refused():
+    parts = [tokens(1, 7, 32), tokens(1, 7, 16)]
+    with pytest.raises(Incomparable, match="not made of parts"):
+        reconcile(side(parts[0]), side(tokens(7, 40), view=Part(0, ()), parts=parts))
+
+
+def test_the_last_token_of_every_sequence():
+    logits = tokens(2, 7, 16)
+    [(golden, mine)], notes = both(side(logits, view=LastToken()), side(logits[:, -1], view=LastToken()))
+    assert torch.equal(golden.reshape(-1), mine.reshape(-1))
+    assert notes == ("last token of golden",)
+    [(golden, mine)], notes = both(side(logits[:1, -1:], view=LastToken()), side(logits[0], view=LastToken()))
+    assert torch.equal(golden.reshape(-1), mine.reshape(-1))
+    assert notes == ("last token of mine",)
+
+
+def test_one_row_is_not_taken_for_the_last_token_without_being_told():
+    logits = tokens(1, 7, 16)
+    with pytest.raises(Incomparable):
+        reconcile(side(logits), side(logits[:, -1]))
+
+
+def test_rows_of_a_position_table():
+    table = tokens(1, 1, 2048, 8)
+    [(golden, mine)], notes = both(side(table, view=TableRows(17)), side(table[0, 0, 17:19]))
+    assert torch.equal(golden, mine)
+    assert notes == ("rows 17:19 of a table of 2048 positions",)
+    [(golden, mine)], _ = both(side(table[:, :, :9], view=TableRows(None)), side(table[0, 0, 8:9]))
+    assert torch.equal(golden, mine)
+    [(golden, mine)], _ = both(side(table[0, :, 40:42], view=TableRows(40)), side(table[0, 0, 40:42]))
+    assert torch.equal(golden, mine)
+
+
+def test_positions_beyond_the_table_are_refused():
+    with pytest.raises(Incomparable, match="positions 8:10 are not in a table of 9 rows"):
+        reconcile(side(tokens(9, 8), view=TableRows(8)), side(tokens(2, 8)))
+    with pytest.raises(Incomparable, match="batch 1"):
+        reconcile(side(tokens(2, 9, 8), view=TableRows(0)), side(tokens(2, 8)))
+
+
+def test_the_newest_tokens_of_a_cache():
+    cache = tokens(1, 4, 9, 8)
+    newest = cache[0, :, -2:].permute(1, 0, 2)
+    [(golden, mine)], notes = both(side(cache, view=CacheTail()), side(newest.contiguous()))
+    assert torch.equal(golden.reshape(-1), mine.reshape(-1))
+    assert notes == ("newest 2 of 9 tokens of the cache",)
+
+
+def test_the_newest_tokens_of_a_cache_from_heads_on_two_ranks():
+    cache = tokens(1, 4, 9, 8)
+    newest = cache[0, :, -2:].permute(1, 0, 2).contiguous()
+    [(golden, mine)], _ = both(side(cache, view=CacheTail()), side(newest[:, :2], newest[:, 2:]))
+    assert torch.equal(golden.reshape(-1), mine.reshape(-1))
+
+
+def test_the_newest_tokens_of_a_cache_that_starts_with_tokens():
+    cache = tokens(9, 1, 4, 8)
+    for mine in (cache[-2:, 0], cache[-2:, 0].reshape(2, 32)):
+        [(golden, held)], _ = both(side(cache, view=CacheTail()), side(mine))
+        assert torch.equal(golden.reshape(-1), held.reshape(-1))
+
+
+def test_the_last_token_of_a_tensor_that_starts_with_tokens():
+    hidden = tokens(7, 1, 32)
+    [(golden, mine)], _ = both(side(hidden, view=LastToken()), side(hidden[-1], view=LastToken()))
+    assert torch.equal(golden.reshape(-1), mine.reshape(-1))
+
+
+def test_what_is_no_cache_is_refused():
+    with pytest.raises(Incomparable, match="not a key or value cache"):
+        reconcile(side(tokens(4, 9, 8), view=CacheTail()), side(tokens(2, 32)))
+    with pytest.raises(Incomparable, match="are not the newest tokens"):
+        reconcile(side(tokens(1, 4, 9, 8), view=CacheTail()), side(tokens(2, 31)))
+
+
+def operand(path, view=None):
+    return Operand("n", "n", "T", "output[0]", (TensorRef(str(path)),), view or Whole())
+
+
+def pair(golden, mine):
+    return Pair("id", 0, None, "op", "model", 0, 0, "role", "", operand(golden), operand(mine))
+
+
+def test_files_are_opened_and_shapes_judged_by_headers_alike(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    numpy.save(tmp_path / "g.npy", tokens(1, 7, 4).numpy())
+    numpy.save(tmp_path / "m.npy", tokens(7, 4).numpy())
+    numpy.save(tmp_path / "bad.npy", tokens(5).numpy())
+    assert torch.equal(content(open_pair(pair(tmp_path / "g.npy", tmp_path / "m.npy")).mine), tokens(1, 7, 4))
+    assert agree(operand(tmp_path / "g.npy"), operand(tmp_path / "m.npy")) == ""
+    assert "doesn't match" in agree(operand(tmp_path / "g.npy"), operand(tmp_path / "bad.npy"))
+
+
+def test_int8_against_float_says_why_it_cannot_be_compared(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    numpy.save(tmp_path / "g.npy", tokens(4).numpy())
+    numpy.save(tmp_path / "m.npy", tokens(4).numpy().astype("int8"))
+    with pytest.raises(Incomparable, match="quantised"):
+        open_pair(pair(tmp_path / "g.npy", tmp_path / "m.npy"))

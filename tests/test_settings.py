@@ -1,0 +1,193 @@
+"""Settings: config files are found, checked and merged; options win over them."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from acc_pytest import settings as module
+from acc_pytest.errors import SettingsError
+from acc_pytest.judging import JudgeContext
+from acc_pytest.judging.tolerance import tolerance
+from acc_pytest.settings import (
+    DEFAULT_MIN_COVERAGE,
+    Settings,
+    config_names,
+    find_config,
+    merge_tables,
+    read_config,
+)
+
+SHIPPED = ["baichuan", "bloom-7b", "chatglm2-6b", "deepseek-moe", "default", "llama", "qwen"]
+
+
+@pytest.fixture
+def toml(tmp_path: Path):
+    def write(text: str, name: str = "x.toml") -> str:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+def test_nothing_given_means_the_defaults_and_the_default_config() -> None:
+    found = Settings.from_values({"golden": None, "config": None})
+    assert (found.token_policy, found.level, found.output) == ("auto", "all", ".")
+    assert found.min_coverage == DEFAULT_MIN_COVERAGE
+    assert found.rules == read_config(find_config("default")).rules
+
+
+def test_all_families_are_shipped_and_say_what_they_are_for() -> None:
+    assert config_names() == SHIPPED
+    assert all(read_config(find_config(name)).description for name in SHIPPED)
+
+
+def test_a_config_in_the_wheel_wins_over_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = tmp_path / "golden_configs"
+    wheel.mkdir()
+    (wheel / "llama.toml").write_text("")
+    monkeypatch.setattr(module, "_CONFIG_DIRECTORIES", (wheel, *module._CONFIG_DIRECTORIES))
+    assert find_config("llama") == wheel / "llama.toml"
+    assert find_config("qwen").parent != wheel
+
+
+def test_an_unknown_config_name_is_told_the_nearest_and_all() -> None:
+    with pytest.raises(
+        SettingsError, match=r"--acc-config: unknown config 'lama'; did you mean 'llama'\?.*qwen"
+    ):
+        Settings.from_values({"config": ["lama"]})
+
+
+def test_a_missing_config_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        SettingsError, match=r"nothere\.toml: no such file; give a TOML file or one of: baichuan"
+    ):
+        Settings.from_values({"config": [str(tmp_path / "nothere.toml")]})
+
+
+def test_rules_stand_in_the_order_of_the_files_and_name_them(toml) -> None:
+    first = toml("[[threshold]]\nmax_absolute_error = 1\n[[threshold]]\nfactor = 2\n", "a.toml")
+    second = toml("[[threshold]]\nmatch = { level = 'op' }\nmax_absolute_error = 2\n", "b.toml")
+    found = Settings.from_values({"config": [first, second]})
+    shipped = len(read_config(find_config("default")).rules)
+    assert [rule.source for rule in found.rules[shipped:]] == [
+        "a.toml [[threshold]] 1",
+        "a.toml [[threshold]] 2",
+        "b.toml [[threshold]] 1",
+    ]
+
+
+def test_later_files_win_and_options_win_over_files(toml) -> None:
+    first = toml("[steps]\npolicy = 'warmup'\n[coverage]\nmin = 0.5\n", "a.toml")
+    second = toml("[coverage]\nmin = 1\n", "b.toml")
+    found = Settings.from_values({"config": [first, second]})
+    assert (found.token_policy, found.min_coverage) == ("warmup", 1.0)
+    found = Settings.from_values({"config": [first, second], "token_policy": "raw", "min_coverage": 0})
+    assert (found.token_policy, found.min_coverage) == ("raw", 0)
+
+
+def test_mapping_tables_are_merged_key_by_key(toml) -> None:
+    first = toml("[mapping.ops]\nA = ['x']\nB = ['y']\n[mapping]\nmode = 1\n", "a.toml")
+    second = toml("[mapping.ops]\nB = ['z']\n", "b.toml")
+    found = Settings.from_values({"config": [first, second]}).mapping
+    assert found["ops"] == {"A": ["x"], "B": ["z"]}
+    assert found["mode"] == 1
+
+
+def test_merging_leaves_its_arguments_alone() -> None:
+    one, two = {"a": {"x": 1}}, {"a": {"y": 2}}
+    assert merge_tables([one, two]) == {"a": {"x": 1, "y": 2}}
+    assert (one, two) == ({"a": {"x": 1}}, {"a": {"y": 2}})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("thresholds = 1", r"unknown key 'thresholds'; did you mean 'threshold'\?"),
+        ("[step]", r"unknown key 'step'; did you mean 'steps'\?"),
+        ("[steps]\npolice = 'raw'", r"unknown key in \[steps\] 'police'; did you mean 'policy'\?"),
+        ("[steps]\npolicy = 'warm-up'", r"steps.policy: unknown value 'warm-up'; did you mean 'warmup'\?"),
+        ("[steps]\npolicy = 3", "steps.policy: unknown value '3'"),
+        ("[coverage]\nmin = 25", "coverage.min is 25; it is a share"),
+        ("[coverage]\nmin = true", "coverage.min is True"),
+        ("[coverage]\nmin = nan", "coverage.min is nan"),
+        ("coverage = 1", r"coverage must be a table, \[coverage\]"),
+        ("mapping = 1", "mapping must be a table"),
+        ("description = 1", "description must be text"),
+        ("threshold = 1", r"must be written as \[\[threshold\]\] tables"),
+        ("[threshold]\nfactor = 2", r"must be written as \[\[threshold\]\] tables"),
+        (
+            "[[threshold]]\ncosine = 0.9",
+            r" \[\[threshold\]\] 1: unknown key 'cosine'; did you mean 'cosine_similarity'",
+        ),
+        ("[[threshold", "cannot be read as TOML"),
+    ],
+)
+def test_a_mistake_in_a_file_is_told_with_file_and_key(toml, text: str, told: str) -> None:
+    with pytest.raises(SettingsError, match=rf"x\.toml.*{told}"):
+        Settings.from_values({"config": [toml(text)]})
+
+
+def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match="cannot be read as TOML"):
+        read_config(tmp_path / "x.toml")
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"token_policy": "wramup"}, r"--acc-token-policy: unknown value 'wramup'; did you mean 'warmup'\?"),
+        ({"level": "ops"}, r"--acc-level: unknown value 'ops'; did you mean 'op'\?"),
+        ({"min_coverage": 1.5}, "--acc-min-coverage is 1.5"),
+        ({"metrics": ["snr.py"]}, r"--acc-metric snr\.py: must be FILE\.py:FUNCTION"),
+        ({"goldn": "x"}, r"unknown setting 'goldn'; did you mean 'golden'\?"),
+    ],
+)
+def test_a_mistake_in_an_option_is_told(values: dict[str, object], told: str) -> None:
+    with pytest.raises(SettingsError, match=told):
+        Settings.from_values(values)
+
+
+def test_a_custom_metric_may_be_bounded_by_its_functions_name(toml) -> None:
+    config = toml("[[threshold]]\nsnr = { min = 40 }\n")
+    found = Settings.from_values({"config": [config], "metrics": ["lib/my.py:snr"]})
+    assert found.custom_metrics == ("snr",)
+    assert found.rules[-1].bounds[0].metric == "snr"
+    with pytest.raises(SettingsError, match="unknown key 'snr'"):
+        Settings.from_values({"config": [config]})
+
+
+def test_settings_cross_process_boundaries() -> None:
+    found = Settings.from_values({"config": SHIPPED, "metrics": ["a.py:f"]})
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_settings_import_neither_torch_nor_numpy() -> None:
+    code = (
+        "import sys; from acc_pytest.settings import Settings; Settings.from_values({'config': ['llama']});"
+        "sys.exit(' '.join({'torch', 'numpy', 'pandas'} & set(sys.modules)) or 0)"
+    )
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_softmax_of_noisy_router_logits_stays_within_the_factor_of_deepseek_moe() -> None:
+    (rule,) = [r for r in Settings.from_values({"config": ["deepseek-moe"]}).rules if r.factor]
+    assert rule.match.holds(JudgeContext(golden_op_type="MoEGate"), ("float16",))
+    generator = torch.Generator().manual_seed(2)
+    logits = 2.8 * torch.randn(512, 64, generator=generator, dtype=torch.float64)
+    t = tolerance("float16", "float16", 0, 64).value
+    noise = t * 2.8 * torch.randn(512, 64, generator=generator, dtype=torch.float64)
+    golden, mine = logits.softmax(-1), (logits + noise).softmax(-1)
+    error = ((mine - golden).norm() / golden.norm()).item()
+    assert t < error < rule.factor * t
