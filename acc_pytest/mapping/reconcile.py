@@ -290,10 +290,13 @@ def _cache_layouts(cache: torch.Tensor, other: Side) -> list[torch.Tensor]:
     of 1 tell which.
     """
     layouts = [cache, cache.permute(1, 2, 0, 3), cache.permute(0, 2, 1, 3)]
-    apart = [size for size in other.shape if size != 1]
-    if len(apart) >= 2 and apart[-1] == cache.shape[-1]:
-        heads = {apart[-2], apart[-2] * other.count}
-        layouts = [layout for layout in layouts if layout.shape[1] in heads]
+    for apart in (other.shape, tuple(size for size in other.shape if size != 1)):
+        if len(apart) >= 2 and apart[-1] == cache.shape[-1]:
+            heads = {apart[-2], apart[-2] * other.count}
+            fitting = [layout for layout in layouts if layout.shape[1] in heads]
+            if fitting:
+                layouts = fitting
+                break
     return sorted(layouts, key=lambda layout: layout.shape[0] != 1)
 
 

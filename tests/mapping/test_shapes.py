@@ -1,5 +1,6 @@
 """When two shapes hold the same numbers in the same order, and how shards make a whole."""
 
+import itertools
 import math
 
 import pytest
@@ -38,7 +39,7 @@ def test_a_transposed_or_stacked_tensor_is_not_the_same(one, other):
 def test_merging_any_neighbours_is_always_accepted(shape, data):
     cuts = sorted(data.draw(st.sets(st.integers(1, len(shape)))))
     edges = [0, *[c for c in cuts if c < len(shape)], len(shape)]
-    grouped = tuple(math.prod(shape[a:b]) for a, b in zip(edges, edges[1:]))
+    grouped = tuple(math.prod(shape[a:b]) for a, b in itertools.pairwise(edges))
     assert same_order(tuple(shape), grouped)
 
 

@@ -1,0 +1,33 @@
+"""The alignment is one-to-one, keeps both orders and is as long as can be."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acc_pytest.mapping.alignment import align
+
+words = st.lists(st.sampled_from("abc"), max_size=7)
+
+
+def longest(one, other):
+    """Length of the longest common subsequence, by the plain recursion."""
+    if not one or not other:
+        return 0
+    if one[0] == other[0]:
+        return 1 + longest(one[1:], other[1:])
+    return max(longest(one[1:], other), longest(one, other[1:]))
+
+
+@given(words, words)
+def test_it_is_a_longest_common_subsequence(one, other):
+    pairs = align(list(enumerate(one)), list(enumerate(other)), lambda g, m: g[1] == m[1])
+    assert all(g[1] == m[1] for g, m in pairs)
+    assert len(pairs) == longest(one, other)
+    for left, right in itertools.pairwise(pairs):
+        assert left[0][0] < right[0][0]
+        assert left[1][0] < right[1][0]
+
+
+def test_one_operator_more_on_one_side_shifts_nothing():
+    assert align("abcd", "abxcd", lambda g, m: g == m) == [("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")]

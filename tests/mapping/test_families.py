@@ -1,0 +1,50 @@
+"""Every demo family is mapped in full: layouts, packs, shards and experts, with the right numbers."""
+
+import math
+
+import pytest
+
+from acc_pytest.demo import DemoSpec, make_demo
+from acc_pytest.dumps import open_dump
+from acc_pytest.mapping.planner import plan
+from acc_pytest.mapping.reconcile import open_pair
+from acc_pytest.settings import Settings
+
+SPECS = {
+    "llama": DemoSpec(),
+    "twelve-layers": DemoSpec(layers=12, decode_steps=0, warmup=False),
+    "gqa": DemoSpec(kv_heads=2),
+    "separate": DemoSpec(family="llama-separate"),
+    "bloom": DemoSpec(family="bloom"),
+    "chatglm": DemoSpec(family="chatglm"),
+    "moe": DemoSpec(family="moe", layers=3),
+    "tensor-parallel": DemoSpec(ranks=2),
+    "four-ranks": DemoSpec(ranks=4),
+}
+LEAST_COVERAGE = {"chatglm": 0.8}
+NOISE = 16 * 2**-11 * math.sqrt(12)
+"""16 roundings of float16 in each of up to 12 layers, adding up like a random walk."""
+
+
+@pytest.fixture(scope="module", params=list(SPECS))
+def mapped(request, tmp_path_factory):
+    paths = make_demo(tmp_path_factory.mktemp(request.param), SPECS[request.param])
+    golden = open_dump(str(paths.golden))
+    return request.param, plan(golden, open_dump(str(paths.mine), other=golden), Settings())
+
+
+def test_golden_and_mine_are_covered(mapped):
+    name, mapped_plan = mapped
+    least = LEAST_COVERAGE.get(name, 0.9)
+    assert mapped_plan.golden_mapped >= least * mapped_plan.golden_total
+    assert mapped_plan.mine_mapped >= 0.75 * mapped_plan.mine_total
+
+
+def test_every_pair_holds_the_same_numbers(mapped):
+    _, mapped_plan = mapped
+    for pair in mapped_plan.pairs:
+        for comparison in open_pair(pair).comparisons:
+            count = math.prod(comparison.golden.shape)
+            golden = comparison.golden.read(0, count).double()
+            error = (comparison.mine.read(0, count).double() - golden).norm() / golden.norm()
+            assert error <= NOISE, f"step {pair.step} {pair.layer} {pair.id} ({pair.policy}): {error}"

@@ -1,0 +1,70 @@
+"""The user's map: the old tool's grammar, with every mistake named."""
+
+import json
+
+import pytest
+
+from acc_pytest.dumps.base import Slot
+from acc_pytest.errors import MappingError
+from acc_pytest.mapping.op_mapping_file import Endpoint, read_op_mapping_file, type_rules
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("RMSNorm", Endpoint("RMSNorm")),
+        ("Decoder_layer", Endpoint("Decoder_layer")),
+        ("CommonLayer_outtensor0", Endpoint("CommonLayer", Slot("output", (0,)))),
+        ("Decoder_layer_intensor12", Endpoint("Decoder_layer", Slot("input", (12,)))),
+        ("GLMBlock_output_1", Endpoint("GLMBlock", Slot("output", (1,)))),
+        ("GLMBlock_output_1_0", Endpoint("GLMBlock", Slot("output", (1, 0)))),
+        ("GLMBlock_output", Endpoint("GLMBlock", Slot("output", (0,)))),
+        ("a b", None),
+        ("", None),
+    ],
+)
+def test_types_with_and_without_a_tensor(text, endpoint):
+    assert Endpoint.parse(text) == endpoint
+
+
+def test_a_string_is_one_type_and_a_directory_will_do(tmp_path):
+    file = tmp_path / "op_mapping_file.json"
+    file.write_text(json.dumps({"LayerNormOperation": "LayerNorm", "A": ["B", "C"]}))
+    for where in (file, tmp_path):
+        assert read_op_mapping_file(str(where)) == {"LayerNormOperation": ("LayerNorm",), "A": ("B", "C")}
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "one JSON object"),
+        ('{"A": [1]}', "'A' must map to a type name or a list"),
+        ('{"A": []}', "'A' must map to"),
+        ('{"A": "b c"}', "'b c' is no type name"),
+        ('{"A-B": "C"}', "'A-B' is no type name"),
+    ],
+)
+def test_a_wrong_file_is_one_error_that_names_it(tmp_path, content, complaint):
+    file = tmp_path / "op_mapping_file.json"
+    file.write_text(content)
+    with pytest.raises(MappingError) as caught:
+        read_op_mapping_file(str(tmp_path))
+    assert complaint in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
+def test_a_missing_file_says_where_it_was_looked_for(tmp_path):
+    with pytest.raises(MappingError, match=r"op_mapping_file\.json: no such mapping file"):
+        read_op_mapping_file(str(tmp_path))
+    (tmp_path / "x").write_bytes(b"\xff\xfe{")
+    with pytest.raises(MappingError, match="cannot be read"):
+        read_op_mapping_file(str(tmp_path / "x"))
+
+
+def test_rules_from_a_config_table_are_checked_too():
+    [rule] = type_rules({"A_outtensor1": ("B", "C_output_0")})
+    assert rule.mine.slot == Slot("output", (1,))
+    assert [golden.op_type for golden in rule.golden] == ["B", "C"]
+    with pytest.raises(MappingError, match="not type names"):
+        type_rules({"A": ("no type",)})

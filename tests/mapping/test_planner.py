@@ -1,0 +1,223 @@
+"""Plans of small trees: what is matched by which policy, what is left over, and what is refused."""
+
+import json
+
+import pytest
+
+from acc_pytest.errors import MappingError
+from acc_pytest.mapping.explain import explain
+from acc_pytest.mapping.planner import plan
+from acc_pytest.settings import Settings
+from acc_pytest.topology.tree import Tree
+
+from .trees import MemoryDump, atb_tree, by_mine, torch_node
+
+HIDDEN = (1, 3, 8)
+FLAT = (3, 8)
+
+
+def torch_layer(path, *, bias_free=True):
+    return torch_node(
+        path,
+        "LlamaDecoderLayer",
+        torch_node(f"{path}.input_layernorm", "LlamaRMSNorm"),
+        torch_node(
+            f"{path}.self_attn",
+            "LlamaAttention",
+            *[
+                torch_node(f"{path}.self_attn.{name}", "Linear")
+                for name in ("q_proj", "k_proj", "v_proj", "o_proj")
+            ],
+        ),
+        torch_node(f"{path}.post_attention_layernorm", "LlamaRMSNorm"),
+    )
+
+
+def torch_model(count):
+    layers = [torch_layer(f"root.model.layers.{n}") for n in range(count)]
+    return Tree(
+        torch_node(
+            "root",
+            "LlamaForCausalLM",
+            torch_node("root.model", "LlamaModel", torch_node("root.model.layers", "ModuleList", *layers)),
+            torch_node("root.lm_head", "Linear"),
+        ),
+        "m",
+    )
+
+
+def operator(op_type, ids, inputs, outputs, **param):
+    return [f"{op_type}Operation_{ids}", f"{op_type}Operation", inputs.split(), outputs.split(), param]
+
+
+def atb_layer(n):
+    """norm -> three linears -> attention -> linear -> residual add -> norm, all of one width."""
+    linears = [
+        operator("Linear", f"{n}_{i + 1}", f"a{n} weight_{i}", f"{role}{n}", hasBias=False)
+        for i, role in enumerate("qkv")
+    ]
+    children = [
+        operator("RmsNorm", f"{n}_0", "x weight_8", f"a{n}"),
+        *linears,
+        operator("SelfAttention", f"{n}_4", f"q{n} k{n} v{n}", f"c{n}"),
+        operator("Linear", f"{n}_5", f"c{n} weight_9", f"o{n}", hasBias=False),
+        operator("Elewise", f"{n}_6", f"o{n} x", f"r{n}", elewiseType=8),
+        operator("RmsNorm", f"{n}_7", f"r{n} weight_10", "x2"),
+    ]
+    return [f"Layer_{n}", "Layer", ["x"], ["x2"], {}, children]
+
+
+def dumps(tmp_path, count=2, golden_shapes=None, mine_shapes=None, **both):
+    golden = MemoryDump(tmp_path / "g", "torch", torch_model(count), golden_shapes or {}, HIDDEN, **both)
+    mine = MemoryDump(
+        tmp_path / "m", "atb", atb_tree([atb_layer(n) for n in range(count)]), mine_shapes or {}, FLAT, **both
+    )
+    return golden, mine
+
+
+def test_roles_by_dataflow_where_names_say_nothing(tmp_path):
+    golden, mine = dumps(tmp_path)
+    found = by_mine(plan(golden, mine, Settings()))
+    layer = "root.model.layers.1"
+    assert found["layers.1/LinearOperation_1_1"] == (f"{layer}.self_attn.q_proj", "output[0]", "role")
+    assert found["layers.1/LinearOperation_1_2"] == (f"{layer}.self_attn.k_proj", "output[0]", "role")
+    assert found["layers.1/LinearOperation_1_3"] == (f"{layer}.self_attn.v_proj", "output[0]", "role")
+    assert found["layers.1/LinearOperation_1_5"] == (f"{layer}.self_attn.o_proj", "output[0]", "role")
+
+
+def test_a_residual_add_is_not_taken_for_a_bias(tmp_path):
+    golden, mine = dumps(tmp_path)
+    found = by_mine(plan(golden, mine, Settings()))
+    assert "layers.0/ElewiseOperation_0_6" not in found
+    assert found["layers.0/LinearOperation_0_5"][0].endswith("o_proj")
+
+
+def test_one_layer_of_another_shape_stays_a_pair(tmp_path):
+    path = "1_Layer/1_LinearOperation"
+    golden, mine = dumps(tmp_path, count=3, mine_shapes={(path, "output[0]"): (3, 9)})
+    found = by_mine(plan(golden, mine, Settings()))
+    assert "layers.1/LinearOperation_1_1" in found
+
+
+def test_a_rule_that_fits_no_layer_is_dropped_and_the_nearest_named(tmp_path):
+    shapes = {(f"{n}_Layer/1_LinearOperation", "output[0]"): (3, 9) for n in range(3)}
+    golden, mine = dumps(tmp_path, count=3, mine_shapes=shapes)
+    mapped = plan(golden, mine, Settings())
+    alone = [left for left in mapped.unmapped if left.side == "mine" and left.name == "LinearOperation_1_1"]
+    assert len(alone) == 1
+    assert "data shape doesn't match: golden [1, 3, 8], mine [3, 9]" in alone[0].nearest
+    assert mapped.mine_mapped < mapped.mine_total
+
+
+def test_pairs_are_in_execution_order_and_ids_unique(tmp_path):
+    golden, mine = dumps(tmp_path, count=12, labels=(0, 1))
+    mapped = plan(golden, mine, Settings())
+    assert [pair.order for pair in mapped.pairs] == list(range(len(mapped.pairs)))
+    assert len({(p.step, p.rank, p.layer, p.id) for p in mapped.pairs}) == len(mapped.pairs)
+    assert [p.layer for p in mapped.pairs if p.step == 1 and "SelfAttention" in p.id] == [
+        f"layers.{n}" for n in range(12)
+    ]
+    assert {p.depth for p in mapped.pairs if p.layer == "layers.7"} == {7}
+
+
+def test_equal_rank_counts_are_compared_rank_by_rank(tmp_path):
+    golden, mine = dumps(tmp_path, ranks=2)
+    mapped = plan(golden, mine, Settings())
+    assert {pair.rank for pair in mapped.pairs} == {0, 1}
+    assert any("rank by rank" in note for note in mapped.notes)
+
+
+def test_levels_choose_layers_modules_or_operators(tmp_path):
+    golden, mine = dumps(tmp_path)
+    everything = len(plan(golden, mine, Settings()).pairs)
+    by_level = {
+        level: plan(golden, mine, Settings(level=level)).pairs
+        for level in ("layer", "module", "op", "logits")
+    }
+    assert {pair.level for pair in by_level["op"]} == {"op"}
+    assert sum(len(pairs) for level, pairs in by_level.items() if level != "logits") == everything
+
+
+def test_the_users_map_comes_first_and_is_not_second_guessed(tmp_path):
+    (tmp_path / "op_mapping_file.json").write_text(json.dumps({"ElewiseOperation": "LlamaAttention"}))
+    golden, mine = dumps(tmp_path, golden_shapes={("root.model.layers.0.self_attn", "output[0]"): (1, 3, 9)})
+    found = by_mine(plan(golden, mine, Settings(op_mapping_file=str(tmp_path))))
+    assert found["layers.0/ElewiseOperation_0_6"] == (
+        "root.model.layers.0.self_attn",
+        "output[0]",
+        "op-mapping-file",
+    )
+
+
+def test_no_step_in_common_lists_what_there_is(tmp_path):
+    golden = MemoryDump(tmp_path / "g", "torch", torch_model(1), labels=(0, 1))
+    mine = MemoryDump(tmp_path / "m", "atb", atb_tree([atb_layer(0)]), labels=("warmup",))
+    with pytest.raises(MappingError, match=r"golden .* has 0, 1, mine .* has warmup"):
+        plan(golden, mine, Settings())
+    golden.forced = mine.forced = True
+    assert {pair.step for pair in plan(golden, mine, Settings()).pairs} == {0}
+
+
+def test_identical_torch_dumps_meet_by_name_only(tmp_path):
+    shapes = {
+        ("root.model.layers.0", "output[0]"): HIDDEN,
+        ("root.model.layers.0", "output[1][0]"): (1, 2, 3, 4),
+    }
+    one = MemoryDump(tmp_path / "g", "torch", torch_model(2), shapes, HIDDEN)
+    other = MemoryDump(tmp_path / "m", "torch", torch_model(2), shapes, HIDDEN)
+    mapped = plan(one, other, Settings())
+    assert {pair.policy for pair in mapped.pairs} == {"name"}
+    assert all((p.golden.node, p.golden.slot) == (p.mine.node, p.mine.slot) for p in mapped.pairs)
+    assert not mapped.unmapped
+    assert by_mine(mapped)["layers.0/self_attn.q_proj"][0] == "root.model.layers.0.self_attn.q_proj"
+
+
+FLOAT = [["L_0", "Layer", [], [], {}, [
+    ["RmsNormOperation_0_0", "RmsNormOperation", [], []],
+    ["LinearOperation_0_1", "LinearOperation", [], []],
+    ["LinearRowParallelAndAdd_0_2", "LinearRowParallelAndAdd", [], [], {}, [
+        ["LinearOperation_0_2_0", "LinearOperation", [], []],
+        ["ElewiseOperation_0_2_1", "ElewiseOperation", [], []]]],
+    ["SplitOperation_0_3", "SplitOperation", [], []],
+]]]  # fmt: skip
+QUANT = [["L_0", "Layer", [], [], {}, [
+    ["RmsNormOperation_0_0", "RmsNormOperation", [], []],
+    ["ElewiseOperation_0_1", "ElewiseOperation", [], []],
+    ["LinearQuantOperation_0_2", "LinearQuantOperation", [], []],
+    ["LinearRowParallelNoAdd_0_3", "LinearRowParallelNoAdd", [], [], {}, [
+        ["LinearQuantOperation_0_3_0", "LinearQuantOperation", [], []]]],
+    ["SplitOperation_0_4", "SplitOperation", [], []],
+    ["SplitOperation_0_5", "SplitOperation", [], []],
+]]]  # fmt: skip
+
+
+def test_quantised_against_float_is_aligned_by_type(tmp_path):
+    golden = MemoryDump(tmp_path / "g", "atb", atb_tree(FLOAT))
+    mine = MemoryDump(tmp_path / "m", "atb", atb_tree(QUANT))
+    found = {name: node for name, (node, _, _) in by_mine(plan(golden, mine, Settings())).items()}
+    assert found["model/LinearQuantOperation_0_2"] == "0_Layer/1_LinearOperation"
+    assert found["model/LinearQuantOperation_0_3_0"] == "0_Layer/2_LinearRowParallelAndAdd/0_LinearOperation"
+    assert found["model/LinearRowParallelNoAdd_0_3"] == "0_Layer/2_LinearRowParallelAndAdd"
+    assert found["model/SplitOperation_0_4"] == "0_Layer/3_SplitOperation"
+    assert "model/ElewiseOperation_0_1" not in found
+
+
+def test_the_old_special_names_work_without_dataflow(tmp_path):
+    golden = Tree(
+        torch_node("root", "M", torch_node("root.embed_tokens", "E"), torch_node("root.lm_head", "H")), "m"
+    )
+    mine = atb_tree([["WordEmbedding_0", "Odd", [], []], ["LmHead_1", "Odd", [], []]])
+    found = by_mine(
+        plan(MemoryDump(tmp_path / "g", "torch", golden), MemoryDump(tmp_path / "m", "atb", mine), Settings())
+    )
+    assert found["model/WordEmbedding_0"] == ("root.embed_tokens", "output[0]", "special")
+    assert found["model/LmHead_1"] == ("root.lm_head", "output[0]", "special")
+
+
+def test_the_plan_explains_itself(tmp_path):
+    golden, mine = dumps(tmp_path)
+    text = "\n".join(explain(plan(golden, mine, Settings())))
+    assert "1_Layer/1_LinearOperation output[0] = root.model.layers.1.self_attn.q_proj output[0]" in text
+    assert "[role: both are `q`]" in text
+    assert "unmapped of golden:" in text
+    assert "unmapped of mine:" in text

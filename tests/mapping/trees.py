@@ -1,0 +1,99 @@
+"""Small trees and in-memory dumps for the tests of mapping. Tensors are `.npy` files of zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy
+
+from acc_pytest.dumps.base import Dump, Rank, Slot, Step
+from acc_pytest.tensors.ref import TensorRef
+from acc_pytest.topology.tree import Node, Tree
+
+OUT = Slot("output", (0,))
+
+
+def torch_node(path: str, op_type: str, *children: Node) -> Node:
+    """A module; children are named by their full paths."""
+    node = Node(path, op_type, path)
+    for child in children:
+        node.add(child)
+    return node
+
+
+def atb_tree(spec: list, model: str = "Model") -> Tree:
+    """A tree from nested lists `[name, type, inputs, outputs, param, children]`; paths as the probe's."""
+    root = Node("root", model, "")
+
+    def build(parent: Node, entry: list, index: int) -> None:
+        name, op_type, inputs, outputs, *rest = entry
+        param = rest[0] if rest else {}
+        path = f"{index}_{op_type}"
+        node = parent.add(
+            Node(
+                name,
+                op_type,
+                f"{parent.path}/{path}" if parent.path else path,
+                param or {},
+                tuple(inputs),
+                tuple(outputs),
+            )
+        )
+        for number, child in enumerate(rest[1] if len(rest) > 1 else []):
+            build(node, child, number)
+
+    for number, entry in enumerate(spec):
+        build(root, entry, number)
+    return Tree(root, model)
+
+
+class MemoryDump(Dump):
+    """A dump of one tree at some steps; `shapes` gives (path, slot text) -> shape, `None` meaning not dumped.
+
+    Nodes not in `shapes` have one output of `default` shape, if that is given.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        kind: str,
+        tree: Tree,
+        shapes: Mapping[tuple[str, str], tuple[int, ...] | None] = {},
+        default: tuple[int, ...] | None = (2, 4),
+        labels: tuple = (0,),
+        ranks: int = 1,
+    ) -> None:
+        self.kind = kind
+        self.root = directory
+        self.name = kind
+        self.ranks = tuple(Rank(number, f"{number}_1") for number in range(ranks))
+        self.steps = tuple(Step(label, tree, str(label)) for label in labels)
+        self._shapes = shapes
+        self._default = default
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
+        found = {}
+        named = {slot: shape for (path, slot), shape in self._shapes.items() if path == node.path}
+        if "output[0]" not in named and self._default is not None and node.path:
+            named["output[0]"] = self._default
+        for text, shape in named.items():
+            if shape is not None:
+                kind, _, index = text.partition("[")
+                slot = Slot(kind, tuple(int(i) for i in index.rstrip("]").split("][")))
+                found[slot] = TensorRef(self._file(shape))
+        return dict(sorted(found.items()))
+
+    def _file(self, shape: tuple[int, ...]) -> str:
+        path = self.root / f"{'x'.join(map(str, shape)) or 'scalar'}.npy"
+        if not path.exists():
+            numpy.save(path, numpy.zeros(shape, "float32"))
+        return str(path)
+
+
+def by_mine(plan) -> dict[str, tuple[str, str, str]]:
+    """Pair id -> (golden node, golden slot, policy)."""
+    return {
+        f"{pair.layer}/{pair.id}": (pair.golden.node, pair.golden.slot, pair.policy) for pair in plan.pairs
+    }
