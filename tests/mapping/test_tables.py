@@ -64,3 +64,12 @@ def test_a_config_extends_lists_and_replaces_entries():
 def test_a_wrong_table_is_one_clear_error(extra, complaint):
     with pytest.raises(SettingsError, match=complaint):
         load_tables(extra)
+
+
+def test_every_shipped_config_has_valid_mapping_tables():
+    from acc_pytest.settings import Settings
+
+    names = ("llama", "chatglm2-6b", "bloom-7b", "qwen", "baichuan", "deepseek-moe")
+    for name in names:
+        tables = load_tables(Settings.from_values({"config": (name,)}).mapping)
+        assert any(key.endswith("_outtensor0") for key in tables.types_in), name
