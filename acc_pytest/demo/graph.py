@@ -29,7 +29,7 @@ class Cell:
     def read(self) -> torch.Tensor:
         """The tensor held. Raises `LookupError` when nothing has been written yet."""
         if self.tensor is None:
-            raise LookupError("a tensor of the demo graph is read before it is written")
+            raise LookupError("a tensor of the graph is read before it is written")
         return self.tensor
 
 

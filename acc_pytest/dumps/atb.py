@@ -27,6 +27,9 @@ from .token_policy import WARMUP, Facts, decide
 _COMMUNICATION = re.compile(r"AllReduce|AllGather|ReduceScatter|AllToAll|Broadcast|LinearParallel")
 _LOOKED_AT = 4
 """Steps per model whose first tensors are read as evidence."""
+_STALE = "outputs saved before the operations ran (-time 0) hold stale memory and are not compared"
+_WITH_TOKENS = frozenset({"atb", "torch"})
+"""Kinds of dumps whose first tensors are token ids; a hand-picked tensor says nothing of the sequence."""
 _FURTHEST_SHIFT = 8
 """How far the base ids of two ranks of one run may differ."""
 
@@ -66,7 +69,10 @@ class AtbDump(Dump):
     def _tensors(self, token: str, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
         if not node.path:
             return {}
-        return self._files.slots(rank.name, token, _shifted(node.path, self._shifts[rank.name]))
+        path = _shifted(node.path, self._shifts[rank.name])
+        if _STALE not in self.notes and self._files.stale_outputs(rank.name, token, path):
+            self.notes += (_STALE,)
+        return self._files.slots(rank.name, token, path)
 
     def _ranks(
         self, workers: Sequence[Worker], named: str, reports: AtbReports, notes: list[str]
@@ -155,7 +161,7 @@ def _refuse_warmup_alone(steps: Sequence[Step], other: Dump | None) -> None:
 
 
 def _evidence_of(other: Dump | None) -> dict[StepLabel, TokenEvidence]:
-    if other is None or not other.ranks:
+    if other is None or other.kind not in _WITH_TOKENS or not other.ranks:
         return {}
     rank = other.ranks[0]
     steps = other.steps[: 2 * _LOOKED_AT]

@@ -74,24 +74,29 @@ class AtbFiles:
         return frozenset((*self.listing.directories(home), *self.listing.files(home)))
 
     def slots(self, worker: str, token: str, path: str) -> Mapping[Slot, TensorRef]:
-        """Tensors of the operation at `path`: inputs as before it ran, outputs as after, else the other way.
+        """Tensors of the operation at `path`: outputs as after it ran, inputs as before it, else as after.
 
-        An operation without files of its own may have rows in `statistic.csv`.
+        An output saved before the run (`-time 0` and `2`) holds whatever the memory held and is no tensor
+        of the operation. An operation without files of its own may have rows in `statistic.csv`.
         """
         execution = self.data / worker / token
         home = execution / path
         found: dict[Slot, TensorRef] = {}
-        for directory, best in (("before", "in"), ("after", "out")):
+        for directory, kinds in (("after", "in out"), ("before", "in")):
             for name in self.listing.files(home / directory):
                 tensor = _TENSOR.match(name)
-                if tensor is None:
-                    continue
-                slot = Slot("input" if tensor.group(1) == "in" else "output", (int(tensor.group(2)),))
-                if slot not in found or tensor.group(1) == best:
+                if tensor is not None and tensor.group(1) in kinds:
+                    slot = Slot("input" if tensor.group(1) == "in" else "output", (int(tensor.group(2)),))
                     found[slot] = TensorRef(str(home / directory / name), root=str(execution))
         if not found:
             return self._statistics(execution).slots.get(operation_ids(path), {})
         return dict(sorted(found.items()))
+
+    def stale_outputs(self, worker: str, token: str, path: str) -> bool:
+        """Whether an operation's outputs were saved before it ran and not after."""
+        home = self.data / worker / token / path
+        after, before = self.listing.files(home / "after"), self.listing.files(home / "before")
+        return not after and any(name.startswith("out") and _TENSOR.match(name) for name in before)
 
     def _statistics(self, execution: Path) -> AtbRows:
         if execution not in self._rows:

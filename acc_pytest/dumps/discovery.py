@@ -20,7 +20,7 @@ from .single import SUFFIXES
 from .torch import TREE_FILE, TorchLayout, is_process_folder
 
 _DOWN = 3
-"""Levels below the given directory in which dumps are looked for."""
+"""Levels below the given directory in which dumps are looked for (1 where it holds tensor files itself)."""
 _MOST_DIRECTORIES = 2000
 """Directories looked at on the way down; a home directory is no dump."""
 _TORCH = "torch_tensors"
@@ -48,7 +48,8 @@ class FilesLayout:
     files: tuple[Path, ...]
 
 
-Layout = AtbLayout | TorchLayout | ManualLayout | FilesLayout
+DumpLayout = AtbLayout | TorchLayout | ManualLayout
+Layout = DumpLayout | FilesLayout
 
 
 def locate(path: str, listing: Listing) -> Layout:
@@ -62,9 +63,17 @@ def locate(path: str, listing: Listing) -> Layout:
     if inside is not None:
         return inside
     files = tuple(given / name for name in listing.files(given) if Path(name).suffix in SUFFIXES)
+    below = _below(given, listing, levels=1 if files else _DOWN)
+    if below is not None:
+        return below
     if files:
         return FilesLayout(given, files)
-    return _below(given, listing)
+    if not listing.directories(given) and not listing.files(given):
+        raise DumpError(f"{given}: an empty directory; was the dump written somewhere else?")
+    raise DumpError(
+        f"{given}: no dump here: no {TREE_FILE} (torch), no model and tensors directories (ATB), "
+        f"no {METADATA} (manual), no tensor files"
+    )
 
 
 def _file(given: Path, listing: Listing) -> Layout:
@@ -78,7 +87,7 @@ def _file(given: Path, listing: Listing) -> Layout:
     return inside
 
 
-def _around(given: Path, listing: Listing) -> Layout | None:
+def _around(given: Path, listing: Listing) -> DumpLayout | None:
     """The dump that starts at `given` or has it inside.
 
     Directories above `given` are judged by what `given` lies in; what else they hold is not looked at.
@@ -95,7 +104,7 @@ def _around(given: Path, listing: Listing) -> Layout | None:
     return starting[0] if starting else None
 
 
-def _holding(above: Path, listing: Listing) -> Iterator[Layout]:
+def _holding(above: Path, listing: Listing) -> Iterator[DumpLayout]:
     """Dumps of which `above` is the root or, for torch and manual dumps, the folder of one process."""
     yield from _atb_at(above, listing)
     if is_process_folder(above, listing):
@@ -105,10 +114,10 @@ def _holding(above: Path, listing: Listing) -> Iterator[Layout]:
             yield ManualLayout(folder.parent, folder / METADATA)
 
 
-def _below(given: Path, listing: Listing) -> Layout:
+def _below(given: Path, listing: Listing, levels: int) -> DumpLayout | None:
     """The only dump on the first level below `given` that has any."""
     level, seen = [given], 0
-    for _ in range(_DOWN):
+    for _ in range(levels):
         level = [path for parent in level for path in _readable(parent, listing)]
         seen += len(level)
         found = [layout for path in level[:_MOST_DIRECTORIES] for layout in _starting_at(path, listing)]
@@ -118,34 +127,29 @@ def _below(given: Path, listing: Listing) -> Layout:
             raise DumpError(_which(given, found))
         if seen > _MOST_DIRECTORIES:
             raise DumpError(f"{given}: too many directories to search; give the directory of the dump itself")
-    if not listing.directories(given) and not listing.files(given):
-        raise DumpError(f"{given}: an empty directory; was the dump written somewhere else?")
-    raise DumpError(
-        f"{given}: no dump here: no {TREE_FILE} (torch), no model and tensors directories (ATB), "
-        f"no {METADATA} (manual), no tensor files"
-    )
+    return None
 
 
-def _which(given: Path, found: list[Layout]) -> str:
+def _which(given: Path, found: list[DumpLayout]) -> str:
     lines = "\n".join(f"  {_handle(layout)}" for layout in found)
     return f"{given}: holds {len(found)} dumps; give the path of one of them:\n{lines}"
 
 
-def _handle(layout: Layout) -> str:
+def _handle(layout: DumpLayout) -> str:
     """A path that means this dump and no other."""
     if isinstance(layout, AtbLayout):
         return f"{layout.data if layout.data.is_dir() else layout.info / 'model'} (ATB)"
     if isinstance(layout, TorchLayout):
         return f"{layout.home} (torch)"
-    return f"{layout.metadata.parent if isinstance(layout, ManualLayout) else layout.root} (manual)"
+    return f"{layout.metadata.parent} (manual)"
 
 
-def _starting_at(root: Path, listing: Listing) -> list[Layout]:
+def _starting_at(root: Path, listing: Listing) -> list[DumpLayout]:
     """Every dump whose own directory is `root`; an ATB and a torch dump may share one."""
     return [layout for find in (_atb_at, _torch_at, _manual_at) for layout in find(root, listing)]
 
 
-def _atb_at(root: Path, listing: Listing) -> Iterator[Layout]:
+def _atb_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
     parts = _ATB_PARTS.intersection(listing.directories(root)) if root.name != _INFO else ()
     if any(_has_processes(root / part, listing) for part in parts):
         yield AtbLayout(root, root / "tensors", root)
@@ -168,7 +172,7 @@ def _has_executions(home: Path, listing: Listing) -> bool:
     return any(name.isdecimal() for worker in workers for name in listing.directories(home / worker))
 
 
-def _torch_at(root: Path, listing: Listing) -> Iterator[Layout]:
+def _torch_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
     for home in (root / _TORCH, root):
         if any(is_process_folder(path, listing) for path in _readable(home, listing)):
             yield _torch_of(home)
@@ -179,28 +183,22 @@ def _torch_of(home: Path) -> TorchLayout:
     return TorchLayout(home.parent if home.name == _TORCH else home, home)
 
 
-def _manual_at(root: Path, listing: Listing) -> Iterator[Layout]:
+def _manual_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
     folders = [root, root / FOLDER, *(path / FOLDER for path in _readable(root, listing))]
     for folder in folders:
         if METADATA in listing.files(folder) and is_manual(folder / METADATA):
             yield ManualLayout(root, folder / METADATA)
 
 
-def _narrowed(layout: Layout, given: Path) -> Layout | None:
-    """`layout` as far as `given` says more than its root; `None` where `given` is not part of it."""
-    if given == layout.root:
-        return layout
+def _narrowed(layout: DumpLayout, given: Path) -> DumpLayout | None:
+    """What `given`, a place below a dump, picks of it; `None` where it is not part of the dump after all."""
     if isinstance(layout, ManualLayout):
         folder = layout.metadata.parent
         return layout if folder.is_relative_to(given) or given.is_relative_to(folder) else None
     if isinstance(layout, TorchLayout):
-        if not given.is_relative_to(layout.home):
-            return None
         worker, token, *_ = [*given.relative_to(layout.home).parts, "", ""]
         return replace(layout, worker=worker, token=token if token.isdecimal() else "")
-    if isinstance(layout, AtbLayout):
-        return _narrowed_atb(layout, given)
-    return None
+    return _narrowed_atb(layout, given)
 
 
 def _narrowed_atb(layout: AtbLayout, given: Path) -> AtbLayout | None:

@@ -7,6 +7,7 @@ It writes a data id twice when given an int and then another token, so duplicate
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from .listing import natural
 
 METADATA = "metadata.json"
 FOLDER = "golden_tensor"
+
+_STEP = re.compile(r"\d{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ def _declared(metadata: Path) -> Iterator[_Declared]:
         raise FormatError(f"{metadata}: must be an object of data ids")
     for data_id in sorted(raw, key=natural):
         steps = raw[data_id]
-        if not isinstance(steps, dict) or not all(step.isdecimal() for step in steps):
+        if not isinstance(steps, dict) or not all(_STEP.fullmatch(step) for step in steps):
             raise FormatError(f"{metadata}: data id {data_id} must be an object of token ids (numbers)")
         for step in sorted(steps, key=int):
             files = steps[step]

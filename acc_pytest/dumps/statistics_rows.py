@@ -19,7 +19,7 @@ from .base import Slot
 ATB_FILE = "statistic.csv"
 TORCH_FILE = "statistics.csv"
 
-_INDEX = re.compile(r"^(\d+)")
+_NUMBER = re.compile(r"^(\d{1,9})(?:_|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,10 @@ def atb_rows(path: Path) -> AtbRows:
     seen: dict[str, int] = {}
     for row in _rows(path, ("Op Name", "Op Id", "Input/Output", "Index")):
         ids, kind, index = row["Op Id"], row["Input/Output"], row["Index"]
-        slot = _slot(kind.lower(), index)
-        first = ids.partition("_")[0]
-        if slot is None or not first.isdecimal():
+        slot, first = _slot(kind.lower(), index), _NUMBER.match(ids)
+        if slot is None or first is None:
             continue
-        tops.add((int(first), row["Op Name"].partition("/")[0]))
+        tops.add((int(first.group(1)), row["Op Name"].partition("/")[0]))
         member = f"{ids}/{kind}/{index}"
         again = seen[member] = seen.get(member, -1) + 1
         ref = TensorRef(str(path), f"{member}#{again}" if again else member, str(path.parent))
@@ -56,20 +55,20 @@ def atb_rows(path: Path) -> AtbRows:
 def torch_rows(path: Path) -> dict[Slot, TensorRef]:
     """References of one module's folder. Raises `FormatError` when the columns are not there.
 
-    The file numbers a tensor inside a nested tuple like one outside it (`output_1_0` is 0 again), so of
-    several rows with one number the first, the outer one, counts.
+    The file numbers a tensor inside a nested tuple like one outside it (`output_1_0` is 0 again). Of several
+    rows with one number the plain member name means the first, which is the outer one.
     """
     found: dict[Slot, TensorRef] = {}
     for row in _rows(path, ("InputOutput", "Index")):
         kind, index = row["InputOutput"], row["Index"]
         slot = _slot(kind.lower(), index)
         if slot is not None:
-            found.setdefault(slot, TensorRef(str(path), f"{kind}/{index}"))
+            found[slot] = TensorRef(str(path), f"{kind}/{index}")
     return dict(sorted(found.items()))
 
 
 def _slot(kind: str, index: str) -> Slot | None:
-    number = _INDEX.match(index)
+    number = _NUMBER.match(index)
     if number is None:
         return None
     if kind == "input":

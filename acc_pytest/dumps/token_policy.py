@@ -90,7 +90,8 @@ def _candidates(facts: Facts) -> list[_Candidate]:
     """Every reading of the directories, the likeliest first where nothing else decides."""
     if facts.models == 1:
         return [_single(facts, skip) for skip in (0, 1, 2) if skip == 0 or max(facts.present) >= skip]
-    return [_warmup(facts), _no_warmup(facts), _prefill_warmup(facts), _torch_like(facts)]
+    found = [_warmup(facts), _no_warmup(facts), _prefill_warmup(facts)]
+    return found if _mixed(facts) else [*found, _torch_like(facts)]
 
 
 def _raw(facts: Facts) -> _Candidate:
@@ -146,6 +147,11 @@ def _torch_like(facts: Facts) -> _Candidate:
     return _Candidate("torch-like", words, tuple(_prefill(facts, 0) + _decodes(facts, 0, 1)))
 
 
+def _mixed(facts: Facts) -> bool:
+    """Whether one directory holds both models, as torch-like numbering never has it."""
+    return any(models >= {PREFILL, DECODE} for models in facts.present.values())
+
+
 def _named(policy: str, facts: Facts) -> _Candidate:
     dumped = ", ".join(str(number) for number in sorted(facts.present))
     if policy == "raw":
@@ -161,7 +167,7 @@ def _named(policy: str, facts: Facts) -> _Candidate:
         readings = [_single(facts, skip) for skip in (1, 2) if max(facts.present) >= skip]
         return max(readings, key=lambda reading: _agreement(reading, facts))
     chosen = {"warmup": _warmup, "no-warmup": _no_warmup, "torch-like": _torch_like}[policy](facts)
-    if policy == "torch-like" and any(models >= {PREFILL, DECODE} for models in facts.present.values()):
+    if policy == "torch-like" and _mixed(facts):
         raise DumpError(
             "token policy torch-like: one directory holds both prefill and decode operations, which that "
             "numbering rules out; use --acc-token-policy auto, warmup or no-warmup"
@@ -187,10 +193,16 @@ class _Agreement:
     same: int = 0
     differing: int = 0
     other_lengths: int = 0
+    prompt_length: int = 0
+
+    @property
+    def proves(self) -> bool:
+        """Whether something of mine equals the golden's, which is more than not contradicting it."""
+        return self.prefill > 0 or self.same > 0 or self.prompt_length > 0
 
 
 def _agreement(candidate: _Candidate, facts: Facts) -> _Agreement:
-    prefill = same = differing = lengths = 0
+    prefill = same = differing = lengths = prompt = 0
     for step in candidate.steps:
         golden = facts.golden.get(step.label)
         mine = facts.mine.get((step.directory, PREFILL if step.model is None else step.model))
@@ -205,7 +217,8 @@ def _agreement(candidate: _Candidate, facts: Facts) -> _Agreement:
                 differing -= not equal
         elif golden.length is not None and mine.length is not None:
             lengths -= golden.length != mine.length
-    return _Agreement(prefill, same, 0 if prefill > 0 else differing, lengths)
+            prompt += step.label == 0 and golden.length == mine.length
+    return _Agreement(prefill, same, 0 if prefill > 0 else differing, lengths, prompt)
 
 
 def _auto(facts: Facts) -> tuple[_Candidate, str]:
@@ -213,7 +226,10 @@ def _auto(facts: Facts) -> tuple[_Candidate, str]:
     usual, why = _structure(facts, candidates)
     scores = [_agreement(candidate, facts) for candidate in candidates]
     score, chosen = max(zip(scores, candidates), key=lambda item: (item[0], item[1] is usual))
-    if len(set(scores)) > 1:
+    if not score.proves and _left_out(facts, chosen.steps) and not _left_out(facts, usual.steps):
+        # A reading must not win by leaving out the prompt that would contradict it.
+        score, chosen = scores[candidates.index(usual)], usual
+    elif len(set(scores)) > 1 and (chosen is not usual or score.prefill > 0):
         why = _reason(score)
     if score.prefill < 0:
         why += "; the token ids of its prompt are not the golden's: are these the same inputs?"

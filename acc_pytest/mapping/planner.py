@@ -55,7 +55,7 @@ class _Planner:
         self._level = level
         self._mapped: dict[tuple[int, int], _Mapped] = {}
         self._totals: Counter[str] = Counter()
-        self._notes: list[str] = [*golden.notes, *mine.notes]
+        self._notes: list[str] = []
 
     def plan(self) -> Plan:
         pairs: list[Pair] = []
@@ -75,7 +75,8 @@ class _Planner:
             name=self._mine.name,
             pairs=numbered,
             unmapped=tuple(unmapped),
-            notes=tuple(dict.fromkeys(self._notes)),
+            # Asked for last: a dump may have learnt something of itself while it was mapped.
+            notes=tuple(dict.fromkeys((*self._golden.notes, *self._mine.notes, *self._notes))),
             golden_total=self._totals["golden"],
             golden_mapped=self._totals["golden mapped"],
             mine_total=self._totals["mine"],

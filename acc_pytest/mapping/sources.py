@@ -53,19 +53,23 @@ class Rows:
 
 
 class Sum:
-    """Element by element sum of partial results, accumulated and given in float32 (float64 stays)."""
+    """Element by element sum of partial results, added in float32 and rounded once to their dtype.
+
+    That is what the collective would have left behind; float64 parts are added in float64.
+    """
 
     def __init__(self, parts: Sequence[Source]) -> None:
         self._parts = list(parts)
         self.shape: tuple[int, ...] = tuple(parts[0].shape)
-        self.dtype = torch.float64 if parts[0].dtype == torch.float64 else torch.float32
+        self.dtype = parts[0].dtype
 
     def read(self, start: int, stop: int) -> torch.Tensor:
         """The sum over parts of elements `[start, stop)`."""
-        total = self._parts[0].read(start, stop).to(self.dtype)
+        wide = torch.promote_types(self.dtype, torch.float32)
+        total = self._parts[0].read(start, stop).to(wide)
         for part in self._parts[1:]:
-            total = total + part.read(start, stop).to(self.dtype)
-        return total
+            total = total + part.read(start, stop).to(wide)
+        return total.to(self.dtype)
 
 
 class Reshaped:

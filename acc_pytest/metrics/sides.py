@@ -35,9 +35,7 @@ class Side:
         self._total = binary_sum()
 
     def add(self, extent: Extent) -> None:
-        """Add the finite elements of one block."""
-        if not extent.count:
-            return
+        """Add the finite elements of one block, at least one."""
         self.max = extent.max if self.max is None else max(self.max, extent.max)
         self.min = extent.min if self.min is None else min(self.min, extent.min)
         self._count += extent.count

@@ -26,6 +26,9 @@ _NARROW_UNSIGNED = {
     for name, dtype in (("uint16", np.dtype(np.uint16)), ("uint32", np.dtype(np.uint32)))
     if hasattr(torch, name)
 }
+_SIGNED = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""The signed type of a width: torch reads, and gives to NumPy, the bits of unsigned ones as these."""
+
 _UINT64 = getattr(torch, "uint64", None)
 _PLAIN = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -75,8 +78,8 @@ def widen(block: torch.Tensor, *, to_complex: bool = False) -> Values:
         high = (integers >> 32).astype(np.float64) * 2.0**32
         return Values(high + low, high, low)
     if dtype in _NARROW_UNSIGNED:
-        width = {1: torch.int8, 2: torch.int16, 4: torch.int32}[block.element_size()]
-        array = block.view(width).numpy().view(_NARROW_UNSIGNED[dtype]).astype(np.float64)
+        signed = block.view(_SIGNED[block.element_size()])
+        array = signed.numpy().view(_NARROW_UNSIGNED[dtype]).astype(np.float64)
     else:
         # Small floats go by way of float32: not every torch converts fp8 to float64.
         small = dtype.is_floating_point and block.element_size() < 4
@@ -98,17 +101,14 @@ def scalar(element: torch.Tensor) -> Scalar:
     """The one element of `element` as a Python value of its own kind."""
     dtype = element.dtype
     if is_exact(dtype) and dtype not in _PLAIN:
-        bits = element.contiguous().view(torch.int64 if dtype == _UINT64 else _SIGNED[element.element_size()])
-        return int(bits.item()) % 2 ** (8 * element.element_size())
+        width = element.element_size()
+        return int(element.contiguous().view(_SIGNED[width]).item()) & ((1 << 8 * width) - 1)
     if dtype == torch.complex32:
         return complex(element.to(torch.complex64).item())
     if dtype.is_floating_point and element.element_size() < 4:
         return float(element.float().item())
-    value: bool | int | float | complex = element.tolist()
+    value: Scalar = element.item()
     return value
-
-
-_SIGNED = {2: torch.int16, 4: torch.int32}
 
 
 def raw(block: torch.Tensor) -> NDArray[np.uint8]:

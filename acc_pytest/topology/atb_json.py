@@ -20,7 +20,7 @@ from ..errors import FormatError
 MAX_DEPTH = 200
 """Deepest nesting of operations accepted; real models stay below 10."""
 
-_ID = re.compile(r"_(\d+)$")
+_ID = re.compile(r"_(\d{1,9})$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ _PLACES: tuple[str, ...] = (
     "experts",
     "shared_expert shared_experts",
     "shared_expert_gate",
-    "layers h blocks block layer encoder decoder",
+    "model transformer backbone language_model layers h blocks block layer encoder decoder",
     "mlp feed_forward feedforward ffn moe block_sparse_moe",
     "down_proj dense_4h_to_h fc2 fc_out linear_fc2",
     "o_proj wo out_proj dense to_out c_proj",

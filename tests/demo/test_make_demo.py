@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.errors import DumpError
 from acc_pytest.tensors.ref import TensorRef
 
-SMALL = {"layers": 2, "decode_steps": 1, "prompt_length": 5, "warmup": False}
+SMALL = {"layers": 1, "decode_steps": 1, "prompt_length": 5, "warmup": False}
 Make = Callable[..., DemoPaths]
 
 LAST_LAYER = {
@@ -29,12 +30,15 @@ LAST_LAYER = {
 }
 
 
-@pytest.fixture
-def make(tmp_path: Path) -> Make:
-    def made(**options: object) -> DemoPaths:
-        return make_demo(tmp_path, DemoSpec(**{**SMALL, **options}))  # type: ignore[arg-type]
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Demos of this module, each spec made once."""
 
-    return made
+    @functools.cache
+    def made(spec: DemoSpec) -> DemoPaths:
+        return make_demo(tmp_path_factory.mktemp("demo"), spec)
+
+    return lambda **options: made(DemoSpec(**{**SMALL, **options}))
 
 
 def files(root: Path) -> dict[str, bytes]:
@@ -56,7 +60,7 @@ def one(root: Path, pattern: str) -> Path:
 
 
 def test_same_spec_gives_same_bytes(tmp_path: Path) -> None:
-    spec = DemoSpec(layers=1, decode_steps=1)
+    spec = DemoSpec(layers=1, decode_steps=1, warmup=False)
     make_demo(tmp_path / "a", spec)
     make_demo(tmp_path / "b", spec)
     assert files(tmp_path / "a") == files(tmp_path / "b")
@@ -64,23 +68,23 @@ def test_same_spec_gives_same_bytes(tmp_path: Path) -> None:
 
 def test_another_seed_gives_other_values_in_the_same_files(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 2)):
-        make_demo(tmp_path / name, DemoSpec(layers=1, decode_steps=0, warmup=False, seed=seed))
+        make_demo(tmp_path / name, DemoSpec("bloom", layers=1, decode_steps=0, seed=seed))
     first, second = files(tmp_path / "a"), files(tmp_path / "b")
     assert first.keys() == second.keys()
     assert first != second
 
 
-def test_a_demo_leaves_the_callers_random_state_alone(make: Make) -> None:
+def test_a_demo_leaves_the_callers_random_state_alone(tmp_path: Path) -> None:
     torch.manual_seed(5)
     wanted = torch.rand(3)
     torch.manual_seed(5)
-    make(decode_steps=0)
+    make_demo(tmp_path, DemoSpec("chatglm", layers=1, decode_steps=0))
     assert torch.equal(torch.rand(3), wanted)
 
 
-def test_a_second_demo_replaces_the_first(make: Make, tmp_path: Path) -> None:
-    make(era="ait_dump", decode_steps=0)
-    paths = make(decode_steps=0)
+def test_a_second_demo_replaces_the_first(tmp_path: Path) -> None:
+    make_demo(tmp_path, DemoSpec("chatglm", layers=1, decode_steps=0, era="ait_dump"))
+    paths = make_demo(tmp_path, DemoSpec("chatglm", layers=1, decode_steps=0))
     assert [p.name for p in paths.mine.iterdir()] == ["msit_dump_20250101_000000"]
 
 
@@ -95,7 +99,7 @@ def test_a_foreign_directory_is_not_touched(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", LAST_LAYER)
 def test_mine_differs_from_golden_by_rounding_only(make: Make, family: str) -> None:
-    paths = make(family=family, decode_steps=0, kv_heads=4 if family == "bloom" else 2)
+    paths = make(family=family, layers=2, decode_steps=0, kv_heads=4 if family == "bloom" else 2)
     golden, mine = LAST_LAYER[family]
     error = relative_error(
         read(one(paths.golden, f"*/torch_tensors/*/0/{golden}")),
@@ -107,7 +111,7 @@ def test_mine_differs_from_golden_by_rounding_only(make: Make, family: str) -> N
 
 @pytest.mark.parametrize(("dtype", "roundoff"), [("float16", 2**-11), ("bfloat16", 2**-8)])
 def test_rounding_follows_the_dtype_of_mine(make: Make, dtype: str, roundoff: float) -> None:
-    paths = make(dtype=dtype)
+    paths = make(dtype=dtype, layers=2)
     golden = read(one(paths.golden, "*/torch_tensors/*/1/root.lm_head/output.pth"))
     mine = read(one(paths.mine, "*/tensors/*/0/11_LmHead/after/outtensor0.bin"))
     assert mine.dtype == getattr(torch, dtype)
@@ -124,7 +128,7 @@ def test_two_models_count_apart_and_warmup_comes_first(make: Make) -> None:
     paths = make(decode_steps=2, warmup=True)
     home = one(paths.mine, "*/tensors/*")
     prefill = {p.name for p in home.iterdir() if (p / "2_Prefill_layer").is_dir()}
-    decode = {p.name for p in home.iterdir() if (p / "8_Decoder_layer").is_dir()}
+    decode = {p.name for p in home.iterdir() if (p / "7_Decoder_layer").is_dir()}
     assert (prefill, decode) == ({"0", "1"}, {"0", "1", "2"})
     ids = [read(home / n / "0_WordEmbedding/before/intensor1.bin").tolist() for n in "01"]
     golden = one(paths.golden, "*/torch_tensors/*/0/root.model.embed_tokens/input_0.pth")
@@ -132,9 +136,9 @@ def test_two_models_count_apart_and_warmup_comes_first(make: Make) -> None:
 
 
 def test_mine_is_fed_the_ids_that_golden_chose(make: Make) -> None:
-    paths = make(decode_steps=2)
+    paths = make(decode_steps=2, warmup=True)
     logits = read(one(paths.golden, "*/torch_tensors/*/1/root.lm_head/output.pth"))
-    fed = read(one(paths.mine, "*/tensors/*/1/6_WordEmbedding/before/intensor1.bin"))
+    fed = read(one(paths.mine, "*/tensors/*/2/5_WordEmbedding/before/intensor1.bin"))
     assert fed.tolist() == [int(logits[0, -1].argmax())]
 
 
@@ -169,7 +173,7 @@ def test_new_probes_show_inputs_before_the_operation(make: Make) -> None:
 
 def test_statistics_leave_no_payload_on_either_side(make: Make) -> None:
     paths = make(statistics=True, decode_steps=0)
-    header = TensorRef(str(one(paths.mine, "*/tensors/*/0/4_RmsNormOperation/after/outtensor0.bin"))).header()
+    header = TensorRef(str(one(paths.mine, "*/tensors/*/0/3_RmsNormOperation/after/outtensor0.bin"))).header()
     assert header.payload == "statistics"
     assert not list(paths.golden.rglob("*.pth"))
     table = one(paths.golden, "*/torch_tensors/*/0/root.model.layers.0/statistics.csv")
@@ -186,7 +190,7 @@ def test_statistics_of_the_newest_probe_are_one_table_of_top_operations(make: Ma
     paths = make(statistics=True, decode_steps=0, era="atb_dump_data")
     assert not list(paths.mine.rglob("*.bin"))
     rows = list(csv.DictReader(one(paths.mine, "*/data/*/0/statistic.csv").open(newline="")))
-    assert {"2_Prefill_layer", "5_LmHead"} <= {f"{r['Op Id']}_{r['Op Name']}" for r in rows}
+    assert {"2_Prefill_layer", "4_LmHead"} <= {f"{r['Op Id']}_{r['Op Name']}" for r in rows}
     mask = [
         r
         for r in rows
@@ -197,7 +201,7 @@ def test_statistics_of_the_newest_probe_are_one_table_of_top_operations(make: Ma
 
 def test_description_keeps_dtype_and_shape_alone(make: Make) -> None:
     paths = make(description=True, decode_steps=0)
-    header = TensorRef(str(one(paths.mine, "*/tensors/*/0/5_LmHead/after/outtensor0.bin"))).header()
+    header = TensorRef(str(one(paths.mine, "*/tensors/*/0/4_LmHead/after/outtensor0.bin"))).header()
     assert (header.payload, header.shape) == ("description", (1, 128))
 
 
@@ -225,14 +229,14 @@ def test_ranks_hold_shards_of_one_result(make: Make) -> None:
 
 def test_op_param_says_what_the_topology_says(make: Make) -> None:
     paths = make(decode_steps=0)
-    text = one(paths.mine, "*/tensors/*/0/4_RmsNormOperation/op_param.json").read_text()
-    node = json.loads(one(paths.mine, "*/layer/*/RmsNormOperation_4.json").read_text())
+    text = one(paths.mine, "*/tensors/*/0/3_RmsNormOperation/op_param.json").read_text()
+    node = json.loads(one(paths.mine, "*/layer/*/RmsNormOperation_3.json").read_text())
     assert json.loads(text) == node["param"]
     assert text.endswith("}\n")
 
 
 def test_the_faulty_operators_are_named(make: Make) -> None:
-    paths = make(decode_steps=0, fault=Fault("residual", layer=1))
+    paths = make(decode_steps=0, layers=2, fault=Fault("residual", layer=1))
     assert paths.faulty == ("ElewiseOperation_3_3", "ElewiseOperation_9_3")
 
 

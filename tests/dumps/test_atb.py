@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,7 @@ def test_lengths_decide_where_values_were_not_dumped(tmp_path):
 
 
 def test_description_only_ids_still_tell_their_number(tmp_path):
-    root = atb(tmp_path / "d", {0: {"prefill": (1,) * 9, "decode": (1,)}, 1: {"prefill": PROMPT}})
+    root = atb(tmp_path / "d", {0: {"prefill": (1,) * 9, "decode": (30,)}, 1: {"prefill": PROMPT}})
     for number, count in ((0, 9), (1, 3)):
         embedding = root / "tensors" / "0_100" / str(number) / "0_WordEmbedding" / "before" / "intensor1.bin"
         atb_bin.write_description(embedding, torch.int64, (count,))
@@ -97,7 +98,7 @@ def test_a_named_directory_that_is_no_step_is_compared_as_it_is(tmp_path):
 def test_a_named_directory_without_operations_lists_those_that_have_some(tmp_path):
     root = atb(tmp_path / "ait_dump", WARMED)
     (root / "tensors" / "0_100" / "9").mkdir()
-    with pytest.raises(DumpError, match="0_100/9: no operation.*that have some: 0, 1, 2"):
+    with pytest.raises(DumpError, match=r"0_100/9: no operation.*that have some: 0, 1, 2"):
         open_dump(str(root / "tensors" / "0_100" / "9"))
 
 
@@ -108,7 +109,7 @@ def test_a_dump_of_the_warmup_alone_cannot_be_compared_with_a_torch_dump(tmp_pat
         open_dump(str(root), token_policy="warmup", other=golden)
 
 
-def test_outputs_come_from_after_inputs_from_before_and_either_stands_in(tmp_path):
+def test_outputs_come_from_after_and_inputs_from_before_or_else_after(tmp_path):
     root = atb(tmp_path / "d", {0: {"prefill": PROMPT}})
     home = root / "tensors" / "0_100" / "0" / "1_Prefill_layer"
     for name in (
@@ -124,8 +125,17 @@ def test_outputs_come_from_after_inputs_from_before_and_either_stands_in(tmp_pat
         "input[0]": "tensors/0_100/0/1_Prefill_layer/before/intensor0.bin",
         "input[10]": "tensors/0_100/0/1_Prefill_layer/after/intensor10_mask.bin",
         "output[0]": "tensors/0_100/0/1_Prefill_layer/after/outtensor0.bin",
-        "output[2]": "tensors/0_100/0/1_Prefill_layer/before/outtensor2.bin",
     }
+
+
+def test_outputs_saved_only_before_the_run_are_left_out_and_said_to_be_stale(tmp_path):
+    root = atb(tmp_path / "d", {0: {"prefill": PROMPT}})
+    for after in list(root.rglob("after")):
+        after.rename(after.parent / "unused")
+        bin_file(after.parent / "before" / "outtensor0.bin", torch.zeros(1))
+    dump = open_dump(str(root))
+    assert not any(text.startswith("output") for text in slots(dump, 0, "1_Prefill_layer/0_LinearOperation"))
+    assert "hold stale memory" in dump.notes[-1]
 
 
 def test_references_know_the_execution_directory_of_a_moved_dump(tmp_path):
@@ -164,7 +174,7 @@ def test_leftovers_beside_the_ranks_are_named_and_not_used(tmp_path):
 
 def test_two_runs_in_one_root_are_told_apart_by_the_path(tmp_path):
     root = atb(tmp_path / "ait_dump", {0: {"prefill": PROMPT}}, workers=["0_100", "0_900", "1_101", "1_902"])
-    with pytest.raises(DumpError, match="several runs.*\n.*0_100\n"):
+    with pytest.raises(DumpError, match=r"several runs.*\n.*0_100\n"):
         open_dump(str(root))
     dump = open_dump(str(root / "tensors" / "0_900"))
     assert [rank.name for rank in dump.ranks] == ["0_900", "1_902"]
@@ -190,6 +200,23 @@ def test_a_stray_operation_on_one_rank_only_shifts_that_ranks_directories(tmp_pa
     assert slots(dump, 0, "2_LmHead", rank=1) == {
         "output[0]": "tensors/1_101/0/3_LmHead/after/outtensor0.bin"
     }
+
+
+def test_a_rank_that_lacks_directories_is_not_taken_for_a_shifted_one(tmp_path):
+    models = {"Toy": ("WordEmbedding", "Layer", "Layer", "LmHead")}
+    root = atb(tmp_path / "d", {0: {"Toy": PROMPT}}, workers=["0_100", "1_101"], models=models)
+    for name in ("0_WordEmbedding", "1_Layer", "3_LmHead"):
+        shutil.rmtree(root / "tensors" / "1_101" / "0" / name)
+    dump = open_dump(str(root))
+    assert slots(dump, 0, "1_Layer", rank=1) == {}
+    assert slots(dump, 0, "2_Layer", rank=1) == {"output[0]": "tensors/1_101/0/2_Layer/after/outtensor0.bin"}
+
+
+def test_a_hand_picked_golden_says_nothing_of_the_steps(tmp_path):
+    torch.save(torch.zeros(9, 4), tmp_path / "logits.pth")
+    golden = open_dump(str(tmp_path / "logits.pth"))
+    mine = open_dump(str(atb(tmp_path / "d", WARMED)), other=golden)
+    assert "the prefill model ran again in directory 1" in mine.notes[0]
 
 
 def test_a_stray_operation_moves_the_ids_and_the_layer_reports_give_the_graphs(tmp_path):
@@ -297,6 +324,13 @@ def test_a_dump_of_statistics_alone_opens_through_its_csv(tmp_path):
 def test_a_cut_row_hides_only_itself_until_a_value_is_asked_for(tmp_path):
     dump = open_dump(str(e4(tmp_path, [row("LmHead", "2", "output", "0"), "0_100,0,Wo"])))
     assert [step.label for step in dump.steps] == [0]
+
+
+def test_a_statistics_file_that_is_no_text_is_refused(tmp_path):
+    root = e4(tmp_path, [])
+    (root / "data" / "0_100" / "0" / "statistic.csv").write_bytes(b"\xff\xfe\xfa")
+    with pytest.raises(FormatError, match=r"statistic\.csv: not a readable CSV"):
+        open_dump(str(root))
 
 
 def test_a_statistics_file_without_its_columns_is_refused(tmp_path):

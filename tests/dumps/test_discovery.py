@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from acc_pytest.dumps import AtbDump, ManualDump, SingleDump, TorchDump, open_dump
-from acc_pytest.errors import DumpError
+from acc_pytest.errors import DumpError, FormatError
 
 from .trees import PREFILL, atb, bin_file, json_file, run_model, topology, torch_dump
 
@@ -171,6 +171,23 @@ def test_opening_lists_directories_of_operations_only_when_asked(tmp_path, monke
     assert any("LinearOperation" in path for path in seen)
 
 
+def test_tensor_files_beside_a_dump_do_not_hide_it(tmp_path):
+    root = atb(tmp_path / "ait_dump", RUN)
+    np.save(tmp_path / "note.npy", np.zeros(1))
+    (tmp_path / "docs").mkdir()
+    assert open_dump(str(tmp_path)).root == root
+
+
+@pytest.mark.parametrize("place", ["scratch", "info/scratch"])
+def test_other_directories_in_a_dump_are_no_part_of_it(tmp_path, place):
+    root = tmp_path / "atb_dump_data"
+    topology(root / "info", "0_100", TOY)
+    run_model(root / "data" / "0_100" / "0", PREFILL, 0, (5, 6))
+    (root / place).mkdir()
+    with pytest.raises(DumpError, match="an empty directory"):
+        open_dump(str(root / place))
+
+
 class TestTensorFiles:
     def test_a_file_is_a_dump_of_one_node(self, tmp_path):
         np.save(tmp_path / "logits.npy", np.zeros((2, 3), dtype=np.float32))
@@ -225,7 +242,24 @@ class TestManual:
     def test_it_is_found_from_anywhere_around_it(self, tmp_path, place):
         self.written(tmp_path / "out" / "msit_dump_20260102_030405")
         dump = open_dump(str(tmp_path / "out" / "msit_dump_20260102_030405" / place))
-        assert isinstance(dump, ManualDump) or place.endswith("/0")
+        assert isinstance(dump, ManualDump)
+
+    def test_several_are_listed_by_their_directories(self, tmp_path):
+        first, second = self.written(tmp_path / "a"), self.written(tmp_path / "b")
+        with pytest.raises(DumpError) as error:
+            open_dump(str(tmp_path))
+        assert str(error.value).splitlines()[1:] == [f"  {first} (manual)", f"  {second} (manual)"]
+
+    def test_a_neighbour_of_the_golden_directory_is_no_part_of_it(self, tmp_path):
+        (self.written(tmp_path).parent / "other").mkdir()
+        with pytest.raises(DumpError, match="an empty directory"):
+            open_dump(str(tmp_path / "77_-1" / "other"))
+
+    def test_metadata_that_cannot_be_read_is_named(self, tmp_path):
+        (tmp_path / "golden_tensor").mkdir()
+        (tmp_path / "golden_tensor" / "metadata.json").symlink_to(tmp_path / "gone.json")
+        with pytest.raises(FormatError, match=r"metadata\.json: cannot be read"):
+            open_dump(str(tmp_path))
 
     def test_the_file_itself_will_do(self, tmp_path):
         assert isinstance(open_dump(str(self.written(tmp_path) / "metadata.json")), ManualDump)
@@ -266,12 +300,11 @@ class TestManual:
         [
             ('{"1": {"0": ["a"', "not a readable manual mapping"),
             ("[1]", "must be an object of data ids"),
+            (f'{{"1": {{"{"9" * 5000}": ["a", "b"]}}}}', "must be an object of token ids"),
             ('{"1": {"first": ["a", "b"]}}', "must be an object of token ids"),
             ('{"1": {"0": "a"}}', "must be a list of two paths"),
         ],
     )
     def test_broken_metadata_is_one_clear_error(self, tmp_path, text, message):
-        from acc_pytest.errors import FormatError
-
         with pytest.raises(FormatError, match=message):
             open_dump(str(self.written(tmp_path, text)))

@@ -179,7 +179,7 @@ def test_auto_without_a_golden_goes_by_the_directories(present, mine, policy, re
     assert reason in decision.notes[0]
 
 
-ONE = {number: ONLY_PREFILL for number in range(4)}
+ONE = dict.fromkeys(range(4), ONLY_PREFILL)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def leaf(kind: str, ids: str, param: Any = None) -> dict[str, Any]:
 
 
 def layer_report(kind: str, number: int) -> dict[str, Any]:
-    """A top-level operation with one `LinearOperation` in it, as `layer/{pid}/{kind}_{number}.json` has it."""
+    """A top-level operation with one `LinearOperation` in it, as its layer report has it."""
     name = f"{kind}_{number}"
     child = leaf("LinearOperation", f"{number}_0", {"hasBias": False})
     child |= {"inTensors": [f"{name}_input_0"], "outTensors": [f"{name}_output_0"]}

@@ -30,7 +30,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_a_source_reads_any_range_of_any_view(view: str, data: st.DataObject) -> None:
     tensor = VIEWS[view](torch.arange(6 * 5 * 9).reshape(6, 5, 9))
@@ -225,3 +225,9 @@ def test_a_bad_custom_metric_is_refused_with_the_file_and_the_fix(
     with pytest.raises(SettingsError, match=says) as caught:
         load_custom(spec.format(path))
     assert spec.format(path) in str(caught.value)
+
+
+def test_a_file_python_cannot_import_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.spec_from_file_location", lambda *_: None)
+    with pytest.raises(SettingsError, match="no way to import"):
+        load_custom(write(tmp_path, SUM) + ":total")

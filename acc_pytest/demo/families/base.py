@@ -19,12 +19,12 @@ Weights = Mapping[str, torch.Tensor]
 EPSILON = 1e-5
 
 
-class Golden(nn.Module):
+class Golden(nn.Module, ABC):
     """A golden model: embeds, runs its layers, projects; keeps the cache between calls."""
 
+    @abstractmethod
     def step(self, ids: torch.Tensor, cache: list[Any] | None) -> tuple[torch.Tensor, list[Any]]:
         """One step of `ids` `[1, n]` after `cache`: logits `[1, n, vocab]` (or the last row), new cache."""
-        raise NotImplementedError
 
 
 class Family(ABC):

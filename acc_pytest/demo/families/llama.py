@@ -184,7 +184,7 @@ class Llama(Family):
     ) -> list[torch.Tensor]:
         """The weights of one layer on one rank, placeholders where nothing is used."""
         slots = self.attention_weights(spec, weights, index, rank, dtype)
-        self.place_mlp(spec, weights, f"model.layers.{index}.mlp.", rank, slots, (32, 38, 44))
+        self.place_mlp(spec, weights, f"model.layers.{index}.mlp.", rank, slots)
         return slots
 
     def attention_weights(
@@ -204,21 +204,15 @@ class Llama(Family):
         return slots
 
     def place_mlp(
-        self,
-        spec: DemoSpec,
-        weights: Weights,
-        base: str,
-        rank: int,
-        slots: list[torch.Tensor],
-        places: tuple[int, int, int],
+        self, spec: DemoSpec, weights: Weights, base: str, rank: int, slots: list[torch.Tensor]
     ) -> None:
-        """Put gate, up and down below `base` into `slots` (gate and up into one where they are packed)."""
+        """Put gate, up and down below `base` into their slots (gate and up into one if packed)."""
         gate, up = (shard(weights[f"{base}{n}_proj.weight"], 0, rank, spec.ranks) for n in ("gate", "up"))
         if self.packed:
-            slots[places[0]] = torch.cat((gate, up))
+            slots[32] = torch.cat((gate, up))
         else:
-            slots[places[0]], slots[places[1]] = gate, up
-        slots[places[2]] = shard(weights[f"{base}down_proj.weight"], 1, rank, spec.ranks)
+            slots[32], slots[38] = gate, up
+        slots[44] = shard(weights[base + "down_proj.weight"], 1, rank, spec.ranks)
 
     def state(self, spec: DemoSpec, dtype: torch.dtype) -> dict[str, Cell]:
         kv = spec.kv_heads // spec.ranks

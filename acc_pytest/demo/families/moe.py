@@ -66,7 +66,7 @@ class Moe(Llama):
         slots = self.attention_weights(spec, weights, index, rank, dtype)
         base = f"model.layers.{index}.mlp."
         if index == 0:
-            self.place_mlp(spec, weights, base, rank, slots, (32, 38, 44))
+            self.place_mlp(spec, weights, base, rank, slots)
             return slots
         slots[ROUTER] = weights[base + "gate.weight"]
         for expert in range(spec.experts):
