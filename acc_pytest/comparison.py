@@ -108,8 +108,13 @@ def incomparable(row: Row, reason: str, skipped: bool = False) -> Row:
     return replace(row, verdict="incomparable", sentence=reason, reasons=(reason,), skipped=skipped)
 
 
-def judged(row: Row, judgement: Judgement) -> Row:
-    """The row with the verdict, its sentence, every check, and the sentence as reason if it fails."""
+def judged(
+    row: Row, judgement: Judgement, before: Sequence[str] = (), after: Sequence[str] = (), **measured: Any
+) -> Row:
+    """The row with the verdict, its sentence, every check, and the other fields in `measured`.
+
+    The reasons are the sentence, if it is that of a failure, with those given `before` and `after` it.
+    """
     checks = tuple(
         Check(
             check.metric,
@@ -121,9 +126,14 @@ def judged(row: Row, judgement: Judgement) -> Row:
         )
         for check in judgement.checks
     )
-    reasons = (judgement.sentence,) if judgement.verdict == "fail" else ()
+    said = (judgement.sentence,) if judgement.verdict == "fail" else ()
     return replace(
-        row, verdict=judgement.verdict, sentence=judgement.sentence, checks=checks, reasons=reasons
+        row,
+        verdict=judgement.verdict,
+        sentence=judgement.sentence,
+        checks=checks,
+        reasons=(*before, *said, *after),
+        **measured,
     )
 
 
@@ -179,9 +189,7 @@ def _or_reason(row: Row, compared: Callable[[], Row]) -> Row:
 
 
 def _filled(row: Row, measurement: Measurement, judgement: Judgement, notes: tuple[str, ...] = ()) -> Row:
-    m = measurement
-    row = judged(row, judgement)
-    counts = m.nonfinite
+    m, counts = measurement, measurement.nonfinite
     reasons = []
     if counts.golden_nan or counts.golden_inf:
         reasons.append(NAN_REASONS["golden"])
@@ -191,8 +199,11 @@ def _filled(row: Row, measurement: Measurement, judgement: Judgement, notes: tup
     worst = Worst()
     if m.worst is not None:
         worst = Worst(str(list(m.worst.index)), _element(m.worst.golden), _element(m.worst.mine))
-    return replace(
+    return judged(
         row,
+        judgement,
+        before=reasons,
+        after=messages,
         golden=replace(row.golden, max=m.golden_max, min=m.golden_min, mean=m.golden_mean),
         mine=replace(row.mine, max=m.mine_max, min=m.mine_min, mean=m.mine_mean),
         metrics=_metrics(m),
@@ -210,7 +221,6 @@ def _filled(row: Row, measurement: Measurement, judgement: Judgement, notes: tup
         },
         custom={name: native(value) for name, (value, _) in m.custom.items()},
         worst=worst,
-        reasons=(*reasons, *row.reasons, *messages),
         notes=notes,
     )
 

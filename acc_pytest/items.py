@@ -12,58 +12,49 @@ from .marks import hook_rules, marker_rules, op_mark, threshold_mark
 from .recording import ComparisonFailed, record
 
 if TYPE_CHECKING:
-    from .ids import Naming
     from .mapping.pair import Pair
     from .session import AccSession
 
-Numbered = tuple[int, "Pair"]
+Entry = tuple[tuple[str, ...], int, "Pair"]
+"""The names of the collectors above a pair, its number in the plan, and the pair."""
 
 
 class PairCollector(pytest.Collector):
-    """A level of the id above the pairs. Children are made from `pairs` when pytest asks for them.
+    """A level of the id above the pairs. Children are made from `entries` when pytest asks for them.
 
-    `names` are the remaining levels below this one, per pair; pairs stay in execution order, so that
-    a layer that is left and entered again (`model` around `layers.0`) appears as often as it runs.
+    Pairs stay in execution order, so that a layer that is left and entered again (`model` around
+    `layers.0`) appears as often as it runs.
     """
 
-    def __init__(self, *, acc: AccSession, pairs: Sequence[Numbered], depth: int, **kwargs: Any) -> None:
+    def __init__(self, *, acc: AccSession, entries: Sequence[Entry], depth: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._acc = acc
-        self._pairs = pairs
+        self._entries = entries
         self._depth = depth
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         """The collectors of the next level, or the items."""
-        acc, below = self._acc, self._depth + 1
-        naming = acc.naming
-
-        def name(numbered: Numbered) -> str:
-            names = naming.parents(numbered[1])
-            return names[below] if below < len(names) else ""
-
-        for child, group in itertools.groupby(self._pairs, name):
-            if child:
-                yield PairCollector.from_parent(self, name=child, acc=acc, pairs=tuple(group), depth=below)
-            else:
-                for number, pair in group:
-                    yield PairItem.from_parent(self, name=pair.id, acc=acc, pair=pair, number=number)
+        acc, depth = self._acc, self._depth
+        if len(self._entries[0][0]) == depth:
+            for _, number, pair in self._entries:
+                yield PairItem.from_parent(self, name=pair.id, acc=acc, pair=pair, number=number)
+            return
+        for name, group in itertools.groupby(self._entries, lambda entry: entry[0][depth]):
+            yield PairCollector.from_parent(self, name=name, acc=acc, entries=tuple(group), depth=depth + 1)
 
 
 def root_collector(session: pytest.Session, acc: AccSession) -> PairCollector:
     """The collector of all chosen pairs: steps and ranks one after the other, each in execution order."""
     naming = acc.naming
+    blocks: dict[tuple[str, ...], list[Entry]] = {}
+    for number, pair in acc.chosen:
+        names = naming.parents(pair)
+        blocks.setdefault(names[:-1], []).append((names, number, pair))
+    entries = tuple(itertools.chain.from_iterable(blocks.values()))
     root: PairCollector = PairCollector.from_parent(
-        session, name=naming.root, nodeid=naming.root, acc=acc, pairs=_in_blocks(acc.chosen, naming), depth=0
+        session, name=naming.root, nodeid=naming.root, acc=acc, entries=entries, depth=1
     )
     return root
-
-
-def _in_blocks(pairs: Sequence[Numbered], naming: Naming) -> tuple[Numbered, ...]:
-    """The pairs with those of one step and rank together, which a plan may interleave."""
-    blocks: dict[tuple[str, ...], list[Numbered]] = {}
-    for numbered in pairs:
-        blocks.setdefault(naming.parents(numbered[1])[:-1], []).append(numbered)
-    return tuple(itertools.chain.from_iterable(blocks.values()))
 
 
 class PairItem(pytest.Item):

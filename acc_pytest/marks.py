@@ -72,6 +72,8 @@ def hook_rules(item: pytest.Item, pair: Pair, custom: tuple[str, ...]) -> list[T
 
     Raises `SettingsError` for an answer that makes no sense.
     """
+    if not item.config.hook.pytest_acc_thresholds.get_hookimpls():
+        return []
     answer: Any = item.ihook.pytest_acc_thresholds(pair=pair, config=item.config)
     if answer is None:
         return []

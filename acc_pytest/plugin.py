@@ -10,7 +10,7 @@ import pytest
 from . import newhooks, options
 from .fixtures import acc_compare, acc_golden, acc_mine, acc_pair, parametrize_pairs
 from .marks import USAGE
-from .recording import attach
+from .recording import WorkerRows
 from .run_report import RunReport
 from .session import CHANNEL, KEY, open_session
 
@@ -39,8 +39,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     acc = open_session(session.config)
     if acc is not None:
         session.config.stash[KEY] = acc
-    if not hasattr(session.config, "workerinput"):
-        session.config.pluginmanager.register(RunReport(session.config, acc), "acc_run_report")
+    on_worker = hasattr(session.config, "workerinput")
+    reports = WorkerRows(session.config) if on_worker else RunReport(session.config, acc)
+    session.config.pluginmanager.register(reports, "acc_reports")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -69,14 +70,3 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests that ask for `acc_pair` once per pair."""
     if "acc_pair" in metafunc.fixturenames:
         parametrize_pairs(metafunc)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put the rows of a test into the report of its call, which travels to the controller."""
-    report = yield
-    if call.when == "call":
-        attach(item, report)
-    return report

@@ -1,7 +1,12 @@
-"""Record, then assert: a test's rows go into its reports before the test is allowed to fail."""
+"""Record, then assert: a row is on its way to the reports before its test is allowed to fail.
+
+Where the tests run in the process that writes the reports, rows go there at once. An xdist worker
+sends them inside the report of the test's call.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -9,9 +14,14 @@ import pytest
 from .reporting.junit import properties
 from .reporting.row import Row
 
-ROWS = pytest.StashKey[list[Row]]()
+SINK = pytest.StashKey[Callable[[Row], None]]()
+"""In `config.stash`: what takes the rows of this process."""
+
+ROWS = pytest.StashKey[int]()
+"""In `item.stash`: how many rows the test has recorded."""
+
 ATTRIBUTE = "acc_rows"
-"""Attribute of a test report that carries the rows as builtins from worker to controller."""
+"""Attribute of a test report that carries rows, as builtins, from a worker to the controller."""
 
 
 class ComparisonFailed(AssertionError):
@@ -23,15 +33,16 @@ class ComparisonFailed(AssertionError):
 
 
 def record(item: pytest.Item, row: Row) -> None:
-    """Attach `row` to the test that runs, for its report and its JUnit properties.
+    """Hand `row` to the reports and put it into the JUnit properties of the test that runs.
 
     Raises `ComparisonFailed` when the verdict fails the test, and skips the test when the dump holds
     no values to compare.
     """
     __tracebackhide__ = True
-    rows = item.stash.setdefault(ROWS, [])
-    item.user_properties.extend(properties(row, f"{len(rows) + 1}." if rows else ""))
-    rows.append(row)
+    earlier = item.stash.get(ROWS, 0)
+    item.stash[ROWS] = earlier + 1
+    item.user_properties.extend(properties(row, f"{earlier + 1}." if earlier else ""))
+    item.config.stash[SINK](row)
     if row.red:
         from .reporting.failure_text import failure_text
 
@@ -40,14 +51,25 @@ def record(item: pytest.Item, row: Row) -> None:
         pytest.skip(row.sentence)
 
 
-def attach(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Put the rows a test recorded into its report, once."""
-    rows = item.stash.get(ROWS, None)
-    if rows:
-        setattr(report, ATTRIBUTE, [row.to_plain() for row in rows])
-        item.stash[ROWS] = []
+class WorkerRows:
+    """The sink of an xdist worker: keeps the rows of the running test for the report of its call."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._rows: list[Row] = []
+        config.stash[SINK] = self._rows.append
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Put the rows into the report, which travels to the controller."""
+        report = yield
+        if call.when == "call" and self._rows:
+            setattr(report, ATTRIBUTE, [row.to_plain() for row in self._rows])
+            self._rows.clear()
+        return report
 
 
 def rows_of(report: Any) -> list[Row]:
-    """The rows that arrived with a report."""
-    return [Row.from_plain(plain) for plain in getattr(report, ATTRIBUTE, ())]
+    """The rows that arrived with a report, taken out of it: pytest keeps reports until the end."""
+    return [Row.from_plain(plain) for plain in report.__dict__.pop(ATTRIBUTE, ())]

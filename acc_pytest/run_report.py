@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .options import misread_root, values
-from .recording import rows_of
+from .recording import SINK, rows_of
 from .reporting.failure_text import FailureText
 from .reporting.header import header_lines
 from .reporting.recorder import Recorder
 from .reporting.summary import coverage, summary_lines
 
 if TYPE_CHECKING:
+    from .mapping.pair import Pair
     from .reporting.csv_report import CsvReport
     from .reporting.row import Row
     from .session import AccSession
@@ -40,6 +41,7 @@ class RunReport:
         wanted = acc is not None or any(name in given for name in REPORT_FIELDS)
         directory, name = Path(given.get("output", ".")), given.get("csv", "")
         self._recorder = Recorder(functools.partial(self._open, directory, name) if wanted else None)
+        config.stash[SINK] = self._recorder.add
 
     def _open(self, directory: Path, name: str) -> CsvReport:
         from .reporting.csv_report import CsvReport, new_report
@@ -73,26 +75,18 @@ class RunReport:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Write the rows of a finished test, and give its failure back the form xdist took from it."""
-        rows = rows_of(report)
-        if report.failed and not rows and report.when != "teardown":
-            rows = self._lost(report)
-        elif report.failed and rows and isinstance(report.longrepr, str):
-            report.longrepr = FailureText(report.longrepr)
-        for row in rows:
+        for row in rows_of(report):
             self._recorder.add(row)
-
-    def _lost(self, report: Any) -> list[Row]:
-        """The row of a generated test that ended without one: its worker died, or its setup failed."""
-        numbered = self._by_id.get(report.nodeid)
-        if numbered is None:
-            return []
-        from .comparison import incomparable, pair_row
-
-        reason = report.longreprtext.strip().rpartition("\n")[2] or "no result"
-        return [incomparable(pair_row(numbered[1], report.nodeid, numbered[0]), f"not compared: {reason}")]
+        if not report.failed:
+            return
+        if report.nodeid in self._recorder.tally.tests:
+            if isinstance(report.longrepr, str):
+                report.longrepr = FailureText(report.longrepr)
+        elif (numbered := self._by_id.get(report.nodeid)) is not None:
+            self._recorder.add(_lost(numbered, report))
 
     @functools.cached_property
-    def _by_id(self) -> dict[str, Any]:
+    def _by_id(self) -> dict[str, tuple[int, Pair]]:
         if self._acc is None:
             return {}
         return {self._acc.naming.node_id(pair): (number, pair) for number, pair in self._acc.chosen}
@@ -124,3 +118,11 @@ class RunReport:
     def pytest_unconfigure(self) -> None:
         """Close the report, also after Ctrl-C."""
         self._recorder.close()
+
+
+def _lost(numbered: tuple[int, Pair], report: Any) -> Row:
+    """The row of a generated test that ended without one: its worker died, or its setup failed."""
+    from .comparison import incomparable, pair_row
+
+    reason = report.longreprtext.strip().rpartition("\n")[2] or "no result"
+    return incomparable(pair_row(numbered[1], report.nodeid, numbered[0]), f"not compared: {reason}")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from .comparison import judged
-from .errors import Incomparable
+from .errors import Incomparable, NoPayload
 from .judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
 from .judging.threshold import JudgeContext, ThresholdRule
-from .mapping.pair import Operand, Pair, Whole
+from .mapping.pair import LastToken, Operand, Pair, RankSum, Whole
 from .metrics import measure
 from .metrics.source import TensorSource
 from .reporting.row import Row
@@ -22,54 +22,86 @@ from .tensors.ref import Statistics, TensorRef
 
 
 def compare_statistics(pair: Pair, row: Row, rules: Sequence[ThresholdRule]) -> Row:
-    """Fill `row` from the statistics of both sides.
+    """Fill `row` from the statistics of both sides; of replicas, one per rank, from the worst.
 
-    Raises `Incomparable` when the pair needs values (a slice of a packed tensor, shards that may be
-    replicas) or the sides have different numbers of elements, and what opening a file raises.
+    Raises `NoPayload` when the pair needs values (a slice of a packed tensor, the sum of partial
+    results), `Incomparable` when the sides have different numbers of elements, and what opening a
+    file raises.
     """
-    for operand in (pair.golden, pair.mine):
-        if not isinstance(operand.view, Whole):
-            raise Incomparable(
-                f"{operand.node}: only a slice of this tensor is meant, and statistics cannot be sliced"
-            )
-    golden, golden_count, golden_dtype = _statistics(pair.golden)
-    mine, mine_count, mine_dtype = _statistics(pair.mine)
-    if golden_count != mine_count:
-        raise Incomparable(
-            f"statistics of {golden_count} elements (golden) and {mine_count} elements (mine) say "
-            "nothing about each other"
+    golden, mine = _shards(pair.golden), _shards(pair.mine)
+    context = JudgeContext.of(pair)
+    rows = []
+    for one, other in _aligned(pair, golden, mine):
+        measurement = measure_statistics(
+            one.statistics,
+            other.statistics,
+            numel=one.count,
+            golden_dtype=pair.golden.refs[0].header().dtype.name,
+            mine_dtype=pair.mine.refs[0].header().dtype.name,
         )
-    measurement = measure_statistics(
-        golden, mine, numel=golden_count, golden_dtype=golden_dtype, mine_dtype=mine_dtype
-    )
-    thresholds = thresholds_for_statistics(JudgeContext.of(pair), measurement, rules)
-    return replace(
-        judged(row, judge_statistics(measurement, thresholds)),
-        golden=replace(row.golden, max=golden.max, min=golden.min, mean=golden.mean),
-        mine=replace(row.mine, max=mine.max, min=mine.min, mean=mine.mean),
-        metrics=dict(measurement.values),
-        counts={"elements": golden_count},
-        notes=("only statistics were dumped: max, min, mean, l2norm",),
-    )
+        judgement = judge_statistics(measurement, thresholds_for_statistics(context, measurement, rules))
+        g, m = one.statistics, other.statistics
+        rows.append(
+            judged(
+                row,
+                judgement,
+                golden=replace(row.golden, max=g.max, min=g.min, mean=g.mean),
+                mine=replace(row.mine, max=m.max, min=m.min, mean=m.mean),
+                metrics=dict(measurement.values),
+                counts={"elements": one.count},
+                notes=("only statistics were dumped: max, min, mean, l2norm",),
+            )
+        )
+    return max(rows, key=lambda one: (one.red, one.excess))
 
 
-def _statistics(operand: Operand) -> tuple[Statistics, int, str]:
-    """Statistics, number of elements and dtype name of an operand's shards taken together."""
-    found = [_of(ref) for ref in operand.refs]
-    counts = [ref.header().numel for ref in operand.refs]
-    dtype = operand.refs[0].header().dtype.name
-    if len(found) == 1:
-        return found[0], counts[0], dtype
-    total = sum(counts)
-    return (
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """Statistics of one file, or of several taken together, and their number of elements."""
+
+    statistics: Statistics
+    count: int
+
+
+def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple[_Shard, _Shard]]:
+    """What to compare with what: both wholes, or a whole with each replica of it."""
+    whole, other = _whole(golden), _whole(mine)
+    summed = isinstance(pair.mine.view, RankSum) and len(mine) > 1
+    sliced = not isinstance(pair.golden.view, _UNSLICED) or not isinstance(pair.mine.view, _UNSLICED)
+    if not summed and not sliced:
+        if whole.count == other.count:
+            return [(whole, other)]
+        if all(shard.count == whole.count for shard in mine):
+            return [(whole, shard) for shard in mine]
+        if all(shard.count == other.count for shard in golden):
+            return [(shard, other) for shard in golden]
+    counts = f"golden holds {whole.count} elements, mine {other.count}"
+    if summed or sliced or LastToken in (type(pair.golden.view), type(pair.mine.view)):
+        raise NoPayload(f"only part of a tensor is meant, and statistics of a part were not dumped ({counts})")
+    raise Incomparable(f"statistics of different numbers of elements say nothing of each other: {counts}")
+
+
+_UNSLICED = (Whole, LastToken, RankSum)
+"""Views under which a tensor may be compared as it is, if the shapes allow it."""
+
+
+def _shards(operand: Operand) -> list[_Shard]:
+    return [_Shard(_of(ref), ref.header().numel) for ref in operand.refs]
+
+
+def _whole(shards: list[_Shard]) -> _Shard:
+    """The shards of one tensor taken together."""
+    if len(shards) == 1:
+        return shards[0]
+    found, counts = [shard.statistics for shard in shards], [shard.count for shard in shards]
+    return _Shard(
         Statistics(
             max=_merged(max, [one.max for one in found]),
             min=_merged(min, [one.min for one in found]),
             mean=_merged(lambda means: _weighted(means, counts), [one.mean for one in found]),
             l2norm=_merged(lambda norms: math.hypot(*norms), [one.l2norm for one in found]),
         ),
-        total,
-        dtype,
+        sum(counts),
     )
 
 

@@ -10,92 +10,91 @@ import csv
 import os
 import time
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
 from .row import Row, Scalar
 
-Cell = Callable[[Row], Scalar]
+OLD_COLUMNS = {
+    "token_id": "step",
+    "data_id": "number",
+    "golden_data_path": "golden.path",
+    "golden_op_type": "golden.op_type",
+    "golden_dtype": "golden.dtype",
+    "golden_shape": "golden.shape",
+    "golden_max_value": "golden.max",
+    "golden_min_value": "golden.min",
+    "golden_mean_value": "golden.mean",
+    "my_data_path": "mine.path",
+    "my_op_type": "mine.op_type",
+    "my_dtype": "mine.dtype",
+    "my_shape": "mine.shape",
+    "my_max_value": "mine.max",
+    "my_min_value": "mine.min",
+    "my_mean_value": "mine.mean",
+    "cosine_similarity": "metrics.cosine_similarity",
+    "max_relative_error": "metrics.max_relative_error",
+    "mean_relative_error": "metrics.mean_relative_error",
+    "max_absolute_error": "metrics.max_absolute_error",
+    "mean_absolute_error": "metrics.mean_absolute_error",
+    "kl_divergence": "metrics.kl_divergence",
+    "relative_euclidean_distance": "metrics.relative_euclidean_distance",
+    "cmp_fail_reason": "reason",
+}
+"""The old tool's columns, which people's scripts read, in its order; and where a `Row` has the value."""
+
+OUR_COLUMNS = {
+    "verdict": "verdict",
+    "level": "level",
+    "layer": "layer",
+    "step": "step",
+    "rank": "rank",
+    "policy": "policy",
+    "mapping_reason": "mapping_reason",
+    "golden_node": "golden.node",
+    "golden_slot": "golden.slot",
+    "my_node": "mine.node",
+    "my_name": "mine.name",
+    "my_slot": "mine.slot",
+    "mean_error": "metrics.mean_error",
+    "beyond_fraction": "metrics.beyond_fraction",
+    "elements": "counts.elements",
+    "golden_nan": "counts.golden_nan",
+    "golden_inf": "counts.golden_inf",
+    "my_nan": "counts.my_nan",
+    "my_inf": "counts.my_inf",
+    "common_nan": "counts.common_nan",
+    "common_inf": "counts.common_inf",
+    "worst_index": "worst.index",
+    "worst_golden_value": "worst.golden",
+    "worst_my_value": "worst.mine",
+    "thresholds": "thresholds",
+    "notes": "note",
+    "test_id": "test_id",
+}
+"""Our columns, appended to the old ones, and where a `Row` has the value."""
+
+_FORMULA_STARTS = frozenset("=+-@\t\r\n")
 
 
-def _metric(name: str) -> tuple[str, Cell]:
-    return name, lambda row: row.metrics.get(name)
+def _getter(place: str) -> Callable[[Row], Scalar]:
+    """What fetches the value at `place` (`golden.path`, `metrics.mean_error`) of a row."""
+    group, _, name = place.partition(".")
+    if group == "metrics":
+        return lambda row: row.metrics.get(name)
+    if group == "counts":
+        return lambda row: row.counts.get(name)
+    if group == "custom":
+        return lambda row: row.custom.get(name)
+    return attrgetter(place)
 
 
-def _count(name: str) -> tuple[str, Cell]:
-    return name, lambda row: row.counts.get(name)
-
-
-OLD_COLUMNS: tuple[tuple[str, Cell], ...] = (
-    ("token_id", lambda row: row.step),
-    ("data_id", lambda row: row.number),
-    ("golden_data_path", lambda row: row.golden.path),
-    ("golden_op_type", lambda row: row.golden.op_type),
-    ("golden_dtype", lambda row: row.golden.dtype),
-    ("golden_shape", lambda row: row.golden.shape),
-    ("golden_max_value", lambda row: row.golden.max),
-    ("golden_min_value", lambda row: row.golden.min),
-    ("golden_mean_value", lambda row: row.golden.mean),
-    ("my_data_path", lambda row: row.mine.path),
-    ("my_op_type", lambda row: row.mine.op_type),
-    ("my_dtype", lambda row: row.mine.dtype),
-    ("my_shape", lambda row: row.mine.shape),
-    ("my_max_value", lambda row: row.mine.max),
-    ("my_min_value", lambda row: row.mine.min),
-    ("my_mean_value", lambda row: row.mine.mean),
-    _metric("cosine_similarity"),
-    _metric("max_relative_error"),
-    _metric("mean_relative_error"),
-    _metric("max_absolute_error"),
-    _metric("mean_absolute_error"),
-    _metric("kl_divergence"),
-    _metric("relative_euclidean_distance"),
-    ("cmp_fail_reason", lambda row: "; ".join(row.reasons)),
-)
-"""Names and order of the old tool's report, which people's scripts read."""
-
-OUR_COLUMNS: tuple[tuple[str, Cell], ...] = (
-    ("verdict", lambda row: row.verdict),
-    ("level", lambda row: row.level),
-    ("layer", lambda row: row.layer),
-    ("step", lambda row: row.step),
-    ("rank", lambda row: row.rank),
-    ("policy", lambda row: row.policy),
-    ("mapping_reason", lambda row: row.mapping_reason),
-    ("golden_node", lambda row: row.golden.node),
-    ("golden_slot", lambda row: row.golden.slot),
-    ("my_node", lambda row: row.mine.node),
-    ("my_name", lambda row: row.mine.name),
-    ("my_slot", lambda row: row.mine.slot),
-    _metric("mean_error"),
-    _metric("beyond_fraction"),
-    _count("elements"),
-    _count("golden_nan"),
-    _count("golden_inf"),
-    _count("my_nan"),
-    _count("my_inf"),
-    _count("common_nan"),
-    _count("common_inf"),
-    ("worst_index", lambda row: row.worst.index),
-    ("worst_golden_value", lambda row: row.worst.golden),
-    ("worst_my_value", lambda row: row.worst.mine),
-    ("thresholds", lambda row: "; ".join(f"{check.metric} {check.bound}" for check in row.checks)),
-    ("notes", lambda row: "; ".join(row.notes)),
-    ("test_id", lambda row: row.test_id),
-)
-
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\0")
-
-
-def cell(value: Scalar) -> str:
-    """One value as the text of its cell. `None` is an empty cell, floats are Python's `repr`."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        text = value.replace("\0", "")
-        return "'" + text if value.startswith(_FORMULA_STARTS) else text
-    return repr(value)
+def text(value: str) -> str:
+    """A text cell that no spreadsheet takes for a formula."""
+    value = value.replace("\0", "")
+    return "'" + value if value[:1] in _FORMULA_STARTS else value
 
 
 def new_report(directory: Path, name: str) -> TextIO:
@@ -125,17 +124,16 @@ class CsvReport:
     def __init__(self, file: TextIO, custom: Sequence[str] = ()) -> None:
         self.path = os.path.abspath(file.name)
         self._file = file
-        self._columns = (*OLD_COLUMNS, *OUR_COLUMNS)
-        self._custom = tuple(custom)
+        columns = OLD_COLUMNS | OUR_COLUMNS | {name: f"custom.{name}" for name in custom}
+        self._getters = [_getter(place) for place in columns.values()]
         self._writer = csv.writer(file, lineterminator="\r\n")
-        self._writer.writerow([name for name, _ in self._columns] + [cell(name) for name in self._custom])
+        self._writer.writerow(columns)
         file.flush()
 
     def write(self, row: Row) -> None:
         """Append one row and hand it to the operating system, so that a killed run keeps it."""
-        cells = [cell(value(row)) for _, value in self._columns]
-        cells += [cell(row.custom.get(name)) for name in self._custom]
-        self._writer.writerow(cells)
+        values = [get(row) for get in self._getters]
+        self._writer.writerow([text(value) if type(value) is str else value for value in values])
         self._file.flush()
 
     def close(self) -> None:

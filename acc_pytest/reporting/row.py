@@ -115,6 +115,21 @@ class Row:
     notes: tuple[str, ...] = ()
 
     @property
+    def reason(self) -> str:
+        """Why the pair is not a pass, in one text; empty for a pass."""
+        return "; ".join(self.reasons)
+
+    @property
+    def note(self) -> str:
+        """The notes in one text."""
+        return "; ".join(self.notes)
+
+    @property
+    def thresholds(self) -> str:
+        """The bounds in one text: `cosine_similarity >= 0.999; ...`."""
+        return "; ".join([f"{check.metric} {check.bound}" for check in self.checks])
+
+    @property
     def red(self) -> bool:
         """Whether the test of this row fails."""
         return self.verdict == "fail" or (self.verdict == "incomparable" and not self.skipped)

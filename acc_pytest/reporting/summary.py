@@ -17,16 +17,21 @@ WIDTH = 160
 
 
 class Tally:
-    """Counts rows as they arrive and keeps the first failing one and the worst few."""
+    """Counts rows as they arrive and keeps the first failing one and the worst few.
+
+    `tests` are the ids of the tests that rows have come from.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.tests: set[str] = set()
         self.first: Row | None = None
         self._worst: list[tuple[float, int, Row]] = []
 
     def add(self, row: Row) -> None:
         """Take one row into account; order of arrival does not matter."""
         self.counts[row.verdict] += 1
+        self.tests.add(row.test_id)
         if not row.red:
             return
         if self.first is None or _place(row) < _place(self.first):

@@ -146,7 +146,14 @@ def test_auto_avoids_a_prompt_that_is_not_the_goldens():
     mine = {(0, PREFILL): ids(9, 8, 7), (0, DECODE): ids(70)}
     decision = decide("auto", Facts(2, {0: BOTH, 1: BOTH}, mine, {0: ids(*PROMPT)}))
     assert decision.policy == "warmup"
-    assert "every other reading contradicts the golden's tokens" in decision.notes[0]
+    assert "the prefill model ran again in directory 1" in decision.notes[0]
+
+
+def test_auto_does_not_win_by_leaving_out_the_prompt_that_contradicts_it():
+    mine = {(1, PREFILL): ids(9, 8, 7), (1, DECODE): ids(70)}
+    decision = decide("auto", Facts(2, {1: BOTH}, mine, GOLDEN))
+    assert decision.policy == "warmup"
+    assert "are these the same inputs?" in decision.notes[0]
 
 
 def test_auto_takes_the_least_contradiction_and_says_so():
