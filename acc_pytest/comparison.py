@@ -21,7 +21,7 @@ from .metrics.measurement import METRICS, Measurement
 from .reporting.row import Check, Row, Side, Worst, native
 
 if TYPE_CHECKING:
-    from .metrics.source import Source
+    from .tensors.source import Source
 
 NAN_REASONS = {"golden": "golden_data includes NAN or inf.", "mine": "my_data includes NAN or inf."}
 """Words of the old tool's `cmp_fail_reason`, which people's scripts look for."""

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .dumps.base import Dump
     from .mapping.pair import Pair
     from .mapping.reconcile import Opened
-    from .metrics.source import Source
     from .reporting.row import Row
+    from .tensors.source import Source
 
 INACTIVE = "needs --acc-golden and --acc-mine"
 
@@ -179,7 +179,7 @@ def _call_rules(thresholds: dict[str, float | None], call: str, custom: tuple[st
 def _source(value: Any) -> Source:
     import torch
 
-    from .metrics.source import TensorSource
+    from .tensors.source import TensorSource
 
     return TensorSource(value.detach() if isinstance(value, torch.Tensor) else torch.as_tensor(value))
 

@@ -135,7 +135,13 @@ def make_plan(settings: Settings) -> Plan:
     from .mapping.planner import plan
 
     golden, mine = open_dumps(settings)
-    return plan(golden, mine, settings)
+    return plan(
+        golden,
+        mine,
+        level=settings.level,
+        op_mapping_file=settings.op_mapping_file,
+        tables=settings.mapping,
+    )
 
 
 def open_dumps(settings: Settings) -> tuple[Dump, Dump]:

@@ -16,9 +16,9 @@ from .judging.statistics import judge_statistics, measure_statistics, thresholds
 from .judging.threshold import JudgeContext, ThresholdRule
 from .mapping.pair import LastToken, Operand, Pair, RankSum, Whole
 from .metrics import measure
-from .metrics.source import TensorSource
 from .reporting.row import Row
 from .tensors.ref import Statistics, TensorRef
+from .tensors.source import TensorSource
 
 
 def compare_statistics(pair: Pair, row: Row, rules: Sequence[ThresholdRule]) -> Row:

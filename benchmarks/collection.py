@@ -66,7 +66,7 @@ PAIRS = """
 import acc_pytest.comparison, acc_pytest.session
 from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.mapping.reconcile import Comparison, Opened
-from acc_pytest.metrics.source import TensorSource
+from acc_pytest.tensors.source import TensorSource
 
 def plan(settings):
     ops = ("LinearOperation", "ElewiseOperation", "RmsNormOperation", "SelfAttentionOperation")

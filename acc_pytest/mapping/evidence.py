@@ -8,9 +8,9 @@ from ..dumps.base import Dump, Rank, Slot, Step
 from ..errors import AccError
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
-from .export import Export
 from .match import Look, Match
 from .pair import CacheTail, LastToken, Operand, Part, RankSum, TableRows, View, Whole
+from .roles.export import Export
 
 
 class Side:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ..dumps.base import Slot
 from ..topology.tree import Node
 from .evidence import Evidence
-from .export import Export
 from .match import Match
+from .roles.export import Export
 from .trees import Half, TreeMatcher
 
 _WHY_ALONE = {

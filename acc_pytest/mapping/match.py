@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .export import Export
+from .roles.export import Export
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..dumps.base import Dump, Step
 from ..errors import AccError, MappingError
-from ..settings import Settings
 from ..topology.tree import Node
 from .evidence import Evidence, Side
 from .leftover import Leftover, leftovers
@@ -21,18 +21,26 @@ from .tables import Tables, load_tables
 from .trees import TreeMatcher
 
 
-def plan(golden: Dump, mine: Dump, settings: Settings) -> Plan:
+def plan(
+    golden: Dump,
+    mine: Dump,
+    *,
+    level: str = "all",
+    op_mapping_file: str = "",
+    tables: Mapping[str, Any] | None = None,
+) -> Plan:
     """Map two opened dumps.
 
-    Raises `MappingError` when they share no step or a mapping file is wrong, `SettingsError` for a
-    wrong `[mapping]` table. No pair at all is not an error here: the plan then says why of each node.
+    `level` keeps pairs of one level (`layer`, `module`, `op`, or `logits`: the model's last output);
+    `op_mapping_file` is the user's type map or its directory; `tables` are the merged `[mapping]` tables
+    of the config files. Raises `MappingError` when the dumps share no step or the mapping file is
+    wrong, `SettingsError` for a wrong table. No pair at all is not an error here: the plan then says why
+    of each node.
     """
     if golden.kind == "manual":
         return manual_plan(golden, mine)
-    tables = load_tables(settings.mapping)
-    user = read_op_mapping_file(settings.op_mapping_file) if settings.op_mapping_file else {}
-    planner = _Planner(golden, mine, tables, user, settings.level)
-    return planner.plan()
+    user = read_op_mapping_file(op_mapping_file) if op_mapping_file else {}
+    return _Planner(golden, mine, load_tables(tables), user, level).plan()
 
 
 @dataclass(slots=True, eq=False)

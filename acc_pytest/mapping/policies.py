@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from ..dumps.base import Slot
 from ..topology.tree import Node
 from .alignment import align
-from .export import Export
 from .match import Match
 from .op_mapping_file import Endpoint, TypeRule
+from .roles.export import Export
 from .tables import Tables
 
 FIRST_OUTPUT = Slot("output", (0,))

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import Incomparable
-from ..metrics.source import Source, TensorSource
+from ..tensors.source import Source, TensorSource
+from ..tensors.views import Columns, Reshaped, Rows, Sum
 from .pair import CacheTail, LastToken, Operand, Pair, Part, RankSum, TableRows, View, Whole
 from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order
-from .sources import Columns, Reshaped, Rows, Sum
 
 
 @dataclass(frozen=True, slots=True)

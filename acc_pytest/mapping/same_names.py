@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from ..dumps.base import Slot
 from ..topology.tree import Node, Tree
 from .alignment import align
-from .export import Export
 from .match import Match
+from .roles.export import Export
 from .tables import Tables
 
 Slots = Callable[[Node], Iterable[Slot]]

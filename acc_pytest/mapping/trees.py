@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 
 from ..dumps.base import Slot
 from ..topology.tree import Node
-from . import atb_roles, policies, same_names, torch_roles
-from .atb_graph import Graph, graph_of
-from .dataflow import Value
+from . import policies, same_names
 from .evidence import Evidence, Side
-from .export import Export
-from .join import RoleJoin
 from .layers import Layer, align_layers, find_layers
 from .match import Look, Match
 from .op_mapping_file import TypeRule, type_rules
 from .policies import Scope
+from .roles import atb as atb_roles
+from .roles import torch as torch_roles
+from .roles.atb_graph import Graph, graph_of
+from .roles.dataflow import Value
+from .roles.export import Export
+from .roles.join import RoleJoin
 from .tables import Tables
 
 _PROBED_LAYERS = 3

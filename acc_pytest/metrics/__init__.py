@@ -1,9 +1,9 @@
 """Numbers from two tensors, in one streaming pass."""
 
+from ..tensors.source import Source, TensorSource
 from .custom import CustomMetric, load_custom, load_customs
 from .kernel import measure
 from .measurement import METRICS, Measurement, Moments, NonFinite, Worst
-from .source import Source, TensorSource
 from .statistics import measure_statistics
 
 __all__ = [

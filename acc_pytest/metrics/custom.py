@@ -19,7 +19,7 @@ from types import ModuleType
 import torch
 
 from ..errors import SettingsError
-from .source import Source
+from ..tensors.source import Source
 
 Function = Callable[[torch.Tensor, torch.Tensor], object]
 Result = tuple[float | str, str]

@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import Incomparable
+from ..tensors.source import Source
 from .custom import CustomMetric, run_custom
 from .double_block import double_sums, scaled_sum
 from .element_tolerance import Tolerance, choose_tolerance, dtype_name
 from .measurement import Measurement, NonFinite, Scalar, Worst
 from .sides import Extent, Side
 from .single_block import FITTING, SingleBlock
-from .source import Source
 from .totals import Totals
 from .values import Values, Wide, is_complex, is_exact, is_measurable, raw, scalar, widen
 

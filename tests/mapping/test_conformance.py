@@ -9,7 +9,6 @@ import pytest
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
-from acc_pytest.settings import Settings
 
 PROBE = Path(__file__).parents[2].parent / "shared" / "conformance" / "probe"
 pytestmark = pytest.mark.skipif(
@@ -30,7 +29,7 @@ NOISE = {"A": 16 * 2**-11, "A_bf16": 16 * 2**-8, "B_e2": 16 * 2**-11, "C": 16 * 
 def mapped(request):
     golden_path, mine_path = SETS[request.param]
     golden = open_dump(str(PROBE / golden_path))
-    return request.param, plan(golden, open_dump(str(PROBE / mine_path), other=golden), Settings())
+    return request.param, plan(golden, open_dump(str(PROBE / mine_path), other=golden))
 
 
 def below(path, marker):
@@ -71,7 +70,7 @@ def test_no_pair_of_a_clean_dump_holds_other_numbers(mapped):
 def test_the_first_pair_that_differs_is_the_faulty_operator(fault):
     ops = json.loads((PROBE / "E" / "faults.json").read_text())["faults"][fault]["ops"]
     golden = open_dump(str(PROBE / "A/golden"))
-    mapped_plan = plan(golden, open_dump(str(PROBE / "E" / fault), other=golden), Settings())
+    mapped_plan = plan(golden, open_dump(str(PROBE / "E" / fault), other=golden))
     for pair in mapped_plan.pairs:
         comparison = open_pair(pair).comparisons[0]
         count = math.prod(comparison.golden.shape)

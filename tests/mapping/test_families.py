@@ -8,7 +8,6 @@ from acc_pytest.demo import DemoSpec, make_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
-from acc_pytest.settings import Settings
 
 SPECS = {
     "llama": DemoSpec(),
@@ -30,7 +29,7 @@ NOISE = 16 * 2**-11 * math.sqrt(12)
 def mapped(request, tmp_path_factory):
     paths = make_demo(tmp_path_factory.mktemp(request.param), SPECS[request.param])
     golden = open_dump(str(paths.golden))
-    return request.param, plan(golden, open_dump(str(paths.mine), other=golden), Settings())
+    return request.param, plan(golden, open_dump(str(paths.mine), other=golden))
 
 
 def test_golden_and_mine_are_covered(mapped):

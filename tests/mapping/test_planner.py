@@ -7,7 +7,6 @@ import pytest
 from acc_pytest.errors import MappingError
 from acc_pytest.mapping.explain import explain
 from acc_pytest.mapping.planner import plan
-from acc_pytest.settings import Settings
 from acc_pytest.topology.tree import Tree
 
 from .trees import MemoryDump, atb_tree, by_mine, torch_node
@@ -77,7 +76,7 @@ def dumps(tmp_path, count=2, golden_shapes=None, mine_shapes=None, **both):
 
 def test_roles_by_dataflow_where_names_say_nothing(tmp_path):
     golden, mine = dumps(tmp_path)
-    found = by_mine(plan(golden, mine, Settings()))
+    found = by_mine(plan(golden, mine))
     layer = "root.model.layers.1"
     assert found["layers.1/LinearOperation_1_1"] == (f"{layer}.self_attn.q_proj", "output[0]", "role")
     assert found["layers.1/LinearOperation_1_2"] == (f"{layer}.self_attn.k_proj", "output[0]", "role")
@@ -87,7 +86,7 @@ def test_roles_by_dataflow_where_names_say_nothing(tmp_path):
 
 def test_a_residual_add_is_not_taken_for_a_bias(tmp_path):
     golden, mine = dumps(tmp_path)
-    found = by_mine(plan(golden, mine, Settings()))
+    found = by_mine(plan(golden, mine))
     assert "layers.0/ElewiseOperation_0_6" not in found
     assert found["layers.0/LinearOperation_0_5"][0].endswith("o_proj")
 
@@ -95,14 +94,14 @@ def test_a_residual_add_is_not_taken_for_a_bias(tmp_path):
 def test_one_layer_of_another_shape_stays_a_pair(tmp_path):
     path = "1_Layer/1_LinearOperation"
     golden, mine = dumps(tmp_path, count=3, mine_shapes={(path, "output[0]"): (3, 9)})
-    found = by_mine(plan(golden, mine, Settings()))
+    found = by_mine(plan(golden, mine))
     assert "layers.1/LinearOperation_1_1" in found
 
 
 def test_a_rule_that_fits_no_layer_is_dropped_and_the_nearest_named(tmp_path):
     shapes = {(f"{n}_Layer/1_LinearOperation", "output[0]"): (3, 9) for n in range(3)}
     golden, mine = dumps(tmp_path, count=3, mine_shapes=shapes)
-    mapped = plan(golden, mine, Settings())
+    mapped = plan(golden, mine)
     alone = [left for left in mapped.unmapped if left.side == "mine" and left.name == "LinearOperation_1_1"]
     assert len(alone) == 1
     assert "data shape doesn't match: golden [1, 3, 8], mine [3, 9]" in alone[0].nearest
@@ -111,7 +110,7 @@ def test_a_rule_that_fits_no_layer_is_dropped_and_the_nearest_named(tmp_path):
 
 def test_pairs_are_in_execution_order_and_ids_unique(tmp_path):
     golden, mine = dumps(tmp_path, count=12, labels=(0, 1))
-    mapped = plan(golden, mine, Settings())
+    mapped = plan(golden, mine)
     assert [pair.order for pair in mapped.pairs] == list(range(len(mapped.pairs)))
     assert len({(p.step, p.rank, p.layer, p.id) for p in mapped.pairs}) == len(mapped.pairs)
     assert [p.layer for p in mapped.pairs if p.step == 1 and "SelfAttention" in p.id] == [
@@ -122,18 +121,15 @@ def test_pairs_are_in_execution_order_and_ids_unique(tmp_path):
 
 def test_equal_rank_counts_are_compared_rank_by_rank(tmp_path):
     golden, mine = dumps(tmp_path, ranks=2)
-    mapped = plan(golden, mine, Settings())
+    mapped = plan(golden, mine)
     assert {pair.rank for pair in mapped.pairs} == {0, 1}
     assert any("rank by rank" in note for note in mapped.notes)
 
 
 def test_levels_choose_layers_modules_or_operators(tmp_path):
     golden, mine = dumps(tmp_path)
-    everything = len(plan(golden, mine, Settings()).pairs)
-    by_level = {
-        level: plan(golden, mine, Settings(level=level)).pairs
-        for level in ("layer", "module", "op", "logits")
-    }
+    everything = len(plan(golden, mine).pairs)
+    by_level = {level: plan(golden, mine, level=level).pairs for level in ("layer", "module", "op", "logits")}
     assert {pair.level for pair in by_level["op"]} == {"op"}
     assert sum(len(pairs) for level, pairs in by_level.items() if level != "logits") == everything
 
@@ -141,7 +137,7 @@ def test_levels_choose_layers_modules_or_operators(tmp_path):
 def test_the_users_map_comes_first_and_is_not_second_guessed(tmp_path):
     (tmp_path / "op_mapping_file.json").write_text(json.dumps({"ElewiseOperation": "LlamaAttention"}))
     golden, mine = dumps(tmp_path, golden_shapes={("root.model.layers.0.self_attn", "output[0]"): (1, 3, 9)})
-    found = by_mine(plan(golden, mine, Settings(op_mapping_file=str(tmp_path))))
+    found = by_mine(plan(golden, mine, op_mapping_file=str(tmp_path)))
     assert found["layers.0/ElewiseOperation_0_6"] == (
         "root.model.layers.0.self_attn",
         "output[0]",
@@ -153,9 +149,9 @@ def test_no_step_in_common_lists_what_there_is(tmp_path):
     golden = MemoryDump(tmp_path / "g", "torch", torch_model(1), labels=(0, 1))
     mine = MemoryDump(tmp_path / "m", "atb", atb_tree([atb_layer(0)]), labels=("warmup",))
     with pytest.raises(MappingError, match=r"golden .* has 0, 1, mine .* has warmup"):
-        plan(golden, mine, Settings())
+        plan(golden, mine)
     golden.forced = mine.forced = True
-    assert {pair.step for pair in plan(golden, mine, Settings()).pairs} == {0}
+    assert {pair.step for pair in plan(golden, mine).pairs} == {0}
 
 
 def test_identical_torch_dumps_meet_by_name_only(tmp_path):
@@ -165,7 +161,7 @@ def test_identical_torch_dumps_meet_by_name_only(tmp_path):
     }
     one = MemoryDump(tmp_path / "g", "torch", torch_model(2), shapes, HIDDEN)
     other = MemoryDump(tmp_path / "m", "torch", torch_model(2), shapes, HIDDEN)
-    mapped = plan(one, other, Settings())
+    mapped = plan(one, other)
     assert {pair.policy for pair in mapped.pairs} == {"name"}
     assert all((p.golden.node, p.golden.slot) == (p.mine.node, p.mine.slot) for p in mapped.pairs)
     assert not mapped.unmapped
@@ -194,7 +190,7 @@ QUANT = [["L_0", "Layer", [], [], {}, [
 def test_quantised_against_float_is_aligned_by_type(tmp_path):
     golden = MemoryDump(tmp_path / "g", "atb", atb_tree(FLOAT))
     mine = MemoryDump(tmp_path / "m", "atb", atb_tree(QUANT))
-    found = {name: node for name, (node, _, _) in by_mine(plan(golden, mine, Settings())).items()}
+    found = {name: node for name, (node, _, _) in by_mine(plan(golden, mine)).items()}
     assert found["model/LinearQuantOperation_0_2"] == "0_Layer/1_LinearOperation"
     assert found["model/LinearQuantOperation_0_3_0"] == "0_Layer/2_LinearRowParallelAndAdd/0_LinearOperation"
     assert found["model/LinearRowParallelNoAdd_0_3"] == "0_Layer/2_LinearRowParallelAndAdd"
@@ -208,7 +204,7 @@ def test_the_old_special_names_work_without_dataflow(tmp_path):
     )
     mine = atb_tree([["WordEmbedding_0", "Odd", [], []], ["LmHead_1", "Odd", [], []]])
     found = by_mine(
-        plan(MemoryDump(tmp_path / "g", "torch", golden), MemoryDump(tmp_path / "m", "atb", mine), Settings())
+        plan(MemoryDump(tmp_path / "g", "torch", golden), MemoryDump(tmp_path / "m", "atb", mine))
     )
     assert found["model/WordEmbedding_0"] == ("root.embed_tokens", "output[0]", "special")
     assert found["model/LmHead_1"] == ("root.lm_head", "output[0]", "special")
@@ -216,7 +212,7 @@ def test_the_old_special_names_work_without_dataflow(tmp_path):
 
 def test_the_plan_explains_itself(tmp_path):
     golden, mine = dumps(tmp_path)
-    text = "\n".join(explain(plan(golden, mine, Settings())))
+    text = "\n".join(explain(plan(golden, mine)))
     assert "1_Layer/1_LinearOperation output[0] = root.model.layers.1.self_attn.q_proj output[0]" in text
     assert "[role: both are `q`]" in text
     assert "unmapped of golden:" in text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..topology.tree import Node
+from ...topology.tree import Node
 from .atb_graph import PASSED_ON, Graph, Roles, passed_on
 from .dataflow import Dataflow, Value
 

@@ -7,7 +7,7 @@ an expert whose result no router weight multiplies is shared (`shared.gate`).
 
 from __future__ import annotations
 
-from ..topology.tree import Node
+from ...topology.tree import Node
 from .atb_graph import PASSED_ON, Graph, Roles, passed_on, reader_kinds
 from .dataflow import Value
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..topology.tree import Node, Tree
+from ...topology.tree import Node, Tree
+from ..tables import Tables
 from .dataflow import Dataflow, Value, trace
-from .tables import Tables
 
 PASSED_ON = ("add", "elewise", "passing", "reduce", "quant")
 """Kinds after which a tensor may still be what it was: a bias added, moved, summed over ranks."""

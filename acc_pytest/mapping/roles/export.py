@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..dumps.base import Slot
-from ..topology.tree import Node
+from ...dumps.base import Slot
+from ...topology.tree import Node
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -13,7 +13,7 @@ class Export:
     """One place where a tensor of a known role can be read.
 
     Roles are words such as `q`, `attn_core`, `down`, `lm_head` (all in `tables.toml` and
-    `atb_roles.py`). `form` says what else to know of the tensor: `plain`, `table` (positions by
+    beside this module). `form` says what else to know of the tensor: `plain`, `table` (positions by
     features), `cache` (batch, heads, tokens, size), `partial` (to be summed over ranks),
     `passing` (moved around by an operator that computes nothing, perhaps fewer rows of it).
     """

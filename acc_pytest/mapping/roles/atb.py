@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..dumps.base import Slot
-from ..topology.tree import Node, Tree
-from .atb_after import AfterAttention
-from .atb_before import before_attention
+from ...dumps.base import Slot
+from ...topology.tree import Node, Tree
+from .after_attention import AfterAttention
 from .atb_graph import Graph, Roles, passed_on
+from .before_attention import before_attention
 from .dataflow import Value
 from .export import Export, output
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..metrics.source import Source
+from .source import Source
 
 
 class Columns:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from ..topology.tree import Node
+from ...topology.tree import Node
+from ..match import WHOLE, Look, Match
+from ..tables import Tables
 from .export import Export
-from .match import WHOLE, Look, Match
-from .tables import Tables
 
 Fits = Callable[[Match], bool]
 _ONE_ROW_ROLES = ("final_norm", "lm_head")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from ..dumps.base import Slot
-from ..topology.tree import Node, Tree
+from ...dumps.base import Slot
+from ...topology.tree import Node, Tree
+from ..layers import Layer
+from ..tables import ModuleRole, Tables
 from .export import Export
-from .layers import Layer
-from .tables import ModuleRole, Tables
 
 Slots = Callable[[Node], Iterable[Slot]]
 """The slots that were dumped for a node."""

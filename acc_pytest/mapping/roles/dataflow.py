@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..topology.tree import Node, Tree
+from ...topology.tree import Node, Tree
 
 
 @dataclass(slots=True, eq=False)
