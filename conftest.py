@@ -1,1 +1,3 @@
-"""Fixtures shared by this repository's own tests."""
+"""For this repository's own tests only: the plugin that drives pytest from inside pytest."""
+
+pytest_plugins = ["pytester"]

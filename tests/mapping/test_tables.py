@@ -68,6 +68,8 @@ def test_a_wrong_table_is_one_clear_error(extra, complaint):
 
 def test_every_shipped_config_has_valid_mapping_tables():
 
+    from acc_pytest.settings import Settings
+
     names = ("llama", "chatglm2-6b", "bloom-7b", "qwen", "baichuan", "deepseek-moe")
     for name in names:
         tables = load_tables(Settings.from_values({"config": (name,)}).mapping)
