@@ -92,6 +92,8 @@ def _selects(wanted: tuple[str, ...], names: tuple[str, ...]) -> bool:
 
 def _nearest(wanted: tuple[str, ...], known: list[tuple[str, ...]]) -> str:
     """The ids that share the longest beginning with `wanted` and continue most alike."""
+    if not known:
+        return "nothing could be mapped, so there is none"
     depth = 0
     while depth < len(wanted) and any(names[: depth + 1] == wanted[: depth + 1] for names in known):
         depth += 1

@@ -7,6 +7,7 @@ asks for them.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -79,23 +80,24 @@ class AtbFiles:
         An output saved before the run (`-time 0` and `2`) holds whatever the memory held and is no tensor
         of the operation. An operation without files of its own may have rows in `statistic.csv`.
         """
-        execution = self.data / worker / token
-        home = execution / path
+        # Plain strings: this runs once per operation, step and rank, and `Path` costs more than the listing.
+        execution = os.path.join(self.data, worker, token)
         found: dict[Slot, TensorRef] = {}
         for directory, kinds in (("after", "in out"), ("before", "in")):
-            for name in self.listing.files(home / directory):
+            home = os.path.join(execution, path, directory)
+            for name in self.listing.files(home):
                 tensor = _TENSOR.match(name)
                 if tensor is not None and tensor.group(1) in kinds:
                     slot = Slot("input" if tensor.group(1) == "in" else "output", (int(tensor.group(2)),))
-                    found[slot] = TensorRef(str(home / directory / name), root=str(execution))
+                    found[slot] = TensorRef(os.path.join(home, name), root=execution)
         if not found:
-            return self._statistics(execution).slots.get(operation_ids(path), {})
+            return self._statistics(Path(execution)).slots.get(operation_ids(path), {})
         return dict(sorted(found.items()))
 
     def stale_outputs(self, worker: str, token: str, path: str) -> bool:
         """Whether an operation's outputs were saved before it ran and not after."""
-        home = self.data / worker / token / path
-        after, before = self.listing.files(home / "after"), self.listing.files(home / "before")
+        home = os.path.join(self.data, worker, token, path)
+        after, before = (self.listing.files(os.path.join(home, name)) for name in ("after", "before"))
         return not after and any(name.startswith("out") and _TENSOR.match(name) for name in before)
 
     def _statistics(self, execution: Path) -> AtbRows:

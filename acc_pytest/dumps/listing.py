@@ -46,5 +46,9 @@ class Listing:
                 raise DumpError(
                     f"{key}: cannot be listed: {error.strerror}; check its permissions"
                 ) from error
-            self._known[key] = tuple(sorted(directories, key=natural)), tuple(sorted(files, key=natural))
+            self._known[key] = _in_order(directories), _in_order(files)
         return self._known[key]
+
+
+def _in_order(names: list[str]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=natural)) if len(names) > 1 else tuple(names)
