@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..dumps.base import Dump, Step
-from ..errors import AccError, MappingError
+from ..dumps.base import Dump
 from ..topology.tree import Node
 from .evidence import Evidence, Side
 from .leftover import Leftover, leftovers
@@ -17,6 +16,7 @@ from .match import Match
 from .naming import Names
 from .op_mapping_file import read_op_mapping_file, type_rules
 from .pair import Pair, Plan, Unmapped
+from .steps import common_steps, table_start
 from .tables import Tables, load_tables
 from .trees import TreeMatcher
 
@@ -68,9 +68,9 @@ class _Planner:
     def plan(self) -> Plan:
         pairs: list[Pair] = []
         unmapped: list[Unmapped] = []
-        for golden_step, mine_step in _common_steps(self._golden, self._mine):
+        for golden_step, mine_step in common_steps(self._golden, self._mine):
             evidence = Evidence(Side(self._golden, golden_step), Side(self._mine, mine_step))
-            evidence.set_table_start(_table_start(self._golden, golden_step))
+            evidence.set_table_start(table_start(self._golden, golden_step))
             mapped = self._map(evidence)
             pairs.extend(self._pairs(evidence, mapped))
             unmapped.extend(self._unmapped(evidence, mapped))
@@ -157,49 +157,6 @@ class _Planner:
 
 def _dumped(side: Side, node: Node) -> bool:
     return any(slot.kind == "output" for slot in side.slots(node))
-
-
-def _common_steps(golden: Dump, mine: Dump) -> list[tuple[Step, Step]]:
-    """Steps of equal label; two explicitly named token directories are a pair whatever their labels."""
-    by_label = {step.label: step for step in mine.steps}
-    common = [(step, by_label[step.label]) for step in golden.steps if step.label in by_label]
-    if not common and golden.forced and mine.forced and golden.steps and mine.steps:
-        step = golden.steps[0]
-        common = [(step, mine.steps[0] if step.label == 0 else mine.steps[-1])]
-    if not common:
-        raise MappingError(
-            f"no step in common: golden {golden.root} has {_labels(golden)}, "
-            f"mine {mine.root} has {_labels(mine)}; "
-            "name one token directory on each side to force a pair, or choose --acc-token-policy"
-        )
-    return common
-
-
-def _labels(dump: Dump) -> str:
-    return ", ".join(str(step.label) for step in dump.steps) or "none"
-
-
-def _table_start(golden: Dump, step: Step) -> int | None:
-    """Position of this step's first token: the prompt's length plus the decode steps before it.
-
-    The length is read off golden's prefill: the rows of its embedding's integer input or output.
-    """
-    if step.label == 0:
-        return 0
-    prefill = next((other for other in golden.steps if other.label == 0), None)
-    if prefill is None or not isinstance(step.label, int) or golden.kind != "torch":
-        return None
-    side = Side(golden, prefill)
-    for node in prefill.tree.walk():
-        if node.op_type == "Embedding":
-            for slot, ref in side.slots(node).items():
-                try:
-                    shape = ref.header().shape
-                except AccError:
-                    return None
-                tokens = shape[-1] if slot.kind == "input" else shape[-2] if len(shape) > 1 else 0
-                return tokens + step.label - 1
-    return None
 
 
 def _rank_note(golden: Dump, mine: Dump) -> list[str]:

@@ -47,3 +47,16 @@ def test_every_pair_holds_the_same_numbers(mapped):
             golden = comparison.golden.read(0, count).double()
             error = (comparison.mine.read(0, count).double() - golden).norm() / golden.norm()
             assert error <= NOISE, f"step {pair.step} {pair.layer} {pair.id} ({pair.policy}): {error}"
+
+
+def test_two_named_token_directories_are_a_pair_of_one_model(tmp_path):
+    paths = make_demo(tmp_path, DemoSpec(decode_steps=1))
+    [golden_token] = paths.golden.glob("*/torch_tensors/*/0")
+    [warmup] = paths.mine.glob("*/tensors/*/0")
+    golden = open_dump(str(golden_token))
+    forced = plan(golden, open_dump(str(warmup), other=golden))
+    assert {pair.step for pair in forced.pairs} == {0}
+    assert not [pair for pair in forced.pairs if "Decoder_layer" in pair.mine.node]
+    raw = plan(open_dump(str(paths.golden)), open_dump(str(paths.mine), token_policy="raw"))
+    layers = {(pair.step, pair.mine.node.split("/")[0]) for pair in raw.pairs if pair.layer == "layers.0"}
+    assert layers == {(0, "2_Prefill_layer"), (1, "8_Decoder_layer")}

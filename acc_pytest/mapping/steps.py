@@ -1,0 +1,66 @@
+"""Which step of golden meets which step of mine, and where in the sequence it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..dumps import AtbDump
+from ..dumps.base import Dump, Step
+from ..errors import AccError, MappingError
+from .evidence import Side
+
+
+def common_steps(golden: Dump, mine: Dump) -> list[tuple[Step, Step]]:
+    """Steps of equal label; two explicitly named token directories are a pair whatever their labels.
+
+    A token directory taken as it is (policy `raw`, a forced warm-up) may hold two ATB models. Against
+    anything but ATB only one of them can be meant: the first for step 0, the last for a decode step.
+    Raises `MappingError` when no step meets another.
+    """
+    by_label = {step.label: step for step in mine.steps}
+    common = [(step, by_label[step.label]) for step in golden.steps if step.label in by_label]
+    if not common and golden.forced and mine.forced and golden.steps and mine.steps:
+        step = golden.steps[0]
+        common = [(step, mine.steps[0] if step.label == 0 else mine.steps[-1])]
+    if not common:
+        raise MappingError(
+            f"no step in common: golden {golden.root} has {_labels(golden)}, "
+            f"mine {mine.root} has {_labels(mine)}; "
+            "name one token directory on each side to force a pair, or choose --acc-token-policy"
+        )
+    if golden.kind == mine.kind:
+        return common
+    return [(_one_model(golden, one, other), _one_model(mine, other, one)) for one, other in common]
+
+
+def _one_model(dump: Dump, step: Step, other: Step) -> Step:
+    if not isinstance(dump, AtbDump) or len(dump.models) < 2 or step.tree in dump.models:
+        return step
+    return replace(step, tree=dump.models[0 if other.label == 0 else -1])
+
+
+def _labels(dump: Dump) -> str:
+    return ", ".join(str(step.label) for step in dump.steps) or "none"
+
+
+def table_start(golden: Dump, step: Step) -> int | None:
+    """Position of this step's first token: the prompt's length plus the decode steps before it.
+
+    The length is read off golden's prefill: the rows of its embedding's integer input or output.
+    """
+    if step.label == 0:
+        return 0
+    prefill = next((other for other in golden.steps if other.label == 0), None)
+    if prefill is None or not isinstance(step.label, int) or golden.kind != "torch":
+        return None
+    side = Side(golden, prefill)
+    for node in prefill.tree.walk():
+        if node.op_type == "Embedding":
+            for slot, ref in side.slots(node).items():
+                try:
+                    shape = ref.header().shape
+                except AccError:
+                    return None
+                tokens = shape[-1] if slot.kind == "input" else shape[-2] if len(shape) > 1 else 0
+                return tokens + step.label - 1
+    return None
