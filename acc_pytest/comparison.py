@@ -40,8 +40,10 @@ class Judge:
         return measurement, judge(measurement, thresholds_for(context, measurement, self.rules))
 
 
-def compare_pair(pair: Pair, judge_: Judge, test_id: str, number: int) -> Row:
+def compare_pair(pair: Pair, make_judge: Callable[[], Judge], test_id: str, number: int) -> Row:
     """Open, measure and judge a pair. `number` is its place in the plan.
+
+    `make_judge` may raise `AccError` (a marker or hook that makes no sense), which is a reason too.
 
     Replicas (one tensor per rank, all of which should be equal) are judged one by one; the row is
     that of the worst, and its notes say which one it is.
@@ -49,6 +51,7 @@ def compare_pair(pair: Pair, judge_: Judge, test_id: str, number: int) -> Row:
     row = pair_row(pair, test_id, number)
 
     def compared() -> Row:
+        judge_ = make_judge()
         if _is_statistics(pair):
             from .statistics_comparison import compare_statistics
 
@@ -85,7 +88,9 @@ def pair_row(pair: Pair, test_id: str, number: int) -> Row:
     )
 
 
-def compare_tensors(golden: Source, mine: Source, judge_: Judge, test_id: str, name: str) -> Row:
+def compare_tensors(
+    golden: Source, mine: Source, make_judge: Callable[[], Judge], test_id: str, name: str
+) -> Row:
     """Measure and judge any two tensors; shapes that differ make them incomparable.
 
     `name` says what they are, where the test compares more than one thing.
@@ -98,7 +103,7 @@ def compare_tensors(golden: Source, mine: Source, judge_: Judge, test_id: str, n
                 row, f"data shape doesn't match: golden {list(golden.shape)}, mine {list(mine.shape)}"
             )
         context = JudgeContext(id=name, golden_name=name, mine_name=name, length=_length(golden))
-        return _filled(row, *judge_.tensors(context, golden, mine))
+        return _filled(row, *make_judge().tensors(context, golden, mine))
 
     return _or_reason(row, compared)
 

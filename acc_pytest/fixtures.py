@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .marks import hook_rules, marker_rules
 from .recording import record
 from .session import KEY, AccSession
 
@@ -75,16 +74,9 @@ class AccPair:
         __tracebackhide__ = True
         from .comparison import compare_pair
 
-        custom = self._acc.settings.custom_metrics
         self._acc.limit_threads()
-        judge = self._acc.judge(
-            markers=marker_rules(self._item, custom),
-            hook=[
-                *hook_rules(self._item, self.pair, custom),
-                *_call_rules(thresholds, "acc_pair.compare", custom),
-            ],
-        )
-        row = compare_pair(self.pair, judge, self._item.nodeid, self._number)
+        make_judge = functools.partial(self._acc.judge, self._item, self.pair, arguments=thresholds)
+        row = compare_pair(self.pair, make_judge, self._item.nodeid, self._number)
         record(self._item, row)
         return row
 
@@ -148,12 +140,9 @@ def acc_compare(request: pytest.FixtureRequest) -> Callable[..., Row]:
 
         item = request.node
         acc = request.config.stash.get(KEY, None) or _bare_session()
-        custom = acc.settings.custom_metrics
         acc.limit_threads()
-        judge = acc.judge(
-            markers=marker_rules(item, custom), hook=_call_rules(thresholds, "acc_compare", custom)
-        )
-        row = compare_tensors(_source(golden), _source(mine), judge, item.nodeid, name)
+        make_judge = functools.partial(acc.judge, item, arguments=thresholds)
+        row = compare_tensors(_source(golden), _source(mine), make_judge, item.nodeid, name)
         record(item, row)
         return row
 
@@ -168,12 +157,6 @@ def _bare_session() -> AccSession:
 
     plan = Plan("", "", "", "", "", (), (), (), 0, 0, 0, 0)
     return AccSession(Settings.from_values({}), plan, {})
-
-
-def _call_rules(thresholds: dict[str, float | None], call: str, custom: tuple[str, ...]) -> list[Any]:
-    from .judging import rule_from_table
-
-    return [rule_from_table(thresholds, f"arguments of {call}", custom)] if thresholds else []
 
 
 def _source(value: Any) -> Source:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .marks import hook_rules, marker_rules, op_mark, threshold_mark
+from .marks import op_mark, threshold_mark
 from .recording import ComparisonFailed, record
 
 if TYPE_CHECKING:
@@ -75,12 +76,9 @@ class PairItem(pytest.Item):
         """Compare, record the row, then pass, fail or skip."""
         from .comparison import compare_pair
 
-        acc, custom = self._acc, self._acc.settings.custom_metrics
-        acc.limit_threads()
-        judge = acc.judge(
-            markers=marker_rules(self, custom, self._config_mark), hook=hook_rules(self, self.pair, custom)
-        )
-        record(self, compare_pair(self.pair, judge, self.nodeid, self.number))
+        self._acc.limit_threads()
+        make_judge = functools.partial(self._acc.judge, self, self.pair, ignored=self._config_mark)
+        record(self, compare_pair(self.pair, make_judge, self.nodeid, self.number))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The failure in our words; anything unexpected keeps its traceback."""

@@ -24,7 +24,8 @@ class Option:
     """One option. `field` is its name in `Settings`, `name` its name after `--acc-`.
 
     `kind` says how the value is written: one `text`, one `number`, a `list` (repeat the option;
-    in an ini file one per line), or a `flag`.
+    in an ini file one per line), or a `flag`. `is_path`: the value is a path, of which `is_name` says
+    that a bare word may be a name instead.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Option:
     metavar: str = "TEXT"
     choices: tuple[str, ...] = ()
     is_path: bool = False
+    is_name: bool = False
 
     @property
     def flag(self) -> str:
@@ -73,6 +75,7 @@ OPTIONS = (
         kind="list",
         metavar="NAME_OR_FILE",
         is_path=True,
+        is_name=True,
     ),
     Option(
         "metric",
@@ -153,14 +156,14 @@ def _from_ini(config: pytest.Config, option: Option) -> Any:
             raise pytest.UsageError(f"ini value {option.dest} = {value!r} is not a number") from None
     if option.is_path and config.inipath is not None:
         base = str(config.inipath.parent)
-        return [_below(base, one) for one in value] if option.kind == "list" else _below(base, value)
+        if option.kind == "list":
+            return [one if option.is_name and _is_bare(one) else os.path.join(base, one) for one in value]
+        return os.path.join(base, value)
     return value
 
 
-def _below(base: str, path: str) -> str:
-    """`path` as seen from `base`; a bare word that is no file there stays what it is (a config's name)."""
-    joined = os.path.join(base, path)
-    return joined if os.sep in path or "." in path or os.path.exists(joined) else path
+def _is_bare(value: str) -> bool:
+    return os.sep not in value and not value.endswith(".toml")
 
 
 def misread_root(config: pytest.Config) -> str:

@@ -18,12 +18,12 @@ import pytest
 
 from . import options
 from .errors import AccError
+from .marks import hook_rules, marker_rules
 
 if TYPE_CHECKING:
     from .comparison import Judge
     from .dumps.base import Dump
     from .ids import Naming
-    from .judging.threshold import ThresholdRule
     from .mapping.pair import Pair, Plan
     from .settings import Settings
 
@@ -55,18 +55,34 @@ class AccSession:
     @functools.cached_property
     def custom(self) -> tuple[Any, ...]:
         """The user's metrics, imported in this process. Raises `SettingsError`."""
+        if not self.settings.metrics:
+            return ()
         from .metrics.custom import load_customs
 
         return load_customs(self.settings.metrics)
 
-    def judge(self, markers: list[ThresholdRule], hook: list[ThresholdRule]) -> Judge:
-        """The judge of one test: the config files' rules, then markers (closest first), then hook."""
-        from .comparison import Judge
-        from .judging import in_precedence
+    def judge(
+        self,
+        item: pytest.Item,
+        pair: Pair | None = None,
+        *,
+        ignored: pytest.Mark | None = None,
+        arguments: Mapping[str, float | None] | None = None,
+    ) -> Judge:
+        """The judge of one test. Weakest first: config files, markers, the hook, arguments of a call.
 
-        rules = self.settings.rules
-        if markers or hook:
-            rules = in_precedence(rules, markers, hook)
+        `ignored` is the marker that stands for the config files. Raises `SettingsError` for a marker,
+        an answer of the hook or an argument that makes no sense.
+        """
+        from .comparison import Judge
+        from .judging import in_precedence, rule_from_table
+
+        custom = self.settings.custom_metrics
+        markers = marker_rules(item, custom, ignored)
+        stronger = hook_rules(item, pair, custom) if pair is not None else []
+        if arguments:
+            stronger.append(rule_from_table(arguments, "arguments of the call", custom))
+        rules = in_precedence(self.settings.rules, markers, stronger)
         return Judge(rules, self.custom)
 
     def limit_threads(self) -> None:
@@ -127,7 +143,9 @@ def _open(config: pytest.Config) -> AccSession | None:
     from .settings import Settings
 
     settings = Settings.from_values(given)
-    return AccSession(settings, make_plan(settings), given)
+    session = AccSession(settings, make_plan(settings), given)
+    _ = session.custom  # a metric that cannot be loaded is a mistake to report before the first test
+    return session
 
 
 def make_plan(settings: Settings) -> Plan:

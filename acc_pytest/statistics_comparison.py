@@ -77,7 +77,9 @@ def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple
             return [(shard, other) for shard in golden]
     counts = f"golden holds {whole.count} elements, mine {other.count}"
     if summed or sliced or LastToken in (type(pair.golden.view), type(pair.mine.view)):
-        raise NoPayload(f"only part of a tensor is meant, and statistics of a part were not dumped ({counts})")
+        raise NoPayload(
+            f"only part of a tensor is meant, and statistics of a part were not dumped ({counts})"
+        )
     raise Incomparable(f"statistics of different numbers of elements say nothing of each other: {counts}")
 
 

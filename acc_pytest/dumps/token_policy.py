@@ -197,8 +197,11 @@ class _Agreement:
 
     @property
     def proves(self) -> bool:
-        """Whether something of mine equals the golden's, which is more than not contradicting it."""
-        return self.prefill > 0 or self.same > 0 or self.prompt_length > 0
+        """Whether something of mine equals the golden's, which is more than not contradicting it.
+
+        One token of a decode step may be equal by chance, so it counts only while no prompt contradicts.
+        """
+        return self.prefill > 0 or (self.prefill == 0 and (self.same > 0 or self.prompt_length > 0))
 
 
 def _agreement(candidate: _Candidate, facts: Facts) -> _Agreement:

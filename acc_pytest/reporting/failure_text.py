@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .row import Row, Side
+from .row import Row, Scalar, Side, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,5 @@ def _side(label: str, side: Side) -> list[str]:
     return lines
 
 
-def _number(value: object) -> str:
-    if value is None:
-        return "undefined"
-    return f"{value:.6g}" if isinstance(value, (int, float)) else str(value)
+def _number(value: Scalar) -> str:
+    return "undefined" if value is None else number(value)

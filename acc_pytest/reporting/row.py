@@ -54,7 +54,7 @@ class Check:
         """The bound as people write it: `>= 0.999`, or `off`."""
         if math.isinf(self.allowed):
             return "off"
-        return f"{'>=' if self.at_least else '<='} {self.allowed:.6g}"
+        return f"{'>=' if self.at_least else '<='} {number(self.allowed)}"
 
     @property
     def excess(self) -> float:
@@ -173,6 +173,14 @@ _FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in (Side, Chec
 
 def _values(record: Side | Check | Worst) -> tuple[Scalar, ...]:
     return tuple(getattr(record, name) for name in _FIELDS[type(record)])
+
+
+def number(value: Scalar) -> str:
+    """A number for people: six digits, but `1 - 6.6e-13` where six digits would say 1."""
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:.6g}"
+    return f"1 - {1 - value:.3g}" if short == "1" and value < 1 else short
 
 
 def native(value: Any) -> Scalar:

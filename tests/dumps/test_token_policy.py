@@ -156,6 +156,17 @@ def test_auto_does_not_win_by_leaving_out_the_prompt_that_contradicts_it():
     assert "are these the same inputs?" in decision.notes[0]
 
 
+def test_auto_is_not_misled_by_one_token_that_is_equal_by_chance():
+    mine = {
+        (0, PREFILL): ids(1, 1, 1),
+        (1, PREFILL): ids(9, 8, 7),
+        (0, DECODE): ids(71),
+        (1, DECODE): ids(80),
+    }
+    golden: dict[StepLabel, TokenEvidence] = {0: ids(*PROMPT), 1: ids(71)}
+    assert decide("auto", Facts(2, {0: BOTH, 1: BOTH}, mine, golden)).policy == "warmup"
+
+
 def test_auto_takes_the_least_contradiction_and_says_so():
     mine = {(1, DECODE): ids(70), (3, DECODE): ids(71)}
     decision = decide("auto", Facts(2, {1: ONLY_DECODE, 3: ONLY_DECODE}, mine, GOLDEN))
