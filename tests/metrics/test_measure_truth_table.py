@@ -340,7 +340,10 @@ def test_any_floats_at_all(pairs: list[tuple[float, float]], dtype: torch.dtype,
     assert counts.disagreeing == len(gs) - len(finite) - agreeing
     assert not any(isinstance(value, float) and math.isnan(value) for value in metrics(result).values())
     if finite:
-        assert result.max_absolute_error == max(abs(m - g) for g, m in finite)
+        # The worst element is chosen by differences rounded to float32 (2^-24 each), then taken exactly: it
+        # may be the second worst by that much.
+        largest = max(abs(m - g) for g, m in finite)
+        assert largest * (1 - 2**-23) <= result.max_absolute_error <= largest
         assert -1 <= result.cosine_similarity <= 1
         assert 0 <= result.mean_absolute_error <= result.max_absolute_error * (1 + 1e-6)
         assert 0 <= result.mean_relative_error <= result.max_relative_error * (1 + 1e-6)
