@@ -76,7 +76,7 @@ class Evidence:
             refs = [other.refs(part, ranks) for part in look.parts]
             return Part(look.index, tuple(ref[0] for ref in refs)) if all(refs) else None
         if look.kind == "table":
-            return TableRows(self._table_start)
+            return TableRows(self._table_start, look.index if look.index >= 0 else None)
         plain: dict[str, View] = {"cache": CacheTail(), "last": LastToken(), "sum": RankSum()}
         return plain.get(look.kind, Whole())
 

@@ -28,12 +28,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Rows of a position table (cos, sin): the first dimension-but-last is position.
+    """Rows of a position table (cos, sin): the dimension before the last is position.
 
-    `start` is the first position of this step, `None` for the last rows of the table.
+    `start` is the first position of this step, `None` for the last rows of the table. `component` is an
+    entry of the last dimension where that holds cos and sin side by side (GLM: `[positions, width, 2]`).
     """
 
     start: int | None
+    component: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

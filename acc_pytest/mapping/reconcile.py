@@ -250,22 +250,41 @@ def _part(side: Side, view: Part, other: Side) -> tuple[Source, str]:
 
 
 def _table_rows(side: Side, view: TableRows, other: Side) -> tuple[Source, str]:
-    table_rows, width = side.shape[-2:] if len(side.shape) >= 2 else (1, side.shape[-1] if side.shape else 1)
-    if math.prod(side.shape[:-2]) != 1:
+    table = _table(side, view.component)
+    positions, width = table.shape
+    wanted = math.prod(other.shape) // width if width else 0
+    doubled = view.component is not None and bool(other.shape) and other.shape[-1] == 2 * width
+    if doubled:
+        # The other side repeats every angle for both numbers of a rotated pair: [a, a, b, b].
+        table, wanted = table.repeat_interleave(2, dim=1), wanted // 2
+    start = positions - wanted if view.start is None else view.start
+    if wanted == positions:
+        start = 0
+    if not 0 <= start <= positions - wanted:
+        raise Incomparable(
+            f"positions {start}:{start + wanted} are not in a table of {positions} rows "
+            f"({side.describe()} against {other.describe()})"
+        )
+    note = f"rows {start}:{start + wanted} of a table of {positions} positions"
+    note += ", every angle twice" if doubled else ""
+    return TensorSource(table[start : start + wanted]), note
+
+
+def _table(side: Side, component: int | None) -> torch.Tensor:
+    """A position table as `[positions, width]`, of one component where it holds cos and sin together."""
+    table, shape = side.shards[0], side.shape
+    if component is not None:
+        if len(shape) < 3 or component >= shape[-1]:
+            raise Incomparable(f"no table of cos and sin side by side: {side.describe()}")
+        table, shape = table[..., component], shape[:-1]
+        table = table.squeeze(1) if len(shape) == 3 and shape[1] == 1 else table
+        shape = tuple(table.shape)
+    positions, width = (shape[-2], shape[-1]) if len(shape) >= 2 else (1, shape[-1] if shape else 1)
+    if math.prod(shape[:-2]) != 1:
         raise Incomparable(
             f"a position table of shape {side.describe()} has one row per position only for batch 1"
         )
-    wanted = math.prod(other.shape) // width if width else 0
-    start = table_rows - wanted if view.start is None else view.start
-    if wanted == table_rows:
-        start = 0
-    if not 0 <= start <= table_rows - wanted:
-        raise Incomparable(
-            f"positions {start}:{start + wanted} are not in a table of {table_rows} rows "
-            f"({side.describe()} against {other.describe()})"
-        )
-    rows = side.shards[0].reshape(table_rows, width)[start : start + wanted]
-    return TensorSource(rows), f"rows {start}:{start + wanted} of a table of {table_rows} positions"
+    return table.reshape(positions, width)
 
 
 def _cache_tail(side: Side, other: Side) -> tuple[Source, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..dumps.base import Slot
 from ..topology.tree import Node
@@ -153,6 +153,8 @@ class TreeMatcher:
         golden, mine = group[0]
         scope = self._scope(list(golden.node.walk()), list(mine.node.walk()), fits, True, taken)
         exports = self.golden.layer_exports(golden), self.mine.layer_exports(mine)
+        if not any(export.form == "table" for export in exports[0]):
+            exports[0].extend(export for export in self.golden.model_exports() if export.form == "table")
         join = RoleJoin(*_unmatched(*exports, taken), self._tables, fits, mine.node)
         for match in self._by_policy(scope, join):
             for transfer in transfers:
@@ -260,18 +262,16 @@ class Transfer:
     def __call__(self, match: Match) -> Match:
         if self._same:
             return match
-        return Match(
-            self._export(match.golden),
-            self._export(match.mine),
-            match.policy,
-            match.reason,
-            self._look(match.golden_look),
-            self._look(match.mine_look),
-            match.tag,
+        return replace(
+            match,
+            golden=self._export(match.golden),
+            mine=self._export(match.mine),
+            golden_look=self._look(match.golden_look),
+            mine_look=self._look(match.mine_look),
         )
 
     def _export(self, export: Export) -> Export:
-        return Export(self._nodes[export.node], export.slot, export.role, export.form)
+        return replace(export, node=self._nodes.get(export.node, export.node))
 
     def _look(self, look: Look) -> Look:
-        return Look(look.kind, look.index, tuple(self._export(part) for part in look.parts))
+        return replace(look, parts=tuple(self._export(part) for part in look.parts))

@@ -145,6 +145,22 @@ def test_rows_of_a_position_table():
     assert torch.equal(golden, mine)
 
 
+@pytest.mark.parametrize("shape", [(9, 4, 2), (9, 1, 4, 2), (1, 9, 4, 2)])
+@pytest.mark.parametrize("component", [0, 1])
+def test_a_table_that_holds_cos_and_sin_side_by_side(shape, component):
+    table = tokens(*shape)
+    rows = table.reshape(9, 4, 2)[5:7, :, component]
+    for mine in (rows, rows.repeat_interleave(2, dim=1)):
+        [(golden, held)], notes = both(side(table, view=TableRows(5, component)), side(mine))
+        assert torch.equal(golden, held)
+    assert notes == ("rows 5:7 of a table of 9 positions, every angle twice",)
+
+
+def test_a_table_without_components_is_refused():
+    with pytest.raises(Incomparable, match="side by side"):
+        reconcile(side(tokens(9, 4), view=TableRows(0, 1)), side(tokens(2, 4)))
+
+
 def test_positions_beyond_the_table_are_refused():
     with pytest.raises(Incomparable, match="positions 8:10 are not in a table of 9 rows"):
         reconcile(side(tokens(9, 8), view=TableRows(8)), side(tokens(2, 8)))

@@ -22,6 +22,8 @@ class Export:
     slot: Slot
     role: str
     form: str = "plain"
+    component: int | None = None
+    """Entry of the last dimension, for a table that holds cos and sin in one tensor."""
 
 
 def output(node: Node, role: str, index: int = 0, form: str = "plain") -> Export:

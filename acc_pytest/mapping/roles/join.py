@@ -61,7 +61,7 @@ class RoleJoin:
         policy, reason = self._policy(golden, mine), f"both are `{role}`"
         golden_look = mine_look = Look("last") if role in _ONE_ROW_ROLES else WHOLE
         if golden.form == "table":
-            policy, golden_look = "rope", Look("table")
+            policy, golden_look = "rope", Look("table", -1 if golden.component is None else golden.component)
         elif mine.form == "partial":
             reason, mine_look = f"summed over ranks it is `{role}`", Look("sum")
         return Match(golden, mine, policy, reason, golden_look, mine_look)

@@ -60,8 +60,11 @@ def _exports(
     )
     if role and flat:
         yield Export(node, flat[0], match.expand(role))
-    for slot, name in zip(flat, rule.tables):
-        yield Export(node, slot, name, "table")
+    if len(flat) == 1 < len(rule.tables):
+        for component, name in enumerate(rule.tables):
+            yield Export(node, flat[0], name, "table", component)
+    else:
+        yield from (Export(node, slot, name, "table") for slot, name in zip(flat, rule.tables))
     nested = [slot for slot in outputs if len(slot.index) > 1]
     for slot, name in zip(nested, rule.caches):
         yield Export(node, slot, name, "cache")
