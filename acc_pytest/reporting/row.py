@@ -149,8 +149,10 @@ class Row:
     def to_plain(self) -> dict[str, Any]:
         """The row as builtins, fit for the channel between xdist processes."""
         plain = {name: getattr(self, name) for name in _ROW}
-        for name in ("golden", "mine", "worst"):
+        for name in ("golden", "mine"):
             plain[name] = _values(plain[name])
+        # execnet cannot send integers below -2^31, and int64 tensors hold such.
+        plain["worst"] = (self.worst.index, _packed(self.worst.golden), _packed(self.worst.mine))
         for name in ("metrics", "counts", "custom"):
             plain[name] = dict(plain[name])
         plain["checks"] = tuple(_values(check) for check in self.checks)
@@ -161,18 +163,27 @@ class Row:
         """The row that `to_plain` was called on."""
         made = dict(plain)
         made["golden"], made["mine"] = Side(*plain["golden"]), Side(*plain["mine"])
-        made["worst"] = Worst(*plain["worst"])
+        index, golden, mine = plain["worst"]
+        made["worst"] = Worst(index, _unpacked(golden), _unpacked(mine))
         made["checks"] = tuple(Check(*check) for check in plain["checks"])
         made["reasons"], made["notes"] = tuple(plain["reasons"]), tuple(plain["notes"])
         return cls(**made)
 
 
 _ROW = tuple(one.name for one in fields(Row))
-_FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in (Side, Check, Worst)}
+_FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in (Side, Check)}
 
 
-def _values(record: Side | Check | Worst) -> tuple[Scalar, ...]:
-    return tuple(getattr(record, name) for name in _FIELDS[type(record)])
+def _values(record: Side | Check) -> tuple[Scalar, ...]:
+    return tuple([getattr(record, name) for name in _FIELDS[type(record)]])
+
+
+def _packed(value: Scalar) -> Scalar | tuple[str]:
+    return (str(value),) if type(value) is int and value < -(2**31) else value
+
+
+def _unpacked(value: Any) -> Scalar:
+    return int(value[0]) if isinstance(value, (tuple, list)) else value
 
 
 def number(value: Scalar) -> str:

@@ -1,0 +1,80 @@
+"""Small dump pairs, made once per process, and a pytest run over them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+# pytester forgets modules that an inner session imported first; torch cannot be imported twice.
+import acc_pytest.comparison
+import acc_pytest.dumps
+import acc_pytest.mapping.planner
+import acc_pytest.session
+import acc_pytest.statistics_comparison
+from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
+
+Run = Callable[..., pytest.RunResult]
+
+
+QUICKER = ("-p", "no:hypothesispytest")
+"""hypothesis imports itself whole in every inner session: two seconds that nothing here needs."""
+
+
+def dump_options(paths: DemoPaths) -> list[str]:
+    """The two options that every comparison needs."""
+    return [f"--acc-golden={paths.golden}", f"--acc-mine={paths.mine}"]
+
+
+@pytest.fixture(scope="session")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
+    """One layer, two steps, no mistake: 107 pairs that pass."""
+    return make_demo(tmp_path_factory.mktemp("clean"), DemoSpec(layers=1, decode_steps=1))
+
+
+@pytest.fixture(scope="session")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
+    """Two layers; the last residual add of the second leaves the residual out."""
+    spec = DemoSpec(layers=2, decode_steps=0, fault=Fault("residual", 1))
+    return make_demo(tmp_path_factory.mktemp("faulty"), spec)
+
+
+@pytest.fixture(scope="session")
+def described(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
+    """Mine holds descriptions of tensors, no values."""
+    return make_demo(
+        tmp_path_factory.mktemp("described"), DemoSpec(layers=1, decode_steps=0, description=True)
+    )
+
+
+@pytest.fixture
+def acc(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run pytest over a pair of dumps, in this process; the CSV is `out/acc.csv`.
+
+    A conftest of the inner session may replace `acc_pytest.session.make_plan`; it is put back.
+    """
+    monkeypatch.setattr(acc_pytest.session, "make_plan", acc_pytest.session.make_plan)
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):  # of the outer session
+        monkeypatch.delenv(name, raising=False)
+    pytester.makeini("[pytest]")
+
+    def run(paths: DemoPaths, *arguments: str, subprocess: bool = False) -> pytest.RunResult:
+        words = [*QUICKER, *dump_options(paths), "--acc-output=out", "--acc-csv=acc.csv", *arguments]
+        if subprocess:
+            return pytester.runpytest_subprocess(*words, timeout=120)
+        return pytester.runpytest_inprocess(*words)
+
+    return run
+
+
+def read_rows(path: Path | str = "out/acc.csv") -> list[dict[str, str]]:
+    """The rows of a report, by column name."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def ids(result: pytest.RunResult) -> list[str]:
+    """The node ids that `--co -q` printed."""
+    return [line for line in result.outlines if "::" in line]

@@ -1,0 +1,116 @@
+"""The `acc` command: compare under the old flags, map, demo."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from acc_pytest import cli
+from acc_pytest.demo import DemoPaths
+
+from .conftest import QUICKER, read_rows
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def here(pytester: pytest.Pytester) -> None:
+    """In a directory of its own, with an ini file so that pytest looks no further."""
+    pytester.makeini("[pytest]")
+
+
+def compare(paths: DemoPaths, *words: str) -> int:
+    """Run `acc compare`; pytest runs in this process."""
+    own, _, for_pytest = " ".join(words).partition(" -- ")
+    sides = ["-gp", str(paths.golden), "-mp", str(paths.mine)]
+    return cli.main(["compare", *sides, *own.split(), "--", *QUICKER, *shlex.split(for_pytest)])
+
+
+def test_compare_runs_the_comparison_and_returns_pytests_exit_code(
+    clean: DemoPaths, faulty: DemoPaths, capsys: Capture
+) -> None:
+    assert compare(clean, "-o reports") == 0
+    (report,) = Path("reports").glob("ait_cmp_report_*.csv")
+    assert {row["verdict"] for row in read_rows(report)} == {"pass", "unmapped"}
+    assert compare(faulty, "-o reports -l warning -- -x") == 1
+    assert "first failing: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("old", "level"), [("api", "op"), ("layer", "layer"), ("module", "module")])
+def test_the_old_levels(clean: DemoPaths, capsys: Capture, old: str, level: str) -> None:
+    assert compare(clean, f"-cl {old} -o . -- -k step1") == 0
+    (report,) = Path().glob("*.csv")
+    assert {row["level"] for row in read_rows(report)} == {level, ""}
+
+
+def test_old_mapping_file_and_algorithms(clean: DemoPaths, capsys: Capture) -> None:
+    Path("op_mapping_file.json").write_text("{}")
+    Path("a.py").write_text(
+        "def one(golden, mine):\n    return 1.0, ''\ndef two(golden, mine):\n    return 2.0, ''\n"
+    )
+    assert compare(clean, "-mf . -alg a.py:one a.py:two -o . -- -k 'step0 and RmsNorm'") == 0
+    (report,) = Path().glob("*.csv")
+    rows = [row for row in read_rows(report) if row["verdict"] == "pass"]
+    assert {(row["one"], row["two"]) for row in rows} == {("1.0", "2.0")}
+
+
+def test_st_is_accepted_and_said_to_be_needless(clean: DemoPaths, capsys: Capture) -> None:
+    assert compare(clean, "-st -o . -- --co -q") == 0
+    assert "-st is not needed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"), [("-w", "weights are not compared"), ("-r 0", "every rank is compared")]
+)
+def test_flags_that_have_no_counterpart_are_refused_with_a_sentence(
+    clean: DemoPaths, capsys: Capture, flag: str, said: str
+) -> None:
+    assert compare(clean, flag) == 4
+    error = capsys.readouterr().err
+    assert error.startswith("acc: error: ")
+    assert said in error
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["compare"], ["compare", "-gp", "a"], ["nothing"], ["map", "-gp", "a", "-mp", "b", "--", "-x"]],
+)
+def test_a_wrong_command_line_is_pytests_exit_code_4(words: list[str], capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(words)
+    assert exit_.value.code == 4
+    assert "error: " in capsys.readouterr().err
+
+
+def test_a_wrong_path_is_one_line(capsys: Capture) -> None:
+    assert cli.main(["map", "-gp", "nowhere", "-mp", "nowhere"]) == 4
+    error = capsys.readouterr().err
+    assert error.startswith("acc: error: nowhere: ")
+    assert len(error.splitlines()) == 1
+
+
+def test_map_prints_the_mapping_alone(clean: DemoPaths, capsys: Capture) -> None:
+    assert cli.main(["map", "-gp", str(clean.golden), "-mp", str(clean.mine), "-cl", "layer"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("unmapped of golden: ") for line in lines)
+    assert not list(Path().glob("*.csv"))
+
+
+def test_demo_makes_a_pair_whose_printed_command_finds_the_fault(
+    pytester: pytest.Pytester, capsys: Capture
+) -> None:
+    assert cli.main(["demo", "d", "--layers", "1", "--fault", "scale"]) == 0
+    said, _, command = capsys.readouterr().out.strip().splitlines()
+    words = shlex.split(command)
+    assert words[0] == "pytest"
+    result = pytester.runpytest_inprocess(*QUICKER, *words[1:])
+    assert result.ret == 1
+    result.stdout.fnmatch_lines([f"first failing: {said.split()[-1]} *"])
+
+
+def test_demo_with_options_that_make_no_sense(capsys: Capture) -> None:
+    assert cli.main(["demo", "d", "--ranks", "3"]) == 4
+    assert capsys.readouterr().err.startswith("acc: error: demo: ranks=3")

@@ -1,0 +1,73 @@
+"""What a person reads when a pair fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from acc_pytest.demo import DemoPaths
+
+from .conftest import Run, dump_options
+
+
+@pytest.fixture
+def text(acc: Run, faulty: DemoPaths) -> str:
+    """The output of the first failing test alone."""
+    return acc(faulty, "-x").stdout.str()
+
+
+def test_the_first_line_is_the_verdict(text: str) -> None:
+    lines = text.splitlines()
+    headline = next(n for n, line in enumerate(lines) if line.startswith("____"))
+    assert "ElewiseOperation" in lines[headline]
+    assert "layers.1 of step 0" in lines[headline]
+    assert "cosine_similarity" in lines[headline + 1] or "relative" in lines[headline + 1]
+
+
+def test_the_table_has_metric_measured_allowed_and_why(text: str) -> None:
+    lines = text.splitlines()
+    head = next(n for n, line in enumerate(lines) if line.split() == ["metric", "measured", "allowed", "why"])
+    failed = [line for line in lines[head:] if line.startswith("FAIL  ")]
+    assert any("relative_euclidean_distance" in line and "<=" in line and "T = " in line for line in failed)
+    assert any(line.startswith("ok    new_nonfinite") for line in lines[head:])
+
+
+def test_the_worst_element_shapes_files_and_rule_are_named(text: str, faulty: DemoPaths) -> None:
+    lines = text.splitlines()
+    assert any(line.startswith("worst element [") and ": golden " in line for line in lines)
+    assert any(line.startswith("golden  torch.float32 [") for line in lines)
+    assert any(line.startswith("mine    torch.float16 [") for line in lines)
+    assert any(line.strip().startswith(str(faulty.mine)) for line in lines)
+    assert any(line.startswith("matched by ") for line in lines)
+
+
+def test_no_traceback_of_ours(text: str) -> None:
+    assert "Traceback" not in text
+    assert "acc_pytest/items.py" not in text
+
+
+def test_the_command_that_is_printed_runs_this_one_test(
+    text: str, faulty: DemoPaths, pytester: pytest.Pytester
+) -> None:
+    import shlex
+
+    (line,) = [line for line in text.splitlines() if line.startswith("re-run: ")]
+    words = shlex.split(line.removeprefix("re-run: "))
+    assert words[0] == "pytest"
+    assert words[1:3] == dump_options(faulty)
+    result = pytester.runpytest_inprocess("-p", "no:hypothesispytest", *words[1:])
+    result.assert_outcomes(failed=1)
+
+
+def test_an_unexpected_error_keeps_its_traceback(
+    acc: Run, clean: DemoPaths, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(
+        metric="""
+        def broken(golden, mine):
+            if golden.numel() > 1:
+                raise KeyError("mine alone")
+            return 0.0, ""
+        """
+    )
+    result = acc(clean, "--acc-metric=metric.py:broken", "-k", "RmsNorm and step0", "-x")
+    result.stdout.fnmatch_lines(["*KeyError: 'mine alone'*"])

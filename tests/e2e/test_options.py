@@ -1,0 +1,164 @@
+"""Each --acc-* option does what its help says, has an ini twin, and refuses nonsense with exit code 4."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from acc_pytest.demo import DemoPaths
+from acc_pytest.options import OPTIONS
+
+from .conftest import QUICKER, Run, read_rows
+
+
+def test_help_lists_every_option_in_one_group(pytester: pytest.Pytester) -> None:
+    text = pytester.runpytest_inprocess(*QUICKER, "--help").stdout.str()
+    group = text[text.index("acc-pytest: compare two dumps") :]
+    for option in OPTIONS:
+        assert option.flag in group
+        assert f"{option.dest} (" in group
+
+
+def test_every_option_has_an_ini_twin(pytester: pytest.Pytester, clean: DemoPaths) -> None:
+    pytester.path.joinpath("dumps").symlink_to(clean.golden.parent)
+    pytester.path.joinpath("own.py").write_text("def zero(golden, mine):\n    return 0.0, ''\n")
+    pytester.path.joinpath("own.toml").write_text("[[threshold]]\nmax_absolute_error = 5\n")
+    pytester.path.joinpath("op_mapping_file.json").write_text("{}")
+    pytester.makeini(
+        """
+        [pytest]
+        acc_golden = dumps/golden
+        acc_mine = dumps/mine
+        acc_token_policy = warmup
+        acc_level = layer
+        acc_op_mapping_file = op_mapping_file.json
+        acc_config =
+            llama
+            own.toml
+        acc_metric = own.py:zero
+        acc_output = reports
+        acc_csv = ini.csv
+        acc_min_coverage = 0.1
+        acc_explain_mapping = true
+        """
+    )
+    below = pytester.mkdir("below")
+    pytester.chdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(below)  # paths of the ini file are seen from the ini file
+        result = pytester.runpytest_inprocess(*QUICKER)
+    assert result.ret == 0
+    rows = read_rows("reports/ini.csv")
+    compared = [row for row in rows if row["verdict"] == "pass"]
+    assert compared
+    assert {row["level"] for row in compared} == {"layer"}
+    assert {row["zero"] for row in compared} == {"0.0"}
+    assert all("max_absolute_error <= 5" in row["thresholds"] for row in compared)
+    result.stdout.fnmatch_lines(["*token policy warmup*", "coverage: *floor 10% reached"])
+    result.stdout.fnmatch_lines(["*step 0: * pairs*"])
+
+
+def test_the_command_line_wins_over_the_ini_file(
+    pytester: pytest.Pytester, acc: Run, clean: DemoPaths
+) -> None:
+    pytester.makeini("[pytest]\nacc_csv = ini.csv\nacc_output = ini\nacc_level = module\n")
+    acc(clean, "--acc-level=layer")
+    assert not Path("ini").exists()
+    assert {row["level"] for row in read_rows()} == {"layer", ""}
+
+
+@pytest.mark.parametrize("level", ["layer", "module", "op"])
+def test_level_keeps_the_pairs_of_one_level(acc: Run, clean: DemoPaths, level: str) -> None:
+    acc(clean, f"--acc-level={level}", "-k", "step1")
+    assert {row["level"] for row in read_rows() if row["verdict"] == "pass"} == {level}
+
+
+def test_token_policy_decides_the_steps(acc: Run, clean: DemoPaths) -> None:
+    steps = {}
+    for policy in ("warmup", "no-warmup"):
+        result = acc(clean, f"--acc-token-policy={policy}", "--co")
+        result.stdout.fnmatch_lines([f"acc note: token policy {policy}: *"])
+        acc(clean, f"--acc-token-policy={policy}", "-k", "step0 and WordEmbedding")
+        steps[policy] = {Path(row["my_data_path"]).parts[-4] for row in read_rows() if row["my_data_path"]}
+    assert steps == {"warmup": {"1"}, "no-warmup": {"0"}}
+
+
+def test_op_mapping_file_is_taken_as_file_or_directory(acc: Run, clean: DemoPaths) -> None:
+    Path("op_mapping_file.json").write_text(json.dumps({"RmsNormOperation": "LlamaRMSNorm"}))
+    assert acc(clean, "--acc-op-mapping-file=op_mapping_file.json", "--co", "-q").ret == 0
+    assert acc(clean, "--acc-op-mapping-file=.", "--co", "-q").ret == 0
+
+
+def test_a_metric_of_ones_own_gets_a_column_and_its_message_a_reason(acc: Run, clean: DemoPaths) -> None:
+    Path("own.py").write_text(
+        "def l1(golden, mine):\n    return (golden - mine).abs().sum(), 'as measured'\n"
+    )
+    acc(clean, "--acc-metric=own.py:l1", "-k", "RmsNorm and step0")
+    rows = [row for row in read_rows() if row["verdict"] == "pass"]
+    assert rows
+    assert all(float(row["l1"]) >= 0 and "l1: as measured" in row["cmp_fail_reason"] for row in rows)
+
+
+def test_explain_mapping_prints_the_plan_and_the_tests_still_run(acc: Run, clean: DemoPaths) -> None:
+    result = acc(clean, "--acc-explain-mapping", "-k", "RmsNorm and step0")
+    result.stdout.fnmatch_lines(["*step 0: * pairs (*", "*0_WordEmbedding/0_GatherOperation*embed*"])
+    result.stdout.fnmatch_lines(["unmapped of mine: *"])
+    assert result.parseoutcomes()["passed"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--acc-level=lay"], "*--acc-level: invalid choice: 'lay'*"),
+        (["--acc-token-policy=x"], "*--acc-token-policy: invalid choice: 'x'*"),
+        (["--acc-min-coverage=much"], "*--acc-min-coverage: invalid float value: 'much'*"),
+        (["--acc-min-coverage=2"], "ERROR: --acc-min-coverage is 2.0*0 to 1*"),
+        (["--acc-config=lama"], "ERROR: --acc-config: unknown config 'lama'; did you mean 'llama'*"),
+        (["--acc-metric=own.py"], "ERROR: --acc-metric own.py: must be FILE.py:FUNCTION*"),
+        (["--acc-metric=none.py:f"], "ERROR: custom metric 'none.py:f': *"),
+        (["--acc-op-mapping-file=nowhere"], "ERROR: nowhere*"),
+    ],
+)
+def test_nonsense_is_a_usage_error(acc: Run, clean: DemoPaths, words: list[str], said: str) -> None:
+    result = acc(clean, *words)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([said])
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("acc_min_coverage = much", "ERROR: ini value acc_min_coverage = 'much' is not a number"),
+        ("acc_level = lay", "ERROR: --acc-level: unknown value 'lay'; did you mean 'layer'?*"),
+    ],
+)
+def test_nonsense_in_the_ini_file_is_a_usage_error(
+    acc: Run, pytester: pytest.Pytester, clean: DemoPaths, line: str, said: str
+) -> None:
+    pytester.makeini(f"[pytest]\n{line}\n")
+    result = acc(clean)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([said])
+
+
+@pytest.mark.parametrize(("given", "missing"), [("golden", "mine"), ("mine", "golden")])
+def test_one_side_alone_is_a_usage_error(
+    pytester: pytest.Pytester, clean: DemoPaths, given: str, missing: str
+) -> None:
+    result = pytester.runpytest_inprocess(*QUICKER, f"--acc-{given}={getattr(clean, given)}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: --acc-{given} needs --acc-{missing} as well: *"])
+
+
+def test_an_ini_file_that_pytest_overlooks_is_pointed_out(
+    pytester: pytest.Pytester, acc: Run, clean: DemoPaths
+) -> None:
+    acc(clean)  # makes the ini file
+    paths = [f"--acc-{side}" for side in ("golden", "mine")]
+    apart = [paths[0], str(clean.golden), paths[1], str(clean.mine)]
+    result = pytester.runpytest_inprocess(*QUICKER, *apart, "--co")
+    result.stdout.fnmatch_lines(["acc note: */tox.ini was not read; write --acc-golden=PATH in one word, *"])
+    acc(clean, "--co").stdout.no_fnmatch_line("*was not read*")

@@ -1,0 +1,39 @@
+"""The plugin costs nothing where it is not used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "numpy", "pandas", "acc_pytest.mapping", "acc_pytest.metrics", "acc_pytest.settings")
+
+
+def test_a_run_without_our_options_imports_neither_torch_nor_numpy(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        f"""
+        import sys
+
+        def test_imports():
+            assert "acc_pytest.plugin" in sys.modules
+            assert not [name for name in {HEAVY!r} if name in sys.modules]
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:hypothesispytest", "-p", "no:xdist")
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*acc-pytest *==*")
+    result.stdout.no_fnmatch_line("acc *")
+
+
+def test_the_command_answers_without_importing_torch() -> None:
+    code = """
+import sys, acc_pytest.cli
+try:
+    acc_pytest.cli.main(["--version"])
+except SystemExit:
+    print("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0].startswith("acc-pytest ")
+    assert done.stdout.splitlines()[1] == "False"

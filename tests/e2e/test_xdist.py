@@ -1,0 +1,88 @@
+"""-n: the same verdicts and report as without, the plan sent to workers, any --dist."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from acc_pytest.demo import DemoPaths
+
+from .conftest import Run, read_rows
+
+
+def report(path: str = "out/acc.csv") -> list[list[str]]:
+    """The report's lines in an order that does not depend on who finished first."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return sorted(csv.reader(file))
+
+
+def test_two_workers_give_the_verdicts_and_the_report_of_one_process(
+    acc: Run, faulty: DemoPaths, pytester: pytest.Pytester
+) -> None:
+    pytester.makeconftest(
+        """
+        import os
+        from pathlib import Path
+        import acc_pytest.session as session
+
+        original = session.make_plan
+
+        def noted(settings):
+            Path(f"planned.{os.environ.get('PYTEST_XDIST_WORKER', 'controller')}").touch()
+            return original(settings)
+
+        session.make_plan = noted
+        """
+    )
+    alone = acc(faulty)
+    expected = report()
+    both = acc(faulty, "-n2", "--junitxml=j.xml", "-rf", subprocess=True)
+    assert both.parseoutcomes() == {**alone.parseoutcomes(), **both.parseoutcomes()}
+    assert alone.ret == both.ret == pytest.ExitCode.TESTS_FAILED
+    assert report() == expected
+    assert [path.name for path in pytester.path.glob("planned.*")] == ["planned.controller"]
+    # The verdict sentence survives the trip, although xdist makes plain text of failures.
+    both.stdout.fnmatch_lines([f"FAILED msit_dump::step0::layers.1::{faulty.faulty[0]} - *"])
+    assert 'name="threshold.relative_euclidean_distance"' in Path("j.xml").read_text()
+
+
+@pytest.mark.parametrize("dist", ["loadscope", "loadgroup"])
+def test_any_distribution_runs_a_selection_once(acc: Run, clean: DemoPaths, dist: str) -> None:
+    result = acc(clean, "-n2", f"--dist={dist}", "msit_dump::step1::model", subprocess=True)
+    rows = [row for row in read_rows() if row["verdict"] == "pass"]
+    result.assert_outcomes(passed=len(rows))
+    assert len({row["test_id"] for row in rows}) == len(rows) > 2
+
+
+def test_a_worker_that_dies_leaves_a_row_for_the_pair_it_was_at(
+    acc: Run, clean: DemoPaths, pytester: pytest.Pytester
+) -> None:
+    pytester.makeconftest(
+        """
+        import os
+
+        def pytest_runtest_call(item):
+            if item.name == "GatherOperation_0_0":
+                os._exit(1)
+        """
+    )
+    acc(clean, "-n1", "-k", "step0 and GatherOperation_0_0 or RmsNorm", subprocess=True)
+    (row,) = [row for row in read_rows() if row["verdict"] == "incomparable"]
+    assert row["my_name"] == "GatherOperation_0_0"
+    assert row["cmp_fail_reason"].startswith("not compared: ")
+    assert "crashed" in row["cmp_fail_reason"]
+
+
+def test_workers_share_the_cores(acc: Run, clean: DemoPaths, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_threads="""
+        import os, torch
+
+        def test_threads(acc_compare):
+            acc_compare([1.0], [1.0])
+            assert torch.get_num_threads() == max(1, os.cpu_count() // 2)
+        """
+    )
+    acc(clean, "-n2", "test_threads.py", subprocess=True).assert_outcomes(passed=1)

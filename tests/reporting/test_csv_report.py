@@ -1,0 +1,103 @@
+"""Cells, file names, and rows that are on disk at once."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acc_pytest.reporting import csv_report
+from acc_pytest.reporting.csv_report import OLD_COLUMNS, OUR_COLUMNS, CsvReport, new_report, text
+from acc_pytest.reporting.row import Row, Side, Worst
+
+DANGEROUS = "=+-@\t\r\n"
+
+
+def written(path: str) -> list[dict[str, str]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("start", DANGEROUS)
+def test_text_that_a_spreadsheet_would_run_is_made_text(start: str) -> None:
+    assert text(start + "cmd|' /C calc'!A0") == "'" + start + "cmd|' /C calc'!A0"
+
+
+def test_a_nul_does_not_hide_a_formula() -> None:
+    assert text("\0=1+1") == "'=1+1"
+
+
+@given(st.text())
+def test_no_text_cell_starts_a_formula(value: str) -> None:
+    cell = text(value)
+    assert cell[:1] not in set(DANGEROUS)
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\r\n").writerow(["x", cell])
+    ((_, read),) = csv.reader(io.StringIO(buffer.getvalue(), newline=""))
+    assert read == cell
+
+
+def test_numbers_stay_numbers_and_missing_is_empty(tmp_path: Path) -> None:
+    report = CsvReport(new_report(tmp_path, "r.csv"), ["snr"])
+    row = Row(
+        "id",
+        "fail",
+        "",
+        step="warmup",
+        metrics={"mean_error": -0.25, "cosine_similarity": 1e-7, "kl_divergence": None},
+        counts={"elements": 2**60},
+        custom={"snr": float("nan")},
+        golden=Side(min=-1.5, node="-x"),
+        worst=Worst("[0]", -3, -0.5),
+        reasons=("one", "two"),
+    )
+    report.write(row)
+    (cells,) = written(report.path)
+    assert cells["token_id"] == "warmup"
+    assert cells["mean_error"] == "-0.25"
+    assert cells["cosine_similarity"] == "1e-07"
+    assert cells["kl_divergence"] == ""
+    assert cells["max_absolute_error"] == ""
+    assert cells["elements"] == str(2**60)
+    assert cells["snr"] == "nan"
+    assert cells["golden_min_value"] == "-1.5"
+    assert cells["golden_node"] == "'-x"
+    assert cells["worst_golden_value"] == "-3"
+    assert cells["cmp_fail_reason"] == "one; two"
+
+
+def test_every_column_finds_its_value_in_an_empty_row(tmp_path: Path) -> None:
+    with CsvReport(new_report(tmp_path, "r.csv")) as report:
+        report.write(Row("", "pass", ""))
+    (cells,) = written(report.path)
+    assert list(cells) == [*OLD_COLUMNS, *OUR_COLUMNS]
+    assert {name for name, value in cells.items() if value} == {"verdict"}
+
+
+def test_a_row_is_on_disk_before_the_next_one(tmp_path: Path) -> None:
+    report = CsvReport(new_report(tmp_path, "r.csv"))
+    for count in range(1, 4):
+        report.write(Row(f"id{count}", "pass", ""))
+        assert len(written(report.path)) == count
+
+
+def test_the_default_name_is_utc_and_never_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_report.time, "gmtime", lambda: (2026, 11, 21, 3, 4, 5, 5, 325, 0))
+    names = [Path(new_report(tmp_path / "made", "").name).name for _ in range(3)]
+    assert names == [
+        "ait_cmp_report_20261121030405.csv",
+        "ait_cmp_report_20261121030405_1.csv",
+        "ait_cmp_report_20261121030405_2.csv",
+    ]
+
+
+def test_a_named_report_is_replaced_and_may_lie_elsewhere(tmp_path: Path) -> None:
+    named = tmp_path / "x" / "r.csv"
+    new_report(tmp_path / "unused", str(named)).write("old")
+    CsvReport(new_report(tmp_path / "unused", str(named))).close()
+    assert not (tmp_path / "unused").exists()
+    assert named.read_text().startswith("token_id,")

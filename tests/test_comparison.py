@@ -1,0 +1,182 @@
+"""One pair in, one row out: replicas, statistics, and everything that makes a pair incomparable."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from acc_pytest.comparison import Judge, compare_pair, compare_tensors
+from acc_pytest.errors import SettingsError
+from acc_pytest.mapping.pair import LastToken, Operand, Pair, Part, RankSum, View, Whole
+from acc_pytest.statistics_comparison import compare_statistics
+from acc_pytest.tensors.dtypes import DTYPES
+from acc_pytest.tensors.ref import Statistics, TensorHeader, TensorRef
+from acc_pytest.tensors.source import TensorSource
+
+FLOAT32 = next(dtype for dtype in DTYPES if dtype.name == "float32")
+
+
+def pair(golden: Operand, mine: Operand) -> Pair:
+    return Pair("Linear_0", 0, None, "op", "model", 0, 0, "name", "same name", golden, mine)
+
+
+@pytest.fixture
+def saved(tmp_path: Path):  # type: ignore[no-untyped-def]
+    """Save tensors, one file per rank, as one operand."""
+
+    def save(name: str, *tensors: torch.Tensor, view: View = Whole()) -> Operand:  # noqa: B008
+        refs = []
+        for rank, tensor in enumerate(tensors):
+            path = tmp_path / f"{name}{rank}.pth"
+            torch.save(tensor, path)
+            refs.append(TensorRef(str(path)))
+        return Operand(f"{name}.node", name, "Linear", "output[0]", tuple(refs), view)
+
+    return save
+
+
+GOLDEN = torch.arange(1.0, 9.0).reshape(2, 4)
+
+
+def test_a_row_says_what_was_compared(saved) -> None:  # type: ignore[no-untyped-def]
+    row = compare_pair(pair(saved("g", GOLDEN), saved("m", GOLDEN)), Judge, "id", 7)
+    assert (row.verdict, row.number, row.test_id, row.layer) == ("pass", 7, "id", "model")
+    assert (row.golden.dtype, row.golden.shape) == ("torch.float32", "[2, 4]")
+    assert (row.golden.max, row.golden.min, row.golden.mean) == (8.0, 1.0, 4.5)
+    assert Path(row.mine.path).is_file()
+    assert row.counts["elements"] == 8
+
+
+def test_of_replicas_the_worst_decides(saved) -> None:  # type: ignore[no-untyped-def]
+    bad = GOLDEN.clone()
+    bad[1, 2] += 1
+    row = compare_pair(pair(saved("g", GOLDEN), saved("m", GOLDEN, bad)), Judge, "id", 0)
+    assert row.verdict == "fail"
+    assert row.worst.index == "[1, 2]"
+    assert row.notes[-1] == "rank 1, the worst of 2 replicas"
+    assert row.mine.path.count(";") == 1
+
+
+def test_a_new_nan_is_said_in_the_old_tools_words_too(saved) -> None:  # type: ignore[no-untyped-def]
+    bad = GOLDEN.clone()
+    bad[0, 0] = math.nan
+    row = compare_pair(pair(saved("g", GOLDEN), saved("m", bad)), Judge, "id", 0)
+    assert row.verdict == "fail"
+    assert row.reasons[0] == "my_data includes NAN or inf."
+    assert row.counts["my_nan"] == 1
+    reverse = compare_pair(pair(saved("g", bad), saved("m", GOLDEN)), Judge, "id", 0)
+    assert reverse.reasons[0] == "golden_data includes NAN or inf."
+
+
+def test_shapes_that_do_not_agree_are_the_rows_reason(saved) -> None:  # type: ignore[no-untyped-def]
+    row = compare_pair(pair(saved("g", GOLDEN), saved("m", torch.ones(3))), Judge, "id", 0)
+    assert (row.verdict, row.red) == ("incomparable", True)
+    assert row.sentence == row.reason
+    assert row.sentence.startswith("data shape doesn't match")
+    assert (row.golden.shape, row.mine.shape) == ("[2, 4]", "[3]")
+
+
+def test_a_missing_file_leaves_the_other_side_described(saved, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    gone = Operand("n", "n", "Linear", "output[0]", (TensorRef(str(tmp_path / "gone.pth")),))
+    row = compare_pair(pair(saved("g", GOLDEN), gone), Judge, "id", 0)
+    assert row.verdict == "incomparable"
+    assert str(tmp_path / "gone.pth") in row.sentence
+    assert (row.golden.shape, row.mine.shape) == ("[2, 4]", "")
+
+
+def test_a_judge_that_cannot_be_made_is_the_rows_reason(saved) -> None:  # type: ignore[no-untyped-def]
+    def refuse() -> Judge:
+        raise SettingsError("marker acc_threshold on x: makes no sense")
+
+    row = compare_pair(pair(saved("g", GOLDEN), saved("m", GOLDEN)), refuse, "id", 0)
+    assert (row.verdict, row.sentence) == ("incomparable", "marker acc_threshold on x: makes no sense")
+
+
+def test_any_two_tensors_need_one_shape() -> None:
+    one, other = TensorSource(torch.ones(2)), TensorSource(torch.ones(3))
+    assert compare_tensors(one, one, Judge, "id", "x").verdict == "pass"
+    row = compare_tensors(one, other, Judge, "id", "x")
+    assert row.sentence == "data shape doesn't match: golden [2], mine [3]"
+    assert row.name == "x"
+
+
+def statistics(*tensors: torch.Tensor, view: View = Whole()) -> Operand:  # noqa: B008
+    """An operand whose files hold statistics only."""
+    return Operand("n", "n", "Linear", "output[0]", tuple(_Stated(tensor) for tensor in tensors), view)  # type: ignore[misc]
+
+
+class _Stated:
+    """Stands for a file that states the statistics of a tensor."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        t = tensor.double()
+        stated = Statistics(t.max().item(), t.min().item(), t.mean().item(), t.norm().item())
+        self._header = TensorHeader(FLOAT32, tuple(tensor.shape), "statistics", statistics=stated)
+
+    def header(self) -> TensorHeader:
+        return self._header
+
+    def __str__(self) -> str:
+        return "stated.bin"
+
+
+def compared(golden: Operand, mine: Operand):  # type: ignore[no-untyped-def]
+    return compare_pair(pair(golden, mine), Judge, "id", 0)
+
+
+def test_statistics_against_statistics() -> None:
+    row = compared(statistics(GOLDEN), statistics(GOLDEN))
+    assert row.verdict == "pass"
+    assert row.metrics["max_stat_absolute_error"] == 0.0
+    assert row.notes == ("only statistics were dumped: max, min, mean, l2norm",)
+    assert compared(statistics(GOLDEN), statistics(GOLDEN * 2)).verdict == "fail"
+
+
+def test_values_against_statistics(saved) -> None:  # type: ignore[no-untyped-def]
+    assert compared(saved("g", GOLDEN), statistics(GOLDEN)).verdict == "pass"
+    assert compared(statistics(GOLDEN), saved("m", -GOLDEN)).verdict == "fail"
+
+
+def test_shards_are_merged_before_they_are_judged() -> None:
+    row = compared(statistics(GOLDEN), statistics(GOLDEN[:, :1], GOLDEN[:, 1:]))
+    assert row.verdict == "pass"
+    # Two shards instead of one tensor: the mean and the norm differ by a few roundings of 2^-53.
+    assert row.metrics["mean_stat_absolute_error"] <= 8 * 2.0**-52
+    assert row.metrics["l2norm_stat_absolute_error"] <= 32 * 2.0**-52
+
+
+def test_statistics_of_replicas_are_judged_one_by_one() -> None:
+    assert compared(statistics(GOLDEN), statistics(GOLDEN, GOLDEN)).verdict == "pass"
+    assert compared(statistics(GOLDEN), statistics(GOLDEN, GOLDEN * 2)).verdict == "fail"
+    assert compared(statistics(GOLDEN, GOLDEN * 2), statistics(GOLDEN)).verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("golden", "mine", "skipped"),
+    [
+        (statistics(GOLDEN), statistics(GOLDEN[:1]), False),
+        (statistics(GOLDEN), statistics(GOLDEN[:1], view=LastToken()), True),
+        (statistics(GOLDEN, view=Part(0, ())), statistics(GOLDEN[:1]), True),
+        (statistics(GOLDEN), statistics(GOLDEN, GOLDEN, view=RankSum()), True),
+    ],
+)
+def test_statistics_of_something_else_are_incomparable(golden: Operand, mine: Operand, skipped: bool) -> None:
+    row = compared(golden, mine)
+    assert (row.verdict, row.skipped) == ("incomparable", skipped)
+    assert "golden holds 8 elements" in row.sentence
+
+
+def test_a_statistic_that_one_shard_does_not_state_is_unknown_of_the_whole() -> None:
+    half, other = statistics(GOLDEN[:1]).refs[0], statistics(GOLDEN[1:]).refs[0]
+    known = half.header().statistics
+    assert known is not None
+    half._header = TensorHeader(  # type: ignore[attr-defined]
+        FLOAT32, (1, 4), "statistics", statistics=Statistics(None, known.min, known.mean, known.l2norm)
+    )
+    mine = Operand("n", "n", "Linear", "output[0]", (half, other))
+    row = compare_statistics(pair(statistics(GOLDEN), mine), compared(statistics(GOLDEN), mine), ())
+    assert "max_stat_absolute_error" not in row.metrics
+    assert "min_stat_absolute_error" in row.metrics

@@ -1,0 +1,45 @@
+"""The option table agrees with `Settings`, and makes command lines that mean the same again."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import fields
+
+import pytest
+
+from acc_pytest import options, settings
+from acc_pytest.judging.rules import LEVELS
+
+
+def test_every_option_is_a_setting_and_every_setting_an_option() -> None:
+    known = {field.name for field in fields(settings.Settings)} - {"rules", "mapping"}
+    assert {option.field for option in options.OPTIONS} == known
+
+
+def test_choices_are_those_that_settings_accepts() -> None:
+    assert options.TOKEN_POLICIES == settings.TOKEN_POLICIES
+    assert ("all", *LEVELS) == options.LEVELS
+
+
+def test_a_command_line_gives_the_same_values_again() -> None:
+    given = {
+        "golden": "a dir/g",
+        "mine": "m",
+        "level": "op",
+        "config": ("llama", "x y.toml"),
+        "metrics": ("m.py:f",),
+        "min_coverage": 0.5,
+        "explain_mapping": True,
+    }
+    parser = pytest.Parser(_ispytest=True)
+    options.add_options(parser)
+    words = shlex.split(options.shell(options.command_line(given)))
+    parsed = parser.parse(words)
+    for option in options.OPTIONS:
+        value = getattr(parsed, option.dest)
+        wanted = given.get(option.field)
+        assert (tuple(value) if isinstance(value, list) else value) == wanted
+
+
+def test_paths_are_written_in_one_word_with_their_option() -> None:
+    assert options.command_line({"golden": "g", "explain_mapping": False}) == ["--acc-golden=g"]
