@@ -18,7 +18,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from .threshold import JudgeContext, Threshold
-from .tolerance import Tolerance, float_format, tolerance
+from .tolerance import Tolerance, coarser, float_format, tolerance
 
 if TYPE_CHECKING:
     from ..metrics.measurement import Measurement
@@ -66,11 +66,10 @@ def tolerance_of(
 ) -> Tolerance:
     """T for this pair of tensors, of which at least one is float."""
     golden, mine = measurement.golden_dtype, measurement.mine_dtype
-    plain = tolerance(golden, mine, context.depth, context.length, None, factor, factor_origin)
     rms = measurement.golden_rms
-    if rms and rms < plain.format.smallest_normal:
-        return tolerance(golden, mine, context.depth, context.length, rms, factor, factor_origin)
-    return plain
+    tiny = rms if rms and rms < coarser(golden, mine).smallest_normal else None
+    elements = measurement.compared
+    return tolerance(golden, mine, context.depth, context.length, tiny, factor, factor_origin, elements)
 
 
 def _sized(allowed: Tolerance, rms: float, peak: float) -> tuple[Threshold, ...]:

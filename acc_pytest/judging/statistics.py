@@ -97,7 +97,8 @@ def _derived(
     if float_format(golden_dtype) is None and float_format(mine_dtype) is None:
         reason = f"{golden_dtype} values are exact; {PRINTED:g} is the printing error of six decimals"
         return tuple(Threshold(f"{s}_stat_absolute_error", PRINTED, False, reason) for s in STATISTICS)
-    t = tolerance(golden_dtype, mine_dtype, context.depth, context.length, None, factor, origin)
+    dtypes = golden_dtype, mine_dtype
+    t = tolerance(*dtypes, context.depth, context.length, None, factor, origin, measurement.numel)
     g = measurement.golden
     peak = max((abs(v) for v in (g.max, g.min) if v is not None and math.isfinite(v)), default=0.0)
     norm = g.l2norm if g.l2norm is not None and math.isfinite(g.l2norm) else None

@@ -1,6 +1,6 @@
 """How far two right computations of one float tensor may lie apart: the tolerance T and its reason.
 
-    T = min(1/4, factor * 8 * (u + sqrt(K) * a) * sqrt(1 + depth))
+    T = min(1/4, factor * 8 * (u + sqrt(K) * a) * sqrt(1 + depth) * exp(3.72 / sqrt(n)))
 
 T bounds the relative L2 error. One operation adds, relative to its result, at most
 
@@ -12,7 +12,14 @@ T bounds the relative L2 error. One operation adds, relative to its result, at m
 
 On the longest path through a decoder layer about 16 results are stored one after another; errors of
 random sign add like a random walk, sqrt(16) = 4, and 2 is the safety factor. Layers add the same
-way: sqrt(1 + depth) with `depth` layers completed before. The cap 1/4 keeps T a gate at any depth
+way: sqrt(1 + depth) with `depth` layers completed before.
+
+A tensor of `n` elements is a sample: the squared norms of error and golden scatter around their
+expectations with a relative variance of 2/n each, so the logarithm of their ratio's root has a standard
+deviation of 1/sqrt(n), and 3.72 of them are exceeded once in 10,000 tensors (normal quantile). It
+matters below a few thousand elements: 1.06 at 4096, 1.4 at 128, 14 for the two logits of a toy router.
+
+The cap 1/4 keeps T a gate at any depth
 and dtype: unrelated tensors differ by sqrt(2), zeros by 1, a forgotten operand by 0.3 to 1.
 docs/thresholds.md has the derivation at length, a table of T, and what was measured.
 """
@@ -28,9 +35,11 @@ from ..tensors.dtypes import by_name
 ROUNDINGS_PER_LAYER = 16
 SAFETY = 2.0
 CAP = 0.25
+SAMPLE_SIGMAS = 3.72
 TYPICAL_LENGTH = 4096
 """`K` where the last dimension is unknown: the hidden width of a 7B model."""
-
+_WORTH_SAYING = 1.01
+"""Scatter that is left out of T and of its reason: tensors of 140,000 elements and more."""
 
 _SMALLEST_EXPONENT = {
     "float16": -14,
@@ -90,11 +99,13 @@ def tolerance(
     subnormal_rms: float | None = None,
     factor: float = 1.0,
     factor_origin: str = "",
+    elements: int | None = None,
 ) -> Tolerance:
     """The tolerance T of the module docstring. At least one dtype must be a float or complex one.
 
     `subnormal_rms` is golden's root mean square where it is below the smallest normal number of the
     coarser format (and above zero), else `None`. `factor` and where it was set come from a rule.
+    `elements` is the number of elements compared, `None` for so many that they are no sample.
     """
     fmt = coarser(golden_dtype, mine_dtype)
     words = [f"u = {_power(fmt.roundoff)} of {fmt.name}"]
@@ -110,6 +121,10 @@ def tolerance(
     words.append(f"sums of {terms} terms at {_power(accumulator)}")
     words.append(f"{depth} layer{'' if depth == 1 else 's'} before")
     formula = f"T = {per_layer:g}*(u + sqrt({terms})*{_power(accumulator)})*sqrt(1+{depth})"
+    if elements and (scatter := math.exp(SAMPLE_SIGMAS / math.sqrt(elements))) >= _WORTH_SAYING:
+        value *= scatter
+        formula += f"*{scatter:.3g}"
+        words.append(f"{scatter:.3g} for the scatter of only {elements} elements")
     if factor != 1.0:
         formula += f" * {factor:g}"
         words.append(f"factor {factor:g} from {factor_origin}")

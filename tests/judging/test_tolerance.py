@@ -76,6 +76,28 @@ def test_the_reason_names_format_length_depth_and_factor() -> None:
         assert part in reason
 
 
+def test_small_tensors_get_room_for_their_scatter_and_say_so() -> None:
+    large = tolerance("float16", "float16", 0, 64)
+    small = tolerance("float16", "float16", 0, 64, elements=36)
+    assert small.value == pytest.approx(large.value * math.exp(3.72 / 6))
+    assert "1.86 for the scatter of only 36 elements" in small.reason
+    assert tolerance("float16", "float16", 0, 64, elements=10**6) == large
+
+
+@pytest.mark.parametrize("elements", [16, 36, 128, 1024])
+def test_the_scatter_covers_all_but_one_in_a_thousand_tensors_of_plain_noise(elements: int) -> None:
+    # 3.72 sigma is one in 10,000 where the logarithm is normal; for few elements its tail is heavier.
+    generator = torch.Generator().manual_seed(elements)
+    golden = torch.randn(20_000, elements, generator=generator)
+    noise = torch.randn(20_000, elements, generator=generator)
+    ratio = noise.norm(dim=1) / golden.norm(dim=1)
+    room = (
+        tolerance("float16", "float16", 0, 64, elements=elements).value
+        / tolerance("float16", "float16", 0, 64).value
+    )
+    assert (ratio > room).float().mean() <= 1e-3
+
+
 def test_below_the_normal_range_the_spacing_replaces_the_roundoff() -> None:
     # rms = 2^-20 is 16 spacings of 2^-24: rounding may change it by half a spacing, 2^-5 of it. T caps.
     deep = tolerance("float16", "float16", 0, 1, 2.0**-20)
