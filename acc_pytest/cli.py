@@ -7,6 +7,7 @@ pytest's. `acc map` prints the mapping alone, `acc demo` makes a small pair of d
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -26,6 +27,8 @@ LOG_LEVELS = {
 """The old tool's log levels as pytest's verbosity."""
 
 OLD_LEVELS = {**{level: level for level in LEVELS}, "api": "op"}
+BROKEN_PIPE = 128 + 13
+"""What a shell reports of a command that SIGPIPE ended."""
 USAGE_ERROR = 4
 """pytest's exit code for a command line that makes no sense."""
 
@@ -43,6 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AccError as error:
         print(f"acc: error: {error}", file=sys.stderr)
         return USAGE_ERROR
+    except BrokenPipeError:
+        # `acc map ... | head`: nobody reads on. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
     return code
 
 

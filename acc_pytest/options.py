@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -166,24 +166,32 @@ def _is_bare(value: str) -> bool:
     return os.sep not in value and not value.endswith(".toml")
 
 
-def misread_root(config: pytest.Config) -> str:
-    """A hint where pytest overlooked an ini file because it took our paths for test paths, else empty.
+def start_over(config: pytest.Config) -> int | None:
+    """Run pytest anew, with our paths in one word, where it took them for test paths; else `None`.
 
-    pytest looks for its root before plugins are loaded; `--acc-golden PATH` in two words then reads
-    like an unknown flag and a path to tests.
+    pytest looks for its root and ini file before plugins are loaded, and then `--acc-golden PATH` reads
+    like an unknown flag and a path to tests. For a dump outside of the working directory that makes
+    the wrong root: ini values are lost and the cache is written beside the dump.
     """
-    words = config.invocation_params.args
-    apart = [option.flag for option in OPTIONS if option.is_path and option.flag in words]
-    if config.inipath is not None or not apart:
-        return ""
-    here = config.invocation_params.dir
-    for directory in (here, *here.parents):
-        for name in ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"):
-            file = directory / name
-            text = file.read_text(errors="replace") if file.is_file() else ""
-            if any(section in text for section in ("[pytest]", "[tool:pytest]", "[tool.pytest")):
-                return f"{file} was not read; write {apart[0]}=PATH in one word, or give --rootdir"
-    return ""
+    invocation = config.invocation_params
+    words, misread = _one_word_each(invocation.args)
+    below = os.path.join(os.path.abspath(invocation.dir), "")
+    outside = [path for path in misread if not os.path.abspath(invocation.dir / path).startswith(below)]
+    if not any(os.path.exists(path) for path in outside):
+        return None
+    return int(pytest.main(words, plugins=invocation.plugins))
+
+
+def _one_word_each(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments with `--acc-golden PATH` as `--acc-golden=PATH`, and the paths that stood alone."""
+    flags = {option.flag for option in OPTIONS if option.is_path}
+    words, alone, rest = [], [], iter(args)
+    for word in rest:
+        value = next(rest, None) if word in flags else None
+        words.append(word if value is None else f"{word}={value}")
+        if value is not None:
+            alone.append(value)
+    return words, alone
 
 
 def command_line(given: Mapping[str, Any]) -> list[str]:

@@ -27,6 +27,12 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(newhooks)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Start over where pytest took our paths for test paths and so missed its root and ini file."""
+    return options.start_over(config)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers."""
     for usage in USAGE:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .options import misread_root, values
+from .options import values
 from .recording import SINK, rows_of
 from .reporting.failure_text import FailureText
 from .reporting.header import header_lines
@@ -62,9 +62,7 @@ class RunReport:
             from .mapping.explain import explain
 
             return list(explain(self._acc.plan))
-        lines = header_lines(self._acc.plan)
-        hint = misread_root(self._config)
-        return [f"acc note: {hint}", *lines] if hint else lines
+        return header_lines(self._acc.plan)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:

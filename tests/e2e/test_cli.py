@@ -114,3 +114,10 @@ def test_demo_makes_a_pair_whose_printed_command_finds_the_fault(
 def test_demo_with_options_that_make_no_sense(capsys: Capture) -> None:
     assert cli.main(["demo", "d", "--ranks", "3"]) == 4
     assert capsys.readouterr().err.startswith("acc: error: demo: ranks=3")
+
+
+def test_a_reader_that_stops_early_is_no_error(clean: DemoPaths) -> None:
+    line = f"{sys.executable} -m acc_pytest.cli map -gp {clean.golden} -mp {clean.mine} | head -1"
+    shown = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
+    assert shown.stdout.startswith("golden: torch")
+    assert shown.stderr == ""

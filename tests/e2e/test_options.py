@@ -153,12 +153,17 @@ def test_one_side_alone_is_a_usage_error(
     result.stderr.fnmatch_lines([f"ERROR: --acc-{given} needs --acc-{missing} as well: *"])
 
 
-def test_an_ini_file_that_pytest_overlooks_is_pointed_out(
-    pytester: pytest.Pytester, acc: Run, clean: DemoPaths
+@pytest.mark.parametrize("in_words", [1, 2])
+def test_dumps_elsewhere_do_not_hide_the_ini_file(
+    pytester: pytest.Pytester, clean: DemoPaths, in_words: int
 ) -> None:
-    acc(clean)  # makes the ini file
-    paths = [f"--acc-{side}" for side in ("golden", "mine")]
-    apart = [paths[0], str(clean.golden), paths[1], str(clean.mine)]
-    result = pytester.runpytest_inprocess(*QUICKER, *apart, "--co")
-    result.stdout.fnmatch_lines(["acc note: */tox.ini was not read; write --acc-golden=PATH in one word, *"])
-    acc(clean, "--co").stdout.no_fnmatch_line("*was not read*")
+    """pytest reads `--acc-golden PATH` as a test path before it knows the option, and seeks its root there."""
+    pytester.makeini("[pytest]\nacc_level = layer\n")
+    paths = [("--acc-golden", str(clean.golden)), ("--acc-mine", str(clean.mine))]
+    words = ["=".join(pair) for pair in paths] if in_words == 1 else [word for pair in paths for word in pair]
+    result = pytester.runpytest_subprocess(*QUICKER, *words, "--co", timeout=120)
+    result.stdout.fnmatch_lines([f"rootdir: {pytester.path}", "configfile: tox.ini"])
+    result.stdout.fnmatch_lines(["*tests collected in*"])
+    assert "self_attn" not in result.stdout.str()
+    assert "LinearOperation" not in result.stdout.str().partition("layers.0")[2].partition("model")[0]
+    assert not list(clean.golden.parent.rglob(".pytest_cache"))
