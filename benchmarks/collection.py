@@ -93,8 +93,8 @@ def timed(function):
     return call
 
 tensor = TensorSource(torch.ones(8))
-acc_pytest.comparison.open_pair = lambda pair: Opened((Comparison(tensor, tensor),))
-acc_pytest.comparison.measure = timed(acc_pytest.comparison.measure)
+acc_pytest.comparison.compare.open_pair = lambda pair: Opened((Comparison(tensor, tensor),))
+acc_pytest.comparison.compare.measure = timed(acc_pytest.comparison.compare.measure)
 """
 
 

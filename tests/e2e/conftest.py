@@ -13,7 +13,6 @@ import acc_pytest.comparison
 import acc_pytest.dumps
 import acc_pytest.mapping.planner
 import acc_pytest.session
-import acc_pytest.statistics_comparison
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 
 Run = Callable[..., pytest.RunResult]

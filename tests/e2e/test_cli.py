@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -117,7 +119,8 @@ def test_demo_with_options_that_make_no_sense(capsys: Capture) -> None:
 
 
 def test_a_reader_that_stops_early_is_no_error(clean: DemoPaths) -> None:
-    line = f"{sys.executable} -m acc_pytest.cli map -gp {clean.golden} -mp {clean.mine} | head -1"
+    command = "import sys; from acc_pytest.cli import main; sys.exit(main())"
+    line = f"{sys.executable} -c '{command}' map -gp {clean.golden} -mp {clean.mine} | head -1"
     shown = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
     assert shown.stdout.startswith("golden: torch")
     assert shown.stderr == ""

@@ -157,7 +157,7 @@ def test_one_side_alone_is_a_usage_error(
 def test_dumps_elsewhere_do_not_hide_the_ini_file(
     pytester: pytest.Pytester, clean: DemoPaths, in_words: int
 ) -> None:
-    """pytest reads `--acc-golden PATH` as a test path before it knows the option, and seeks its root there."""
+    """pytest reads `--acc-golden PATH` as a test path before it knows the option, and roots there."""
     pytester.makeini("[pytest]\nacc_level = layer\n")
     paths = [("--acc-golden", str(clean.golden)), ("--acc-mine", str(clean.mine))]
     words = ["=".join(pair) for pair in paths] if in_words == 1 else [word for pair in paths for word in pair]

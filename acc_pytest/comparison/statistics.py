@@ -10,15 +10,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from .comparison import judged
-from .errors import Incomparable, NoPayload
-from .judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
-from .judging.threshold import JudgeContext, ThresholdRule
-from .mapping.pair import LastToken, Operand, Pair, RankSum, Whole
-from .metrics import measure
-from .reporting.row import Row
-from .tensors.ref import Statistics, TensorRef
-from .tensors.source import TensorSource
+from ..errors import Incomparable, NoPayload
+from ..judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
+from ..judging.threshold import JudgeContext, ThresholdRule
+from ..mapping.pair import LastToken, Operand, Pair, RankSum, Whole
+from ..metrics import measure
+from ..reporting.row import Row
+from ..tensors.ref import Statistics, TensorRef
+from ..tensors.source import TensorSource
+from .rows import judged
 
 
 def compare_statistics(pair: Pair, row: Row, rules: Sequence[ThresholdRule]) -> Row:

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from acc_pytest.comparison import Judge, compare_pair, compare_tensors
+from acc_pytest.comparison.statistics import compare_statistics
 from acc_pytest.errors import SettingsError
 from acc_pytest.mapping.pair import LastToken, Operand, Pair, Part, RankSum, View, Whole
-from acc_pytest.statistics_comparison import compare_statistics
 from acc_pytest.tensors.dtypes import DTYPES
 from acc_pytest.tensors.ref import Statistics, TensorHeader, TensorRef
 from acc_pytest.tensors.source import TensorSource

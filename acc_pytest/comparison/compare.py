@@ -1,0 +1,111 @@
+"""One mapped pair, or any two tensors, in; one `Row` out. Runs in the process that runs the test.
+
+Whatever is wrong with the input of a pair (a cut file, shapes that do not agree, a threshold that
+makes no sense) becomes the row's reason: a comparison never raises for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import AccError, NoPayload
+from ..judging import JudgeContext, Judgement, judge, thresholds_for
+from ..judging.threshold import ThresholdRule
+from ..mapping.pair import Pair
+from ..mapping.reconcile import open_pair
+from ..metrics import measure
+from ..metrics.measurement import Measurement
+from ..reporting.row import Row, Side
+from .rows import incomparable, measured_row, pair_row
+from .statistics import compare_statistics
+
+if TYPE_CHECKING:
+    from ..tensors.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """What is needed to judge tensors: rules (weakest first) and the custom metrics in use."""
+
+    rules: tuple[ThresholdRule, ...] = ()
+    custom: tuple[Any, ...] = ()
+
+    def tensors(self, context: JudgeContext, golden: Source, mine: Source) -> tuple[Measurement, Judgement]:
+        """Measure and judge two sources of one shape. Raises `AccError` for what cannot be judged."""
+        measurement = measure(golden, mine, custom=self.custom)
+        return measurement, judge(measurement, thresholds_for(context, measurement, self.rules))
+
+
+def compare_pair(pair: Pair, make_judge: Callable[[], Judge], test_id: str, number: int) -> Row:
+    """Open, measure and judge a pair. `number` is its place in the plan.
+
+    `make_judge` may raise `AccError` (a marker or hook that makes no sense), which is a reason too.
+
+    Replicas (one tensor per rank, all of which should be equal) are judged one by one; the row is
+    that of the worst, and its notes say which one it is.
+    """
+    row = pair_row(pair, test_id, number)
+
+    def compared() -> Row:
+        judge_ = make_judge()
+        if _is_statistics(pair):
+            return compare_statistics(pair, row, judge_.rules)
+        opened = open_pair(pair)
+        rows = []
+        for comparison in opened.comparisons:
+            context = JudgeContext.of(pair, _length(comparison.golden))
+            measurement, judgement = judge_.tensors(context, comparison.golden, comparison.mine)
+            notes = opened.notes
+            if comparison.label:
+                notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
+            rows.append(measured_row(row, measurement, judgement, notes))
+        return max(rows, key=lambda one: (one.red, one.excess))
+
+    return _or_reason(row, compared)
+
+
+def compare_tensors(
+    golden: Source, mine: Source, make_judge: Callable[[], Judge], test_id: str, name: str
+) -> Row:
+    """Measure and judge any two tensors; shapes that differ make them incomparable.
+
+    `name` says what they are, where the test compares more than one thing.
+    """
+    row = Row(test_id, "incomparable", "", golden=_described(golden, name), mine=_described(mine, name))
+
+    def compared() -> Row:
+        if tuple(golden.shape) != tuple(mine.shape):
+            return incomparable(
+                row, f"data shape doesn't match: golden {list(golden.shape)}, mine {list(mine.shape)}"
+            )
+        context = JudgeContext(id=name, golden_name=name, mine_name=name, length=_length(golden))
+        return measured_row(row, *make_judge().tensors(context, golden, mine))
+
+    return _or_reason(row, compared)
+
+
+def _described(source: Source, name: str) -> Side:
+    return Side(name=name, dtype=str(source.dtype), shape=str(list(source.shape)))
+
+
+def _length(golden: Source) -> int | None:
+    return int(golden.shape[-1]) if golden.shape else None
+
+
+def _is_statistics(pair: Pair) -> bool:
+    """Whether a side holds statistics only. A header that cannot be read is reported when opened."""
+    try:
+        return any(ref.header().payload == "statistics" for ref in (*pair.golden.refs, *pair.mine.refs))
+    except (AccError, OSError):
+        return False
+
+
+def _or_reason(row: Row, compared: Callable[[], Row]) -> Row:
+    try:
+        return compared()
+    except NoPayload as error:
+        return incomparable(row, str(error), skipped=True)
+    except (AccError, OSError) as error:
+        return incomparable(row, str(error))

@@ -1,0 +1,146 @@
+"""Rows as they are made: of a pair before it was compared, of a measurement, of a reason."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..errors import AccError
+from ..judging import Judgement
+from ..mapping.pair import Operand, Pair
+from ..metrics.measurement import METRICS, Measurement
+from ..reporting.row import Check, Row, Side, Worst, native
+
+NAN_REASONS = {"golden": "golden_data includes NAN or inf.", "mine": "my_data includes NAN or inf."}
+"""Words of the old tool's `cmp_fail_reason`, which people's scripts look for."""
+
+
+def pair_row(pair: Pair, test_id: str, number: int) -> Row:
+    """The row of a pair that was not compared yet: everything but numbers and a verdict."""
+    return Row(
+        test_id=test_id,
+        verdict="incomparable",
+        sentence="",
+        number=number,
+        step=pair.step,
+        rank="" if pair.rank is None else str(pair.rank),
+        level=pair.level,
+        layer=pair.layer,
+        policy=pair.policy,
+        mapping_reason=pair.reason,
+        golden=_side(pair.golden),
+        mine=_side(pair.mine),
+    )
+
+
+def incomparable(row: Row, reason: str, skipped: bool = False) -> Row:
+    """The row of a pair that could not be judged, and why."""
+    return replace(row, verdict="incomparable", sentence=reason, reasons=(reason,), skipped=skipped)
+
+
+def judged(
+    row: Row, judgement: Judgement, before: Sequence[str] = (), after: Sequence[str] = (), **measured: Any
+) -> Row:
+    """The row with the verdict, its sentence, every check, and the other fields in `measured`.
+
+    The reasons are the sentence, if it is that of a failure, with those given `before` and `after` it.
+    """
+    checks = tuple(
+        Check(
+            check.metric,
+            check.measured,
+            check.threshold.bound,
+            check.threshold.at_least,
+            check.threshold.reason,
+            check.ok,
+        )
+        for check in judgement.checks
+    )
+    said = (judgement.sentence,) if judgement.verdict == "fail" else ()
+    return replace(
+        row,
+        verdict=judgement.verdict,
+        sentence=judgement.sentence,
+        checks=checks,
+        reasons=(*before, *said, *after),
+        **measured,
+    )
+
+
+def measured_row(
+    row: Row, measurement: Measurement, judgement: Judgement, notes: tuple[str, ...] = ()
+) -> Row:
+    """The row of a measurement and what was judged of it."""
+    m, counts = measurement, measurement.nonfinite
+    reasons = []
+    if counts.golden_nan or counts.golden_inf:
+        reasons.append(NAN_REASONS["golden"])
+    if counts.mine_nan or counts.mine_inf:
+        reasons.append(NAN_REASONS["mine"])
+    messages = [f"{name}: {said}" for name, (_, said) in m.custom.items() if said]
+    worst = Worst()
+    if m.worst is not None:
+        worst = Worst(str(list(m.worst.index)), _element(m.worst.golden), _element(m.worst.mine))
+    return judged(
+        row,
+        judgement,
+        before=reasons,
+        after=messages,
+        golden=replace(row.golden, max=m.golden_max, min=m.golden_min, mean=m.golden_mean),
+        mine=replace(row.mine, max=m.mine_max, min=m.mine_min, mean=m.mine_mean),
+        metrics=_metrics(m),
+        counts={
+            "elements": m.numel,
+            "near_zero": m.near_zero,
+            "mismatches": m.mismatches,
+            "beyond_tolerance": m.beyond_tolerance,
+            "golden_nan": counts.golden_nan,
+            "golden_inf": counts.golden_inf,
+            "my_nan": counts.mine_nan,
+            "my_inf": counts.mine_inf,
+            "common_nan": counts.common_nan,
+            "common_inf": counts.common_inf,
+        },
+        custom={name: native(value) for name, (value, _) in m.custom.items()},
+        worst=worst,
+        notes=notes,
+    )
+
+
+def _metrics(m: Measurement) -> Mapping[str, float | None]:
+    found: dict[str, float | None] = {name: getattr(m, name) for name in METRICS}
+    found["mean_error"] = m.mean_error
+    found["beyond_fraction"] = m.beyond_fraction
+    return found
+
+
+def _element(value: object) -> Any:
+    return value if isinstance(value, (bool, int, float)) else str(value)
+
+
+def _side(operand: Operand) -> Side:
+    """Names, files, dtype and shape of an operand; the latter two as far as its files can be read."""
+    dtypes, shapes = [], []
+    for ref in operand.refs:
+        try:
+            header = ref.header()
+        except (AccError, OSError):
+            continue
+        dtypes.append(f"torch.{header.dtype.name}")
+        shapes.append(str(list(header.shape)))
+    return Side(
+        node=operand.node,
+        name=operand.name,
+        op_type=operand.op_type,
+        slot=operand.slot,
+        path=";".join(os.path.abspath(str(ref)) for ref in operand.refs),
+        dtype=_joined(dtypes),
+        shape=_joined(shapes),
+    )
+
+
+def _joined(texts: Sequence[str]) -> str:
+    """One text where all shards agree, all of them otherwise."""
+    return texts[0] if len(set(texts)) == 1 else ";".join(texts)
