@@ -14,7 +14,8 @@ from typing import NoReturn
 
 from . import __version__
 from .errors import AccError
-from .options import LEVELS, TOKEN_POLICIES, command_line, shell
+from .options import command_line, shell
+from .vocabulary import LEVELS, TOKEN_POLICIES
 
 LOG_LEVELS = {
     "debug": ["-vv", "--log-level=DEBUG"],
@@ -26,7 +27,7 @@ LOG_LEVELS = {
 }
 """The old tool's log levels as pytest's verbosity."""
 
-OLD_LEVELS = {**{level: level for level in LEVELS}, "api": "op"}
+OLD_LEVELS = {**{level: level for level in ("all", *LEVELS)}, "api": "op"}
 BROKEN_PIPE = 128 + 13
 """What a shell reports of a command that SIGPIPE ended."""
 USAGE_ERROR = 4

@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 import pytest
 
-TOKEN_POLICIES = ("auto", "raw", "no-warmup", "warmup", "torch-like")
-LEVELS = ("all", "layer", "module", "op", "logits")
+from .vocabulary import LEVELS, TOKEN_POLICIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,12 @@ OPTIONS = (
         "how token directories of an ATB dump become steps; auto decides from evidence and prints it",
         choices=TOKEN_POLICIES,
     ),
-    Option("level", "level", "compare only pairs of this level of the model (default: all)", choices=LEVELS),
+    Option(
+        "level",
+        "level",
+        "compare only pairs of this level of the model (default: all)",
+        choices=("all", *LEVELS),
+    ),
     Option(
         "op-mapping-file",
         "op_mapping_file",

@@ -17,8 +17,9 @@ from typing import Any
 
 from .errors import SettingsError
 from .judging.catalogue import unknown_name
-from .judging.rules import LEVELS, rule_from_table
+from .judging.rules import rule_from_table
 from .judging.threshold import ThresholdRule
+from .vocabulary import LEVELS, TOKEN_POLICIES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -31,7 +32,6 @@ DEFAULT_MIN_COVERAGE = 0.25
 ATB fuses several torch modules into one operator and splits others, so that on clean dumps of both
 sides half of the nodes may have no partner; below a quarter the mapping itself has failed.
 """
-TOKEN_POLICIES = ("auto", "raw", "no-warmup", "warmup", "torch-like")
 _TOP_LEVEL = ("description", "steps", "coverage", "threshold", "mapping")
 _PACKAGE = Path(__file__).resolve().parent
 _CONFIG_DIRECTORIES = (_PACKAGE / "golden_configs", _PACKAGE.parent / "golden_configs")

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Union
 
 from ..errors import DumpError, SettingsError
+from ..vocabulary import TOKEN_POLICIES
 from .base import StepLabel
 from .evidence import TokenEvidence
 
-POLICIES = ("auto", "raw", "no-warmup", "warmup", "torch-like")
 WARMUP = "warmup"
 
 PREFILL, DECODE = 0, 1
@@ -73,8 +73,8 @@ class _Candidate:
 def decide(policy: str, facts: Facts) -> Decision:
     """Label the token directories. Raises `SettingsError` for an unknown policy and `DumpError` for one
     that contradicts what is on disk."""
-    if policy not in POLICIES:
-        raise SettingsError(f"--acc-token-policy {policy!r} is none of {', '.join(POLICIES)}")
+    if policy not in TOKEN_POLICIES:
+        raise SettingsError(f"--acc-token-policy {policy!r} is none of {', '.join(TOKEN_POLICIES)}")
     if not facts.present:
         return Decision((), (), policy)
     if policy == "auto":

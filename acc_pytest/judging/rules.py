@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import SettingsError
 from ..tensors.dtypes import DTYPES
+from ..vocabulary import LEVELS
 from .catalogue import METRICS, unknown_name
 from .threshold import Bound, Match, ThresholdRule
 
 if TYPE_CHECKING:
     from ..dumps.base import StepLabel
 
-LEVELS = ("layer", "module", "op", "logits")
 _CRITERIA = ("op_type", "name", "level", "dtype", "layer", "policy", "step")
 
 

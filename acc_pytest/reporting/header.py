@@ -16,10 +16,21 @@ def header_lines(plan: Plan) -> list[str]:
     return [
         f"acc golden: {plan.golden_kind} {plan.golden_root} ({_count(plan.golden_total, 'dumped node')})",
         f"acc mine: {plan.mine_kind} {plan.mine_root} ({_count(plan.mine_total, 'dumped node')})",
-        *(f"acc note: {note}" for note in plan.notes),
+        *(f"acc note: {note}" for note in (*plan.notes, *_warnings(plan))),
         f"acc mapping: {_count(len(plan.pairs), 'pair')} in {_count(steps, 'step')}; "
         f"unmapped: {left['golden']} of golden, {left['mine']} of mine",
     ]
+
+
+def _warnings(plan: Plan) -> list[str]:
+    """What reading these files means with the torch that is installed."""
+    files = {ref.path for pair in plan.pairs[:1] for side in (pair.golden, pair.mine) for ref in side.refs}
+    if not any(path.endswith((".pth", ".pt")) for path in files):
+        return []
+    from ..tensors.torch_file import pickle_advice
+
+    advice = pickle_advice()
+    return [advice] if advice else []
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,0 +1,36 @@
+"""The header warns where reading the files is unsafe with the torch that is installed."""
+
+from __future__ import annotations
+
+import pytest
+
+from acc_pytest.mapping.pair import Operand, Pair, Plan
+from acc_pytest.reporting.header import header_lines
+from acc_pytest.tensors import torch_file
+from acc_pytest.tensors.ref import TensorRef
+
+
+def plan_of(path: str) -> Plan:
+    side = Operand("n", "n", "Linear", "output[0]", (TensorRef(path),))
+    pair = Pair("n", 0, None, "op", "model", 0, 0, "name", "equal names", side, side)
+    return Plan("g", "m", "torch", "torch", "d", (pair,), (), ("a note",), 1, 1, 1, 1)
+
+
+@pytest.mark.parametrize(("path", "warned"), [("a.pth", True), ("a.pt", True), ("a.npy", False)])
+def test_old_torch_and_pickled_files_are_warned_of(
+    monkeypatch: pytest.MonkeyPatch, path: str, warned: bool
+) -> None:
+    monkeypatch.setattr(torch_file, "pickle_advice", lambda: "this torch is old")
+    lines = header_lines(plan_of(path))
+    assert ("acc note: this torch is old" in lines) == warned
+    assert "acc note: a note" in lines
+
+
+def test_a_sound_torch_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_file, "pickle_advice", lambda: "")
+    assert header_lines(plan_of("a.pth")) == [
+        "acc golden: torch g (1 dumped node)",
+        "acc mine: torch m (1 dumped node)",
+        "acc note: a note",
+        "acc mapping: 1 pair in 1 step; unmapped: 0 of golden, 0 of mine",
+    ]
