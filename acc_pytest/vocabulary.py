@@ -4,4 +4,4 @@ TOKEN_POLICIES = ("auto", "raw", "no-warmup", "warmup", "torch-like")
 """How token directories of an ATB dump become steps; `docs/mapping.md` says what each means."""
 
 LEVELS = ("layer", "module", "op", "logits")
-"""What of a model a pair compares: layers and what stands beside them, composites, operators, the last output."""
+"""What a pair compares: layers and what stands beside them, composites, operators, the last output."""

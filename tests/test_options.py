@@ -8,7 +8,6 @@ from dataclasses import fields
 import pytest
 
 from acc_pytest import options, settings
-from acc_pytest.judging.rules import LEVELS
 
 
 def test_every_option_is_a_setting_and_every_setting_an_option() -> None:
@@ -16,9 +15,10 @@ def test_every_option_is_a_setting_and_every_setting_an_option() -> None:
     assert {option.field for option in options.OPTIONS} == known
 
 
-def test_choices_are_those_that_settings_accepts() -> None:
-    assert options.TOKEN_POLICIES == settings.TOKEN_POLICIES
-    assert ("all", *LEVELS) == options.LEVELS
+@pytest.mark.parametrize("option", [option for option in options.OPTIONS if option.choices])
+def test_every_choice_of_the_command_line_is_a_setting(option: options.Option) -> None:
+    for choice in option.choices:
+        assert getattr(settings.Settings.from_values({option.field: choice}), option.field) == choice
 
 
 def test_a_command_line_gives_the_same_values_again() -> None:

@@ -1,7 +1,7 @@
 """Policies that look at types, names and order: for user maps and for what the roles leave over.
 
 Each takes a `Scope` (one layer of each side, or all that is outside of layers) and yields matches of
-slots that are still free. The order in which they run is `planner.POLICIES`.
+slots that are still free. The order in which they run is in `trees.py`.
 """
 
 from __future__ import annotations

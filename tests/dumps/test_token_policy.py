@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from acc_pytest.dumps.base import StepLabel
 from acc_pytest.dumps.evidence import TokenEvidence
-from acc_pytest.dumps.token_policy import DECODE, POLICIES, PREFILL, WHOLE, Decision, Facts, decide
+from acc_pytest.dumps.token_policy import DECODE, PREFILL, WHOLE, Decision, Facts, decide
 from acc_pytest.errors import DumpError, SettingsError
+from acc_pytest.vocabulary import TOKEN_POLICIES
 
 BOTH = frozenset({PREFILL, DECODE})
 ONLY_PREFILL = frozenset({PREFILL})
@@ -225,7 +226,7 @@ def test_warmup_asked_for_with_one_model_counts_the_executions_by_the_golden():
 
 
 @given(
-    st.sampled_from([policy for policy in POLICIES if policy != "torch-like"]),
+    st.sampled_from([policy for policy in TOKEN_POLICIES if policy != "torch-like"]),
     st.dictionaries(st.integers(0, 6), st.sampled_from([BOTH, ONLY_PREFILL, ONLY_DECODE]), min_size=1),
 )
 def test_labels_never_repeat_and_no_directory_is_lost_silently(policy, present):
