@@ -29,11 +29,15 @@ COSINE_RESOLUTION = 1e-12
 
 
 def derived(
-    context: JudgeContext, measurement: Measurement, factor: float = 1.0, factor_origin: str = ""
+    context: JudgeContext,
+    measurement: Measurement,
+    factor: float = 1.0,
+    factor_origin: str = "",
+    given: Tolerance | None = None,
 ) -> tuple[Threshold, ...]:
     """The default thresholds of tensors that are not empty.
 
-    `factor` scales T and `factor_origin` says which rule asked for it.
+    `factor` scales T and `factor_origin` says which rule asked for it; `given` is a T that a rule set.
     """
     if is_exact(measurement):
         dtype = measurement.golden_dtype
@@ -45,7 +49,7 @@ def derived(
     peak, rms = measurement.golden_max_abs, measurement.golden_rms
     if peak is None or rms is None:
         return counts
-    allowed = tolerance_of(context, measurement, factor, factor_origin)
+    allowed = given or tolerance_of(context, measurement, factor, factor_origin)
     if peak == 0:
         return (_zero(allowed), *counts)
     return (*_sized(allowed, rms, peak), *counts)
@@ -80,7 +84,7 @@ def _sized(allowed: Tolerance, rms: float, peak: float) -> tuple[Threshold, ...]
     return (
         Threshold(
             "cosine_similarity",
-            1 - t * t / 2 - COSINE_RESOLUTION,
+            max(-1.0, 1 - t * t / 2 - COSINE_RESOLUTION),
             True,
             f"1 - T^2/2: what noise of relative size T leaves of the angle; {allowed.reason}",
         ),

@@ -11,6 +11,7 @@ from ..errors import SettingsError
 from .catalogue import METRICS, STATISTICS_METRICS
 from .derive import derived, is_zero
 from .threshold import JudgeContext, Threshold, ThresholdRule
+from .tolerance import Tolerance, coarser, float_format
 
 if TYPE_CHECKING:
     from ..metrics.measurement import Measurement
@@ -31,7 +32,8 @@ def thresholds_for(
     dtypes = (measurement.golden_dtype, measurement.mine_dtype)
     matching = [rule for rule in rules if rule.match.holds(context, dtypes)]
     factor, origin = factor_of(matching)
-    chosen = {threshold.metric: threshold for threshold in derived(context, measurement, factor, origin)}
+    t = given_tolerance(matching, dtypes)
+    chosen = {threshold.metric: threshold for threshold in derived(context, measurement, factor, origin, t)}
     has_size = any(_sizes(metric) for metric in chosen)
     overlay(chosen, matching, skip=_meaningless(measurement, has_size))
     if has_size:
@@ -54,6 +56,19 @@ def factor_of(rules: Iterable[ThresholdRule]) -> tuple[float, str]:
         if rule.factor is not None:
             factor, origin = rule.factor, rule.origin
     return factor, origin
+
+
+def given_tolerance(rules: Iterable[ThresholdRule], dtypes: tuple[str, str]) -> Tolerance | None:
+    """T where a rule bounds the relative distance: that *is* T, and the bounds derived from T follow it."""
+    found = None
+    for rule in rules:
+        for bound in rule.bounds:
+            if bound.metric == "relative_euclidean_distance":
+                found = None if bound.value is None else (bound.value, rule.origin)
+    if found is None or all(float_format(dtype) is None for dtype in dtypes):
+        return None
+    value, origin = found
+    return Tolerance(value, coarser(*dtypes), f"T = {value:.3g} set by {origin}")
 
 
 def overlay(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule], skip: Iterable[str] = ()) -> None:

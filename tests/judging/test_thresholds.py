@@ -203,3 +203,27 @@ def test_the_context_of_a_pair_holds_what_rules_match_on() -> None:
     pair = Pair("t", 1, None, "op", "layers.0", 0, 5, "op-table", "names agree", golden, mine)
     assert JudgeContext.of(pair) == CONTEXT
     assert JudgeContext.of(pair, length=64).length == 64
+
+
+def test_a_bound_on_the_distance_sets_the_tolerance_of_the_bounds_derived_from_it() -> None:
+    loose = distance_rule(0.5, "mine.toml")
+    cosine = bound_on("cosine_similarity", loose)
+    assert cosine.bound == pytest.approx(1 - 0.5**2 / 2)
+    assert "T = 0.5 set by mine.toml" in cosine.reason
+    fields = {"golden_rms": 2.0, "golden_max_abs": 20.0}
+    assert bound_on("max_absolute_error", loose, **fields).bound == pytest.approx(0.5 * 20.0)
+
+
+def test_a_derived_bound_that_is_named_too_is_taken_as_named() -> None:
+    both = rule_from_table({DISTANCE: 0.5, "cosine_similarity": 0.9}, "a")
+    assert bound_on("cosine_similarity", both).bound == 0.9
+
+
+def test_switching_the_distance_off_leaves_the_derived_tolerance_to_the_others() -> None:
+    plain = bound_on("max_absolute_error")
+    off = [distance_rule(0.5), rule_from_table({DISTANCE: False}, "b")]
+    assert bound_on("max_absolute_error", *off).bound == plain.bound
+
+
+def test_a_distance_far_above_one_asks_nothing_of_the_angle() -> None:
+    assert bound_on("cosine_similarity", distance_rule(9.0)).bound == -1.0
