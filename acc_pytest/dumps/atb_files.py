@@ -7,7 +7,6 @@ asks for them.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -81,23 +80,23 @@ class AtbFiles:
         of the operation. An operation without files of its own may have rows in `statistic.csv`.
         """
         # Plain strings: this runs once per operation, step and rank, and `Path` costs more than the listing.
-        execution = os.path.join(self.data, worker, token)
+        execution = f"{self.data}/{worker}/{token}"
         found: dict[Slot, TensorRef] = {}
         for directory, kinds in (("after", "in out"), ("before", "in")):
-            home = os.path.join(execution, path, directory)
+            home = f"{execution}/{path}/{directory}"
             for name in self.listing.files(home):
                 tensor = _TENSOR.match(name)
                 if tensor is not None and tensor.group(1) in kinds:
                     slot = Slot("input" if tensor.group(1) == "in" else "output", (int(tensor.group(2)),))
-                    found[slot] = TensorRef(os.path.join(home, name), root=execution)
+                    found[slot] = TensorRef(f"{home}/{name}", root=execution)
         if not found:
             return self._statistics(Path(execution)).slots.get(operation_ids(path), {})
         return dict(sorted(found.items()))
 
     def stale_outputs(self, worker: str, token: str, path: str) -> bool:
         """Whether an operation's outputs were saved before it ran and not after."""
-        home = os.path.join(self.data, worker, token, path)
-        after, before = (self.listing.files(os.path.join(home, name)) for name in ("after", "before"))
+        home = f"{self.data}/{worker}/{token}/{path}"
+        after, before = self.listing.files(f"{home}/after"), self.listing.files(f"{home}/before")
         return not after and any(name.startswith("out") and _TENSOR.match(name) for name in before)
 
     def _statistics(self, execution: Path) -> AtbRows:

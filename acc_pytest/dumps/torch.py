@@ -6,7 +6,6 @@ Older ones lack `torch_tensors`, put the process id first, name files `input_exe
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +90,7 @@ class TorchDump(Dump):
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
         """See `Dump.tensors`. Of a module called several times in one step the last call counts."""
-        folder = os.path.join(self._home, rank.name, step.directory, node.path)
+        folder = f"{self._home}/{rank.name}/{step.directory}/{node.path}"
         calls: dict[Slot, tuple[int, TensorRef]] = {}
         files = self._listing.files(folder)
         for name in files:
@@ -100,7 +99,7 @@ class TorchDump(Dump):
                 slot = Slot("input" if found.group(1) == "input" else "output", index)
                 call = int(found.group(2) or 0)
                 if slot not in calls or calls[slot][0] <= call:
-                    calls[slot] = call, TensorRef(os.path.join(folder, name))
+                    calls[slot] = call, TensorRef(f"{folder}/{name}")
         if not calls and TORCH_FILE in files:
             return torch_rows(Path(folder, TORCH_FILE))
         return {slot: ref for slot, (_, ref) in sorted(calls.items(), key=lambda item: item[0])}
