@@ -9,6 +9,8 @@ from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
 
+from .trees import relative_error
+
 SPECS = {
     "llama": DemoSpec(),
     "twelve-layers": DemoSpec(layers=12, decode_steps=0, warmup=False),
@@ -43,9 +45,7 @@ def test_every_pair_holds_the_same_numbers(mapped):
     _, mapped_plan = mapped
     for pair in mapped_plan.pairs:
         for comparison in open_pair(pair).comparisons:
-            count = math.prod(comparison.golden.shape)
-            golden = comparison.golden.read(0, count).double()
-            error = (comparison.mine.read(0, count).double() - golden).norm() / golden.norm()
+            error = relative_error(comparison)
             assert error <= NOISE, f"step {pair.step} {pair.layer} {pair.id} ({pair.policy}): {error}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -90,6 +91,13 @@ class MemoryDump(Dump):
         if not path.exists():
             numpy.save(path, numpy.zeros(shape, "float32"))
         return str(path)
+
+
+def relative_error(comparison) -> float:
+    """Relative L2 error of an opened comparison, in float64 over the whole tensors."""
+    count = math.prod(comparison.golden.shape)
+    golden = comparison.golden.read(0, count).double()
+    return float((comparison.mine.read(0, count).double() - golden).norm() / golden.norm())
 
 
 def by_mine(plan) -> dict[str, tuple[str, str, str]]:
