@@ -85,7 +85,10 @@ class Evidence:
         self._table_start = start
 
     def refusal(self, match: Match) -> str:
-        """Why a match cannot be compared judging by headers; empty when it can."""
+        """Why a match cannot be compared judging by headers; empty when it can.
+
+        A file that cannot be read says nothing against the match: its pair is made, and its test fails.
+        """
         golden_ranks, mine_ranks, _ = self.rank_groups()[0]
         operands = self.operands(match, golden_ranks, mine_ranks)
         if operands is None:
@@ -94,8 +97,8 @@ class Evidence:
 
         try:
             return agree(*operands)
-        except AccError as problem:
-            return str(problem)
+        except AccError:
+            return ""
 
 
 def _operand(export: Export, refs: tuple[TensorRef, ...], view: View) -> Operand:

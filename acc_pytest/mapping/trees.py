@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..dumps.base import Slot
+from ..errors import AccError
 from ..topology.tree import Node
 from . import policies, same_names
 from .evidence import Evidence, Side
@@ -85,11 +87,14 @@ class Half:
         operand_ref, result = slots.get(Slot("input", (1,))), slots.get(Slot("output", (0,)))
         if operand_ref is None or result is None:
             return named
-        shape, whole = operand_ref.header().shape, result.header().shape
+        try:
+            shape, whole = operand_ref.header().shape, result.header().shape
+        except AccError:
+            return named
         if not shape or not whole:
             return False
-        wide = operand_ref.header().numel == whole[-1]
-        return wide and (len(shape) == 1 or named or result.header().numel > whole[-1])
+        wide = math.prod(shape) == whole[-1]
+        return wide and (len(shape) == 1 or named or math.prod(whole) > whole[-1])
 
 
 class TreeMatcher:

@@ -49,6 +49,19 @@ def test_every_pair_holds_the_same_numbers(mapped):
             assert error <= NOISE, f"step {pair.step} {pair.layer} {pair.id} ({pair.policy}): {error}"
 
 
+def test_a_file_that_cannot_be_read_keeps_its_pair(tmp_path):
+    paths = make_demo(tmp_path, DemoSpec(layers=1, decode_steps=0, warmup=False))
+    golden = open_dump(str(paths.golden))
+    before = {pair.id for pair in plan(golden, open_dump(str(paths.mine), other=golden)).pairs}
+    for name in ("3_SelfAttentionOperation/after/outtensor0.bin", "1_ElewiseOperation/before/intensor1.bin"):
+        for file in paths.mine.glob(f"*/tensors/**/{name}"):
+            file.write_bytes(file.read_bytes()[:40])
+    for file in paths.golden.glob("*/torch_tensors/*/0/*.q_proj/output.pth"):
+        file.write_bytes(file.read_bytes()[:100])
+    golden = open_dump(str(paths.golden))
+    assert {pair.id for pair in plan(golden, open_dump(str(paths.mine), other=golden)).pairs} == before
+
+
 def test_two_named_token_directories_are_a_pair_of_one_model(tmp_path):
     paths = make_demo(tmp_path, DemoSpec(decode_steps=1))
     [golden_token] = paths.golden.glob("*/torch_tensors/*/0")

@@ -52,7 +52,7 @@ def test_the_sound_files_are_sound(tmp_path: Path) -> None:
         assert torch.equal(TensorRef(str(path)).open(), VALUES)
 
 
-def outcome_of(path: Path, content: bytes) -> None:
+def assert_error_or_tensor(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     ref = TensorRef(str(path), "Output/0" if path.suffix == ".csv" else "")
     try:
@@ -92,7 +92,7 @@ def test_flipped_cut_and_repeated_bytes_are_errors_or_tensors(
             ]
         )
     )
-    outcome_of(tmp_path_factory.getbasetemp() / f"hostile{suffix}", changed)
+    assert_error_or_tensor(tmp_path_factory.getbasetemp() / f"hostile{suffix}", changed)
 
 
 NUMBERS = st.one_of(
@@ -111,7 +111,7 @@ def test_atb_headers_that_lie_take_no_memory(
     )
     tracemalloc.start()
     try:
-        outcome_of(tmp_path_factory.getbasetemp() / "lie.bin", header.encode() + bytes(40))
+        assert_error_or_tensor(tmp_path_factory.getbasetemp() / "lie.bin", header.encode() + bytes(40))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -124,7 +124,7 @@ def test_any_bytes_under_any_suffix_are_an_error_or_a_tensor(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:
     for suffix in (*SUFFIXES, ""):
-        outcome_of(tmp_path_factory.getbasetemp() / f"noise{suffix}", content)
+        assert_error_or_tensor(tmp_path_factory.getbasetemp() / f"noise{suffix}", content)
 
 
 def test_a_written_file_is_what_the_mutations_start_from(tmp_path: Path) -> None:
