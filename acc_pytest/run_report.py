@@ -58,15 +58,25 @@ class RunReport:
         """Say what is compared, how much of it could be mapped and, if asked, how."""
         if self._acc is None:
             return []
-        if self._acc.settings.explain_mapping:
-            from .mapping.explain import explain
+        return self._explanation() or header_lines(self._acc.plan)
 
-            return list(explain(self._acc.plan))
-        return header_lines(self._acc.plan)
+    def _explanation(self) -> list[str]:
+        """The plan in words, if asked for."""
+        if self._acc is None or not self._acc.settings.explain_mapping:
+            return []
+        from .mapping.explain import explain
+
+        return list(explain(self._acc.plan))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Write what no test stands for first, so that a run that is killed has it."""
+        """Write what no test stands for first, so that a run that is killed has it.
+
+        With `-q` pytest prints no header, so an explanation that was asked for is printed here.
+        """
+        if self._config.get_verbosity() < 0:
+            for line in self._explanation():
+                self._config.get_terminal_writer().line(line)
         if self._acc is not None and not self._config.option.collectonly:
             self._recorder.add_unmapped(self._acc.plan)
 

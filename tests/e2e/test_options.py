@@ -167,3 +167,12 @@ def test_dumps_elsewhere_do_not_hide_the_ini_file(
     assert "self_attn" not in result.stdout.str()
     assert "LinearOperation" not in result.stdout.str().partition("layers.0")[2].partition("model")[0]
     assert not list(clean.golden.parent.rglob(".pytest_cache"))
+
+
+@pytest.mark.parametrize("quiet", [[], ["-q"]])
+def test_the_mapping_is_explained_also_where_pytest_prints_no_header(
+    acc: Run, clean: DemoPaths, quiet: list[str]
+) -> None:
+    result = acc(clean, "--acc-explain-mapping", "--co", *quiet)
+    result.stdout.fnmatch_lines_random(["*= root.lm_head output[[]0[]]  [[]special: both are `lm_head`[]]"])
+    assert result.stdout.str().count("golden: torch") == 1
