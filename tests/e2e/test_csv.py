@@ -143,3 +143,14 @@ def test_a_pair_whose_setup_fails_has_a_row_too(
     found = [row["cmp_fail_reason"] for row in read_rows() if row["verdict"] == "incomparable"]
     assert found
     assert set(found) == {"not compared: no room on the device"}
+
+
+def test_pandas_reads_numbers_as_numbers_and_missing_ones_as_missing(acc: Run, clean: DemoPaths) -> None:
+    pandas = pytest.importorskip("pandas")
+    acc(clean, "-k", "LmHead")
+    frame = pandas.read_csv("out/acc.csv")
+    compared, unmapped = frame[frame.verdict == "pass"], frame[frame.verdict == "unmapped"]
+    assert len(compared)
+    assert (compared.cosine_similarity > 0.999).all()
+    assert (compared.max_absolute_error >= 0).all()
+    assert unmapped.cosine_similarity.isna().all()
