@@ -9,7 +9,7 @@ from ..errors import AccError
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
 from .match import Look, Match
-from .pair import CacheTail, LastToken, Operand, Part, RankSum, TableRows, View, Whole
+from .pair import CacheTail, LastToken, Operand, Part, RankSum, Repeated, TableRows, View, Whole
 from .roles.export import Export
 
 
@@ -44,6 +44,7 @@ class Evidence:
         self.mine = mine
         self.merged = len(golden.dump.ranks) != len(mine.dump.ranks)
         self._table_start: int | None = None
+        self._batches = (1, 1)
 
     def rank_groups(self) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
         """Which ranks meet: one by one for equal counts, all at once otherwise.
@@ -65,20 +66,24 @@ class Evidence:
         mine_refs = self.mine.refs(match.mine, mine_ranks)
         if not golden_refs or not mine_refs:
             return None
-        golden_view = self._view(match.golden_look, self.mine, mine_ranks[:1])
-        mine_view = self._view(match.mine_look, self.golden, golden_ranks[:1])
+        golden_view = self._view(match.golden_look, self.mine, mine_ranks[:1], self._batches[0])
+        mine_view = self._view(match.mine_look, self.golden, golden_ranks[:1], self._batches[1])
         if golden_view is None or mine_view is None:
             return None
         return _operand(match.golden, golden_refs, golden_view), _operand(match.mine, mine_refs, mine_view)
 
-    def _view(self, look: Look, other: Side, ranks: Sequence[Rank]) -> View | None:
+    def _view(self, look: Look, other: Side, ranks: Sequence[Rank], times: int) -> View | None:
         if look.kind == "part":
             refs = [other.refs(part, ranks) for part in look.parts]
             return Part(look.index, tuple(ref[0] for ref in refs)) if all(refs) else None
         if look.kind == "table":
             return TableRows(self._table_start, look.index if look.index >= 0 else None)
         plain: dict[str, View] = {"cache": CacheTail(), "last": LastToken(), "sum": RankSum()}
-        return plain.get(look.kind, Whole())
+        return plain.get(look.kind, Repeated(times) if times > 1 else Whole())
+
+    def set_batches(self, golden: int, mine: int) -> None:
+        """How many times each side must be repeated to have the other one's batch; 1 for as it is."""
+        self._batches = golden, mine
 
     def set_table_start(self, start: int | None) -> None:
         """First position of this step's tokens, from golden's sequence lengths; `None` if unknown."""

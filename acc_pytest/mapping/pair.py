@@ -56,7 +56,18 @@ class RankSum:
     """Partial results of a row-parallel operator: the tensor is the sum over ranks."""
 
 
-View = Union[Whole, Part, TableRows, CacheTail, LastToken, RankSum]
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The other run had a batch `times` as large, of the same sequences over and over (ATB against ATB).
+
+    Where the tensor is smaller by just that factor it stands for the whole batch, tiled along its
+    first dimension (rows 0 1 2 0 1 2); elsewhere it is taken as it is.
+    """
+
+    times: int
+
+
+View = Union[Whole, Part, TableRows, CacheTail, LastToken, RankSum, Repeated]
 
 
 @dataclass(frozen=True, slots=True)

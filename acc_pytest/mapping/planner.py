@@ -16,7 +16,7 @@ from .match import Match
 from .naming import Names
 from .op_mapping_file import read_op_mapping_file, type_rules
 from .pair import Pair, Plan, Unmapped
-from .steps import common_steps, table_start
+from .steps import batches, common_steps, table_start
 from .tables import Tables, load_tables
 from .trees import TreeMatcher
 
@@ -71,6 +71,7 @@ class _Planner:
         for golden_step, mine_step in common_steps(self._golden, self._mine):
             evidence = Evidence(Side(self._golden, golden_step), Side(self._mine, mine_step))
             evidence.set_table_start(table_start(self._golden, golden_step))
+            evidence.set_batches(*batches(evidence.golden, evidence.mine))
             mapped = self._map(evidence)
             pairs.extend(self._pairs(evidence, mapped))
             unmapped.extend(self._unmapped(evidence, mapped))

@@ -14,7 +14,7 @@ import torch
 from ..errors import Incomparable
 from ..tensors.source import Source, TensorSource
 from ..tensors.views import Columns, Reshaped, Rows, Sum
-from .pair import CacheTail, LastToken, Operand, Pair, Part, RankSum, TableRows, View, Whole
+from .pair import CacheTail, LastToken, Operand, Pair, Part, RankSum, Repeated, TableRows, View, Whole
 from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order
 
 
@@ -166,12 +166,24 @@ def _opened(golden: list[Source], mine: list[Source], *notes: str) -> Opened:
 
 
 def _trimmed(golden: Side, mine: Side) -> list[tuple[Side, Side, str]]:
-    """The two sides as they are, then with all but the last token of each sequence given up."""
+    """The two sides as they are, then cut to last tokens or tiled to a larger batch where views allow it."""
     attempts = [(golden, mine, "")]
     if isinstance(golden.view, LastToken) or isinstance(mine.view, LastToken):
         attempts += [(shorter, mine, "last token of golden") for shorter in _last_token(golden)]
         attempts += [(golden, shorter, "last token of mine") for shorter in _last_token(mine)]
+    if isinstance(golden.view, Repeated):
+        attempts.append((_tiled(golden, golden.view), mine, _batch_note("golden", golden.view)))
+    if isinstance(mine.view, Repeated):
+        attempts.append((golden, _tiled(mine, mine.view), _batch_note("mine", mine.view)))
     return attempts
+
+
+def _tiled(side: Side, view: Repeated) -> Side:
+    return Side([shard.expand(view.times, *shard.shape) for shard in side.shards], side.view)
+
+
+def _batch_note(name: str, view: Repeated) -> str:
+    return f"{name} repeated {view.times} times, for the other run had a batch as many times as large"
 
 
 def _last_token(side: Side) -> list[Side]:

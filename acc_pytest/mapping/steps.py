@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ..dumps import AtbDump
-from ..dumps.base import Dump, Step
+from ..dumps.base import Dump, Slot, Step
 from ..errors import AccError, MappingError
+from ..topology.tree import Node
 from .evidence import Side
 
 
@@ -64,3 +66,29 @@ def table_start(golden: Dump, step: Step) -> int | None:
                 tokens = shape[-1] if slot.kind == "input" else shape[-2] if len(shape) > 1 else 0
                 return tokens + step.label - 1
     return None
+
+
+def batches(golden: Side, mine: Side) -> tuple[int, int]:
+    """How many times golden and mine must be repeated to have one batch size: (1, 1) for equal sizes.
+
+    Asked of two ATB dumps only, by the rows of the first operation that both dumped; rows that do not
+    divide each other are no batches of one prompt.
+    """
+    if not golden.dump.kind == mine.dump.kind == "atb":
+        return 1, 1
+    for one in golden.tree.root.children:
+        other = mine.tree.by_path.get(one.path)
+        rows, more = _rows(golden, one), _rows(mine, other) if other is not None else 0
+        if rows and more:
+            return (more // rows if more % rows == 0 else 1, rows // more if rows % more == 0 else 1)
+    return 1, 1
+
+
+def _rows(side: Side, node: Node) -> int:
+    """Rows of a node's first output; 0 where it was not dumped or cannot be read."""
+    ref = side.slots(node).get(Slot("output", (0,)))
+    try:
+        shape = ref.header().shape if ref is not None else ()
+    except AccError:
+        return 0
+    return math.prod(shape[:-1]) if len(shape) > 1 else 0

@@ -6,6 +6,7 @@ import pytest
 
 from acc_pytest.errors import MappingError
 from acc_pytest.mapping.explain import explain
+from acc_pytest.mapping.pair import Repeated, Whole
 from acc_pytest.mapping.planner import plan
 from acc_pytest.topology.tree import Tree
 
@@ -196,6 +197,16 @@ def test_quantised_against_float_is_aligned_by_type(tmp_path):
     assert found["model/LinearRowParallelNoAdd_0_3"] == "0_Layer/2_LinearRowParallelAndAdd"
     assert found["model/SplitOperation_0_4"] == "0_Layer/3_SplitOperation"
     assert "model/ElewiseOperation_0_1" not in found
+
+
+@pytest.mark.parametrize(
+    ("golden_rows", "mine_rows", "times"), [(6, 3, (1, 2)), (3, 6, (2, 1)), (6, 6, (1, 1)), (5, 3, (1, 1))]
+)
+def test_atb_dumps_of_different_batch_sizes(tmp_path, golden_rows, mine_rows, times):
+    golden = MemoryDump(tmp_path / "g", "atb", atb_tree(FLOAT), default=(golden_rows, 4))
+    mine = MemoryDump(tmp_path / "m", "atb", atb_tree(FLOAT), default=(mine_rows, 4))
+    views = {(pair.golden.view, pair.mine.view) for pair in plan(golden, mine).pairs}
+    assert views == {tuple(Repeated(n) if n > 1 else Whole() for n in times)}
 
 
 def test_the_old_special_names_work_without_dataflow(tmp_path):

@@ -4,7 +4,17 @@ import pytest
 import torch
 
 from acc_pytest.errors import Incomparable
-from acc_pytest.mapping.pair import CacheTail, LastToken, Operand, Pair, Part, RankSum, TableRows, Whole
+from acc_pytest.mapping.pair import (
+    CacheTail,
+    LastToken,
+    Operand,
+    Pair,
+    Part,
+    RankSum,
+    Repeated,
+    TableRows,
+    Whole,
+)
 from acc_pytest.mapping.reconcile import Side, agree, open_pair, reconcile
 from acc_pytest.tensors.ref import TensorRef
 
@@ -201,6 +211,22 @@ def test_what_is_no_cache_is_refused():
         reconcile(side(tokens(4, 9, 8), view=CacheTail()), side(tokens(2, 32)))
     with pytest.raises(Incomparable, match="are not the newest tokens"):
         reconcile(side(tokens(1, 4, 9, 8), view=CacheTail()), side(tokens(2, 31)))
+
+
+def test_a_smaller_batch_of_the_same_sequences_is_repeated():
+    mine = tokens(3, 4)
+    golden = torch.cat([mine, mine])
+    [(one, other)], notes = both(side(golden), side(mine, view=Repeated(2)))
+    assert torch.equal(one, other)
+    assert notes == ("mine repeated 2 times, for the other run had a batch as many times as large",)
+    [(one, other)], _ = both(side(mine, view=Repeated(2)), side(golden))
+    assert torch.equal(one.reshape(-1), other.reshape(-1))
+    [(one, other)], notes = both(
+        side(mine), side(mine, view=Repeated(2))
+    )  # not of the batch's size: as it is
+    assert notes == ()
+    with pytest.raises(Incomparable):
+        reconcile(side(tokens(5, 4)), side(mine, view=Repeated(2)))
 
 
 def operand(path, view=None):
