@@ -68,6 +68,8 @@ class PairItem(pytest.Item):
         self.number = number
         op_type = pair.mine.op_type or pair.golden.op_type
         self.own_markers.append(op_mark(op_type, pair.level, pair.layer, pair.step, pair.policy))
+        # `-k q_proj` finds what golden's module became. Its own name only: `layers.0` means mine's layer.
+        self.extra_keyword_matches.update((pair.golden.node.rpartition(".")[2], pair.mine.op_type))
         self._config_mark = threshold_mark(acc.settings.rules, pair)
         if self._config_mark is not None:
             self.own_markers.append(self._config_mark)

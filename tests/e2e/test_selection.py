@@ -146,3 +146,14 @@ def test_without_the_plugin_the_options_are_unknown(pytester: pytest.Pytester, c
 def test_without_the_plugin_other_tests_run(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_mine(): pass")
     pytester.runpytest_inprocess("-p", "no:acc").assert_outcomes(passed=1)
+
+
+def test_the_name_of_goldens_module_and_the_type_of_mine_select_too(acc: Run, clean: DemoPaths) -> None:
+    by_name = ids(acc(clean, "--co", "-q", "-k", "o_proj and step0"))
+    assert by_name
+    assert all("o_proj" not in one for one in by_name)
+    assert any("SelfAttentionOperation" in one for one in by_name)
+    torch_pair = DemoPaths(clean.golden, clean.golden, ())
+    by_type = ids(acc(torch_pair, "--co", "-q", "-k", "LlamaRMSNorm"))
+    assert by_type
+    assert all("norm" in one for one in by_type)
