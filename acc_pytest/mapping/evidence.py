@@ -30,6 +30,14 @@ class Side:
             self._slots[key] = self.dump.tensors(self.step, rank, node)
         return self._slots[key]
 
+    def inventory(self) -> tuple[tuple[Slot, ...], ...]:
+        """What was dumped on the first rank, node by node: steps with equal ones are matched alike."""
+        return tuple(tuple(self.slots(node)) for node in self.tree.walk())
+
+    def missing(self, export: Export, ranks: Sequence[Rank]) -> list[str]:
+        """The names of the ranks among `ranks` that did not dump an export."""
+        return [rank.name for rank in ranks if export.slot not in self.slots(export.node, rank)]
+
     def refs(self, export: Export, ranks: Sequence[Rank]) -> tuple[TensorRef, ...]:
         """The references of an export on every rank given; empty when one of them is missing."""
         found = [self.slots(export.node, rank).get(export.slot) for rank in ranks]
@@ -39,12 +47,15 @@ class Side:
 class Evidence:
     """Both sides at one step, able to turn a match into operands and to check their shapes."""
 
-    def __init__(self, golden: Side, mine: Side) -> None:
+    def __init__(
+        self, golden: Side, mine: Side, table_start: int | None = None, batches: tuple[int, int] = (1, 1)
+    ) -> None:
+        """`table_start` is the first position of this step's tokens, `None` if unknown; `batches` says how
+        many times golden and mine must be repeated to have the other one's batch."""
         self.golden = golden
         self.mine = mine
-        self.merged = len(golden.dump.ranks) != len(mine.dump.ranks)
-        self._table_start: int | None = None
-        self._batches = (1, 1)
+        self._table_start = table_start
+        self._batches = batches
 
     def rank_groups(self) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
         """Which ranks meet: one by one for equal counts, all at once otherwise.
@@ -52,9 +63,7 @@ class Evidence:
         Each entry is (golden ranks, mine ranks, rank number or `None` when merged or alone).
         """
         golden, mine = self.golden.dump.ranks, self.mine.dump.ranks
-        if self.merged:
-            return [(golden, mine, None)]
-        if len(mine) == 1:
+        if len(golden) != len(mine) or len(mine) == 1:
             return [(golden, mine, None)]
         return [([one], [other], index) for index, (one, other) in enumerate(zip(golden, mine))]
 
@@ -81,21 +90,16 @@ class Evidence:
         plain: dict[str, View] = {"cache": CacheTail(), "last": LastToken(), "sum": RankSum()}
         return plain.get(look.kind, Repeated(times) if times > 1 else Whole())
 
-    def set_batches(self, golden: int, mine: int) -> None:
-        """How many times each side must be repeated to have the other one's batch; 1 for as it is."""
-        self._batches = golden, mine
-
-    def set_table_start(self, start: int | None) -> None:
-        """First position of this step's tokens, from golden's sequence lengths; `None` if unknown."""
-        self._table_start = start
-
     def refusal(self, match: Match) -> str:
         """Why a match cannot be compared judging by headers; empty when it can.
 
         A file that cannot be read says nothing against the match: its pair is made, and its test fails.
+        Nor does a tensor that only some ranks dumped: the plan then names the ranks.
         """
         golden_ranks, mine_ranks, _ = self.rank_groups()[0]
         operands = self.operands(match, golden_ranks, mine_ranks)
+        if operands is None and self.operands(match, golden_ranks[:1], mine_ranks[:1]) is not None:
+            return ""
         if operands is None:
             return "one of the tensors was not dumped"
         from .reconcile import agree

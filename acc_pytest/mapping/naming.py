@@ -17,9 +17,8 @@ _NOT_SELECTABLE = re.compile(r"[^\w+\-.\[\]/]", re.ASCII)
 class Names:
     """Names for the matches of one step. Ids are unique per rank and stable across runs."""
 
-    def __init__(self, mine: Sequence[Layer], golden: Sequence[Layer], tables: Tables) -> None:
+    def __init__(self, mine: Sequence[Layer], tables: Tables) -> None:
         self._layer_of = {node: layer for layer in mine for node in layer.node.walk()}
-        self._golden_layers = {layer.node for layer in golden}
         self._last = max((layer.node.order for layer in mine), default=-1)
         self._count = len(mine)
         self._logits = [rule.path for rule in tables.model_roles if rule.output == "lm_head"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..dumps.base import Dump
+from ..dumps.base import Dump, Rank
 from ..topology.tree import Node
 from .evidence import Evidence, Side
 from .leftover import Leftover, leftovers
@@ -45,7 +45,7 @@ def plan(
 
 @dataclass(slots=True, eq=False)
 class _Mapped:
-    """What was found for one pair of trees; later steps of the same trees use it again."""
+    """What was found for two trees and what was dumped of them; later steps that dumped the same use it."""
 
     matcher: TreeMatcher
     matches: list[Match]
@@ -61,7 +61,7 @@ class _Planner:
         self._tables = tables
         self._rules = type_rules(user)
         self._level = level
-        self._mapped: dict[tuple[int, int], _Mapped] = {}
+        self._mapped: dict[object, _Mapped] = {}
         self._totals: Counter[str] = Counter()
         self._notes: list[str] = []
 
@@ -69,11 +69,15 @@ class _Planner:
         pairs: list[Pair] = []
         unmapped: list[Unmapped] = []
         for golden_step, mine_step in common_steps(self._golden, self._mine):
-            evidence = Evidence(Side(self._golden, golden_step), Side(self._mine, mine_step))
-            evidence.set_table_start(table_start(self._golden, golden_step))
-            evidence.set_batches(*batches(evidence.golden, evidence.mine))
+            golden, mine = Side(self._golden, golden_step), Side(self._mine, mine_step)
+            start = table_start(self._golden, golden_step)
+            evidence = Evidence(golden, mine, start, batches(golden, mine))
             mapped = self._map(evidence)
-            pairs.extend(self._pairs(evidence, mapped))
+            for result in self._pairs(evidence, mapped):
+                if isinstance(result, Pair):
+                    pairs.append(result)
+                else:
+                    unmapped.append(result)
             unmapped.extend(self._unmapped(evidence, mapped))
         numbered = tuple(replace(pair, order=order) for order, pair in enumerate(pairs))
         return Plan(
@@ -93,7 +97,7 @@ class _Planner:
         )
 
     def _map(self, evidence: Evidence) -> _Mapped:
-        key = (id(evidence.golden.tree), id(evidence.mine.tree))
+        key = tuple((id(side.tree), side.inventory()) for side in (evidence.golden, evidence.mine))
         if key not in self._mapped:
             matcher = TreeMatcher(evidence, self._tables, self._rules)
             matches = matcher.matches()
@@ -102,8 +106,9 @@ class _Planner:
             self._notes.extend(_rank_note(self._golden, self._mine))
         return self._mapped[key]
 
-    def _pairs(self, evidence: Evidence, mapped: _Mapped) -> Iterator[Pair]:
-        names = Names(mapped.matcher.mine.layers, mapped.matcher.golden.layers, self._tables)
+    def _pairs(self, evidence: Evidence, mapped: _Mapped) -> Iterator[Pair | Unmapped]:
+        """The pairs of one step, and a reason for each that a rank's missing tensor makes impossible."""
+        names = Names(mapped.matcher.mine.layers, self._tables)
         ordered = sorted(
             mapped.matches, key=lambda m: (m.mine.node.order, m.mine.slot, m.tag, m.golden.node.order)
         )
@@ -115,6 +120,7 @@ class _Planner:
             for golden_ranks, mine_ranks, rank in evidence.rank_groups():
                 operands = evidence.operands(match, golden_ranks, mine_ranks)
                 if operands is None:
+                    yield _incomplete(evidence, match, golden_ranks, mine_ranks)
                     continue
                 golden, mine = operands
                 yield Pair(
@@ -132,28 +138,28 @@ class _Planner:
                 )
 
     def _unmapped(self, evidence: Evidence, mapped: _Mapped) -> Iterator[Unmapped]:
-        matched = {("golden", m.golden.node) for m in mapped.matches}
-        matched |= {("golden", part.node) for m in mapped.matches for part in m.mine_look.parts}
-        matched |= {("mine", m.mine.node) for m in mapped.matches}
-        matched |= {("mine", part.node) for m in mapped.matches for part in m.golden_look.parts}
+        alone = Counter(left.side for left in mapped.leftovers)
         for name, side in (("golden", evidence.golden), ("mine", evidence.mine)):
-            for node in side.tree.walk():
-                if _dumped(side, node):
-                    self._totals[name] += 1
-                    self._totals[f"{name} mapped"] += (name, node) in matched
+            total = sum(_dumped(side, node) for node in side.tree.walk())
+            self._totals.update({name: total, f"{name} mapped": total - alone[name]})
+        step = evidence.golden.step.label
         for left in mapped.leftovers:
-            side = evidence.golden if left.side == "golden" else evidence.mine
-            if _dumped(side, left.node):
-                node = left.node
-                yield Unmapped(
-                    left.side,
-                    evidence.golden.step.label,
-                    node.path,
-                    node.name,
-                    node.op_type,
-                    left.reason,
-                    left.nearest,
-                )
+            node = left.node
+            yield Unmapped(left.side, step, node.path, node.name, node.op_type, left.reason, left.nearest)
+
+
+def _incomplete(
+    evidence: Evidence, match: Match, golden_ranks: Sequence[Rank], mine_ranks: Sequence[Rank]
+) -> Unmapped:
+    """Why a match of the first rank is no pair on these ranks: the side and ranks whose tensor is missing."""
+    absent = evidence.golden.missing(match.golden, golden_ranks)
+    name, end, ranks = "golden", match.golden, absent
+    if not absent:
+        name, end, ranks = "mine", match.mine, evidence.mine.missing(match.mine, mine_ranks)
+    where = f" on rank {', '.join(ranks)}" if ranks else ", nor its parts on every rank"
+    reason = f"{end.slot} was not dumped{where}, so it is not compared there"
+    node = end.node
+    return Unmapped(name, evidence.golden.step.label, node.path, node.name, node.op_type, reason)
 
 
 def _dumped(side: Side, node: Node) -> bool:

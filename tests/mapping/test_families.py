@@ -62,6 +62,31 @@ def test_a_file_that_cannot_be_read_keeps_its_pair(tmp_path):
     assert {pair.id for pair in plan(golden, open_dump(str(paths.mine), other=golden)).pairs} == before
 
 
+def test_a_tensor_missing_in_a_later_step_is_reported_there(tmp_path):
+    paths = make_demo(tmp_path, DemoSpec(layers=2, decode_steps=3))
+    golden = open_dump(str(paths.golden))
+    whole = plan(golden, open_dump(str(paths.mine), other=golden))
+    layer = sorted(paths.mine.glob("*/tensors/*/2/*_Decoder_layer"))[0]
+    (layer / "3_ElewiseOperation" / "after" / "outtensor0.bin").unlink()
+    golden = open_dump(str(paths.golden))
+    less = plan(golden, open_dump(str(paths.mine), other=golden))
+    lost = {(p.step, p.layer, p.id) for p in whole.pairs} - {(p.step, p.layer, p.id) for p in less.pairs}
+    assert {step for step, _, _ in lost} == {2}
+    assert less.mine_total == whole.mine_total - 1
+
+
+def test_a_tensor_missing_on_one_rank_is_reported(tmp_path):
+    paths = make_demo(tmp_path, DemoSpec(layers=1, decode_steps=0, warmup=False, ranks=2))
+    rank = sorted(paths.mine.glob("*/tensors/*"))[1]
+    [file] = rank.glob("*/2_Prefill_layer/1_ElewiseOperation/after/outtensor0.bin")
+    file.unlink()
+    golden = open_dump(str(paths.golden))
+    mapped_plan = plan(golden, open_dump(str(paths.mine), other=golden))
+    [left] = [left for left in mapped_plan.unmapped if "was not dumped" in left.reason]
+    assert left.node == "2_Prefill_layer/1_ElewiseOperation"
+    assert left.reason == f"output[0] was not dumped on rank {rank.name}, so it is not compared there"
+
+
 def test_two_named_token_directories_are_a_pair_of_one_model(tmp_path):
     paths = make_demo(tmp_path, DemoSpec(decode_steps=1))
     [golden_token] = paths.golden.glob("*/torch_tensors/*/0")
