@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +11,7 @@ from typing import Protocol
 import torch
 
 from ..errors import DumpError
+from ..threads import one_thread
 from .atb_writer import AtbDump
 from .families import Family, family_of
 from .families.base import Golden, Phase
@@ -43,17 +43,6 @@ def make_demo(directory: Path, spec: DemoSpec) -> DemoPaths:
         tokens = _run_golden(module, spec, golden / GOLDEN)
         run_mine(family, spec, ranks, tokens, AtbDump(mine, spec))
     return DemoPaths(golden, mine, faulty)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread: the same sums everywhere, and no waiting for threads over tiny tensors."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 class Sink(Protocol):
@@ -94,7 +83,7 @@ def seeded(family: Family, spec: DemoSpec, dtype: torch.dtype) -> Golden:
     return module
 
 
-@_one_thread()
+@one_thread()
 def _run_golden(module: Golden, spec: DemoSpec, root: Path) -> list[list[int]]:
     """Run prompt and greedy decoding; returns the ids fed at each step."""
     generator = torch.Generator().manual_seed(spec.seed + 1)
@@ -131,7 +120,7 @@ def models_of(
     return ranks, faulty
 
 
-@_one_thread()
+@one_thread()
 def run_mine(
     family: Family,
     spec: DemoSpec,

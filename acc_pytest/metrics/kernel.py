@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import Incomparable
 from ..tensors.source import Source
+from ..threads import one_thread
 from .custom import CustomMetric, run_custom
 from .double_block import double_sums, scaled_sum
 from .element_tolerance import Tolerance, choose_tolerance, dtype_name
@@ -52,24 +52,10 @@ def measure(
     tolerance = choose_tolerance(rtol, atol, golden.dtype, mine.dtype)
     run = _Pass(golden, mine, tolerance)
     # Overflow and 0/0 are results here, not accidents: they are looked at where they can arise.
-    with _one_thread(), np.errstate(all="ignore"):
+    with one_thread(), np.errstate(all="ignore"):
         for start in range(0, run.numel, BLOCK):
             run.block(start, min(start + BLOCK, run.numel))
     return run.result(run_custom(custom, golden, mine))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keep torch on this thread: blocks are so short that waiting for others costs more than they do.
-
-    On two cores with other work beside it, two threads were measured up to sixty times slower than one.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class _Pass:
