@@ -1,0 +1,61 @@
+"""What several subcommands share: the parser with pytest's exit code, the two sides of a comparison."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from ..vocabulary import LEVELS, TOKEN_POLICIES
+
+USAGE_ERROR = 4
+"""pytest's exit code for a command line that makes no sense."""
+OLD_LEVELS = {**{level: level for level in ("all", *LEVELS)}, "api": "op"}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that exits with pytest's code for wrong usage instead of argparse's 2 (interrupted)."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(USAGE_ERROR, f"{self.prog}: error: {message}\n")
+
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[Parser]
+
+
+def add_sides(parser: argparse.ArgumentParser) -> None:
+    """Add golden, mine and what decides their mapping."""
+    parser.add_argument("-gp", "--golden-path", required=True, metavar="PATH", help="the trusted dump")
+    parser.add_argument("-mp", "--my-path", required=True, metavar="PATH", help="the dump under test")
+    parser.add_argument(
+        "-mf",
+        "--op-mapping-file",
+        default="",
+        metavar="DIR",
+        help="directory of op_mapping_file.json, or the file",
+    )
+    parser.add_argument(
+        "-cl", "--cmp-level", default="all", choices=OLD_LEVELS, help="compare this level only; api is op"
+    )
+    parser.add_argument(
+        "--token-policy", default="auto", choices=TOKEN_POLICIES, help="as --acc-token-policy"
+    )
+    parser.add_argument(
+        "--config", action="append", default=[], metavar="NAME_OR_FILE", help="as --acc-config"
+    )
+
+
+def values_of_sides(given: argparse.Namespace) -> dict[str, object]:
+    """The options of `add_sides` by `Settings` field, without those left at their default."""
+    values: dict[str, object] = {"golden": given.golden_path, "mine": given.my_path}
+    if given.op_mapping_file:
+        values["op_mapping_file"] = given.op_mapping_file
+    if given.cmp_level != "all":
+        values["level"] = OLD_LEVELS[given.cmp_level]
+    if given.token_policy != "auto":
+        values["token_policy"] = given.token_policy
+    if given.config:
+        values["config"] = tuple(given.config)
+    return values
