@@ -1,6 +1,35 @@
-"""acc_pytest: find the operator that drifts, one pytest test per mapped operator pair.
+"""Find the operator that drifts: compare two dumps of a language model, one pytest test per operator pair.
 
-Importing the package costs nothing: every room is imported by whoever needs it.
+Names below `__all__` are loaded when they are first used, because they need torch.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .capture.manual import dump_data as dump_data
+    from .capture.torch_hooks import DumpConfig as DumpConfig
+    from .capture.torch_hooks import register_hook as register_hook
+    from .capture.torch_hooks import seed_all as seed_all
+    from .tensors.api import read_atb_data as read_atb_data
+    from .topology.onnx_export import atb_json_to_onnx as atb_json_to_onnx
+
 __version__ = "0.1.0"
+HOMES = {
+    "DumpConfig": ".capture.torch_hooks",
+    "register_hook": ".capture.torch_hooks",
+    "seed_all": ".capture.torch_hooks",
+    "dump_data": ".capture.manual",
+    "read_atb_data": ".tensors.api",
+    "atb_json_to_onnx": ".topology.onnx_export",
+}
+"""Module of each name of the public API."""
+__all__ = ["DumpConfig", "atb_json_to_onnx", "dump_data", "read_atb_data", "register_hook", "seed_all"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in HOMES:
+        return getattr(import_module(HOMES[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

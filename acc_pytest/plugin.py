@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from . import newhooks, options
-from .fixtures import acc_compare, acc_golden, acc_mine, acc_pair, parametrize_pairs
+from .fixtures.comparison import acc_compare, acc_golden, acc_mine, acc_pair, parametrize_pairs
 from .marks import USAGE
 from .recording import WorkerRows
 from .run_report import RunReport
