@@ -38,3 +38,19 @@ class Incomparable(AccError):
 
 class SettingsError(AccError):
     """An option, ini value, marker or config file holds a value that makes no sense."""
+
+
+class OperatorError(AccError):
+    """An operator is unknown, or its parameters or inputs are not what the operator takes."""
+
+
+class LaunchError(AccError):
+    """A program cannot be run for dumping: no probe, no such command, no room or right to write."""
+
+
+class CaptureError(AccError):
+    """A model cannot be hooked for dumping, or what it computed cannot be written."""
+
+
+class DumpConfigError(SettingsError, ValueError):
+    """An argument of `DumpConfig` makes no sense."""

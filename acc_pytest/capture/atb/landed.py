@@ -1,0 +1,112 @@
+"""What a run left behind: per kind how many files, bytes, where. Only files of this run count.
+
+A directory whose name carries the run's own timestamp is this run's. Where older and newer probes write
+directories without one, files older than the run are somebody else's (process ids come back).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MSPROBE_ROOT = "atb_dump_data"
+_SHARED = ("msit_dump", "ait_dump", "atb_temp", MSPROBE_ROOT)
+_DIRECTORIES = {
+    "tensors": "tensors",
+    "data": "tensors",
+    "tiling": "tiling",
+    "layer": "layer",
+    "model": "model",
+    "operation_io_tensors": "op",
+    "kernel_io_tensors": "kernel",
+    "cpu_profiling": "cpu_profiling",
+}
+"""First directory below the root -> kind, which is the word of `--type` where there is one."""
+KINDS = tuple(
+    dict.fromkeys(("tensors", "parameters", "statistic.csv", *_DIRECTORIES.values(), "onnx", "other"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Files of one kind, and the directory that holds them all."""
+
+    name: str
+    files: tuple[Path, ...]
+    bytes: int
+    place: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """The kinds of files of one run; `root` is the dump's directory, `None` where nothing was written."""
+
+    root: Path | None
+    kinds: tuple[Kind, ...] = ()
+
+    def files(self, *names: str) -> tuple[Path, ...]:
+        """Files of the named kinds."""
+        return tuple(path for kind in self.kinds if kind.name in names for path in kind.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(kind.bytes for kind in self.kinds)
+
+
+def look(output: Path, timestamp: str, since: int) -> Landed:
+    """Everything below `output` that the run of this `timestamp`, begun at `since` (ns), has written.
+
+    Probes of one program write one root; were there several, the first one that holds tensors is it.
+    """
+    own = [(f"{name}_{timestamp}", 0) for name in ("msit_dump", "ait_dump")]
+    roots = [*own, *((name, since) for name in _SHARED)]
+    found = [_read(output / name, after) for name, after in roots]
+    found = [landed for landed in found if landed.kinds]
+    found.sort(key=lambda landed: not landed.files("tensors", "statistic.csv"))
+    return found[0] if found else Landed(None)
+
+
+def _read(root: Path, since: int) -> Landed:
+    files: dict[str, list[Path]] = {}
+    sizes: dict[str, int] = {}
+    for path, status in _files(root):
+        if status.st_mtime_ns < since:
+            continue
+        kind = _kind(path.relative_to(root))
+        files.setdefault(kind, []).append(path)
+        sizes[kind] = sizes.get(kind, 0) + status.st_size
+    kinds = [
+        Kind(name, tuple(sorted(files[name])), sizes[name], _place(root, files[name]))
+        for name in KINDS
+        if name in files
+    ]
+    return Landed(root if kinds else None, tuple(kinds))
+
+
+def _files(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Every file below, links not followed; without hidden ones, which are unfinished."""
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            if name.startswith("."):
+                continue
+            path = Path(parent, name)
+            try:
+                yield path, path.lstat()
+            except OSError:
+                continue  # it vanished meanwhile
+
+
+def _kind(path: Path) -> str:
+    parts = path.parts[1:] if path.parts[0] == "info" else path.parts
+    if path.suffix == ".onnx":
+        return "onnx"
+    kind = _DIRECTORIES.get(parts[0], "other") if len(parts) > 1 else "other"
+    if kind != "tensors" or path.suffix == ".bin":
+        return kind
+    return {"op_param.json": "parameters", "statistic.csv": "statistic.csv"}.get(path.name, "other")
+
+
+def _place(root: Path, files: list[Path]) -> Path:
+    return Path(os.path.commonpath([path.parent for path in files])) if files else root

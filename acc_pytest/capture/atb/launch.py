@@ -1,0 +1,184 @@
+"""Run a program so that its probe dumps: all that can go wrong beforehand goes wrong in `prepare`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from ...errors import LaunchError
+from ...tensors.whole_file import DIRECTORY_MODE, whole_file
+from . import child
+from .directory import clock, output_directory, reserve_timestamp
+from .environment import BACKEND, GRAPH_LIST, environment, msprobe_config, scratch
+from .landed import Landed, look
+from .options import LaunchOptions, remarks
+from .post import convert_graphs, convert_profiles
+from .probe_library import WAYS_OUT, find_probe
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A program ready to run: where its dump goes, in which environment; `notes` are for the user."""
+
+    options: LaunchOptions
+    backend: str
+    era: str
+    output: Path
+    timestamp: str
+    environment: Mapping[str, str]
+    began: int
+    notes: tuple[str, ...] = ()
+
+    def landed(self) -> Landed:
+        """What the program has written so far."""
+        return look(self.output, self.timestamp, self.began)
+
+    def run(
+        self, *, output: IO[bytes] | None = None, stop: Callable[[], bool] | None = None, every: float = 0.5
+    ) -> Finished:
+        """Run the program, then convert what was asked for. Arguments as for `child.run`."""
+        told = scratch(self.output, os.getpid()) / GRAPH_LIST
+        if "onnx" in self.options.types and self.era == "msit":
+            told.parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+            told.unlink(missing_ok=True)  # of a killed run whose process id has come back
+        try:
+            ended = child.run(self.options.command, self.environment, output=output, stop=stop, every=every)
+            problems = self._convert(told)
+        finally:
+            _remove(told)
+            _remove_empty(self.output / f"msit_dump_{self.timestamp}")
+        return Finished(self, ended, self.landed(), tuple(problems))
+
+    def _convert(self, told: Path) -> list[str]:
+        landed, problems = self.landed(), []
+        if "cpu_profiling" in self.options.types:
+            problems += convert_profiles(landed)
+        if "onnx" in self.options.types:
+            problems += convert_graphs(landed, told, self.output)
+        return problems
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How the program ended, what it left, and what could not be converted."""
+
+    launch: Launch
+    ended: child.Ended
+    landed: Landed
+    problems: tuple[str, ...]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Why a program that succeeded left nothing, or no tensor where tensors were wanted; else empty."""
+        if self.ended.code:
+            return ()
+        options = self.launch.options
+        tensors = self.landed.files("tensors", "statistic.csv")
+        if self.landed.root is not None and (tensors or "tensor" not in options.types):
+            return ()
+        what = "nothing" if self.landed.root is None else "no tensor"
+        return (f"{what} was dumped below {self.launch.output}; likely because:", *_reasons(self))
+
+    @property
+    def code(self) -> int:
+        """The program's exit code; 1 where the program succeeded and something asked for is not there."""
+        return self.ended.code or int(bool(self.missing or self.problems))
+
+
+def prepare(options: LaunchOptions, inherited: Mapping[str, str] | None = None) -> Launch:
+    """Find the probe and make the directory; `inherited` is the environment, by default ours.
+
+    Raises `LaunchError` where the program could not run or not dump, `SettingsError` for options that the
+    found probe has no counterpart of.
+    """
+    inherited = os.environ if inherited is None else inherited
+    _require_command(options.command[0], inherited)
+    backend = _backend(options, inherited)
+    probe = None
+    if backend == "npu":
+        probe = find_probe(inherited, era=options.era, given=options.probe_lib)
+    era = probe.era if probe else options.era or "msit"
+    content = msprobe_config(options) if era == "msprobe" and options.config is None else ""
+    output = output_directory(options.output, backend)
+    timestamp = reserve_timestamp(output, era)
+    config = options.config
+    if content:
+        config = output / f"atb_dump_config_{timestamp}.json"
+        with whole_file(config) as file:
+            file.write(content.encode())
+    told = environment(
+        options,
+        inherited,
+        era=era,
+        output=output,
+        timestamp=timestamp,
+        pid=os.getpid(),
+        probe=probe.library if probe else None,
+        config=config,
+    )
+    notes = (*(probe.notes if probe else ()), *remarks(options, era))
+    if content:
+        notes += (f"what to dump is said in {config}, which may be edited while the program runs",)
+    return Launch(options, backend, era, output, timestamp, told, clock(output), notes)
+
+
+def _backend(options: LaunchOptions, inherited: Mapping[str, str]) -> str:
+    if options.backend != "auto":
+        return options.backend
+    wanted = inherited.get(BACKEND) or "npu"
+    if options.probe_lib is not None:
+        return "npu"
+    if wanted not in ("npu", "cpu"):
+        raise LaunchError(f"{BACKEND}={wanted}: the backends are npu and cpu; {WAYS_OUT}")
+    return wanted
+
+
+def _require_command(name: str, inherited: Mapping[str, str]) -> None:
+    if shutil.which(name, path=inherited.get("PATH")) is not None:
+        return
+    if "=" in name:
+        raise LaunchError(f"{name}: no such command; to set a variable write env {name} COMMAND")
+    reason = "may not be executed" if Path(name).is_file() else "no such command"
+    way = f"; did you mean bash {name}?" if name.endswith(".sh") else ""
+    way = f"; did you mean python {name}?" if name.endswith(".py") else way
+    raise LaunchError(f"{name}: {reason}{way}")
+
+
+def _remove(told: Path) -> None:
+    told.unlink(missing_ok=True)
+    _remove_empty(told.parent)
+
+
+def _remove_empty(directory: Path) -> None:
+    with contextlib.suppress(OSError):  # not there, or something is in it
+        directory.rmdir()
+
+
+def _reasons(finished: Finished) -> list[str]:
+    """What may have kept the probe from writing, the likeliest first."""
+    launch = finished.launch
+    options, command = launch.options, launch.options.command[0]
+    reasons = []
+    if finished.landed.root is None and launch.backend == "cpu":
+        reasons.append(f"{command} runs no model of acc_pytest.atb_cpu")
+    elif finished.landed.root is None:
+        reasons.append(
+            f"{command} runs no ATB operation, or drops LD_PRELOAD on the way (sudo, env -i, a container)"
+        )
+    if options.config is not None:
+        reasons.append(f"{options.config} does not enable the dump, or selects nothing of this program")
+    else:
+        if options.ids:
+            reasons.append(f"no operation has an id of -ids {options.ids}")
+        if options.names:
+            reasons.append(f"no operation has a name that starts as -opname {options.names} says")
+        if options.devices:
+            reasons.append(f"no process used device {options.devices} (-device)")
+        if "0" not in options.ranges.split(",")[::2] and options.ranges != "all":
+            reasons.append(f"no operation was executed often enough for -er {options.ranges}")
+    return reasons

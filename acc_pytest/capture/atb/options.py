@@ -1,0 +1,238 @@
+"""The options of `acc dump`: one table, from which the command line and the fixture's keywords come.
+
+The flags are the old tool's; whatever was valid there is valid here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from ...errors import SettingsError
+from . import values
+
+AUTO_ERA = ""
+"""Take the probe that is installed: the one inside CANN, else msprobe's."""
+ERAS = ("msit", "msprobe")
+BACKENDS = ("auto", "npu", "cpu")
+DEFAULT_TYPES = ("tensor", "model")
+DEFAULT_SEED = 2024
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """What to run and what to dump; made by `read_options`.
+
+    `types` holds `model` and `op` where `onnx` needs them. `given` are the fields that the user set.
+    """
+
+    command: tuple[str, ...]
+    types: tuple[str, ...] = DEFAULT_TYPES
+    only_description: bool = False
+    ids: str = ""
+    ranges: str = "0,0"
+    child: bool = True
+    time: int = 3
+    names: str = ""
+    tiling: bool = False
+    part: int = 2
+    output: Path = Path()
+    devices: str = ""
+    seed: int | None = None
+    symlink: bool = False
+    config: Path | None = None
+    log_level: str = "info"
+    probe_lib: Path | None = None
+    backend: str = "auto"
+    era: str = AUTO_ERA
+    given: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its field in `LaunchOptions`, its flags, the reader of its value, its help.
+
+    `takes` says what follows the flag: one word, some words, perhaps a word, nothing.
+    """
+
+    field: str
+    flags: tuple[str, ...]
+    read: Callable[[Any], Any]
+    help: str
+    metavar: str = ""
+    takes: Literal["one", "some", "perhaps", "nothing"] = "one"
+
+    @property
+    def keywords(self) -> tuple[str, ...]:
+        """The flags as keywords of Python: `-ids` as `ids`, `--save-operation-ids` accordingly."""
+        return tuple(flag.lstrip("-").replace("-", "_") for flag in self.flags)
+
+
+OPTIONS = (
+    Option(
+        "types",
+        ("--type",),
+        values.types,
+        f"what to write: {' '.join(values.TYPES)} (default: {' '.join(DEFAULT_TYPES)})",
+        "TYPE",
+        "some",
+    ),
+    Option(
+        "only_description",
+        ("-sd", "--only-save-desc"),
+        values.flag,
+        "write dtype, format and shape of tensors, no values",
+        takes="nothing",
+    ),
+    Option(
+        "ids",
+        ("-ids", "--save-operation-ids"),
+        values.ids,
+        "only these operations: 2, 3_1 (default: all)",
+        "ID",
+        "some",
+    ),
+    Option(
+        "ranges",
+        ("-er", "--execute-range"),
+        values.ranges,
+        "only these executions: pairs of first and last, both included, or all (default: 0,0)",
+        "FIRST,LAST",
+        "some",
+    ),
+    Option(
+        "child",
+        ("-child", "--save-operation-child"),
+        values.truth,
+        "with -ids: what is inside of these operations too (default: True)",
+        "BOOL",
+    ),
+    Option(
+        "time",
+        ("-time", "--save-time"),
+        values.up_to(3),
+        "0 before an operation runs, 1 after, 2 both, 3 inputs before and outputs after (default: 3)",
+        "0..3",
+    ),
+    Option(
+        "names",
+        ("-opname", "--operation-name"),
+        values.names,
+        "only operations whose names start so, in any case: linear,rope",
+        "NAME",
+        "some",
+    ),
+    Option("tiling", ("-tiling", "--save-tiling"), values.flag, "write tiling data too", takes="nothing"),
+    Option(
+        "part",
+        ("-stp", "--save-tensor-part"),
+        values.up_to(2),
+        "0 inputs, 1 outputs, 2 both (default: 2)",
+        "0..2",
+    ),
+    Option("output", ("-o", "--output"), values.path, "directory that gets the dump (default: .)", "DIR"),
+    Option("devices", ("-device", "--device-id"), values.devices, "only this device (default: all)", "N"),
+    Option(
+        "seed",
+        ("-seed",),
+        values.seed,
+        f"make the program deterministic, with this seed (without a number: {DEFAULT_SEED})",
+        "N",
+        "perhaps",
+    ),
+    Option(
+        "symlink",
+        ("-symlink", "--enable-symlink"),
+        values.flag,
+        "write equal tensors once, and links to them",
+        takes="nothing",
+    ),
+    Option(
+        "config",
+        ("-config", "--config-path"),
+        values.config,
+        "JSON file that may change while the program runs; replaces -ids -er -child -device",
+        "FILE",
+    ),
+    Option(
+        "log_level",
+        ("-l", "--log-level"),
+        values.one_of(*values.LOG_LEVELS),
+        f"what the probe prints: {' '.join(values.LOG_LEVELS)} (default: info)",
+        "LEVEL",
+    ),
+    Option("probe_lib", ("--probe-lib",), values.path, "the probe, instead of looking for it", "FILE"),
+    Option(
+        "backend",
+        ("--backend",),
+        values.one_of(*BACKENDS),
+        "npu: preload the probe into an ATB program; cpu: the program uses acc_pytest.atb_cpu "
+        "(default: auto, which is $ACC_ATB_BACKEND, else npu)",
+        "BACKEND",
+    ),
+    Option(
+        "era",
+        ("--era",),
+        values.one_of(*ERAS),
+        "which probe: msit (in CANN) or msprobe (default: the one that is installed)",
+        "ERA",
+    ),
+)
+BY_FIELD = {option.field: option for option in OPTIONS}
+BY_KEYWORD = {keyword: option for option in OPTIONS for keyword in option.keywords}
+
+
+def read_options(command: tuple[str, ...], raw: Mapping[str, Any]) -> LaunchOptions:
+    """Check the raw values of the options, by field.
+
+    Raises `SettingsError` naming the option for a value, or several, that make no sense.
+    """
+    known = {field.name for field in fields(LaunchOptions)} - {"command", "given"}
+    assert known == BY_FIELD.keys() >= raw.keys()
+    read: dict[str, Any] = {}
+    for name, value in raw.items():
+        try:
+            read[name] = BY_FIELD[name].read(value)
+        except ValueError as error:
+            raise SettingsError(f"{BY_FIELD[name].flags[0]}: {error}") from error
+    options = LaunchOptions(command, **_completed(read), given=frozenset(read))
+    if options.backend == "cpu" and options.probe_lib is not None:
+        raise SettingsError("--probe-lib: the backend cpu preloads no probe; leave out one of the two")
+    return options
+
+
+def _completed(read: dict[str, Any]) -> dict[str, Any]:
+    """With the types that others need."""
+    types = read.get("types", DEFAULT_TYPES)
+    if "stats" in types and "tensor" not in types:
+        raise SettingsError("--type stats: statistics are those of tensors; add tensor to --type")
+    if "onnx" in types:
+        types = tuple(dict.fromkeys((*types, "model", "op")))
+    return {**read, "types": types}
+
+
+def remarks(options: LaunchOptions, era: str) -> list[str]:
+    """What is allowed but will surprise, one sentence each."""
+    found = []
+    replaced = options.given & {"ids", "ranges", "child", "devices"}
+    if options.config is not None and replaced:
+        found.append(f"{_flags(replaced)}: the probe takes these from the file of -config instead")
+    elif not options.child and not options.ids and era == "msit":
+        found.append(
+            "-child False: without -ids the probe writes every operation; name the operations (-ids), "
+            'or use -config with "child": "false"'
+        )
+    about_tensors = options.given & {"only_description", "ids", "ranges", "time", "names", "part", "symlink"}
+    if "tensor" not in options.types and options.config is None and not options.tiling and about_tensors:
+        found.append(f"{_flags(about_tensors)}: chooses among tensors, and --type has no tensor")
+    if "stats" in options.types and options.only_description:
+        found.append("-sd: statistics are written all the same, since --type has stats")
+    if options.time == 0 and options.part > 0 and "tensor" in options.types:
+        found.append("-time 0: outputs saved before an operation runs hold whatever was in the memory")
+    return found
+
+
+def _flags(names: frozenset[str]) -> str:
+    return " ".join(option.flags[0] for option in OPTIONS if option.field in names)

@@ -1,0 +1,123 @@
+"""`acc dump`: run a program so that the ATB probe in it writes a dump; the old tool's flags."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ..capture.atb.options import DEFAULT_SEED, OPTIONS, Option, read_options
+from ..capture.atb.words import split_command
+from ..errors import SettingsError
+
+if TYPE_CHECKING:
+    from ..capture.atb.landed import Landed
+    from ..capture.atb.launch import Finished, Launch
+    from .arguments import Commands
+
+_TAKES: dict[str, dict[str, Any]] = {
+    "one": {},
+    "some": {"nargs": "+"},
+    "perhaps": {"nargs": "?", "const": DEFAULT_SEED},
+    "nothing": {"action": "store_true"},
+}
+
+
+def add(commands: Commands) -> None:
+    """Register the subcommand."""
+    parser = commands.add_parser(
+        "dump",
+        aliases=["dd"],
+        help="run an ATB program and dump its tensors and topology",
+        epilog='The program may also stand after --: acc dump --type tensor model -- python run.py "a b"',
+    )
+    parser.add_argument(
+        "--exec",
+        metavar="COMMAND",
+        help="the program, as one text; no shell reads it, quotes hold words together",
+    )
+    for option in OPTIONS:
+        _add(parser, option)
+    parser.set_defaults(run=run, passes_on=True)
+
+
+def _add(parser: argparse.ArgumentParser, option: Option) -> None:
+    settings = dict(_TAKES[option.takes])
+    if option.metavar:
+        settings["metavar"] = option.metavar
+    # A value that was not given is absent, so that what was given can be told apart.
+    parser.add_argument(
+        *option.flags, dest=option.field, default=argparse.SUPPRESS, help=option.help, **settings
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run the program; returns its exit code, or 1 where it succeeded but something asked for is missing."""
+    from ..capture.atb import prepare
+
+    raw = {option.field: getattr(given, option.field) for option in OPTIONS if hasattr(given, option.field)}
+    launch = prepare(read_options(_command(given), raw))
+    for note in launch.notes:
+        print(f"acc: note: {note}", file=sys.stderr)
+    print(f"acc: dumping below {launch.output} ({_who(launch)})", flush=True)
+    finished = launch.run()
+    for problem in (*finished.problems, *finished.missing):
+        print(f"acc: {problem}", file=sys.stderr)
+    for line in _closing(finished):
+        print(f"acc: {line}")
+    return finished.code
+
+
+def _command(given: argparse.Namespace) -> tuple[str, ...]:
+    if given.exec is not None and given.for_pytest:
+        raise SettingsError("--exec and a command after --: give the program once")
+    if given.exec is not None:
+        return split_command(given.exec)
+    if not given.for_pytest:
+        raise SettingsError(
+            '--exec: which program? write --exec "python run.py", or -- python run.py at the end'
+        )
+    return tuple(given.for_pytest)
+
+
+def _who(launch: Launch) -> str:
+    return f"backend cpu, as {launch.era}" if launch.backend == "cpu" else f"probe of {launch.era}"
+
+
+def _closing(finished: Finished) -> list[str]:
+    """How the program ended where that is no success, what landed where, and what to do with it."""
+    ended, landed = finished.ended, finished.landed
+    lines = []
+    if ended.signal:
+        lines.append(
+            f"interrupted by {signal.Signals(ended.signal).name}; what follows is what was written until then"
+        )
+    elif ended.code:
+        lines.append(f"the program failed with exit code {ended.code}")
+    if landed.root is None:
+        return [*lines, "nothing was dumped"] if ended.code else lines
+    width = max(len(kind.name) for kind in landed.kinds)
+    for kind in landed.kinds:
+        count = f"{len(kind.files)} file{'s' * (len(kind.files) != 1)}"
+        lines.append(f"{kind.name:{width}}  {count}, {_size(kind.bytes)}, {kind.place}")
+    return [*lines, _next(landed)]
+
+
+def _next(landed: Landed) -> str:
+    from ..options import shell
+
+    if not landed.files("tensors", "statistic.csv"):
+        return f"no tensors, so nothing to compare, in {landed.root}"
+    if not landed.files("model", "layer"):
+        return f"no topology; dump again with --type tensor model to compare, {landed.root}"
+    return "compare with: " + shell(["pytest", "--acc-golden=GOLDEN", f"--acc-mine={landed.root}"])
+
+
+def _size(count: float) -> str:
+    """Bytes in a unit that leaves one to four digits before the point."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
