@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ..errors import FormatError
 MAX_DEPTH = 200
 """Deepest nesting of operations accepted; real models stay below 10."""
 
+_FROM_OUTSIDE = ("inTensors", "weightTensors", "kCacheTensors", "vCacheTensors")
 _ID = re.compile(r"_(\d{1,9})$")
 
 
@@ -77,10 +78,27 @@ def read_layer(path: Path) -> Operation:
     return _operation(_load(path), path, "the root", 0)
 
 
-def _load(path: Path) -> dict[str, Any]:
+def read_graph(path: Path) -> Operation:
+    """Either report as one operation, whose inputs are all tensors that come from outside.
+
+    For a model these are its inputs, weights and caches. NaN and infinities stay numbers here. Raises
+    `FormatError` as `read_model` does, and for JSON that is no report of the probe.
+    """
+    raw = _load(path, constant=float)
+    if "opName" in raw:
+        return _operation(raw, path, "the root", 0)
+    if "modelName" not in raw and "nodes" not in raw:
+        raise FormatError(f"{path}: has no opName, modelName or nodes, so it is no topology of an ATB dump")
+    name = _text(raw, "modelName", path, "the root", default=path.stem) or path.stem
+    inputs = [tensor for key in _FROM_OUTSIDE for tensor in _names(raw, key, path, name)]
+    outputs = _names(raw, "outTensors", path, name)
+    return Operation(name, name, {}, tuple(inputs), outputs, tuple(_children(raw, path, name, 1)))
+
+
+def _load(path: Path, constant: Callable[[str], float | None] = lambda _: None) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as file:
-            raw = json.load(file, parse_constant=lambda _: None)
+            raw = json.load(file, parse_constant=constant)
     except (ValueError, RecursionError) as error:
         raise FormatError(
             f"{path}: not a readable JSON topology ({error}); was the dump stopped while writing it?"

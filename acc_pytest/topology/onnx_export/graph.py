@@ -1,0 +1,137 @@
+"""From a report to an ONNX graph: every tensor written once, everything from outside declared.
+
+ATB works in place and reuses memory, so its tensor names are written again and again; ONNX allows one
+writer per name. What is written first (or comes from outside) keeps the name, what is written to it
+later is called `name:1`, `name:2` and so on, and who reads it gets the newest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..atb_json import Operation
+from .attributes import attributes_of
+from .flatten import Event, events
+from .operation_csv import TensorType, Types
+from .proto import GraphProto, NodeProto, TensorInfo
+from .shapes import Shapes
+
+UNKNOWN = "unknown_shape"
+"""The only dimension of an input or output of the graph whose shape is not known: ONNX wants one."""
+
+
+class _Names:
+    """Names that may be taken once: a name itself, then with `:1`, `:2` behind it."""
+
+    def __init__(self, reserved: Iterable[str]) -> None:
+        self._reserved = frozenset(reserved)
+        self._taken: set[str] = set()
+        self._last: dict[str, int] = {}
+
+    def take(self, name: str) -> str:
+        free, number = name, self._last.get(name, 0)
+        while free in self._taken or (free != name and free in self._reserved):
+            number += 1
+            free = f"{name}:{number}"
+        self._last[name] = number
+        self._taken.add(free)
+        return free
+
+
+class _Tensors:
+    """Which ONNX name stands for which ATB name at this point of the execution, and what is known of it."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = _Names(names)
+        self._current: dict[str, str] = {}
+        self._expected: dict[str, TensorType] = {}
+        self.types: dict[str, TensorType | None] = {}
+        self.outside: dict[str, str] = {}
+        """Inputs of the graph and what is to be said of them."""
+
+    def declare(self, name: str, doc: str = "") -> None:
+        """A tensor that comes from outside, unless it is there already."""
+        if name and name not in self._current:
+            self._current[name] = self._names.take(name)
+            self.outside[self._current[name]] = doc
+            self.types[self._current[name]] = self._expected.get(name)
+
+    def learn(self, name: str, kind: TensorType | None) -> None:
+        """What an operation that is no node says of a tensor at this point."""
+        if kind is not None and name in self._current:
+            current = self._current[name]
+            self.types[current] = self.types[current] or kind
+        elif kind is not None:
+            self._expected.setdefault(name, kind)
+
+    def read(self, name: str, kind: TensorType | None) -> str:
+        """The newest version of a tensor."""
+        if not name:
+            return ""  # ONNX's way, too, to leave an input out
+        self.declare(name, "read before anything in the report wrote it")
+        self.learn(name, kind)
+        return self._current[name]
+
+    def write(self, name: str, kind: TensorType | None) -> str:
+        """A new version of a tensor."""
+        if not name:
+            return ""
+        self._current[name] = self._names.take(name)
+        self.types[self._current[name]] = kind
+        return self._current[name]
+
+
+def build_graph(root: Operation, level: int, shapes: Shapes) -> GraphProto:
+    """The graph of a report at one level of nesting (see `events`).
+
+    An output of the report that nothing writes comes from outside, as far as the report knows, and is
+    declared as an input as well.
+    """
+    steps = tuple(events(root, level))
+    tensors = _Tensors(name for _, op in steps for name in (*op.inputs, *op.outputs))
+    names = _Names(op.name for _, op in steps)
+    for name in root.inputs:
+        tensors.declare(name)
+    nodes: list[NodeProto] = []
+    for event, op in steps:
+        inputs, outputs = shapes.of(op) if event is Event.NODE else shapes.own(op)
+        if event is Event.NODE:
+            nodes.append(_node(names.take(op.name), op, tensors, inputs, outputs))
+        elif event is Event.ENTER:
+            for name, kind in zip(op.inputs, inputs):
+                tensors.learn(name, kind)
+        else:
+            for name, kind in zip(op.outputs, outputs):
+                tensors.learn(name, kind)
+    results = dict.fromkeys(tensors.read(name, None) for name in root.outputs if name)
+    ends = {*tensors.outside, *results}
+    inner = (_known(name, kind) for name, kind in tensors.types.items() if kind and name not in ends)
+    return GraphProto(
+        name=root.name,
+        doc=f"operations of {root.name}; name:1 is what was written to name later",
+        nodes=tuple(nodes),
+        inputs=tuple(_end(name, tensors.types[name], doc) for name, doc in tensors.outside.items()),
+        outputs=tuple(_end(name, tensors.types[name]) for name in results),
+        inner=tuple(inner),
+    )
+
+
+def _node(name: str, op: Operation, tensors: _Tensors, inputs: Types, outputs: Types) -> NodeProto:
+    return NodeProto(
+        name=name,
+        op_type=op.op_type,
+        # Reading comes first: what an operation writes in place is a new version of what it read.
+        inputs=tuple(map(tensors.read, op.inputs, inputs)),
+        outputs=tuple(map(tensors.write, op.outputs, outputs)),
+        attributes=attributes_of(op.param),
+    )
+
+
+def _known(name: str, kind: TensorType, doc: str = "") -> TensorInfo:
+    return TensorInfo(name, kind.dtype.name, kind.shape, doc)
+
+
+def _end(name: str, kind: TensorType | None, doc: str = "") -> TensorInfo:
+    if kind is not None:
+        return _known(name, kind, doc)
+    return TensorInfo(name, "", (UNKNOWN,), f"{doc}; " * bool(doc) + "nothing in the dump tells its shape")
