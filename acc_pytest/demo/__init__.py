@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .spec import DemoPaths, DemoSpec, Fault
+from ..atb_cpu.faults.fault import Fault
+from .spec import DemoPaths, DemoSpec
 
 
 def make_demo(directory: Path, spec: DemoSpec) -> DemoPaths:

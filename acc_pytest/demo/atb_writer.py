@@ -1,4 +1,4 @@
-"""Records of an executed graph -> the directory an ATB probe leaves, of any era."""
+"""Executions of an executed graph -> the directory an ATB probe leaves, of any era."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from pathlib import Path
 
 import torch
 
+from ..atb_cpu.execution import Execution
+from ..atb_cpu.kernels import kernels_of
 from ..tensors import atb_bin
 from ..tensors.atb_statistics import text_of
 from ..tensors.dtypes import by_torch
-from .graph import Record
-from .kernels import kernels_of
 from .spec import DemoSpec
-from .topology import AtbModel, layer_json, model_json
 
 TIMESTAMP = "20250101_000000"
 PID = 5001
@@ -39,6 +38,7 @@ class AtbDump:
 
     directory: Path
     spec: DemoSpec
+    rank: int
 
     @property
     def root(self) -> Path:
@@ -48,19 +48,22 @@ class AtbDump:
     def _newest(self) -> bool:
         return self.spec.era == "atb_dump_data"
 
-    def topology(self, model: AtbModel, rank: int) -> None:
-        """Write the model's JSON and those of its top-level operations."""
-        process = f"{rank}_{PID + rank}" if self._newest else str(PID + rank)
-        info = self.root / "info" if self._newest else self.root
-        layers, models = info / "layer" / process, info / "model" / process
-        layers.mkdir(parents=True, exist_ok=True)
-        models.mkdir(parents=True, exist_ok=True)
-        for index, call in enumerate(model.calls):
-            name = model.operation_name(index)
-            (layers / f"{name}.json").write_text(layer_json(call.operation, name), encoding="utf-8")
-        (models / f"{model.name}.json").write_text(model_json(model), encoding="utf-8")
+    def layer(self, name: str, text: str) -> None:
+        self._info("layer", name, text)
 
-    def record(self, step: int, record: Record) -> None:
+    def model(self, name: str, text: str) -> None:
+        self._info("model", name, text)
+
+    def profiled(self, *_: object) -> None:
+        """Nothing."""
+
+    def _info(self, kind: str, name: str, text: str) -> None:
+        process = f"{self.rank}_{PID + self.rank}" if self._newest else str(PID + self.rank)
+        directory = (self.root / "info" if self._newest else self.root) / kind / process
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{name}.json").write_text(text, encoding="utf-8")
+
+    def executed(self, step: int, record: Execution) -> None:
         """Write one executed operation of execution `step`.
 
         Probes before mid-2024 wrote everything after the execution, where an input that was written onto
@@ -69,7 +72,7 @@ class AtbDump:
         process = f"{record.rank}_{PID + record.rank}"
         home = self.root / ("data" if self._newest else "tensors") / process / str(step)
         node, operation = home.joinpath(*record.path), record.operation
-        leaf = not operation.calls
+        leaf = not operation.is_graph
         if self._newest and self.spec.statistics:
             if len(record.path) > 1:
                 return
@@ -121,7 +124,7 @@ def _file(side: str, index: int, names: tuple[str, ...]) -> str:
     return f"{side}tensor{index}_{name}.bin" if name else f"{side}tensor{index}.bin"
 
 
-def _append_statistics(path: Path, step: int, record: Record) -> None:
+def _append_statistics(path: Path, step: int, record: Execution) -> None:
     """Rows of `statistic.csv`; the newest probe drops tensors whose statistics are not finite."""
     fresh = not path.exists()
     with path.open("a", newline="", encoding="utf-8") as file:

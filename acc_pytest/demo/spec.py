@@ -4,30 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import SettingsError
 
-FAMILIES = ("llama", "llama-separate", "moe", "bloom", "chatglm")
+if TYPE_CHECKING:
+    from ..atb_cpu import Fault, ModelSpec
+
 ERAS = ("ait_dump", "ait_dump_ts", "msit_dump_ts", "atb_dump_data")
-DTYPES = ("float16", "bfloat16")
-FAULTS = ("residual", "rope_sign", "norm_eps", "scale", "nan", "row", "transpose", "replica")
-BLOCK = 8
-"""Tokens in one block of the paged key/value cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One mistake in mine, in layer `layer`, at every step.
-
-    `kind` is one of `FAULTS`. `operator` is the end of the operator's path below its layer
-    (`3_ElewiseOperation`, `4_LinearNoQuant/0_LinearOperation`) or an operation type, whose first
-    operator is meant; empty takes the operator where the mistake usually happens (the first linear for
-    mistakes that any operator can make).
-    """
-
-    kind: str
-    layer: int = 0
-    operator: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,78 +48,57 @@ class DemoSpec:
     fault: Fault | None = None
 
     def __post_init__(self) -> None:
-        for name, allowed in (("family", FAMILIES), ("era", ERAS), ("dtype", DTYPES)):
-            if getattr(self, name) not in allowed:
-                raise SettingsError(
-                    f"demo: {name}={getattr(self, name)!r}; choose one of {', '.join(allowed)}"
-                )
-        for name in (
-            "layers",
-            "hidden",
-            "heads",
-            "kv_heads",
-            "intermediate",
-            "vocab",
-            "experts",
-            "prompt_length",
-        ):
-            if getattr(self, name) < 1:
-                raise SettingsError(f"demo: {name}={getattr(self, name)}; it must be at least 1")
+        if self.era not in ERAS:
+            raise SettingsError(f"demo: era={self.era!r}; choose one of {', '.join(ERAS)}")
+        if self.prompt_length < 1:
+            raise SettingsError(f"demo: prompt_length={self.prompt_length}; it must be at least 1")
         if self.decode_steps < 0:
             raise SettingsError(f"demo: decode_steps={self.decode_steps}; it must not be negative")
-        self._check_shape()
-        if self.models not in (None, 1, 2):
-            raise SettingsError(f"demo: models={self.models}; 1 (one model) or 2 (prefill and decode apart)")
+        if self.heads < 1 or self.hidden % self.heads or (self.hidden // self.heads) % 2:
+            raise SettingsError(f"demo: hidden={self.hidden} must be an even multiple of heads={self.heads}")
         if self.statistics and self.description:
             raise SettingsError("demo: statistics and description exclude each other; choose one")
-        if self.fault is not None:
-            self._check_fault(self.fault)
-
-    def _check_shape(self) -> None:
-        if self.hidden % self.heads or (self.hidden // self.heads) % 2:
-            raise SettingsError(f"demo: hidden={self.hidden} must be an even multiple of heads={self.heads}")
-        if self.heads % self.kv_heads:
-            raise SettingsError(f"demo: heads={self.heads} must be a multiple of kv_heads={self.kv_heads}")
-        if self.family == "bloom" and self.kv_heads != self.heads:
-            raise SettingsError("demo: bloom packs one key per query head; set kv_heads equal to heads")
-        if self.ranks not in (1, 2, 4):
-            raise SettingsError(f"demo: ranks={self.ranks}; choose 1, 2 or 4")
-        if self.ranks > 1 and self.family in ("bloom", "chatglm"):
+        if self.fault is not None and self.fault.kind in ("replica", "all_reduce") and self.ranks == 1:
             raise SettingsError(
-                f"demo: {self.family} runs on one rank; use a llama family for ranks={self.ranks}"
+                f"demo: fault {self.fault.kind!r} needs ranks=2 or more; one rank shares nothing"
             )
-        for name in ("heads", "kv_heads", "intermediate", "vocab", "hidden"):
-            if getattr(self, name) % self.ranks:
-                raise SettingsError(
-                    f"demo: {name}={getattr(self, name)} does not split over {self.ranks} ranks"
-                )
-
-    def _check_fault(self, fault: Fault) -> None:
-        if fault.kind not in FAULTS:
-            raise SettingsError(f"demo: fault {fault.kind!r}; choose one of {', '.join(FAULTS)}")
-        if not 0 <= fault.layer < self.layers:
-            raise SettingsError(f"demo: fault in layer {fault.layer}, but the model has {self.layers} layers")
-        if fault.kind == "replica" and self.ranks == 1:
-            raise SettingsError("demo: fault 'replica' needs ranks=2 or 4; one rank has no replicas")
+        _ = self.model
 
     def resolved(self) -> DemoSpec:
         """The same with `models` and `warmup` decided."""
-        models = self.models or (1 if self.family in ("bloom", "chatglm") else 2)
+        models = self._models
         return replace(self, models=models, warmup=models == 2 if self.warmup is None else self.warmup)
+
+    @property
+    def _models(self) -> int:
+        return self.models or (1 if self.family in ("bloom", "chatglm") else 2)
+
+    @property
+    def model(self) -> ModelSpec:
+        """The model alone."""
+        from ..atb_cpu import ModelSpec
+
+        return ModelSpec(
+            family=self.family,
+            layers=self.layers,
+            hidden=self.hidden,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_size=self.head_size,
+            intermediate=self.intermediate,
+            vocab=self.vocab,
+            experts=self.experts,
+            experts_per_token=self.experts,
+            rotary_size=self.head_size,
+            tokens=self.prompt_length + self.decode_steps + 1,
+            dtype=self.dtype,
+            ranks=self.ranks,
+            models=self._models,
+        )
 
     @property
     def head_size(self) -> int:
         return self.hidden // self.heads
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of the cache: enough for the whole run, two at least."""
-        return max(2, -(-(self.prompt_length + self.decode_steps + 1) // BLOCK))
-
-    @property
-    def positions(self) -> int:
-        """Rows of the position tables and of the cache."""
-        return self.blocks * BLOCK
 
 
 @dataclass(frozen=True, slots=True)

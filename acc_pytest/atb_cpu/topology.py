@@ -1,6 +1,7 @@
-"""Topology JSON of a demo model: one file per top-level operation (`layer/`), one per model (`model/`).
+"""Topology JSON: one file per top-level operation (`layer/`), one per model (`model/`).
 
-Key orders and the rule that empty arrays are absent follow the probe; see `atb_dump.md` 4.2 and 4.3.
+Key orders and the rule that empty arrays are absent follow the probe. The model file numbers its nodes
+with a counter of its own and looks their graphs up by the name that results, as the probe does.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class AtbModel:
     """One ATB model on one rank.
 
     Tensors of its scope are called `input_4`, `weight_0`, `kCache_0`, `vCache_0`, `internal_1`, `output_0`.
-    `layers` says which of `calls` are the repeated layers, `first` is the id of its first operation.
+    `layers` says which of `calls` are the repeated layers, `inputs` how many inputs it declares.
     """
 
     name: str
@@ -28,15 +29,6 @@ class AtbModel:
     weights: tuple[torch.Tensor, ...]
     layers: tuple[int, ...]
     inputs: int
-    first: int = 0
-
-    def operation_name(self, index: int) -> str:
-        """Full name of top-level operation `index`: `Prefill_layer_2`."""
-        return f"{self.calls[index].operation.kind}_{self.first + index}"
-
-    def directory(self, index: int) -> str:
-        """Its directory in the dump: `2_Prefill_layer`."""
-        return f"{self.first + index}_{self.calls[index].operation.kind}"
 
 
 def layer_json(operation: Operation, name: str) -> str:
@@ -46,15 +38,18 @@ def layer_json(operation: Operation, name: str) -> str:
     return _text(_node(operation, name, ins, outs))
 
 
-def model_json(model: AtbModel) -> str:
-    """The `model/` file of a model."""
+def model_json(model: AtbModel, first: int, known: Mapping[str, Operation]) -> str:
+    """The `model/` file of a model whose nodes are numbered from `first`; `known` are the top-level
+    operations of the process by full name."""
     nodes = []
     used: dict[str, None] = {}
     for index, call in enumerate(model.calls):
         used.update(dict.fromkeys((*call.inputs, *call.outputs)))
-        name = model.operation_name(index)
+        name = f"{call.operation.kind}_{first + index}"
         full = _node(call.operation, name, _prefixed(model, call.inputs), _prefixed(model, call.outputs))
-        order = ("inTensors", "opName", "outTensors", "opType", "internalTensors", "nodes")
+        order: tuple[str, ...] = ("inTensors", "opName", "outTensors", "opType")
+        if name in known:
+            order += ("internalTensors", "nodes")
         nodes.append({key: full[key] for key in order if key in full})
 
     def listed(kind: str) -> list[str]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ..spec import DemoSpec
-from .llama_golden import LlamaDecoderLayer, LlamaForCausalLM, LlamaMLP
+from ...atb_cpu import ModelSpec
+from .llama import LlamaDecoderLayer, LlamaForCausalLM, LlamaMLP
 
 
 class SparseMoeBlock(nn.Module):
     """Sum over experts of the router's weight times the expert's output."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.gate = nn.Linear(spec.hidden, spec.experts, bias=False)
         self.experts = nn.ModuleList(LlamaMLP(spec) for _ in range(spec.experts))
@@ -27,7 +27,7 @@ class SparseMoeBlock(nn.Module):
         return torch.stack(parts).sum(0)
 
 
-def moe(spec: DemoSpec) -> LlamaForCausalLM:
+def moe(spec: ModelSpec) -> LlamaForCausalLM:
     """The model: layer 0 dense, the rest mixtures."""
     blocks: list[nn.Module] = [LlamaMLP(spec) if i == 0 else SparseMoeBlock(spec) for i in range(spec.layers)]
     return LlamaForCausalLM(spec, [LlamaDecoderLayer(spec, block) for block in blocks])

@@ -4,36 +4,25 @@ from __future__ import annotations
 
 import torch
 
-from .graph import Operation
-from .operations import attend, score_scale, single
-from .spec import BLOCK
+from ..graph import Operation, operation
+from .leaves import score_scale, single
+
+BLOCK = 8
+"""Tokens in one block of the paged key/value cache."""
 
 
 def reshape_and_cache() -> Operation:
     """Write keys, values `[n, heads, size]` to `slots` `[n]` of caches `[blocks, BLOCK, heads, size]`."""
-
-    def store(new: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
-        flat = cache.flatten(0, 1).clone()
-        flat[slots.long()] = new
-        return flat.view(cache.shape)
-
-    def compute(
-        k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return store(k, k_cache, slots), store(v, v_cache, slots)
-
-    return Operation(
+    return operation(
         "ReshapeAndCacheOperation",
+        {"compressType": 0, "kvCacheCfg": 0},
         ("key", "value", "keyCache", "valueCache", "slots"),
         ("outKeyCache", "outValueCache"),
-        {"compressType": 0, "kvCacheCfg": 0},
-        compute=compute,
     )
 
 
 def self_attention(heads: int, kv_heads: int, head_size: int) -> Operation:
     """Prefill: query, key, value `[n, heads, size]`, mask `[n, n]`, seqLen -> `[n, heads, size]`."""
-    scale = score_scale(head_size)
     param = {
         "batchRunStatusEnable": False,
         "cacheType": 0,
@@ -51,23 +40,17 @@ def self_attention(heads: int, kv_heads: int, head_size: int) -> Operation:
         "mlaVHeadSize": 0,
         "outDataType": -1,
         "qScale": 1.0,
-        "qkScale": single(scale),
+        "qkScale": single(score_scale(head_size)),
         "quantType": 0,
         "scaleType": 0,
         "windowSize": 0,
     }
-    return Operation(
-        "SelfAttentionOperation",
-        ("query", "key", "value", "mask", "seqLen"),
-        ("attnOut",),
-        param,
-        compute=lambda q, k, v, mask, _: attend(q, k, v, mask, scale),
-    )
+    inputs = ("query", "key", "value", "mask", "seqLen")
+    return operation("SelfAttentionOperation", param, inputs, ("attnOut",))
 
 
 def paged_attention(heads: int, kv_heads: int, head_size: int) -> Operation:
     """Decode: query `[1, heads, size]`, caches, block table `[1, blocks]`, length -> `[1, heads, size]`."""
-    scale = score_scale(head_size)
     param = {
         "batchRunStatusEnable": False,
         "calcType": 0,
@@ -77,27 +60,11 @@ def paged_attention(heads: int, kv_heads: int, head_size: int) -> Operation:
         "kvHeadNum": kv_heads,
         "maskType": 0,
         "mlaVHeadSize": 0,
-        "qkScale": single(scale),
+        "qkScale": single(score_scale(head_size)),
         "quantType": 0,
     }
-
-    def compute(
-        q: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
-        table: torch.Tensor,
-        length: torch.Tensor,
-    ) -> torch.Tensor:
-        k, v = (cache[table[0].long()].flatten(0, 1)[: int(length)] for cache in (k_cache, v_cache))
-        return attend(q, k, v, None, scale)
-
-    return Operation(
-        "PagedAttentionOperation",
-        ("query", "key", "value", "blockTable", "contextLen"),
-        ("paOut",),
-        param,
-        compute=compute,
-    )
+    inputs = ("query", "key", "value", "blockTable", "contextLen")
+    return operation("PagedAttentionOperation", param, inputs, ("paOut",))
 
 
 def flash_attention(heads: int, kv_heads: int, head_size: int, *, alibi: bool) -> Operation:
@@ -107,7 +74,6 @@ def flash_attention(heads: int, kv_heads: int, head_size: int, *, alibi: bool) -
     `[positions, positions]` (per head with `alibi`), tokenOffset (tokens after this step), seqLen, layerId
     -> `[1, n, heads * size]`.
     """
-    scale = score_scale(head_size)
     param = {
         "batchRunStatusEnable": False,
         "clampMax": 0.0,
@@ -121,33 +87,10 @@ def flash_attention(heads: int, kv_heads: int, head_size: int, *, alibi: bool) -
         "isSupportAlibi": alibi,
         "isTriuMask": 0,
         "kvHeadNum": 0 if kv_heads == heads else kv_heads,
-        "qScale": single(scale),
+        "qScale": single(score_scale(head_size)),
         "qkScale": 1.0,
     }
-
-    def compute(
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
-        mask: torch.Tensor,
-        offset: torch.Tensor,
-        _: torch.Tensor,
-        layer: torch.Tensor,
-    ) -> tuple[torch.Tensor, ...]:
-        stop, row = int(offset), int(layer)
-        start = stop - q.shape[1]
-        caches = []
-        for new, cache in ((k, k_cache), (v, v_cache)):
-            grown = cache.clone()
-            grown[row, 0, start:stop] = new.flatten(2)[0]
-            caches.append(grown)
-        keys, values = (c[row, 0, :stop].reshape(stop, kv_heads, head_size) for c in caches)
-        out = attend(q[0], keys, values, mask[..., start:stop, :stop], scale)
-        return (out.flatten(1)[None], *caches)
-
-    return Operation("SelfAttentionOperation", ("",) * 9, ("",), param, compute=compute, writes=(3, 4))
+    return operation("SelfAttentionOperation", param, ("",) * 9, ("",))
 
 
 def causal_mask(size: int) -> torch.Tensor:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 
 from ..graph import Call, Operation, graph
-from ..operations import ADD, MUL, activation, elewise, rms_norm, softmax, split
-from ..spec import DemoSpec
-from .base import EPSILON, Golden, Phase, Weights
+from .family import Weights
+from .leaves import ADD, MUL, activation, elewise, rms_norm, softmax, split
 from .llama import Llama
 from .mindie import norm, pack, plain_linear, row_linear, shard
-from .moe_golden import moe
+from .spec import ModelSpec, Phase
 
 ROUTER = 50
 """First weight slot of the router; its experts follow with three packs each."""
@@ -24,21 +23,18 @@ def _packs(expert: int) -> tuple[int, int, int]:
 class Moe(Llama):
     """Llama's attention with experts as feed-forward."""
 
-    def golden(self, spec: DemoSpec) -> Golden:
-        return moe(spec)
-
-    def kinds(self, spec: DemoSpec, phase: Phase) -> list[str]:
+    def kinds(self, spec: ModelSpec, phase: Phase) -> list[str]:
         return ["Dense_layer", *["Moe_layer"] * (spec.layers - 1)]
 
-    def slots(self, spec: DemoSpec, layer: int) -> int:
+    def slots(self, spec: ModelSpec, layer: int) -> int:
         return super().slots(spec, layer) if layer == 0 else ROUTER + 6 + 18 * spec.experts
 
-    def feed_forward(self, spec: DemoSpec, rank: int, layer: int) -> Operation:
+    def feed_forward(self, spec: ModelSpec, rank: int, layer: int) -> Operation:
         if layer == 0:
             return super().feed_forward(spec, rank, layer)
         shares = tuple(f"share{e}" for e in range(spec.experts))
         calls = [
-            Call(rms_norm(EPSILON), ("hidden", "w28"), ("normed",)),
+            Call(rms_norm(spec.epsilon), ("hidden", "w28"), ("normed",)),
             Call(plain_linear(), ("normed", *pack(ROUTER)), ("scores",)),
             Call(softmax(), ("scores",), ("routing",)),
             Call(split((1,) * spec.experts), ("routing",), shares),
@@ -60,10 +56,8 @@ class Moe(Llama):
                 calls.append(Call(elewise(ADD), ("out", "part"), ("out",)))
         return graph("MoeMlp", tuple(names), ("out",), *calls)
 
-    def layer_weights(
-        self, spec: DemoSpec, weights: Weights, index: int, rank: int, dtype: torch.dtype
-    ) -> list[torch.Tensor]:
-        slots = self.attention_weights(spec, weights, index, rank, dtype)
+    def layer_weights(self, spec: ModelSpec, weights: Weights, index: int, rank: int) -> list[torch.Tensor]:
+        slots = self.attention_weights(spec, weights, index, rank)
         base = f"model.layers.{index}.mlp."
         if index == 0:
             self.place_mlp(spec, weights, base, rank, slots)

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..spec import DemoSpec
-from .base import EPSILON, Golden, causal_bias, heads_attention
+from ...atb_cpu import ModelSpec
+from .parts import EPSILON, Golden, causal_bias, heads_attention
 
 KeyValue = tuple[torch.Tensor, torch.Tensor]
 
@@ -29,7 +29,7 @@ class BloomGelu(nn.Module):
 class BloomAttention(nn.Module):
     """Self attention with linear position bias; adds the residual itself."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.heads = spec.heads
         self.query_key_value = nn.Linear(spec.hidden, 3 * spec.hidden)
@@ -53,7 +53,7 @@ class BloomAttention(nn.Module):
 class BloomMLP(nn.Module):
     """Feed-forward; adds the residual itself."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.dense_h_to_4h = nn.Linear(spec.hidden, spec.intermediate)
         self.gelu_impl = BloomGelu()
@@ -67,7 +67,7 @@ class BloomMLP(nn.Module):
 class BloomBlock(nn.Module):
     """One layer."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.input_layernorm = nn.LayerNorm(spec.hidden, EPSILON)
         self.self_attention = BloomAttention(spec)
@@ -82,7 +82,7 @@ class BloomBlock(nn.Module):
 class BloomModel(nn.Module):
     """Embedding and its norm, layers, last norm."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.word_embeddings = nn.Embedding(spec.vocab, spec.hidden)
         self.word_embeddings_layernorm = nn.LayerNorm(spec.hidden, EPSILON)
@@ -100,7 +100,7 @@ class BloomModel(nn.Module):
 class BloomForCausalLM(Golden):
     """The model with its output projection over all positions."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.transformer = BloomModel(spec)
         self.lm_head = nn.Linear(spec.hidden, spec.vocab, bias=False)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
-from ..attention import causal_mask, flash_attention
-from ..graph import Call, Operation, graph
-from ..operations import ADD, MULS, activation, elewise, gather, layer_norm, linear, split, take
-from ..spec import DemoSpec
+from ..graph import Call, Cell, Operation, graph
 from ..topology import AtbModel
-from .base import EPSILON, Golden, Phase, Weights
-from .bloom_golden import BloomForCausalLM, slopes
-from .flash import FlashFamily, parallel_linear, projection
+from .attention_leaves import causal_mask, flash_attention
+from .family import Weights
+from .flash import FlashFamily, heads_merged, parallel_linear, projection
+from .leaves import ADD, MULS, activation, elewise, gather, layer_norm, linear, split, take
+from .spec import ModelSpec, Phase
 
 WEIGHTS = (
     "input_layernorm.weight",
@@ -36,6 +37,11 @@ RUNTIME = ("hidden", "mask", "k_cache", "v_cache", "offset", "length", "spare", 
 NAME = "Bloom7BFlashAttentionModel"
 
 
+def slopes(heads: int) -> torch.Tensor:
+    """Slope of the linear position bias of every head, `[heads]`: 2^(-8/heads), its square, ..."""
+    return 2.0 ** (-8.0 / heads * torch.arange(1, heads + 1).float())
+
+
 def _mlp() -> Operation:
     spare = tuple(f"p{i}" for i in range(14))
     names = ("x", "w1", "p0", "w2", "p1", "p2", "p3", "b1", "p4", "b2", *spare[5:])
@@ -50,7 +56,7 @@ def _mlp() -> Operation:
     )
 
 
-def _layer(spec: DemoSpec) -> Operation:
+def _layer(spec: ModelSpec) -> Operation:
     heads, size = spec.heads, spec.head_size
     add, keep = elewise(ADD, old=True), elewise(MULS, old=True, scale=1.0)
     spare = ("spare",) * 4
@@ -62,7 +68,7 @@ def _layer(spec: DemoSpec) -> Operation:
         "Bloom7bCommonLayer",
         (*(f"w{i}" for i in range(len(WEIGHTS))), *RUNTIME),
         ("out", "k_out", "v_out"),
-        Call(layer_norm(EPSILON), ("hidden", "w0", "w1"), ("first",)),
+        Call(layer_norm(spec.epsilon), ("hidden", "w0", "w1"), ("first",)),
         Call(linear(bias=True, old=True), ("first", "w2", "w3"), ("qkv",)),
         Call(split((1, 1, 1), dim=3, old=True), ("qkv",), ("q", "k", "v"), apart),
         Call(
@@ -70,10 +76,11 @@ def _layer(spec: DemoSpec) -> Operation:
             ("q", "k", "v", "k_cache", "v_cache", "mask", "offset", "length", "layer"),
             ("context",),
             by_head,
+            {0: heads_merged},
         ),
         Call(parallel_linear(bias=True), ("context", "w5", "w6", *spare), ("dense",)),
         Call(add, ("dense", "hidden"), ("attended",)),
-        Call(layer_norm(EPSILON), ("attended", "w8", "w9"), ("normed",)),
+        Call(layer_norm(spec.epsilon), ("attended", "w8", "w9"), ("normed",)),
         Call(_mlp(), mlp, ("fed",)),
         Call(add, ("fed", "attended"), ("out",)),
         Call(keep, ("out",), ("k_out",)),
@@ -84,15 +91,12 @@ def _layer(spec: DemoSpec) -> Operation:
 class Bloom(FlashFamily):
     """Bloom: layer norms, biases, linear position bias, q, k, v interleaved by head."""
 
-    def golden(self, spec: DemoSpec) -> Golden:
-        return BloomForCausalLM(spec)
-
-    def bias(self, spec: DemoSpec) -> torch.Tensor:
+    def bias(self, spec: ModelSpec) -> torch.Tensor:
         size = spec.positions
         return slopes(spec.heads)[:, None, None] * torch.arange(size).float() + causal_mask(size)
 
-    def model(self, spec: DemoSpec, weights: Weights, rank: int, phase: Phase) -> AtbModel:
-        placeholder = torch.zeros(1, dtype=weights["lm_head.weight"].dtype)
+    def model(self, spec: ModelSpec, weights: Weights, rank: int, phase: Phase) -> AtbModel:
+        placeholder = torch.zeros(1, dtype=spec.torch_dtype)
         norm = "transformer.word_embeddings_layernorm."
         table = [
             weights["transformer.word_embeddings.weight"],
@@ -101,7 +105,7 @@ class Bloom(FlashFamily):
         ]
         calls = [
             Call(gather(), ("weight_0", "input_0"), ("internal_0",)),
-            Call(layer_norm(EPSILON), ("internal_0", "weight_1", "weight_2"), ("internal_1",)),
+            Call(layer_norm(spec.epsilon), ("internal_0", "weight_1", "weight_2"), ("internal_1",)),
         ]
         hidden, layer = "internal_1", _layer(spec)
         for index in range(spec.layers):
@@ -119,7 +123,7 @@ class Bloom(FlashFamily):
         ]
         normed, row, picked = (f"internal_{last + i}" for i in range(3))
         calls += [
-            Call(layer_norm(EPSILON), (hidden, f"weight_{end}", f"weight_{end + 1}"), (normed,)),
+            Call(layer_norm(spec.epsilon), (hidden, f"weight_{end}", f"weight_{end + 1}"), (normed,)),
             Call(take((0, -1, 0), (-1, 1, -1)), (normed,), (row,)),
             Call(take((0, 0, 0), (-1, -1, spec.hidden)), (row,), (picked,)),
             Call(projection(), (picked, f"weight_{end + 2}"), ("output_1",)),
@@ -127,3 +131,6 @@ class Bloom(FlashFamily):
         layers = tuple(range(2, 2 + spec.layers))
         name = NAME + {"prefill": "Encoder", "decode": "Decoder", "both": ""}[phase]
         return AtbModel(name, tuple(calls), tuple(table), layers, inputs=7 + spec.layers)
+
+    def logits(self, outputs: Mapping[str, Cell]) -> torch.Tensor:
+        return outputs["output_1"].read().flatten(0, -2)[-1]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ..attention import flash_attention
-from ..graph import Call, Operation, graph
-from ..operations import all_gather, all_reduce, gather, linear, rms_norm, rope, transpose_gathered
-from .base import EPSILON
+from ..graph import Call, Operation, View, graph
+from .attention_leaves import flash_attention
+from .leaves import all_gather, all_reduce, gather, linear, rms_norm, rope, transpose_gathered
 
 PLAIN = ("input", "weight", "scale", "offset", "descale", "bias", "index")
 
@@ -22,6 +21,11 @@ def norm(first: int) -> tuple[str, ...]:
     return tuple(f"w{first + i}" for i in range(4))
 
 
+def by_head(size: int) -> View:
+    """`[n, heads * size]` seen as `[n, heads, size]`."""
+    return lambda shape: (shape[0], -1, size)
+
+
 def merge(shape: tuple[int, ...]) -> tuple[int, ...]:
     """`[n, heads, size]` seen as `[n, heads * size]`."""
     return shape[0], -1
@@ -32,9 +36,10 @@ def unbatched(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[1:]
 
 
-def plain_linear() -> Operation:
+def plain_linear(*, bias: bool = False) -> Operation:
     """`LinearNoQuant`: the wrapper MindIE puts around a float linear."""
-    return graph("LinearNoQuant", PLAIN, ("out",), Call(linear(), ("input", "weight"), ("out",)))
+    taken = ("input", "weight", "bias") if bias else ("input", "weight")
+    return graph("LinearNoQuant", PLAIN, ("out",), Call(linear(bias=bias), taken, ("out",)))
 
 
 def row_linear(rank: int, ranks: int) -> Operation:
@@ -50,15 +55,15 @@ def row_linear(rank: int, ranks: int) -> Operation:
     )
 
 
-def norm_linear() -> Operation:
+def norm_linear(epsilon: float, *, bias: bool = False) -> Operation:
     """A norm and the linear after it."""
     names = ("hidden", "g0", "g1", "g2", "g3", *PLAIN[1:])
     return graph(
         "NormLinear",
         names,
         ("out",),
-        Call(rms_norm(EPSILON), ("hidden", "g0"), ("normed",)),
-        Call(plain_linear(), ("normed", *PLAIN[1:]), ("out",)),
+        Call(rms_norm(epsilon), ("hidden", "g0"), ("normed",)),
+        Call(plain_linear(bias=bias), ("normed", *PLAIN[1:]), ("out",)),
     )
 
 
@@ -77,7 +82,7 @@ def embedding(rank: int, ranks: int) -> Operation:
         ("out",),
         Call(gather(), ("w", "ids"), ("part",)),
         Call(all_gather(rank, ranks), ("part",), ("parts",)),
-        Call(transpose_gathered(), ("parts",), ("out",)),
+        Call(transpose_gathered(), ("parts",), ("out",), shapes={0: merge}),
     )
 
 
@@ -102,7 +107,7 @@ def lm_head(rank: int, ranks: int, *, pick: bool) -> Operation:
             ("out",),
             Call(plain_linear(), PLAIN, ("part",)),
             Call(all_gather(rank, ranks), ("part",), ("parts",)),
-            Call(transpose_gathered(), ("parts",), ("out",)),
+            Call(transpose_gathered(), ("parts",), ("out",), shapes={0: merge}),
         )
     names = ("hidden", *PLAIN[1:], "last", "spare")
     source = "picked" if pick else "hidden"
@@ -113,12 +118,18 @@ def lm_head(rank: int, ranks: int, *, pick: bool) -> Operation:
 def rotation(size: int) -> Operation:
     """The rotation in its wrapper; it writes onto query and key."""
     taken, made = ("q", "k", "cos", "sin", "length"), ("q_out", "k_out")
-    return graph("RotaryPositionEmbedding", taken, made, Call(rope(size), taken, made))
+    return graph(
+        "RotaryPositionEmbedding",
+        taken,
+        made,
+        Call(rope(), taken, made, shapes=dict.fromkeys(range(2), by_head(size))),
+    )
 
 
 def contiguous(heads: int, kv: int, size: int) -> list[Call]:
     """Attend over a contiguous cache, as a model does that serves prefill and decode alike."""
     core = flash_attention(heads, kv, size, alibi=False)
     taken = ("q", "k", "v", "k_cache", "v_cache", "mask", "offset", "length", "zero")
-    by_head = dict.fromkeys(range(3), lambda shape: (1, shape[0], -1, size))
-    return [Call(core, taken, ("context",), by_head)]
+    batched = dict.fromkeys(range(3), lambda shape: (1, shape[0], -1, size))
+    merged = {0: lambda shape: (*shape[:2], -1)}
+    return [Call(core, taken, ("context",), batched, merged)]

@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..operations import rotate, tables
-from ..spec import DemoSpec
-from .base import Golden, RMSNorm, causal_bias, heads_attention
+from ...atb_cpu import ModelSpec
+from .parts import Golden, RMSNorm, causal_bias, heads_attention, rotate, tables
 
 KeyValue = tuple[torch.Tensor, torch.Tensor]
 
@@ -21,7 +20,7 @@ KeyValue = tuple[torch.Tensor, torch.Tensor]
 class RotaryEmbedding(nn.Module):
     """cos and sin side by side, `[total, size, 2]`."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.table = torch.stack(tables(spec.positions, spec.head_size), -1)
 
@@ -48,7 +47,7 @@ class CoreAttention(nn.Module):
 class SelfAttention(nn.Module):
     """Packed projection, rotation, cache, core attention, output projection."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.size, kv = spec.head_size, spec.kv_heads * spec.head_size
         self.widths = (spec.hidden, kv, kv)
@@ -71,7 +70,7 @@ class SelfAttention(nn.Module):
 class MLP(nn.Module):
     """Gate and up packed, swish of the first half times the second."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.dense_h_to_4h = nn.Linear(spec.hidden, 2 * spec.intermediate, bias=False)
         self.dense_4h_to_h = nn.Linear(spec.intermediate, spec.hidden, bias=False)
@@ -85,7 +84,7 @@ class MLP(nn.Module):
 class GLMBlock(nn.Module):
     """One layer."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(spec.hidden)
         self.self_attention = SelfAttention(spec)
@@ -103,7 +102,7 @@ class GLMBlock(nn.Module):
 class GLMTransformer(nn.Module):
     """Layers and last norm."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.layers = nn.ModuleList(GLMBlock(spec) for _ in range(spec.layers))
         self.final_layernorm = RMSNorm(spec.hidden)
@@ -121,7 +120,7 @@ class GLMTransformer(nn.Module):
 class Embedding(nn.Module):
     """`[1, n]` ids -> `[n, 1, hidden]`."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.word_embeddings = nn.Embedding(spec.vocab, spec.hidden)
 
@@ -133,7 +132,7 @@ class Embedding(nn.Module):
 class ChatGLMModel(nn.Module):
     """Embedding, encoder, output layer; the children are listed as the published model registers them."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.embedding = Embedding(spec)
         self.rotary_pos_emb = RotaryEmbedding(spec)
@@ -151,7 +150,7 @@ class ChatGLMModel(nn.Module):
 class ChatGLMForConditionalGeneration(Golden):
     """The model; only the last position is projected, as in the published code."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.transformer = ChatGLMModel(spec)
 

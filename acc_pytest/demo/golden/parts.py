@@ -1,22 +1,15 @@
-"""What a family of demo models must provide."""
+"""What the golden models share. They are written apart from the operators that compute mine."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
-from ..graph import Cell
-from ..spec import DemoSpec
-from ..topology import AtbModel
-
-Phase = Literal["prefill", "decode", "both"]
-Weights = Mapping[str, torch.Tensor]
-"""Parameters of the golden module by name, in mine's dtype."""
 EPSILON = 1e-5
+ROPE_BASE = 10000.0
 
 
 class Golden(nn.Module, ABC):
@@ -25,28 +18,6 @@ class Golden(nn.Module, ABC):
     @abstractmethod
     def step(self, ids: torch.Tensor, cache: list[Any] | None) -> tuple[torch.Tensor, list[Any]]:
         """One step of `ids` `[1, n]` after `cache`: logits `[1, n, vocab]` (or the last row), new cache."""
-
-
-class Family(ABC):
-    """Golden module and ATB graphs of one kind of model."""
-
-    @abstractmethod
-    def golden(self, spec: DemoSpec) -> Golden:
-        """The golden module; its parameters are overwritten afterwards."""
-
-    @abstractmethod
-    def model(self, spec: DemoSpec, weights: Weights, rank: int, phase: Phase) -> AtbModel:
-        """The ATB model of one phase on one rank."""
-
-    @abstractmethod
-    def state(self, spec: DemoSpec, dtype: torch.dtype) -> dict[str, Cell]:
-        """What a rank keeps between steps: the key/value caches, zero at first."""
-
-    @abstractmethod
-    def inputs(
-        self, spec: DemoSpec, ids: list[int], past: int, phase: Phase, dtype: torch.dtype
-    ) -> dict[str, torch.Tensor]:
-        """The model inputs of one step: `ids` come after `past` tokens."""
 
 
 class RMSNorm(nn.Module):
@@ -77,3 +48,16 @@ def heads_attention(
 def causal_bias(new: int, total: int) -> torch.Tensor:
     """`[new, total]`: -inf where a new token would see a later one."""
     return torch.full((new, total), float("-inf")).triu(total - new + 1)
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary position embedding of `[..., size]` by halves: x cos + (-x2, x1) sin."""
+    first, second = x.chunk(2, -1)
+    return x * cos + torch.cat((-second, first), -1) * sin
+
+
+def tables(positions: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of the rotary embedding, `[positions, size]`, both halves alike."""
+    frequency = ROPE_BASE ** (-torch.arange(0, size, 2).float() / size)
+    angle = torch.outer(torch.arange(positions).float(), frequency).repeat(1, 2)
+    return angle.cos(), angle.sin()

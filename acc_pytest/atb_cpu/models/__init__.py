@@ -1,10 +1,10 @@
-"""The model families: each knows its golden module and the ATB graph that computes the same."""
+"""Models as ATB graphs, a module per family, built from the weights of the golden model."""
 
 from __future__ import annotations
 
-from .base import Family
 from .bloom import Bloom
 from .chatglm import ChatGlm
+from .family import Family
 from .llama import Llama
 from .moe import Moe
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
-from ..attention import causal_mask
 from ..graph import Call, Cell, Operation, graph
-from ..operations import ADD, elewise, linear
-from ..spec import DemoSpec
-from .base import Family, Phase
+from .attention_leaves import causal_mask
+from .family import Family
+from .leaves import ADD, elewise, linear
+from .spec import ModelSpec, Phase
+
+
+def heads_merged(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """`[1, n, heads, size]` seen as `[1, n, heads * size]`."""
+    return (*shape[:2], -1)
 
 
 def parallel_linear(*, bias: bool) -> Operation:
@@ -34,24 +41,22 @@ def projection() -> Operation:
 class FlashFamily(Family):
     """Cache and step inputs: ids, mask, caches, tokenOffset, seqLen, placeholder, one layer id per layer."""
 
-    def bias(self, spec: DemoSpec) -> torch.Tensor:
+    def bias(self, spec: ModelSpec) -> torch.Tensor:
         """The additive mask of the whole run, `[..., positions, positions]`."""
         return causal_mask(spec.positions)
 
-    def extra(self, spec: DemoSpec, past: int, new: int) -> list[torch.Tensor]:
+    def extra(self, spec: ModelSpec, past: int, new: int) -> list[torch.Tensor]:
         """Further inputs after the layer ids."""
         return []
 
-    def state(self, spec: DemoSpec, dtype: torch.dtype) -> dict[str, Cell]:
+    def state(self, spec: ModelSpec) -> dict[str, Cell]:
         shape = (spec.layers, 1, spec.positions, spec.kv_heads * spec.head_size)
-        return {f"input_{i}": Cell(torch.zeros(shape, dtype=dtype)) for i in (2, 3)}
+        return {f"input_{i}": Cell(torch.zeros(shape, dtype=spec.torch_dtype)) for i in (2, 3)}
 
-    def inputs(
-        self, spec: DemoSpec, ids: list[int], past: int, phase: Phase, dtype: torch.dtype
-    ) -> dict[str, torch.Tensor]:
-        new, total = len(ids), past + len(ids)
+    def inputs(self, spec: ModelSpec, ids: Sequence[int], past: int, phase: Phase) -> dict[str, torch.Tensor]:
+        dtype, new, total = spec.torch_dtype, len(ids), past + len(ids)
         values = {
-            "input_0": torch.tensor([ids]),
+            "input_0": torch.tensor([list(ids)]),
             "input_1": self.bias(spec).to(dtype),
             "input_4": torch.tensor([total], dtype=torch.int32),
             "input_5": torch.tensor([new], dtype=torch.int32),

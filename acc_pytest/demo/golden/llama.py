@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..operations import rotate, tables
-from ..spec import DemoSpec
-from .base import Golden, RMSNorm, causal_bias, heads_attention
+from ...atb_cpu import ModelSpec
+from .parts import Golden, RMSNorm, causal_bias, heads_attention, rotate, tables
 
 KeyValue = tuple[torch.Tensor, torch.Tensor]
 
@@ -21,7 +20,7 @@ class LlamaRMSNorm(RMSNorm):
 class LlamaRotaryEmbedding(nn.Module):
     """cos and sin `[1, 1, total, size]` for a cache of `total` tokens; `x` is there as in the model."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.tables = tables(spec.positions, spec.head_size)
 
@@ -33,12 +32,12 @@ class LlamaRotaryEmbedding(nn.Module):
 class LlamaAttention(nn.Module):
     """Self attention, called with keywords only (so that a dump holds no input of it)."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.size, kv = spec.head_size, spec.kv_heads * spec.head_size
-        self.q_proj = nn.Linear(spec.hidden, spec.hidden, bias=False)
-        self.k_proj = nn.Linear(spec.hidden, kv, bias=False)
-        self.v_proj = nn.Linear(spec.hidden, kv, bias=False)
+        self.q_proj = nn.Linear(spec.hidden, spec.hidden, bias=spec.qkv_bias)
+        self.k_proj = nn.Linear(spec.hidden, kv, bias=spec.qkv_bias)
+        self.v_proj = nn.Linear(spec.hidden, kv, bias=spec.qkv_bias)
         self.o_proj = nn.Linear(spec.hidden, spec.hidden, bias=False)
         self.rotary_emb = LlamaRotaryEmbedding(spec)
 
@@ -62,7 +61,7 @@ class LlamaAttention(nn.Module):
 class LlamaMLP(nn.Module):
     """down(silu(gate(x)) * up(x))."""
 
-    def __init__(self, spec: DemoSpec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(spec.hidden, spec.intermediate, bias=False)
         self.up_proj = nn.Linear(spec.hidden, spec.intermediate, bias=False)
@@ -77,7 +76,7 @@ class LlamaMLP(nn.Module):
 class LlamaDecoderLayer(nn.Module):
     """Attention and feed-forward, each after a norm and around a residual."""
 
-    def __init__(self, spec: DemoSpec, mlp: nn.Module) -> None:
+    def __init__(self, spec: ModelSpec, mlp: nn.Module) -> None:
         super().__init__()
         self.self_attn = LlamaAttention(spec)
         self.mlp = mlp
@@ -93,7 +92,7 @@ class LlamaDecoderLayer(nn.Module):
 class LlamaModel(nn.Module):
     """Embedding, layers, last norm."""
 
-    def __init__(self, spec: DemoSpec, layers: list[nn.Module]) -> None:
+    def __init__(self, spec: ModelSpec, layers: list[nn.Module]) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(spec.vocab, spec.hidden)
         self.layers = nn.ModuleList(layers)
@@ -110,7 +109,7 @@ class LlamaModel(nn.Module):
 class LlamaForCausalLM(Golden):
     """The model with its output projection over all positions."""
 
-    def __init__(self, spec: DemoSpec, layers: list[nn.Module]) -> None:
+    def __init__(self, spec: ModelSpec, layers: list[nn.Module]) -> None:
         super().__init__()
         self.model = LlamaModel(spec, layers)
         self.lm_head = nn.Linear(spec.hidden, spec.vocab, bias=False)
@@ -124,6 +123,6 @@ class LlamaForCausalLM(Golden):
         return made["logits"], made["cache"]
 
 
-def llama(spec: DemoSpec) -> LlamaForCausalLM:
+def llama(spec: ModelSpec) -> LlamaForCausalLM:
     """A plain Llama."""
     return LlamaForCausalLM(spec, [LlamaDecoderLayer(spec, LlamaMLP(spec)) for _ in range(spec.layers)])

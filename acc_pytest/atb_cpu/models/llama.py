@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from ..attention import (
+from ..graph import Call, Cell, Operation, View, graph
+from ..topology import AtbModel
+from .attention_leaves import (
     cache_shape,
     causal_mask,
     paged_attention,
@@ -14,13 +16,10 @@ from ..attention import (
     self_attention,
     slots_of,
 )
-from ..graph import Call, Cell, Operation, Shape, graph
-from ..operations import ADD, MUL, activation, elewise, rms_norm, split, tables
-from ..spec import DemoSpec
-from ..topology import AtbModel
-from .base import EPSILON, Family, Golden, Phase, Weights
-from .llama_golden import llama
+from .family import Family, Weights
+from .leaves import ADD, MUL, activation, elewise, rms_norm, split, tables
 from .mindie import (
+    by_head,
     contiguous,
     embedding,
     lm_head,
@@ -35,6 +34,7 @@ from .mindie import (
     shard,
     unbatched,
 )
+from .spec import ModelSpec, Phase
 
 SLOTS = 50
 """Weights a MindIE layer takes; those a float model does not use are one-element placeholders."""
@@ -48,14 +48,11 @@ class Llama(Family):
     def __init__(self, *, packed: bool) -> None:
         self.packed = packed
 
-    def golden(self, spec: DemoSpec) -> Golden:
-        return llama(spec)
-
-    def kinds(self, spec: DemoSpec, phase: Phase) -> list[str]:
+    def kinds(self, spec: ModelSpec, phase: Phase) -> list[str]:
         """Operation type of every layer."""
         return ["Prefill_layer" if phase == "prefill" else "Decoder_layer"] * spec.layers
 
-    def feed_forward(self, spec: DemoSpec, rank: int, layer: int) -> Operation:
+    def feed_forward(self, spec: ModelSpec, rank: int, layer: int) -> Operation:
         """The operation after the second residual's norm point; it takes hidden, the norm and the linears."""
         names = ("hidden", *norm(28), *pack(32), *pack(38), *pack(44))
         act, mul = activation("swish"), elewise(MUL)
@@ -66,7 +63,7 @@ class Llama(Family):
                 "MlpGateUpWeightPack",
                 names,
                 ("out",),
-                Call(norm_linear(), ("hidden", *norm(28), *pack(32)), ("gate_up",)),
+                Call(norm_linear(spec.epsilon), ("hidden", *norm(28), *pack(32)), ("gate_up",)),
                 Call(split((width, width)), ("gate_up",), ("gate", "up")),
                 Call(act, ("gate",), ("act",)),
                 Call(mul, ("act", "up"), ("act",)),
@@ -76,7 +73,7 @@ class Llama(Family):
             "MlpGateUpWeightNoPack",
             names,
             ("out",),
-            Call(rms_norm(EPSILON), ("hidden", "w28"), ("normed",)),
+            Call(rms_norm(spec.epsilon), ("hidden", "w28"), ("normed",)),
             Call(plain_linear(), ("normed", *pack(32)), ("gate",)),
             Call(act, ("gate",), ("act",)),
             Call(plain_linear(), ("normed", *pack(38)), ("up",)),
@@ -84,14 +81,14 @@ class Llama(Family):
             down,
         )
 
-    def attention(self, spec: DemoSpec, rank: int, phase: Phase) -> Operation:
+    def attention(self, spec: ModelSpec, rank: int, phase: Phase) -> Operation:
         """Norm, projections, rotation, cache, attention, output projection."""
         heads, kv, size = spec.heads // spec.ranks, spec.kv_heads // spec.ranks, spec.head_size
         projections = (*norm(0), *pack(4), *pack(10), *pack(16))
         runtime = ("cos", "sin", "length", "k_cache", "v_cache", "mask", "offset", "zero", "table", "slots")
         rows = unbatched if phase == "both" else merge
         calls = [
-            *self._projections((heads, kv, size), projections),
+            *self._projections(spec, (heads, kv, size), projections),
             Call(rotation(size), ("q", "k", "cos", "sin", "length"), ("q", "k"), {0: merge, 1: merge}),
             *(contiguous(heads, kv, size) if phase == "both" else self._paged(heads, kv, size, phase)),
             Call(row_linear(rank, spec.ranks), ("context", *pack(22)), ("out",), {0: rows}),
@@ -102,12 +99,9 @@ class Llama(Family):
         """Store keys and values in the paged cache, then attend."""
         caches = ("k_cache", "v_cache")
 
-        def by_head(shape: Shape) -> Shape:
-            return shape[0], -1, size
-
-        def seen(index: int) -> dict[int, Callable[[Shape], Shape]]:
+        def seen(index: int) -> dict[int, View]:
             """Values come from a split by heads already where the projections are packed."""
-            return {} if self.packed else {index: by_head}
+            return {} if self.packed else {index: by_head(size)}
 
         store = Call(reshape_and_cache(), ("k", "v", *caches, "slots"), caches, seen(1))
         if phase == "decode":
@@ -116,24 +110,31 @@ class Llama(Family):
         taken = ("q", "k", "v", "mask", "length")
         return [store, Call(self_attention(heads, kv, size), taken, ("context",), seen(2))]
 
-    def _projections(self, sizes: tuple[int, int, int], names: tuple[str, ...]) -> list[Call]:
+    def _projections(
+        self, spec: ModelSpec, sizes: tuple[int, int, int], names: tuple[str, ...]
+    ) -> list[Call]:
         heads, kv, size = sizes
         if not self.packed:
             linears = [
-                Call(plain_linear(), ("normed", *pack(first)), (name,))
+                Call(plain_linear(bias=spec.qkv_bias), ("normed", *pack(first)), (name,))
                 for first, name in ((4, "q"), (10, "k"), (16, "v"))
             ]
-            return [Call(rms_norm(EPSILON), ("hidden", "w0"), ("normed",)), *linears]
+            return [Call(rms_norm(spec.epsilon), ("hidden", "w0"), ("normed",)), *linears]
         inside = graph(
             "QKVLinearSplitPack",
             ("hidden", *names),
             ("q", "k", "v"),
-            Call(norm_linear(), ("hidden", *norm(0), *pack(4)), ("qkv",)),
-            Call(split([heads * size, kv * size, kv * size], head_size=size), ("qkv",), ("q", "k", "v")),
+            Call(norm_linear(spec.epsilon, bias=spec.qkv_bias), ("hidden", *norm(0), *pack(4)), ("qkv",)),
+            Call(
+                split([heads * size, kv * size, kv * size]),
+                ("qkv",),
+                ("q", "k", "v"),
+                shapes=dict.fromkeys(range(3), by_head(size)),
+            ),
         )
         return [Call(inside, ("hidden", *names), ("q", "k", "v"))]
 
-    def _layer(self, spec: DemoSpec, rank: int, phase: Phase, kind: str, index: int) -> Operation:
+    def _layer(self, spec: ModelSpec, rank: int, phase: Phase, kind: str, index: int) -> Operation:
         attention, mlp = self.attention(spec, rank, phase), self.feed_forward(spec, rank, index)
         names = (*(f"w{i}" for i in range(self.slots(spec, index))), *RUNTIME)
         return graph(
@@ -146,8 +147,7 @@ class Llama(Family):
             Call(elewise(ADD), ("hidden", "fed"), ("out",)),
         )
 
-    def model(self, spec: DemoSpec, weights: Weights, rank: int, phase: Phase) -> AtbModel:
-        dtype = weights["lm_head.weight"].dtype
+    def model(self, spec: ModelSpec, weights: Weights, rank: int, phase: Phase) -> AtbModel:
         table = [shard(weights["model.embed_tokens.weight"], 1, rank, spec.ranks)]
         calls = [
             Call(embedding(rank, spec.ranks), ("weight_0", "input_0"), ("internal_0",)),
@@ -155,7 +155,7 @@ class Llama(Family):
         ]
         for index, kind in enumerate(self.kinds(spec, phase)):
             held = [f"weight_{len(table) + i}" for i in range(self.slots(spec, index))]
-            table += self.layer_weights(spec, weights, index, rank, dtype)
+            table += self.layer_weights(spec, weights, index, rank)
             feed = list(FEED)
             feed[1:3] = f"kCache_{index}", f"vCache_{index}"
             if phase == "both":
@@ -164,7 +164,7 @@ class Llama(Family):
             calls.append(Call(self._layer(spec, rank, phase, kind, index), taken, ("internal_0",)))
         table += [weights["model.norm.weight"], shard(weights["lm_head.weight"], 0, rank, spec.ranks)]
         final, head = f"weight_{len(table) - 2}", f"weight_{len(table) - 1}"
-        calls.append(Call(rms_norm(EPSILON), ("internal_0", final), ("internal_0",)))
+        calls.append(Call(rms_norm(spec.epsilon), ("internal_0", final), ("internal_0",)))
         spare = ("input_9",) * 5
         taken = ("internal_0", head, *spare, "input_11", "input_9")
         calls.append(Call(lm_head(rank, spec.ranks, pick=phase != "decode"), taken, ("output_0",)))
@@ -175,23 +175,21 @@ class Llama(Family):
         extra = spec.layers if phase == "both" else 0
         return AtbModel(name, tuple(calls), tuple(table), layers, inputs=12 + extra)
 
-    def slots(self, spec: DemoSpec, layer: int) -> int:
+    def slots(self, spec: ModelSpec, layer: int) -> int:
         """Number of weight slots of a layer."""
         return SLOTS
 
-    def layer_weights(
-        self, spec: DemoSpec, weights: Weights, index: int, rank: int, dtype: torch.dtype
-    ) -> list[torch.Tensor]:
+    def layer_weights(self, spec: ModelSpec, weights: Weights, index: int, rank: int) -> list[torch.Tensor]:
         """The weights of one layer on one rank, placeholders where nothing is used."""
-        slots = self.attention_weights(spec, weights, index, rank, dtype)
+        slots = self.attention_weights(spec, weights, index, rank)
         self.place_mlp(spec, weights, f"model.layers.{index}.mlp.", rank, slots)
         return slots
 
     def attention_weights(
-        self, spec: DemoSpec, weights: Weights, index: int, rank: int, dtype: torch.dtype
+        self, spec: ModelSpec, weights: Weights, index: int, rank: int
     ) -> list[torch.Tensor]:
         """All slots of a layer with those of attention and norms filled."""
-        slots = [torch.zeros(1, dtype=dtype) for _ in range(self.slots(spec, index))]
+        slots = [torch.zeros(1, dtype=spec.torch_dtype) for _ in range(self.slots(spec, index))]
         base = f"model.layers.{index}."
         q, k, v = (shard(weights[f"{base}self_attn.{n}_proj.weight"], 0, rank, spec.ranks) for n in "qkv")
         slots[0] = weights[base + "input_layernorm.weight"]
@@ -204,7 +202,7 @@ class Llama(Family):
         return slots
 
     def place_mlp(
-        self, spec: DemoSpec, weights: Weights, base: str, rank: int, slots: list[torch.Tensor]
+        self, spec: ModelSpec, weights: Weights, base: str, rank: int, slots: list[torch.Tensor]
     ) -> None:
         """Put gate, up and down below `base` into their slots (gate and up into one if packed)."""
         gate, up = (shard(weights[f"{base}{n}_proj.weight"], 0, rank, spec.ranks) for n in ("gate", "up"))
@@ -214,26 +212,25 @@ class Llama(Family):
             slots[32], slots[38] = gate, up
         slots[44] = shard(weights[base + "down_proj.weight"], 1, rank, spec.ranks)
 
-    def state(self, spec: DemoSpec, dtype: torch.dtype) -> dict[str, Cell]:
+    def state(self, spec: ModelSpec) -> dict[str, Cell]:
         kv = spec.kv_heads // spec.ranks
         if spec.models == 1:
             shape: tuple[int, ...] = (spec.layers, 1, spec.positions, kv * spec.head_size)
-            return {f"{side}Cache_0": Cell(torch.zeros(shape, dtype=dtype)) for side in "kv"}
+            return {f"{side}Cache_0": Cell(torch.zeros(shape, dtype=spec.torch_dtype)) for side in "kv"}
         shape = cache_shape(spec.blocks, kv, spec.head_size)
         return {
-            f"{side}Cache_{i}": Cell(torch.zeros(shape, dtype=dtype))
+            f"{side}Cache_{i}": Cell(torch.zeros(shape, dtype=spec.torch_dtype))
             for side in "kv"
             for i in range(spec.layers)
         }
 
-    def inputs(
-        self, spec: DemoSpec, ids: list[int], past: int, phase: Phase, dtype: torch.dtype
-    ) -> dict[str, torch.Tensor]:
+    def inputs(self, spec: ModelSpec, ids: Sequence[int], past: int, phase: Phase) -> dict[str, torch.Tensor]:
         new, total = len(ids), past + len(ids)
-        cos, sin = (table.to(dtype) for table in tables(spec.positions, spec.head_size))
+        dtype = spec.torch_dtype
+        cos, sin = (t.to(dtype) for t in tables(spec.positions, spec.rotary_size, spec.rope_base))
         length = torch.tensor([total], dtype=torch.int32)
         values = [
-            torch.tensor(ids),
+            torch.tensor(list(ids)),
             torch.arange(past, total),
             cos,
             sin,
@@ -249,3 +246,6 @@ class Llama(Family):
         if phase == "both":
             values += [torch.tensor([i], dtype=torch.int32) for i in range(spec.layers)]
         return {f"input_{i}": value for i, value in enumerate(values)}
+
+    def logits(self, outputs: Mapping[str, Cell]) -> torch.Tensor:
+        return outputs["output_0"].read()[-1]

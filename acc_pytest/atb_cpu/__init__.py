@@ -1,0 +1,36 @@
+"""ATB on CPU: operation graphs executed by `operators/`, dumped as the real probe dumps them.
+
+A graph is built as in ATB, from operation names, parameter JSON and tensors by name::
+
+    norm = operation("RmsNormOperation", {"layerType": 1}, ("x", "gamma"), ("out",))
+    scale = operation("ElewiseOperation", {"elewiseType": 2, "mulsParam": {"varAttr": 2.0}}, ("x",), ("out",))
+    block = graph("Block", ("x", "gamma"), ("out",),
+                  Call(norm, ("x", "gamma"), ("normed",)), Call(scale, ("normed",), ("out",)))
+    runtime = Runtime([probe_from_environment(rank=0)])
+    out = runtime.operation(block).execute({"x": x, "gamma": gamma})["out"]
+
+Whole models come from `LanguageModel(ModelSpec(...), weights, runtime)`.
+"""
+
+from __future__ import annotations
+
+from .faults import FAULTS, Fault
+from .graph import Call, Operation, graph, operation
+from .language_model import LanguageModel
+from .models.spec import ModelSpec
+from .runtime import Probe, Runtime
+from .topology import AtbModel
+
+__all__ = [
+    "FAULTS",
+    "AtbModel",
+    "Call",
+    "Fault",
+    "LanguageModel",
+    "ModelSpec",
+    "Operation",
+    "Probe",
+    "Runtime",
+    "graph",
+    "operation",
+]

@@ -1,0 +1,12 @@
+"""Named mistakes for the CPU stand-in: one fault, in one operator of one layer, at one step or all.
+
+Detection is measured against them: a comparison must be red, and its first failing operator the faulty one.
+"""
+
+from __future__ import annotations
+
+from .catalogue import FAULTS
+from .fault import Fault, Place
+from .inject import inject
+
+__all__ = ["FAULTS", "Fault", "Place", "inject"]

@@ -1,0 +1,128 @@
+"""Faults of residuals, norms, activations, splits and collectives, and those that any operator can have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ...operators import operator_of
+from ..graph import Operation, Tensors, Wrong
+from ..models.leaves import ADD, single
+from .fault import FaultKind, Leaf, on_inputs, on_result
+
+RESIDUALS = ("hidden", "attended")
+"""What the layers of all families call the tensor that goes around attention and feed-forward."""
+WRONG_EPSILON = 1e-2
+GELU, SWISH = 2, 4
+
+
+def _is(*kinds: str) -> Any:
+    return lambda leaf: leaf.kind in kinds
+
+
+def _is_collective(leaf: Leaf) -> bool:
+    return operator_of(leaf.kind).collective
+
+
+def _is_linear(leaf: Leaf) -> bool:
+    return leaf.kind == "LinearOperation"
+
+
+def _anything(leaf: Leaf) -> bool:
+    return True
+
+
+def _is_residual(leaf: Leaf) -> bool:
+    adds = leaf.kind == "ElewiseOperation" and leaf.operation.leaf_param["elewiseType"] == ADD
+    return adds and any(name in RESIDUALS for name in leaf.call.inputs)
+
+
+def _without_residual(leaf: Leaf) -> Wrong:
+    kept = 1 if leaf.call.inputs[0] in RESIDUALS else 0
+    return lambda _, inputs: (inputs[kept].clone(),)
+
+
+def _with_epsilon(leaf: Leaf) -> Operation:
+    param = dict(leaf.operation.leaf_param)
+    param["normParam"] = {**param["normParam"], "epsilon": single(WRONG_EPSILON)}
+    return replace(leaf.operation, param=param)
+
+
+def _other_activation(leaf: Leaf) -> Operation:
+    param = dict(leaf.operation.leaf_param)
+    param["activationType"] = SWISH if param["activationType"] == GELU else GELU
+    return replace(leaf.operation, param=param)
+
+
+def _no_weight(inputs: Tensors) -> Tensors:
+    return inputs[0], torch.ones_like(inputs[1]), *inputs[2:]
+
+
+def _is_split_of(parts: int) -> Any:
+    return lambda leaf: leaf.kind == "SplitOperation" and len(leaf.call.outputs) == parts
+
+
+def _swapped(made: Tensors) -> Tensors:
+    """The last two parts change places; they are of the same size."""
+    return *made[:-2], made[-1], made[-2]
+
+
+def _scaled(factor: float) -> Any:
+    return lambda made: ((made[0].float() * factor).to(made[0].dtype), *made[1:])
+
+
+def _nan(made: Tensors) -> Tensors:
+    spoilt = made[0].clone()
+    spoilt.view(-1)[spoilt.numel() // 2] = float("nan")
+    return spoilt, *made[1:]
+
+
+def _nan_row(made: Tensors) -> Tensors:
+    spoilt = made[0].clone()
+    spoilt.view(-1, spoilt.shape[-1])[-1] = float("nan")
+    return spoilt, *made[1:]
+
+
+def _row(made: Tensors) -> Tensors:
+    spoilt = made[0].clone()
+    spoilt.view(-1, spoilt.shape[-1])[-1] *= -1
+    return spoilt, *made[1:]
+
+
+def _on_rank_1(leaf: Leaf) -> Wrong:
+    if leaf.rank != 1:
+        return lambda right, inputs: right(*inputs)
+    return on_result(_scaled(1.05))(leaf)
+
+
+def _own_part(leaf: Leaf) -> Wrong:
+    """The sum of the ranks is missing: every rank goes on with its own part."""
+    return lambda _, inputs: (inputs[0].clone(),)
+
+
+KINDS = (
+    FaultKind("residual", "the residual is not added", _is_residual, _without_residual, last=True),
+    FaultKind(
+        "norm_eps",
+        f"the norm's epsilon is {WRONG_EPSILON:g}",
+        _is("RmsNormOperation", "LayerNormOperation"),
+        _with_epsilon,
+    ),
+    FaultKind(
+        "norm_weight",
+        "the norm's weight is not applied",
+        _is("RmsNormOperation", "LayerNormOperation"),
+        on_inputs(_no_weight),
+    ),
+    FaultKind("activation", "gelu and swish are mixed up", _is("ActivationOperation"), _other_activation),
+    FaultKind("gate_up", "gate and up are swapped", _is_split_of(2), on_result(_swapped)),
+    FaultKind("key_value", "key and value are swapped", _is_split_of(3), on_result(_swapped)),
+    FaultKind("scale", "the result is 1 % too large", _anything, on_result(_scaled(1.01)), _is_linear),
+    FaultKind("nan", "one element of the result is NaN", _anything, on_result(_nan), _is_linear),
+    FaultKind("nan_row", "one row of the result is NaN", _anything, on_result(_nan_row), _is_linear),
+    FaultKind("row", "one row of the result has the wrong sign", _anything, on_result(_row), _is_linear),
+    FaultKind("replica", "rank 1 gets a result of its own (5 % larger)", _is_collective, _on_rank_1),
+    FaultKind("all_reduce", "the ranks are not summed", _is("AllReduceOperation"), _own_part),
+)

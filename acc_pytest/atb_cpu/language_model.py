@@ -1,0 +1,94 @@
+"""A language model on the CPU stand-in of ATB: prefill and decode steps over a key/value cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ..threads import one_thread
+from .faults import Fault, Place, inject
+from .graph import Cell, Scope
+from .models import family_of
+from .models.family import Weights
+from .models.spec import ModelSpec, Phase
+from .runtime import LoadedModel, Runtime
+from .topology import AtbModel
+
+
+class LanguageModel:
+    """The ATB models of all ranks with their caches.
+
+    `weights` are the golden model's parameters under the names its family gives them. A `fault` is put
+    into the operator it names. Raises `SettingsError` when the model has no such operator.
+    """
+
+    def __init__(
+        self, spec: ModelSpec, weights: Weights, runtime: Runtime, fault: Fault | None = None
+    ) -> None:
+        self.spec = spec
+        self.fault = fault
+        self._family = family_of(spec.family)
+        self._models: dict[Phase, _Variants] = {}
+        held = {name: tensor.detach().to(spec.torch_dtype) for name, tensor in weights.items()}
+        for phase in spec.phases:
+            clean = [self._family.model(spec, held, rank, phase) for rank in range(spec.ranks)]
+            self._models[phase] = _Variants(spec, runtime, clean, fault)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all tokens: zero the caches."""
+        self._states = [self._family.state(self.spec) for _ in range(self.spec.ranks)]
+        self._past = self._step = 0
+
+    @property
+    def faulty(self) -> tuple[str, ...]:
+        """Full names of the faulty operators (`RopeOperation_2_0_1_0`) of the models that have run."""
+        return tuple(name for model in self._models.values() if (name := model.faulty))
+
+    def warm_up(self, prompt: int) -> None:
+        """Run a prompt of `prompt` ids 1 and one decode step, as a serving engine does before it serves."""
+        always = self.fault is not None and self.fault.step is None
+        for ids in ([1] * prompt, [1]):
+            self._run(ids, faulty=always)
+        self.reset()
+
+    def step(self, ids: Sequence[int]) -> torch.Tensor:
+        """Run `ids` after all ids before; returns the logits of the last one, `[vocab]`."""
+        logits = self._run(ids, faulty=self.fault is not None and self.fault.step in (None, self._step))
+        self._step += 1
+        return logits
+
+    @one_thread()
+    @torch.no_grad()
+    def _run(self, ids: Sequence[int], *, faulty: bool) -> torch.Tensor:
+        phase = self.spec.phase_of(self._past)
+        inputs = self._family.inputs(self.spec, ids, self._past, phase)
+        scopes: list[Scope] = [{**{n: Cell(t) for n, t in inputs.items()}, **state} for state in self._states]
+        made = self._models[phase].execute(scopes, faulty=faulty)
+        self._past += len(ids)
+        return self._family.logits(made[0])
+
+
+class _Variants:
+    """A model on all ranks, clean and with the fault."""
+
+    def __init__(
+        self, spec: ModelSpec, runtime: Runtime, clean: Sequence[AtbModel], fault: Fault | None
+    ) -> None:
+        self._clean = self._wrong = clean
+        self._place: Place | None = None
+        if fault is not None:
+            spoilt = [inject(model, fault, spec, rank) for rank, model in enumerate(clean)]
+            self._wrong, self._place = [model for model, _ in spoilt], spoilt[0][1]
+        always = fault is not None and fault.step is None
+        self._loaded: LoadedModel = runtime.load(self._wrong if always else clean)
+
+    @property
+    def faulty(self) -> str:
+        """Full name of the faulty operator, empty without one or before the model has run."""
+        top = None if self._place is None else self._loaded.number(self._place.call)
+        return "" if self._place is None or top is None else self._place.name(top)
+
+    def execute(self, scopes: Sequence[Scope], *, faulty: bool) -> list[Scope]:
+        return self._loaded.execute(scopes, self._wrong if faulty else self._clean)

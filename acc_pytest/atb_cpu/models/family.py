@@ -1,0 +1,35 @@
+"""What a family of models must provide to run as ATB graphs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from ..graph import Cell
+from ..topology import AtbModel
+from .spec import ModelSpec, Phase
+
+Weights = Mapping[str, torch.Tensor]
+"""Parameters of the golden module by name, in mine's dtype."""
+
+
+class Family(ABC):
+    """The ATB graphs of one kind of model."""
+
+    @abstractmethod
+    def model(self, spec: ModelSpec, weights: Weights, rank: int, phase: Phase) -> AtbModel:
+        """The ATB model of one phase on one rank."""
+
+    @abstractmethod
+    def state(self, spec: ModelSpec) -> dict[str, Cell]:
+        """What a rank keeps between steps: the key/value caches, zero at first."""
+
+    @abstractmethod
+    def inputs(self, spec: ModelSpec, ids: Sequence[int], past: int, phase: Phase) -> dict[str, torch.Tensor]:
+        """The model inputs of one step: `ids` come after `past` tokens."""
+
+    @abstractmethod
+    def logits(self, outputs: Mapping[str, Cell]) -> torch.Tensor:
+        """The logits of the last token, `[vocab]`, among all tensors of a run."""

@@ -1,0 +1,159 @@
+"""Leaf operations with the parameter JSON that ATB 2025 prints for them (`old`: ATB 2024)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..graph import Operation, operation
+
+ADD, MUL, MULS = 8, 9, 2
+"""`elewiseType` of ATB: x + y, x * y, x * attribute."""
+ACTIVATIONS = {"swish": 4, "gelu": 2}
+"""`activationType` of ATB; gelu is the tanh approximation."""
+
+
+def single(value: float) -> float:
+    """A float parameter as ATB prints it: rounded to float32, then widened."""
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def gather() -> Operation:
+    """Rows of a table: `[rows, width]`, `[n]` -> `[n, width]`."""
+    return operation("GatherOperation", {"axis": 0, "batchDims": 0}, ("x", "indices"), ("output",))
+
+
+def rms_norm(eps: float) -> Operation:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimension."""
+    side = {"epsilon": single(1e-5), "hasBias": False, "quantType": 0}
+    param = {
+        "layerType": 1,
+        "normParam": {
+            "dynamicQuantType": 0,
+            "epsilon": single(eps),
+            "layerNormEps": 1e-05,
+            "modelType": 0,
+            "precisionMode": 0,
+            "quantType": 0,
+            "rstd": False,
+        },
+        "postNormParam": side,
+        "preNormParam": side,
+    }
+    return operation("RmsNormOperation", param, ("x1", "x2"), ("output",))
+
+
+def layer_norm(eps: float) -> Operation:
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimension."""
+    param = {
+        "layerType": 1,
+        "normParam": {
+            "beginNormAxis": 2,
+            "beginParamsAxis": 1,
+            "epsilon": single(eps),
+            "opMode": 0,
+            "quantInputAlpha": 1.0,
+            "quantInputOffset": 0,
+            "quantInputScale": 1.0,
+            "quantType": 0,
+            "zoomScaleValue": 1.0,
+        },
+        "postNormParam": None,
+    }
+    return operation("LayerNormOperation", param, ("x", "gamma", "beta"), ("output",))
+
+
+def linear(*, bias: bool = False, old: bool = False) -> Operation:
+    """x W^T (+ bias)."""
+    param: dict[str, Any] = {"hasBias": bias, "transposeA": False, "transposeB": True}
+    if not old:
+        extra = {"enAccum": False, "matmulType": 0, "outDataType": -1, "quantMode": 0}
+        param = dict(sorted({**param, **extra}.items()))
+    inputs = ("input", "weight", "bias") if bias else ("input", "weight")
+    return operation("LinearOperation", param, inputs, ("output",))
+
+
+def elewise(kind: int, *, old: bool = False, scale: float = 0.0) -> Operation:
+    """`ADD`, `MUL` of two tensors (broadcast), `MULS` of one by `scale`."""
+    quant: Mapping[str, Any] = {"inputOffset": 0, "inputScale": 1.0}
+    if not old:
+        quant = {"asymmetric": False, **quant}
+    param = {"elewiseType": kind, "mulsParam": {"varAttr": scale}, "outTensorType": -1, "quantParam": quant}
+    return operation("ElewiseOperation", param, ("x",) if kind == MULS else ("x", "y"), ("output",))
+
+
+def activation(kind: str) -> Operation:
+    """One of `ACTIVATIONS`."""
+    param = {"activationType": ACTIVATIONS[kind], "dim": -1, "scale": 1.0}
+    return operation("ActivationOperation", param, ("x",), ("y",))
+
+
+def softmax() -> Operation:
+    """Softmax over the last dimension."""
+    return operation("SoftmaxOperation", {"axes": [-1]}, ("x",), ("output",))
+
+
+def split(widths: Sequence[int], *, dim: int = -1, old: bool = False) -> Operation:
+    """Cut along `dim` into parts of `widths`."""
+    uneven = len(set(widths)) > 1
+    param: dict[str, Any] = {"splitDim": dim, "splitNum": len(widths)}
+    if not old or uneven:
+        param["splitSizes"] = list(widths) if uneven else []
+    return operation("SplitOperation", param, ("x",), tuple(f"output{i + 1}" for i in range(len(widths))))
+
+
+def take(offsets: Sequence[int], size: Sequence[int]) -> Operation:
+    """A box of the tensor: from `offsets` (negative counts from the end), `size` elements (-1 = the rest)."""
+    param = {"offsets": list(offsets), "size": list(size)}
+    return operation("SliceOperation", param, ("x",), ("output",))
+
+
+def rope(rotary_coeff: int = 2) -> Operation:
+    """Rotate query and key: two `[n, heads * size]`, cos, sin `[n, size]`, seqLen -> the same shapes."""
+    param = {"cosFormat": 0, "rotaryCoeff": rotary_coeff}
+    return operation("RopeOperation", param, ("x1", "x2", "x3", "x4", "x5"), ("output1", "output2"))
+
+
+def tables(positions: int, size: int, base: float = 10000.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of the rotary embedding, `[positions, size]`, both halves alike."""
+    frequency = base ** (-torch.arange(0, size, 2).float() / size)
+    angle = torch.outer(torch.arange(positions).float(), frequency).repeat(1, 2)
+    return angle.cos(), angle.sin()
+
+
+def _communication(rank: int, ranks: int) -> dict[str, Any]:
+    return {
+        "backend": "lccl",
+        "commDomain": "",
+        "commMode": 0,
+        "hcclComm": 0,
+        "rank": rank,
+        "rankRoot": 0,
+        "rankSize": ranks,
+        "rankTableFile": "",
+    }
+
+
+def all_reduce(rank: int, ranks: int) -> Operation:
+    """Sum over ranks."""
+    param = {**_communication(rank, ranks), "allReduceType": "sum", "outDataType": -1, "quantType": 0}
+    return operation("AllReduceOperation", dict(sorted(param.items())), ("",), ("",))
+
+
+def all_gather(rank: int, ranks: int) -> Operation:
+    """Stack over ranks on a new first dimension."""
+    return operation("AllGatherOperation", _communication(rank, ranks), ("",), ("",))
+
+
+def transpose_gathered() -> Operation:
+    """`[ranks, n, width]` -> `[n, ranks, width]`."""
+    return operation("TransposeOperation", {"perm": [1, 0, 2]}, ("",), ("",))
+
+
+def score_scale(head_size: int) -> float:
+    """1 / sqrt(size)."""
+    return 1.0 / math.sqrt(head_size)
