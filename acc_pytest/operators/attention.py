@@ -1,0 +1,215 @@
+"""SelfAttentionOperation: packed prefill, flash attention over a contiguous cache, paged prefix."""
+
+from __future__ import annotations
+
+import torch
+
+from . import masks
+from .cache import append, lengths
+from .layout import nz_to_nd
+from .masks import Mask, mask_of
+from .param import Key, Param, choice, data_type, flag, integer, number
+from .registry import As, Call, Outputs, Tensors, operator
+from .scores import Change, attend, heads_of, output_shape
+
+UNDEFINED, ENCODER, DECODER, PA_ENCODER, PREFIX_ENCODER = range(5)
+BYPASS = 1
+
+SELF_ATTENTION = {
+    "headNum": integer(),
+    "kvHeadNum": integer(),
+    "qScale": number(1.0),
+    "qkScale": number(1.0),
+    "isTriuMask": integer(),
+    "batchRunStatusEnable": flag(),
+    "calcType": choice(0, "flash", "flash encoder", "flash decoder", "packed encoder", "prefix encoder"),
+    "maskType": choice(0, *masks.NAMES),
+    "kernelType": choice(0, "default", "high precision", "exp of m8v2"),
+    "clampType": choice(0, "none", "between clampMin and clampMax"),
+    "clampMin": number(),
+    "clampMax": number(),
+    "kvcacheCfg": choice(0, "key, value and caches", "caches only"),
+    "inputLayout": choice(0, "BSND", "BNSD"),
+    "scaleType": choice(0, "qkScale", "qkScale and logN"),
+    "quantType": choice(0, "none", "reserved", "int8 with pScale", "int8 online"),
+    "outDataType": data_type(),
+    "mlaVHeadSize": integer(),
+    "windowSize": integer(),
+    "cacheType": choice(0, "normal", "cyclic"),
+    # what the library of 2024 had in their place
+    "headDim": integer(),
+    "coderType": choice(0, "undefined", "encoder", "decoder"),
+    "isEncoder": flag(),
+    "isClamp": flag(),
+    "isFp32": flag(),
+    "isFusion": flag(),
+    "isSupportAlibi": Key("bool", None),
+}
+"""Keys of both generations; `_modern` translates those of 2024."""
+
+
+def _modern(param: Param) -> dict[str, object]:
+    """The parameters with the keys of 2024 (recognised by `isSupportAlibi`) put into today's."""
+    result = dict(param)
+    if param["isSupportAlibi"] is not None:
+        # the mask was always there then, and alibi a yes or no
+        result["maskType"] = masks.ALIBI if param["isSupportAlibi"] else masks.NORM
+        result["calcType"] = PA_ENCODER if param["isEncoder"] else param["coderType"]
+        result["clampType"] = int(param["isClamp"])
+        result["kernelType"] = int(param["isFp32"])
+    return result
+
+
+def _inputs(param: Param) -> list[str]:
+    p = _modern(param)
+    kind, mask = p["calcType"], p["maskType"]
+    sloped = ["slopes?"] if mask in masks.SLOPED else []
+    with_mask = ["mask"] if mask not in (masks.NONE, masks.CAUSAL) else []
+    log_n = ["logN"] if p["scaleType"] else []
+    if kind == PREFIX_ENCODER:
+        names = ["query", "key", "value", "blockTables", *with_mask, "seqLen", "kvSeqLen"]
+        return [*names, *sloped, *log_n]
+    if kind == PA_ENCODER:
+        values = [] if p["mlaVHeadSize"] else ["value"]
+        return ["query", "key", *values, *with_mask, "seqLen", *sloped, *log_n]
+    if kind == DECODER and mask == masks.WINDOW:
+        with_mask = []
+    new = [] if p["kvcacheCfg"] == BYPASS else ["key", "value"]
+    status = ["batchRunStatus"] if p["batchRunStatusEnable"] else []
+    tail = ["tokenOffset", "seqLen", "layerId"]
+    return ["query", *new, "cacheK", "cacheV", *with_mask, *tail, *status, *sloped, *log_n]
+
+
+def _writes(param: Param) -> tuple[str, ...]:
+    p = _modern(param)
+    cached = p["calcType"] in (UNDEFINED, ENCODER, DECODER) and p["kvcacheCfg"] != BYPASS
+    return ("cacheK", "cacheV") if cached else ()
+
+
+@operator("SelfAttentionOperation", SELF_ATTENTION, _inputs, writes=_writes)
+def self_attention(call: Call, t: Tensors) -> Outputs:
+    """softmax(clamp(q k^T qkScale) + mask) v for each sequence, grouped heads allowed.
+
+    Packed encoder: query, key, value of all tokens, `[n, heads * size]` or `[n, heads, size]`. Flash:
+    the query is first scaled by qScale, keys and values are appended to layer `layerId` of the caches
+    `[layers, batch, positions, hidden]`, which follow the output. Prefix encoder: keys from blocks.
+    """
+    p = _modern(call.param)
+    call.need(not p["quantType"], f"quantType {p['quantType']} has no reference computation")
+    call.need(p["inputLayout"] == 0, "inputLayout 1 (BNSD) has no reference computation")
+    call = Call(call.operator, p, call.accumulate, call.soc)
+    call.need(call.param["headNum"] > 0, "parameter headNum is missing")
+    if p["calcType"] == PA_ENCODER:
+        return _packed(call, t)
+    if p["calcType"] == PREFIX_ENCODER:
+        return _prefix(call, t)
+    return _flash(call, t)
+
+
+def _mask(call: Call, t: Tensors) -> Mask:
+    p = call.param
+    high = t["query"].dtype == torch.bfloat16 or p["kernelType"] == 1
+    return mask_of(
+        call,
+        p["maskType"],
+        t.get("mask"),
+        slopes=t.get("slopes"),
+        triangular=bool(p["isTriuMask"]),
+        window=p["windowSize"],
+        scaled=high,
+    )
+
+
+def _kv_heads(call: Call) -> int:
+    return int(call.param["kvHeadNum"] or call.param["headNum"])
+
+
+def _result(call: Call, query: torch.Tensor, rows: torch.Tensor) -> As:
+    shape = output_shape(query, call.param["headNum"], rows.shape[-1])
+    return As(rows.reshape(shape), query.dtype)
+
+
+def _packed(call: Call, t: Tensors) -> Outputs:
+    p, heads = call.param, call.param["headNum"]
+    counts = t["seqLen"].reshape(2, -1) if t["seqLen"].ndim == 2 and t["seqLen"].shape[0] == 2 else None
+    queries = lengths(t["seqLen"] if counts is None else counts[0])
+    keys = queries if counts is None else lengths(counts[1])
+    query = heads_of(call, t["query"], sum(queries), heads, "query")
+    key = heads_of(call, t["key"], sum(keys), _kv_heads(call), "key")
+    if p["mlaVHeadSize"]:
+        value = key[..., : p["mlaVHeadSize"]]
+    else:
+        value = heads_of(call, t["value"], sum(keys), _kv_heads(call), "value")
+    mask = _mask(call, t)
+    rows = []
+    for b, (q, k, v) in enumerate(
+        zip(torch.split(query, queries), torch.split(key, keys), torch.split(value, keys))
+    ):
+        bias = mask.bias(call, b, len(queries), heads, len(q), len(k))
+        rows.append(attend(call, q, k, v, bias, scale=_scale(call, t, b, len(q))))
+    return [_result(call, t["query"], torch.cat(rows))]
+
+
+def _scale(call: Call, t: Tensors, sequence: int, rows: int) -> float | torch.Tensor:
+    """qkScale, times logN: of each query position while encoding, of the sequence while decoding."""
+    scale = float(call.param["qkScale"])
+    if "logN" not in t:
+        return scale
+    log_n = call.wide(t["logN"].flatten())
+    return scale * (log_n[sequence] if call.param["calcType"] == DECODER else log_n[:rows, None])
+
+
+def _flash(call: Call, t: Tensors) -> Outputs:
+    p, heads, kv_heads = call.param, call.param["headNum"], _kv_heads(call)
+    counts, offsets = lengths(t["seqLen"]), lengths(t["tokenOffset"])
+    running = lengths(t["batchRunStatus"]) if "batchRunStatus" in t else [1] * len(counts)
+    query = heads_of(call, t["query"], sum(counts), heads, "query")
+    number = int(t["layerId"].flatten()[0])
+    call.need(
+        0 <= number < t["cacheK"].shape[0],
+        f"layerId is {number}, the caches have {t['cacheK'].shape[0]} layers",
+    )
+    caches = [t["cacheK"], t["cacheV"]]
+    if p["kvcacheCfg"] != BYPASS:
+        caches = [cache.clone() for cache in caches]
+        for name, cache in zip(("key", "value"), caches):
+            rows = heads_of(call, t[name], sum(counts), 1, name)[:, 0]
+            append(call, cache[number], rows, offsets, counts)
+    layers = [cache[number] for cache in caches]
+    mask, parts = _mask(call, t), []
+    for b, q in enumerate(torch.split(query, counts)):
+        first = 0
+        if p["calcType"] == DECODER and p["maskType"] in (masks.WINDOW, masks.WINDOW_COMPRESS):
+            first = max(offsets[b] - p["windowSize"], 0)
+        k, v = (
+            heads_of(call, _filled(layer[b], offsets[b])[first:], offsets[b] - first, kv_heads, "cache")
+            for layer in layers
+        )
+        bias = None if first else mask.bias(call, b, len(counts), heads, len(q), len(k))
+        scaled = call.wide(q) * p["qScale"]
+        part = attend(call, scaled, k, v, bias, scale=_scale(call, t, b, len(q)), change=_clamp(call))
+        parts.append(part if running[b] else torch.zeros_like(part))
+    result = _result(call, t["query"], torch.cat(parts))
+    return [result, *(caches if p["kvcacheCfg"] != BYPASS else [])]
+
+
+def _filled(layer: torch.Tensor, stop: int) -> torch.Tensor:
+    """The rows in use of one sequence's cache `[positions, hidden]` or NZ `[hidden / 16, positions, 16]`."""
+    return (nz_to_nd(layer) if layer.ndim == 3 else layer)[:stop]
+
+
+def _clamp(call: Call) -> Change | None:
+    low, high = call.param["clampMin"], call.param["clampMax"]
+    return (lambda scores: scores.clamp(low, high)) if call.param["clampType"] else None
+
+
+def _prefix(call: Call, t: Tensors) -> Outputs:
+    heads = call.param["headNum"]
+    queries, keys = lengths(t["seqLen"]), lengths(t["kvSeqLen"])
+    query = heads_of(call, t["query"], sum(queries), heads, "query")
+    mask, rows = _mask(call, t), []
+    for b, q in enumerate(torch.split(query, queries)):
+        k, v = (t[n][t["blockTables"][b].long()].flatten(0, 1)[: keys[b]] for n in ("key", "value"))
+        bias = mask.bias(call, b, len(queries), heads, len(q), len(k))
+        rows.append(attend(call, q, k, v, bias, scale=_scale(call, t, b, len(q))))
+    return [_result(call, t["query"], torch.cat(rows))]

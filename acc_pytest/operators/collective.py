@@ -1,0 +1,178 @@
+"""Operators between ranks: every rank's operands in, every rank's outputs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from .layout import torch_dtype
+from .param import COMMUNICATION, Param, choice, data_type, flag, integer, integers, text
+from .registry import As, Call, Output, Outputs, Tensors, collective
+
+_REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sum": lambda x: x.sum(0),
+    "prod": lambda x: x.prod(0),
+    "max": lambda x: x.amax(0),
+    "min": lambda x: x.amin(0),
+}
+
+
+def _stack(call: Call, ranks: Sequence[Tensors], name: str = "x") -> torch.Tensor:
+    first = ranks[0][name]
+    for number, rank in enumerate(ranks):
+        call.need(
+            rank[name].shape == first.shape and rank[name].dtype == first.dtype,
+            f"rank {number} has {rank[name].dtype} {list(rank[name].shape)}, "
+            f"rank 0 {first.dtype} {list(first.shape)}",
+        )
+    return torch.stack([rank[name] for rank in ranks])
+
+
+def _reduced(call: Call, parts: torch.Tensor, kind: str) -> Output:
+    """Over the first dimension; integers wrap around as they do on the device."""
+    if parts.is_floating_point():
+        return As(_REDUCTIONS[kind](call.wide(parts)), parts.dtype)
+    return _REDUCTIONS[kind](parts).to(parts.dtype)
+
+
+ALL_REDUCE = {
+    **COMMUNICATION,
+    "allReduceType": text("sum", *_REDUCTIONS),
+    "quantType": choice(0, "none", "per tensor", "per channel", more={-1: "undefined"}),
+    "outDataType": data_type(),
+}
+
+
+def _all_reduce_inputs(param: Param) -> tuple[str, ...]:
+    return ("x", "scale", "offset") if param["quantType"] > 0 else ("x",)
+
+
+@collective("AllReduceOperation", ALL_REDUCE, _all_reduce_inputs)
+def all_reduce(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    """Sum, product, largest or smallest over ranks, on every rank.
+
+    int8 with `quantType`: (sum + offset * ranks) * scale, float16.
+    """
+    parts = _stack(call, ranks)
+    if call.param["quantType"] <= 0:
+        return [[_reduced(call, parts, call.param["allReduceType"])]] * len(ranks)
+    results = []
+    for rank in ranks:
+        shift = call.wide(rank["offset"]) * len(ranks)
+        value = (call.wide(parts).sum(0) + shift) * call.wide(rank["scale"])
+        results.append([As(value, torch_dtype(call.param["outDataType"], torch.float16))])
+    return results
+
+
+@collective("AllGatherOperation", COMMUNICATION, ("x",))
+def all_gather(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    """Every rank's `x`, stacked on a new first dimension."""
+    return [[_stack(call, ranks)]] * len(ranks)
+
+
+@collective("BroadcastOperation", COMMUNICATION, ("x",), writes=("x",))
+def broadcast(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    """The root's `x` over every rank's."""
+    root = call.param["rankRoot"]
+    call.need(0 <= root < len(ranks), f"parameter rankRoot is {root}, there are {len(ranks)} ranks")
+    return [[_stack(call, ranks)[root]]] * len(ranks)
+
+
+REDUCE_SCATTER = {**COMMUNICATION, "reduceType": text("sum", *_REDUCTIONS)}
+
+
+@collective("ReduceScatterOperation", REDUCE_SCATTER, ("x",))
+def reduce_scatter(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    """Reduced over ranks, then cut along the first dimension: one part a rank."""
+    parts, size = _stack(call, ranks), len(ranks)
+    call.need(
+        parts.ndim > 1 and parts.shape[1] % size == 0,
+        f"x {list(parts.shape[1:])} does not split along its first dimension over {size} ranks",
+    )
+    chunks = parts.chunk(size, 1) if parts.shape[1] else [parts] * size
+    return [[_reduced(call, chunk, call.param["reduceType"])] for chunk in chunks]
+
+
+SCATTER_V = {**REDUCE_SCATTER, "sendCounts": integers(), "sdispls": integers(), "recvCount": integer()}
+
+
+@collective("ReduceScatterVOperation", SCATTER_V, ("x", "sendCounts", "sdispls", "recvCount", "shape"))
+def reduce_scatter_v(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    """Reduced over ranks; rank r gets `sendCounts[r]` elements from `sdispls[r]` of the flat result."""
+    parts = _stack(call, ranks)
+    flat, width = parts.flatten(1), parts.shape[-1]
+    results = []
+    for number, rank in enumerate(ranks):
+        count, start = (int(rank[name].flatten()[number]) for name in ("sendCounts", "sdispls"))
+        call.need(
+            0 <= start <= start + count <= flat.shape[1],
+            f"rank {number} takes {count} elements from {start}, x has {flat.shape[1]}",
+        )
+        chunk = flat[:, start : start + count].reshape(len(ranks), -1, width)
+        results.append([_reduced(call, chunk, call.param["reduceType"])])
+    return results
+
+
+GATHER_V = {**COMMUNICATION}
+
+
+@collective("AllGatherVOperation", GATHER_V, ("x", "sendCount", "recvCounts", "rdispls", "shape"))
+def all_gather_v(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    """The first `sendCount` elements of every rank, that of rank j at `rdispls[j]` of the result."""
+    width = ranks[0]["x"].shape[-1]
+    results = []
+    for rank in ranks:
+        counts, places = (rank[n].flatten().tolist() for n in ("recvCounts", "rdispls"))
+        call.need(len(counts) == len(places) == len(ranks), "recvCounts and rdispls need one entry a rank")
+        flat = rank["x"].new_zeros(max((c + p for c, p in zip(counts, places)), default=0))
+        for other, count, place in zip(ranks, counts, places):
+            flat[place : place + count] = other["x"].flatten()[:count]
+        results.append([flat.reshape(-1, width)])
+    return results
+
+
+@collective("AllToAllOperation", {**COMMUNICATION, "transpose": flag()}, ("x",))
+def all_to_all(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    """Rank r gets the r-th of the equal parts of every rank, in rank order.
+
+    With `transpose` the parts are column blocks: `[h, w]` -> `[h * ranks, w / ranks]`.
+    """
+    parts, size = _stack(call, ranks), len(ranks)
+    columns = call.param["transpose"]
+    divided = parts.shape[-1] if columns else parts[0].numel()
+    call.need(divided % size == 0, f"x {list(parts.shape[1:])} does not split over {size} ranks")
+    if columns:
+        blocks = torch.unflatten(parts, -1, (size, -1)).movedim(-2, 1)
+        return [[blocks[:, r].flatten(0, 1)] for r in range(size)]
+    chunks = parts.reshape(size, size, -1)
+    return [[chunks[:, r].reshape(parts.shape[1:])] for r in range(size)]
+
+
+TO_ALL_V = {
+    **COMMUNICATION,
+    "sendCounts": integers(),
+    "sdispls": integers(),
+    "recvCounts": integers(),
+    "rdispls": integers(),
+}
+
+
+@collective("AllToAllVOperation", TO_ALL_V, ("x",))
+def all_to_all_v(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    """Rank r gets `sendCounts_j[r]` elements from `sdispls_j[r]` of each rank j, at `rdispls_r[j]`."""
+    params: Sequence[Param] = call.param["ranks"]
+    results = []
+    for r, mine in enumerate(params):
+        for key in ("sendCounts", "sdispls", "recvCounts", "rdispls"):
+            call.need(len(mine[key]) == len(ranks), f"rank {r}: parameter {key} needs one entry a rank")
+        flat = ranks[r]["x"].new_zeros(1, sum(mine["recvCounts"]))
+        for j, (theirs, rank) in enumerate(zip(params, ranks)):
+            count, start, place = theirs["sendCounts"][r], theirs["sdispls"][r], mine["rdispls"][j]
+            call.need(
+                count == mine["recvCounts"][j],
+                f"rank {j} sends {count} elements to rank {r}, which expects {mine['recvCounts'][j]}",
+            )
+            flat[0, place : place + count] = rank["x"].flatten()[start : start + count]
+        results.append([flat])
+    return results

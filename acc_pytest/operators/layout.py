@@ -1,0 +1,42 @@
+"""The fractal-NZ layout and the forms in which operands of a family may come.
+
+NZ stores a matrix `[m, n]` as `[n1, m', n0]`: columns in groups of n0 (16 elements, 32 of int8), rows
+padded to 16.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..tensors.dtypes import by_atb_code
+
+
+def nz_to_nd(tensor: torch.Tensor, rows: int | None = None, columns: int | None = None) -> torch.Tensor:
+    """`[..., n1, m', n0]` -> `[..., rows, columns]`; the padding is cut where sizes are given."""
+    merged = tensor.transpose(-3, -2).flatten(-2)
+    return merged[..., :rows, :columns]
+
+
+def nd_to_nz(tensor: torch.Tensor, group: int = 16) -> torch.Tensor:
+    """`[..., m, n]` -> `[..., n1, m', group]`, zero padded to whole groups of columns and 16 rows."""
+    rows, columns = tensor.shape[-2:]
+    padded = tensor.new_zeros(*tensor.shape[:-2], -(-rows // 16) * 16, -(-columns // group) * group)
+    padded[..., :rows, :columns] = tensor
+    return torch.unflatten(padded, -1, (-1, group)).transpose(-3, -2).contiguous()
+
+
+def group_of(dtype: torch.dtype) -> int:
+    """Columns in one NZ group: 32 bytes' worth."""
+    return 32 if dtype == torch.int8 else 16
+
+
+def nz_in_logical_dims(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor dumped with format NZ but logical dims `[..., m, n]` (aligned) in row-major order."""
+    group = group_of(tensor.dtype)
+    rows, columns = tensor.shape[-2:]
+    return nz_to_nd(tensor.reshape(*tensor.shape[:-2], columns // group, rows, group)).contiguous()
+
+
+def torch_dtype(code: int, default: torch.dtype) -> torch.dtype:
+    """The dtype that an `outDataType` means, `default` for -1. Raises `CannotDecode` for raw types."""
+    return default if code == -1 else by_atb_code(code).torch_dtype()

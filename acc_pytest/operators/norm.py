@@ -1,0 +1,175 @@
+"""RmsNormOperation and LayerNormOperation: plain, with the sum before (pre, post), quantised."""
+
+from __future__ import annotations
+
+import torch
+
+from . import quantise
+from .param import Param, Schema, choice, flag, integer, number
+from .registry import As, Call, Output, Outputs, Tensors, operator
+
+NORM, PRE, POST = 1, 2, 3
+INT8 = 2
+_PARTS = {NORM: "normParam", PRE: "preNormParam", POST: "postNormParam"}
+_LAYER = choice(0, "norm", "prenorm", "postnorm", start=1, more={0: "undefined"})
+_QUANT = choice(0, "none", "int4", "int8", "int16", "float8", "float16")
+_DYNAMIC = choice(0, "none", "symmetric", "asymmetric")
+
+# The library of 2024 printed these into every struct; none changes what is computed.
+_OLD: Schema = {
+    "quantInputScale": number(1.0),
+    "quantInputOffset": integer(),
+    "quantInputAlpha": number(1.0),
+    "zoomScaleValue": number(1.0),
+    "opMode": choice(0, "high precision", "high performance"),
+    "beginNormAxis": integer(),
+    "beginParamsAxis": integer(),
+}
+_RMS_SIDE: Schema = {**_OLD, "quantType": _QUANT, "epsilon": number(1e-5), "hasBias": flag()}
+RMS_NORM: Schema = {
+    "layerType": _LAYER,
+    "normParam": {
+        **_OLD,
+        "quantType": _QUANT,
+        "epsilon": number(1e-5),
+        "layerNormEps": number(1e-5),
+        "rstd": flag(),
+        "precisionMode": choice(0, "high precision", "high performance"),
+        "modelType": choice(0, "llama", "gemma"),
+        "dynamicQuantType": _DYNAMIC,
+    },
+    "preNormParam": _RMS_SIDE,
+    "postNormParam": _RMS_SIDE,
+}
+_LAYER_SIDE: Schema = {**_OLD, "quantType": _QUANT, "epsilon": number(1e-5)}
+LAYER_NORM: Schema = {
+    "layerType": _LAYER,
+    "normParam": {**_LAYER_SIDE, "dynamicQuantType": _DYNAMIC},
+    "preNormParam": _LAYER_SIDE,
+    "postNormParam": _LAYER_SIDE,
+}
+
+
+def _part(param: Param) -> tuple[int, Param]:
+    """Which norm it is, and the struct that counts for it (the other two are printed all the same)."""
+    layer = param["layerType"] or NORM
+    return layer, param[_PARTS[layer]]
+
+
+def _quantised(part: Param) -> bool:
+    return bool(part["quantType"] == INT8)
+
+
+def _rms_inputs(param: Param) -> list[str]:
+    layer, part = _part(param)
+    if layer == NORM:
+        if not _quantised(part):
+            return ["x", "gamma"]
+        static = ["scale", "offset"] if not part["dynamicQuantType"] else []
+        return ["x", "gamma", "beta", *static]
+    names = ["x", *(["bias"] if part["hasBias"] else []), "residual", "gamma"]
+    if _quantised(part):
+        names += [*(["beta"] if layer == PRE else []), "scale", "offset"]
+    return names
+
+
+@operator("RmsNormOperation", RMS_NORM, _rms_inputs)
+def rms_norm(call: Call, t: Tensors) -> Outputs:
+    """x / sqrt(mean(x^2) + epsilon) * gamma over the dimensions of gamma (leading ones do not count).
+
+    prenorm normalises x (+ bias) + residual and gives that sum as second output, postnorm only
+    normalises it. int8: (y (+ beta)) / scale + offset; or by the scale of each row. `rstd` adds
+    1 / sqrt(mean(x^2) + epsilon) as second output.
+    """
+    layer, part = _part(call.param)
+    _supported(call, part)
+    total = call.wide(t["x"])
+    for name in ("bias", "residual"):
+        if name in t:
+            total = total + call.wide(t[name])
+    value, rstd = _rms(call, total, t["gamma"], part["epsilon"], gemma=part.get("modelType", 0) == 1)
+    dtype = t["x"].dtype
+    plain: list[Output] = [As(total, dtype)] if layer == PRE else []
+    if not _quantised(part):
+        if layer == NORM and part["rstd"]:
+            plain.append(As(rstd, torch.float32))
+        return [As(value, dtype), *plain]
+    if "beta" in t:
+        value = value + call.wide(t["beta"])
+    if layer == NORM and part["dynamicQuantType"]:
+        return quantise.dynamic(call, value, asymmetric=part["dynamicQuantType"] == 2)
+    quantised = As(value / call.wide(t["scale"]) + call.wide(t["offset"]), torch.int8)
+    return [quantised, *(plain if layer != POST else [As(value, dtype)])]
+
+
+def _rms(
+    call: Call, x: torch.Tensor, gamma: torch.Tensor, epsilon: float, *, gemma: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The normalised value and 1 / rms, whose normalised dimensions have size 1."""
+    shape = list(gamma.shape)
+    while len(shape) > 1 and shape[0] == 1:
+        shape = shape[1:]
+    call.need(
+        len(shape) <= x.ndim and shape == list(x.shape[x.ndim - len(shape) :]),
+        f"gamma {list(gamma.shape)} does not fit x {list(x.shape)}",
+    )
+    rstd = torch.rsqrt(x.square().mean(tuple(range(-len(shape), 0)), keepdim=True) + epsilon)
+    weight = call.wide(gamma).reshape(shape)
+    return x * rstd * (weight + 1 if gemma else weight), rstd
+
+
+def _layer_inputs(param: Param) -> list[str]:
+    layer, part = _part(param)
+    names = ["x", "gamma", "beta"] if layer == NORM else ["x", "residual", "gamma", "beta"]
+    if _quantised(part) and not (layer == NORM and part["dynamicQuantType"]):
+        names += ["scale", "offset"]
+    return names
+
+
+@operator("LayerNormOperation", LAYER_NORM, _layer_inputs)
+def layer_norm(call: Call, t: Tensors) -> Outputs:
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta over dimensions `beginNormAxis` and on.
+
+    Prenorm, postnorm and int8 normalise the last dimension; prenorm and postnorm normalise
+    x + zoomScaleValue * residual, prenorm gives that sum as second output. int8 multiplies by its scale
+    (RmsNorm divides): y * scale + offset.
+    """
+    layer, part = _part(call.param)
+    _supported(call, part)
+    x, dtype = call.wide(t["x"]), t["x"].dtype
+    first = part["beginNormAxis"] if layer == NORM and not _quantised(part) else -1
+    if layer != NORM:
+        # the quantising postnorm kernel does not read the factor
+        zoom = 1.0 if _quantised(part) else part["zoomScaleValue"]
+        x = x + zoom * call.wide(t["residual"])
+    value = _layer(call, x, t["gamma"], t["beta"], first, part["epsilon"])
+    if not _quantised(part):
+        return [As(value, dtype), *([As(x, dtype)] if layer == PRE else [])]
+    if layer == NORM and part["dynamicQuantType"]:
+        return quantise.dynamic(call, value, asymmetric=part["dynamicQuantType"] == 2)
+    quantised = quantise.static(call, value, t["scale"], t["offset"])
+    return [As(value, dtype), quantised] if layer == POST else [quantised]
+
+
+def _layer(
+    call: Call, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, first: int, epsilon: float
+) -> torch.Tensor:
+    call.need(-x.ndim <= first < x.ndim, f"x {list(x.shape)} has no dimension {first} (beginNormAxis)")
+    dims = tuple(range(first % x.ndim, x.ndim))
+    variance, mean = torch.var_mean(x, dims, correction=0, keepdim=True)
+    value = (x - mean) * torch.rsqrt(variance + epsilon)
+    for name, tensor in (("gamma", gamma), ("beta", beta)):
+        call.need(
+            tensor.shape[-1] in (1, x.shape[-1]),
+            f"{name} {list(tensor.shape)} does not fit x {list(x.shape)}",
+        )
+    result = value * call.wide(gamma) + call.wide(beta)
+    # gamma may have leading dimensions of size 1 that x has not
+    return result.reshape(x.shape)
+
+
+def _supported(call: Call, part: Param) -> None:
+    call.need(
+        part["quantType"] in (0, INT8),
+        f"quantType {part['quantType']} is in ATB's enumeration but in none of its kernels; 0 or 2 (int8)",
+    )

@@ -1,0 +1,177 @@
+"""PagedAttentionOperation: decode steps over keys and values that lie in blocks."""
+
+from __future__ import annotations
+
+import torch
+
+from .cache import lengths
+from .layout import nz_to_nd
+from .param import Param, choice, data_type, flag, integer, number
+from .registry import As, Call, Outputs, Tensors, operator
+from .scores import attend, heads_of, output_shape
+
+NONE, NORM, ALIBI, SPEC, MASK_FREE, COMPRESS = range(6)
+HEADS, RAZOR = 1, 2
+DEQUANT = 1
+HIDDEN = -60000.0
+
+PAGED_ATTENTION = {
+    "headNum": integer(),
+    "kvHeadNum": integer(),
+    "qScale": number(1.0),
+    "qkScale": number(1.0),
+    "maskType": choice(0, "none", "norm", "alibi", "speculative", "mask free", "norm compress"),
+    "batchRunStatusEnable": flag(),
+    "quantType": choice(0, "none", "int8 caches", "int8 with pScale", "int8 online"),
+    "hasQuantOffset": flag(),
+    "compressType": choice(0, "none", "by heads", "by heads with razor offset"),
+    "calcType": choice(0, "one token a sequence", "several tokens a sequence"),
+    "mlaVHeadSize": integer(),
+    "scaleType": choice(0, "qkScale", "qkScale and logN"),
+    "inputLayout": choice(0, "BSND", "BNSD"),
+    "outDataType": data_type(),
+    # of the library of 2024
+    "isSupportAlibi": flag(),
+    "headDim": integer(),
+}
+
+
+def _inputs(param: Param) -> list[str]:
+    names = ["query", "keyCache", *([] if param["mlaVHeadSize"] else ["valueCache"])]
+    names += ["blockTables", "contextLens"]
+    if param["maskType"] or param["isSupportAlibi"]:
+        names.append("mask")
+    if param["batchRunStatusEnable"]:
+        names.append("batchRunStatus")
+    if param["quantType"]:
+        offset = param["hasQuantOffset"]
+        names += ["kDescale", *(["kOffset"] if offset else []), "vDescale", *(["vOffset"] if offset else [])]
+    if param["calcType"]:
+        names.append("qSeqLen")
+    if param["compressType"] == RAZOR:
+        names.append("razorOffset")
+    return [*names, *(["logN"] if param["scaleType"] else [])]
+
+
+@operator("PagedAttentionOperation", PAGED_ATTENTION, _inputs)
+def paged_attention(call: Call, t: Tensors) -> Outputs:
+    """softmax(q k^T qkScale + mask) v, keys and values from the blocks of each sequence's table.
+
+    query `[n, heads, size]` (or `[n, heads * size]`), caches `[blocks, block, kv_heads, size]` (BNSD:
+    heads before rows; 310P: NZ), blockTables `[batch, blocks]`, contextLens `[batch]`. Sequences without
+    context or with batchRunStatus 0 give zeros. int8 caches are scaled back by channel first. Compressed
+    heads: tables, lengths and caches have a row for each (sequence, key head).
+    """
+    p = call.param
+    call.need(p["quantType"] <= DEQUANT, f"quantType {p['quantType']} has no reference computation")
+    call.need(p["headNum"] > 0, "parameter headNum is missing")
+    heads = p["headNum"]
+    contexts, tables = lengths(t["contextLens"]), t["blockTables"].long()
+    counts = lengths(t["qSeqLen"]) if "qSeqLen" in t else []
+    split = p["compressType"] != NONE
+    tokens = sum(counts) if counts else t["query"].shape[:-2].numel()
+    tokens = t["query"].shape[0] if t["query"].ndim == 2 else tokens
+    query = heads_of(call, t["query"], tokens, heads, "query")
+    groups = tables.shape[0] // max(tokens, 1) if split else 1
+    if split:
+        # every group of heads is a sequence of its own
+        query = query.reshape(tokens * groups, heads // groups, -1)
+    counts = counts or [1] * len(query)
+    running = lengths(t["batchRunStatus"]) if "batchRunStatus" in t else [1] * len(counts)
+    call.need(
+        len(counts) == len(contexts) == len(tables),
+        f"{len(counts)} sequences of queries, {len(contexts)} contextLens, {len(tables)} blockTables",
+    )
+    keys = _Blocks(call, t, "key", split)
+    values = keys if p["mlaVHeadSize"] else _Blocks(call, t, "value", split)
+    rows, first = [], 0
+    for b, q in enumerate(torch.split(query, counts)):
+        length = contexts[b]
+        if not length or not running[b // groups if len(running) != len(counts) else b]:
+            size = p["mlaVHeadSize"] or values.size
+            rows.append(torch.zeros(*q.shape[:2], size, dtype=call.accumulate))
+            first += len(q)
+            continue
+        k = keys.rows(tables[b], length)
+        v = k[..., : p["mlaVHeadSize"]] if p["mlaVHeadSize"] else values.rows(tables[b], length)
+        bias = _bias(call, t, b, first, len(q), length, groups)
+        scale = float(p["qkScale"])
+        if "logN" in t:
+            scale = scale * float(t["logN"].flatten()[b // groups if split else b])
+        razor = _razor(call, t, tables[b], length)
+        rows.append(attend(call, q, k, v, bias, scale=scale, razor=razor))
+        first += len(q)
+    out = torch.cat(rows)
+    shape = output_shape(t["query"], heads, out.shape[-1])
+    return [As(out.reshape(shape), t["query"].dtype)]
+
+
+class _Blocks:
+    """Keys or values of any sequence, wide, dequantised where the cache is int8."""
+
+    def __init__(self, call: Call, t: Tensors, name: str, split: bool) -> None:
+        self._call = call
+        cache = t[f"{name}Cache"]
+        heads = 1 if split else int(call.param["kvHeadNum"] or call.param["headNum"])
+        if call.soc.startswith("Ascend310P") and cache.ndim == 4:
+            cache = torch.unflatten(nz_to_nd(cache), -1, (heads, -1))
+        elif call.param["inputLayout"] == 1:
+            cache = cache.transpose(1, 2)
+        elif cache.ndim == 3:
+            cache = torch.unflatten(cache, -1, (heads, -1))
+        self._cache = cache
+        self.size = cache.shape[-1]
+        letter = name[0]
+        self._scale = t.get(f"{letter}Descale") if call.param["quantType"] == DEQUANT else None
+        self._offset = t.get(f"{letter}Offset") if call.param["quantType"] == DEQUANT else None
+
+    def rows(self, table: torch.Tensor, length: int) -> torch.Tensor:
+        """`[length, kv_heads, size]` from the blocks that `table` lists."""
+        block = self._cache.shape[1]
+        needed = -(-length // block)
+        used = table[:needed]
+        self._call.need(
+            needed <= len(table) and bool((used >= 0).all()) and bool((used < len(self._cache)).all()),
+            f"blockTables {table.tolist()} do not name {needed} of {len(self._cache)} blocks",
+        )
+        found = self._call.wide(self._cache[used].flatten(0, 1)[:length])
+        shape = found.shape[1:]
+        if self._offset is not None:
+            found = found + self._call.wide(self._offset).reshape(shape)
+        if self._scale is not None:
+            found = found * self._call.wide(self._scale).reshape(shape)
+        return found
+
+
+def _razor(call: Call, t: Tensors, table: torch.Tensor, length: int) -> torch.Tensor | None:
+    if "razorOffset" not in t:
+        return None
+    return call.wide(t["razorOffset"])[table].flatten()[:length]
+
+
+def _bias(
+    call: Call, t: Tensors, sequence: int, first: int, rows: int, length: int, groups: int
+) -> torch.Tensor | None:
+    """What is added to the scores `[heads, rows, length]` of one sequence, whose first query is `first`."""
+    p = call.param
+    kind = ALIBI if p["isSupportAlibi"] else p["maskType"]
+    if kind == NONE:
+        return None
+    if kind == MASK_FREE:
+        place = torch.arange(length - rows, length)[:, None]
+        return call.wide(torch.arange(length)[None] > place) * HIDDEN
+    mask = t["mask"]
+    if mask.ndim == 4 and call.soc.startswith("Ascend310P") and mask.shape[-1] == 16:
+        mask = nz_to_nd(mask)
+    mask = call.wide(mask)
+    if p["calcType"] and mask.ndim == 2:
+        start = first if kind == SPEC else length - rows
+        return mask[start : start + rows, :length]
+    plane = mask
+    if mask.ndim > 2:
+        plane = mask[sequence if len(mask) == len(t["contextLens"]) else sequence // groups]
+    if mask.ndim == 4 and plane.shape[0] == p["headNum"] and groups > 1:
+        part = p["headNum"] // groups
+        plane = plane[(sequence % groups) * part : (sequence % groups + 1) * part]
+    call.need(plane.shape[-1] >= length, f"mask {list(mask.shape)} is shorter than {length} keys")
+    return plane[..., -rows if plane.shape[-2] < rows else 0 :, :length][..., :rows, :]

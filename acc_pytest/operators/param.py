@@ -1,0 +1,181 @@
+"""Parameters of operators: ATB's JSON keys, their types, defaults and allowed values.
+
+A schema maps each key to a `Key` (or, for a nested struct, to another schema). `read` turns the JSON of
+a dump into a complete mapping: missing keys take ATB's defaults, unknown keys and values of the wrong
+type or outside an enumeration are errors that name the operator, the key and what is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Union
+
+from ..errors import OperatorError
+
+Param = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: `kind` is `int`, `float`, `bool`, `str`, `ints` or `floats`.
+
+    `allowed` lists the values of an enumeration with their meaning, empty for a free value. `alias` is
+    another spelling (ATB's own CSV tests rename some keys). `note` says what a value is for where the
+    name does not.
+    """
+
+    kind: str
+    default: Any
+    allowed: Mapping[Any, str] | None = None
+    alias: str = ""
+
+
+Schema = Mapping[str, Union[Key, "Schema"]]
+
+
+def integer(default: int = 0, alias: str = "") -> Key:
+    """Any whole number."""
+    return Key("int", default, alias=alias)
+
+
+def choice(default: int, *names: str, start: int = 0, more: Mapping[int, str] | None = None) -> Key:
+    """An enumeration printed as a number: `names` count from `start`, `more` adds values out of line."""
+    values = {start + i: name for i, name in enumerate(names)}
+    return Key("int", default, {**values, **(more or {})})
+
+
+def number(default: float = 0.0, alias: str = "") -> Key:
+    """A float; ATB prints float32 widened to double."""
+    return Key("float", default, alias=alias)
+
+
+def flag(default: bool = False, alias: str = "") -> Key:
+    """A truth value; 0 and 1 are taken too."""
+    return Key("bool", default, alias=alias)
+
+
+def text(default: str = "", *names: str) -> Key:
+    """A string, of `names` when any are given."""
+    return Key("str", default, {name: name for name in names} or None)
+
+
+def integers(*default: int, alias: str = "") -> Key:
+    """A list of whole numbers."""
+    return Key("ints", tuple(default), alias=alias)
+
+
+def floats(*default: float) -> Key:
+    """A list of floats."""
+    return Key("floats", tuple(default))
+
+
+DATA_TYPE: Mapping[int, str] = {
+    -1: "that of the input",
+    0: "float32",
+    1: "float16",
+    2: "int8",
+    3: "int32",
+    4: "uint8",
+    9: "int64",
+    12: "bool",
+    27: "bfloat16",
+    34: "hifloat8",
+    35: "float8_e5m2",
+    36: "float8_e4m3fn",
+}
+"""The numbers that `outDataType` and `outTensorType` take."""
+
+
+def data_type(default: int = -1) -> Key:
+    """A dtype by its ACL number."""
+    return Key("int", default, DATA_TYPE)
+
+
+COMMUNICATION: Schema = {
+    "rank": integer(),
+    "rankSize": integer(),
+    "rankRoot": integer(),
+    "backend": text("hccl", "hccl", "lccl", "lcoc", "mc2"),
+    "commMode": choice(0, "several processes", "several threads", start=0),
+    "rankTableFile": text(),
+    "commDomain": text(),
+    "hcclComm": Key("any", 0),
+}
+"""What every operator between ranks has."""
+
+
+def read(operator: str, schema: Schema, given: Param) -> dict[str, Any]:
+    """`given` checked against `schema` and completed with defaults. Raises `OperatorError`."""
+    return _read(operator, schema, given, "")
+
+
+def _read(operator: str, schema: Schema, given: Param, prefix: str) -> dict[str, Any]:
+    aliases = {key.alias: name for name, key in schema.items() if isinstance(key, Key) and key.alias}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        known = aliases.get(name, name)
+        if known not in schema:
+            raise OperatorError(
+                f"{operator}: unknown parameter {prefix}{name}{_near(name, schema)}; "
+                f"allowed are {', '.join(sorted(schema)) or 'none'}"
+            )
+        values[known] = value
+    result: dict[str, Any] = {}
+    for name, key in schema.items():
+        if not isinstance(key, Key):
+            inner = values.get(name)
+            if inner is not None and not isinstance(inner, Mapping):
+                raise OperatorError(f"{operator}: parameter {prefix}{name} is {inner!r}, not a struct")
+            result[name] = _read(operator, key, inner or {}, f"{prefix}{name}.")
+        elif name in values:
+            result[name] = _value(operator, prefix + name, key, values[name])
+        else:
+            result[name] = key.default
+    return result
+
+
+def _value(operator: str, name: str, key: Key, value: Any) -> Any:
+    checked = _typed(key.kind, value)
+    if checked is None:
+        raise OperatorError(f"{operator}: parameter {name} is {value!r}; it must be {_KINDS[key.kind]}")
+    if key.allowed is not None and checked not in key.allowed:
+        allowed = ", ".join(f"{v}" if v == m else f"{v} ({m})" for v, m in key.allowed.items())
+        raise OperatorError(f"{operator}: parameter {name} is {value!r}; allowed are {allowed}")
+    return checked
+
+
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a string",
+    "ints": "a list of whole numbers",
+    "floats": "a list of numbers",
+    "any": "a value",
+}
+
+
+def _typed(kind: str, value: Any) -> Any:
+    """`value` as the Python type of `kind`, or `None` if it is not one."""
+    if kind == "any":
+        return 0 if value is None else value
+    if kind in ("ints", "floats"):
+        if not isinstance(value, (list, tuple)):
+            return None
+        items = [_typed(kind[:-1], item) for item in value]
+        return None if None in items else tuple(items)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if kind == "int":
+        return value if whole else None
+    if kind == "float":
+        return float(value) if whole or isinstance(value, float) else None
+    if kind == "bool":
+        return bool(value) if isinstance(value, bool) or value in (0, 1) else None
+    return value if isinstance(value, str) else None
+
+
+def _near(name: str, schema: Schema) -> str:
+    close = difflib.get_close_matches(name, list(schema), 1)
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -1,0 +1,156 @@
+"""Sorting, counting and reducing: what routes tokens to experts."""
+
+from __future__ import annotations
+
+import torch
+
+from .param import Param, choice, flag, integer, integers
+from .registry import As, Call, Outputs, Tensors, operator
+
+
+@operator("SortOperation", {"num": integers()}, ("x",))
+def sort(call: Call, t: Tensors) -> Outputs:
+    """The `num[0]` largest of the last dimension, descending, and their int32 positions."""
+    x, num = t["x"], call.param["num"]
+    call.need(
+        len(num) == 1 and 0 < num[0] <= x.shape[-1],
+        f"parameter num is {list(num)}; one number from 1 to {x.shape[-1]} is needed",
+    )
+    values, indices = torch.sort(x, dim=-1, descending=True, stable=True)
+    return [values[..., : num[0]], indices[..., : num[0]].int()]
+
+
+@operator("OnehotOperation", {"axis": integer(), "depth": integer()}, ("x", "one", "zero"))
+def onehot(call: Call, t: Tensors) -> Outputs:
+    """A new dimension of size `depth` at `axis`: `one` at the index that `x` holds, `zero` elsewhere."""
+    x, depth = t["x"], call.param["depth"]
+    axis = call.param["axis"]
+    call.need(-x.ndim - 1 <= axis <= x.ndim, f"parameter axis is {axis}, x has {x.ndim} dimensions")
+    axis = axis % (x.ndim + 1)
+    shape = [1] * (x.ndim + 1)
+    shape[axis] = depth
+    places = torch.arange(depth, dtype=x.dtype).reshape(shape)
+    hit = x.unsqueeze(axis) == places
+    return [torch.where(hit, t["one"].flatten()[0], t["zero"].flatten()[0]).to(x.dtype)]
+
+
+MAX, MIN, SUM = 1, 2, 3
+REDUCE = {
+    "reduceType": choice(0, "max", "min", "sum", start=1, more={0: "undefined"}),
+    "axis": integers(),
+}
+
+
+@operator("ReduceOperation", REDUCE, ("x",))
+def reduce(call: Call, t: Tensors) -> Outputs:
+    """Largest, smallest or sum over all of `axis`, which disappear."""
+    x, kind, axes = t["x"], call.param["reduceType"], call.param["axis"]
+    call.need(kind != 0, "parameter reduceType is missing")
+    call.need(
+        bool(axes) and all(-x.ndim <= a < x.ndim for a in axes),
+        f"parameter axis is {list(axes)}, x has {x.ndim} dimensions",
+    )
+    if kind == SUM:
+        return [As(call.wide(x).sum(axes), x.dtype) if x.is_floating_point() else x.sum(axes, dtype=x.dtype)]
+    return [x.amax(axes) if kind == MAX else x.amin(axes)]
+
+
+@operator("CumsumOperation", {"axes": integers(), "exclusive": flag(), "reverse": flag()}, ("x",))
+def cumsum(call: Call, t: Tensors) -> Outputs:
+    """Running sum along `axes[0]`; `exclusive` leaves the element itself out, `reverse` runs backwards."""
+    x, p = t["x"], call.param
+    call.need(
+        len(p["axes"]) >= 1 and -x.ndim <= p["axes"][0] < x.ndim,
+        f"parameter axes is {list(p['axes'])}, x has {x.ndim} dimensions",
+    )
+    axis, wide = p["axes"][0], call.wide(x)
+    if p["reverse"]:
+        wide = wide.flip(axis)
+    total = wide.cumsum(axis)
+    if p["exclusive"]:
+        total = total - wide
+    return [As(total.flip(axis) if p["reverse"] else total, x.dtype)]
+
+
+@operator("WhereOperation", {}, ("cond", "x", "y"))
+def where(call: Call, t: Tensors) -> Outputs:
+    """`x` where `cond` is not 0, else `y`, all broadcast."""
+    return [torch.where(t["cond"] != 0, t["x"], t["y"])]
+
+
+@operator("NonzeroOperation", {}, ("x",))
+def nonzero(call: Call, t: Tensors) -> Outputs:
+    """Coordinates of the nonzero elements, a column each, zero padded `[ndim, numel]`; how many `[1]`."""
+    x = t["x"]
+    found = x.nonzero().T
+    places = torch.zeros(x.ndim, x.numel(), dtype=torch.int64)
+    places[:, : found.shape[1]] = found
+    return [places, torch.tensor([found.shape[1]])]
+
+
+ADD, ADD_VALID = 1, 2
+INDEX_ADD = {
+    "indexType": choice(0, "add", "add the valid ones", start=1, more={0: "undefined"}),
+    "axis": integer(),
+}
+
+
+def _index_inputs(param: Param) -> tuple[str, ...]:
+    last = "validIndicesNum" if param["indexType"] == ADD_VALID else "alpha"
+    return "var", "indices", "updates", last
+
+
+@operator("IndexAddOperation", INDEX_ADD, _index_inputs, aliases={0: "var"})
+def index_add(call: Call, t: Tensors) -> Outputs:
+    """var + updates * alpha at `indices` of `axis`; type 2 adds only the first `validIndicesNum` rows."""
+    call.need(call.param["indexType"] != 0, "parameter indexType is missing")
+    var, updates, indices = t["var"], call.wide(t["updates"]), t["indices"].flatten().long()
+    axis = call.param["axis"]
+    call.need(-var.ndim <= axis < var.ndim, f"parameter axis is {axis}, var has {var.ndim} dimensions")
+    if "validIndicesNum" in t:
+        valid, axis = int(t["validIndicesNum"].flatten()[0]), 0
+        indices, updates = indices[:valid], updates[:valid]
+    else:
+        updates = updates * call.wide(t["alpha"]).flatten()[0]
+    call.need(
+        not indices.numel() or (int(indices.min()) >= 0 and int(indices.max()) < var.shape[axis]),
+        f"indices reach outside 0..{var.shape[axis] - 1}",
+    )
+    return [As(call.wide(var).index_add(axis, indices, updates), var.dtype)]
+
+
+GATING = {
+    "topkExpertNum": integer(1),
+    "cumSumNum": integer(),
+    "cumSumInt64": flag(),
+    "deviceExpert": integers(),
+}
+
+
+@operator("GatingOperation", GATING, ("topk", "idxArr"))
+def gating(call: Call, t: Tensors) -> Outputs:
+    """Sort (token, expert) pairs by expert: token of each, running count of the experts, place before.
+
+    With `deviceExpert` only the listed experts' pairs are kept, packed to the front, and their number is
+    the fourth output.
+    """
+    p = call.param
+    topk, arrangement = t["topk"].flatten(), t["idxArr"].flatten()
+    call.need(topk.shape == arrangement.shape, "topk and idxArr have different lengths")
+    call.need(p["topkExpertNum"] > 0, f"parameter topkExpertNum is {p['topkExpertNum']}, not above 0")
+    experts, order = torch.sort(topk, stable=True)
+    original = arrangement[order]
+    count_type = torch.int64 if p["cumSumInt64"] else torch.int32
+    if not p["cumSumNum"]:
+        return [torch.zeros_like(topk), torch.zeros(1, dtype=count_type), original]
+    counts = torch.bincount(topk.long(), minlength=p["cumSumNum"])
+    if not p["deviceExpert"]:
+        running = counts[: p["cumSumNum"]].cumsum(0).to(count_type)
+        return [original // p["topkExpertNum"], running, original]
+    local = torch.tensor(p["deviceExpert"])
+    kept = original[torch.isin(experts, local.to(experts.dtype))]
+    packed = torch.zeros_like(original)
+    packed[: len(kept)] = kept
+    tokens = packed // p["topkExpertNum"]
+    running = counts[local].cumsum(0).to(count_type)
+    return [tokens, running, packed, torch.tensor([len(kept)], dtype=torch.int32)]
