@@ -1,0 +1,145 @@
+"""Sees every torch function, tensor method and operator that is called while the model runs
+(`mode="api"`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .values import Found, in_arguments, in_result
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+_OPERATORS = {
+    "truediv": "div",
+    "itruediv": "div_",
+    "rtruediv": "div",
+    "rdiv": "div",
+    "idiv": "div_",
+    "setitem": "setitem_",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "invert": "bitwise_not",
+} | {
+    form.format(name): base.format(name)
+    for name in ("add", "sub", "mul", "pow", "matmul", "mod", "floordiv")
+    for form, base in (("r{}", "{}"), ("i{}", "{}_"))
+}
+"""Names of operators without their underscores, as the functions that do the same are called."""
+_QUESTIONS = """
+    get size dim ndimension stride numel nelement element_size storage_offset is_contiguous is_floating_point
+    is_complex is_same_size data_ptr untyped_storage len bool int index item tolist numpy repr str format hash
+    iter contains type get_device is_tensor is_nonzero has_names reduce_ex deepcopy dir array
+    requires_grad_ register_hook backward record_stream empty empty_like new_empty empty_strided
+"""
+_VIEWS = """
+    view view_as reshape reshape_as transpose t permute swapaxes swapdims movedim unsqueeze squeeze expand
+    expand_as unflatten flatten ravel detach getitem chunk split split_with_sizes tensor_split unbind narrow
+    select diagonal real imag alias unfold view_as_real view_as_complex
+"""
+_UNINTERESTING = frozenset((_QUESTIONS + _VIEWS).split())
+"""Functions that compute nothing: they ask, or give memory that is not filled, or another view of a
+tensor.
+"""
+
+
+def api_name(function: Any) -> str:
+    """What a function is called in the names of folders: `torch.matmul`, `Tensor.__matmul__` and `@` are
+    `matmul`.
+    """
+    name = str(getattr(function, "__name__", "") or "")
+    if name.startswith("__") and name.endswith("__"):
+        name = name.strip("_")
+        return _OPERATORS.get(name, name)
+    return name.partition(".")[0]  # an overload of an operator of a library: `rms_norm.default`
+
+
+class ApiMode(TorchFunctionMode):
+    """Records calls made by the running modules of the thread in which it was entered.
+
+    What a function calls in turn belongs to that function: torch does not pass it to a mode.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        step = self._recorder.step
+        name = api_name(func)
+        if step is None or not step.stack or not name or name in _UNINTERESTING:
+            return func(*args, **kwargs)
+        frame = step.stack[-1]
+        if not self._recorder.selection.api(frame.name, name):
+            return func(*args, **kwargs)
+        found = in_arguments(args, kwargs)
+        if not found.tensors:  # arange, zeros, tensor: nothing that could have gone wrong before
+            return func(*args, **kwargs)
+        part = self._recorder.store.config.tensor_part
+        versions = _versions(found)
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            copies = _copies(found) if part != 1 else Found()
+        result = func(*args, **kwargs)
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            results = in_result(args[0] if name == "setitem_" else result)
+            if results.tensors and not _is_view(results, found, versions):
+                node = self._recorder.node(step, f"{frame.name}.{name}", frame.hooked.kind, function=True)
+                if part != 1:
+                    self._recorder.save(step, node, "input", copies)
+                if part != 0:
+                    self._recorder.save(step, node, "output", results)
+                self._recorder.store.statistics(step.directory, node)
+                step.order.setdefault(node.folder, name)
+        return result
+
+
+def _copies(found: Found) -> Found:
+    """The arguments as they are now. What cannot be copied here is tried again, and reported, when it is
+    saved.
+    """
+    copied = Found(caches=found.caches, others=found.others)
+    for key, tensor in found.tensors:
+        try:
+            copied.tensors.append((key, tensor.detach().clone()))
+        except Exception:  # noqa: BLE001
+            copied.tensors.append((key, tensor))
+    return copied
+
+
+def _versions(found: Found) -> list[int]:
+    versions = []
+    for _, tensor in found.tensors:
+        with contextlib.suppress(RuntimeError):  # tensors of inference mode do not count their versions
+            versions.append(tensor._version)
+    return versions
+
+
+def _is_view(results: Found, arguments: Found, versions: list[int]) -> bool:
+    """Whether a result only shows the memory of arguments that nobody changed (`contiguous`, `to`,
+    `dropout`).
+    """
+    if versions != _versions(arguments):
+        return False
+    memories = {_memory(tensor) for _, tensor in arguments.tensors} - {0}
+    return bool(memories) and all(_memory(tensor) in memories for _, tensor in results.tensors)
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except Exception:  # noqa: BLE001 - sparse, meta or other tensors without a storage
+        return 0

@@ -1,0 +1,179 @@
+"""`DumpConfig`: what to dump and where. Every argument is checked when the object is made."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Union
+
+from torch import nn
+
+from ...errors import DumpConfigError
+from ..writer import QUEUE_BYTES
+from .seed import seed_all
+
+MODES = ("module", "api")
+INPUTS, OUTPUTS, BOTH = 0, 1, 2
+"""Values of `tensor_part`."""
+_RUN_NAME = re.compile(r"[\w.+-]{1,200}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class DumpConfig:
+    """What `register_hook` dumps. The first four may be given by position, the rest by name only.
+
+    - `dump_path`: directory below which a directory of this run is made (default: the working directory).
+    - `token_range`: ids of the calls of the model that are dumped, 0 being the first (default: 0 alone).
+    - `module_list`: classes of modules, or their names, to be dumped (default: all).
+    - `tensor_part`: 0 inputs, 1 outputs, 2 both.
+    - `device_id`: dump only where the model is on the device of this number; has no meaning on the CPU.
+    - `mode`: `"module"`, `"api"` (functions, tensor methods and operators) or a list of both.
+    - `api_list`: functions, or their names (`"matmul"`), to be dumped in mode `api` (default: all).
+    - `layer_name`: full name of modules, functions and weights, `*` standing for any text:
+      `"root.model.layers.0*"`.
+    - `dump_statistics_mode`: 0 tensors, 1 a `statistics.csv` for each module, 2 both.
+    - `dump_last_logits`: save the output of the last sub-module of each call and nothing else.
+    - `dump_weight`: save the parameters too, once.
+    - `seed`: calls `seed_all(seed)`.
+    - `analyze`: append a row for each tensor to `tensor_analyze.csv` beside the tensors.
+    - `max_elements`, `max_bytes`: a tensor of more elements, and what exceeds so many bytes in all, is left
+      out and listed as skipped in the manifest.
+    - `queue_bytes`: how much may wait in memory for the disk before the model has to wait.
+    - `run_name`, `process_name`: fixed names instead of `msit_dump_{time}` and `{device}_{pid}`.
+
+    Raises `DumpConfigError` (a `ValueError`) for an argument that makes no sense.
+    """
+
+    dump_path: Union[str, os.PathLike[str], None] = None
+    token_range: Union[Iterable[int], None] = None
+    module_list: Union[Iterable[Union[type[nn.Module], str]], None] = None
+    tensor_part: int = BOTH
+    _: KW_ONLY
+    device_id: Union[int, None] = None
+    mode: Union[str, Iterable[str]] = ("module",)
+    api_list: Union[Iterable[Union[Callable[..., Any], str]], None] = None
+    layer_name: Union[str, None] = None
+    dump_statistics_mode: int = 0
+    dump_last_logits: bool = False
+    dump_weight: bool = False
+    seed: Union[int, None] = None
+    analyze: bool = False
+    max_elements: Union[int, None] = None
+    max_bytes: Union[int, None] = None
+    queue_bytes: int = QUEUE_BYTES
+    run_name: Union[str, None] = None
+    process_name: Union[str, None] = None
+
+    def __post_init__(self) -> None:
+        keep = _setter(self)
+        keep("dump_path", _path(self.dump_path))
+        keep("token_range", _tokens(self.token_range))
+        keep("module_list", _modules(self.module_list))
+        keep("api_list", _apis(self.api_list))
+        keep("mode", _modes(self.mode))
+        for name in ("tensor_part", "dump_statistics_mode"):
+            _one_of(name, getattr(self, name), (0, 1, 2))
+        for name in ("dump_last_logits", "dump_weight", "analyze"):
+            if not isinstance(getattr(self, name), bool):
+                raise _wrong(name, getattr(self, name), "True or False")
+        for name in ("device_id", "seed", "max_elements", "max_bytes"):
+            _natural(name, getattr(self, name), or_none=True)
+        _natural("queue_bytes", self.queue_bytes)
+        if self.layer_name is not None and not (isinstance(self.layer_name, str) and self.layer_name):
+            raise _wrong("layer_name", self.layer_name, "a full name with * for any text: 'root.layers.0*'")
+        for name in ("run_name", "process_name"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and _RUN_NAME.fullmatch(value)):
+                raise _wrong(name, value, "the name of a directory: letters, digits and any of _.+-")
+        if self.seed is not None:
+            seed_all(self.seed)
+
+    @property
+    def tokens(self) -> Collection[int]:
+        """The ids to be dumped, checked."""
+        assert isinstance(self.token_range, Collection)
+        return self.token_range
+
+
+def _setter(config: DumpConfig) -> Callable[[str, object], None]:
+    return lambda name, value: object.__setattr__(config, name, value)
+
+
+def _wrong(name: str, value: object, wanted: str) -> DumpConfigError:
+    return DumpConfigError(f"DumpConfig: {name}={value!r} is not {wanted}")
+
+
+def _natural(name: str, value: object, *, or_none: bool = False) -> None:
+    if value is None and or_none:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise _wrong(name, value, "a whole number from 0 up" + (" or None" if or_none else ""))
+
+
+def _one_of(name: str, value: object, allowed: tuple[int, ...]) -> None:
+    if isinstance(value, bool) or value not in allowed:
+        raise _wrong(name, value, f"one of {', '.join(map(str, allowed))}")
+
+
+def _path(value: object) -> str:
+    if value is None:
+        return "."
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value) or "\0" in str(value):
+        raise _wrong("dump_path", value, "the path of a directory")
+    text = os.fspath(value)
+    if not isinstance(text, str):
+        raise _wrong("dump_path", value, "the path of a directory")
+    return text
+
+
+def _listed(name: str, value: object, wanted: str) -> list[Any]:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise _wrong(name, value, wanted)
+    return list(value)
+
+
+def _tokens(value: object) -> Collection[int]:
+    wanted = "a list of token ids (whole numbers from 0 up), such as [0, 1] or range(4)"
+    if value is None:
+        return frozenset({0})
+    if isinstance(value, range):
+        if value and min(value[0], value[-1]) < 0:
+            raise _wrong("token_range", value, wanted)
+        return value or frozenset({0})
+    tokens = _listed("token_range", value, wanted)
+    for token in tokens:
+        if isinstance(token, bool) or not isinstance(token, int) or token < 0:
+            raise _wrong("token_range", value, wanted)
+    return frozenset(tokens) or frozenset({0})
+
+
+def _modules(value: object) -> tuple[Union[type[nn.Module], str], ...]:
+    wanted = "a list of module classes or their names, such as [torch.nn.Linear, 'LlamaMLP']"
+    modules = [] if value is None else _listed("module_list", value, wanted)
+    for module in modules:
+        if not (isinstance(module, str) and module) and not (
+            isinstance(module, type) and issubclass(module, nn.Module)
+        ):
+            raise _wrong("module_list", value, wanted)
+    return tuple(modules)
+
+
+def _apis(value: object) -> tuple[str, ...]:
+    from .api_mode import api_name
+
+    wanted = "a list of functions or their names, such as [torch.matmul, 'softmax']"
+    apis = [] if value is None else _listed("api_list", value, wanted)
+    names = [api if isinstance(api, str) else api_name(api) if callable(api) else "" for api in apis]
+    if not all(names):
+        raise _wrong("api_list", value, wanted)
+    return tuple(names)
+
+
+def _modes(value: object) -> tuple[str, ...]:
+    wanted = "'module', 'api' or a list of both"
+    modes = [value] if isinstance(value, str) else _listed("mode", value, wanted)
+    if not modes or any(mode not in MODES for mode in modes):
+        raise _wrong("mode", value, wanted)
+    return tuple(mode for mode in MODES if mode in modes)

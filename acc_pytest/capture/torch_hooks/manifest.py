@@ -1,0 +1,133 @@
+"""The files beside the tensors: `model_tree.json`, `manifest.json` of the process and of each step. Each
+is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ... import __version__
+from ...tensors.whole_file import whole_file
+from .config import DumpConfig
+from .names import Place
+
+TREE_FILE = "model_tree.json"
+FILE = "manifest.json"
+FORMAT = "acc_pytest torch dump"
+SCHEMA = 1
+
+
+class Manifest:
+    """Writes what a dump says of itself. `home` is the process folder."""
+
+    def __init__(
+        self, home: Path, config: DumpConfig, root: Place, aliases: Sequence[tuple[str, ...]]
+    ) -> None:
+        self._home = home
+        self._root = root
+        self._config = _described(config)
+        self._aliases = {names[0]: list(names[1:]) for names in aliases if len(names) > 1}
+        self._weights: list[dict[str, Any]] = []
+        self._order: dict[str, str] = {}
+
+    def write(self, weights: list[dict[str, Any]]) -> None:
+        """What is known before the first step."""
+        self._weights = weights
+        self._write_tree()
+        self._write_process()
+
+    def write_step(
+        self, token: int, entries: list[dict[str, Any]], order: Mapping[str, str], *, complete: bool
+    ) -> None:
+        """`{step}/manifest.json`, and what this step was the first to show: in which order modules run."""
+        for entry in entries:
+            entry.pop("analysis", None)
+        content = {"format": FORMAT, "schema": SCHEMA, "step": token, "complete": complete}
+        _write(self._home / str(token) / FILE, content | {"order": list(order), "tensors": entries})
+        new = {name: kind for name, kind in order.items() if name not in self._order}
+        if new:
+            self._order |= new
+            self._write_tree()
+            self._write_process()
+
+    def _write_process(self) -> None:
+        _write(
+            self._home / FILE,
+            {
+                "format": FORMAT,
+                "schema": SCHEMA,
+                "writer": f"acc_pytest {__version__}",
+                "versions": {"torch": torch.__version__, "python": platform.python_version()},
+                "process": _process(),
+                "config": self._config,
+                "model": self._root.kind,
+                "aliases": self._aliases,
+                "order": [[name, kind] for name, kind in self._order.items()],
+                "weights": self._weights,
+            },
+        )
+
+    def _write_tree(self) -> None:
+        places = {name: number for number, name in enumerate(self._order)}
+        _write(self._home / TREE_FILE, tree(self._root, places))
+
+
+def tree(place: Place, ran: Mapping[str, int]) -> dict[str, Any]:
+    """The three keys per module that all readers know; siblings in the order in which they ran.
+
+    A module that never ran keeps its place behind the sibling registered before it.
+    """
+    keyed: list[tuple[int, int, Place]] = []
+    position = -1
+    for number, child in enumerate(place.children):
+        position = min((ran[one.name] for one in child.walk() if one.name in ran), default=position)
+        keyed.append((position, number, child))
+    children = [tree(child, ran) for _, _, child in sorted(keyed, key=lambda entry: entry[:2])]
+    return {"name": place.name, "type": place.kind, "children": children}
+
+
+def _write(path: Path, content: object) -> None:
+    with whole_file(path) as file:
+        file.write(json.dumps(content, separators=(",", ":")).encode())
+
+
+def _process() -> dict[str, Any]:
+    """Which process of which run this is. Asks torch.distributed only for what it knows already."""
+    found: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "argv0": sys.argv[0]}
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        value = os.environ.get(name, "")
+        if value.isdecimal():
+            found[name.lower()] = int(value)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        found["rank"] = torch.distributed.get_rank()
+        found["world_size"] = torch.distributed.get_world_size()
+    return found
+
+
+def _described(config: DumpConfig) -> dict[str, Any]:
+    tokens = config.tokens
+    listed = [tokens.start, tokens.stop, tokens.step] if isinstance(tokens, range) else sorted(tokens)
+    return {
+        "token_range": {"range": listed} if isinstance(tokens, range) else listed,
+        "module_list": [
+            kind if isinstance(kind, str) else kind.__name__ for kind in config.module_list or ()
+        ],
+        "tensor_part": config.tensor_part,
+        "mode": list(config.mode),
+        "api_list": list(map(str, config.api_list or ())),
+        "layer_name": config.layer_name,
+        "dump_statistics_mode": config.dump_statistics_mode,
+        "dump_last_logits": config.dump_last_logits,
+        "seed": config.seed,
+        "max_elements": config.max_elements,
+        "max_bytes": config.max_bytes,
+    }

@@ -1,0 +1,96 @@
+"""Names of modules: dotted paths below `root`, the same with and without wrappers, one for every way to a
+module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+ROOT = "root"
+WRAPPED = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
+"""Attributes under which torch.compile, FSDP and activation checkpointing keep the module they stand for."""
+_UNFIT = re.compile(r"[/\\\0]")
+_LONGEST = 200
+
+
+@dataclass(eq=False, slots=True)
+class Place:
+    """A module at one place of the model; a module that is used at several places has several of these."""
+
+    name: str
+    module: nn.Module
+    children: list[Place] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:
+        """The name of the module's class."""
+        return type(self.module).__name__
+
+    def walk(self) -> Iterator[Place]:
+        """This place and all below it, in the order of registration."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def places(model: nn.Module) -> Place:
+    """All places of a model. A module inside itself is listed once; scripted modules are not looked into."""
+    return _place(_unwrapped(model), ROOT, set())
+
+
+def _place(module: nn.Module, name: str, above: set[int]) -> Place:
+    place = Place(name, module)
+    if isinstance(module, torch.jit.ScriptModule):
+        return place
+    above = above | {id(module)}
+    for key, child in _children(module):
+        if id(child) not in above:
+            place.children.append(_place(child, f"{name}.{fit(key)}", above))
+    return place
+
+
+def _children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Every child under every name; `named_children` would name one that is registered twice only once."""
+    for key, child in module._modules.items():
+        if child is not None:
+            yield key, _unwrapped(child)
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    inner = next((child for key, child in module._modules.items() if key in WRAPPED and child), None)
+    return module if inner is None else _unwrapped(inner)
+
+
+def fit(key: str) -> str:
+    """A part of a name that can be part of a directory's name; long ones end in a digest."""
+    text = _UNFIT.sub("_", key)
+    if len(text.encode()) > _LONGEST:
+        text = f"{text[: _LONGEST // 4]}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    return text
+
+
+def aliases(root: Place) -> dict[int, tuple[str, ...]]:
+    """The names of each module (by `id`), in order of registration."""
+    found: dict[int, list[str]] = {}
+    for place in root.walk():
+        found.setdefault(id(place.module), []).append(place.name)
+    return {key: tuple(names) for key, names in found.items()}
+
+
+def nearest(names: tuple[str, ...], active: str, count: int) -> str:
+    """Which of a module's names its call from inside `active` goes by, `count` calls having come from there
+    before.
+
+    A module registered once has one name. Of several, those below the running module are meant; of several
+    there (`Sequential(act, act)`), the first call is by the first name and so on.
+    """
+    if len(names) == 1:
+        return names[0]
+    below = [name for name in names if name.startswith(active + ".")]
+    return below[min(count, len(below) - 1)] if below else names[0]

@@ -1,0 +1,238 @@
+"""`register_hook`: put hooks on a model, and the handle that takes them off again."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...errors import CaptureError
+from .config import DumpConfig
+from .manifest import Manifest
+from .names import ROOT, WRAPPED, Place, aliases, places
+from .place import claim, device_of
+from .recorder import Hooked, Recorder
+from .select import Selection
+from .store import DumpReport, Store
+
+HOOK_TYPES = ("dump_data",)
+
+
+def register_hook(model: nn.Module, config: DumpConfig, hook_type: str = "dump_data") -> DumpHandle:
+    """Dump what goes in and out of the modules of `model` at each call that `config.token_range` names.
+
+    Returns a handle: `with register_hook(...)` or `handle.remove()` ends the dumping. Any number of models,
+    and of configs on one model, may be hooked at a time; each has its own directory.
+
+    Raises `CaptureError` for a model or config that is none, an unknown `hook_type`, or a directory that
+    cannot be made.
+    """
+    if hook_type not in HOOK_TYPES:
+        raise CaptureError(
+            f"register_hook: hook_type={hook_type!r} is unknown; there is {', '.join(HOOK_TYPES)}"
+        )
+    if not isinstance(model, nn.Module):
+        raise CaptureError(f"register_hook: the model is a {type(model).__name__}, not a torch.nn.Module")
+    if not isinstance(config, DumpConfig):
+        raise CaptureError(f"register_hook: the config is a {type(config).__name__}, not a DumpConfig")
+    return DumpHandle(model, config)
+
+
+class DumpHandle:
+    """Hooks on a model. Calls of the model are counted from 0; the count can be set (`token_id`) and reset.
+
+    `dump_path` is the process folder of the dump; `active` is False on a device that `device_id` leaves out,
+    where nothing is hooked or written.
+    """
+
+    def __init__(self, model: nn.Module, config: DumpConfig) -> None:
+        self.config = config
+        self._model = model
+        self._removers: list[Any] = []
+        self._compiled: list[tuple[nn.Module, Any]] = []
+        device = device_of(model)
+        wanted = config.device_id
+        self.active = wanted is None or device.type == "cpu" or device.index == wanted
+        self._root = places(model)
+        self._names = aliases(self._root)
+        self._recorder: Recorder | None = None
+        if not self.active:
+            return
+        selection = Selection(config)
+        if refusal := selection.empty(self._root):
+            warnings.warn(f"nothing will be dumped: {refusal}", stacklevel=3)
+        self._selection = selection
+        self._device = device
+        self._known = frozenset(name for names in self._names.values() for name in names)
+        self._recorder = Recorder(*self._new_dump(), selection, self._known, compiled=self._is_compiled())
+        self._install(self._recorder)
+
+    @property
+    def dump_path(self) -> Path:
+        """The process folder, `{dump_path}/msit_dump_{time}/torch_tensors/{device}_{pid}`."""
+        return self._recording.store.home
+
+    @property
+    def report(self) -> DumpReport:
+        """What has been written since the dump was started."""
+        return self._recording.store.report
+
+    @property
+    def token_id(self) -> int:
+        """The id that the next call of the model gets."""
+        return self._recorder.token if self._recorder else 0
+
+    @token_id.setter
+    def token_id(self, token: int) -> None:
+        if isinstance(token, bool) or not isinstance(token, int) or token < 0:
+            raise CaptureError(f"token_id={token!r} is not a whole number from 0 up")
+        if self._recorder is None:
+            return
+        if token in self._recorder.written:
+            raise CaptureError(f"token_id={token}: that step is dumped already; reset() starts a new dump")
+        self._recorder.token = token
+
+    def reset(self) -> None:
+        """Count from 0 again. If something was dumped already, the next step goes into a new dump
+        directory.
+        """
+        if self._recorder is None:
+            return
+        self._recorder.close()
+        if self._recorder.written:
+            if self.config.run_name:
+                raise CaptureError("reset: a dump with a fixed run_name holds one run only")
+            self._recorder.start(*self._new_dump())
+        self._recorder.token = 0
+
+    def close(self) -> None:
+        """Wait until everything is written. Raises `CaptureError` for what could not be."""
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def remove(self) -> None:
+        """Take the hooks off and write what is left; may be called again. Raises as `close`."""
+        removers, self._removers = self._removers, []
+        for remover in removers:
+            remover.remove()
+        compiled, self._compiled = self._compiled, []
+        for module, call in compiled:
+            module._compiled_call_impl = call
+        self.close()
+
+    def __enter__(self) -> DumpHandle:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with contextlib.suppress(CaptureError) if error is not None else contextlib.nullcontext():
+            self.remove()
+
+    def __repr__(self) -> str:
+        if self._recorder is None:
+            return f"<DumpHandle: inactive, the model is not on device {self.config.device_id}>"
+        return f"<DumpHandle {self.dump_path}: {self.report}>"
+
+    @property
+    def _recording(self) -> Recorder:
+        if self._recorder is None:
+            raise CaptureError(f"nothing is dumped here: the model is not on device {self.config.device_id}")
+        return self._recorder
+
+    def _new_dump(self) -> tuple[Store, Manifest]:
+        """A dump in a directory of its own, with the weights in it where they are asked for."""
+        store = Store(claim(self.config, self._device), self.config)
+        manifest = Manifest(store.home, self.config, self._root, tuple(self._names.values()))
+        weights = store.weights(self._parameters()) if self.config.dump_weight else []
+        store.writer.finish()
+        manifest.write(weights)
+        return store, manifest
+
+    def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, parameter in self._model.named_parameters():
+            full = ".".join([ROOT, *(part for part in name.split(".") if part not in WRAPPED)])
+            if self._selection.named(full):
+                yield full, parameter
+
+    def _is_compiled(self) -> bool:
+        found = any(
+            "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+            for module in self._model.modules()
+        )
+        if found and not hasattr(torch.compiler, "set_stance"):
+            raise CaptureError(
+                "dumping a compiled model needs torch 2.6; hook the model that is not compiled"
+            )
+        return found
+
+    def _install(self, recorder: Recorder) -> None:
+        for module in self._model.modules():
+            call = getattr(module, "_compiled_call_impl", None)
+            if call is not None:
+                self._compiled.append((module, call))
+                module._compiled_call_impl = None
+        self._removers.append(self._model.register_forward_pre_hook(_Begin(recorder)))
+        seen: set[int] = set()
+        for place in self._root.walk():
+            if id(place.module) in seen:
+                continue
+            seen.add(id(place.module))
+            self._hook(place, recorder)
+        self._removers.append(self._model.register_forward_hook(_End(recorder), always_call=True))
+
+    def _hook(self, place: Place, recorder: Recorder) -> None:
+        module = place.module
+        hooked = Hooked(self._names[id(module)], place.kind, place is self._root)
+        self._removers.append(module.register_forward_pre_hook(_Before(recorder, hooked), with_kwargs=True))
+        self._removers.append(
+            module.register_forward_hook(_After(recorder, hooked), with_kwargs=True, always_call=True)
+        )
+
+
+class _Hook:
+    """A hook of a handle. In copies of the model (`copy.deepcopy`, pickle) it does nothing."""
+
+    def __init__(self, recorder: Recorder | None = None, hooked: Hooked | None = None) -> None:
+        self._recorder = recorder
+        self._hooked = hooked
+
+    def __deepcopy__(self, _memo: object) -> _Hook:
+        return type(self)()
+
+    def __reduce__(self) -> tuple[type[_Hook], tuple[()]]:
+        return type(self), ()
+
+
+class _Begin(_Hook):
+    def __call__(self, module: nn.Module, args: Any) -> None:
+        if self._recorder is not None:
+            self._recorder.begin(sys._getframe(1))
+
+
+class _End(_Hook):
+    def __call__(self, module: nn.Module, args: Any, result: Any) -> None:
+        if self._recorder is not None:
+            self._recorder.end()
+
+
+class _Before(_Hook):
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._recorder is not None and self._hooked is not None:
+            self._recorder.before(self._hooked, module, args, kwargs)
+
+
+class _After(_Hook):
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+        if self._recorder is not None and self._hooked is not None:
+            self._recorder.after(self._hooked, module, result)

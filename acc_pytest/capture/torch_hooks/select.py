@@ -1,0 +1,64 @@
+"""Which modules and functions a `DumpConfig` wants. Each name is decided once and remembered."""
+
+from __future__ import annotations
+
+import re
+
+from torch import nn
+
+from .config import DumpConfig
+from .names import Place
+
+
+class Selection:
+    """The filters of a config: `layer_name` for everything, `module_list` for modules, `api_list` for
+    functions.
+    """
+
+    def __init__(self, config: DumpConfig) -> None:
+        text = config.layer_name
+        pattern = None if text is None else ".*".join(re.escape(part) for part in text.split("*"))
+        self._name = None if pattern is None else re.compile(pattern, re.DOTALL)
+        self._classes = tuple(kind for kind in config.module_list or () if isinstance(kind, type))
+        self._class_names = frozenset(kind for kind in config.module_list or () if isinstance(kind, str))
+        self._apis = frozenset(name for name in config.api_list or () if isinstance(name, str))
+        self._modules = "module" in config.mode
+        self.apis = "api" in config.mode
+        self.config = config
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def named(self, name: str) -> bool:
+        """Whether `layer_name` allows a full name."""
+        return self._name is None or self._name.fullmatch(name) is not None
+
+    def module(self, name: str, module: nn.Module) -> bool:
+        """Whether a module is dumped under a name."""
+        key = name, ""
+        if key not in self._known:
+            self._known[key] = self._modules and self.named(name) and self._of_class(module)
+        return self._known[key]
+
+    def api(self, owner: str, name: str) -> bool:
+        """Whether a call of function `name` inside module `owner` is dumped."""
+        key = owner, name
+        if key not in self._known:
+            wanted = not self._apis or name in self._apis
+            self._known[key] = self.apis and wanted and self.named(f"{owner}.{name}")
+        return self._known[key]
+
+    def _of_class(self, module: nn.Module) -> bool:
+        if not self._classes and not self._class_names:
+            return True
+        return isinstance(module, self._classes) or any(
+            base.__name__ in self._class_names for base in type(module).__mro__
+        )
+
+    def empty(self, root: Place) -> str:
+        """Why no module of a model is dumped; empty when one is, or only functions are asked for."""
+        if not self._modules or self.config.dump_last_logits:
+            return ""
+        if any(self.module(place.name, place.module) for place in root.walk()):
+            return ""
+        asked = f"layer_name={self.config.layer_name!r}, module_list={list(self.config.module_list or ())!r}"
+        kinds = sorted({place.kind for place in root.walk()})
+        return f"no module of the model is meant by {asked}; it has modules of {', '.join(kinds[:20])}"

@@ -1,0 +1,187 @@
+"""What is on its way to the disk: tensors of one step become files, rows and entries of the step's
+manifest.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...tensors.torch_archive import encode
+from ..writer import BackgroundWriter
+from . import statistics
+from .config import DumpConfig
+from .statistics import Sample, analysis_row, statistics_csv
+from .values import Key, snapshot, stem
+
+
+@dataclass(slots=True)
+class DumpReport:
+    """What has been written so far: steps, tensors, bytes of tensors; what was left out and why."""
+
+    steps: int = 0
+    tensors: int = 0
+    nbytes: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        text = f"{self.tensors} tensors ({self.nbytes / 1e6:.1f} MB) of {self.steps} steps"
+        left = "".join(f"; {count} not saved: {reason}" for reason, count in self.skipped.items())
+        return text + left
+
+
+@dataclass(slots=True)
+class Node:
+    """One call of a module or function: its folder's name, the class that ran or called, the number of the
+    call.
+    """
+
+    folder: str
+    kind: str
+    call: int
+    side_of: str = ""
+    samples: list[Sample] = field(default_factory=list)
+
+
+class Store:
+    """Saves tensors below one process folder. Budgets and what is reported hold for the whole dump."""
+
+    def __init__(self, home: Path, config: DumpConfig) -> None:
+        self.home = home
+        self.config = config
+        self.report = DumpReport()
+        self.writer = BackgroundWriter(config.queue_bytes)
+        self._lock = threading.Lock()
+        self._spent = 0
+        self._warned: set[str] = set()
+
+    def save(
+        self, directory: str, node: Node, side: str, found: Iterable[tuple[Key, torch.Tensor]]
+    ) -> list[dict[str, Any]]:
+        """Copy tensors and queue them to be written to the node's folder in `directory`; returns their
+        entries.
+        """
+        entries: list[dict[str, Any]] = []
+        used: set[str] = set()
+        for key, tensor in found:
+            name = stem(side, key)
+            while name in used:
+                name += "_2"
+            used.add(name)
+            entries.append(self._save(f"{directory}/{node.folder}", node, side, key, name, tensor))
+        return entries
+
+    def _save(
+        self, folder: str, node: Node, side: str, key: Key, name: str, tensor: torch.Tensor
+    ) -> dict[str, Any]:
+        entry: dict[str, Any] = {
+            "node": node.folder,
+            "call": node.call,
+            "side": side,
+            "key": list(key),
+            "file": f"{node.folder}/{name}.pth",
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+            "shape": list(tensor.shape),
+            "stride": _stride(tensor),
+            "device": str(tensor.device),
+            "status": "",
+        }
+        refusal = self._over_budget(tensor)
+        if refusal:
+            return self._left_out(entry, "skipped", refusal, refusal.partition(":")[0])
+        copy, note = snapshot(tensor)
+        if copy is None:
+            return self._left_out(entry, "failed", note, f"cannot be read ({note})")
+        if note:
+            entry["note"] = note
+        mode = self.config.dump_statistics_mode
+        if mode:
+            index = "_".join(map(str, key)) or "0"
+            if side == "input" or key:
+                index = name.partition("_")[2]
+            node.samples.append(Sample(node.folder, node.kind, side, index, copy))
+        if mode == 1:
+            entry |= {"file": f"{node.folder}/{statistics.FILE}", "status": "statistics"}
+            self.report.tensors += 1
+            return entry
+        path = f"{folder}/{name}.pth"
+        nbytes = copy.numel() * copy.element_size()
+        self.writer.put(
+            path, nbytes, partial(self._content, copy, entry, node.kind, path), partial(self._done, entry)
+        )
+        return entry
+
+    def _content(
+        self, tensor: torch.Tensor, entry: dict[str, Any], kind: str, path: str
+    ) -> tuple[bytes | memoryview, ...]:
+        archive = encode(tensor)
+        entry["crc32"] = archive.crc32
+        if self.config.analyze:
+            entry["analysis"] = analysis_row(entry["node"], kind, path, tensor)
+        return archive.head, archive.data, archive.tail
+
+    def _done(self, entry: dict[str, Any], problem: str) -> None:
+        entry["status"] = "failed" if problem else "written"
+        with self._lock:
+            if problem:
+                entry["note"] = problem
+                self._count("could not be written")
+            else:
+                self.report.tensors += 1
+
+    def statistics(self, directory: str, node: Node) -> None:
+        """Queue the rows of a node's tensors, inputs and outputs, as one file."""
+        samples, node.samples = node.samples, []
+        if not samples:
+            return
+        nbytes = sum(sample.tensor.numel() * sample.tensor.element_size() for sample in samples)
+        path = f"{directory}/{node.folder}/{statistics.FILE}"
+        self.writer.put(path, nbytes, lambda: (statistics_csv(samples),))
+
+    def weights(self, parameters: Iterable[tuple[str, torch.Tensor]]) -> list[dict[str, Any]]:
+        """Save parameters as `weights/{name}.pth`; returns their entries."""
+        entries = []
+        for name, parameter in parameters:
+            node = Node("weights", "Parameter", 0)
+            entry = self._save(str(self.home / "weights"), node, "weight", (), name, parameter)
+            entries.append(entry | {"key": [name]})
+        return entries
+
+    def _over_budget(self, tensor: torch.Tensor) -> str:
+        most, total = self.config.max_elements, self.config.max_bytes
+        if most is not None and tensor.numel() > most:
+            return f"more than max_elements={most}: {tensor.numel()} elements"
+        nbytes = tensor.numel() * tensor.element_size() if tensor.layout == torch.strided else 0
+        with self._lock:
+            if total is not None and self._spent + nbytes > total:
+                return f"beyond max_bytes={total}: {nbytes} bytes after {self._spent}"
+            self._spent += nbytes
+            self.report.nbytes += nbytes
+        return ""
+
+    def _left_out(self, entry: dict[str, Any], status: str, note: str, reason: str) -> dict[str, Any]:
+        entry |= {"file": "", "status": status, "note": note}
+        with self._lock:
+            self._count(reason)
+        if reason not in self._warned:
+            self._warned.add(reason)
+            text = f"{entry['node']}: {entry['side']} {entry['key']} is not saved: {note}"
+            warnings.warn(f"{text} (further ones are listed in the manifest)", stacklevel=2)
+        return entry
+
+    def _count(self, reason: str) -> None:
+        self.report.skipped[reason] = self.report.skipped.get(reason, 0) + 1
+
+
+Saver = Callable[[Node, str, Iterable[tuple[Key, torch.Tensor]]], None]
+
+
+def _stride(tensor: torch.Tensor) -> list[int]:
+    return list(tensor.stride()) if tensor.layout == torch.strided else []

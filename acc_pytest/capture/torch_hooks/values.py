@@ -1,0 +1,140 @@
+"""The tensors in arguments and results, each with the path of keys that leads to it, and copies of them.
+
+Tuples and lists (named tuples too, which are tuples to all readers) count their items; dictionaries,
+dataclasses and the outputs of transformers go by key or field. A cache of keys and values is reported apart:
+it is handed through every module of a model, and what becomes of it is decided by the recorder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Union
+
+import torch
+
+Key = tuple[Union[int, str], ...]
+
+_DEEPEST = 16
+_LONGEST = 4096
+"""Items of a list that are looked at; a longer one holds numbers or text, not tensors."""
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device, torch.Size, type)
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
+_CACHE_NAMES = {"keys": "key", "values": "value"}
+
+
+@dataclasses.dataclass(slots=True)
+class Found:
+    """What a value holds: tensors, caches, and (class names of) objects that nobody looked into."""
+
+    tensors: list[tuple[Key, torch.Tensor]] = dataclasses.field(default_factory=list)
+    caches: list[tuple[Key, object]] = dataclasses.field(default_factory=list)
+    others: list[tuple[Key, str]] = dataclasses.field(default_factory=list)
+
+
+def in_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Found:
+    """What positional arguments (by number) and keyword arguments (by name) hold."""
+    found = Found()
+    for index, value in enumerate(args):
+        _look(value, (index,), found)
+    for name, value in kwargs.items():
+        _look(value, (name,), found)
+    return found
+
+
+def in_result(result: Any) -> Found:
+    """What a result holds; the key of a bare tensor is empty."""
+    found = Found()
+    _look(result, (), found)
+    return found
+
+
+def _look(value: Any, key: Key, found: Found) -> None:
+    if isinstance(value, torch.Tensor):
+        found.tensors.append((key, value))
+    elif isinstance(value, _PLAIN):
+        return
+    elif len(key) > _DEEPEST:
+        found.others.append((key, type(value).__name__))
+    elif isinstance(value, (tuple, list)):
+        if len(value) <= _LONGEST:
+            for index, item in enumerate(value):
+                _look(item, (*key, index), found)
+    elif is_cache(value):
+        found.caches.append((key, value))
+    elif isinstance(value, Mapping):
+        for name in value:
+            _look(value[name], (*key, name if isinstance(name, int) else str(name)), found)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            _look(getattr(value, field.name, None), (*key, field.name), found)
+    elif not callable(value):
+        found.others.append((key, type(value).__name__))
+
+
+def is_cache(value: object) -> bool:
+    """Whether a value is a cache of transformers, of any age; told by its shape, so nothing is imported."""
+    if not type(value).__name__.endswith("Cache"):
+        return False
+    return any(isinstance(getattr(value, name, None), list) for name in ("layers", "key_cache")) or hasattr(
+        value, "self_attention_cache"
+    )
+
+
+def in_cache(cache: Any) -> Iterator[tuple[int, Key, torch.Tensor]]:
+    """Layer number, key path below the cache (without the layer) and tensor of all that a cache holds now."""
+    for name in ("self_attention_cache", "cross_attention_cache"):
+        inner = getattr(cache, name, None)
+        if inner is not None:
+            for number, key, tensor in in_cache(inner):
+                yield number, (name, *key), tensor
+    layers = getattr(cache, "layers", None)
+    if isinstance(layers, list):
+        for number, layer in enumerate(layers):
+            for name, value in vars(layer).items():
+                if isinstance(value, torch.Tensor):
+                    yield number, (_CACHE_NAMES.get(name, name),), value
+        return
+    for name, listed in (("key", "key_cache"), ("value", "value_cache")):
+        for number, value in enumerate(getattr(cache, listed, None) or ()):
+            if isinstance(value, torch.Tensor):
+                yield number, (name,), value
+
+
+def stem(side: str, key: Key) -> str:
+    """The name of a tensor's file without its suffix: `input_0`, `output`, `output_past_key_values_key`."""
+    return "_".join([side, *(_UNFIT.sub("_", str(part))[:100] for part in key)])
+
+
+def snapshot(tensor: torch.Tensor) -> tuple[torch.Tensor | None, str]:
+    """A dense, contiguous copy on the CPU that shares nothing with `tensor`, and what had to be done for it.
+
+    `None` where there is none to be had, with the reason. Never raises.
+    """
+    try:
+        return _copy(tensor)
+    except Exception as error:  # noqa: BLE001 - a tensor that refuses to be read must not end the user's run
+        return None, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _copy(tensor: torch.Tensor) -> tuple[torch.Tensor | None, str]:
+    note = ""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        note = f"was a {type(tensor).__name__}"
+        if hasattr(tensor, "to_local"):  # a DTensor: this rank's part
+            tensor = tensor.to_local()
+    if tensor.device.type == "meta":
+        return None, "has no values (device meta)"
+    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None, "a CUDA graph is being captured"
+    if tensor.is_quantized:
+        tensor, note = tensor.dequantize(), "was quantized"
+    if tensor.layout != torch.strided:
+        note = f"was sparse ({str(tensor.layout).removeprefix('torch.')})"
+        tensor = tensor.to_dense()
+    plain = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+    plain = plain.resolve_conj().resolve_neg()
+    if type(plain) is not torch.Tensor:
+        return None, f"a {type(tensor).__name__} does not turn into a plain tensor"
+    return plain, note

@@ -1,0 +1,184 @@
+"""Writes a tensor as `torch.save` would, but as parts that need no copy: head, the tensor's memory, tail.
+
+`torch.load` (also with `weights_only=True` and mapped) reads the result like any other file. It is written
+here because the same values must give the same bytes whatever the file is called, because the check sum that
+the format wants is also wanted in the manifest of a dump, and because a dump is thousands of small files, for
+which `torch.save` takes several times as long as the disk.
+
+The format is a zip archive of stored entries: a pickle that rebuilds one tensor from storage `0`, the bytes
+of that storage at a multiple of 64, and two entries that say version and byte order.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import sys
+import zlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+_LOCAL = struct.Struct("<IHHHHHIIIHH")
+_CENTRAL = struct.Struct("<IHHHHHHIIIHHHHHII")
+_END = struct.Struct("<IHHHHIIH")
+_ALIGNMENT = 64
+_EARLIEST_DATE = 0x21  # 1980-01-01, so that the bytes do not depend on the clock
+_LARGEST = (1 << 32) - (1 << 16)
+"""Bytes from which a zip archive needs 64-bit fields, less room for the other entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The file's bytes in three parts, and the CRC-32 of the tensor's own bytes."""
+
+    head: bytes
+    data: memoryview
+    tail: bytes
+    crc32: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the file."""
+        return len(self.head) + self.data.nbytes + len(self.tail)
+
+
+def encode(tensor: torch.Tensor) -> Archive:
+    """The file of a dense CPU tensor. The result refers to the tensor's memory.
+
+    A tensor that is not contiguous, or of 4 GiB and more, is copied; anything but a dense tensor with values
+    on the CPU raises `TypeError`.
+    """
+    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
+        raise TypeError("only dense tensors on the CPU have a file of their own")
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    data = _memory(plain)
+    crc32 = zlib.crc32(data)
+    if data.nbytes > _LARGEST:
+        return Archive(_saved_by_torch(plain), memoryview(b""), b"", crc32)
+    pickled, before = _head(plain.dtype, tuple(plain.shape))
+    name = b"archive/data/0"
+    padding = -(len(before) + _LOCAL.size + len(name) + 4) % _ALIGNMENT
+    extra = struct.pack("<2sH", b"FB", padding) + b"Z" * padding
+    head = before + _local(name, crc32, data.nbytes, extra) + name + extra
+    entries = [*pickled, (name, crc32, data.nbytes, len(before))]
+    return Archive(head, data, _directory(entries, len(head) + data.nbytes), crc32)
+
+
+def _memory(tensor: torch.Tensor) -> memoryview:
+    if not tensor.numel():
+        return memoryview(b"")
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
+
+
+def _saved_by_torch(tensor: torch.Tensor) -> bytes:
+    file = io.BytesIO()
+    torch.save(tensor.clone(), file)
+    return file.getvalue()
+
+
+_Entry = tuple[bytes, int, int, int]
+"""Name, CRC-32, size and offset of an entry."""
+
+
+@lru_cache(maxsize=1024)
+def _head(dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[list[_Entry], bytes]:
+    """The entries before the storage, and their bytes: the same for all tensors of one dtype and shape."""
+    parts = (
+        (b"archive/data.pkl", _pickle(dtype, shape)),
+        (b"archive/byteorder", sys.byteorder.encode()),
+        (b"archive/version", b"3\n"),
+    )
+    entries: list[_Entry] = []
+    written = b""
+    for name, content in parts:
+        crc32 = zlib.crc32(content)
+        entries.append((name, crc32, len(content), len(written)))
+        written += _local(name, crc32, len(content), b"") + name + content
+    return entries, written
+
+
+def _local(name: bytes, crc32: int, size: int, extra: bytes) -> bytes:
+    return _LOCAL.pack(
+        0x04034B50, 0, 0, 0, 0, _EARLIEST_DATE, crc32, size, size, len(name), len(extra)
+    )  # fmt: skip
+
+
+def _directory(entries: list[_Entry], start: int) -> bytes:
+    listed = b"".join(
+        _CENTRAL.pack(
+            0x02014B50, 0, 0, 0, 0, 0, _EARLIEST_DATE, crc32, size, size, len(name), 0, 0, 0, 0, 0, offset
+        )
+        + name
+        for name, crc32, size, offset in entries
+    )
+    return listed + _END.pack(0x06054B50, 0, 0, len(entries), len(entries), len(listed), start, 0)
+
+
+class _Storage:
+    """Stands for storage `0` in the pickle."""
+
+
+class _Rebuilt:
+    """Pickles as the call that `torch.load` makes to build the tensor."""
+
+    def __init__(self, storage: _Storage, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+        self._arguments: tuple[Any, ...] = (storage, 0, shape, _strides(shape), False, OrderedDict())
+        self._typed = hasattr(torch, _legacy_storage(dtype))
+        self._dtype = dtype
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        if self._typed:
+            return torch._utils._rebuild_tensor_v2, self._arguments
+        return torch._utils._rebuild_tensor_v3, (*self._arguments, self._dtype)
+
+
+def _pickle(dtype: torch.dtype, shape: tuple[int, ...]) -> bytes:
+    storage = _Storage()
+    legacy = getattr(torch, _legacy_storage(dtype), None)
+    count = torch.Size(shape).numel()
+    if legacy is None:
+        legacy = torch.storage.UntypedStorage
+        count *= torch.empty((), dtype=dtype).element_size()
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, obj: Any) -> Any:
+            return ("storage", legacy, "0", "cpu", count) if obj is storage else None
+
+    file = io.BytesIO()
+    Pickler(file, protocol=2).dump(_Rebuilt(storage, dtype, shape))
+    return file.getvalue()
+
+
+_STORAGES = {
+    "float64": "Double",
+    "float32": "Float",
+    "float16": "Half",
+    "bfloat16": "BFloat16",
+    "int64": "Long",
+    "int32": "Int",
+    "int16": "Short",
+    "int8": "Char",
+    "uint8": "Byte",
+    "bool": "Bool",
+    "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble",
+}
+"""The typed storages that the format names; every other dtype is written beside an untyped one."""
+
+
+def _legacy_storage(dtype: torch.dtype) -> str:
+    return _STORAGES.get(str(dtype).removeprefix("torch."), "?") + "Storage"
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
