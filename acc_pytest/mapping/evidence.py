@@ -9,7 +9,7 @@ from ..errors import AccError
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
 from .match import Look, Match
-from .pair import CacheTail, LastToken, Operand, Part, RankSum, Repeated, TableRows, View, Whole
+from .pair import CacheTail, LastToken, Operand, Part, RankSum, Repeated, SlotRows, TableRows, View, Whole
 from .roles.export import Export
 
 
@@ -75,18 +75,25 @@ class Evidence:
         mine_refs = self.mine.refs(match.mine, mine_ranks)
         if not golden_refs or not mine_refs:
             return None
-        golden_view = self._view(match.golden_look, self.mine, mine_ranks[:1], self._batches[0])
-        mine_view = self._view(match.mine_look, self.golden, golden_ranks[:1], self._batches[1])
+        golden_view = self._view(match.golden_look, (self.golden, golden_ranks), (self.mine, mine_ranks))
+        mine_view = self._view(match.mine_look, (self.mine, mine_ranks), (self.golden, golden_ranks))
         if golden_view is None or mine_view is None:
             return None
         return _operand(match.golden, golden_refs, golden_view), _operand(match.mine, mine_refs, mine_view)
 
-    def _view(self, look: Look, other: Side, ranks: Sequence[Rank], times: int) -> View | None:
+    def _view(
+        self, look: Look, own: tuple[Side, Sequence[Rank]], other: tuple[Side, Sequence[Rank]]
+    ) -> View | None:
+        """The view of one side, given that side's dump and ranks and those of the other."""
         if look.kind == "part":
-            refs = [other.refs(part, ranks) for part in look.parts]
+            refs = [other[0].refs(part, other[1][:1]) for part in look.parts]
             return Part(look.index, tuple(ref[0] for ref in refs)) if all(refs) else None
+        if look.kind == "slots":
+            places = own[0].refs(look.parts[0], own[1])
+            return SlotRows(places) if places else None
         if look.kind == "table":
             return TableRows(self._table_start, look.index if look.index >= 0 else None)
+        times = self._batches[0 if own[0] is self.golden else 1]
         plain: dict[str, View] = {"cache": CacheTail(), "last": LastToken(), "sum": RankSum()}
         return plain.get(look.kind, Repeated(times) if times > 1 else Whole())
 

@@ -15,7 +15,7 @@ from .trees import Half, TreeMatcher
 
 _WHY_ALONE = {
     "passing": "only moves data; its neighbours are compared",
-    "cache": "writes a paged cache, which the other side does not keep in this layout",
+    "cache": "writes a cache, of which the other side has no tensor",
     "quant": "quantised values have no floating counterpart",
     "reduce": "a collective; its result is compared through the operator it belongs to",
 }

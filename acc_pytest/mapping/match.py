@@ -12,8 +12,8 @@ class Look:
     """How one side of a match is to be read; becomes a `View` once the files are known.
 
     `kind` is `whole`, `part` (piece `index` of a packed tensor whose pieces are `parts` of the other
-    side), `table` (component `index` of it, -1 for all), `cache`, `last` (last token may do) or `sum`
-    (over ranks).
+    side), `table` (component `index` of it, -1 for all), `cache`, `slots` (rows of a paged cache, whose
+    places are the one part, of this side), `last` (last token may do) or `sum` (over ranks).
     """
 
     kind: str = "whole"

@@ -44,6 +44,17 @@ class CacheTail:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotRows:
+    """Rows of a paged cache `[blocks, block, ...]` that this step wrote, as `[tokens, ...]`.
+
+    `slots` are the integer tensors of the same dump, one per rank, that hold the places of the tokens,
+    counted through all blocks; a negative place is padding and written nowhere.
+    """
+
+    slots: tuple[TensorRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LastToken:
     """Only the last token of every sequence may be there (`lm_head` of a prefill, a slice before it).
 
@@ -67,7 +78,7 @@ class Repeated:
     times: int
 
 
-View = Union[Whole, Part, TableRows, CacheTail, LastToken, RankSum, Repeated]
+View = Union[Whole, Part, TableRows, CacheTail, SlotRows, LastToken, RankSum, Repeated]
 
 
 @dataclass(frozen=True, slots=True)

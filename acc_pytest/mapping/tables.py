@@ -46,6 +46,7 @@ class Tables:
     interleaved: tuple[str, ...]
     residual_inside: tuple[str, ...]
     stand_in: Mapping[str, str]
+    slots: Mapping[str, int]
     layer_roles: tuple[ModuleRole, ...]
     model_roles: tuple[ModuleRole, ...]
     special: tuple[Mapping[str, Any], ...]
@@ -70,6 +71,10 @@ class Tables:
     def interleaves(self, op_type: str) -> bool:
         """True for torch layers or attentions whose packed qkv cannot be cut by columns."""
         return _any_glob(op_type, self.interleaved)
+
+    def slots_input(self, op_type: str) -> int | None:
+        """Which input of an operator holds the places of a paged cache that it writes to."""
+        return next((index for glob, index in self.slots.items() if fnmatch.fnmatchcase(op_type, glob)), None)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -124,6 +129,7 @@ def _compile(raw: Mapping[str, Any]) -> Tables:
         interleaved=tuple(raw["interleaved"]["types"]),
         residual_inside=tuple(raw["residual_inside"]["types"]),
         stand_in=dict(raw["stand_in"]),
+        slots=dict(raw["slots"]),
         layer_roles=tuple(_module_role(rule) for rule in raw["torch"]["layer"]),
         model_roles=tuple(_module_role(rule) for rule in raw["torch"]["model"]),
         special=tuple(raw["special"]),

@@ -8,6 +8,7 @@ No operator name is asked for more than its kind, so layers composed in other wa
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ...dumps.base import Slot
 from ...topology.tree import Node, Tree
@@ -27,7 +28,8 @@ def layer_exports(layer: Node, graph: Graph) -> list[Export]:
     roles = before_attention(leaves, graph)
     AfterAttention(graph, roles).walk(leaves[leaves.index(anchor) :])
     rope = next((leaf for leaf in leaves if graph.kinds[leaf] == "rope"), None)
-    return _exports(roles, set(layer.walk())) + (_table_inputs(rope) if rope is not None else [])
+    exports = _exports(roles, set(layer.walk()), graph)
+    return exports + (_table_inputs(rope) if rope is not None else [])
 
 
 def model_exports(tree: Tree, layers: list[Node], graph: Graph) -> list[Export]:
@@ -42,7 +44,7 @@ def model_exports(tree: Tree, layers: list[Node], graph: Graph) -> list[Export]:
             graph.flow.outputs[leaf], _model_roles(leaf, graph, roles, leaf.order < first)
         ):
             roles[value] = role
-    return _exports(roles, set(tree.walk()) - inside)
+    return _exports(roles, set(tree.walk()) - inside, graph)
 
 
 def _model_roles(leaf: Node, graph: Graph, roles: Roles, before: bool) -> list[tuple[str, str]]:
@@ -76,12 +78,15 @@ def _upwards(node: Node | None) -> Iterable[Node]:
         node = node.parent
 
 
-def _exports(roles: Roles, inside: set[Node]) -> list[Export]:
+def _exports(roles: Roles, inside: set[Node], graph: Graph) -> list[Export]:
     exports = []
     for value, (role, form) in roles.items():
+        places = graph.places_of(value) if form == "paged" else None
+        if form == "internal" or (form == "paged" and places is None):
+            continue
         for node, index in value.shown_at:
-            if node in inside and form != "internal":
-                exports.append(output(node, role, index, form))
+            if node in inside:
+                exports.append(replace(output(node, role, index, form), places=places))
     return exports
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...dumps.base import Slot
 from ...topology.tree import Node, Tree
 from ..tables import Tables
 from .dataflow import Dataflow, Value, trace
+from .export import Export
 
 PASSED_ON = ("add", "elewise", "passing", "reduce", "quant")
 """Kinds after which a tensor may still be what it was: a bias added, moved, summed over ranks."""
@@ -23,6 +25,16 @@ class Graph:
     flow: Dataflow
     kinds: dict[Node, str]
     is_bias_add: Callable[[Node], bool]
+    slots_input: Callable[[str], int | None]
+    """Which input of a cache operator type holds the places that it writes."""
+
+    def places_of(self, value: Value) -> Export | None:
+        """Where the places are that the writer of a paged cache wrote to, `None` if it says none."""
+        leaf = value.producer
+        index = None if leaf is None else self.slots_input(leaf.op_type)
+        if leaf is None or index is None or index >= len(self.flow.inputs[leaf]):
+            return None
+        return Export(leaf, Slot("input", (index,)), "slots")
 
 
 def graph_of(tree: Tree, tables: Tables, is_bias: Callable[[Node, Value], bool]) -> Graph:
@@ -34,7 +46,7 @@ def graph_of(tree: Tree, tables: Tables, is_bias: Callable[[Node, Value], bool])
         operands = flow.inputs[leaf]
         return len(operands) == 2 and operands[1].producer is None and is_bias(leaf, operands[1])
 
-    return Graph(flow, kinds, is_bias_add)
+    return Graph(flow, kinds, is_bias_add, tables.slots_input)
 
 
 def passed_on(

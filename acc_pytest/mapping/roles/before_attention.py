@@ -39,6 +39,11 @@ def before_attention(leaves: list[Node], graph: Graph) -> Roles:
                 found = _role_before(leaf, value, graph, reach, roles)
                 if found:
                     roles[value] = found
+        if kinds[leaf] == "cache":
+            # A cache holds, of this step, what was written into it: first the key, then the value.
+            for value, source in zip(flow.outputs[leaf], flow.inputs[leaf]):
+                if source in roles:
+                    roles[value] = (roles[source][0], "paged")
     return roles
 
 

@@ -14,8 +14,9 @@ class Export:
 
     Roles are words such as `q`, `attn_core`, `down`, `lm_head` (all in `tables.toml` and
     beside this module). `form` says what else to know of the tensor: `plain`, `table` (positions by
-    features), `cache` (batch, heads, tokens, size), `partial` (to be summed over ranks),
-    `passing` (moved around by an operator that computes nothing, perhaps fewer rows of it).
+    features), `cache` (batch, heads, tokens, size), `paged` (a cache of blocks, of which the rows at
+    `places` are meant), `partial` (to be summed over ranks), `passing` (moved around by an operator that
+    computes nothing, perhaps fewer rows of it).
     """
 
     node: Node
@@ -24,6 +25,8 @@ class Export:
     form: str = "plain"
     component: int | None = None
     """Entry of the last dimension, for a table that holds cos and sin in one tensor."""
+    places: Export | None = None
+    """The tensor that says which rows of a paged cache this step wrote."""
 
 
 def output(node: Node, role: str, index: int = 0, form: str = "plain") -> Export:

@@ -43,6 +43,7 @@ class RoleJoin:
             yield from self._packed_golden(pack, parts)
 
     def _plain(self, role: str, export: Export) -> Iterator[Match]:
+        """The best golden tensor of the role; of a paged cache, the rows that this step wrote."""
         forms = ("table",) if export.form == "table" else ("plain", "passing")
         candidates = [golden for golden in self._golden.get(role, ()) if golden.form in forms]
         for golden in sorted(candidates, key=lambda candidate: self._preference(candidate, export)):
@@ -64,6 +65,8 @@ class RoleJoin:
             policy, golden_look = "rope", Look("table", -1 if golden.component is None else golden.component)
         elif mine.form == "partial":
             reason, mine_look = f"summed over ranks it is `{role}`", Look("sum")
+        elif mine.form == "paged":
+            policy, reason, mine_look = "cache", f"the rows that were written are `{role}`", _written(mine)
         return Match(golden, mine, policy, reason, golden_look, mine_look)
 
     def _policy(self, golden: Export, mine: Export) -> str:
@@ -90,12 +93,13 @@ class RoleJoin:
         return self._is_module(mine.node) and mine.node.depth == min(node.depth for node in others)
 
     def _caches(self, role: str, export: Export) -> Iterator[Match]:
-        if export.form != "plain":
+        if export.form not in ("plain", "paged"):
             return
+        look = _written(export) if export.form == "paged" else WHOLE
         for golden in self._golden.get(role, ()):
             if golden.form == "cache":
                 reason = f"`{role}` is what the cache got at this step"
-                match = Match(golden, export, "cache", reason, golden_look=Look("cache"), tag="cache")
+                match = Match(golden, export, "cache", reason, Look("cache"), look, tag="cache")
                 if self._fits(match):
                     yield match
 
@@ -138,6 +142,10 @@ class RoleJoin:
         """The innermost plain export of every role, empty when one role has none."""
         found = [self._plain_of(side, role) for role in roles]
         return [exports[0] for exports in found] if all(found) else []
+
+
+def _written(paged: Export) -> Look:
+    return Look("slots", parts=(paged.places,)) if paged.places else WHOLE
 
 
 def _by_role(exports: Sequence[Export]) -> dict[str, list[Export]]:

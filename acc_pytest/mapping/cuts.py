@@ -1,0 +1,122 @@
+"""Cut the piece that the other side holds out of a packed tensor, a position table or a cache."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ..errors import Incomparable
+from ..tensors.source import Source, TensorSource
+from ..tensors.views import Columns, Reshaped
+from .pair import Part, TableRows
+from .shapes import rows_and_width
+from .side import Side
+
+
+def cut_out(side: Side, other: Side) -> tuple[Source, str]:
+    """The piece of a packed, table or cache tensor that the other side holds, and the rule in words."""
+    if isinstance(side.view, Part):
+        return _part(side, side.view, other)
+    if isinstance(side.view, TableRows):
+        return _table_rows(side, side.view, other)
+    return _cache_tail(side, other)
+
+
+def _part(side: Side, view: Part, other: Side) -> tuple[Source, str]:
+    rows, packed = rows_and_width(side.shape)
+    for scale in (other.count, 1):
+        sizes = [size * scale for size in side.part_sizes]
+        if sum(sizes) != rows * packed * side.count or any(size % (rows * side.count) for size in sizes):
+            continue
+        widths = [size // (rows * side.count) for size in sizes]
+        start = sum(widths[: view.index])
+        stop = start + widths[view.index]
+        columns = [shard.reshape(rows, packed)[:, start:stop] for shard in side.shards]
+        of = f" of each of {side.count} shards" if side.count > 1 else ""
+        note = f"part {view.index + 1} of {len(sizes)}: columns {start}:{stop} of {packed}{of}"
+        return Columns(columns), note
+    parts = [size // rows if rows else 0 for size in side.part_sizes]
+    raise Incomparable(
+        f"a packed tensor of shape {side.describe()} is not made of parts that are {parts} wide"
+    )
+
+
+def _table_rows(side: Side, view: TableRows, other: Side) -> tuple[Source, str]:
+    table = _table(side, view.component)
+    positions, width = table.shape
+    wanted = math.prod(other.shape) // width if width else 0
+    doubled = view.component is not None and bool(other.shape) and other.shape[-1] == 2 * width
+    if doubled:
+        # The other side repeats every angle for both numbers of a rotated pair: [a, a, b, b].
+        table, wanted = table.repeat_interleave(2, dim=1), wanted // 2
+    start = positions - wanted if view.start is None else view.start
+    if wanted == positions:
+        start = 0
+    if not 0 <= start <= positions - wanted:
+        raise Incomparable(
+            f"positions {start}:{start + wanted} are not in a table of {positions} rows "
+            f"({side.describe()} against {other.describe()})"
+        )
+    note = f"rows {start}:{start + wanted} of a table of {positions} positions"
+    note += ", every angle twice" if doubled else ""
+    return TensorSource(table[start : start + wanted]), note
+
+
+def _table(side: Side, component: int | None) -> torch.Tensor:
+    """A position table as `[positions, width]`, of one component where it holds cos and sin together."""
+    table, shape = side.shards[0], side.shape
+    if component is not None:
+        if len(shape) < 3 or component >= shape[-1]:
+            raise Incomparable(f"no table of cos and sin side by side: {side.describe()}")
+        table, shape = table[..., component], shape[:-1]
+        table = table.squeeze(1) if len(shape) == 3 and shape[1] == 1 else table
+        shape = tuple(table.shape)
+    positions, width = (shape[-2], shape[-1]) if len(shape) >= 2 else (1, shape[-1] if shape else 1)
+    if math.prod(shape[:-2]) != 1:
+        raise Incomparable(
+            f"a position table of shape {side.describe()} has one row per position only for batch 1"
+        )
+    return table.reshape(positions, width)
+
+
+def _cache_tail(side: Side, other: Side) -> tuple[Source, str]:
+    if len(side.shape) != 4 or side.count != 1:
+        raise Incomparable(f"not a key or value cache of four dimensions: {side.describe()}")
+    for cache in _cache_layouts(side.shards[0], other):
+        batch, heads, cached, size = cache.shape
+        for tokens in _token_counts(other, batch * heads * size):
+            rule = other.rule((batch * tokens, heads * size))
+            if 0 < tokens <= cached and rule and rule.how != "rows":
+                newest = TensorSource(cache[:, :, cached - tokens :].permute(0, 2, 1, 3))
+                note = f"newest {tokens} of {cached} tokens of the cache"
+                return Reshaped(newest, (batch * tokens, heads * size)), note
+    raise Incomparable(f"{other.describe()} are not the newest tokens of a cache of shape {list(side.shape)}")
+
+
+def _cache_layouts(cache: torch.Tensor, other: Side) -> list[torch.Tensor]:
+    """A cache as `[batch, heads, tokens, size]`, under every layout that the other side allows.
+
+    Stored as such (Hugging Face), as `[tokens, batch, heads, size]` (GLM, Megatron) or as
+    `[batch, tokens, heads, size]`. The other side's own heads, where it keeps them apart, and a batch
+    of 1 tell which.
+    """
+    layouts = [cache, cache.permute(1, 2, 0, 3), cache.permute(0, 2, 1, 3)]
+    for apart in (other.shape, tuple(size for size in other.shape if size != 1)):
+        if len(apart) >= 2 and apart[-1] == cache.shape[-1]:
+            heads = {apart[-2], apart[-2] * other.count}
+            fitting = [layout for layout in layouts if layout.shape[1] in heads]
+            if fitting:
+                layouts = fitting
+                break
+    return sorted(layouts, key=lambda layout: layout.shape[0] != 1)
+
+
+def _token_counts(other: Side, per_token: int) -> list[int]:
+    """How many tokens the other side can hold, its shards being heads (first) or replicas."""
+    total = math.prod(other.shape) * other.count
+    return [
+        total // copies // per_token
+        for copies in range(1, other.count + 1)
+        if per_token and total % (copies * per_token) == 0
+    ]

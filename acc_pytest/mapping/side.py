@@ -1,0 +1,80 @@
+"""`Side`: the tensors of one operand on their way to a comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import Incomparable
+from .pair import Operand, Part, RankSum, SlotRows, View
+from .shapes import Merge, Shape, merge_rule, same_order
+
+
+@dataclass(slots=True)
+class Side:
+    """The shards of one operand, in rank order, and how they are to be looked at."""
+
+    shards: list[torch.Tensor]
+    view: View
+    part_sizes: tuple[int, ...] = ()
+
+    @property
+    def shape(self) -> Shape:
+        return tuple(self.shards[0].shape)
+
+    @property
+    def count(self) -> int:
+        return len(self.shards)
+
+    def describe(self) -> str:
+        ranks = f" on each of {self.count} ranks" if self.count > 1 else ""
+        return f"{list(self.shape)}{ranks}"
+
+    def rule(self, whole: Shape) -> Merge | None:
+        """The rule by which the shards make up a tensor of shape `whole`, `None` if there is none."""
+        if isinstance(self.view, RankSum) and self.count > 1:
+            return Merge("sum") if same_order(self.shape, whole) else None
+        return merge_rule(self.shape, self.count, whole)
+
+
+def opened_side(operand: Operand) -> Side:
+    """An operand with its files mapped.
+
+    Raises what opening a file raises, and `Incomparable` for slots that are not in their cache.
+    """
+    shards = [ref.open() for ref in operand.refs]
+    if isinstance(operand.view, SlotRows):
+        shards = [_stored_rows(cache, ref.open()) for cache, ref in zip(shards, operand.view.slots)]
+    return Side(shards, operand.view, _part_sizes(operand))
+
+
+def shape_side(operand: Operand) -> Side:
+    """An operand as its headers describe it: tensors without values. Raises `FormatError` for a header."""
+    shards = [torch.empty(ref.header().shape, dtype=torch.uint8, device="meta") for ref in operand.refs]
+    if isinstance(operand.view, SlotRows):
+        counts = [ref.header().numel for ref in operand.view.slots]
+        shards = [_places(cache).new_empty((n, *cache.shape[2:])) for cache, n in zip(shards, counts)]
+    return Side(shards, operand.view, _part_sizes(operand))
+
+
+def _part_sizes(operand: Operand) -> tuple[int, ...]:
+    if isinstance(operand.view, Part):
+        return tuple(ref.header().numel for ref in operand.view.widths_of)
+    return ()
+
+
+def _places(cache: torch.Tensor) -> torch.Tensor:
+    """A paged cache as `[places, ...]`."""
+    if cache.dim() < 3:
+        raise Incomparable(f"not a paged cache of blocks: {list(cache.shape)}")
+    return cache.flatten(0, 1)
+
+
+def _stored_rows(cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+    """The rows at `slots`, copied: they lie anywhere in the cache, one for each token of this step."""
+    places, rows = _places(cache), slots.reshape(-1).long()
+    rows = rows[rows >= 0]
+    if rows.numel() and int(rows.max()) >= places.shape[0]:
+        raise Incomparable(f"slot {int(rows.max())} is not in a paged cache of {places.shape[0]} places")
+    return places.index_select(0, rows)
