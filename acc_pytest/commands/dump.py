@@ -7,7 +7,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..capture.atb.options import DEFAULT_SEED, OPTIONS, Option, read_options
+from ..capture.atb.options import DEFAULT_SEED, OPTIONS, LaunchOptions, Option, read_options
 from ..capture.atb.words import split_command
 from ..errors import SettingsError
 
@@ -56,8 +56,7 @@ def run(given: argparse.Namespace) -> int:
     """Run the program; returns its exit code, or 1 where it succeeded but something asked for is missing."""
     from ..capture.atb import prepare
 
-    raw = {option.field: getattr(given, option.field) for option in OPTIONS if hasattr(given, option.field)}
-    launch = prepare(read_options(_command(given), raw))
+    launch = prepare(options_of(given))
     for note in launch.notes:
         print(f"acc: note: {note}", file=sys.stderr)
     print(f"acc: dumping below {launch.output} ({_who(launch)})", flush=True)
@@ -67,6 +66,12 @@ def run(given: argparse.Namespace) -> int:
     for line in _closing(finished):
         print(f"acc: {line}")
     return finished.code
+
+
+def options_of(given: argparse.Namespace) -> LaunchOptions:
+    """The checked options of a parsed command line."""
+    raw = {option.field: getattr(given, option.field) for option in OPTIONS if hasattr(given, option.field)}
+    return read_options(_command(given), raw)
 
 
 def _command(given: argparse.Namespace) -> tuple[str, ...]:

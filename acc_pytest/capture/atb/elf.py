@@ -30,25 +30,29 @@ def dynamic_symbols(path: Path) -> Iterator[bytes]:
         raise FormatError(f"{path}: no shared library of 64 bits")
     try:
         sections = _sections(content)
-        for kind, link, symbols in sections:
+        for kind, link, place, length in sections:
             if kind == _DYNSYM:
-                yield from _names(symbols, sections[link][2])
-    except (struct.error, IndexError, ValueError) as error:
+                _, _, strings, strings_length = sections[link]
+                yield from _names(_held(content, place, length), _held(content, strings, strings_length))
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise FormatError(f"{path}: its symbol table is broken; is the file cut?") from error
 
 
-def _sections(content: bytes) -> list[tuple[int, int, bytes]]:
-    """Kind, linked section and bytes of every section."""
+def _sections(content: bytes) -> list[tuple[int, int, int, int]]:
+    """Kind, linked section, place and length of every section."""
     (start,) = struct.unpack_from("<Q", content, 0x28)
     size, count = struct.unpack_from("<HH", content, 0x3A)
     found = []
     for number in range(count):
         _, kind, _, _, place, length, link = struct.unpack_from("<IIQQQQI", content, start + number * size)
-        held = content[place : place + length] if kind != 8 else b""  # 8: no bytes in the file
-        if kind != 8 and len(held) != length:
-            raise ValueError("a section beyond the end")
-        found.append((kind, link, held))
+        found.append((kind, link, place, length))
     return found
+
+
+def _held(content: bytes, place: int, length: int) -> bytes:
+    if place + length > len(content):
+        raise ValueError("a section beyond the end")
+    return content[place : place + length]
 
 
 def _names(symbols: bytes, strings: bytes) -> Iterator[bytes]:

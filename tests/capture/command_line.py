@@ -1,0 +1,16 @@
+"""A command line of `acc dump` as its options, without running anything."""
+
+from __future__ import annotations
+
+from acc_pytest.capture.atb import LaunchOptions
+from acc_pytest.commands import dump
+from acc_pytest.commands.arguments import Parser
+
+
+def options(*words: str, command: str = "true") -> LaunchOptions:
+    """The options that `acc dump --exec COMMAND words` means; raises `SettingsError` as the command does."""
+    parser = Parser(prog="acc")
+    dump.add(parser.add_subparsers(dest="command"))
+    given = parser.parse_args(["dump", "--exec", command, *words])
+    given.for_pytest = []
+    return dump.options_of(given)

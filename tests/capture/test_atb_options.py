@@ -1,0 +1,230 @@
+"""The options of `acc dump`: every documented form is taken, nonsense gets one sentence."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from acc_pytest.capture.atb import LaunchOptions, read_options
+from acc_pytest.capture.atb.options import BY_KEYWORD, OPTIONS, remarks
+from acc_pytest.errors import SettingsError
+
+from .command_line import options
+
+
+def test_the_defaults_are_the_old_tools() -> None:
+    assert options() == LaunchOptions(
+        command=("true",),
+        types=("tensor", "model"),
+        only_description=False,
+        ids="",
+        ranges="0,0",
+        child=True,
+        time=3,
+        names="",
+        tiling=False,
+        part=2,
+        output=Path(),
+        devices="",
+        seed=None,
+        symlink=False,
+        config=None,
+        log_level="info",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "value"),
+    [
+        (
+            "--type model layer op kernel tensor cpu_profiling",
+            "types",
+            "model layer op kernel tensor cpu_profiling",
+        ),
+        ("--type tensor tensor", "types", "tensor"),
+        ("--type onnx layer", "types", "onnx layer model op"),
+        ("--type op onnx", "types", "op onnx model"),
+        ("--type stats tensor", "types", "stats tensor"),
+        ("-sd", "only_description", True),
+        ("--only-save-desc", "only_description", True),
+        ("-ids 2,3_1", "ids", "2,3_1"),
+        ("-ids 2, 3_1", "ids", "2,3_1"),
+        ("-ids 2 , 3_1 8", "ids", "2,3_1,8"),
+        ("-ids=8_0_1,9", "ids", "8_0_1,9"),
+        ("--save-operation-ids 0", "ids", "0"),
+        ("-er 0,0", "ranges", "0,0"),
+        ("-er 0,1, 5,7", "ranges", "0,1,5,7"),
+        ("-er all", "ranges", "all"),
+        ("--execute-range 3,3", "ranges", "3,3"),
+        ("-child False", "child", False),
+        ("-child n", "child", False),
+        ("-child YES", "child", True),
+        ("--save-operation-child 0", "child", False),
+        ("-time 0", "time", 0),
+        ("--save-time 2", "time", 2),
+        ("-opname LinearOperation,Rope", "names", "linearoperation,rope"),
+        ("-opname Linear, Rope", "names", "linear,rope"),
+        ("--operation-name self", "names", "self"),
+        ("-tiling", "tiling", True),
+        ("--save-tiling", "tiling", True),
+        ("-stp 0", "part", 0),
+        ("--save-tensor-part 1", "part", 1),
+        ("-o some/where", "output", Path("some/where")),
+        ("--output x", "output", Path("x")),
+        ("-device 7", "devices", "7"),
+        ("--device-id 12", "devices", "12"),
+        ("-device 0,1", "devices", "0,1"),
+        ("-seed", "seed", 2024),
+        ("-seed 7", "seed", 7),
+        ("-symlink", "symlink", True),
+        ("--enable-symlink", "symlink", True),
+        ("-l debug", "log_level", "debug"),
+        ("--log-level critical", "log_level", "critical"),
+        ("--probe-lib p.so", "probe_lib", Path("p.so")),
+        ("--backend cpu", "backend", "cpu"),
+        ("--era msprobe", "era", "msprobe"),
+    ],
+)
+def test_a_documented_form_is_taken(words: str, field: str, value: object) -> None:
+    expected = tuple(str(value).split()) if field == "types" else value
+    assert getattr(options(*words.split()), field) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "--type tensors",
+            "--type: 'tensors' is none of model layer op kernel tensor cpu_profiling onnx stats",
+        ),
+        ("--type stats", "--type stats: statistics are those of tensors; add tensor"),
+        ("-ids a", "-ids: 'a': ids are numbers, joined by _"),
+        ("-ids 2__1", "-ids: '2__1'"),
+        ("-ids 3_", "-ids: '3_'"),
+        ("-er 3", "-er: '3' has no pairs of first and last execution .* for execution 3 alone write 3,3"),
+        ("-er 0,1,4", "for execution 4 alone write 4,4"),
+        ("-er 0-3", "-er: '0-3': give first and last execution"),
+        ("-er 5,3", "-er: from 5 to 3 there is no execution; write 3,5"),
+        ("-er ٣,٣", "give first and last execution"),
+        ("-child maybe", "-child: 'maybe' is neither True nor False"),
+        ("-time 4", "-time: '4' is no number from 0 to 3"),
+        ("-stp 3", "-stp: '3' is no number from 0 to 2"),
+        ("-device -1", "-device: '-1': a device is a number"),
+        ("-device npu:0", "-device: 'npu:0': a device is a number"),
+        ("-seed x", "-seed: 'x' is no whole number"),
+        ("-seed 4294967296", "-seed: 4294967296: Python takes seeds from 0 to 4294967295"),
+        ("-seed -1", "-seed: -1: Python takes seeds"),
+        ("-l verbose", "-l: 'verbose' is none of debug info"),
+        ("--backend gpu", "--backend: 'gpu' is none of auto npu cpu"),
+        ("--era 2024", "--era: '2024' is none of msit msprobe"),
+        ("--backend cpu --probe-lib p.so", "--probe-lib: the backend cpu preloads no probe"),
+        ("-config nowhere.json", "-config: nowhere.json: No such file"),
+    ],
+)
+def test_nonsense_is_one_sentence_that_names_the_option(words: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=said) as raised:
+        options(*words.split())
+    assert "\n" not in str(raised.value)
+
+
+def test_every_option_has_a_keyword_and_no_two_share_one() -> None:
+    keywords = [keyword for option in OPTIONS for keyword in option.keywords]
+    assert len(keywords) == len(set(keywords)) == len(BY_KEYWORD)
+    assert {"type", "ids", "er", "child", "time", "opname", "tiling", "stp", "device", "sd"} <= set(keywords)
+    assert all(keyword.isidentifier() for keyword in keywords)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "read"),
+    [
+        ("types", ["model", "tensor"], ("model", "tensor")),
+        ("types", "tensor", ("tensor",)),
+        ("ids", [2, "3_1"], "2,3_1"),
+        ("ids", 2, "2"),
+        ("ranges", (0, 3), "0,3"),
+        ("child", False, False),
+        ("time", 1, 1),
+        ("devices", 0, "0"),
+        ("names", ["Linear", "rope"], "linear,rope"),
+        ("only_description", True, True),
+        ("seed", None, None),
+    ],
+)
+def test_values_from_python_mean_the_same(field: str, value: object, read: object) -> None:
+    assert getattr(read_options(("true",), {field: value}), field) == read
+
+
+@pytest.mark.parametrize(("field", "value"), [("types", []), ("only_description", "yes"), ("output", "")])
+def test_wrong_values_from_python(field: str, value: object) -> None:
+    with pytest.raises(SettingsError):
+        read_options(("true",), {field: value})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("-child False", "-child False: without -ids the probe writes every operation"),
+        ("--type model -er 0,1 -sd", "-sd -er: chooses among tensors, and --type has no tensor"),
+        ("--type tensor stats -sd", "-sd: statistics are written all the same"),
+        ("-time 0", "-time 0: outputs saved before"),
+    ],
+)
+def test_what_will_surprise_is_said(words: str, said: str) -> None:
+    (remark,) = remarks(options(*words.split()), "msit")
+    assert remark.startswith(said)
+
+
+@pytest.mark.parametrize(
+    "words", ["", "-child False -ids 2", "--type tensor stats", "-time 0 -stp 0", "-er 1,1"]
+)
+def test_nothing_is_said_where_nothing_surprises(words: str) -> None:
+    assert remarks(options(*words.split()), "msit") == []
+
+
+def test_child_without_ids_has_a_meaning_for_msprobe() -> None:
+    assert remarks(options("-child", "False"), "msprobe") == []
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.json"
+    path.write_text('{"dump_enable": "true", "er": "0,0", "ids": "", "child": "true", "device": ""}')
+    path.chmod(0o640)
+    return path
+
+
+def test_a_config_file_replaces_other_options_and_says_so(config: Path) -> None:
+    given = options("-config", str(config), "-ids", "2", "-er", "0,1", "-child", "False")
+    assert given.config == config
+    (remark,) = remarks(given, "msit")
+    assert remark == "-ids -er -child: the probe takes these from the file of -config instead"
+
+
+def test_a_config_file_that_others_may_write_is_refused_as_the_probe_would(config: Path) -> None:
+    config.chmod(0o660)
+    with pytest.raises(SettingsError, match="others may write it, so the probe refuses it; run: chmod go-w"):
+        options("-config", str(config))
+
+
+def test_a_config_file_that_is_a_link_is_refused_as_the_probe_would(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to(config)
+    with pytest.raises(SettingsError, match="no regular file"):
+        options("-config", str(tmp_path / "link.json"))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_a_config_file_of_another_user_is_refused_as_the_probe_would(config: Path) -> None:
+    os.chown(config, 12345, -1)
+    with pytest.raises(SettingsError, match="belongs to another user"):
+        options("-config", str(config))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [("", "0 bytes"), ("{", "cannot be read as JSON"), ("[]", "no JSON object")]
+)
+def test_a_broken_config_file(config: Path, content: str, said: str) -> None:
+    config.write_text(content)
+    with pytest.raises(SettingsError, match=said):
+        options("-config", str(config))

@@ -1,0 +1,190 @@
+"""Finding the probe and its ABI in a fake CANN, ATB and msprobe."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from acc_pytest.capture.atb.elf import dynamic_symbols
+from acc_pytest.capture.atb.probe_library import find_probe
+from acc_pytest.errors import FormatError, LaunchError
+
+from . import fake_cann
+
+needs_compiler = pytest.mark.skipif(fake_cann.COMPILER is None, reason="no C compiler here")
+
+
+@pytest.mark.parametrize(("symbols", "abi"), [(fake_cann.NEW_ABI, 1), (fake_cann.OLD_ABI, 0), ((), 0)])
+def test_the_probe_is_that_of_atbs_abi(tmp_path: Path, symbols: tuple[str, ...], abi: int) -> None:
+    environ = fake_cann.install(tmp_path, symbols)
+    probe = find_probe(environ, era="", given=None)
+    assert probe.library == tmp_path / f"cann/tools/ait_backend/dump/libatb_probe_abi{abi}.so"
+    assert (probe.era, probe.notes) == ("msit", ())
+
+
+def test_a_probe_and_a_new_string_in_different_names_are_not_the_new_abi(tmp_path: Path) -> None:
+    environ = fake_cann.install(tmp_path, ("_ZN3atb5ProbeEv", "_ZNSt7__cxx1112basic_stringE"))
+    assert find_probe(environ, era="msit", given=None).library.name == "libatb_probe_abi0.so"
+
+
+@needs_compiler
+@pytest.mark.parametrize(("symbols", "abi"), [(fake_cann.NEW_ABI, 1), (fake_cann.OLD_ABI, 0)])
+def test_the_abi_of_a_compiled_library(tmp_path: Path, symbols: tuple[str, ...], abi: int) -> None:
+    environ = fake_cann.install(tmp_path)
+    fake_cann.compiled_library(tmp_path / "atb/cxx_abi_1/lib/libatb.so", symbols)
+    assert find_probe(environ, era="msit", given=None).library.name == f"libatb_probe_abi{abi}.so"
+
+
+@needs_compiler
+@pytest.mark.skipif(shutil.which("nm") is None, reason="no nm here")
+def test_dynamic_symbols_are_those_that_nm_prints(tmp_path: Path) -> None:
+    path = fake_cann.compiled_library(
+        tmp_path / "lib.so", fake_cann.NEW_ABI, "#include <stdio.h>\nvoid g(void) { puts(0); }\n"
+    )
+    printed = subprocess.run(["nm", "-D", str(path)], capture_output=True, text=True, check=True).stdout
+    named_by_nm = {line.split()[-1].split("@")[0] for line in printed.splitlines()}
+    assert {name.decode() for name in dynamic_symbols(path)} == named_by_nm
+    assert {*fake_cann.NEW_ABI, "g", "puts"} <= named_by_nm
+
+
+def test_a_library_that_cannot_be_read_counts_as_the_old_abi_and_says_so(tmp_path: Path) -> None:
+    environ = fake_cann.install(tmp_path)
+    atb = tmp_path / "atb/cxx_abi_1/lib/libatb.so"
+    atb.write_bytes(atb.read_bytes()[:-10])
+    probe = find_probe(environ, era="msit", given=None)
+    assert probe.library.name == "libatb_probe_abi0.so"
+    (note,) = probe.notes
+    assert (
+        note == f"{atb}: its symbol table is broken; is the file cut?; taking the probe for the old C++ ABI"
+    )
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x7fELF\x01\x01" + bytes(100), b"#!/bin/sh\n", b"\x7fELF\x02\x01"]
+)
+def test_what_is_no_library_has_no_symbols(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "lib.so"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=r"no shared library|symbol table is broken"):
+        list(dynamic_symbols(path))
+
+
+@pytest.mark.parametrize("place", range(40, 64))
+def test_a_broken_header_is_an_error_of_ours(tmp_path: Path, place: int) -> None:
+    content = bytearray(fake_cann.hand_made_library(fake_cann.NEW_ABI))
+    content[place] ^= 0xFF
+    path = tmp_path / "lib.so"
+    path.write_bytes(content)
+    try:
+        list(dynamic_symbols(path))
+    except FormatError as error:
+        assert str(path) in str(error)  # noqa: PT017 - some of these bytes do not matter
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"ASCEND_TOOLKIT_HOME": "/nowhere"}, "/nowhere is no directory"),
+        ({"ATB_HOME_PATH": ""}, "ATB_HOME_PATH is not set"),
+        ({"ATB_HOME_PATH": "/nowhere"}, "/nowhere/lib/libatb.so is not there"),
+    ],
+)
+def test_what_is_missing_is_named_with_both_ways_out(
+    tmp_path: Path, broken: dict[str, str], said: str
+) -> None:
+    environ = fake_cann.install(tmp_path) | broken
+    with pytest.raises(LaunchError, match=said) as raised:
+        find_probe(environ, era="msit", given=None)
+    assert "install CANN and ATB and source their set_env.sh" in str(raised.value)
+    assert "--backend cpu" in str(raised.value)
+
+
+def test_a_missing_probe_is_named(tmp_path: Path) -> None:
+    environ = fake_cann.install(tmp_path)
+    library = tmp_path / "cann/tools/ait_backend/dump/libatb_probe_abi1.so"
+    library.unlink()
+    with pytest.raises(LaunchError, match=f"{library}: No such file"):
+        find_probe(environ, era="msit", given=None)
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757])
+def test_a_probe_that_others_may_change_is_refused(tmp_path: Path, mode: int) -> None:
+    environ = fake_cann.install(tmp_path)
+    (tmp_path / "cann/tools/ait_backend/dump/libatb_probe_abi1.so").chmod(mode)
+    with pytest.raises(LaunchError, match=r"can be changed by other users; run: chmod go-w"):
+        find_probe(environ, era="msit", given=None)
+
+
+def test_the_given_probe_needs_no_cann(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = fake_cann.write_library(tmp_path / "own.so")
+    monkeypatch.chdir(tmp_path)
+    assert find_probe({}, era="", given=Path("own.so")).library == library
+    assert find_probe({}, era="", given=library).era == "msit"
+    assert find_probe({}, era="msprobe", given=library).era == "msprobe"
+
+
+@pytest.mark.parametrize("name", ["with space.so", "with:colon.so"])
+def test_a_path_that_ld_preload_cannot_take_is_refused(tmp_path: Path, name: str) -> None:
+    library = fake_cann.write_library(tmp_path / name)
+    with pytest.raises(LaunchError, match="LD_PRELOAD takes no path with a space or colon"):
+        find_probe({}, era="", given=library)
+
+
+def test_a_given_probe_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "probe.so").write_text("no library")
+    with pytest.raises(LaunchError, match=r"probe\.so is no shared library"):
+        find_probe({}, era="", given=tmp_path / "probe.so")
+    with pytest.raises(LaunchError, match="is no file"):
+        find_probe({}, era="", given=tmp_path)
+
+
+@pytest.fixture
+def msprobe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """msprobe in this Python, CANN and ATB in the environment, no probe inside of CANN."""
+    environ = fake_cann.install(tmp_path)
+    shutil.rmtree(tmp_path / "cann/tools")
+    fake_cann.install_msprobe(tmp_path / "site")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
+    return environ
+
+
+@pytest.mark.parametrize("abi", [0, 1])
+def test_msprobes_probe_is_found_without_importing_it(
+    msprobe: dict[str, str], tmp_path: Path, abi: int
+) -> None:
+    home = f"{tmp_path}/atb/cxx_abi_{abi}/"
+    for era in ("msprobe", ""):
+        environ = msprobe | {"ATB_HOME_PATH": home}
+        if not era and abi == 0:
+            continue  # CANN's rule looks for libatb.so first, which is there for the other ABI only
+        probe = find_probe(environ, era=era, given=None)
+        assert probe.library == tmp_path / f"site/msprobe/lib/libatb_probe_abi{abi}.so"
+        assert probe.era == "msprobe"
+    assert "msprobe" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"ASCEND_HOME_PATH": ""}, "ASCEND_HOME_PATH is not set"),
+        ({"ATB_HOME_PATH": ""}, "ATB_HOME_PATH is not set"),
+        ({"ATB_HOME_PATH": "/atb"}, "ATB_HOME_PATH=/atb does not end in cxx_abi_0 or cxx_abi_1"),
+    ],
+)
+def test_what_msprobe_lacks_is_named(msprobe: dict[str, str], broken: dict[str, str], said: str) -> None:
+    with pytest.raises(LaunchError, match=said):
+        find_probe(msprobe | broken, era="msprobe", given=None)
+
+
+def test_without_the_package_msprobe(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="the package msprobe is not installed in this Python"):
+        find_probe(fake_cann.install(tmp_path), era="msprobe", given=None)
+
+
+def test_without_any_probe_both_searches_are_told() -> None:
+    with pytest.raises(LaunchError, match=r"msit: .* msprobe: ASCEND_HOME_PATH is not set"):
+        find_probe({"ASCEND_TOOLKIT_HOME": "/nowhere"}, era="", given=None)
