@@ -20,6 +20,7 @@ from .atb_statistics import from_attributes, text_of
 from .dtypes import DType, by_atb_code, by_torch, layout_code, layout_name
 from .mapped import byte_count, mapped, opened
 from .ref import TensorHeader, TensorRef
+from .whole_file import whole_file
 
 _FIRST_READ = 4096
 _LONGEST_HEADER = 64 * 1024
@@ -223,14 +224,15 @@ def _number(path: str, name: str, text: str, pattern: re.Pattern[str] = _NATURAL
 def write(path: str | os.PathLike[str], tensor: torch.Tensor, *, layout: str = "nd") -> None:
     """Write a tensor as the probe does, replacing what is there (the probe would append to it).
 
-    Any dtype with an ATB code, any strides; the file holds the row-major bytes. The directory must
-    exist. An empty tensor gets a header too, although the probe writes no file for one. Raises
-    `CannotDecode` for a dtype ATB has no code for.
+    Any dtype with an ATB code, any strides; the file holds the row-major bytes. It is whole or not
+    there, and its directory is made where it is missing. An empty tensor gets a header too, although
+    the probe writes no file for one. Raises `CannotDecode` for a dtype ATB has no code for, `AccError`
+    where the system refuses.
     """
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     nbytes = flat.numel() * flat.element_size()
-    header = _header_text(by_torch(tensor.dtype), tuple(tensor.shape), layout, nbytes)
-    with open(path, "wb") as file:
+    header = _header_text(tensor.dtype, tuple(tensor.shape), layout, nbytes)
+    with whole_file(path) as file:
         file.write(header)
         if nbytes:
             payload = flat.view(torch.uint8)
@@ -242,7 +244,7 @@ def write_description(
     path: str | os.PathLike[str], dtype: torch.dtype, shape: tuple[int, ...], *, layout: str = "nd"
 ) -> None:
     """Write what `-sd` leaves of a tensor: dtype and dims without values."""
-    _write_header(path, _header_text(by_torch(dtype), shape, layout))
+    _write_header(path, _header_text(dtype, shape, layout))
 
 
 def write_statistics(
@@ -250,7 +252,7 @@ def write_statistics(
 ) -> None:
     """Write what statistics mode leaves of a tensor; `wide_squares` as in `atb_statistics.text_of`."""
     extra = text_of(tensor.cpu(), wide_squares=wide_squares)
-    _write_header(path, _header_text(by_torch(tensor.dtype), tuple(tensor.shape), layout, extra=extra))
+    _write_header(path, _header_text(tensor.dtype, tuple(tensor.shape), layout, extra=extra))
 
 
 def write_alias(
@@ -262,33 +264,41 @@ def write_alias(
     layout: str = "nd",
 ) -> None:
     """Write a file whose values are those of `alias`, such as `1_0_outtensor0.bin`."""
-    _write_header(path, _header_text(by_torch(dtype), shape, layout, extra={"data": alias}))
+    _write_header(path, _header_text(dtype, shape, layout, extra={"data": alias}))
 
 
 def _write_header(path: str | os.PathLike[str], header: bytes) -> None:
-    with open(path, "wb") as file:
+    with whole_file(path) as file:
         file.write(header)
 
 
+def attributes_of(dtype: torch.dtype, shape: tuple[int, ...], *, layout: str = "nd") -> dict[str, str]:
+    """The attributes that the header of every tensor has, in their order.
+
+    Raises `CannotDecode` for a dtype ATB has no code for.
+    """
+    known = by_torch(dtype)
+    if known.atb_code is None:
+        raise CannotDecode(
+            f"dtype {known} has no ATB code; cast the tensor to a type ATB knows before writing"
+        )
+    dims = ",".join(map(str, shape))
+    return {"format": str(layout_code(layout)), "dtype": str(known.atb_code), "dims": dims}
+
+
 def _header_text(
-    dtype: DType,
+    dtype: torch.dtype,
     shape: tuple[int, ...],
     layout: str,
     nbytes: int | None = None,
     extra: Mapping[str, str] | None = None,
 ) -> bytes:
-    if dtype.atb_code is None:
-        raise CannotDecode(
-            f"dtype {dtype} has no ATB code; cast the tensor to a type ATB knows before writing"
-        )
+    attributes = {**attributes_of(dtype, shape, layout=layout), **(extra or {})}
     lines = [
         "$Version=1.0",
         f"$Object.Count={0 if nbytes is None else 1}",
         f"$Object.Length={nbytes or 0}",
-        f"format={layout_code(layout)}",
-        f"dtype={dtype.atb_code}",
-        "dims=" + ",".join(map(str, shape)),
-        *(f"{name}={value}" for name, value in (extra or {}).items()),
+        *(f"{name}={value}" for name, value in attributes.items()),
     ]
     if nbytes is not None:
         lines.append(f"$Object.data=0,{nbytes}")

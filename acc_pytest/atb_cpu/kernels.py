@@ -1,0 +1,219 @@
+"""The kernels below a leaf operation: their names, the parameters of Mki, and the tensors they see.
+
+Kernels have habits of their own that readers of real dumps must expect: gaps in the indices (null
+tensors are not dumped), lengths as uint32, several kernels and in-between results below one operation,
+results that the operation does not show. Communication has no kernels.
+
+Names and parameters are those in dumps of the real probe for the operations of Llama and Bloom. What
+has no real data takes the rule that these follow: one kernel, called after the operation and the dtype
+of its first result, with the operation's parameters and tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from ..operators import operator_of
+from .attention_kernels import flash_attention, paged_attention, self_attention
+from .execution import Execution
+from .kernel import Kernel, Param, elewise_param, from_operation, short
+
+__all__ = ["Kernel", "kernels_of"]
+
+
+def kernels_of(done: Execution) -> list[Kernel]:
+    """The kernels that ran for one execution of a leaf, in order."""
+    if done.operation.is_graph or operator_of(done.operation.kind).collective:
+        return []
+    kind = done.operation.kind
+    inputs = len(done.before)
+    if kind == "SelfAttentionOperation" and inputs == 9:
+        return flash_attention(done)
+    if kind == "LinearOperation" and inputs == 3:
+        return _linear_bias(done)
+    make = _MAKERS.get(kind)
+    return [make(done) if make and _is_usual(done) else _like_the_operation(done)]
+
+
+def _is_usual(done: Execution) -> bool:
+    """Whether an attention has the operands of the form that is known: packed prefill, plain paged decode."""
+    param, inputs = done.operation.leaf_param, len(done.before)
+    if done.operation.kind == "SelfAttentionOperation":
+        return param.get("calcType") == 3 and inputs in (4, 5) and not param.get("mlaVHeadSize")
+    if done.operation.kind == "PagedAttentionOperation":
+        return inputs >= 5 and not param.get("mlaVHeadSize")
+    return done.operation.kind != "RopeOperation" or inputs == 5
+
+
+def _like_the_operation(done: Execution) -> Kernel:
+    kind = done.operation.kind
+    name = f"{kind.removesuffix('Operation')}{short(done.outputs[0])}Kernel"
+    return from_operation(done, name, kind, done.operation.leaf_param)
+
+
+def _gather(done: Execution) -> Kernel:
+    param = done.operation.leaf_param
+    mki = {"axis": [param.get("axis", 0)], "batchDims": param.get("batchDims", 0)}
+    bits = done.before[0].element_size() * 8
+    return from_operation(done, f"Gather{bits}I64Kernel", "GatherOperation", mki)
+
+
+_NORM = {"inNormBias": False, "inRes": False, "opsMode": 0}
+_NORM_OUT = {"outMean": False, "outRes": False, "outResQuant": False, "outVarience": False}  # Mki's spelling
+_NORM_2025 = {"gemmaMode": 0, "isDynamicQuant": False, "isSymmetric": True, "precisionMode": 0}
+
+
+def _norm(param: Param, own: Param) -> dict[str, Any]:
+    """Mki's one parameter set of all norms; ATB 2025 added keys to it, as it did to ATB's own."""
+    norm = param.get("normParam") or {}
+    newer = _NORM_2025 if "dynamicQuantType" in norm else {}
+    common = {"epsilon": norm.get("epsilon", 1e-5), "zoomScaleValue": 1.0}
+    return dict(sorted({**_NORM, **_NORM_OUT, **newer, **common, **own}.items()))
+
+
+def _rms_norm(done: Execution) -> Kernel:
+    own = {"beginNormAxis": 0, "beginParamsAxis": 0, "inBeta": False, "inGamma": True, "normType": 2}
+    return from_operation(done, "RmsNormKernel", "NormOperation", _norm(done.operation.leaf_param, own))
+
+
+def _layer_norm(done: Execution) -> Kernel:
+    """The kernel also gives mean and variance, which the operation drops."""
+    norm = done.operation.leaf_param.get("normParam") or {}
+    own = {
+        "beginNormAxis": norm.get("beginNormAxis", 0),
+        "beginParamsAxis": norm.get("beginParamsAxis", 0),
+        "inBeta": True,
+        "inGamma": True,
+        "normType": 1,
+        "outMean": True,
+        "outVarience": True,
+    }
+    x = done.before[0]
+    wide = x.float()
+    aside = (wide.mean(-1, keepdim=True), wide.var(-1, correction=0, keepdim=True))
+    name = f"Layernorm{short(done.outputs[0])}Kernel"
+    made = from_operation(done, name, "NormOperation", _norm(done.operation.leaf_param, own))
+    outputs = (*done.outputs, *(tensor.to(x.dtype) for tensor in aside))
+    return replace(made, outputs=outputs, stale=(*done.stale, None, None))
+
+
+def _linear(done: Execution) -> Kernel:
+    param = done.operation.leaf_param
+    transposed = param.get("transposeB", True)
+    x, weight = done.before[:2]
+    k = x.shape[-2] if param.get("transposeA", False) and x.dim() > 1 else x.shape[-1]
+    mki = {
+        "enDequant": False,
+        "oriShape": [x.numel() // max(k, 1), k, weight.shape[-2 if transposed else -1]],
+        "tilingK": 0,
+        "tilingN": 0,
+        "transposeA": param.get("transposeA", False),
+        "transposeB": transposed,
+        "withBias": False,
+    }
+    dtype = "Bf16" if done.outputs[0].dtype == torch.bfloat16 else short(done.outputs[0])
+    return from_operation(done, f"PpMatMul{dtype}Kernel", "MatMulOperation", mki)
+
+
+def _linear_bias(done: Execution) -> list[Kernel]:
+    """Product and sum are two kernels; the product is a result that the operation does not show."""
+    x, weight, bias = done.before
+    transposed = done.operation.leaf_param.get("transposeB", True)
+    wide = weight.float() if transposed else weight.float().transpose(-1, -2)
+    product = F.linear(x.float(), wide).to(x.dtype)
+    first = replace(
+        _linear(done),
+        before=dict(enumerate(done.before[:2])),
+        after=dict(enumerate(done.after[:2])),
+        declared=2,
+        outputs=(product,),
+        stale=(None,),
+    )
+    seen = {0: product, 1: bias}
+    name = f"Add{short(product)}Kernel"
+    add = Kernel(name, "ElewiseOperation", elewise_param(8), seen, seen, 2, done.stale, done.outputs)
+    return [first, add]
+
+
+_ELEWISE = {
+    1: "Cast",
+    2: "Muls",
+    3: "Cos",
+    4: "Sin",
+    5: "Neg",
+    8: "Add",
+    9: "Mul",
+    10: "RealDiv",
+    15: "Sub",
+    20: "Tanh",
+}
+
+
+def _elewise(done: Execution) -> Kernel:
+    param = done.operation.leaf_param
+    kind = param.get("elewiseType", 0)
+    scale = (param.get("mulsParam") or {}).get("varAttr", 0.0)
+    name = f"{_ELEWISE.get(kind, 'Elewise')}{short(done.outputs[0])}Kernel"
+    return from_operation(done, name, "ElewiseOperation", elewise_param(kind, param, scale))
+
+
+_ACTIVATIONS = {1: "Relu", 2: "GeluApprox", 3: "FastGelu", 4: "Swish", 5: "Log"}
+
+
+def _activation(done: Execution) -> Kernel:
+    param = done.operation.leaf_param
+    kind = param.get("activationType", 0)
+    mki = {"activationType": kind, "approx": 0, "dim": param.get("dim", -1), "scale": param.get("scale", 1.0)}
+    name = f"{_ACTIVATIONS.get(kind, 'Activation')}{short(done.outputs[0])}Kernel"
+    return from_operation(done, name, "ActivationOperation", mki)
+
+
+def _split(done: Execution) -> Kernel:
+    """Bits are moved, so bfloat16 uses the kernel of float16."""
+    param = done.operation.leaf_param
+    mki = {"splitDim": param.get("splitDim", 0), "splitNum": param.get("splitNum", len(done.outputs))}
+    bits = done.outputs[0].element_size() * 8
+    return from_operation(done, f"SplitF{bits}Output{len(done.outputs)}Kernel", "SplitOperation", mki)
+
+
+def _slice(done: Execution) -> Kernel:
+    name = f"SliceF{done.outputs[0].element_size() * 8}Int64Kernel"
+    return from_operation(done, name, "SliceOperation", done.operation.leaf_param)
+
+
+def _transpose(done: Execution) -> Kernel:
+    name = f"Transpose{done.outputs[0].element_size() * 8}Kernel"
+    return from_operation(done, name, "TransposeOperation", done.operation.leaf_param)
+
+
+def _rope(done: Execution) -> Kernel:
+    made = from_operation(done, "AtbRopeKernel", "RopeOperation", done.operation.leaf_param)
+    unsigned = getattr(torch, "uint32", torch.int32)  # torch < 2.3 has no uint32
+    lengths = done.before[4].view(unsigned)
+    return replace(made, before={**made.before, 4: lengths}, after={**made.after, 4: lengths})
+
+
+def _reshape_and_cache(done: Execution) -> Kernel:
+    return from_operation(done, "ReshapeAndCacheNdKernel", "ReshapeAndCacheOperation", {"type": 0})
+
+
+_MAKERS: dict[str, Callable[[Execution], Kernel]] = {
+    "ActivationOperation": _activation,
+    "ElewiseOperation": _elewise,
+    "GatherOperation": _gather,
+    "LayerNormOperation": _layer_norm,
+    "LinearOperation": _linear,
+    "PagedAttentionOperation": paged_attention,
+    "ReshapeAndCacheOperation": _reshape_and_cache,
+    "RmsNormOperation": _rms_norm,
+    "RopeOperation": _rope,
+    "SelfAttentionOperation": self_attention,
+    "SliceOperation": _slice,
+    "SplitOperation": _split,
+    "TransposeOperation": _transpose,
+}

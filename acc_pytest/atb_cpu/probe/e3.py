@@ -1,0 +1,142 @@
+"""The probe of the msit eras: what the preloaded library writes of one process, in Python.
+
+Root `msit_dump[_TIMESTAMP]` (E3) or `ait_dump[_TIMESTAMP]` (E2), in it `tensors`, `tiling`, `layer`,
+`model`, `operation_io_tensors`, `kernel_io_tensors` and `cpu_profiling`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from ..execution import Execution
+from ..kernels import Kernel, kernels_of
+from . import profiling
+from .config_file import ConfigFile
+from .csv_files import CsvFiles, Slots, compact
+from .dynamic_config import DynamicSettings, parse
+from .files import append_text, check_name, check_path, replace_text
+from .selection import device_selected, in_ranges
+from .settings import ProbeSettings
+from .tensors import Content, Seen, TensorFiles
+from .tiling import placeholder
+
+
+class E3Probe:
+    """One process with the probe preloaded: `device` and `pid` are in the names of its directories."""
+
+    def __init__(self, settings: ProbeSettings, device: int, pid: int) -> None:
+        self._settings = settings
+        self._device = device
+        self._pid = pid
+        content: Content = "values" if settings.values else "description"
+        self._files = TensorFiles(
+            "statistics" if settings.statistics else content,
+            symlink=settings.symlink,
+            any_path=settings.any_path,
+        )
+        self._csv = CsvFiles()
+        off = DynamicSettings()
+        self._config = ConfigFile(settings.config, parse, off) if settings.config else None
+        self._now = off
+
+    def layer(self, name: str, text: str) -> None:
+        """Write the topology of a top-level operation."""
+        if self._settings.types & {"layer", "model"}:
+            self._topology("layer", name, text)
+
+    def model(self, name: str, text: str) -> None:
+        """Write the topology of a model."""
+        if "model" in self._settings.types:
+            self._topology("model", name, text)
+
+    def profiled(self, name: str, count: int, setup: Mapping[str, int], executed: Mapping[str, int]) -> None:
+        """Add the two lines of one execution."""
+        if "cpu_profiling" in self._settings.types:
+            path = self._grown("cpu_profiling", f"operation_statistic_{count}.txt")
+            append_text(path, profiling.line(name, setup) + profiling.line(name, executed))
+
+    def executed(self, count: int, execution: Execution) -> None:
+        """Write tensors, parameters, tiling data and CSV rows of one operation and its kernels."""
+        if self._config is not None:
+            self._now = self._config.current()
+        kernels = kernels_of(execution) if self._settings.kernels else []
+        relative = f"{self._device}_{self._pid}/{count}/" + "/".join(execution.path)
+        home = f"{self._settings.root}/tensors/{relative}"
+        ids = "_".join(map(str, execution.ids))
+        kind = execution.operation.kind
+        for index, kernel in enumerate(kernels):
+            below = f"{index}_{kernel.name}"
+            if self._selected(count, f"{ids}_{index}", kind):
+                self._tensors(f"{home}/{below}", _seen(kernel))
+                if self._settings.tiling:
+                    self._tiling(f"{relative}/{below}", kernel)
+            if "kernel" in self._settings.types:
+                self._kernel_row(count, kernel, home)
+        if self._selected(count, ids, kind):
+            names = execution.operation.inputs, execution.operation.outputs
+            named = self._settings.named and not execution.operation.is_graph
+            before, after = dict(enumerate(execution.before)), dict(enumerate(execution.after))
+            outputs = execution.stale, execution.outputs
+            self._tensors(home, Seen(before, after, *outputs, names=names if named else ((), ())))
+            if execution.operation.leaf_param and self._saves_here():
+                self._replace(f"{home}/op_param.json", compact(execution.operation.param) + "\n")
+        if not execution.operation.is_graph and "op" in self._settings.types:
+            self._operation_row(count, execution, home)
+
+    def _topology(self, directory: str, name: str, text: str) -> None:
+        check_name(name)
+        path = f"{self._settings.root}/{directory}/{self._pid}/{name}.json"
+        self._replace(path, text)
+        if self._settings.subprocess_info:
+            append_text(f"{self._settings.subprocess_info}/subprocess_info.txt", path + "\n")
+
+    def _selected(self, count: int, ids: str, name: str) -> bool:
+        """Whether execution `count` of the operation is saved. With a config file, the file decides."""
+        if self._config is None:
+            wanted = "tensor" in self._settings.types and in_ranges(self._settings.ranges, count)
+            return wanted and self._settings.chosen(ids, name)
+        now = self._now
+        return now.enabled and in_ranges(now.ranges, count) and now.chosen(ids, name, self._settings.names)
+
+    def _saves_here(self) -> bool:
+        """Whether tensors and parameters of this device are saved; tiling data and rows always are."""
+        wanted = self._settings.devices if self._config is None else self._now.devices
+        return device_selected(wanted, self._device)
+
+    def _tensors(self, home: str, seen: Seen) -> None:
+        if self._saves_here():
+            for directory, name, tensor in seen.files(self._settings.places):
+                self._files.write(f"{home}/{directory}/{name}", tensor)
+
+    def _tiling(self, relative: str, kernel: Kernel) -> None:
+        # before November 2024 the data lay directly in the output directory
+        root = self._settings.output if self._settings.era == "E2" else f"{self._settings.root}/tiling/"
+        path = f"{root}{relative}/kernel_tilingdata.bin"
+        self._replace(path, placeholder(kernel.name))
+
+    def _kernel_row(self, count: int, kernel: Kernel, home: str) -> None:
+        path = self._grown("kernel_io_tensors", f"kernel_tensors_{count}.csv")
+        inputs: Slots = [kernel.before.get(index) for index in range(kernel.declared)]
+        directory = f"{home}/{self._settings.csv_directory}"
+        self._csv.add(path, kernel.operation, kernel.param, inputs, kernel.outputs, directory)
+
+    def _operation_row(self, count: int, done: Execution, home: str) -> None:
+        path = self._grown("operation_io_tensors", f"operation_tensors_{count}.csv")
+        directory = f"{home}/{self._settings.csv_directory}"
+        self._csv.add(path, done.name, done.operation.leaf_param, done.before, done.outputs, directory)
+
+    def _grown(self, directory: str, name: str) -> str:
+        path = f"{self._settings.root}/{directory}/{self._pid}/{name}"
+        if not self._settings.any_path and not os.path.exists(path):
+            check_path(path)
+        return path
+
+    def _replace(self, path: str, text: str) -> None:
+        if not self._settings.any_path:
+            check_path(path)
+        replace_text(path, text)
+
+
+def _seen(kernel: Kernel) -> Seen:
+    return Seen(kernel.before, kernel.after, kernel.stale, kernel.outputs)
