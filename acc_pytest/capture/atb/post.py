@@ -5,7 +5,7 @@ A file that cannot be converted costs itself only; the sentence about it goes to
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ...errors import AccError
@@ -31,20 +31,21 @@ def convert_graphs(landed: Landed, told: Path, output: Path) -> list[str]:
     `told` is the list that the program's processes wrote; without one (msprobe's probe writes none) every
     topology file of the run counts. Paths in it are followed only below `output`.
     """
+    paths, problems = _listed(told, output) if told.is_file() else (landed.files("layer", "model"), [])
+    if not paths:
+        return problems
     from ...topology.onnx_export import atb_json_to_onnx
 
-    problems = []
     cache: dict[str, object] = {}
-    paths, outside = _listed(told, output) if told.is_file() else (landed.files("layer", "model"), [])
     for path in paths:
         try:
             atb_json_to_onnx(path, cache_csv_file=cache)
         except (AccError, OSError) as error:
             problems.append(str(error))
-    return [*outside, *problems]
+    return problems
 
 
-def _listed(told: Path, output: Path) -> tuple[list[Path], list[str]]:
+def _listed(told: Path, output: Path) -> tuple[Sequence[Path], list[str]]:
     """The existing files named in `told`, each once; and sentences about names that lead elsewhere."""
     inside: list[Path] = []
     outside: list[str] = []
