@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
+from ..errors import SettingsError
 from ..threads import one_thread
 from .faults import Fault, Place, inject
 from .graph import Cell, Scope
-from .models import family_of
-from .models.family import Weights
+from .models import family_of, read_model
+from .models.family import Held, Weights
 from .models.spec import ModelSpec, Phase
 from .runtime import LoadedModel, Runtime
 from .topology import AtbModel
@@ -30,11 +32,33 @@ class LanguageModel:
         self.fault = fault
         self._family = family_of(spec.family)
         self._models: dict[Phase, _Variants] = {}
-        held = {name: tensor.detach().to(spec.torch_dtype) for name, tensor in weights.items()}
+        held = Held({name: tensor.detach().to(spec.torch_dtype) for name, tensor in weights.items()})
         for phase in spec.phases:
             clean = [self._family.model(spec, held, rank, phase) for rank in range(spec.ranks)]
             self._models[phase] = _Variants(spec, runtime, clean, fault)
         self.reset()
+
+    @classmethod
+    def from_torch(
+        cls,
+        model: Any,
+        runtime: Runtime,
+        *,
+        dtype: str = "float16",
+        tokens: int = 64,
+        fault: Fault | None = None,
+        family: str | None = None,
+        models: int | None = None,
+    ) -> LanguageModel:
+        """The network of a Hugging Face `model` (its `config` and `state_dict()`) over the runtime's ranks.
+
+        `tokens` is the longest sequence that the caches hold; `family` and `models` choose among the graphs
+        of one network, see `read_model`. Raises `SettingsError` for what the graphs here do not compute.
+        """
+        spec, weights = read_model(
+            model, ranks=runtime.ranks, dtype=dtype, tokens=tokens, family=family, models=models
+        )
+        return cls(spec, weights, runtime, fault)
 
     def reset(self) -> None:
         """Forget all tokens: zero the caches."""
@@ -62,9 +86,16 @@ class LanguageModel:
     @one_thread()
     @torch.no_grad()
     def _run(self, ids: Sequence[int], *, faulty: bool) -> torch.Tensor:
+        if not 0 < len(ids) <= self.spec.positions - self._past:
+            raise SettingsError(
+                f"model: {len(ids)} ids after {self._past} do not fit its cache of {self.spec.positions} "
+                "tokens; give at least one id, and build the model with more tokens"
+            )
         phase = self.spec.phase_of(self._past)
-        inputs = self._family.inputs(self.spec, ids, self._past, phase)
-        scopes: list[Scope] = [{**{n: Cell(t) for n, t in inputs.items()}, **state} for state in self._states]
+        scopes: list[Scope] = []
+        for rank, state in enumerate(self._states):
+            inputs = self._family.inputs(self.spec, ids, self._past, phase, rank)
+            scopes.append({**{name: Cell(tensor) for name, tensor in inputs.items()}, **state})
         made = self._models[phase].execute(scopes, faulty=faulty)
         self._past += len(ids)
         return self._family.logits(made[0])

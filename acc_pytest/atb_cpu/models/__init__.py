@@ -5,6 +5,7 @@ from __future__ import annotations
 from .bloom import Bloom
 from .chatglm import ChatGlm
 from .family import Family
+from .from_torch import read_model
 from .llama import Llama
 from .moe import Moe
 
@@ -21,4 +22,4 @@ def family_of(name: str) -> Family:
     return made[name]
 
 
-__all__ = ["Family", "family_of"]
+__all__ = ["Family", "family_of", "read_model"]

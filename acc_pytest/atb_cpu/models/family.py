@@ -7,12 +7,20 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from ...errors import SettingsError
 from ..graph import Cell
 from ..topology import AtbModel
 from .spec import ModelSpec, Phase
 
 Weights = Mapping[str, torch.Tensor]
 """Parameters of the golden module by name, in mine's dtype."""
+
+
+class Held(dict[str, torch.Tensor]):
+    """`Weights` that say what is missing."""
+
+    def __missing__(self, name: str) -> torch.Tensor:
+        raise SettingsError(f"model: weight {name} is missing, which the ATB graph needs")
 
 
 class Family(ABC):
@@ -27,8 +35,10 @@ class Family(ABC):
         """What a rank keeps between steps: the key/value caches, zero at first."""
 
     @abstractmethod
-    def inputs(self, spec: ModelSpec, ids: Sequence[int], past: int, phase: Phase) -> dict[str, torch.Tensor]:
-        """The model inputs of one step: `ids` come after `past` tokens."""
+    def inputs(
+        self, spec: ModelSpec, ids: Sequence[int], past: int, phase: Phase, rank: int
+    ) -> dict[str, torch.Tensor]:
+        """A rank's model inputs of one step: `ids` come after `past` tokens."""
 
     @abstractmethod
     def logits(self, outputs: Mapping[str, Cell]) -> torch.Tensor:

@@ -53,7 +53,9 @@ class FlashFamily(Family):
         shape = (spec.layers, 1, spec.positions, spec.kv_heads * spec.head_size)
         return {f"input_{i}": Cell(torch.zeros(shape, dtype=spec.torch_dtype)) for i in (2, 3)}
 
-    def inputs(self, spec: ModelSpec, ids: Sequence[int], past: int, phase: Phase) -> dict[str, torch.Tensor]:
+    def inputs(
+        self, spec: ModelSpec, ids: Sequence[int], past: int, phase: Phase, rank: int
+    ) -> dict[str, torch.Tensor]:
         dtype, new, total = spec.torch_dtype, len(ids), past + len(ids)
         values = {
             "input_0": torch.tensor([list(ids)]),

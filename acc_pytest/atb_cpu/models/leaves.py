@@ -106,6 +106,11 @@ def split(widths: Sequence[int], *, dim: int = -1, old: bool = False) -> Operati
     return operation("SplitOperation", param, ("x",), tuple(f"output{i + 1}" for i in range(len(widths))))
 
 
+def concat(dim: int = -1) -> Operation:
+    """Two tensors one after the other along `dim`."""
+    return operation("ConcatOperation", {"concatDim": dim}, ("x", "y"), ("output",))
+
+
 def take(offsets: Sequence[int], size: Sequence[int]) -> Operation:
     """A box of the tensor: from `offsets` (negative counts from the end), `size` elements (-1 = the rest)."""
     param = {"offsets": list(offsets), "size": list(size)}
@@ -118,10 +123,13 @@ def rope(rotary_coeff: int = 2) -> Operation:
     return operation("RopeOperation", param, ("x1", "x2", "x3", "x4", "x5"), ("output1", "output2"))
 
 
-def tables(positions: int, size: int, base: float = 10000.0) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of the rotary embedding, `[positions, size]`, both halves alike."""
+def tables(
+    positions: int, size: int, base: float = 10000.0, *, interleaved: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of the rotary embedding, `[positions, size]`: both halves alike, or both of each pair."""
     frequency = base ** (-torch.arange(0, size, 2).float() / size)
-    angle = torch.outer(torch.arange(positions).float(), frequency).repeat(1, 2)
+    angle = torch.outer(torch.arange(positions).float(), frequency)
+    angle = angle.repeat_interleave(2, 1) if interleaved else angle.repeat(1, 2)
     return angle.cos(), angle.sin()
 
 

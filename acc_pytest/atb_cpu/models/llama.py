@@ -32,6 +32,7 @@ from .mindie import (
     rotation,
     row_linear,
     shard,
+    shard_heads,
     unbatched,
 )
 from .spec import ModelSpec, Phase
@@ -47,6 +48,7 @@ class Llama(Family):
 
     def __init__(self, *, packed: bool) -> None:
         self.packed = packed
+        self._layers: dict[tuple[int, int], list[torch.Tensor]] = {}
 
     def kinds(self, spec: ModelSpec, phase: Phase) -> list[str]:
         """Operation type of every layer."""
@@ -55,15 +57,15 @@ class Llama(Family):
     def feed_forward(self, spec: ModelSpec, rank: int, layer: int) -> Operation:
         """The operation after the second residual's norm point; it takes hidden, the norm and the linears."""
         names = ("hidden", *norm(28), *pack(32), *pack(38), *pack(44))
-        act, mul = activation("swish"), elewise(MUL)
-        down = Call(row_linear(rank, spec.ranks), ("act", *pack(44)), ("out",))
+        act, mul, bias = activation("swish"), elewise(MUL), spec.mlp_bias
+        down = Call(row_linear(rank, spec.ranks, bias=bias), ("act", *pack(44)), ("out",))
         if self.packed:
             width = spec.intermediate // spec.ranks
             return graph(
                 "MlpGateUpWeightPack",
                 names,
                 ("out",),
-                Call(norm_linear(spec.epsilon), ("hidden", *norm(28), *pack(32)), ("gate_up",)),
+                Call(norm_linear(spec.epsilon, bias=bias), ("hidden", *norm(28), *pack(32)), ("gate_up",)),
                 Call(split((width, width)), ("gate_up",), ("gate", "up")),
                 Call(act, ("gate",), ("act",)),
                 Call(mul, ("act", "up"), ("act",)),
@@ -74,24 +76,25 @@ class Llama(Family):
             names,
             ("out",),
             Call(rms_norm(spec.epsilon), ("hidden", "w28"), ("normed",)),
-            Call(plain_linear(), ("normed", *pack(32)), ("gate",)),
+            Call(plain_linear(bias=bias), ("normed", *pack(32)), ("gate",)),
             Call(act, ("gate",), ("act",)),
-            Call(plain_linear(), ("normed", *pack(38)), ("up",)),
+            Call(plain_linear(bias=bias), ("normed", *pack(38)), ("up",)),
             Call(mul, ("act", "up"), ("act",)),
             down,
         )
 
     def attention(self, spec: ModelSpec, rank: int, phase: Phase) -> Operation:
         """Norm, projections, rotation, cache, attention, output projection."""
-        heads, kv, size = spec.heads // spec.ranks, spec.kv_heads // spec.ranks, spec.head_size
+        heads, kv, size = spec.own_heads, spec.own_kv_heads, spec.head_size
+        output = row_linear(rank, spec.ranks, bias=spec.output_bias)
         projections = (*norm(0), *pack(4), *pack(10), *pack(16))
         runtime = ("cos", "sin", "length", "k_cache", "v_cache", "mask", "offset", "zero", "table", "slots")
         rows = unbatched if phase == "both" else merge
         calls = [
             *self._projections(spec, (heads, kv, size), projections),
-            Call(rotation(size), ("q", "k", "cos", "sin", "length"), ("q", "k"), {0: merge, 1: merge}),
+            Call(rotation(spec), ("q", "k", "cos", "sin", "length"), ("q", "k"), {0: merge, 1: merge}),
             *(contiguous(heads, kv, size) if phase == "both" else self._paged(heads, kv, size, phase)),
-            Call(row_linear(rank, spec.ranks), ("context", *pack(22)), ("out",), {0: rows}),
+            Call(output, ("context", *pack(22)), ("out",), {0: rows}),
         ]
         return graph("Attention", ("hidden", *projections, *runtime, *pack(22)), ("out",), *calls)
 
@@ -137,25 +140,28 @@ class Llama(Family):
     def _layer(self, spec: ModelSpec, rank: int, phase: Phase, kind: str, index: int) -> Operation:
         attention, mlp = self.attention(spec, rank, phase), self.feed_forward(spec, rank, index)
         names = (*(f"w{i}" for i in range(self.slots(spec, index))), *RUNTIME)
-        return graph(
-            kind,
-            names,
-            ("out",),
+        calls = [
             Call(attention, attention.inputs, ("attended",)),
             Call(elewise(ADD), ("hidden", "attended"), ("hidden",)),
             Call(mlp, mlp.inputs, ("fed",)),
             Call(elewise(ADD), ("hidden", "fed"), ("out",)),
-        )
+        ]
+        if spec.sandwich:
+            after = self.slots(spec, index) - 2
+            for place, name in ((3, "fed"), (1, "attended")):
+                weight = f"w{after + place // 3}"
+                calls.insert(place, Call(rms_norm(spec.epsilon), (name, weight), (name,)))
+        return graph(kind, names, ("out",), *calls)
 
     def model(self, spec: ModelSpec, weights: Weights, rank: int, phase: Phase) -> AtbModel:
         table = [shard(weights["model.embed_tokens.weight"], 1, rank, spec.ranks)]
         calls = [
-            Call(embedding(rank, spec.ranks), ("weight_0", "input_0"), ("internal_0",)),
+            Call(embedding(spec, rank), ("weight_0", "input_0"), ("internal_0",)),
             Call(positions(), ("input_1", "input_2", "input_3"), ("internal_1", "internal_2")),
         ]
         for index, kind in enumerate(self.kinds(spec, phase)):
             held = [f"weight_{len(table) + i}" for i in range(self.slots(spec, index))]
-            table += self.layer_weights(spec, weights, index, rank)
+            table += self._held(spec, weights, index, rank)
             feed = list(FEED)
             feed[1:3] = f"kCache_{index}", f"vCache_{index}"
             if phase == "both":
@@ -167,7 +173,7 @@ class Llama(Family):
         calls.append(Call(rms_norm(spec.epsilon), ("internal_0", final), ("internal_0",)))
         spare = ("input_9",) * 5
         taken = ("internal_0", head, *spare, "input_11", "input_9")
-        calls.append(Call(lm_head(rank, spec.ranks, pick=phase != "decode"), taken, ("output_0",)))
+        calls.append(Call(lm_head(spec, rank, pick=phase != "decode"), taken, ("output_0",)))
         name = {"prefill": "DecoderModel_Prefill", "decode": "DecoderModel_Decoder", "both": "DecoderModel"}[
             phase
         ]
@@ -177,7 +183,13 @@ class Llama(Family):
 
     def slots(self, spec: ModelSpec, layer: int) -> int:
         """Number of weight slots of a layer."""
-        return SLOTS
+        return SLOTS + 2 * spec.sandwich
+
+    def _held(self, spec: ModelSpec, weights: Weights, index: int, rank: int) -> list[torch.Tensor]:
+        """`layer_weights`, put together once for all models of a rank."""
+        if (index, rank) not in self._layers:
+            self._layers[index, rank] = self.layer_weights(spec, weights, index, rank)
+        return self._layers[index, rank]
 
     def layer_weights(self, spec: ModelSpec, weights: Weights, index: int, rank: int) -> list[torch.Tensor]:
         """The weights of one layer on one rank, placeholders where nothing is used."""
@@ -191,29 +203,35 @@ class Llama(Family):
         """All slots of a layer with those of attention and norms filled."""
         slots = [torch.zeros(1, dtype=spec.torch_dtype) for _ in range(self.slots(spec, index))]
         base = f"model.layers.{index}."
-        q, k, v = (shard(weights[f"{base}self_attn.{n}_proj.weight"], 0, rank, spec.ranks) for n in "qkv")
         slots[0] = weights[base + "input_layernorm.weight"]
         slots[28] = weights[base + "post_attention_layernorm.weight"]
         slots[22] = shard(weights[base + "self_attn.o_proj.weight"], 1, rank, spec.ranks)
-        if self.packed:
-            slots[4] = torch.cat((q, k, v))
-        else:
-            slots[4], slots[10], slots[16] = q, k, v
+        for offset, kind in enumerate(("weight", "bias")[: 1 + spec.qkv_bias]):
+            parts = [
+                shard_heads(weights[f"{base}self_attn.{n}_proj.{kind}"], spec.head_size, rank, spec.ranks)
+                for n in "qkv"
+            ]
+            _place(slots, (4 + offset, 10 + offset, 16 + offset), parts, packed=self.packed)
+        if spec.output_bias:
+            slots[23] = weights[base + "self_attn.o_proj.bias"]
+        if spec.sandwich:
+            slots[-2] = weights[base + "post_self_attn_layernorm.weight"]
+            slots[-1] = weights[base + "post_mlp_layernorm.weight"]
         return slots
 
     def place_mlp(
         self, spec: ModelSpec, weights: Weights, base: str, rank: int, slots: list[torch.Tensor]
     ) -> None:
         """Put gate, up and down below `base` into their slots (gate and up into one if packed)."""
-        gate, up = (shard(weights[f"{base}{n}_proj.weight"], 0, rank, spec.ranks) for n in ("gate", "up"))
-        if self.packed:
-            slots[32] = torch.cat((gate, up))
-        else:
-            slots[32], slots[38] = gate, up
+        for offset, kind in enumerate(("weight", "bias")[: 1 + spec.mlp_bias]):
+            parts = [shard(weights[f"{base}{n}_proj.{kind}"], 0, rank, spec.ranks) for n in ("gate", "up")]
+            _place(slots, (32 + offset, 38 + offset), parts, packed=self.packed)
         slots[44] = shard(weights[base + "down_proj.weight"], 1, rank, spec.ranks)
+        if spec.mlp_bias:
+            slots[45] = weights[base + "down_proj.bias"]
 
     def state(self, spec: ModelSpec) -> dict[str, Cell]:
-        kv = spec.kv_heads // spec.ranks
+        kv = spec.own_kv_heads
         if spec.models == 1:
             shape: tuple[int, ...] = (spec.layers, 1, spec.positions, kv * spec.head_size)
             return {f"{side}Cache_0": Cell(torch.zeros(shape, dtype=spec.torch_dtype)) for side in "kv"}
@@ -224,10 +242,13 @@ class Llama(Family):
             for i in range(spec.layers)
         }
 
-    def inputs(self, spec: ModelSpec, ids: Sequence[int], past: int, phase: Phase) -> dict[str, torch.Tensor]:
+    def inputs(
+        self, spec: ModelSpec, ids: Sequence[int], past: int, phase: Phase, rank: int
+    ) -> dict[str, torch.Tensor]:
         new, total = len(ids), past + len(ids)
         dtype = spec.torch_dtype
-        cos, sin = (t.to(dtype) for t in tables(spec.positions, spec.rotary_size, spec.rope_base))
+        turns = tables(spec.positions, spec.rotary_size, spec.rope_base, interleaved=spec.interleaved)
+        cos, sin = (table.to(dtype) for table in turns)
         length = torch.tensor([total], dtype=torch.int32)
         values = [
             torch.tensor(list(ids)),
@@ -240,7 +261,8 @@ class Llama(Family):
             torch.zeros(1, dtype=torch.int32),
             length,
             torch.zeros(1, dtype=dtype),
-            length,
+            # the contiguous cache is told apart what is new from all that it holds then
+            torch.tensor([new], dtype=torch.int32) if phase == "both" else length,
             torch.tensor([new - 1]),
         ]
         if phase == "both":
@@ -249,3 +271,14 @@ class Llama(Family):
 
     def logits(self, outputs: Mapping[str, Cell]) -> torch.Tensor:
         return outputs["output_0"].read()[-1]
+
+
+def _place(
+    slots: list[torch.Tensor], places: Sequence[int], parts: list[torch.Tensor], *, packed: bool
+) -> None:
+    """Put parallel linears into slots of their own, or one after the other into the first."""
+    if packed:
+        slots[places[0]] = torch.cat(parts)
+        return
+    for place, part in zip(places, parts):
+        slots[place] = part

@@ -6,7 +6,20 @@ import torch
 
 from ..graph import Call, Operation, View, graph
 from .attention_leaves import flash_attention
-from .leaves import all_gather, all_reduce, gather, linear, rms_norm, rope, transpose_gathered
+from .leaves import (
+    ADD,
+    all_gather,
+    all_reduce,
+    concat,
+    elewise,
+    gather,
+    linear,
+    rms_norm,
+    rope,
+    split,
+    transpose_gathered,
+)
+from .spec import ModelSpec
 
 PLAIN = ("input", "weight", "scale", "offset", "descale", "bias", "index")
 
@@ -42,17 +55,18 @@ def plain_linear(*, bias: bool = False) -> Operation:
     return graph("LinearNoQuant", PLAIN, ("out",), Call(linear(bias=bias), taken, ("out",)))
 
 
-def row_linear(rank: int, ranks: int) -> Operation:
-    """A row-parallel linear: partial product, then the sum over ranks."""
+def row_linear(rank: int, ranks: int, *, bias: bool = False) -> Operation:
+    """A row-parallel linear: partial product, the sum over ranks, then the bias, which so is added once."""
     if ranks == 1:
-        return plain_linear()
-    return graph(
-        "LinearRowParallelNoAdd",
-        PLAIN,
-        ("out",),
+        return plain_linear(bias=bias)
+    made = "sum" if bias else "out"
+    calls = [
         Call(plain_linear(), PLAIN, ("partial",)),
-        Call(all_reduce(rank, ranks), ("partial",), ("out",)),
-    )
+        Call(all_reduce(rank, ranks), ("partial",), (made,)),
+    ]
+    if bias:
+        calls.append(Call(elewise(ADD), ("sum", "bias"), ("out",)))
+    return graph("LinearRowParallelAdd" if bias else "LinearRowParallelNoAdd", PLAIN, ("out",), *calls)
 
 
 def norm_linear(epsilon: float, *, bias: bool = False) -> Operation:
@@ -68,13 +82,26 @@ def norm_linear(epsilon: float, *, bias: bool = False) -> Operation:
 
 
 def shard(weight: torch.Tensor, dim: int, rank: int, ranks: int) -> torch.Tensor:
-    """The part of a weight that one rank holds: rows (`dim` 0, column parallel) or columns (1, row)."""
+    """The part of a weight that one rank holds: rows (`dim` 0, column parallel) or columns (1, row).
+
+    A weight that does not split evenly is held whole. Parts of rows share the memory of the weight.
+    """
+    if weight.shape[dim] % ranks:
+        return weight
     return weight.chunk(ranks, dim)[rank].contiguous()
 
 
-def embedding(rank: int, ranks: int) -> Operation:
+def shard_heads(weight: torch.Tensor, size: int, rank: int, ranks: int) -> torch.Tensor:
+    """The rows of a rank's key heads of `size` rows each; of the one head it needs where ranks are more."""
+    heads = weight.shape[0] // size
+    first, count = rank * heads // ranks, max(1, heads // ranks)
+    return weight[first * size : (first + count) * size]
+
+
+def embedding(spec: ModelSpec, rank: int) -> Operation:
     """Token embedding; over ranks each holds some columns, which are gathered."""
-    if ranks == 1:
+    ranks = spec.ranks
+    if ranks == 1 or spec.hidden % ranks:
         return graph("WordEmbedding", ("w", "ids"), ("out",), Call(gather(), ("w", "ids"), ("out",)))
     return graph(
         "WordEmbedding",
@@ -97,10 +124,10 @@ def positions() -> Operation:
     )
 
 
-def lm_head(rank: int, ranks: int, *, pick: bool) -> Operation:
-    """Output projection; with `pick` of the last position only."""
-    project = plain_linear()
-    if ranks > 1:
+def lm_head(spec: ModelSpec, rank: int, *, pick: bool) -> Operation:
+    """Output projection, each rank a part of the vocabulary; with `pick` of the last position only."""
+    project, ranks = plain_linear(), spec.ranks
+    if ranks > 1 and spec.vocab % ranks == 0:
         project = graph(
             "LinearColumnParallel",
             PLAIN,
@@ -115,14 +142,26 @@ def lm_head(rank: int, ranks: int, *, pick: bool) -> Operation:
     return graph("LmHead", names, ("out",), *calls, Call(project, (source, *PLAIN[1:]), ("out",)))
 
 
-def rotation(size: int) -> Operation:
-    """The rotation in its wrapper; it writes onto query and key."""
+def rotation(spec: ModelSpec) -> Operation:
+    """The rotation in its wrapper, of the whole head, which writes onto query and key, or of a part."""
+    size = spec.rotary_size
     taken, made = ("q", "k", "cos", "sin", "length"), ("q_out", "k_out")
+    turn = rope(size if spec.interleaved else 2)
+    if size == spec.head_size:
+        heads = dict.fromkeys(range(2), by_head(size))
+        return graph("RotaryPositionEmbedding", taken, made, Call(turn, taken, made, shapes=heads))
+    widths = (size, spec.head_size - size)
+    apart, rows = {0: by_head(spec.head_size)}, {0: merge, 1: merge}
+    heads = dict.fromkeys(range(2), by_head(size))
     return graph(
         "RotaryPositionEmbedding",
         taken,
         made,
-        Call(rope(), taken, made, shapes=dict.fromkeys(range(2), by_head(size))),
+        Call(split(widths), ("q",), ("q_part", "q_rest"), apart),
+        Call(split(widths), ("k",), ("k_part", "k_rest"), apart),
+        Call(turn, ("q_part", "k_part", *taken[2:]), ("q_turned", "k_turned"), rows, heads),
+        Call(concat(), ("q_turned", "q_rest"), ("q_out",)),
+        Call(concat(), ("k_turned", "k_rest"), ("k_out",)),
     )
 
 

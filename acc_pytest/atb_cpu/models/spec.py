@@ -12,8 +12,19 @@ from .attention_leaves import BLOCK
 
 Phase = Literal["prefill", "decode", "both"]
 FAMILIES = ("llama", "llama-separate", "moe", "bloom", "chatglm")
-DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-SINGLE_RANK = ("bloom", "chatglm")
+DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+"""float32 is no device's choice; with it a wrong graph shows where the rounding of float16 would hide it."""
+POSITIVE = (
+    "layers",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "head_size",
+    "intermediate",
+    "vocab",
+    "experts",
+    "tokens",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +33,14 @@ class ModelSpec:
 
     `models` is 2 where prefill and decode are models of their own with a paged cache, 1 where one model
     with a contiguous cache does both. `tokens` is the longest sequence that the cache must hold.
-    `experts_per_token` experts are chosen for a token, of `experts`. `rotary_size` of the `head_size`
-    elements of a head are rotated. Raises `SettingsError` for sizes that no model can have.
+    The first `dense_layers` layers of a mixture have no experts, the others choose `experts_per_token` of
+    `experts` for a token. The first `rotary_size` of the `head_size` elements of a head are rotated:
+    its two halves against each other, neighbours with `interleaved`. With `sandwich` attention and
+    feed-forward have a norm after them too.
+
+    Over `ranks` heads and feed-forward columns are split. Key heads are split too, or where ranks are
+    more, each rank has the one that its query heads need. Vocabulary and hidden columns are split
+    where that is even, else every rank has all. Raises `SettingsError` for sizes that no model can have.
     """
 
     family: str = "llama"
@@ -39,7 +56,12 @@ class ModelSpec:
     epsilon: float = 1e-5
     rope_base: float = 10000.0
     rotary_size: int = 8
+    interleaved: bool = False
     qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    sandwich: bool = False
+    dense_layers: int = 1
     tokens: int = 16
     dtype: str = "float16"
     ranks: int = 1
@@ -50,36 +72,47 @@ class ModelSpec:
             if getattr(self, name) not in allowed:
                 said = ", ".join(map(str, allowed))
                 raise SettingsError(f"model: {name}={getattr(self, name)!r}; choose one of {said}")
-        for name in (
-            "layers",
-            "hidden",
-            "heads",
-            "kv_heads",
-            "head_size",
-            "intermediate",
-            "vocab",
-            "experts",
-        ):
+        for name in POSITIVE:
             if getattr(self, name) < 1:
                 raise SettingsError(f"model: {name}={getattr(self, name)}; it must be at least 1")
         if self.heads % self.kv_heads:
             raise SettingsError(f"model: heads={self.heads} must be a multiple of kv_heads={self.kv_heads}")
         if self.family == "bloom" and self.kv_heads != self.heads:
             raise SettingsError("model: bloom packs one key per query head; set kv_heads equal to heads")
+        if self.experts_per_token not in range(1, self.experts + 1):
+            raise SettingsError(
+                f"model: experts_per_token={self.experts_per_token}; choose 1 to experts={self.experts}"
+            )
+        if self.rotary_size % 2 or not 0 < self.rotary_size <= self.head_size:
+            raise SettingsError(
+                f"model: rotary_size={self.rotary_size}; choose an even number up to "
+                f"head_size={self.head_size}"
+            )
         self._check_ranks()
 
     def _check_ranks(self) -> None:
         if self.ranks < 1:
             raise SettingsError(f"model: ranks={self.ranks}; it must be at least 1")
-        if self.ranks > 1 and self.family in SINGLE_RANK:
-            raise SettingsError(
-                f"model: {self.family} runs on one rank; use a llama family for ranks={self.ranks}"
-            )
-        for name in ("heads", "kv_heads", "intermediate", "vocab", "hidden"):
+        for name in ("heads", "intermediate"):
             if getattr(self, name) % self.ranks:
                 raise SettingsError(
                     f"model: {name}={getattr(self, name)} does not split over {self.ranks} ranks"
                 )
+        if self.kv_heads % self.ranks and self.ranks % self.kv_heads:
+            raise SettingsError(
+                f"model: kv_heads={self.kv_heads} does not split over {self.ranks} ranks; "
+                "one of the two must be a multiple of the other"
+            )
+
+    @property
+    def own_heads(self) -> int:
+        """Query heads of one rank."""
+        return self.heads // self.ranks
+
+    @property
+    def own_kv_heads(self) -> int:
+        """Key heads of one rank."""
+        return max(1, self.kv_heads // self.ranks)
 
     @property
     def torch_dtype(self) -> torch.dtype:

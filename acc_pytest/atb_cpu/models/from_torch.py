@@ -1,0 +1,138 @@
+"""A torch model as ATB: its sizes from `config`, its weights from `state_dict()` under the families' names.
+
+Works on Hugging Face models of every release that has these names, and on any module that looks like
+one; transformers is not needed. Weights are views of the model's own until they are rounded.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ...errors import SettingsError
+from .configs import Sizes, sizes_of
+from .spec import ModelSpec
+
+LLAMA_FORMS = ("llama", "llama-separate", "llama-int8")
+"""Families that compute the same network in different graphs."""
+_LAYER = r"model\.layers\.\d+\."
+_DECODER = (
+    r"(model\.embed_tokens|model\.norm|lm_head)\.weight",
+    _LAYER + r"(input|post_attention|post_self_attn|post_mlp)_layernorm\.weight",
+    _LAYER + r"self_attn\.[qkvo]_proj\.(weight|bias)",
+    _LAYER + r"mlp\.(gate|up|down)_proj\.(weight|bias)",
+    _LAYER + r"mlp\.gate\.weight",
+    _LAYER + r"mlp\.experts\.\d+\.(gate|up|down)_proj\.weight",
+)
+_BLOOM = (
+    r"transformer\.(word_embeddings|lm_head)\.weight|lm_head\.weight",
+    r"transformer\.(word_embeddings_layernorm|ln_f)\.(weight|bias)",
+    r"transformer\.h\.\d+\.(input_layernorm|post_attention_layernorm)\.(weight|bias)",
+    r"transformer\.h\.\d+\.self_attention\.(query_key_value|dense)\.(weight|bias)",
+    r"transformer\.h\.\d+\.mlp\.dense_(h_to_4h|4h_to_h)\.(weight|bias)",
+)
+_CHATGLM = (
+    r"transformer\.(embedding\.word_embeddings|output_layer|encoder\.final_layernorm)\.weight",
+    r"transformer\.encoder\.layers\.\d+\.(input_layernorm|post_attention_layernorm)\.weight",
+    r"transformer\.encoder\.layers\.\d+\.self_attention\.query_key_value\.(weight|bias)",
+    r"transformer\.encoder\.layers\.\d+\.self_attention\.dense\.weight",
+    r"transformer\.encoder\.layers\.\d+\.mlp\.dense_(h_to_4h|4h_to_h)\.weight",
+)
+_KNOWN = {"bloom": _BLOOM, "chatglm": _CHATGLM}
+_TABLES = re.compile(r"(^|\.)(inv_freq|rotary_pos_emb\..*|attn\.bias|masked_bias)$")
+"""Buffers that hold no parameter."""
+_TIED = {
+    "lm_head.weight": ("model.embed_tokens.weight", "transformer.word_embeddings.weight"),
+}
+
+
+def read_model(
+    model: Any, *, ranks: int, dtype: str, tokens: int, family: str | None = None, models: int | None = None
+) -> tuple[ModelSpec, dict[str, torch.Tensor]]:
+    """Sizes and weights of `model` for `ranks` ranks.
+
+    `family` chooses another graph of the same network (`llama-separate`), `models` 1 a single model for
+    prefill and decode with a contiguous cache; by default both are what the model's port usually has.
+    Raises `SettingsError` for a model, an option or a weight that has no place in the graphs.
+    """
+    config = getattr(model, "config", None)
+    if config is None:
+        raise SettingsError(
+            f"model: {type(model).__name__} has no config; give the sizes with "
+            "LanguageModel(ModelSpec(...), model.state_dict(), runtime)"
+        )
+    weights = {name: tensor for name, tensor in model.state_dict().items() if not _TABLES.search(name)}
+    if isinstance(config, ModelSpec):
+        spec = replace(config, ranks=ranks, dtype=dtype, tokens=tokens)
+    else:
+        sizes = sizes_of(config, tokens)
+        weights = _renamed(weights)
+        spec = ModelSpec(**{**sizes, **_seen(sizes, weights)}, ranks=ranks, dtype=dtype)
+    if family is not None:
+        spec = _as_family(spec, family)
+    spec = spec if models is None else replace(spec, models=models)
+    _check(spec, weights)
+    return spec, weights
+
+
+def _seen(sizes: Sizes, weights: dict[str, torch.Tensor]) -> Sizes:
+    """What the weights say and configurations call by many names: which linears have a bias."""
+    if sizes["family"] in _KNOWN:
+        return {}
+    first = "model.layers.0."
+    return {
+        "qkv_bias": first + "self_attn.q_proj.bias" in weights,
+        "output_bias": first + "self_attn.o_proj.bias" in weights,
+        "mlp_bias": first + "mlp.down_proj.bias" in weights,
+        "sandwich": first + "post_mlp_layernorm.weight" in weights,
+    }
+
+
+def _as_family(spec: ModelSpec, family: str) -> ModelSpec:
+    if family != spec.family and not {family, spec.family} <= set(LLAMA_FORMS):
+        raise SettingsError(f"model: family={family!r} cannot run the weights of a {spec.family}")
+    return replace(spec, family=family)
+
+
+def _renamed(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Packed and older names as the families know them; parts of packs are views."""
+    named: dict[str, torch.Tensor] = {}
+    for full, tensor in weights.items():
+        name = full.replace(".block_sparse_moe.", ".mlp.")
+        name = re.sub(r"(\.experts\.\d+\.)w([123])\.", lambda m: m[1] + _MIXTRAL[m[2]] + "_proj.", name)
+        base, _, kind = name.partition(".gate_up_proj")
+        if kind or name.endswith(".gate_up_proj"):
+            for half, part in zip(("gate", "up"), tensor.chunk(2, -2)):
+                _unpack(named, base, half, kind, part)
+        elif name.endswith(".experts.down_proj"):
+            _unpack(named, name.removesuffix(".down_proj"), "down", "", tensor)
+        else:
+            named[name] = tensor
+    for tied, sources in _TIED.items():
+        for source in sources:
+            if source in named:
+                named.setdefault(tied, named[source])
+    return named
+
+
+_MIXTRAL = {"1": "gate", "2": "down", "3": "up"}
+
+
+def _unpack(named: dict[str, torch.Tensor], base: str, half: str, kind: str, part: torch.Tensor) -> None:
+    """One matrix, or one for each expert."""
+    if part.ndim == 3:
+        for expert, matrix in enumerate(part):
+            named[f"{base}.{expert}.{half}_proj.weight"] = matrix
+    else:
+        named[f"{base}.{half}_proj{kind}"] = part
+
+
+def _check(spec: ModelSpec, weights: dict[str, torch.Tensor]) -> None:
+    """Every weight has a place. (A missing one is named by the family that looks for it.)"""
+    known = re.compile("|".join(_KNOWN.get(spec.family, _DECODER)))
+    for name in weights:
+        if not known.fullmatch(name):
+            raise SettingsError(f"model: weight {name} has no place in the ATB graphs of a {spec.family}")
