@@ -36,6 +36,12 @@ class Leftover:
 def leftovers(matcher: TreeMatcher, matches: Sequence[Match], evidence: Evidence) -> list[Leftover]:
     """Every dumped node of both trees that no match uses, golden's first, in execution order."""
     used_golden = {m.golden.node for m in matches} | {p.node for m in matches for p in m.mine_look.parts}
+    compared = {match.golden.role for match in matches if match.golden.node in used_golden}
+    used_golden |= {
+        export.node
+        for export in matcher.golden.model_exports()
+        if export.form == "repeated" and export.role in compared
+    }
     used_mine = {m.mine.node for m in matches} | {p.node for m in matches for p in m.golden_look.parts}
     alone_golden = _alone(matcher.golden, used_golden)
     alone_mine = _alone(matcher.mine, used_mine)

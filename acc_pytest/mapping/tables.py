@@ -24,7 +24,8 @@ class ModuleRole:
     """What the tensors of a torch module are, for modules whose path matches.
 
     `output_residual` replaces `output` for types that add the residual themselves; `sibling` must
-    exist in the same layer for the rule to apply.
+    exist in the same layer for the rule to apply. With `repeats` the module only hands on what a module
+    inside it computed: the tensor is known, but it is compared there.
     """
 
     path: re.Pattern[str]
@@ -33,7 +34,9 @@ class ModuleRole:
     input: str = ""
     tables: tuple[str, ...] = ()
     caches: tuple[str, ...] = ()
+    heads_in: tuple[str, ...] = ()
     sibling: str = ""
+    repeats: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,8 @@ class Export:
     beside this module). `form` says what else to know of the tensor: `plain`, `table` (positions by
     features), `cache` (batch, heads, tokens, size), `paged` (a cache of blocks, of which the rows at
     `places` are meant), `partial` (to be summed over ranks), `passing` (moved around by an operator that
-    computes nothing, perhaps fewer rows of it).
+    computes nothing, perhaps fewer rows of it), `repeated` (handed on by a container, and compared at
+    the module that computed it).
     """
 
     node: Node

@@ -14,6 +14,11 @@ from .export import Export
 Slots = Callable[[Node], Iterable[Slot]]
 """The slots that were dumped for a node."""
 
+_FIRST_ARGUMENTS = ("hidden_states", "input", "x")
+"""What a module works on, where its first argument was given by keyword."""
+_FIRST_RESULTS = ("logits", "last_hidden_state", "hidden_states")
+"""The result of a module that returns fields by name."""
+
 
 def layer_exports(layer: Layer, tables: Tables, slots: Slots) -> list[Export]:
     """Every export of a layer whose role a name rule knows, in completion order."""
@@ -54,20 +59,36 @@ def _exports(
 ) -> Iterable[Export]:
     dumped = sorted(slots(node))
     outputs = [slot for slot in dumped if slot.kind == "output"]
-    flat = [slot for slot in outputs if len(slot.index) == 1]
+    flat = [slot for slot in outputs if len(slot.index) == 1 and slot.positional]
     role = (
         rule.output_residual if rule.output_residual and tables.adds_residual(node.op_type) else rule.output
     )
-    if role and flat:
-        yield Export(node, flat[0], match.expand(role))
+    if role and (first := flat[:1] or _named(outputs, _FIRST_RESULTS)):
+        yield Export(node, first[0], match.expand(role), "repeated" if rule.repeats else "plain")
     if len(flat) == 1 < len(rule.tables):
         for component, name in enumerate(rule.tables):
             yield Export(node, flat[0], name, "table", component)
     else:
         yield from (Export(node, slot, name, "table") for slot, name in zip(flat, rule.tables))
-    nested = [slot for slot in outputs if len(slot.index) > 1]
+    nested = [slot for slot in outputs if len(slot.index) > 1 and _may_be_cache(slot)]
     for slot, name in zip(nested, rule.caches):
         yield Export(node, slot, name, "cache")
     if rule.input:
-        role = match.expand(rule.input)
-        yield from (Export(node, slot, role) for slot in dumped if slot == Slot("input", (0,)))
+        first = [slot for slot in dumped if slot == Slot("input", (0,))]
+        for slot in first or _named([s for s in dumped if s.kind == "input"], _FIRST_ARGUMENTS):
+            yield Export(node, slot, match.expand(rule.input))
+    for number, name in enumerate(rule.heads_in):
+        slot = Slot("input", (number,))
+        if name and slot in dumped:
+            yield Export(node, slot, name, "cache")
+
+
+def _named(slots: Sequence[Slot], names: Sequence[str]) -> list[Slot]:
+    """The slot that has the first of `names`, in a list of one; empty when there is none."""
+    by_name = {slot.index: slot for slot in slots}
+    return [by_name[(name,)] for name in names if (name,) in by_name][:1]
+
+
+def _may_be_cache(slot: Slot) -> bool:
+    """A tensor of a nested tuple, or the key or value of a cache object: keys sort before values in both."""
+    return slot.positional or slot.index[-1] in ("key", "value")
