@@ -12,9 +12,10 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from acc_pytest.atb_cpu.models.spec import DTYPES
 from acc_pytest.comparison import Judge, compare_pair
 from acc_pytest.demo import DemoSpec, make_demo
-from acc_pytest.demo.spec import DTYPES, FAMILIES
+from acc_pytest.demo.spec import FAMILIES
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import AccError
@@ -62,8 +63,14 @@ def run(given: argparse.Namespace) -> int:
             "acc: -st is not needed: dumps of statistics are recognised and compared as such", file=sys.stderr
         )
     values = values_of_sides(given) | {"output": given.output, "metrics": tuple(given.custom_algorithms)}
+    return run_pytest(values, [*LOG_LEVELS[given.log_level], *given.for_pytest])
+
+
+def run_pytest(values: Mapping[str, object], words: Sequence[str]) -> int:
+    """Run pytest with the options `values`, by `Settings` field, and further words; returns its exit code."""
     import pytest
 
-    words = [*command_line(values), *LOG_LEVELS[given.log_level], *given.for_pytest]
     # -p acc: also where plugins are not loaded by themselves (PYTEST_DISABLE_PLUGIN_AUTOLOAD).
-    return int(pytest.main(["-p", "acc", *words]))
+    # acc_pytest is loaded already, which pytest would warn of.
+    quiet = ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
+    return int(pytest.main(["-p", "acc", *quiet, *command_line(values), *words]))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..atb_cpu import Fault, ModelSpec
 from ..errors import SettingsError
 
-if TYPE_CHECKING:
-    from ..atb_cpu import Fault, ModelSpec
-
+FAMILIES = ("llama", "bloom", "chatglm", "qwen", "moe", "llama-separate")
 ERAS = ("ait_dump", "ait_dump_ts", "msit_dump_ts", "atb_dump_data")
+HOMES = {"bias": ("qwen", 1), "replica": ("llama", 2), "all_reduce": ("llama", 2)}
+"""Family and ranks of a demo with a fault that a Llama on one rank cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,11 @@ class DemoSpec:
     fault: Fault | None = None
 
     def __post_init__(self) -> None:
-        if self.era not in ERAS:
-            raise SettingsError(f"demo: era={self.era!r}; choose one of {', '.join(ERAS)}")
+        for name, allowed in (("family", FAMILIES), ("era", ERAS)):
+            if getattr(self, name) not in allowed:
+                raise SettingsError(
+                    f"demo: {name}={getattr(self, name)!r}; choose one of {', '.join(allowed)}"
+                )
         if self.prompt_length < 1:
             raise SettingsError(f"demo: prompt_length={self.prompt_length}; it must be at least 1")
         if self.decode_steps < 0:
@@ -76,10 +79,9 @@ class DemoSpec:
     @property
     def model(self) -> ModelSpec:
         """The model alone."""
-        from ..atb_cpu import ModelSpec
-
         return ModelSpec(
-            family=self.family,
+            family="llama" if self.family == "qwen" else self.family,
+            qkv_bias=self.family == "qwen",
             layers=self.layers,
             hidden=self.hidden,
             heads=self.heads,

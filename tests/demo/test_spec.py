@@ -21,14 +21,12 @@ from acc_pytest.errors import SettingsError
         ({"hidden": 30}, "hidden=30 must be an even multiple"),
         ({"kv_heads": 3}, "must be a multiple of kv_heads=3"),
         ({"family": "bloom", "kv_heads": 2}, "bloom packs one key per query head"),
-        ({"ranks": 3}, "ranks=3; choose 1, 2 or 4"),
+        ({"ranks": 3}, "heads=4 does not split over 3 ranks"),
         ({"family": "chatglm", "ranks": 2}, "chatglm runs on one rank"),
         ({"ranks": 4, "kv_heads": 2}, "kv_heads=2 does not split over 4 ranks"),
-        ({"ranks": 2, "models": 3}, "models=3"),
+        ({"ranks": 2, "models": 3}, "models=3; choose one of 1, 2"),
         ({"statistics": True, "description": True}, "exclude each other"),
-        ({"fault": Fault("typo")}, "fault 'typo'; choose one of residual"),
-        ({"fault": Fault("nan", layer=2)}, "layer 2, but the model has 2 layers"),
-        ({"fault": Fault("replica")}, "needs ranks=2 or 4"),
+        ({"fault": Fault("replica")}, "needs ranks=2 or more"),
     ],
 )
 def test_an_impossible_spec_is_refused(options: dict[str, Any], message: str) -> None:

@@ -1,4 +1,4 @@
-"""The `acc` command: compare under the old flags, map, demo."""
+"""The `acc` command: compare under the old flags, and map."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_flags_that_have_no_counterpart_are_refused_with_a_sentence(
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["compare"], ["compare", "-gp", "a"], ["nothing"], ["map", "-gp", "a", "-mp", "b", "--", "-x"]],
+    [[], ["compare"], ["compare", "-mp", "a"], ["nothing"], ["map", "-gp", "a", "-mp", "b", "--", "-x"]],
 )
 def test_a_wrong_command_line_is_pytests_exit_code_4(words: list[str], capsys: Capture) -> None:
     with pytest.raises(SystemExit) as exit_:
@@ -99,23 +99,6 @@ def test_map_prints_the_mapping_alone(clean: DemoPaths, capsys: Capture) -> None
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("unmapped of golden: ") for line in lines)
     assert not list(Path().glob("*.csv"))
-
-
-def test_demo_makes_a_pair_whose_printed_command_finds_the_fault(
-    pytester: pytest.Pytester, capsys: Capture
-) -> None:
-    assert cli.main(["demo", "d", "--layers", "1", "--fault", "scale"]) == 0
-    said, _, command = capsys.readouterr().out.strip().splitlines()
-    words = shlex.split(command)
-    assert words[0] == "pytest"
-    result = pytester.runpytest_inprocess(*QUICKER, *words[1:])
-    assert result.ret == 1
-    result.stdout.fnmatch_lines([f"first failing: {said.split()[-1]} *"])
-
-
-def test_demo_with_options_that_make_no_sense(capsys: Capture) -> None:
-    assert cli.main(["demo", "d", "--ranks", "3"]) == 4
-    assert capsys.readouterr().err.startswith("acc: error: demo: ranks=3")
 
 
 def test_a_reader_that_stops_early_is_no_error(clean: DemoPaths) -> None:

@@ -1,0 +1,99 @@
+"""`acc demo`: both dumps, the comparison, and where everything is."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from acc_pytest import cli
+from acc_pytest.atb_cpu import FAULTS
+from acc_pytest.commands.demo import MODELS
+from acc_pytest.demo.spec import FAMILIES
+
+from .conftest import QUICKER
+
+Capture = pytest.CaptureFixture[str]
+SMALL = ("--layers", "1", "--steps", "1")
+
+
+@pytest.fixture(autouse=True)
+def here(pytester: pytest.Pytester) -> None:
+    """In a directory of its own, with an ini file so that pytest looks no further."""
+    pytester.makeini("[pytest]")
+
+
+def demo(*words: str) -> int:
+    return cli.main(["demo", *SMALL, *words, "--", *QUICKER])
+
+
+def test_a_clean_demo_is_green_and_says_where_everything_is(capsys: Capture) -> None:
+    assert demo() == 0
+    out = capsys.readouterr().out
+    assert "verdicts: 107 pass" in out
+    golden, mine, again, command = out.splitlines()[-4:]
+    assert (golden, mine) == ("golden: acc_demo/golden", "mine:   acc_demo/mine")
+    assert again == "compare again:"
+    assert shlex.split(command)[:2] == ["pytest", "--acc-golden=acc_demo/golden"]
+    assert len(list(Path("acc_demo").glob("ait_cmp_report_*.csv"))) == 1
+
+
+def test_the_printed_command_compares_again(pytester: pytest.Pytester, capsys: Capture) -> None:
+    assert cli.main(["demo", "d", *SMALL, "--only-dump", "--fault", "scale"]) == 0
+    *_, said, _, command = capsys.readouterr().out.strip().splitlines()
+    name = said.split()[5]
+    result = pytester.runpytest_inprocess(*QUICKER, *shlex.split(command)[1:])
+    assert result.ret == 1
+    result.stdout.fnmatch_lines([f"first failing: {name} *"])
+
+
+@pytest.mark.parametrize("fault", ["rope_sign", "bias", "all_reduce"])
+def test_a_fault_is_red_and_named_by_the_summary(fault: str, capsys: Capture) -> None:
+    assert demo("--fault", fault) == 1
+    out = capsys.readouterr().out
+    (said,) = [line for line in out.splitlines() if line.startswith("the fault is in ")]
+    assert f"first failing: {said.split()[4]} " in out
+
+
+def test_a_fault_at_one_step_leaves_the_steps_before_green(capsys: Capture) -> None:
+    assert cli.main(["demo", "--layers", "1", "--fault", "scale", "--fault-step", "1", "--", *QUICKER]) == 1
+    assert "step 1" in capsys.readouterr().out.split("first failing: ")[1].splitlines()[0]
+
+
+def test_the_faults_are_listed_one_a_line(capsys: Capture) -> None:
+    assert cli.main(["demo", "--list-faults"]) == 0
+    names = capsys.readouterr().out.splitlines()
+    assert names == list(FAULTS)
+    assert len(names) >= 15
+
+
+@pytest.mark.parametrize("model", ["bloom", "chatglm", "qwen", "moe"])
+def test_every_model_is_green(model: str, capsys: Capture) -> None:
+    assert demo("--model", model) == 0
+    assert " fail" not in capsys.readouterr().out.split("verdicts: ")[1].splitlines()[0]
+
+
+def test_ranks_share_the_model(capsys: Capture) -> None:
+    assert demo("--tp", "2") == 0
+    assert len(list(Path("acc_demo/mine").glob("*/tensors/*"))) == 2
+
+
+def test_the_command_offers_the_models_there_are() -> None:
+    assert set(MODELS) == set(FAMILIES)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--tp", "3"], "model: heads=4 does not split over 3 ranks"),
+        (["--fault", "typo"], "fault 'typo' is unknown; choose one of residual"),
+        (["--model", "bloom", "--fault", "rope_sign"], "no operator that fault 'rope_sign' fits"),
+    ],
+)
+def test_options_that_make_no_sense_are_one_line(words: list[str], message: str, capsys: Capture) -> None:
+    assert cli.main(["demo", *words]) == 4
+    error = capsys.readouterr().err
+    assert error.startswith("acc: error: ")
+    assert message in error
+    assert len(error.splitlines()) == 1
