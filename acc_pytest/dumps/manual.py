@@ -98,8 +98,11 @@ def is_manual(metadata: Path) -> bool:
         return False
 
 
-def _declared(metadata: Path) -> Iterator[_Declared]:
-    """Pairs in the order of data id, then step. Raises `FormatError` naming file and entry."""
+def read_metadata(metadata: Path) -> dict[str, dict[str, list[str]]]:
+    """What a `metadata.json` declares, as it is written: data id, token id, paths.
+
+    An object whose keys are repeated adds up. Raises `FormatError` naming file and entry.
+    """
     try:
         with open(metadata, encoding="utf-8") as file:
             raw = json.load(file, object_pairs_hook=_merged)
@@ -109,15 +112,21 @@ def _declared(metadata: Path) -> Iterator[_Declared]:
         raise FormatError(f"{metadata}: cannot be read: {error.strerror}") from error
     if not isinstance(raw, dict):
         raise FormatError(f"{metadata}: must be an object of data ids")
-    for data_id in sorted(raw, key=natural):
-        steps = raw[data_id]
+    for data_id, steps in raw.items():
         if not isinstance(steps, dict) or not all(_STEP.fullmatch(step) for step in steps):
             raise FormatError(f"{metadata}: data id {data_id} must be an object of token ids (numbers)")
-        for step in sorted(steps, key=int):
-            files = steps[step]
+        for step, files in steps.items():
             if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
                 raise FormatError(f"{metadata}: data id {data_id}, token {step} must be a list of two paths")
-            golden, mine, *_ = [*files, "", ""]
+    return raw
+
+
+def _declared(metadata: Path) -> Iterator[_Declared]:
+    """Pairs in the order of data id, then step. Raises `FormatError` naming file and entry."""
+    declared = read_metadata(metadata)
+    for data_id in sorted(declared, key=natural):
+        for step in sorted(declared[data_id], key=int):
+            golden, mine, *_ = [*declared[data_id][step], "", ""]
             yield _Declared(data_id, int(step), golden, mine)
 
 

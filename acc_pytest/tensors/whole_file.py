@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -43,10 +44,17 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and its missing parents, all with `DIRECTORY_MODE` (less what the umask takes)."""
-    if not path.is_dir():
-        make_directory(path.parent)
+    """Make a directory and its missing parents, all with `DIRECTORY_MODE` (less what the umask takes).
+
+    Raises `OSError` where that cannot be.
+    """
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    try:
         path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
 
 
 def _refused(path: Path, error: OSError | ValueError) -> AccError:
