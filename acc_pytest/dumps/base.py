@@ -15,12 +15,27 @@ StepLabel = Union[int, str]
 """0 = prefill, k = k-th decode, or the text `warmup`."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Slot:
-    """One input or output of a node; `index` is nested for tuples inside tuples."""
+    """One input or output of a node; `index` is nested for tuples inside tuples.
+
+    Keyword arguments and the fields of dictionaries and dataclasses have names instead of numbers:
+    `input[hidden_states]`, `output[past_key_values][key]`. They sort behind the numbers.
+    """
 
     kind: Literal["input", "output"]
-    index: tuple[int, ...] = (0,)
+    index: tuple[Union[int, str], ...] = (0,)
+
+    @property
+    def positional(self) -> bool:
+        """Whether the slot has numbers only, as all slots of an ATB dump have."""
+        return all(isinstance(part, int) for part in self.index)
+
+    def __lt__(self, other: Slot) -> bool:
+        return self._key() < other._key()
+
+    def _key(self) -> tuple[str, list[tuple[int, int, str]]]:
+        return self.kind, [(0, part, "") if isinstance(part, int) else (1, 0, part) for part in self.index]
 
     def __str__(self) -> str:
         return self.kind + "".join(f"[{i}]" for i in self.index)

@@ -18,6 +18,7 @@ from .base import Slot
 
 MAX_IDS = 1 << 16
 """Longest list of token ids read as evidence."""
+_IDS = frozenset({"input_ids", "input", "tokens", "token_ids", "ids"})
 
 SlotsOf = Callable[[Node], Mapping[Slot, TensorRef]]
 
@@ -39,10 +40,15 @@ def gather(tree: Tree, slots_of: SlotsOf) -> TokenEvidence:
     """Look at the first dumped operations of `tree`; unreadable or missing tensors simply say nothing."""
     for node in _embedding(tree):
         for slot, ref in slots_of(node).items():
-            header = _header(ref) if slot.kind == "input" else None
+            header = _header(ref) if _may_be_ids(slot) else None
             if header is not None and header.dtype.kind in {"int", "uint"}:
                 return TokenEvidence(_ids(ref, header), header.numel)
     return TokenEvidence(length=_length(tree, slots_of))
+
+
+def _may_be_ids(slot: Slot) -> bool:
+    """By position, or by a name that tells them from positions, masks and lengths."""
+    return slot.kind == "input" and (slot.positional or slot.index[0] in _IDS)
 
 
 def _embedding(tree: Tree) -> Iterator[Node]:

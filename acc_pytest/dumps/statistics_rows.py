@@ -15,6 +15,7 @@ from pathlib import Path
 from ..errors import FormatError
 from ..tensors.ref import TensorRef
 from .base import Slot
+from .torch_manifest import key_of_name
 
 ATB_FILE = "statistic.csv"
 TORCH_FILE = "statistics.csv"
@@ -55,14 +56,15 @@ def atb_rows(path: Path) -> AtbRows:
 def torch_rows(path: Path) -> dict[Slot, TensorRef]:
     """References of one module's folder. Raises `FormatError` when the columns are not there.
 
-    The file numbers a tensor inside a nested tuple like one outside it (`output_1_0` is 0 again). Of several
-    rows with one number the plain member name means the first, which is the outer one.
+    The old tool's file numbers a tensor inside a nested tuple like one outside it (`output_1_0` is 0 again).
+    Of several rows with one number the plain member name means the first, which is the outer one. Ours has
+    the whole key: `1_0`, `past_key_values_key`.
     """
     found: dict[Slot, TensorRef] = {}
     for row in _rows(path, ("InputOutput", "Index")):
         kind, index = row["InputOutput"], row["Index"]
-        slot = _slot(kind.lower(), index)
-        if slot is not None:
+        if index and kind in ("Input", "Output"):
+            slot = Slot("input" if kind == "Input" else "output", key_of_name(index))
             found[slot] = TensorRef(str(path), f"{kind}/{index}")
     return dict(sorted(found.items()))
 

@@ -1,7 +1,8 @@
 """Dumps of a torch model: `torch_tensors/{device}_{pid}/{token}/{module}/{input_0,output}.pth`.
 
 Older ones lack `torch_tensors`, put the process id first, name files `input_exec3_0.npy`, or have no
-`model_tree.json`. The token directory is the step: 0 is the prefill, k the k-th decode.
+`model_tree.json`. The token directory is the step: 0 is the prefill, k the k-th decode. Dumps of this package
+name the files of keyword arguments and fields after them (`input_hidden_states`) and have a manifest.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from .listing import Listing
 from .naming import stable_name
 from .ranks import Worker, select, torch_worker
 from .statistics_rows import TORCH_FILE, torch_rows
+from .torch_manifest import Key, key_of_name, keys_of, process_manifest
 
 TREE_FILE = "model_tree.json"
 
-_TENSOR = re.compile(r"^(input|output)(?:_exec(\d+))?((?:_\d+)*)\.(pth|pt|npy)$")
+_TENSOR = re.compile(r"^(input|output)(?:_exec(\d+))?((?:_[\w-]+)?)\.(pth|pt|npy)$", re.ASCII)
+_NUMBERS = re.compile(r"(?:_\d+)*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ class TorchDump(Dump):
         self.forced = bool(layout.token)
         notes: list[str] = []
         workers = self._workers(layout, notes)
-        self.ranks = tuple(Rank(index, worker.name) for index, worker in enumerate(workers))
+        self._manifests = {worker.name: process_manifest(layout.home / worker.name) for worker in workers}
+        self.ranks = tuple(Rank(index, name) for index, name in enumerate(self._in_rank_order(workers)))
         first = layout.home / self.ranks[0].name
         tokens = [name for name in listing.directories(first) if name.isdecimal()]
         if other := [name for name in listing.directories(first) if not name.isdecimal()]:
@@ -63,7 +67,20 @@ class TorchDump(Dump):
             tokens = [layout.token]
         tree = self._tree(first, tokens, notes)
         self.steps = tuple(Step(int(name), tree, name) for name in sorted(tokens, key=int))
+        for rank in self.ranks:
+            for reason, count in self._manifests[rank.name].left_out.items():
+                notes.append(f"{rank.name}: {count} tensors were not saved: {reason}")
         self.notes = tuple(notes)
+
+    def _in_rank_order(self, workers: Sequence[Worker]) -> list[str]:
+        """By the ranks that manifests give, where they tell all processes apart; else as they come, by
+        device.
+        """
+        names = [worker.name for worker in workers]
+        ranks = {name: self._manifests[name].rank for name in names}
+        if None in ranks.values() or len(set(ranks.values())) < len(names):
+            return names
+        return sorted(names, key=lambda name: ranks[name] or 0)
 
     def _workers(self, layout: TorchLayout, notes: list[str]) -> Sequence[Worker]:
         """Process folders of the run; a folder that is named like none stands alone."""
@@ -84,18 +101,20 @@ class TorchDump(Dump):
         looked_at = [*tokens[:2], *tokens[2:][-1:]]
         folders = {name for token in looked_at for name in self._listing.directories(first / token)}
         if TREE_FILE in self._listing.files(first):
-            return read_tree(first / TREE_FILE, folders)
+            return read_tree(first / TREE_FILE, folders, self._manifests[first.name].order)
         notes.append(f"no {TREE_FILE}: modules are known by their folders only, without types")
         return tree_of_folders(folders)
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
-        """See `Dump.tensors`. Of a module called several times in one step the last call counts."""
-        folder = f"{self._home}/{rank.name}/{step.directory}/{node.path}"
+        """See `Dump.tensors`. Of a module called several times in one step the last call counts in dumps that
+        put all calls into one folder (`input_exec2_0`); in ours each call is a node."""
+        place = f"{self._home}/{rank.name}/{step.directory}"
+        folder = f"{place}/{node.path}"
         calls: dict[Slot, tuple[int, TensorRef]] = {}
         files = self._listing.files(folder)
         for name in files:
             if found := _TENSOR.match(name):
-                index = tuple(int(part) for part in found.group(3).split("_")[1:]) or (0,)
+                index = _key(found.group(3), place, f"{node.path}/{name}") or (0,)
                 slot = Slot("input" if found.group(1) == "input" else "output", index)
                 call = int(found.group(2) or 0)
                 if slot not in calls or calls[slot][0] <= call:
@@ -103,6 +122,14 @@ class TorchDump(Dump):
         if not calls and TORCH_FILE in files:
             return torch_rows(Path(folder, TORCH_FILE))
         return {slot: ref for slot, (_, ref) in sorted(calls.items(), key=lambda item: item[0])}
+
+
+def _key(text: str, place: str, file: str) -> Key:
+    """`_1_0` as (1, 0); a name as the manifest of the step has it, else as it can be read."""
+    known = None if _NUMBERS.fullmatch(text) else keys_of(place).get(file)
+    if known is not None:
+        return known
+    return key_of_name(text[1:]) if text else ()
 
 
 def is_process_folder(path: Path, listing: Listing) -> bool:

@@ -4,13 +4,15 @@ A module's dotted name is also the name of its folder in every token directory. 
 run (`ModuleList`, `ModuleDict`) are left out and their children take their place. Calls of torch
 functions (API mode) appear only as folders, `{module}.{function}[.{n}]`, and become children of the
 module that made them; so do modules that a tree written by an aborted forward pass does not mention.
+A second call of a module in one step is `{module}.call1` and stands beside the module. Where the dump says in
+which order things ran, that is the order; else a table of common names decides.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +24,16 @@ MAX_DEPTH = 200
 """Deepest nesting of modules accepted; real models stay below 20."""
 
 _CALL = re.compile(r"^(.+)\.([^.\d][^.]*)(?:\.\d+)?$")
+_AGAIN = re.compile(r"^(.+)\.call\d+_*$")
 _CONTAINERS = frozenset({"ModuleList", "ModuleDict"})
 UNKNOWN_TYPE = "Module"
 """Type of a module known only by its folder."""
 
 
-def read_tree(path: Path, folders: Iterable[str] = ()) -> Tree:
+def read_tree(path: Path, folders: Iterable[str] = (), ran: Mapping[str, str] | None = None) -> Tree:
     """Read `model_tree.json` and add the nodes that only `folders` (names in token directories) show.
 
+    `ran` names what ran, in order of completion, with its type; empty or `None` where the dump does not say.
     Raises `FormatError` naming the file when it is cut or not of this format.
     """
     try:
@@ -41,19 +45,23 @@ def read_tree(path: Path, folders: Iterable[str] = ()) -> Tree:
         ) from error
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
-    root = _node(raw, path, 0)
-    return _with_folders(root, folders, calls=True)
+    root = _node(raw, path, 0, in_order=bool(ran))
+    tree = _with_folders(root, folders, ran or {}, calls=True)
+    if not ran:
+        return tree
+    _as_it_ran(root, {name: number for number, name in enumerate(ran)})
+    return Tree(root, root.op_type)
 
 
 def tree_of_folders(folders: Iterable[str]) -> Tree:
     """The tree that folder names alone suggest; types are unknown. For dumps older than `model_tree.json`."""
     root = Node(name="root", op_type=UNKNOWN_TYPE, path="root")
-    _with_folders(root, folders, calls=False)
+    _with_folders(root, folders, {}, calls=False)
     _in_execution_order(root)
     return Tree(root, root.op_type)
 
 
-def _node(raw: Any, path: Path, depth: int) -> Node:
+def _node(raw: Any, path: Path, depth: int, *, in_order: bool = False) -> Node:
     if not isinstance(raw, dict):
         raise FormatError(f"{path}: a module must be an object with name, type and children")
     name, kind, children = raw.get("name"), raw.get("type"), raw.get("children", [])
@@ -66,8 +74,9 @@ def _node(raw: Any, path: Path, depth: int) -> Node:
     if depth > MAX_DEPTH:
         raise FormatError(f"{path}: modules are nested more than {MAX_DEPTH} deep")
     node = Node(name=name, op_type=kind, path=name)
-    parsed = [_node(child, path, depth + 1) for child in children]
-    for index in execution_order([child.name.rpartition(".")[2] for child in parsed]):
+    parsed = [_node(child, path, depth + 1, in_order=in_order) for child in children]
+    names = [child.name.rpartition(".")[2] for child in parsed]
+    for index in range(len(names)) if in_order else execution_order(names):
         child = parsed[index]
         if child.op_type in _CONTAINERS:
             for inner in child.children:
@@ -77,22 +86,46 @@ def _node(raw: Any, path: Path, depth: int) -> Node:
     return node
 
 
-def _with_folders(root: Node, folders: Iterable[str], *, calls: bool) -> Tree:
+def _with_folders(root: Node, folders: Iterable[str], ran: Mapping[str, str], *, calls: bool) -> Tree:
     """Hang every folder that is no node yet below the nearest module its name starts with.
 
-    With `calls`, what a single name is left of (`softmax`, `matmul.1`) is a call of that function.
+    With `calls`, what a single name is left of (`softmax`, `matmul.1`) is a call of that function, and
+    `call1` another call of the module itself.
     """
     known = {node.path: node for node in root.walk()}
     for folder in sorted(set(folders) - known.keys(), key=_natural):
         if not folder.startswith(root.name + "."):
             continue
+        again = _AGAIN.match(folder) if calls else None
+        module = known.get(again.group(1)) if again else None
+        if module is not None and module.parent is not None:
+            known[folder] = module.parent.add(Node(name=folder, op_type=module.op_type, path=folder))
+            continue
         call = _CALL.match(folder) if calls else None
         owner = call.group(1) if call and call.group(1) in known else folder
-        kind = call.group(2) if call and owner != folder else UNKNOWN_TYPE
+        kind = call.group(2) if call and owner != folder else ran.get(folder, UNKNOWN_TYPE)
         while owner not in known:
             owner = owner.rpartition(".")[0]
         known[folder] = known[owner].add(Node(name=folder, op_type=kind, path=folder))
     return Tree(root, root.op_type)
+
+
+def _as_it_ran(node: Node, places: Mapping[str, int]) -> int | None:
+    """Sort everything below `node` by completion; what never ran stays behind the sibling before it.
+
+    Returns the place of `node` itself, or of the first thing that ran in it.
+    """
+    keyed: list[tuple[int, int]] = []
+    first: int | None = None
+    last = -1
+    for number, child in enumerate(node.children):
+        place = _as_it_ran(child, places)
+        if place is not None:
+            first = place if first is None else min(first, place)
+            last = place
+        keyed.append((last, number))
+    node.children = [node.children[number] for _, number in sorted(keyed)]
+    return places.get(node.path, first)
 
 
 def _in_execution_order(node: Node) -> None:

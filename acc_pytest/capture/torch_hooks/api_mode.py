@@ -111,8 +111,11 @@ def _copies(found: Found) -> Found:
     """The arguments as they are now. What cannot be copied here is tried again, and reported, when it is
     saved.
     """
-    copied = Found(caches=found.caches, others=found.others)
+    copied = Found(caches=found.caches, others=[*found.others])
     for key, tensor in found.tensors:
+        if isinstance(tensor, torch.nn.Parameter):  # the same in every step: `dump_weight` saves it once
+            copied.others.append((key, "Parameter"))
+            continue
         try:
             copied.tensors.append((key, tensor.detach().clone()))
         except Exception:  # noqa: BLE001

@@ -38,6 +38,7 @@ class Manifest:
         self._aliases = {names[0]: list(names[1:]) for names in aliases if len(names) > 1}
         self._weights: list[dict[str, Any]] = []
         self._order: dict[str, str] = {}
+        self._left_out: dict[str, int] = {}
 
     def write(self, weights: list[dict[str, Any]]) -> None:
         """What is known before the first step."""
@@ -46,17 +47,23 @@ class Manifest:
         self._write_process()
 
     def write_step(
-        self, token: int, entries: list[dict[str, Any]], order: Mapping[str, str], *, complete: bool
+        self,
+        token: int,
+        entries: list[dict[str, Any]],
+        order: Mapping[str, str],
+        left_out: Mapping[str, int],
+        *,
+        complete: bool,
     ) -> None:
         """`{step}/manifest.json`, and what this step was the first to show: in which order modules run."""
-        for entry in entries:
-            entry.pop("analysis", None)
         content = {"format": FORMAT, "schema": SCHEMA, "step": token, "complete": complete}
         _write(self._home / str(token) / FILE, content | {"order": list(order), "tensors": entries})
         new = {name: kind for name, kind in order.items() if name not in self._order}
         if new:
             self._order |= new
             self._write_tree()
+        if new or left_out != self._left_out:
+            self._left_out = dict(left_out)
             self._write_process()
 
     def _write_process(self) -> None:
@@ -72,6 +79,7 @@ class Manifest:
                 "model": self._root.kind,
                 "aliases": self._aliases,
                 "order": [[name, kind] for name, kind in self._order.items()],
+                "left_out": self._left_out,
                 "weights": self._weights,
             },
         )

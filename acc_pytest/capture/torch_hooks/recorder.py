@@ -172,14 +172,19 @@ class Recorder:
 
     def _finish(self, step: Step) -> None:
         problem: AccError | None = None
+        report = self.store.report
         try:
             self.store.writer.finish()
         except AccError as error:
             problem = error
         if step.entries or step.order:
-            self.store.report.steps += 1
+            report.steps += 1
             try:
-                self.manifest.write_step(step.token, step.entries, step.order, complete=not step.failed)
+                self.store.append_analysis(step.entries)
+                complete = not step.failed and problem is None
+                self.manifest.write_step(
+                    step.token, step.entries, step.order, report.skipped, complete=complete
+                )
             except AccError as error:
                 problem = problem or error
         if problem is not None:

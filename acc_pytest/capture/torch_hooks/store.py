@@ -4,9 +4,11 @@ manifest.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,11 +16,13 @@ from typing import Any
 
 import torch
 
+from ...errors import CaptureError
 from ...tensors.torch_archive import encode
+from ...tensors.whole_file import FILE_MODE
 from ..writer import BackgroundWriter
 from . import statistics
 from .config import DumpConfig
-from .statistics import Sample, analysis_row, statistics_csv
+from .statistics import Sample, analysis_csv, analysis_row, statistics_csv
 from .values import Key, snapshot, stem
 
 
@@ -37,6 +41,10 @@ class DumpReport:
         return text + left
 
 
+Samples = list[tuple[Sample, dict[str, Any]]]
+"""Tensors that want a row of statistics, each with its entry in the manifest."""
+
+
 @dataclass(slots=True)
 class Node:
     """One call of a module or function: its folder's name, the class that ran or called, the number of the
@@ -46,8 +54,7 @@ class Node:
     folder: str
     kind: str
     call: int
-    side_of: str = ""
-    samples: list[Sample] = field(default_factory=list)
+    samples: Samples = field(default_factory=list)
 
 
 class Store:
@@ -101,21 +108,16 @@ class Store:
             return self._left_out(entry, "failed", note, f"cannot be read ({note})")
         if note:
             entry["note"] = note
-        mode = self.config.dump_statistics_mode
+        mode = self.config.dump_statistics_mode if side != "weight" else 0
         if mode:
-            index = "_".join(map(str, key)) or "0"
-            if side == "input" or key:
-                index = name.partition("_")[2]
-            node.samples.append(Sample(node.folder, node.kind, side, index, copy))
+            index = name.partition("_")[2] or "0"
+            node.samples.append((Sample(node.folder, node.kind, side, index, copy), entry))
         if mode == 1:
-            entry |= {"file": f"{node.folder}/{statistics.FILE}", "status": "statistics"}
-            self.report.tensors += 1
+            entry["file"] = f"{node.folder}/{statistics.FILE}"
             return entry
         path = f"{folder}/{name}.pth"
-        nbytes = copy.numel() * copy.element_size()
-        self.writer.put(
-            path, nbytes, partial(self._content, copy, entry, node.kind, path), partial(self._done, entry)
-        )
+        content = partial(self._content, copy, entry, node.kind, path)
+        self.writer.put(path, _nbytes(copy), content, partial(self._done, [entry]))
         return entry
 
     def _content(
@@ -127,23 +129,48 @@ class Store:
             entry["analysis"] = analysis_row(entry["node"], kind, path, tensor)
         return archive.head, archive.data, archive.tail
 
-    def _done(self, entry: dict[str, Any], problem: str) -> None:
-        entry["status"] = "failed" if problem else "written"
-        with self._lock:
-            if problem:
-                entry["note"] = problem
-                self._count("could not be written")
-            else:
-                self.report.tensors += 1
+    def _rows(self, samples: Samples) -> tuple[bytes]:
+        if self.config.analyze and self.config.dump_statistics_mode == 1:
+            for sample, entry in samples:
+                entry["analysis"] = analysis_row(sample.node, sample.kind, "", sample.tensor)
+        return (statistics_csv(sample for sample, _ in samples),)
+
+    def _done(self, entries: Iterable[dict[str, Any]], problem: str) -> None:
+        for entry in entries:
+            entry["status"] = "failed" if problem else "written"
+            with self._lock:
+                if problem:
+                    entry["note"] = problem
+                    self._count("could not be written")
+                else:
+                    self.report.tensors += 1
 
     def statistics(self, directory: str, node: Node) -> None:
         """Queue the rows of a node's tensors, inputs and outputs, as one file."""
         samples, node.samples = node.samples, []
         if not samples:
             return
-        nbytes = sum(sample.tensor.numel() * sample.tensor.element_size() for sample in samples)
+        nbytes = sum(_nbytes(sample.tensor) for sample, _ in samples)
         path = f"{directory}/{node.folder}/{statistics.FILE}"
-        self.writer.put(path, nbytes, lambda: (statistics_csv(samples),))
+        only = self.config.dump_statistics_mode == 1  # else the tensor's own file decides what became of it
+        entries = [entry for _, entry in samples] if only else []
+        self.writer.put(path, nbytes, partial(self._rows, samples), partial(self._done, entries))
+
+    def append_analysis(self, entries: Iterable[dict[str, Any]]) -> None:
+        """Append the rows made for `analyze` to the file of the whole run, which other ranks append to as
+        well.
+        """
+        rows = [row for entry in entries if (row := entry.pop("analysis", None)) is not None]
+        if not rows:
+            return
+        path = self.home.parent.parent / statistics.ANALYSIS_FILE
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE)
+            with os.fdopen(descriptor, "ab") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                file.write(analysis_csv(rows, header=os.fstat(file.fileno()).st_size == 0))
+        except OSError as error:
+            raise CaptureError(f"{path}: cannot be written: {error.strerror}") from error
 
     def weights(self, parameters: Iterable[tuple[str, torch.Tensor]]) -> list[dict[str, Any]]:
         """Save parameters as `weights/{name}.pth`; returns their entries."""
@@ -151,14 +178,15 @@ class Store:
         for name, parameter in parameters:
             node = Node("weights", "Parameter", 0)
             entry = self._save(str(self.home / "weights"), node, "weight", (), name, parameter)
-            entries.append(entry | {"key": [name]})
+            entry["key"] = [name]
+            entries.append(entry)
         return entries
 
     def _over_budget(self, tensor: torch.Tensor) -> str:
         most, total = self.config.max_elements, self.config.max_bytes
         if most is not None and tensor.numel() > most:
             return f"more than max_elements={most}: {tensor.numel()} elements"
-        nbytes = tensor.numel() * tensor.element_size() if tensor.layout == torch.strided else 0
+        nbytes = _nbytes(tensor) if tensor.layout == torch.strided else 0
         with self._lock:
             if total is not None and self._spent + nbytes > total:
                 return f"beyond max_bytes={total}: {nbytes} bytes after {self._spent}"
@@ -180,8 +208,9 @@ class Store:
         self.report.skipped[reason] = self.report.skipped.get(reason, 0) + 1
 
 
-Saver = Callable[[Node, str, Iterable[tuple[Key, torch.Tensor]]], None]
-
-
 def _stride(tensor: torch.Tensor) -> list[int]:
     return list(tensor.stride()) if tensor.layout == torch.strided else []
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
