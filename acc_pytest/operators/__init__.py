@@ -14,13 +14,19 @@ from . import attention as attention
 from . import cache as cache
 from . import collective as collective
 from . import elewise as elewise
+from . import fused_attention as fused_attention
 from . import linear as linear
+from . import moe as moe
 from . import movement as movement
 from . import norm as norm
+from . import norm_kin as norm_kin
 from . import paged as paged
+from . import parallel as parallel
 from . import rope as rope
 from . import routing as routing
+from . import sampling as sampling
 from . import softmax as softmax
+from . import training as training
 from .registry import Operator, compute, compute_collective, known, operator_of
 
 __all__ = ["Operator", "compute", "compute_collective", "known", "operator_of"]

@@ -79,11 +79,11 @@ def reshape_and_cache(call: Call, t: Tensors) -> Outputs:
     """
     names = [n for n in ("key", "value") if n in t]
     if call.param["compressType"] == NONE:
-        return [_stored(call, t[n], t[f"{n}Cache"], t["slots"]) for n in names]
+        return [store(call, t[n], t[f"{n}Cache"], t["slots"]) for n in names]
     return [_stored_by_head(call, t[n], t[f"{n}Cache"], t) for n in names]
 
 
-def _stored(call: Call, new: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+def store(call: Call, new: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
     where = slots.flatten().long()
     rows = new.reshape(new.shape[0], -1) if new.ndim > 1 else new[:, None]
     nz = _is_nz(call, new, cache)

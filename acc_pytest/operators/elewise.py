@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from . import quantise
-from .layout import torch_dtype
+from .layout import as_type, torch_dtype
 from .param import Param, Schema, choice, data_type, flag, integer, number
 from .registry import As, Call, Output, Outputs, Tensors, operator
 
@@ -127,7 +127,7 @@ _EIGHT_BIT = {34: 32768.0, 35: 57344.0, 36: 448.0}
 def _dynamic_float(call: Call, x: torch.Tensor, target: int) -> Outputs:
     scale = call.wide(x).abs().amax(-1) / _EIGHT_BIT[target]
     value = call.wide(x) / scale[..., None]
-    return [As(value, torch_dtype(target, x.dtype)), As(scale, torch.float32)]
+    return [as_type(value, target, x.dtype), As(scale, torch.float32)]
 
 
 def _quantised(call: Call, kind: int, t: Tensors) -> As:
@@ -139,7 +139,7 @@ def _quantised(call: Call, kind: int, t: Tensors) -> As:
         scale, shift = (
             call.wide(torch.tensor(quant[k], dtype=t["x"].dtype)) for k in ("inputScale", "inputOffset")
         )
-        return As(x * scale + shift, torch_dtype(call.param["outTensorType"], torch.int8))
+        return as_type(x * scale + shift, call.param["outTensorType"], torch.int8)
     scale = call.wide(t["scale"])
     offset = call.wide(t["offset"]) if "offset" in t else torch.zeros((), dtype=call.accumulate)
     if kind == QUANT_CHANNEL:

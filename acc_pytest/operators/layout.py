@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 
 from ..tensors.dtypes import by_atb_code
+from .hifloat8 import encode
+from .registry import As
 
 
 def nz_to_nd(tensor: torch.Tensor, rows: int | None = None, columns: int | None = None) -> torch.Tensor:
@@ -35,6 +37,16 @@ def nz_in_logical_dims(tensor: torch.Tensor) -> torch.Tensor:
     group = group_of(tensor.dtype)
     rows, columns = tensor.shape[-2:]
     return nz_to_nd(tensor.reshape(*tensor.shape[:-2], columns // group, rows, group)).contiguous()
+
+
+HIFLOAT8 = 34
+
+
+def as_type(value: torch.Tensor, code: int, default: torch.dtype) -> As:
+    """Wide `value` as an output of the type that an `outTensorType` means; hifloat8 as its bytes."""
+    if code == HIFLOAT8:
+        return As(value, torch.uint8, encode)
+    return As(value, torch_dtype(code, default))
 
 
 def torch_dtype(code: int, default: torch.dtype) -> torch.dtype:

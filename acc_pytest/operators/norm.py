@@ -61,15 +61,15 @@ def _quantised(part: Param) -> bool:
 
 
 def _rms_inputs(param: Param) -> list[str]:
-    layer, part = _part(param)
-    if layer == NORM:
+    kind, part = _part(param)
+    if kind == NORM:
         if not _quantised(part):
             return ["x", "gamma"]
         static = ["scale", "offset"] if not part["dynamicQuantType"] else []
         return ["x", "gamma", "beta", *static]
     names = ["x", *(["bias"] if part["hasBias"] else []), "residual", "gamma"]
     if _quantised(part):
-        names += [*(["beta"] if layer == PRE else []), "scale", "offset"]
+        names += [*(["beta"] if kind == PRE else []), "scale", "offset"]
     return names
 
 
@@ -81,28 +81,28 @@ def rms_norm(call: Call, t: Tensors) -> Outputs:
     normalises it. int8: (y (+ beta)) / scale + offset; or by the scale of each row. `rstd` adds
     1 / sqrt(mean(x^2) + epsilon) as second output.
     """
-    layer, part = _part(call.param)
+    kind, part = _part(call.param)
     _supported(call, part)
     total = call.wide(t["x"])
     for name in ("bias", "residual"):
         if name in t:
             total = total + call.wide(t[name])
-    value, rstd = _rms(call, total, t["gamma"], part["epsilon"], gemma=part.get("modelType", 0) == 1)
+    value, rstd = rms(call, total, t["gamma"], part["epsilon"], gemma=part.get("modelType", 0) == 1)
     dtype = t["x"].dtype
-    plain: list[Output] = [As(total, dtype)] if layer == PRE else []
+    plain: list[Output] = [As(total, dtype)] if kind == PRE else []
     if not _quantised(part):
-        if layer == NORM and part["rstd"]:
+        if kind == NORM and part["rstd"]:
             plain.append(As(rstd, torch.float32))
         return [As(value, dtype), *plain]
     if "beta" in t:
         value = value + call.wide(t["beta"])
-    if layer == NORM and part["dynamicQuantType"]:
+    if kind == NORM and part["dynamicQuantType"]:
         return quantise.dynamic(call, value, asymmetric=part["dynamicQuantType"] == 2)
     quantised = As(value / call.wide(t["scale"]) + call.wide(t["offset"]), torch.int8)
-    return [quantised, *(plain if layer != POST else [As(value, dtype)])]
+    return [quantised, *(plain if kind != POST else [As(value, dtype)])]
 
 
-def _rms(
+def rms(
     call: Call, x: torch.Tensor, gamma: torch.Tensor, epsilon: float, *, gemma: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The normalised value and 1 / rms, whose normalised dimensions have size 1."""
@@ -119,9 +119,9 @@ def _rms(
 
 
 def _layer_inputs(param: Param) -> list[str]:
-    layer, part = _part(param)
-    names = ["x", "gamma", "beta"] if layer == NORM else ["x", "residual", "gamma", "beta"]
-    if _quantised(part) and not (layer == NORM and part["dynamicQuantType"]):
+    kind, part = _part(param)
+    names = ["x", "gamma", "beta"] if kind == NORM else ["x", "residual", "gamma", "beta"]
+    if _quantised(part) and not (kind == NORM and part["dynamicQuantType"]):
         names += ["scale", "offset"]
     return names
 
@@ -134,24 +134,24 @@ def layer_norm(call: Call, t: Tensors) -> Outputs:
     x + zoomScaleValue * residual, prenorm gives that sum as second output. int8 multiplies by its scale
     (RmsNorm divides): y * scale + offset.
     """
-    layer, part = _part(call.param)
+    kind, part = _part(call.param)
     _supported(call, part)
     x, dtype = call.wide(t["x"]), t["x"].dtype
-    first = part["beginNormAxis"] if layer == NORM and not _quantised(part) else -1
-    if layer != NORM:
+    first = part["beginNormAxis"] if kind == NORM and not _quantised(part) else -1
+    if kind != NORM:
         # the quantising postnorm kernel does not read the factor
         zoom = 1.0 if _quantised(part) else part["zoomScaleValue"]
         x = x + zoom * call.wide(t["residual"])
-    value = _layer(call, x, t["gamma"], t["beta"], first, part["epsilon"])
+    value = layer(call, x, t["gamma"], t["beta"], first, part["epsilon"])
     if not _quantised(part):
-        return [As(value, dtype), *([As(x, dtype)] if layer == PRE else [])]
-    if layer == NORM and part["dynamicQuantType"]:
+        return [As(value, dtype), *([As(x, dtype)] if kind == PRE else [])]
+    if kind == NORM and part["dynamicQuantType"]:
         return quantise.dynamic(call, value, asymmetric=part["dynamicQuantType"] == 2)
     quantised = quantise.static(call, value, t["scale"], t["offset"])
-    return [As(value, dtype), quantised] if layer == POST else [quantised]
+    return [As(value, dtype), quantised] if kind == POST else [quantised]
 
 
-def _layer(
+def layer(
     call: Call, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, first: int, epsilon: float
 ) -> torch.Tensor:
     call.need(-x.ndim <= first < x.ndim, f"x {list(x.shape)} has no dimension {first} (beginNormAxis)")

@@ -77,31 +77,31 @@ def paged_attention(call: Call, t: Tensors) -> Outputs:
         # every group of heads is a sequence of its own
         query = query.reshape(tokens * groups, heads // groups, -1)
     counts = counts or [1] * len(query)
-    running = lengths(t["batchRunStatus"]) if "batchRunStatus" in t else [1] * len(counts)
+    running = [bool(s) for s in lengths(t["batchRunStatus"])] if "batchRunStatus" in t else []
     call.need(
         len(counts) == len(contexts) == len(tables),
         f"{len(counts)} sequences of queries, {len(contexts)} contextLens, {len(tables)} blockTables",
     )
     keys = _Blocks(call, t, "key", split)
     values = keys if p["mlaVHeadSize"] else _Blocks(call, t, "value", split)
-    rows, first = [], 0
-    for b, q in enumerate(torch.split(query, counts)):
+    out = torch.zeros(*query.shape[:2], p["mlaVHeadSize"] or values.size, dtype=call.accumulate)
+    first = 0
+    for b, count in enumerate(counts):
         length = contexts[b]
-        if not length or not running[b // groups if len(running) != len(counts) else b]:
-            size = p["mlaVHeadSize"] or values.size
-            rows.append(torch.zeros(*q.shape[:2], size, dtype=call.accumulate))
-            first += len(q)
+        if running and not running[b if len(running) == len(counts) else b // groups]:
+            continue  # sequences that do not run have no rows: the others' lie packed before
+        q, rows = query[first : first + count], slice(first, first + count)
+        first += count
+        if not length:
             continue
         k = keys.rows(tables[b], length)
         v = k[..., : p["mlaVHeadSize"]] if p["mlaVHeadSize"] else values.rows(tables[b], length)
-        bias = _bias(call, t, b, first, len(q), length, groups)
+        bias = _bias(call, t, b, rows.start, count, length, groups)
         scale = float(p["qkScale"])
         if "logN" in t:
             scale = scale * float(t["logN"].flatten()[b // groups if split else b])
         razor = _razor(call, t, tables[b], length)
-        rows.append(attend(call, q, k, v, bias, scale=scale, razor=razor))
-        first += len(q)
-    out = torch.cat(rows)
+        out[rows] = attend(call, q, k, v, bias, scale=scale, razor=razor)
     shape = output_shape(t["query"], heads, out.shape[-1])
     return [As(out.reshape(shape), t["query"].dtype)]
 

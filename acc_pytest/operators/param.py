@@ -22,8 +22,7 @@ class Key:
     """One key: `kind` is `int`, `float`, `bool`, `str`, `ints` or `floats`.
 
     `allowed` lists the values of an enumeration with their meaning, empty for a free value. `alias` is
-    another spelling (ATB's own CSV tests rename some keys). `note` says what a value is for where the
-    name does not.
+    another spelling (ATB's own CSV tests rename some keys).
     """
 
     kind: str
@@ -88,9 +87,9 @@ DATA_TYPE: Mapping[int, str] = {
 """The numbers that `outDataType` and `outTensorType` take."""
 
 
-def data_type(default: int = -1) -> Key:
+def data_type(default: int = -1, alias: str = "") -> Key:
     """A dtype by its ACL number."""
-    return Key("int", default, DATA_TYPE)
+    return Key("int", default, DATA_TYPE, alias)
 
 
 COMMUNICATION: Schema = {

@@ -30,6 +30,12 @@ class As:
 
     value: torch.Tensor
     dtype: torch.dtype
+    encode: Callable[[torch.Tensor], torch.Tensor] | None = None
+    """Makes the bytes of a type that torch has not; `dtype` is then that of the bytes."""
+
+    def rounded(self) -> torch.Tensor:
+        """What the operator writes."""
+        return self.encode(self.value) if self.encode else rounded(self.value, self.dtype)
 
 
 Output = Union[As, torch.Tensor]
@@ -70,11 +76,11 @@ ComputeRanks = Callable[[Call, Sequence[Tensors]], Sequence[Outputs]]
 class Operator:
     """One operator under given parameters.
 
-    `inputs` are the names of the operands in ATB's order; a `?` at the end marks one that may be left
-    out or `None`. `writes` are indices of inputs that are written in place without being
-    an output; their new values follow the outputs in what `compute` returns. `aliases` maps an output
-    to the input whose memory it is (the caches of ReshapeAndCache). `collective` operators compute over
-    all ranks at once.
+    `inputs` are the names of the operands in ATB's order; a `?` at the end marks one that may be
+    `None`, or left out where none follows. `writes` are indices of inputs that are written in place
+    without being an output; their new values follow the outputs in what `compute` returns. `aliases`
+    maps an output to the input whose memory it is (the caches of ReshapeAndCache). `collective`
+    operators compute over all ranks at once.
     """
 
     name: str
@@ -237,7 +243,7 @@ def _names(names: Names | Callable[[Param], Names], param: Param) -> tuple[str, 
 
 def _named(call: Call, names: tuple[str, ...], inputs: Sequence[torch.Tensor | None]) -> Tensors:
     """Inputs by name. Raises `OperatorError` when there are too few, too many, or one is missing."""
-    needed = sum(not n.endswith("?") for n in names)
+    needed = max((i + 1 for i, n in enumerate(names) if not n.endswith("?")), default=0)
     if not needed <= len(inputs) <= len(names):
         expected = f"{needed}" if needed == len(names) else f"{needed} to {len(names)}"
         raise call.fail(f"takes {expected} inputs ({', '.join(names) or 'none'}), got {len(inputs)}")
@@ -260,7 +266,7 @@ def _finished(call: Call, outputs: Outputs, taken: set[int], round_outputs: bool
     results = []
     for output in outputs:
         if round_outputs:
-            done = rounded(output.value, output.dtype) if isinstance(output, As) else output
+            done = output.rounded() if isinstance(output, As) else output
         else:
             done = output.value if isinstance(output, As) else output
             done = call.wide(done) if done.is_floating_point() else done

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .param import choice, integer
+from .layout import torch_dtype
+from .param import choice, data_type, integer, integers
 from .registry import As, Call, Outputs, Tensors, operator
 
 ROPE = {"rotaryCoeff": integer(4), "cosFormat": choice(0, "inference", "training")}
@@ -47,3 +48,62 @@ def rotated(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, coefficie
     first, second = blocks.unbind(-2)
     turned = torch.stack((-second, first), -2).flatten(-3)
     return heads * cos + turned * sin
+
+
+@operator("RopeQConcatOperation", {}, ("query", "cos", "sin", "concat"))
+def rope_q_concat(call: Call, t: Tensors) -> Outputs:
+    """Rotate each head of `[n, heads * size]` by halves and put `concat` `[n, heads, width]` behind it."""
+    size, tail = t["cos"].shape[-1], t["concat"]
+    cos, sin = (call.wide(t[name]).reshape(-1, 1, size) for name in ("cos", "sin"))
+    call.need(
+        tail.ndim == 3 and t["query"].numel() == tail.shape[0] * tail.shape[1] * size,
+        f"query {list(t['query'].shape)} and concat {list(tail.shape)} do not fit heads of {size} elements",
+    )
+    heads = call.wide(t["query"]).reshape(tail.shape[0], tail.shape[1], size)
+    value = torch.cat((rotated(heads, cos, sin, 2), call.wide(tail)), -1)
+    return [As(value, t["query"].dtype)]
+
+
+NTK = {"outDataType": data_type(1, alias="outputType")}
+
+
+@operator("DynamicNTKOperation", NTK, ("positionIds", "invFreq", "seqLens"))
+def dynamic_ntk(call: Call, t: Tensors) -> Outputs:
+    """sin, then cos `[tokens, size]` of position * frequency, both halves alike; frequencies by sequence."""
+    counts = [int(n) for n in t["seqLens"].flatten().tolist()]
+    positions, frequencies = call.wide(t["positionIds"].flatten()), call.wide(t["invFreq"])
+    call.need(
+        sum(counts) == len(positions) and len(counts) == len(frequencies),
+        f"seqLens {counts} do not cut {len(positions)} positions for {len(frequencies)} rows of invFreq",
+    )
+    angles = torch.cat([torch.outer(p, f) for p, f in zip(torch.split(positions, counts), frequencies)])
+    both = angles.repeat(1, 2)
+    dtype = torch_dtype(call.param["outDataType"], torch.float16)
+    return [As(both.sin(), dtype), As(both.cos(), dtype)]
+
+
+@operator(
+    "RopeGradOperation",
+    {"c_qSeqLen": integers(alias="qSeqLen")},
+    ("queryGrad", "keyGrad", "cos", "sin"),
+)
+def rope_grad(call: Call, t: Tensors) -> Outputs:
+    """g * (cos + [sin2, -sin1]) for each head: what the kernel computes.
+
+    It is not the derivative of RopeOperation; ATB's own golden is the same.
+    """
+    counts, size = call.param["c_qSeqLen"], t["cos"].shape[-1]
+    call.need(
+        sum(counts) == t["queryGrad"].shape[0] and max(counts, default=0) <= t["cos"].shape[0],
+        f"c_qSeqLen {list(counts)} does not fit {t['queryGrad'].shape[0]} tokens "
+        f"and {t['cos'].shape[0]} rows of cos",
+    )
+    cos, sin = (torch.cat([call.wide(t[n])[:count] for count in counts]) for n in ("cos", "sin"))
+    first, second = sin.chunk(2, -1)
+    factor = (cos + torch.cat((second, -first), -1))[:, None]
+    results = []
+    for name in ("queryGrad", "keyGrad"):
+        gradient = call.wide(t[name])
+        value = gradient.reshape(len(gradient), -1, size) * factor
+        results.append(As(value.reshape(gradient.shape), t[name].dtype))
+    return results

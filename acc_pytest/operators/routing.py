@@ -154,3 +154,28 @@ def gating(call: Call, t: Tensors) -> Outputs:
     tokens = packed // p["topkExpertNum"]
     running = counts[local].cumsum(0).to(count_type)
     return [tokens, running, packed, torch.tensor([len(kept)], dtype=torch.int32)]
+
+
+SCATTER = {"axis": integer(), "reduction": choice(0, "none", "add")}
+
+
+@operator("ScatterElementsV2Operation", SCATTER, ("input", "indices", "updates"), writes=("input",))
+def scatter_elements(call: Call, t: Tensors) -> Outputs:
+    """Write (or add) `updates` at `indices` along `axis` of `input`. No output."""
+    x, indices, updates = t["input"], t["indices"].long(), t["updates"]
+    axis = call.param["axis"]
+    call.need(
+        -x.ndim <= axis < x.ndim and indices.shape == updates.shape and indices.ndim == x.ndim,
+        f"input {list(x.shape)}, indices {list(indices.shape)}, updates {list(updates.shape)}, axis {axis}: "
+        "these do not fit",
+    )
+    indices = torch.where(indices < 0, indices + x.shape[axis], indices)
+    call.need(
+        not indices.numel() or (int(indices.min()) >= 0 and int(indices.max()) < x.shape[axis]),
+        f"indices reach outside dimension {axis} of input {list(x.shape)}",
+    )
+    if call.param["reduction"] == 0:
+        return [x.scatter(axis, indices, updates)]
+    if x.is_floating_point():
+        return [As(call.wide(x).scatter_add(axis, indices, call.wide(updates)), x.dtype)]
+    return [x.scatter_add(axis, indices, updates)]

@@ -1,0 +1,106 @@
+"""Attention for training and its gradient, and the joining of partial attention results."""
+
+from __future__ import annotations
+
+import torch
+
+from .param import choice, integer, number, text
+from .registry import As, Call, Outputs, Tensors, operator
+
+HIDDEN = -65536.0
+LASER = {
+    "headNum": integer(),
+    "inputLayout": text("BNSD", "BNSD", "SBH"),
+    "scaleValue": number(0.08838834764831843),
+    "keepProb": number(1.0),
+    "preTokens": integer(2**31 - 1),
+    "nextTokens": integer(),
+    "sparseMode": integer(),
+    "innerPrecise": integer(),
+}
+_OPTIONAL = ("pseShift?", "dropMask?", "paddingMask?", "attenMask?")
+_PREFIX = ("prefix?", "actualSeqQLen?", "actualSeqKVLen?")
+
+
+def _scores(call: Call, t: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Scores `[b, heads, s, s]` and wide query, key: the key cut to the query's width, one for each head."""
+    p = call.param
+    call.need(p["inputLayout"] == "BNSD", f"inputLayout {p['inputLayout']} has no reference computation")
+    query, key = call.wide(t["query"]), call.wide(t["key"])
+    call.need(
+        query.ndim == key.ndim == 4
+        and query.shape[1] % key.shape[1] == 0
+        and key.shape[-1] >= query.shape[-1],
+        f"query {list(query.shape)} and key {list(key.shape)} do not fit",
+    )
+    key = key[..., : query.shape[-1]].repeat_interleave(query.shape[1] // key.shape[1], 1)
+    scores = query @ key.transpose(-1, -2) * p["scaleValue"]
+    if "attenMask" in t:
+        mask = call.wide(t["attenMask"])
+        rows, columns = scores.shape[-2:]
+        if p["preTokens"] < rows:
+            place = torch.arange(rows)[:, None] - torch.arange(columns)
+            mask = mask + call.wide(place > p["preTokens"])
+        scores = scores + mask * HIDDEN
+    return scores, query, key
+
+
+@operator("LaserAttentionOperation", LASER, ("query", "key", "value", *_OPTIONAL, *_PREFIX))
+def laser_attention(call: Call, t: Tensors) -> Outputs:
+    """Attention of `[b, heads, s, size]`: each row's largest score and sum of powers, nothing, result."""
+    scores, query, _ = _scores(call, t)
+    value = call.wide(t["value"]).repeat_interleave(query.shape[1] // t["value"].shape[1], 1)
+    highest = scores.amax(-1)
+    powers = (scores - highest[..., None]).exp()
+    total = powers.sum(-1)
+    result = powers / total[..., None] @ value
+    unused = torch.zeros(1, dtype=t["query"].dtype)
+    return [As(highest, torch.float32), As(total, torch.float32), unused, As(result, t["query"].dtype)]
+
+
+GRAD = (
+    "query",
+    "key",
+    "value",
+    "attentionOutGrad",
+    *_OPTIONAL,
+    "softmaxMax",
+    "softmaxSum",
+    "softmaxIn?",
+    "attentionIn",
+    *_PREFIX,
+)
+
+
+@operator("LaserAttentionGradOperation", LASER, GRAD)
+def laser_attention_grad(call: Call, t: Tensors) -> Outputs:
+    """The gradients of query, key and value, with the row statistics of the forward pass as it left them."""
+    scores, query, key = _scores(call, t)
+    groups = query.shape[1] // t["value"].shape[1]
+    value = call.wide(t["value"]).repeat_interleave(groups, 1)
+    out, grad = call.wide(t["attentionIn"]), call.wide(t["attentionOutGrad"])
+    shift = call.wide(t["softmaxMax"]) + call.wide(t["softmaxSum"]).log()
+    weights = (scores - shift[..., None]).exp()
+    change = weights * (grad @ value.transpose(-1, -2) - (out * grad).sum(-1, keepdim=True))
+    change = change * call.param["scaleValue"]
+    dq = change @ key
+    dk = _by_group(change.transpose(-1, -2) @ query, groups)
+    dv = _by_group(weights.transpose(-1, -2) @ grad, groups)
+    dk = torch.nn.functional.pad(dk, (0, t["key"].shape[-1] - dk.shape[-1]))
+    unused = torch.zeros(1, dtype=t["query"].dtype)
+    return [As(dq, t["query"].dtype), As(dk, t["key"].dtype), As(dv, t["value"].dtype), unused]
+
+
+def _by_group(gradient: torch.Tensor, groups: int) -> torch.Tensor:
+    return torch.unflatten(gradient, 1, (-1, groups)).sum(2)
+
+
+@operator("FaUpdateOperation", {"faUpdateType": choice(0, "decode"), "sp": integer(1)}, ("lse", "out"))
+def fa_update(call: Call, t: Tensors) -> Outputs:
+    """Join partial attention results `[parts, n, size]` by their log-sums `[parts, n]`.
+
+    The weights are a softmax with the largest subtracted; ATB's own golden overflows above 88.
+    """
+    call.need(t["out"].shape[:2] == t["lse"].shape, f"lse {list(t['lse'].shape)}, out {list(t['out'].shape)}")
+    weights = call.wide(t["lse"]).softmax(0)
+    return [As((weights[..., None] * call.wide(t["out"])).sum(0), t["out"].dtype)]

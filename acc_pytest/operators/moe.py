@@ -1,0 +1,175 @@
+"""Mixture of experts: choosing experts, and the grouped matrix products that they compute."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from . import quantise
+from .layout import torch_dtype
+from .param import Param, choice, data_type, flag, integer, number
+from .registry import As, Call, Outputs, Tensors, operator
+
+GROUP_TOPK = {
+    "groupNum": integer(1),
+    "k": integer(),
+    "groupMultiFlag": choice(0, "largest", "sum of the n largest"),
+    "n": integer(1),
+}
+
+
+def _best_groups(call: Call, scores: torch.Tensor, groups: int, best: int, n: int) -> torch.Tensor:
+    """Which elements of `[t, e]` lie in one of the `best` groups by the sum of their `n` largest; bool."""
+    experts = scores.shape[-1]
+    call.need(
+        groups > 0 and experts % groups == 0 and 0 < best <= groups and 0 < n <= experts // groups,
+        f"{experts} experts, {groups} groups, the best {best} by {n}: these do not fit",
+    )
+    parts = scores.reshape(len(scores), groups, -1)
+    strength = parts.topk(n, -1).values.sum(-1)
+    order = torch.sort(strength, dim=-1, descending=True, stable=True).indices[:, :best]
+    kept = torch.zeros(len(scores), groups, dtype=torch.bool).scatter_(1, order, True)
+    return kept.repeat_interleave(experts // groups, 1)
+
+
+@operator("GroupTopkOperation", GROUP_TOPK, ("token", "idxArr"), aliases={0: "token"})
+def group_topk(call: Call, t: Tensors) -> Outputs:
+    """Zero all but the `k` best of `groupNum` groups of each row; of equal groups the first is kept."""
+    p = call.param
+    n = p["n"] if p["groupMultiFlag"] else 1
+    kept = _best_groups(call, call.wide(t["token"]), p["groupNum"], p["k"], n)
+    return [torch.where(kept, t["token"], torch.zeros((), dtype=t["token"].dtype))]
+
+
+SIGMOID = 8
+FUSED_ADD = {
+    "groupNum": integer(1),
+    "groupTopk": integer(1),
+    "n": integer(1),
+    "k": integer(1),
+    "activationType": choice(SIGMOID, "sigmoid", start=SIGMOID),
+    "isNorm": flag(True),
+    "scale": number(1.0),
+    "enableExpertMapping": flag(),
+}
+
+
+def _fused_inputs(param: Param) -> tuple[str, ...]:
+    return ("x", "addNum", "mappingNum", "mappingTable") if param["enableExpertMapping"] else ("x", "addNum")
+
+
+@operator("FusedAddTopkDivOperation", FUSED_ADD, _fused_inputs)
+def fused_add_topk_div(call: Call, t: Tensors) -> Outputs:
+    """The `k` best experts of the best groups by sigmoid(x) + addNum: their sigmoid(x) as weights, and who.
+
+    `isNorm` divides the weights by their sum. With a mapping, expert e of token i is replaced by
+    mappingTable[e][i mod mappingNum[e]].
+    """
+    p = call.param
+    scores = torch.sigmoid(call.wide(t["x"]))
+    ranked = scores + call.wide(t["addNum"])
+    kept = _best_groups(call, ranked, p["groupNum"], p["groupTopk"], p["n"])
+    call.need(0 < p["k"] <= scores.shape[-1], f"parameter k is {p['k']}, x has {scores.shape[-1]} experts")
+    hidden = ranked.masked_fill(~kept, 0.0)  # so the kernel does: a worse score in a kept group loses to it
+    indices = torch.sort(hidden, dim=-1, descending=True, stable=True).indices[:, : p["k"]]
+    weights = scores.gather(1, indices)
+    if p["isNorm"]:
+        weights = weights / weights.sum(-1, keepdim=True)
+    if "mappingTable" in t:
+        number = t["mappingNum"].flatten().long()[indices].clamp(min=1)
+        token = torch.arange(len(indices))[:, None]
+        indices = t["mappingTable"].long()[indices, token % number]
+    return [As(weights * p["scale"], torch.float32), indices.int()]
+
+
+@operator("SwigluQuantOperation", {"quantType": choice(0, "per token")}, ("x",))
+def swiglu_quant(call: Call, t: Tensors) -> Outputs:
+    """silu of the first half times the second, quantised by the scale of each row."""
+    call.need(t["x"].shape[-1] % 2 == 0, f"x {list(t['x'].shape)} has no two halves")
+    gate, up = call.wide(t["x"]).chunk(2, -1)
+    return quantise.dynamic(call, F.silu(gate) * up, asymmetric=False)
+
+
+INPLACE_ADD = {"transposeA": flag(), "transposeB": flag()}
+
+
+@operator(
+    "GroupedMatmulInplaceAddOperation",
+    INPLACE_ADD,
+    ("x", "weight", "groupList", "accum"),
+    aliases={0: "accum"},
+)
+def grouped_matmul_inplace_add(call: Call, t: Tensors) -> Outputs:
+    """accum + the products over each group of the inner dimension, one below the other.
+
+    `groupList` holds the end of every group.
+    """
+    x = call.wide(t["x"].T if call.param["transposeA"] else t["x"])
+    weight = call.wide(t["weight"].T if call.param["transposeB"] else t["weight"])
+    ends = [int(end) for end in t["groupList"].flatten().tolist()]
+    call.need(
+        x.shape[1] == weight.shape[0] and ends == sorted(ends) and (not ends or ends[-1] <= x.shape[1]),
+        f"x {list(x.shape)}, weight {list(weight.shape)} and groupList {ends} do not fit",
+    )
+    products = [x[:, a:b] @ weight[a:b] for a, b in zip([0, *ends], ends)]
+    total = torch.cat(products)
+    call.need(
+        total.numel() == t["accum"].numel(),
+        f"accum {list(t['accum'].shape)} does not hold {list(total.shape)}",
+    )
+    return [As(call.wide(t["accum"]) + total.reshape(t["accum"].shape), t["accum"].dtype)]
+
+
+UP, DOWN = 0, 1
+ROUTING = {
+    "transposeB": flag(),
+    "topK": integer(),
+    "moeType": choice(0, "up", "down"),
+    "outDataType": data_type(),
+    "groupedMatmulType": choice(-1, "up", "down", more={-1: "see moeType"}),
+}
+
+
+def _routing_inputs(param: Param) -> tuple[str, ...]:
+    return ("x", "weight", "expertCount", "indices", "nScale?", "mScale?")
+
+
+@operator("GroupedMatmulWithRoutingOperation", ROUTING, _routing_inputs)
+def grouped_matmul_with_routing(call: Call, t: Tensors) -> Outputs:
+    """Each expert's matrix times the rows routed to it; `expertCount` is the running number of rows.
+
+    up: row i of the result is x[indices[i]] W. down: row i of x, times W, is added to row indices[i] of
+    the result, which has as many rows as tokens. int8: the product times mScale of the row of x and
+    nScale of the expert's column.
+    """
+    p, x, weight = call.param, t["x"], t["weight"]
+    down = (p["moeType"] if p["groupedMatmulType"] < 0 else p["groupedMatmulType"]) == DOWN
+    weight = weight.transpose(1, 2) if p["transposeB"] else weight
+    indices = t["indices"].flatten().long()
+    ends = [int(end) for end in t["expertCount"].flatten().tolist()]
+    call.need(
+        weight.ndim == 3
+        and weight.shape[1] == x.shape[1]
+        and ends == sorted(ends)
+        and len(ends) == len(weight)
+        and (not ends or ends[-1] <= len(indices)),
+        f"x {list(x.shape)}, weight {list(t['weight'].shape)}, expertCount {ends} do not fit",
+    )
+    call.need(not down or p["topK"] > 0, f"parameter topK is {p['topK']}, not above 0")
+    whole = x.dtype == torch.int8
+    call.need(not whole or ("nScale" in t and "mScale" in t), "int8 operands need nScale and mScale")
+    rows = len(indices) // p["topK"] if down else len(indices)
+    result = torch.zeros(rows, weight.shape[2], dtype=call.accumulate)
+    for expert, (start, stop) in enumerate(zip([0, *ends], ends)):
+        picked = torch.arange(start, stop) if down else indices[start:stop]
+        left = x[picked]
+        if whole:
+            part = call.wide(quantise.integer_matmul(left, weight[expert]))
+            part = part * call.wide(t["mScale"]).flatten()[picked, None] * call.wide(t["nScale"][expert])
+        else:
+            part = call.wide(left) @ call.wide(weight[expert])
+        if down:
+            result.index_add_(0, indices[start:stop], part)
+        else:
+            result[start:stop] = part
+    return [As(result, torch_dtype(p["outDataType"], torch.float16 if whole else x.dtype))]

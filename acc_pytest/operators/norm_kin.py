@@ -1,0 +1,102 @@
+"""Operators around a norm: strided views, no bias, gather before, rope and cache after, gradient."""
+
+from __future__ import annotations
+
+import torch
+
+from . import norm
+from .cache import store
+from .param import choice, integer, number
+from .registry import As, Call, Outputs, Tensors, operator
+from .rope import rotated
+
+
+def strided(call: Call, t: Tensors) -> torch.Tensor:
+    """`x` seen through its operands `strides` and `offset` (elements), in its own shape."""
+    x = t["x"].contiguous()
+    strides, offset = t["strides"].flatten().tolist(), int(t["offset"].flatten()[0])
+    call.need(len(strides) == x.ndim, f"strides {strides} do not fit x {list(x.shape)}")
+    last = offset + sum((n - 1) * s for n, s in zip(x.shape, strides))
+    call.need(
+        0 <= offset <= last < x.numel() and min(strides) >= 0,
+        f"strides {strides} and offset {offset} reach outside x {list(x.shape)}",
+    )
+    return x.as_strided(x.shape, strides, offset)
+
+
+@operator("RmsNormWithStrideOperation", norm.RMS_NORM, ("x", "gamma", "strides", "offset"))
+def rms_norm_with_stride(call: Call, t: Tensors) -> Outputs:
+    """RmsNorm (plain) of the view of `x` that `strides` and `offset` describe."""
+    value, _ = norm.rms(call, call.wide(strided(call, t)), t["gamma"], call.param["normParam"]["epsilon"])
+    return [As(value, t["x"].dtype)]
+
+
+@operator("LayerNormWithStrideOperation", norm.LAYER_NORM, ("x", "gamma", "beta", "strides", "offset"))
+def layer_norm_with_stride(call: Call, t: Tensors) -> Outputs:
+    """LayerNorm (plain) of the view of `x` that `strides` and `offset` describe."""
+    part = call.param["normParam"]
+    x = call.wide(strided(call, t))
+    value = norm.layer(call, x, t["gamma"], t["beta"], part["beginNormAxis"], part["epsilon"])
+    return [As(value, t["x"].dtype)]
+
+
+@operator("CohereLayerNormOperation", {"epsilon": number(1e-5)}, ("x", "weight"))
+def cohere_layer_norm(call: Call, t: Tensors) -> Outputs:
+    """weight * (x - mean) / sqrt(variance + epsilon) over the last dimension, no bias."""
+    x = call.wide(t["x"])
+    variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+    value = (x - mean) * torch.rsqrt(variance + call.param["epsilon"]) * call.wide(t["weight"])
+    call.need(value.shape == x.shape, f"weight {list(t['weight'].shape)} does not fit x {list(x.shape)}")
+    return [As(value, t["x"].dtype)]
+
+
+@operator("GatherPreRmsNormOperation", {"epsilon": number(1e-5)}, ("x", "residual", "indices", "gamma"))
+def gather_pre_rms_norm(call: Call, t: Tensors) -> Outputs:
+    """RmsNorm of x + residual[indices], in float32; the sum is the second output."""
+    indices = t["indices"].flatten().long()
+    call.need(
+        len(indices) == t["x"].shape[0] and bool(((indices >= 0) & (indices < len(t["residual"]))).all()),
+        f"indices do not pick a row of residual {list(t['residual'].shape)} "
+        f"for each row of x {list(t['x'].shape)}",
+    )
+    total = call.wide(t["x"]) + call.wide(t["residual"])[indices]
+    value, _ = norm.rms(call, total, t["gamma"], call.param["epsilon"])
+    return [As(value, torch.float32), As(total, t["x"].dtype)]
+
+
+NORM_ROPE = {
+    "epsilon": number(1e-5),
+    "precisionMode": choice(0, "high precision", "high performance"),
+    "rotaryCoeff": integer(2),
+}
+
+
+@operator(
+    "NormRopeReshapeOperation",
+    NORM_ROPE,
+    ("x", "gamma", "keyRope", "cos", "sin", "slotMapping", "keyCache"),
+    aliases={0: "keyCache"},
+)
+def norm_rope_reshape(call: Call, t: Tensors) -> Outputs:
+    """Each token's RmsNorm of `x` and rotated `keyRope`, side by side, into its slot of the cache."""
+    normed, _ = norm.rms(call, call.wide(t["x"]), t["gamma"], call.param["epsilon"])
+    key, cos, sin = (call.wide(t[n]) for n in ("keyRope", "cos", "sin"))
+    tokens = normed.shape[0]
+    turned = rotated(key.reshape(tokens, -1), cos.reshape(tokens, -1), sin.reshape(tokens, -1), 2)
+    rows = torch.cat((normed.reshape(tokens, -1), turned), -1)
+    if t["keyCache"].dtype != call.accumulate:
+        rows = rows.to(t["keyCache"].dtype)
+    return [store(call, rows, t["keyCache"], t["slotMapping"])]
+
+
+@operator("RmsNormBackwardOperation", {}, ("dy", "x", "rstd", "gamma"))
+def rms_norm_backward(call: Call, t: Tensors) -> Outputs:
+    """The gradients of x and gamma: dy gamma r - mean(dy gamma r^3 x) x, and the sum of dy x r over rows."""
+    dy, x, r, gamma = (call.wide(t[n]) for n in ("dy", "x", "rstd", "gamma"))
+    dims = tuple(range(-gamma.ndim, 0))
+    call.need(list(gamma.shape) == list(x.shape[x.ndim - gamma.ndim :]), "gamma does not fit x")
+    scaled = dy * gamma
+    dx = scaled * r - (scaled * r.pow(3) * x).mean(dims, keepdim=True) * x
+    rows = tuple(range(x.ndim - gamma.ndim))
+    dgamma = (dy * x * r).sum(rows) if rows else dy * x * r
+    return [As(dx, t["x"].dtype), As(dgamma, torch.float32)]
