@@ -137,9 +137,8 @@ def _open(config: pytest.Config) -> AccSession | None:
     sides = [side for side in ("golden", "mine") if side in given]
     if not sides:
         return None
-    if len(sides) == 1:
-        missing = "mine" if sides == ["golden"] else "golden"
-        raise AccError(f"--acc-{sides[0]} needs --acc-{missing} as well: a comparison has two sides")
+    if sides == ["mine"]:
+        raise AccError("--acc-mine needs --acc-golden as well: a comparison has two sides")
     from .settings import Settings
 
     settings = Settings.from_values(given)
@@ -163,10 +162,20 @@ def make_plan(settings: Settings) -> Plan:
 
 
 def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
-    """Golden and mine, mine read in the light of golden (for the `auto` token policy)."""
+    """Golden and mine, mine read in the light of golden (for the `auto` token policy).
+
+    A manual dump names the files of mine itself and may stand for both. Raises `AccError`.
+    """
     from .dumps import open_dump
 
     golden = open_dump(settings.golden, token_policy=settings.token_policy)
+    if not settings.mine:
+        if golden.kind != "manual":
+            raise AccError(
+                "--acc-golden needs --acc-mine as well: only what dump_data wrote names both sides, "
+                f"and {settings.golden} is another dump"
+            )
+        return golden, golden
     return golden, open_dump(settings.mine, token_policy=settings.token_policy, other=golden)
 
 

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 def add_sides(parser: argparse.ArgumentParser) -> None:
     """Add golden, mine and what decides their mapping."""
     parser.add_argument("-gp", "--golden-path", required=True, metavar="PATH", help="the trusted dump")
-    parser.add_argument("-mp", "--my-path", required=True, metavar="PATH", help="the dump under test")
+    parser.add_argument(
+        "-mp",
+        "--my-path",
+        metavar="PATH",
+        help="the dump under test; may be left out where dump_data made golden",
+    )
     parser.add_argument(
         "-mf",
         "--op-mapping-file",
@@ -49,7 +54,9 @@ def add_sides(parser: argparse.ArgumentParser) -> None:
 
 def values_of_sides(given: argparse.Namespace) -> dict[str, object]:
     """The options of `add_sides` by `Settings` field, without those left at their default."""
-    values: dict[str, object] = {"golden": given.golden_path, "mine": given.my_path}
+    values: dict[str, object] = {"golden": given.golden_path}
+    if given.my_path is not None:
+        values["mine"] = given.my_path
     if given.op_mapping_file:
         values["op_mapping_file"] = given.op_mapping_file
     if given.cmp_level != "all":

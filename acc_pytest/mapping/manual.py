@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 
 from ..dumps.base import Dump
 from ..dumps.manual import ManualDump
 from ..errors import MappingError
 from .pair import Operand, Pair, Plan
+
+_UNFIT = re.compile(r"[^\w+\-.]", re.ASCII)
 
 
 def manual_plan(golden: Dump, mine: Dump) -> Plan:
@@ -22,7 +25,7 @@ def manual_plan(golden: Dump, mine: Dump) -> Plan:
         operator = _operator(entry.mine.path)
         pairs.append(
             Pair(
-                id=f"data_{entry.data_id}",
+                id=f"data_{_fit(entry.data_id)}",
                 step=entry.step,
                 rank=None,
                 level="op",
@@ -40,6 +43,11 @@ def manual_plan(golden: Dump, mine: Dump) -> Plan:
         str(golden.root), str(mine.root), golden.kind, mine.kind, mine.name, tuple(pairs), (), golden.notes,
         count, count, count, count,
     )  # fmt: skip
+
+
+def _fit(data_id: str) -> str:
+    """A data id as part of a test id; the old tool allowed characters that `-k` cannot select."""
+    return _UNFIT.sub("_", data_id)
 
 
 def _operator(path: str) -> str:
