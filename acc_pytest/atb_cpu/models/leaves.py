@@ -11,8 +11,12 @@ import torch
 
 from ..graph import Operation, operation
 
-ADD, MUL, MULS = 8, 9, 2
-"""`elewiseType` of ATB: x + y, x * y, x * attribute."""
+ADD, MUL, MULS, DIV, CAST = 8, 9, 2, 10, 1
+"""`elewiseType` of ATB: x + y, x * y, x * attribute, x / y, another dtype."""
+SUM = 3
+"""`reduceType` of ATB."""
+CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 27}
+"""ATB's number of a dtype."""
 ACTIVATIONS = {"swish": 4, "gelu": 2}
 """`activationType` of ATB; gelu is the tanh approximation."""
 
@@ -84,6 +88,27 @@ def elewise(kind: int, *, old: bool = False, scale: float = 0.0) -> Operation:
         quant = {"asymmetric": False, **quant}
     param = {"elewiseType": kind, "mulsParam": {"varAttr": scale}, "outTensorType": -1, "quantParam": quant}
     return operation("ElewiseOperation", param, ("x",) if kind == MULS else ("x", "y"), ("output",))
+
+
+def cast(dtype: torch.dtype) -> Operation:
+    """Another dtype, one of `CODES`."""
+    param = {**elewise(CAST).leaf_param, "outTensorType": CODES[dtype]}
+    return operation("ElewiseOperation", param, ("x",), ("output",))
+
+
+def largest(count: int) -> Operation:
+    """The `count` largest of the last dimension, descending, and where they are (int32)."""
+    return operation("SortOperation", {"num": [count]}, ("x",), ("output", "indices"))
+
+
+def one_hot(axis: int, depth: int) -> Operation:
+    """A new dimension at `axis`: `one` at the index that `x` holds there, else `zero`."""
+    return operation("OnehotOperation", {"axis": axis, "depth": depth}, ("x", "one", "zero"), ("output",))
+
+
+def total(axis: int) -> Operation:
+    """Sum over `axis`, which disappears."""
+    return operation("ReduceOperation", {"axis": [axis], "reduceType": SUM}, ("x",), ("output",))
 
 
 def activation(kind: str) -> Operation:

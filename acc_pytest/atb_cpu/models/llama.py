@@ -54,6 +54,10 @@ class Llama(Family):
         """Operation type of every layer."""
         return ["Prefill_layer" if phase == "prefill" else "Decoder_layer"] * spec.layers
 
+    def constants(self, spec: ModelSpec) -> dict[str, torch.Tensor]:
+        """Further inputs of every layer by name, the same at every step."""
+        return {}
+
     def feed_forward(self, spec: ModelSpec, rank: int, layer: int) -> Operation:
         """The operation after the second residual's norm point; it takes hidden, the norm and the linears."""
         names = ("hidden", *norm(28), *pack(32), *pack(38), *pack(44))
@@ -139,7 +143,7 @@ class Llama(Family):
 
     def _layer(self, spec: ModelSpec, rank: int, phase: Phase, kind: str, index: int) -> Operation:
         attention, mlp = self.attention(spec, rank, phase), self.feed_forward(spec, rank, index)
-        names = (*(f"w{i}" for i in range(self.slots(spec, index))), *RUNTIME)
+        names = (*(f"w{i}" for i in range(self.slots(spec, index))), *RUNTIME, *self.constants(spec))
         calls = [
             Call(attention, attention.inputs, ("attended",)),
             Call(elewise(ADD), ("hidden", "attended"), ("hidden",)),
@@ -159,6 +163,7 @@ class Llama(Family):
             Call(embedding(spec, rank), ("weight_0", "input_0"), ("internal_0",)),
             Call(positions(), ("input_1", "input_2", "input_3"), ("internal_1", "internal_2")),
         ]
+        declared = 12 + (spec.layers if phase == "both" else 0)
         for index, kind in enumerate(self.kinds(spec, phase)):
             held = [f"weight_{len(table) + i}" for i in range(self.slots(spec, index))]
             table += self._held(spec, weights, index, rank)
@@ -166,6 +171,7 @@ class Llama(Family):
             feed[1:3] = f"kCache_{index}", f"vCache_{index}"
             if phase == "both":
                 feed[0:3], feed[5] = ("input_4", "kCache_0", "vCache_0"), f"input_{12 + index}"
+            feed += [f"input_{declared + i}" for i in range(len(self.constants(spec)))]
             taken = (*held, "internal_0", "internal_1", "internal_2", *feed)
             calls.append(Call(self._layer(spec, rank, phase, kind, index), taken, ("internal_0",)))
         table += [weights["model.norm.weight"], shard(weights["lm_head.weight"], 0, rank, spec.ranks)]
@@ -178,8 +184,7 @@ class Llama(Family):
             phase
         ]
         layers = tuple(range(2, 2 + spec.layers))
-        extra = spec.layers if phase == "both" else 0
-        return AtbModel(name, tuple(calls), tuple(table), layers, inputs=12 + extra)
+        return AtbModel(name, tuple(calls), tuple(table), layers, inputs=declared + len(self.constants(spec)))
 
     def slots(self, spec: ModelSpec, layer: int) -> int:
         """Number of weight slots of a layer."""
@@ -267,6 +272,7 @@ class Llama(Family):
         ]
         if phase == "both":
             values += [torch.tensor([i], dtype=torch.int32) for i in range(spec.layers)]
+        values += self.constants(spec).values()
         return {f"input_{i}": value for i, value in enumerate(values)}
 
     def logits(self, outputs: Mapping[str, Cell]) -> torch.Tensor:

@@ -1,4 +1,8 @@
-"""ATB graphs of the mixture-of-experts model: `Dense_layer` first, then `Moe_layer`s."""
+"""ATB graphs of mixtures of experts, as MindIE's dense form of 2024: every expert runs on every token.
+
+The router's shares are zero for the experts that a token did not choose. `Dense_layer`s come first where
+a model has them, then `Moe_layer`s.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,21 @@ import torch
 
 from ..graph import Call, Operation, graph
 from .family import Weights
-from .leaves import ADD, MUL, activation, elewise, rms_norm, softmax, split
+from .leaves import (
+    ADD,
+    DIV,
+    MUL,
+    activation,
+    cast,
+    elewise,
+    largest,
+    one_hot,
+    rms_norm,
+    softmax,
+    split,
+    take,
+    total,
+)
 from .llama import Llama
 from .mindie import norm, pack, plain_linear, row_linear, shard
 from .spec import ModelSpec, Phase
@@ -20,24 +38,63 @@ def _packs(expert: int) -> tuple[int, int, int]:
     return first, first + 6, first + 12
 
 
+def _chooses(spec: ModelSpec) -> bool:
+    """Whether a token chooses experts; else all of them count, each with its share."""
+    return spec.experts_per_token < spec.experts
+
+
+def _choice(spec: ModelSpec) -> list[Call]:
+    """From `routing`, the probabilities of all experts, to `shares` `[n, experts]`.
+
+    The largest ones are divided by their sum, and put back to the places where they were.
+    """
+    column = {0: lambda shape: (*shape, 1)}
+    return [
+        Call(largest(spec.experts_per_token), ("routing",), ("chosen", "places")),
+        Call(total(1), ("chosen",), ("sum",), shapes=column),
+        Call(elewise(DIV), ("chosen", "sum"), ("chosen",)),
+        Call(one_hot(2, spec.experts), ("places", "one", "none"), ("hits",)),
+        Call(cast(spec.torch_dtype), ("hits",), ("mask",)),
+        Call(elewise(MUL), ("mask", "chosen"), ("mask",), {1: lambda shape: (*shape, 1)}),
+        Call(total(1), ("mask",), ("shares",)),
+    ]
+
+
+def _columns(name: str, shares: tuple[str, ...]) -> list[Call]:
+    """`[n, experts]` cut into columns; Split cuts into two or three parts only."""
+    if len(shares) in (2, 3):
+        return [Call(split((1,) * len(shares)), (name,), shares)]
+    return [Call(take((0, i), (-1, 1)), (name,), (share,)) for i, share in enumerate(shares)]
+
+
 class Moe(Llama):
     """Llama's attention with experts as feed-forward."""
 
     def kinds(self, spec: ModelSpec, phase: Phase) -> list[str]:
-        return ["Dense_layer", *["Moe_layer"] * (spec.layers - 1)]
+        dense = min(spec.dense_layers, spec.layers)
+        return [*["Dense_layer"] * dense, *["Moe_layer"] * (spec.layers - dense)]
 
     def slots(self, spec: ModelSpec, layer: int) -> int:
-        return super().slots(spec, layer) if layer == 0 else ROUTER + 6 + 18 * spec.experts
+        own = super().slots(spec, layer)
+        return own if layer < spec.dense_layers else ROUTER + 6 + 18 * spec.experts
+
+    def constants(self, spec: ModelSpec) -> dict[str, torch.Tensor]:
+        """What Onehot writes for a hit and for none."""
+        if not _chooses(spec):
+            return {}
+        return {"one": torch.ones(1, dtype=torch.int32), "none": torch.zeros(1, dtype=torch.int32)}
 
     def feed_forward(self, spec: ModelSpec, rank: int, layer: int) -> Operation:
-        if layer == 0:
+        if layer < spec.dense_layers:
             return super().feed_forward(spec, rank, layer)
         shares = tuple(f"share{e}" for e in range(spec.experts))
+        chosen = "shares" if _chooses(spec) else "routing"
         calls = [
             Call(rms_norm(spec.epsilon), ("hidden", "w28"), ("normed",)),
             Call(plain_linear(), ("normed", *pack(ROUTER)), ("scores",)),
             Call(softmax(), ("scores",), ("routing",)),
-            Call(split((1,) * spec.experts), ("routing",), shares),
+            *(_choice(spec) if _chooses(spec) else []),
+            *_columns(chosen, shares),
         ]
         names = ["hidden", *norm(28), *pack(ROUTER)]
         for expert, share in enumerate(shares):
@@ -54,12 +111,12 @@ class Moe(Llama):
             ]
             if expert:
                 calls.append(Call(elewise(ADD), ("out", "part"), ("out",)))
-        return graph("MoeMlp", tuple(names), ("out",), *calls)
+        return graph("MoeMlp", (*names, *self.constants(spec)), ("out",), *calls)
 
     def layer_weights(self, spec: ModelSpec, weights: Weights, index: int, rank: int) -> list[torch.Tensor]:
         slots = self.attention_weights(spec, weights, index, rank)
         base = f"model.layers.{index}.mlp."
-        if index == 0:
+        if index < spec.dense_layers:
             self.place_mlp(spec, weights, base, rank, slots)
             return slots
         slots[ROUTER] = weights[base + "gate.weight"]

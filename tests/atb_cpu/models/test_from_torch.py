@@ -14,6 +14,7 @@ from acc_pytest.errors import SettingsError
 
 from . import golden
 from .golden import GOLDEN, Silent, check, reference, runtime
+from .stand_in import Config, Module
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -90,24 +91,6 @@ def test_the_spec_says_what_the_config_says() -> None:
         rope_base=5000.0,
         tokens=20,
     )
-
-
-class Config:
-    """A configuration that transformers would not make, or not in this release."""
-
-    def __init__(self, base: Any, **changed: Any) -> None:
-        self.__dict__.update(base.to_dict(), **changed)
-
-
-class Module:
-    """What looks like a model: a configuration and weights."""
-
-    def __init__(self, config: Any, weights: dict[str, torch.Tensor]) -> None:
-        self.config = config
-        self._weights = weights
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        return self._weights
 
 
 def test_the_names_of_transformers_4_are_read_too() -> None:
