@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 
 from ..atb_cpu import LanguageModel, Runtime
+from ..capture.torch_hooks import DumpConfig, register_hook
 from ..errors import DumpError
 from ..threads import one_thread
-from .atb_writer import AtbDump
 from .golden import Golden, seeded
+from .probes import TIMESTAMP, probes_of
 from .spec import DemoPaths, DemoSpec
-from .torch_writer import TorchDump
 
-GOLDEN = Path("msit_dump_20250101_000000", "torch_tensors", "cpu_4001")
+GOLDEN_PROCESS = "cpu_4001"
 
 
 def make_demo(directory: Path, spec: DemoSpec) -> DemoPaths:
@@ -30,9 +30,9 @@ def make_demo(directory: Path, spec: DemoSpec) -> DemoPaths:
         _clear(path)
     with torch.no_grad():
         module = seeded(spec.model, spec.seed)
-        runtime = Runtime([AtbDump(mine, spec, rank) for rank in range(spec.ranks)])
+        runtime = Runtime(probes_of(mine, spec))
         model = LanguageModel(spec.model, dict(module.named_parameters()), runtime, spec.fault)
-        tokens = _run_golden(module, spec, golden / GOLDEN)
+        tokens = _run_golden(module, spec, golden)
     run_mine(model, spec, tokens)
     return DemoPaths(golden, mine, model.faulty)
 
@@ -49,16 +49,24 @@ def _clear(path: Path) -> None:
 
 
 @one_thread()
-def _run_golden(module: Golden, spec: DemoSpec, root: Path) -> list[list[int]]:
-    """Run prompt and greedy decoding; returns the ids fed at each step."""
+def _run_golden(module: Golden, spec: DemoSpec, directory: Path) -> list[list[int]]:
+    """Run prompt and greedy decoding, dumped; returns the ids fed at each step."""
     generator = torch.Generator().manual_seed(spec.seed + 1)
     ids = torch.randint(0, spec.vocab, (spec.prompt_length,), generator=generator).tolist()
-    dump, cache, fed = TorchDump(root, module, statistics=spec.statistics), None, []
-    for token in range(spec.decode_steps + 1):
-        dump.token = token
-        fed.append(ids)
-        logits, cache = module.step(torch.tensor([ids]), cache)
-        ids = [int(logits.flatten(0, -2)[-1].argmax())]
+    config = DumpConfig(
+        dump_path=directory,
+        token_range=range(spec.decode_steps + 1),
+        dump_statistics_mode=int(spec.statistics),
+        dump_weight=not spec.statistics,
+        run_name=f"msit_dump_{TIMESTAMP}",
+        process_name=GOLDEN_PROCESS,
+    )
+    cache, fed = None, []
+    with register_hook(module, config):
+        for _ in range(spec.decode_steps + 1):
+            fed.append(ids)
+            logits, cache = module.step(torch.tensor([ids]), cache)
+            ids = [int(logits.flatten(0, -2)[-1].argmax())]
     return fed
 
 

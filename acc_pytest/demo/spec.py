@@ -61,6 +61,8 @@ class DemoSpec:
             raise SettingsError(f"demo: hidden={self.hidden} must be an even multiple of heads={self.heads}")
         if self.statistics and self.description:
             raise SettingsError("demo: statistics and description exclude each other; choose one")
+        if self.description and self.era == "atb_dump_data":
+            raise SettingsError("demo: era atb_dump_data has no descriptions; choose another era")
         if self.fault is not None and self.fault.kind in ("replica", "all_reduce") and self.ranks == 1:
             raise SettingsError(
                 f"demo: fault {self.fault.kind!r} needs ranks=2 or more; one rank shares nothing"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,16 @@ def listing(root: Path) -> dict[str, bytes]:
     return {str(p.relative_to(root)): shape_of(p) for p in root.rglob("*") if p.is_file()}
 
 
+def modules(path: Path) -> set[tuple[str, str]]:
+    """Name and type of every module; the old hook meant to order siblings by execution and did not."""
+    found, waiting = set(), [json.loads(path.read_text())]
+    while waiting:
+        node = waiting.pop()
+        found.add((node["name"], node["type"]))
+        waiting += node["children"]
+    return found
+
+
 def one(root: Path, pattern: str) -> Path:
     (found,) = root.glob(pattern)
     return found
@@ -80,6 +91,7 @@ def test_mine_looks_like_the_real_dump(demos: dict[str, DemoPaths], name: str, r
 def test_golden_looks_like_the_real_dump(demos: dict[str, DemoPaths], name: str) -> None:
     ours = one(demos[name].golden, "*/torch_tensors/*")
     real = one(PROBE, f"{name}/golden/*/torch_tensors/*")
-    assert (ours / "model_tree.json").read_bytes() == (real / "model_tree.json").read_bytes()
+    assert modules(ours / "model_tree.json") == modules(real / "model_tree.json")
     for token in ("0", "1"):
-        assert listing(ours / token).keys() == listing(real / token).keys()
+        # the old hook lost keyword arguments and results that are no tuples
+        assert listing(ours / token).keys() >= listing(real / token).keys()

@@ -181,8 +181,8 @@ def test_statistics_leave_no_payload_on_either_side(make: Make) -> None:
     assert [(r["InputOutput"], r["Index"], r["Shape"]) for r in rows] == [
         ("Input", "0", "(1, 5, 32)"),
         ("Output", "0", "(1, 5, 32)"),
-        ("Output", "0", "(1, 4, 5, 8)"),
-        ("Output", "1", "(1, 4, 5, 8)"),
+        ("Output", "1_0", "(1, 4, 5, 8)"),
+        ("Output", "1_1", "(1, 4, 5, 8)"),
     ]
 
 
