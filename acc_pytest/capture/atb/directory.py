@@ -15,13 +15,13 @@ from ...tensors.whole_file import DIRECTORY_MODE, make_directory
 LEAST_FREE = 2 * 2**30
 """Bytes; the probe itself stops writing below this."""
 _PROBE_PATH = re.compile(r"[a-zA-Z0-9_./-]{1,4096}")
-"""What the probe of msit (2024-08 and later) takes for a directory; elsewhere it writes nothing."""
+"""What the probe of msit (2024-08 and later) takes for a directory; elsewhere it writes nothing. `atb_cpu` does the same."""
 
 
-def output_directory(given: Path, backend: str) -> Path:
+def output_directory(given: Path) -> Path:
     """The output directory as a real path, made where it is missing, with room in it."""
     path = given.expanduser().resolve()
-    if backend == "npu" and not _PROBE_PATH.fullmatch(str(path)):
+    if not _PROBE_PATH.fullmatch(str(path)):
         raise LaunchError(
             f"-o {path}: the probe writes nothing below a directory whose name has other characters than "
             f"letters, digits and _./-; give another directory with -o"

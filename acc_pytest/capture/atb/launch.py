@@ -104,7 +104,7 @@ def prepare(options: LaunchOptions, inherited: Mapping[str, str] | None = None) 
         probe = find_probe(inherited, era=options.era, given=options.probe_lib)
     era = probe.era if probe else options.era or "msit"
     content = msprobe_config(options) if era == "msprobe" and options.config is None else ""
-    output = output_directory(options.output, backend)
+    output = output_directory(options.output)
     timestamp = reserve_timestamp(output, era)
     config = options.config
     if content:
