@@ -112,7 +112,7 @@ def test_a_bad_row_is_one_row(kind: str) -> None:
 
 def test_norm_eps_shows_in_the_parameters() -> None:
     param: Any = at_fault(Fault("norm_eps"))[1].operation.param
-    assert param["normParam"]["epsilon"] == pytest.approx(1e-2)
+    assert param["normParam"]["epsilon"] == 1.0
 
 
 def test_a_missing_residual_leaves_the_other_operand() -> None:

@@ -14,7 +14,10 @@ from .fault import FaultKind, Leaf, on_inputs, on_result
 
 RESIDUALS = ("hidden", "attended")
 """What the layers of all families call the tensor that goes around attention and feed-forward."""
-WRONG_EPSILON = 1e-2
+WRONG_EPSILON = 1.0
+"""Large beside the mean square of any layer's input, so that every layer shows it."""
+WRONG_SCALE = 1.3
+"""Beyond the bound of a few numbers in bfloat16, whose error scatters by 10 %."""
 GELU, SWISH = 2, 4
 
 
@@ -94,7 +97,7 @@ def _row(made: Tensors) -> Tensors:
 def _on_rank_1(leaf: Leaf) -> Wrong:
     if leaf.rank != 1:
         return lambda right, inputs: right(*inputs)
-    return on_result(_scaled(1.05))(leaf)
+    return on_result(_scaled(WRONG_SCALE))(leaf)
 
 
 def _own_part(leaf: Leaf) -> Wrong:
@@ -119,10 +122,12 @@ KINDS = (
     FaultKind("activation", "gelu and swish are mixed up", _is("ActivationOperation"), _other_activation),
     FaultKind("gate_up", "gate and up are swapped", _is_split_of(2), on_result(_swapped)),
     FaultKind("key_value", "key and value are swapped", _is_split_of(3), on_result(_swapped)),
-    FaultKind("scale", "the result is 1 % too large", _anything, on_result(_scaled(1.01)), _is_linear),
+    FaultKind(
+        "scale", "the result is 30 % too large", _anything, on_result(_scaled(WRONG_SCALE)), _is_linear
+    ),
     FaultKind("nan", "one element of the result is NaN", _anything, on_result(_nan), _is_linear),
     FaultKind("nan_row", "one row of the result is NaN", _anything, on_result(_nan_row), _is_linear),
     FaultKind("row", "one row of the result has the wrong sign", _anything, on_result(_row), _is_linear),
-    FaultKind("replica", "rank 1 gets a result of its own (5 % larger)", _is_collective, _on_rank_1),
+    FaultKind("replica", "rank 1 gets a result of its own (30 % larger)", _is_collective, _on_rank_1),
     FaultKind("all_reduce", "the ranks are not summed", _is("AllReduceOperation"), _own_part),
 )
