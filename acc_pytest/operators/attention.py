@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from . import masks
@@ -10,10 +12,12 @@ from .layout import nz_to_nd
 from .masks import Mask, mask_of
 from .param import Key, Param, choice, data_type, flag, integer, number
 from .registry import As, Call, Outputs, Tensors, operator
-from .scores import Change, attend, heads_of, output_shape
+from .scores import Change, EightBit, attend, heads_of, output_shape, output_type
 
 UNDEFINED, ENCODER, DECODER, PA_ENCODER, PREFIX_ENCODER = range(5)
 BYPASS = 1
+OFFLINE, ONLINE = 2, 3
+BNSD = 1
 
 SELF_ATTENTION = {
     "headNum": integer(),
@@ -71,7 +75,10 @@ def _inputs(param: Param) -> list[str]:
         return [*names, *sloped, *log_n]
     if kind == PA_ENCODER:
         values = [] if p["mlaVHeadSize"] else ["value"]
-        return ["query", "key", *values, *with_mask, "seqLen", *sloped, *log_n]
+        names = ["query", "key", *values, *with_mask, "seqLen", *sloped]
+        if p["quantType"] in (OFFLINE, ONLINE):
+            names += ["qkDescale", "qkOffset?", "vpvDescale", "vpvOffset?"]
+        return [*names, *(["pScale"] if p["quantType"] == OFFLINE else []), *log_n]
     if kind == DECODER and mask == masks.WINDOW:
         with_mask = []
     new = [] if p["kvcacheCfg"] == BYPASS else ["key", "value"]
@@ -95,10 +102,15 @@ def self_attention(call: Call, t: Tensors) -> Outputs:
     `[layers, batch, positions, hidden]`, which follow the output. Prefix encoder: keys from blocks.
     """
     p = _modern(call.param)
-    call.need(not p["quantType"], f"quantType {p['quantType']} has no reference computation")
-    call.need(p["inputLayout"] == 0, "inputLayout 1 (BNSD) has no reference computation")
-    call = Call(call.operator, p, call.accumulate, call.soc)
+    whole = p["quantType"] in (OFFLINE, ONLINE)
+    call.need(
+        p["quantType"] != 1 and (not whole or p["calcType"] == PA_ENCODER),
+        f"quantType {p['quantType']} is reserved, or not for calcType {p['calcType']}",
+    )
+    call = replace(call, param=p)
     call.need(call.param["headNum"] > 0, "parameter headNum is missing")
+    if p["inputLayout"] == BNSD:
+        return _by_batch(call, t)
     if p["calcType"] == PA_ENCODER:
         return _packed(call, t)
     if p["calcType"] == PREFIX_ENCODER:
@@ -117,6 +129,7 @@ def _mask(call: Call, t: Tensors) -> Mask:
         triangular=bool(p["isTriuMask"]),
         window=p["windowSize"],
         scaled=high,
+        by_position=p["calcType"] == PREFIX_ENCODER,
     )
 
 
@@ -126,7 +139,7 @@ def _kv_heads(call: Call) -> int:
 
 def _result(call: Call, query: torch.Tensor, rows: torch.Tensor) -> As:
     shape = output_shape(query, call.param["headNum"], rows.shape[-1])
-    return As(rows.reshape(shape), query.dtype)
+    return As(rows.reshape(shape), output_type(query, call.param["outDataType"]))
 
 
 def _packed(call: Call, t: Tensors) -> Outputs:
@@ -146,8 +159,33 @@ def _packed(call: Call, t: Tensors) -> Outputs:
         zip(torch.split(query, queries), torch.split(key, keys), torch.split(value, keys))
     ):
         bias = mask.bias(call, b, len(queries), heads, len(q), len(k))
-        rows.append(attend(call, q, k, v, bias, scale=_scale(call, t, b, len(q))))
+        scale = _scale(call, t, b, len(q))
+        rows.append(attend(call, q, k, v, bias, scale=scale, eight_bit=_eight_bit(t)))
     return [_result(call, t["query"], torch.cat(rows))]
+
+
+def _eight_bit(t: Tensors) -> EightBit | None:
+    if "qkDescale" not in t:
+        return None
+    return EightBit(t["qkDescale"], t["vpvDescale"], t.get("pScale"))
+
+
+def _by_batch(call: Call, t: Tensors) -> Outputs:
+    """`[b, heads, s, size]`: every sequence has its own plane, rows behind its length are zero."""
+    query, counts = t["query"], lengths(t["seqLen"])
+    value = t["value"]
+    call.need(
+        query.ndim == 4 and len(counts) == len(query) and query.shape[1] == call.param["headNum"],
+        f"query {list(query.shape)} is not [b, heads, s, size] of {len(counts)} sequences",
+    )
+    mask = _mask(call, t)
+    out = torch.zeros(*query.shape[:3], value.shape[-1], dtype=call.accumulate)
+    for b, count in enumerate(counts):
+        q, k, v = (t[n][b, :, :count].transpose(0, 1) for n in ("query", "key", "value"))
+        bias = mask.bias(call, b, len(counts), query.shape[1], count, count)
+        result = attend(call, q, k, v, bias, scale=_scale(call, t, b, count))
+        out[b, :, :count] = result.transpose(0, 1)
+    return [As(out, query.dtype)]
 
 
 def _scale(call: Call, t: Tensors, sequence: int, rows: int) -> float | torch.Tensor:
@@ -186,7 +224,8 @@ def _flash(call: Call, t: Tensors) -> Outputs:
             for layer in layers
         )
         bias = None if first else mask.bias(call, b, len(counts), heads, len(q), len(k))
-        scaled = call.wide(q) * p["qScale"]
+        # a kernel of its own scales the query
+        scaled = call.between(call.wide(q) * p["qScale"], q.dtype)
         part = attend(call, scaled, k, v, bias, scale=_scale(call, t, b, len(q)), change=_clamp(call))
         parts.append(part if running[b] else torch.zeros_like(part))
     result = _result(call, t["query"], torch.cat(parts))

@@ -38,7 +38,8 @@ class Mask:
     `kind` is a `maskType`. `planes` is the mask operand (`[S, S]`, `[batch or heads, S, S]`, `[batch,
     heads, S, S]`; none for kinds that need none). `slopes` are those of the compressed alibi kinds.
     `triangular` is `isTriuMask`: blocks of 128 keys above the diagonal are not computed at all.
-    `indicator` says that entries are 0 and 1 and not numbers to add.
+    `indicator` says that entries are 0 and 1 and not numbers to add. `by_position` is whether the plane's
+    rows are positions, so that the first query's row is not the plane's first.
     """
 
     kind: int
@@ -47,6 +48,7 @@ class Mask:
     triangular: bool = False
     window: int = 0
     indicator: bool = False
+    by_position: bool = False
 
     def bias(
         self, call: Call, sequence: int, batch: int, heads: int, rows: int, columns: int
@@ -111,6 +113,8 @@ class Mask:
         token that may not see itself gives that away.
         """
         start = columns - rows
+        if self.by_position and planes.shape[-2] >= columns:
+            return start
         if start <= 0 or planes.shape[-2] < columns:
             return 0
         own = torch.arange(rows)
@@ -142,6 +146,7 @@ def mask_of(
     triangular: bool = False,
     window: int = 0,
     scaled: bool = False,
+    by_position: bool = False,
 ) -> Mask:
     """A `Mask`; NZ planes are unpacked, and it is found out whether its entries are indicators.
 
@@ -159,7 +164,7 @@ def mask_of(
         if low >= 0:
             whole = bool(((planes == 0) | (planes == 1)).all())
             indicator = high > 0 and (whole or (scaled and planes.ndim < 4))
-    return Mask(kind, planes, slopes, triangular, window, indicator)
+    return Mask(kind, planes, slopes, triangular, window, indicator, by_position)
 
 
 def _places(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:

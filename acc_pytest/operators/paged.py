@@ -8,11 +8,11 @@ from .cache import lengths
 from .layout import nz_to_nd
 from .param import Param, choice, data_type, flag, integer, number
 from .registry import As, Call, Outputs, Tensors, operator
-from .scores import attend, heads_of, output_shape
+from .scores import EightBit, attend, heads_of, output_shape, output_type
 
 NONE, NORM, ALIBI, SPEC, MASK_FREE, COMPRESS = range(6)
 HEADS, RAZOR = 1, 2
-DEQUANT = 1
+DEQUANT, OFFLINE, ONLINE = 1, 2, 3
 HIDDEN = -60000.0
 
 PAGED_ATTENTION = {
@@ -50,6 +50,8 @@ def _inputs(param: Param) -> list[str]:
         names.append("qSeqLen")
     if param["compressType"] == RAZOR:
         names.append("razorOffset")
+    if param["quantType"] == OFFLINE:
+        names.append("pScale")
     return [*names, *(["logN"] if param["scaleType"] else [])]
 
 
@@ -63,7 +65,6 @@ def paged_attention(call: Call, t: Tensors) -> Outputs:
     heads: tables, lengths and caches have a row for each (sequence, key head).
     """
     p = call.param
-    call.need(p["quantType"] <= DEQUANT, f"quantType {p['quantType']} has no reference computation")
     call.need(p["headNum"] > 0, "parameter headNum is missing")
     heads = p["headNum"]
     contexts, tables = lengths(t["contextLens"]), t["blockTables"].long()
@@ -101,9 +102,10 @@ def paged_attention(call: Call, t: Tensors) -> Outputs:
         if "logN" in t:
             scale = scale * float(t["logN"].flatten()[b // groups if split else b])
         razor = _razor(call, t, tables[b], length)
-        out[rows] = attend(call, q, k, v, bias, scale=scale, razor=razor)
+        scales = _eight_bit(call, t, b % groups, heads // groups)
+        out[rows] = attend(call, q, k, v, bias, scale=scale, before=razor, eight_bit=scales)
     shape = output_shape(t["query"], heads, out.shape[-1])
-    return [As(out.reshape(shape), t["query"].dtype)]
+    return [As(out.reshape(shape), output_type(t["query"], p["outDataType"]))]
 
 
 class _Blocks:
@@ -134,13 +136,27 @@ class _Blocks:
             needed <= len(table) and bool((used >= 0).all()) and bool((used < len(self._cache)).all()),
             f"blockTables {table.tolist()} do not name {needed} of {len(self._cache)} blocks",
         )
-        found = self._call.wide(self._cache[used].flatten(0, 1)[:length])
+        found = self._cache[used].flatten(0, 1)[:length]
+        if self._call.param["quantType"] != DEQUANT:
+            return found
+        found = self._call.wide(found)
         shape = found.shape[1:]
         if self._offset is not None:
             found = found + self._call.wide(self._offset).reshape(shape)
         if self._scale is not None:
             found = found * self._call.wide(self._scale).reshape(shape)
         return found
+
+
+def _eight_bit(call: Call, t: Tensors, group: int, heads: int) -> EightBit | None:
+    """The scales of the heads of one group, where query, key and value are int8."""
+    if call.param["quantType"] not in (OFFLINE, ONLINE):
+        return None
+    part = slice(group * heads, (group + 1) * heads)
+    scales = [t[n].flatten()[part] if n in t else None for n in ("kDescale", "vDescale", "pScale")]
+    assert scales[0] is not None
+    assert scales[1] is not None
+    return EightBit(scales[0], scales[1], scales[2])
 
 
 def _razor(call: Call, t: Tensors, table: torch.Tensor, length: int) -> torch.Tensor | None:

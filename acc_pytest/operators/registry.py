@@ -46,12 +46,20 @@ Outputs = Sequence[Output]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One computation: whose, with which complete parameters, in which precision, on which chip."""
+    """One computation: whose, with which complete parameters, in which precision, on which chip.
+
+    `rounds` is whether outputs (and what kernels hand to each other) are rounded.
+    """
 
     operator: str
     param: Param
     accumulate: torch.dtype = torch.float32
     soc: str = "Ascend910B"
+    rounds: bool = True
+
+    def between(self, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Wide `value` after a kernel of its own has written it as `dtype`; as it is in exact mode."""
+        return self.wide(rounded(value, dtype)) if self.rounds else value
 
     def wide(self, tensor: torch.Tensor) -> torch.Tensor:
         """`tensor` in the dtype in which sums are accumulated."""
@@ -188,10 +196,10 @@ def compute(
             name, param, [inputs], accumulate=accumulate, round_outputs=round_outputs, soc=soc
         )
         return result
-    call = Call(name, read(name, entry.schema, param), accumulate, soc)
+    call = Call(name, read(name, entry.schema, param), accumulate, soc, round_outputs)
     given = _named(call, _names(entry.inputs, call.param), inputs)
     with torch.no_grad():
-        return _finished(call, entry.compute(call, given), _memory(inputs), round_outputs)
+        return _finished(call, entry.compute(call, given), _memory(inputs))
 
 
 def compute_collective(
@@ -222,11 +230,11 @@ def compute_collective(
             f"{name}: parameter rankSize is {size}, but the inputs of {len(inputs)} ranks are given; "
             "give the inputs of all ranks to compute_collective"
         )
-    call = Call(name, {**complete[0], "ranks": complete}, accumulate, soc)
+    call = Call(name, {**complete[0], "ranks": complete}, accumulate, soc, round_outputs)
     given = [_named(call, _names(entry.inputs, p), row) for p, row in zip(complete, inputs)]
     with torch.no_grad():
         taken = {memory for row in inputs for memory in _memory(row)}
-        return [_finished(call, row, taken, round_outputs) for row in entry.ranks(call, given)]
+        return [_finished(call, row, taken) for row in entry.ranks(call, given)]
 
 
 def _entry(name: str) -> _Entry:
@@ -261,11 +269,11 @@ def _memory(tensors: Sequence[torch.Tensor | None]) -> set[int]:
     return {t.untyped_storage().data_ptr() for t in tensors if t is not None}
 
 
-def _finished(call: Call, outputs: Outputs, taken: set[int], round_outputs: bool) -> tuple[torch.Tensor, ...]:
+def _finished(call: Call, outputs: Outputs, taken: set[int]) -> tuple[torch.Tensor, ...]:
     """Outputs rounded (or widened), contiguous, in memory of their own; `taken` grows by it."""
     results = []
     for output in outputs:
-        if round_outputs:
+        if call.rounds:
             done = output.rounded() if isinstance(output, As) else output
         else:
             done = output.value if isinstance(output, As) else output
@@ -281,6 +289,19 @@ def _finished(call: Call, outputs: Outputs, taken: set[int], round_outputs: bool
 def rounded(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """`value` in `dtype`, to nearest, ties to even; integers saturate and NaN becomes 0."""
     if dtype.is_floating_point or not value.is_floating_point():
-        return value.to(dtype)
+        narrow = value.dtype == torch.float64 and dtype in (torch.float16, torch.bfloat16)
+        return (_odd(value) if narrow else value).to(dtype)
     limits = torch.iinfo(dtype)
     return value.round().nan_to_num(0.0).clamp(limits.min, limits.max).to(dtype)
+
+
+def _odd(value: torch.Tensor) -> torch.Tensor:
+    """float64 as float32 with the last bit set where it is not exact, so that the next rounding is right.
+
+    torch itself casts float64 to the short types by way of float32, which rounds twice.
+    """
+    near = value.float()
+    wide = near.double()
+    even = (near.view(torch.int32) & 1) == 0
+    toward = torch.where(value > wide, torch.inf, -torch.inf).float()
+    return torch.where((wide != value) & even & near.isfinite(), torch.nextafter(near, toward), near)

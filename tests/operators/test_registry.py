@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acc_pytest.errors import OperatorError
+from acc_pytest.operators import compute, compute_collective, known, operator_of
+from acc_pytest.operators.registry import rounded
+
+
+def test_an_unknown_operator_names_near_ones() -> None:
+    with pytest.raises(OperatorError, match="LinerOperation: no such operator; did you mean LinearOperation"):
+        compute("LinerOperation", {}, [])
+
+
+@pytest.mark.parametrize(
+    ("param", "message"),
+    [
+        ({"hasBais": False}, "unknown parameter hasBais .did you mean hasBias.*allowed are enAccum, hasBias"),
+        ({"matmulType": 2}, r"parameter matmulType is 2; allowed are 0 \(matmul\), 1 \(einsum"),
+        ({"hasBias": "no"}, "parameter hasBias is 'no'; it must be true or false"),
+        ({"outDataType": 1.5}, "parameter outDataType is 1.5; it must be a whole number"),
+        ({"outDataType": True}, "parameter outDataType is True; it must be a whole number"),
+    ],
+)
+def test_a_wrong_parameter_is_named_with_what_is_allowed(param: dict[str, object], message: str) -> None:
+    with pytest.raises(OperatorError, match=f"^LinearOperation: {message}"):
+        compute("LinearOperation", param, [torch.ones(1, 1), torch.ones(1, 1)])
+
+
+def test_nested_parameters_are_checked_too() -> None:
+    with pytest.raises(OperatorError, match=r"unknown parameter normParam.epsilom .did you mean epsilon"):
+        operator_of("RmsNormOperation", {"normParam": {"epsilom": 1e-5}})
+    with pytest.raises(OperatorError, match="parameter normParam is 3, not a struct"):
+        operator_of("RmsNormOperation", {"normParam": 3})
+    with pytest.raises(OperatorError, match=r"parameter perm is .*; it must be a list of whole numbers"):
+        compute("TransposeOperation", {"perm": [0, "1"]}, [torch.ones(1, 1)])
+
+
+def test_a_struct_that_is_null_has_its_defaults() -> None:
+    x = torch.randn(2, 4)
+    side = {"layerType": 1, "postNormParam": None}
+    (with_null,) = compute("RmsNormOperation", side, [x, torch.ones(4)])
+    (without,) = compute("RmsNormOperation", {"layerType": 1}, [x, torch.ones(4)])
+    assert torch.equal(with_null, without)
+
+
+def test_defaults_are_complete_and_pass_their_own_check() -> None:
+    for name in known():
+        operator = operator_of(name)
+        assert operator.defaults().keys() == operator.schema.keys()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_number_of_inputs_is_checked(count: int) -> None:
+    with pytest.raises(OperatorError, match=rf"GatherOperation: takes 2 inputs \(x, indices\), got {count}"):
+        compute("GatherOperation", {}, [torch.ones(2)] * count)
+
+
+def test_a_missing_input_is_named() -> None:
+    with pytest.raises(OperatorError, match="ConcatOperation: input y is missing"):
+        compute("ConcatOperation", {}, [torch.ones(2), None])
+
+
+def test_an_empty_optional_input_counts_as_not_given() -> None:
+    x, scale = torch.tensor([[3, 5]], dtype=torch.int8), torch.tensor([2.0], dtype=torch.float16)
+    for offset in (None, torch.empty(0, dtype=torch.int8)):
+        (out,) = compute("ElewiseOperation", {"elewiseType": 18}, [x, scale, offset])
+        assert out.tolist() == [[6.0, 10.0]]
+
+
+def test_outputs_are_contiguous_and_own_their_memory() -> None:
+    x = torch.arange(6).reshape(2, 3).half()
+    parts = compute("SplitOperation", {"splitDim": 1, "splitNum": 3}, [x])
+    (turned,) = compute("TransposeOperation", {"perm": [0, 1]}, [x])
+    tensors = [x, *parts, turned]
+    assert all(t.is_contiguous() for t in tensors)
+    assert len({t.untyped_storage().data_ptr() for t in tensors}) == len(tensors)
+
+
+def test_outputs_of_ranks_do_not_share_memory() -> None:
+    x = torch.ones(2)
+    (a,), (b,) = compute_collective("AllReduceOperation", {}, [[x], [x]])
+    assert a.data_ptr() != b.data_ptr()
+
+
+def test_unrounded_outputs_keep_the_wide_dtype() -> None:
+    x = torch.tensor([1.0, 2.0]).half()
+    (exact,) = compute("ElewiseOperation", {"elewiseType": 2, "mulsParam": {"varAttr": 1 / 3}}, [x],
+                       accumulate=torch.float64, round_outputs=False)  # fmt: skip
+    assert exact.dtype == torch.float64
+    assert exact.tolist() == [1 / 3, 2 / 3]
+
+
+def test_an_output_is_rounded_once() -> None:
+    # 1 + 2^-11 +- 2^-40 lies beside the middle of two float16 numbers, until it is rounded to float32
+    for sign, expected in ((1, 1 + 2**-10), (-1, 1.0)):
+        above = torch.tensor([1 + 2**-11 + sign * 2**-40], dtype=torch.float64)
+        assert rounded(above, torch.float16).item() == expected
+        assert rounded(-above, torch.float16).item() == -expected
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True))
+def test_rounding_float64_is_that_of_numpy(value: float) -> None:
+    # numpy rounds float64 to float16 directly
+    ours = rounded(torch.tensor([value], dtype=torch.float64), torch.float16).numpy()
+    with np.errstate(over="ignore"):
+        theirs = np.array([value]).astype(np.float16)
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_what_is_written_in_place_follows_the_outputs() -> None:
+    flash = operator_of("SelfAttentionOperation", {"headNum": 2, "maskType": 1})
+    assert flash.writes == (3, 4)
+    assert operator_of("SelfAttentionOperation", {"headNum": 2, "calcType": 3}).writes == ()
+    assert operator_of("KvCacheOperation").writes == (2,)
+    assert operator_of("ReshapeAndCacheOperation").aliases == ((0, 2), (1, 3))
+    assert operator_of("ReshapeAndCacheOperation", {"kvCacheCfg": 1}).aliases == ((0, 1),)
+    assert operator_of("LinearOperation", {"hasBias": False, "enAccum": True}).aliases == ((0, 2),)
+
+
+def test_collectives_need_all_ranks() -> None:
+    x = torch.ones(2)
+    assert operator_of("AllReduceOperation").collective
+    with pytest.raises(OperatorError, match="rankSize is 2, but the inputs of 1 ranks are given"):
+        compute("AllReduceOperation", {"rankSize": 2}, [x])
+    with pytest.raises(OperatorError, match="LinearOperation: computes on one rank"):
+        compute_collective("LinearOperation", {}, [[x]])
+    with pytest.raises(OperatorError, match="2 ranks have inputs and 1 have parameters"):
+        compute_collective("AllReduceOperation", [{}], [[x], [x]])
+    with pytest.raises(OperatorError, match=r"rank 1 has torch.float32 \[3\], rank 0 torch.float32 \[2\]"):
+        compute_collective("AllReduceOperation", {}, [[x], [torch.ones(3)]])
+
+
+def test_a_collective_on_one_rank_goes_through_compute() -> None:
+    (out,) = compute("AllGatherOperation", {"rankSize": 1}, [torch.ones(2)])
+    assert out.shape == (1, 2)
