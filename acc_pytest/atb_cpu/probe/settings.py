@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -95,7 +96,7 @@ class ProbeSettings:
         ranges = environ.get("ATB_SAVE_TENSOR_RANGE")
         newest = era == "E3"
         return cls(
-            output=environ.get("ATB_OUTPUT_DIR") or "./",
+            output=_one_link(environ.get("ATB_OUTPUT_DIR") or "./"),
             timestamp=environ.get("ATB_TIMESTAMP", ""),
             era=era,
             types=DEFAULT_TYPES if types is None else frozenset(types.split("|")),
@@ -115,3 +116,8 @@ class ProbeSettings:
             subprocess_info=environ.get("ATB_DUMP_SUB_PROC_INFO_SAVE_PATH", ""),
             named=named,
         )
+
+
+def _one_link(output: str) -> str:
+    """Where a symbolic link leads, one level far; with a slash at the end it is none to the probe."""
+    return os.readlink(output) if os.path.islink(output) else output
