@@ -79,7 +79,7 @@ def test_the_command_that_the_failure_prints_runs_that_pair_again(
     result.stdout.fnmatch_lines([f"re-run: pytest --acc-golden=* {node}"])
 
 
-@pytest.mark.parametrize("place", ["..", "golden_tensor", "golden_tensor/metadata.json"])
+@pytest.mark.parametrize("place", ["../..", "..", "golden_tensor", "golden_tensor/metadata.json"])
 def test_any_place_of_the_dump_will_do(pytester: pytest.Pytester, dumped: Path, place: str) -> None:
     result = pytester.runpytest_inprocess(
         *QUICKER, f"--acc-golden={dumped / place}", "--co", "-q", "-k", "step0"
