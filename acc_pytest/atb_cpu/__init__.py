@@ -6,7 +6,7 @@ A graph is built as in ATB, from operation names, parameter JSON and tensors by 
     scale = operation("ElewiseOperation", {"elewiseType": 2, "mulsParam": {"varAttr": 2.0}}, ("x",), ("out",))
     block = graph("Block", ("x", "gamma"), ("out",),
                   Call(norm, ("x", "gamma"), ("normed",)), Call(scale, ("normed",), ("out",)))
-    runtime = Runtime([probe_from_environment(rank=0)])
+    runtime = Runtime.from_environment()
     out = runtime.operation(block).execute({"x": x, "gamma": gamma})["out"]
 
 Whole models come from `LanguageModel(ModelSpec(...), weights, runtime)`.
@@ -18,6 +18,7 @@ from .faults import FAULTS, Fault
 from .graph import Call, Operation, graph, operation
 from .language_model import LanguageModel
 from .models.spec import ModelSpec
+from .probe import probe_from_environment
 from .runtime import Probe, Runtime
 from .topology import AtbModel
 
@@ -33,4 +34,5 @@ __all__ = [
     "Runtime",
     "graph",
     "operation",
+    "probe_from_environment",
 ]

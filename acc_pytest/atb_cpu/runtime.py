@@ -46,6 +46,13 @@ class Runtime:
         self.nodes = 0
         """Model nodes reported so far; their ids in model files come from this counter."""
 
+    @classmethod
+    def from_environment(cls, ranks: int = 1) -> Runtime:
+        """Ranks whose probes write what the `ATB_*` variables of this process ask for (`acc dump` sets them)."""
+        from .probe import probe_from_environment
+
+        return cls([probe_from_environment(rank) for rank in range(ranks)])
+
     @property
     def ranks(self) -> int:
         return len(self.probes)
