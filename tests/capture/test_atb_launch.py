@@ -97,7 +97,7 @@ def test_an_output_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.M
 def test_a_directory_in_which_the_probe_would_silently_write_nothing_is_refused(
     tmp_path: Path, name: str
 ) -> None:
-    with pytest.raises(LaunchError, match="the probe writes nothing below a directory|File name too long"):
+    with pytest.raises(LaunchError, match=r"the probe writes nothing below a directory|File name too long"):
         ready(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -150,6 +150,21 @@ def test_msprobes_config_is_written_beside_the_dump(tmp_path: Path) -> None:
     assert config.stat().st_mode & 0o777 == 0o640  # the probe refuses what others may write
     assert any(str(config) in note for note in launch.notes)
     assert "ATB_TIMESTAMP" not in launch.environment
+
+
+def test_an_earlier_dump_of_msprobe_in_the_same_directory_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "atb_dump_data").mkdir()
+    note, _ = ready(tmp_path, "--era", "msprobe").notes
+    assert note.startswith(f"{tmp_path}/atb_dump_data: holds an earlier dump, to which the probe adds")
+    assert ready(tmp_path).notes == ()
+
+
+def test_a_file_where_the_list_of_graphs_belongs(tmp_path: Path) -> None:
+    launch = ready(tmp_path, "--type", "onnx")
+    (tmp_path / str(os.getpid())).touch()
+    with pytest.raises(LaunchError, match="the probe needs the place to list graphs"):
+        launch.run()
+    assert [path.name for path in tmp_path.iterdir()] == [str(os.getpid())]
 
 
 def test_a_config_of_the_user_is_given_to_msprobe_as_it_is(tmp_path: Path) -> None:

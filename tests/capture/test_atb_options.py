@@ -9,6 +9,7 @@ import pytest
 
 from acc_pytest.capture.atb import LaunchOptions, read_options
 from acc_pytest.capture.atb.options import BY_KEYWORD, OPTIONS, remarks
+from acc_pytest.capture.atb.values import TYPES
 from acc_pytest.errors import SettingsError
 
 from .command_line import options
@@ -134,6 +135,13 @@ def test_every_option_has_a_keyword_and_no_two_share_one() -> None:
     assert len(keywords) == len(set(keywords)) == len(BY_KEYWORD)
     assert {"type", "ids", "er", "child", "time", "opname", "tiling", "stp", "device", "sd"} <= set(keywords)
     assert all(keyword.isidentifier() for keyword in keywords)
+
+
+def test_every_flag_and_kind_of_file_is_in_the_document() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "dump-atb.md").read_text()
+    flags = [flag for option in OPTIONS for flag in option.flags]
+    assert [flag for flag in flags if f"`{flag}`" not in document] == []
+    assert [name for name in TYPES if f"`{name}`" not in document] == []
 
 
 @pytest.mark.parametrize(

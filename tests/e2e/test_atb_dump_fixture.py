@@ -230,7 +230,12 @@ def test_options_that_make_no_sense_fail_the_test_in_one_line(
     result.stdout.no_fnmatch_line("*Error*")
 
 
-def test_ctrl_c_ends_the_program_and_the_session(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, pytest.ExitCode.INTERRUPTED), (signal.SIGTERM, -signal.SIGTERM)]
+)
+def test_a_signal_ends_the_program_and_the_session(
+    pytester: pytest.Pytester, number: signal.Signals, code: int
+) -> None:
     command = program(pytester.path, "pathlib.Path('ready').write_text(PID); time.sleep(600)")
     pytester.makepyfile(
         f"""
@@ -248,10 +253,11 @@ def test_ctrl_c_ends_the_program_and_the_session(pytester: pytest.Pytester) -> N
         assert session.poll() is None
         assert time.monotonic() < ends
         time.sleep(0.01)
-    session.send_signal(signal.SIGINT)
+    session.send_signal(number)
     out, _ = session.communicate(timeout=PATIENCE)
-    assert session.returncode == pytest.ExitCode.INTERRUPTED
-    assert "KeyboardInterrupt" in out
+    assert session.returncode == code
+    assert "test_next" not in out
+    assert ("KeyboardInterrupt" in out) == (number == signal.SIGINT)
     with pytest.raises(ProcessLookupError):
         os.kill(int(ready.read_text()), 0)
 

@@ -116,7 +116,7 @@ class _Signals:
     def __enter__(self) -> _Signals:
         if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
             for number in _HANDED_ON:
-                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays nohup
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):  # nohup stays nohup
                     self._before[number] = signal.signal(number, self._receive)
         return self
 

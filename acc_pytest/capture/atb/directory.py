@@ -15,7 +15,7 @@ from ...tensors.whole_file import DIRECTORY_MODE, make_directory
 LEAST_FREE = 2 * 2**30
 """Bytes; the probe itself stops writing below this."""
 _PROBE_PATH = re.compile(r"[a-zA-Z0-9_./-]{1,4096}")
-"""What the probe of msit (2024-08 and later) takes for a directory; elsewhere it writes nothing. `atb_cpu` does the same."""
+"""Directories that the probe of msit (2024-08 and later) and `atb_cpu` take; elsewhere they write nothing."""
 
 
 def output_directory(given: Path) -> Path:

@@ -15,7 +15,7 @@ from ...tensors.whole_file import DIRECTORY_MODE, whole_file
 from . import child
 from .directory import clock, output_directory, reserve_timestamp
 from .environment import BACKEND, GRAPH_LIST, environment, msprobe_config, scratch
-from .landed import Landed, look
+from .landed import MSPROBE_ROOT, Landed, look
 from .options import LaunchOptions, remarks
 from .post import convert_graphs, convert_profiles
 from .probe_library import WAYS_OUT, find_probe
@@ -43,10 +43,9 @@ class Launch:
     ) -> Finished:
         """Run the program, then convert what was asked for. Arguments as for `child.run`."""
         told = scratch(self.output, os.getpid()) / GRAPH_LIST
-        if "onnx" in self.options.types and self.era == "msit":
-            told.parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-            told.unlink(missing_ok=True)  # of a killed run whose process id has come back
         try:
+            if "onnx" in self.options.types and self.era == "msit":
+                _make_scratch(told)
             ended = child.run(self.options.command, self.environment, output=output, stop=stop, every=every)
             problems = self._convert(told)
         finally:
@@ -55,11 +54,11 @@ class Launch:
         return Finished(self, ended, self.landed(), tuple(problems))
 
     def _convert(self, told: Path) -> list[str]:
-        landed, problems = self.landed(), []
+        problems = []
         if "cpu_profiling" in self.options.types:
-            problems += convert_profiles(landed)
+            problems += convert_profiles(self.landed())
         if "onnx" in self.options.types:
-            problems += convert_graphs(landed, told, self.output)
+            problems += convert_graphs(self.landed(), told, self.output)
         return problems
 
 
@@ -122,6 +121,10 @@ def prepare(options: LaunchOptions, inherited: Mapping[str, str] | None = None) 
         config=config,
     )
     notes = (*(probe.notes if probe else ()), *remarks(options, era))
+    if era == "msprobe" and (output / MSPROBE_ROOT).exists():
+        notes += (
+            f"{output / MSPROBE_ROOT}: holds an earlier dump, to which the probe adds; give another -o",
+        )
     if content:
         notes += (f"what to dump is said in {config}, which may be edited while the program runs",)
     return Launch(options, backend, era, output, timestamp, told, clock(output), notes)
@@ -149,8 +152,17 @@ def _require_command(name: str, inherited: Mapping[str, str]) -> None:
     raise LaunchError(f"{name}: {reason}{way}")
 
 
+def _make_scratch(told: Path) -> None:
+    try:
+        told.parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+        told.unlink(missing_ok=True)  # of a killed run whose process id has come back
+    except OSError as error:
+        raise LaunchError(f"{told}: {error.strerror}; the probe needs the place to list graphs") from error
+
+
 def _remove(told: Path) -> None:
-    told.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # never made
+        told.unlink()
     _remove_empty(told.parent)
 
 
