@@ -1,4 +1,8 @@
-"""What the flash-attention models of 2024 (Bloom, ChatGLM) share: one contiguous cache, biases apart."""
+"""What the flash-attention models of 2024 (Bloom, ChatGLM) share: one contiguous cache, biases apart.
+
+Over ranks the linears into attention and feed-forward are column parallel, those out of them row
+parallel; the embedding is on every rank.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import torch
 from ..graph import Call, Cell, Operation, graph
 from .attention_leaves import causal_mask
 from .family import Family
-from .leaves import ADD, elewise, linear
+from .leaves import ADD, all_gather, all_reduce, elewise, linear, transpose_gathered
 from .spec import ModelSpec, Phase
 
 
@@ -18,31 +22,50 @@ def heads_merged(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:2], -1)
 
 
-def parallel_linear(*, bias: bool) -> Operation:
-    """`ParallelLinearBaseV2`: a linear without bias, then the bias as an addition of its own."""
+def parallel_linear(*, bias: bool, summed: tuple[int, int] | None = None) -> Operation:
+    """`ParallelLinearBaseV2`: a linear without bias, then the bias as an addition of its own.
+
+    A row-parallel one is `summed` by (rank, ranks) in between, so that the bias counts once.
+    """
     names = ("x", "w", "b", "p0", "p1", "p2", "p3")
-    multiply = linear(old=True)
-    if not bias:
-        return graph("ParallelLinearBaseV2", names, ("out",), Call(multiply, ("x", "w"), ("out",)))
+    steps: list[tuple[Operation, tuple[str, ...]]] = [(linear(old=True), ("w",))]
+    if summed is not None and summed[1] > 1:
+        steps.append((all_reduce(*summed), ()))
+    if bias:
+        steps.append((elewise(ADD, old=True), ("b",)))
+    made = [*("product", "sum")[: len(steps) - 1], "out"]
+    sources = ["x", *made]
+    calls = [
+        Call(step, (source, *more), (result,)) for (step, more), source, result in zip(steps, sources, made)
+    ]
+    return graph("ParallelLinearBaseV2", names, ("out",), *calls)
+
+
+def projection(spec: ModelSpec, rank: int) -> Operation:
+    """`ParallelLinearBase`: the output projection, each rank a part of the vocabulary where it splits."""
+    multiply, ranks = linear(old=True), spec.ranks
+    if ranks == 1 or spec.vocab % ranks:
+        return graph("ParallelLinearBase", ("x", "w"), ("out",), Call(multiply, ("x", "w"), ("out",)))
     return graph(
-        "ParallelLinearBaseV2",
-        names,
+        "ParallelLinearBase",
+        ("x", "w"),
         ("out",),
-        Call(multiply, ("x", "w"), ("product",)),
-        Call(elewise(ADD, old=True), ("product", "b"), ("out",)),
+        Call(multiply, ("x", "w"), ("part",)),
+        Call(all_gather(rank, ranks), ("part",), ("parts",)),
+        Call(
+            transpose_gathered(4),
+            ("parts",),
+            ("out",),
+            shapes={0: lambda shape: (*shape[:-2], -1)},
+        ),
     )
-
-
-def projection() -> Operation:
-    """`ParallelLinearBase`: the output projection."""
-    return graph("ParallelLinearBase", ("x", "w"), ("out",), Call(linear(old=True), ("x", "w"), ("out",)))
 
 
 class FlashFamily(Family):
     """Cache and step inputs: ids, mask, caches, tokenOffset, seqLen, placeholder, one layer id per layer."""
 
-    def bias(self, spec: ModelSpec) -> torch.Tensor:
-        """The additive mask of the whole run, `[..., positions, positions]`."""
+    def bias(self, spec: ModelSpec, rank: int) -> torch.Tensor:
+        """The additive mask of the whole run, `[..., positions, positions]`, for the heads of a rank."""
         return causal_mask(spec.positions)
 
     def extra(self, spec: ModelSpec, past: int, new: int) -> list[torch.Tensor]:
@@ -50,7 +73,7 @@ class FlashFamily(Family):
         return []
 
     def state(self, spec: ModelSpec) -> dict[str, Cell]:
-        shape = (spec.layers, 1, spec.positions, spec.kv_heads * spec.head_size)
+        shape = (spec.layers, 1, spec.positions, spec.own_kv_heads * spec.head_size)
         return {f"input_{i}": Cell(torch.zeros(shape, dtype=spec.torch_dtype)) for i in (2, 3)}
 
     def inputs(
@@ -59,7 +82,7 @@ class FlashFamily(Family):
         dtype, new, total = spec.torch_dtype, len(ids), past + len(ids)
         values = {
             "input_0": torch.tensor([list(ids)]),
-            "input_1": self.bias(spec).to(dtype),
+            "input_1": self.bias(spec, rank).to(dtype),
             "input_4": torch.tensor([total], dtype=torch.int32),
             "input_5": torch.tensor([new], dtype=torch.int32),
             "input_6": torch.zeros(1, dtype=dtype),

@@ -182,9 +182,10 @@ def all_gather(rank: int, ranks: int) -> Operation:
     return operation("AllGatherOperation", _communication(rank, ranks), ("",), ("",))
 
 
-def transpose_gathered() -> Operation:
-    """`[ranks, n, width]` -> `[n, ranks, width]`."""
-    return operation("TransposeOperation", {"perm": [1, 0, 2]}, ("",), ("",))
+def transpose_gathered(dimensions: int = 3) -> Operation:
+    """`[ranks, n, width]` -> `[n, ranks, width]`: the ranks come before the last dimension."""
+    perm = [*range(1, dimensions - 1), 0, dimensions - 1]
+    return operation("TransposeOperation", {"perm": perm}, ("",), ("",))
 
 
 def score_scale(head_size: int) -> float:

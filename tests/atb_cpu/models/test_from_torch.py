@@ -13,7 +13,8 @@ from acc_pytest.atb_cpu import LanguageModel, ModelSpec, Probe, Runtime
 from acc_pytest.errors import SettingsError
 
 from . import golden
-from .golden import GOLDEN, Silent, check, reference, runtime
+from .golden import GOLDEN, check, reference, runtime
+from .silent import Silent
 from .stand_in import Config, Module
 
 
