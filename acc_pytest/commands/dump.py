@@ -102,10 +102,11 @@ def _closing(finished: Finished) -> list[str]:
         lines.append(f"the program failed with exit code {ended.code}")
     if landed.root is None:
         return [*lines, "nothing was dumped"] if ended.code else lines
-    width = max(len(kind.name) for kind in landed.kinds)
+    width = max(map(len, (*(kind.name for kind in landed.kinds), *finished.absent)))
     for kind in landed.kinds:
         count = f"{len(kind.files)} file{'s' * (len(kind.files) != 1)}"
         lines.append(f"{kind.name:{width}}  {count}, {_size(kind.bytes)}, {kind.place}")
+    lines += [f"{name:{width}}  none" for name in finished.absent]
     return [*lines, _next(landed)]
 
 

@@ -173,6 +173,10 @@ def test_a_config_of_the_user_is_given_to_msprobe_as_it_is(tmp_path: Path) -> No
     own.chmod(0o600)
     launch = ready(tmp_path, "--era", "msprobe", "-config", str(own))
     assert launch.environment["ATB_DUMP_CONFIG"] == str(own)
+    assert launch.notes == ()
+    assert not list(tmp_path.glob("atb_dump_config_*"))
+    with pytest.raises(SettingsError, match="-tiling: msprobe's probe cannot do this"):
+        ready(tmp_path, "--era", "msprobe", "-config", str(own), "-tiling")
 
 
 def test_options_that_msprobe_lacks_are_refused_before_anything_is_made(tmp_path: Path) -> None:
@@ -209,6 +213,26 @@ def test_topology_alone_is_enough_where_only_topology_was_asked_for(tmp_path: Pa
     command = program(tmp_path, "put('model/7/M.json')")
     finished = ready(tmp_path / "out", "--type", "model", command=command).run()
     assert (finished.code, finished.missing) == (0, ())
+
+
+@pytest.mark.parametrize(
+    ("words", "absent"),
+    [
+        ("--type tensor model layer op", ("op",)),
+        ("--type tensor stats model onnx cpu_profiling -tiling", ("onnx", "cpu_profiling", "op", "tiling")),
+        ("--type tensor", ()),
+    ],
+)
+def test_kinds_that_were_asked_for_and_are_not_there_are_known(
+    tmp_path: Path, words: str, absent: tuple[str, ...]
+) -> None:
+    code = """
+put("tensors/0_7/0/0_X/after/outtensor0.bin")
+put("model/7/M.json", "{")
+put("layer/7/X.json", "{")
+"""
+    finished = ready(tmp_path / "out", *words.split(), command=program(tmp_path, code)).run()
+    assert finished.absent == absent
 
 
 def test_a_failing_program_gives_its_code_and_no_guesses(tmp_path: Path) -> None:
@@ -264,6 +288,7 @@ put("info/layer/0_7/X_0.json", {GRAPH!r})
     finished = ready(tmp_path / "out", *words, command=program(tmp_path, code)).run()
     assert [path.name for path in finished.landed.files("onnx")] == ["X_0.onnx"]
     assert finished.code == 0
+    assert finished.absent == ("model",)  # onnx asks for the table of operations, which msprobe has not
 
 
 def test_profiles_are_converted(tmp_path: Path) -> None:

@@ -210,6 +210,13 @@ def test_a_config_file_replaces_other_options_and_says_so(config: Path) -> None:
     assert remark == "-ids -er -child: the probe takes these from the file of -config instead"
 
 
+def test_the_config_file_of_msprobe_replaces_more(config: Path) -> None:
+    given = options("-config", str(config), "-opname", "rope", "--type", "tensor", "stats")
+    assert remarks(given, "msit") == []
+    (remark,) = remarks(given, "msprobe")
+    assert remark == "--type -opname: the probe takes these from the file of -config instead"
+
+
 def test_a_config_file_that_others_may_write_is_refused_as_the_probe_would(config: Path) -> None:
     config.chmod(0o660)
     with pytest.raises(SettingsError, match="others may write it, so the probe refuses it; run: chmod go-w"):

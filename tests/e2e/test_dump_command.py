@@ -118,6 +118,11 @@ def test_topology_alone_is_said_to_be_nothing_to_compare(capfd: pytest.CaptureFi
     assert capfd.readouterr().out.splitlines()[-1] == f"acc: no tensors, so nothing to compare, in {root}"
 
 
+def test_a_kind_that_was_asked_for_and_is_not_there_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    assert dump("dump()", "--type", "tensor", "model", "kernel") == 0
+    assert "acc: kernel   none" in capfd.readouterr().out.splitlines()
+
+
 def test_tensors_alone_are_said_to_lack_the_topology(capfd: pytest.CaptureFixture[str]) -> None:
     assert dump("put('tensors/0_7/0/0_X/after/outtensor0.bin', tensor(1))", "--type", "tensor") == 0
     assert "no topology; dump again with --type tensor model" in capfd.readouterr().out.splitlines()[-1]

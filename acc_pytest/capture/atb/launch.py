@@ -20,6 +20,9 @@ from .options import LaunchOptions, remarks
 from .post import convert_graphs, convert_profiles
 from .probe_library import WAYS_OUT, find_probe
 
+_KIND_OF_TYPE = {"tensor": "tensors"}
+"""Words of `--type` that are not the kind of file that they ask for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -72,6 +75,19 @@ class Finished:
     problems: tuple[str, ...]
 
     @property
+    def absent(self) -> tuple[str, ...]:
+        """Kinds of files that were asked for and of which there are none."""
+        options = self.launch.options
+        needless = {"stats", "op"} if self.launch.era == "msprobe" else {"stats"}  # op came with onnx
+        asked = [_KIND_OF_TYPE.get(name, name) for name in options.types if name not in needless]
+        if options.tiling:
+            asked.append("tiling")
+        there = {kind.name for kind in self.landed.kinds}
+        if "statistic.csv" in there:
+            there.add("tensors")  # rows of statistics stand for tensors
+        return tuple(name for name in asked if name not in there)
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """Why a program that succeeded left nothing, or no tensor where tensors were wanted; else empty."""
         if self.ended.code:
@@ -102,11 +118,11 @@ def prepare(options: LaunchOptions, inherited: Mapping[str, str] | None = None) 
     if backend == "npu":
         probe = find_probe(inherited, era=options.era, given=options.probe_lib)
     era = probe.era if probe else options.era or "msit"
-    content = msprobe_config(options) if era == "msprobe" and options.config is None else ""
+    content = msprobe_config(options) if era == "msprobe" else ""
     output = output_directory(options.output)
     timestamp = reserve_timestamp(output, era)
     config = options.config
-    if content:
+    if content and config is None:
         config = output / f"atb_dump_config_{timestamp}.json"
         with whole_file(config) as file:
             file.write(content.encode())
@@ -125,7 +141,7 @@ def prepare(options: LaunchOptions, inherited: Mapping[str, str] | None = None) 
         notes += (
             f"{output / MSPROBE_ROOT}: holds an earlier dump, to which the probe adds; give another -o",
         )
-    if content:
+    if config is not options.config:
         notes += (f"what to dump is said in {config}, which may be edited while the program runs",)
     return Launch(options, backend, era, output, timestamp, told, clock(output), notes)
 

@@ -180,6 +180,8 @@ OPTIONS = (
         "ERA",
     ),
 )
+IN_CONFIG = frozenset({"ids", "ranges", "child", "devices"})
+"""What the file of `-config` says instead of options; msprobe's says more."""
 BY_FIELD = {option.field: option for option in OPTIONS}
 BY_KEYWORD = {keyword: option for option in OPTIONS for keyword in option.keywords}
 
@@ -216,7 +218,7 @@ def _completed(read: dict[str, Any]) -> dict[str, Any]:
 def remarks(options: LaunchOptions, era: str) -> list[str]:
     """What is allowed but will surprise, one sentence each."""
     found = []
-    replaced = options.given & {"ids", "ranges", "child", "devices"}
+    replaced = options.given & (IN_CONFIG | {"names", "types"} if era == "msprobe" else IN_CONFIG)
     if options.config is not None and replaced:
         found.append(f"{_flags(replaced)}: the probe takes these from the file of -config instead")
     elif not options.child and not options.ids and era == "msit":
