@@ -21,7 +21,7 @@ import torch
 
 from ..dumps.manual import FOLDER, METADATA, read_metadata
 from ..errors import AccError, CaptureError
-from ..tensors.api import compact, save_torch_data
+from ..tensors.api import save_torch_data
 from ..tensors.ref import TensorRef
 from ..tensors.whole_file import whole_file
 
@@ -62,11 +62,9 @@ def dump_data(
     home = Path(os.path.abspath(output_path), f"msit_dump_{_run_time()}", process, FOLDER)
     golden = home / token / f"{name}_tensor.pth"
     try:
-        save_torch_data(compact(tensor), golden)
+        save_torch_data(tensor, golden)
         with _LOCK:
             again = _record(home / METADATA, name, token, [str(golden), mine])
-    except CaptureError:
-        raise
     except AccError as error:
         raise CaptureError(f"dump_data: {error}") from error
     if again:

@@ -135,3 +135,10 @@ def test_metadata_of_the_old_tool_with_a_key_twice(pytester: pytest.Pytester, du
     path.write_text("{" + ", ".join(entries) + "}")
     result = pytester.runpytest_inprocess(*QUICKER, f"--acc-golden={dumped}", "--co", "-q")
     assert ids(result) == ["manual::step0::model::data_a_b", "manual::step1::model::data_a_b"]
+
+
+def test_metadata_that_declares_nothing_is_a_usage_error(pytester: pytest.Pytester, dumped: Path) -> None:
+    (dumped / "golden_tensor" / "metadata.json").write_text("{}")
+    result = pytester.runpytest_inprocess(*QUICKER, f"--acc-golden={dumped}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *the manual mapping declares no pair"])

@@ -149,9 +149,18 @@ class TestGetBinDataFromDir:
         with pytest.raises(AccError, match="gone: is no directory"):
             get_bin_data_from_dir(tmp_path / "gone")
 
-    @pytest.mark.skipif(os.geteuid() == 0, reason="root may list everything")
-    def test_a_directory_that_may_not_be_listed(self, tmp_path):
-        (tmp_path / "shut").mkdir(mode=0)
+    def test_a_directory_that_may_not_be_listed(self, tmp_path, monkeypatch):
+        (tmp_path / "shut").mkdir()
+        scan = os.scandir
+
+        def refuse(
+            path: str,
+        ) -> object:  # root may list everything, so the mode of a directory proves nothing
+            if path.endswith("shut"):
+                raise PermissionError(13, "Permission denied", path)
+            return scan(path)
+
+        monkeypatch.setattr(os, "scandir", refuse)
         with pytest.raises(AccError, match="shut: cannot be listed"):
             get_bin_data_from_dir(tmp_path)
 
@@ -183,6 +192,19 @@ class TestSave:
         assert (loaded.dtype, loaded.tolist()) == (np.float32, [1.5])
         turned = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).t()
         assert np.load(save_npy_data(tmp_path / "c.npy", turned)).tolist() == [[1.0, 3.0], [2.0, 4.0]]
+
+    def test_sparse_tensors_keep_their_layout(self, tmp_path):
+        path = save_torch_data(torch.eye(2).to_sparse(), tmp_path / "t.pt")
+        assert torch.load(path, weights_only=True).to_dense().tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+    def test_a_full_disk_is_named_and_leaves_nothing(self, tmp_path, monkeypatch):
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(torch, "save", full)
+        with pytest.raises(AccError, match=r"t\.pth: cannot be written: No space left"):
+            save_torch_data(torch.ones(1), tmp_path / "t.pth")
+        assert os.listdir(tmp_path) == []
 
     def test_wrong_calls_leave_no_file(self, tmp_path):
         target = tmp_path / "t.pth"

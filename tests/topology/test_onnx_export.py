@@ -205,9 +205,36 @@ class TestNames:
         assert [tensor.name for tensor in graph.input] == ["a", "b"]
         assert [tensor.name for tensor in graph.output] == ["b"]
 
+    def test_an_operation_whose_tensors_the_report_lost_is_kept(self, tmp_path):
+        report = op("Layer_0", ["a"], ["b"], nodes=[op("A_0_0", [], []), op("B_0_1", ["a"], ["b"])])
+        assert wiring(exported(report, tmp_path)) == [("A_0_0", [], [""]), ("B_0_1", ["a"], ["b"])]
+
     def test_operations_of_one_name_are_told_apart(self, tmp_path):
         report = op("Layer_0", ["a"], ["b"], nodes=[op("A_0_0", ["a"], ["c"]), op("A_0_0", ["c"], ["b"])])
         assert [node.name for node in exported(report, tmp_path).node] == ["A_0_0", "A_0_0:1"]
+
+
+TENSORS = st.lists(st.sampled_from(["", "a", "b", "c", "a:1", "a:1:1"]), max_size=3)
+OPERATIONS = st.recursive(
+    st.builds(lambda i, o: op("A_0", i, o), TENSORS, TENSORS),
+    lambda inner: st.builds(
+        lambda i, o, n: op("B_0", i, o, nodes=n), TENSORS, TENSORS, st.lists(inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(report=OPERATIONS, level=st.integers(-1, 3))
+def test_whatever_is_written_in_place_every_value_has_one_writer_before_its_readers(tmp_path, report, level):
+    graph = exported(report, tmp_path, level)
+    seen = {"", *(tensor.name for tensor in graph.input)}
+    for node in graph.node:
+        assert set(node.input) <= seen
+        assert len(set(filter(None, node.output))) == len(list(filter(None, node.output)))
+        assert not (seen - {""}).intersection(node.output)
+        seen.update(node.output)
+    assert {tensor.name for tensor in graph.output} <= seen
 
 
 class TestAttributes:
@@ -435,6 +462,14 @@ class TestShapes:
         }
         assert shapes(graph.value_info) == {"n": (10, [7, 32]), "y": (9, [7, 16])}
         assert shapes(graph.output) == {"x:1": (16, [7, 32])}
+
+    def test_an_operation_that_is_no_node_tells_of_tensors_nobody_declared(self, tmp_path):
+        inner = op("Cast_3_0_0", ["ghost"], ["b"])
+        report = op("Layer_3", ["a"], ["b"], nodes=[op("Cast_3_0", ["ghost"], ["b"], nodes=[inner])])
+        home = tmp_path / "tensors" / "0_77" / "0" / "3_Layer" / "0_Cast" / "before"
+        home.mkdir(parents=True)
+        atb_bin.write(home / "intensor0.bin", torch.zeros(6))
+        assert shapes(exported(report, tmp_path).input)["ghost"] == (1, [6])
 
     def test_a_later_execution_tells_what_a_broken_file_does_not(self, tmp_path):
         for number in ("0", "1"):

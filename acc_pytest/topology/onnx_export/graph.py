@@ -117,14 +117,12 @@ def build_graph(root: Operation, level: int, shapes: Shapes) -> GraphProto:
 
 
 def _node(name: str, op: Operation, tensors: _Tensors, inputs: Types, outputs: Types) -> NodeProto:
-    return NodeProto(
-        name=name,
-        op_type=op.op_type,
-        # Reading comes first: what an operation writes in place is a new version of what it read.
-        inputs=tuple(map(tensors.read, op.inputs, inputs)),
-        outputs=tuple(map(tensors.write, op.outputs, outputs)),
-        attributes=attributes_of(op.param),
-    )
+    # Reading comes first: what an operation writes in place is a new version of what it read.
+    read = tuple(map(tensors.read, op.inputs, inputs))
+    written = tuple(map(tensors.write, op.outputs, outputs))
+    if not read and not written:
+        written = ("",)  # ONNX has no node without tensors; a report that lost them does
+    return NodeProto(name, op.op_type, read, written, attributes_of(op.param))
 
 
 def _known(name: str, kind: TensorType, doc: str = "") -> TensorInfo:
