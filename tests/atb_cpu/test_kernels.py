@@ -33,7 +33,9 @@ def test_an_operation_without_real_data_has_one_kernel_like_itself(dtype: torch.
     x = HALF.to(dtype)
     (kernel,) = run("SoftmaxOperation", {"axes": [-1]}, x, out=x)
     assert (kernel.name, kernel.operation, kernel.param) == (name, "SoftmaxOperation", {"axes": [-1]})
-    assert kernel.declared == 1 and kernel.before[0] is x and kernel.outputs[0] is x
+    assert kernel.declared == 1
+    assert kernel.before[0] is x
+    assert kernel.outputs[0] is x
 
 
 def test_communication_has_no_kernels() -> None:
@@ -44,10 +46,13 @@ def test_product_and_bias_are_two_kernels_with_the_product_between() -> None:
     weight = torch.full((3, 4), 2.0, dtype=torch.float16)
     bias = torch.arange(3, dtype=torch.float16)
     product, add = run("LinearOperation", {"hasBias": True}, HALF, weight, bias, out=HALF.new_zeros(2, 3))
-    assert product.name == "PpMatMulF16Kernel" and product.declared == 2
+    assert product.name == "PpMatMulF16Kernel"
+    assert product.declared == 2
     assert product.param["oriShape"] == [2, 4, 3]
     assert torch.equal(product.outputs[0], torch.full((2, 3), 8.0, dtype=torch.float16))
-    assert add.name == "AddF16Kernel" and add.before[0] is product.outputs[0] and add.before[1] is bias
+    assert add.name == "AddF16Kernel"
+    assert add.before[0] is product.outputs[0]
+    assert add.before[1] is bias
 
 
 def test_transposed_operands_are_counted_in_the_right_direction() -> None:
@@ -71,8 +76,10 @@ def test_the_mask_of_attention_leaves_a_gap_and_the_lengths_become_parameters() 
     mask, lengths = torch.zeros(3, 3, dtype=torch.float16), torch.tensor([3], dtype=torch.int32)
     param = {"calcType": 3, "headNum": 2, "kvHeadNum": 2, "maskType": 1, "qkScale": 0.5}
     (kernel,) = run("SelfAttentionOperation", param, q, q, q, mask, lengths, out=q)
-    assert sorted(kernel.before) == [0, 1, 2, 4] and kernel.declared == 12
-    assert kernel.param["kvSeqLen"] == [3] and kernel.param["tor"] == 0.5
+    assert sorted(kernel.before) == [0, 1, 2, 4]
+    assert kernel.declared == 12
+    assert kernel.param["kvSeqLen"] == [3]
+    assert kernel.param["tor"] == 0.5
     (bare,) = run("SelfAttentionOperation", {**param, "maskType": 0}, q, q, q, lengths, out=q)
     assert sorted(bare.before) == [0, 1, 2]
 
@@ -97,6 +104,9 @@ def test_the_attention_of_2024_scales_then_extends_both_caches_then_attends() ->
     assert [kernel.name for kernel in kernels] == names
     muls, key, _, attend = kernels
     assert float(muls.outputs[0][0, 0]) == 1.5
-    assert key.before[2] is old and key.after[2] is new and key.stale == (old,)
-    assert attend.before[1] is new and attend.before[0] is muls.outputs[0]
+    assert key.before[2] is old
+    assert key.after[2] is new
+    assert key.stale == (old,)
+    assert attend.before[1] is new
+    assert attend.before[0] is muls.outputs[0]
     assert attend.param["maskType"] == 2

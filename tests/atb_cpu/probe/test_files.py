@@ -52,7 +52,7 @@ def test_files_are_replaced_and_lines_added_with_the_probes_modes(tmp_path: Path
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for write in (replace_text, append_text):
-        with pytest.raises(AccError, match="file/a.txt: cannot be written"):
+        with pytest.raises(AccError, match=r"file/a\.txt: cannot be written"):
             write(f"{tmp_path}/file/a.txt", "x")
 
 

@@ -18,7 +18,8 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     assert settings == ProbeSettings()
     assert settings.types == {"layer", "model", "tensor"}
     assert settings.places == (("before", "in"), ("after", "out"))
-    assert settings.values and not settings.statistics
+    assert settings.values
+    assert not settings.statistics
     assert settings.ranges == ()
     assert settings.root == "./msit_dump"
 
@@ -105,5 +106,7 @@ def test_the_probe_of_mid_2024_knows_neither_the_split_nor_later_variables() -> 
     later = {"ATB_SAVE_TENSOR_STATISTICS": "1", "ATB_SAVE_SYMLINK": "1", "ATB_DUMP_CONFIG": "/c"}
     settings = ProbeSettings.from_environment(later, era="E2")
     assert settings.places == (("after", "in"), ("after", "out"))
-    assert not (settings.statistics or settings.symlink or settings.config)
+    assert not (settings.statistics)
+    assert not (settings.symlink)
+    assert not (settings.config)
     assert settings.root == "./ait_dump"
