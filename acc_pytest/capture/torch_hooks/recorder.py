@@ -144,7 +144,8 @@ class Recorder:
         Raises `CaptureError` where something could not be written; after a call that raised itself, later.
         """
         running = self._running
-        if running.frame is None or running.frame is not sys._getframe(2):
+        # torch calls this hook in the frame in which it called `begin`, or after an error in the one around.
+        if running.frame is None or sys._getframe(2) not in (running.frame, running.frame.f_back):
             return
         error = sys.exc_info()[1]
         failed = error is not None and error is not running.error
@@ -192,7 +193,10 @@ class Recorder:
 
     def close(self) -> None:
         """Write what is left. Raises what went wrong in a call that raised itself, and was kept back."""
-        self.store.writer.finish()
+        try:
+            self.store.writer.finish()
+        except AccError as error:
+            self._pending = self._pending or CaptureError(f"the dump is incomplete: {error}")
         problem, self._pending = self._pending, None
         if problem is not None:
             raise problem

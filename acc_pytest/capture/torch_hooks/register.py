@@ -40,6 +40,10 @@ def register_hook(model: nn.Module, config: DumpConfig, hook_type: str = "dump_d
         )
     if not isinstance(model, nn.Module):
         raise CaptureError(f"register_hook: the model is a {type(model).__name__}, not a torch.nn.Module")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise CaptureError(
+            "register_hook: the model is scripted, which torch allows no hooks on; hook the original"
+        )
     if not isinstance(config, DumpConfig):
         raise CaptureError(f"register_hook: the config is a {type(config).__name__}, not a DumpConfig")
     return DumpHandle(model, config)
@@ -156,6 +160,7 @@ class DumpHandle:
         manifest = Manifest(store.home, self.config, self._root, tuple(self._names.values()))
         weights = store.weights(self._parameters()) if self.config.dump_weight else []
         store.writer.finish()
+        store.append_analysis(weights)
         manifest.write(weights)
         return store, manifest
 
@@ -188,6 +193,11 @@ class DumpHandle:
             if id(place.module) in seen:
                 continue
             seen.add(id(place.module))
+            if isinstance(place.module, torch.jit.ScriptModule):
+                warnings.warn(
+                    f"{place.name}: is scripted and not dumped; torch allows no hooks on it", stacklevel=4
+                )
+                continue
             self._hook(place, recorder)
         self._removers.append(self._model.register_forward_hook(_End(recorder), always_call=True))
 

@@ -57,7 +57,15 @@ def _look(value: Any, key: Key, found: Found) -> None:
         return
     elif len(key) > _DEEPEST:
         found.others.append((key, type(value).__name__))
-    elif isinstance(value, (tuple, list)):
+    else:
+        try:
+            _look_into(value, key, found)
+        except Exception as error:  # noqa: BLE001 - an object of the user's that does not let itself be read
+            found.others.append((key, f"{type(value).__name__} that raised {type(error).__name__}"))
+
+
+def _look_into(value: Any, key: Key, found: Found) -> None:
+    if isinstance(value, (tuple, list)):
         if len(value) <= _LONGEST:
             for index, item in enumerate(value):
                 _look(item, (*key, index), found)

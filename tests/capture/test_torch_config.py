@@ -1,0 +1,215 @@
+"""DumpConfig: the old names and order, checked when made; register_hook: errors instead of silence."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import acc_pytest
+from acc_pytest import DumpConfig, register_hook, seed_all
+from acc_pytest.errors import AccError, CaptureError, DumpConfigError
+
+from .models import Stack, files
+
+
+def test_the_first_four_arguments_are_positional_and_have_the_guides_order(tmp_path):
+    config = DumpConfig(tmp_path, [0, 2], [nn.Linear], 1)
+    assert config.dump_path == str(tmp_path)
+    assert sorted(config.tokens) == [0, 2]
+    assert config.module_list == (nn.Linear,)
+    assert config.tensor_part == 1
+    with pytest.raises(TypeError):
+        DumpConfig(tmp_path, [0], [nn.Linear], 1, 0)
+
+
+def test_the_defaults_are_those_of_the_old_tool():
+    config = DumpConfig()
+    assert (config.dump_path, sorted(config.tokens), config.tensor_part) == (".", [0], 2)
+    assert (config.mode, config.module_list, config.api_list) == (("module",), (), ())
+    assert (config.device_id, config.layer_name, config.seed) == (None, None, None)
+    assert (config.dump_statistics_mode, config.dump_last_logits, config.dump_weight) == (0, False, False)
+
+
+def test_the_old_keywords_are_accepted(tmp_path):
+    config = DumpConfig(
+        dump_path=str(tmp_path),
+        token_range=[0],
+        module_list=[],
+        api_list=[torch.matmul, "softmax", torch.Tensor.__add__],
+        tensor_part=2,
+        device_id=0,
+        dump_last_logits=False,
+        mode=["module", "api"],
+        dump_weight=False,
+        layer_name="root*",
+        seed=None,
+        analyze=False,
+        dump_statistics_mode=2,
+    )
+    assert config.api_list == ("matmul", "softmax", "add")
+    assert config.mode == ("module", "api")
+
+
+@pytest.mark.parametrize("tokens", [[0, 3], (0, 3), {0, 3}, range(0, 6, 3), iter([3, 0])], ids=repr)
+def test_any_iterable_of_numbers_is_a_token_range(tokens):
+    config = DumpConfig(token_range=tokens)
+    assert [token for token in range(7) if token in config.tokens] == [0, 3]
+
+
+@pytest.mark.parametrize("tokens", [None, [], range(0)], ids=repr)
+def test_no_token_range_means_the_first_token(tokens):
+    assert [token for token in range(7) if token in DumpConfig(token_range=tokens).tokens] == [0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("dump_path", 3),
+        ("dump_path", ""),
+        ("dump_path", b"x"),
+        ("dump_path", "a\0b"),
+        ("token_range", 3),
+        ("token_range", "01"),
+        ("token_range", [-1]),
+        ("token_range", [True]),
+        ("token_range", ["a"]),
+        ("token_range", [1.0]),
+        ("token_range", range(-2, 3)),
+        ("module_list", nn.Linear),
+        ("module_list", "Linear"),
+        ("module_list", [3]),
+        ("module_list", [""]),
+        ("module_list", [int]),
+        ("module_list", [nn.Linear(1, 1)]),
+        ("tensor_part", 3),
+        ("tensor_part", True),
+        ("tensor_part", "2"),
+        ("device_id", -1),
+        ("device_id", "0"),
+        ("mode", "modul"),
+        ("mode", []),
+        ("mode", ["module", 3]),
+        ("api_list", "matmul"),
+        ("api_list", [3]),
+        ("api_list", [""]),
+        ("layer_name", ""),
+        ("layer_name", 3),
+        ("dump_statistics_mode", 3),
+        ("dump_last_logits", 1),
+        ("dump_weight", "yes"),
+        ("analyze", None),
+        ("seed", True),
+        ("seed", -1),
+        ("seed", 2**40),
+        ("max_elements", -1),
+        ("max_bytes", 1.5),
+        ("queue_bytes", None),
+        ("run_name", "../up"),
+        ("process_name", ""),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_one_error_that_names_it(name, value):
+    with pytest.raises(DumpConfigError, match=name if name != "seed" else "seed") as caught:
+        DumpConfig(**{name: value})
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, AccError)
+    assert "\n" not in str(caught.value)
+
+
+def test_configs_are_independent(tmp_path):
+    one, other = DumpConfig(tmp_path, [1]), DumpConfig(tmp_path, [2])
+    assert 2 in other.tokens
+    assert 2 not in one.tokens
+
+
+def test_hooking_what_cannot_be_hooked_is_an_error_and_spoils_nothing(tmp_path):
+    config = DumpConfig(tmp_path)
+    with pytest.raises(CaptureError, match="the model is a str"):
+        register_hook("model", config)
+    with pytest.raises(CaptureError, match="the config is a dict"):
+        register_hook(Stack(), {})
+    with pytest.raises(CaptureError, match="hook_type='dump' is unknown"):
+        register_hook(Stack(), config, "dump")
+    assert list(tmp_path.iterdir()) == []
+    with register_hook(Stack(), config, hook_type="dump_data") as handle:
+        handle._model(torch.zeros(1, 4))
+    assert files(handle.dump_path)
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CaptureError, match="file"):
+        register_hook(Stack(), DumpConfig(tmp_path / "file"))
+
+
+def test_any_path_will_do(tmp_path):
+    model = Stack()
+    with register_hook(model, DumpConfig(tmp_path / "Läufe von heute")) as handle:
+        model(torch.zeros(1, 4))
+    assert "root.head/output" in files(handle.dump_path)
+
+
+@pytest.mark.parametrize(
+    "filters", [{"module_list": ["Liner"]}, {"layer_name": "model.*"}, {"module_list": [nn.GRU]}]
+)
+def test_a_filter_that_means_nothing_is_told_at_once(tmp_path, filters):
+    with pytest.warns(UserWarning, match="nothing will be dumped.*LayerNorm"):
+        register_hook(Stack(), DumpConfig(tmp_path, **filters)).remove()
+
+
+def test_device_id_leaves_out_other_devices_and_means_nothing_on_the_cpu(tmp_path):
+    model = Stack()
+    with register_hook(model, DumpConfig(tmp_path, device_id=7)) as handle:
+        model(torch.zeros(1, 4))
+    assert files(handle.dump_path)
+    elsewhere = nn.Linear(1, 1, device="meta")
+    handle = register_hook(elsewhere, DumpConfig(tmp_path / "none", device_id=7, dump_weight=True))
+    assert not handle.active
+    assert not elsewhere._forward_hooks
+    assert not (tmp_path / "none").exists()
+    handle.token_id = 3
+    handle.reset()
+    handle.close()
+    handle.remove()
+    with pytest.raises(CaptureError, match="not on device 7"):
+        handle.dump_path  # noqa: B018
+
+
+def test_seed_all_repeats_random_numbers_and_asks_for_deterministic_algorithms():
+    code = (
+        "import os, random, numpy, torch, acc_pytest\n"
+        "acc_pytest.seed_all(7)\n"
+        "one = random.random(), numpy.random.rand(), torch.rand(1).item()\n"
+        "acc_pytest.DumpConfig(seed=7)\n"
+        "assert one == (random.random(), numpy.random.rand(), torch.rand(1).item())\n"
+        "assert torch.are_deterministic_algorithms_enabled()\n"
+        "assert torch.backends.cudnn.deterministic and not torch.backends.cudnn.benchmark\n"
+        "print(*(os.environ[name] for name in ('LCCL_DETERMINISTIC', 'HCCL_DETERMINISTIC',\n"
+        "    'ATB_MATMUL_SHUFFLE_K_ENABLE', 'ATB_LLM_LCOC_ENABLE', 'PYTHONHASHSEED',\n"
+        "    'CUBLAS_WORKSPACE_CONFIG')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=Path(acc_pytest.__file__).parents[1],
+    )
+    assert done.stdout.split() == ["1", "true", "0", "0", "7", ":4096:8"], done.stderr
+
+
+@pytest.mark.parametrize("seed", [True, "1", 1.0, -1, 2**32])
+def test_seed_all_takes_whole_numbers_only_and_changes_nothing_otherwise(seed):
+    before = random.getstate(), np.random.get_state()[1].tolist(), os.environ.get("PYTHONHASHSEED")
+    with pytest.raises(DumpConfigError, match="seed_all"):
+        seed_all(seed)
+    assert before == (random.getstate(), np.random.get_state()[1].tolist(), os.environ.get("PYTHONHASHSEED"))

@@ -1,0 +1,312 @@
+"""What register_hook leaves on the disk: the old tool's layout, with nothing of a step missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from acc_pytest import DumpConfig, register_hook
+from acc_pytest.dumps import Slot, open_dump
+from acc_pytest.errors import CaptureError
+
+from .models import Layer, Stack, entries, files, tensor
+
+
+def dumped(model: nn.Module, path: Path, *inputs: torch.Tensor, **options: object) -> Path:
+    options.setdefault("token_range", range(len(inputs) or 1))
+    with register_hook(model, DumpConfig(path, **options)) as handle:
+        for x in inputs or (torch.ones(1, 4),):
+            model(x)
+    return handle.dump_path
+
+
+def test_the_vendors_own_test_passes(tmp_path):
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ln = nn.LayerNorm(4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.ln(x)
+
+    home = dumped(Model(), tmp_path)
+    assert home.name == f"cpu_{os.getpid()}"
+    assert home.parent.name == "torch_tensors"
+    assert re.fullmatch(r"msit_dump_\d{8}_\d{6}", home.parents[1].name)
+    assert home.parents[2] == tmp_path
+    assert files(home) == ["root.ln/input_0", "root.ln/output", "root/input_0", "root/output"]
+
+
+def test_every_token_asked_for_has_its_folder_and_no_other(tmp_path):
+    x = [torch.full((1, 4), float(n)) for n in range(4)]
+    home = dumped(Stack(), tmp_path, *x, token_range={1, 3})
+    assert sorted(path.name for path in home.iterdir() if path.is_dir()) == ["1", "3"]
+    assert torch.equal(tensor(home, "root/input_0", 3), x[3])
+
+
+@pytest.mark.parametrize(("part", "kept"), [(0, {"input_0"}), (1, {"output"}), (2, {"input_0", "output"})])
+def test_tensor_part_chooses_inputs_outputs_or_both(tmp_path, part, kept):
+    home = dumped(Stack(), tmp_path, tensor_part=part)
+    assert {name.rpartition("/")[2] for name in files(home)} == kept
+
+
+@pytest.mark.parametrize(
+    ("options", "folders"),
+    [
+        ({"module_list": [nn.LayerNorm]}, {"root.layers.0.norm", "root.layers.1.norm"}),
+        ({"module_list": ["Layer", nn.ReLU], "layer_name": "*.1*"}, {"root.layers.1", "root.layers.1.act"}),
+        ({"module_list": ["Module"], "layer_name": "*e*d"}, {"root.head"}),  # a base class, by its name
+        ({"layer_name": "root.layers.*.norm"}, {"root.layers.0.norm", "root.layers.1.norm"}),
+        ({"layer_name": "root"}, {"root"}),
+    ],
+)
+def test_modules_are_chosen_by_class_and_by_name(tmp_path, options, folders):
+    home = dumped(Stack(), tmp_path, **options)
+    assert {name.partition("/")[0] for name in files(home)} == folders
+
+
+def test_the_tree_has_three_keys_and_siblings_in_the_order_they_ran(tmp_path):
+    home = dumped(Stack(), tmp_path)
+    tree = json.loads((home / "model_tree.json").read_text())
+
+    def names(node: dict) -> list:
+        assert set(node) == {"name", "type", "children"}
+        return [node["name"].rpartition(".")[2], *([names(child) for child in node["children"]] or [])]
+
+    layer = [["norm"], ["linear"], ["act"]]
+    assert names(tree) == ["root", ["layers", ["0", *layer], ["1", *layer]], ["head"]]
+    assert tree["type"] == "Stack"
+    assert tree["children"][0]["type"] == "ModuleList"
+
+
+def test_the_reader_follows_the_order_of_the_run_and_not_its_table_of_names(tmp_path):
+    class Upside(nn.Module):  # by their names, a table would have the head last
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Linear(4, 4)
+            self.unused = nn.Linear(4, 4)
+            self.lm_head = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.embed(torch.relu(self.lm_head(x)).softmax(-1))
+
+    home = dumped(Upside(), tmp_path, mode=["module", "api"])
+    tree = open_dump(str(home)).steps[0].tree
+    assert [node.path for node in tree.walk()] == [
+        "root",
+        "root.lm_head",
+        "root.lm_head.linear",
+        "root.relu",
+        "root.softmax",
+        "root.embed",
+        "root.embed.linear",
+        "root.unused",
+    ]
+    assert [node.op_type for node in tree.walk()][1:4] == ["Linear", "linear", "relu"]
+
+
+def test_a_module_called_again_in_a_step_keeps_both_calls(tmp_path):
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.LayerNorm(4)
+            self.head = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(self.head(self.norm(x)))
+
+    x = torch.tensor([[1.0, 2.0, 3.0, 5.0]])
+    model = Twice()
+    home = dumped(model, tmp_path, x, x * 2)
+    for step in (0, 1):
+        assert [name for name in files(home, step) if "norm" in name and "output" in name] == [
+            "root.norm.call1/output",
+            "root.norm/output",
+        ]
+    assert torch.equal(tensor(home, "root.norm/output"), model.norm(x))
+    assert torch.equal(tensor(home, "root.norm.call1/input_0"), model.head(model.norm(x)))
+    step = open_dump(str(home)).steps[0]
+    assert [(node.path, node.op_type) for node in step.tree.root.children] == [
+        ("root.norm", "LayerNorm"),
+        ("root.head", "Linear"),
+        ("root.norm.call1", "LayerNorm"),
+    ]
+    calls = {entry["node"]: entry["call"] for entry in entries(home)}
+    assert (calls["root.norm"], calls["root.norm.call1"]) == (0, 1)
+
+
+def test_a_second_call_does_not_take_the_folder_of_a_module_of_that_name(tmp_path):
+    class Called(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.Identity()
+            self.norm.call1 = nn.Identity()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(self.norm.call1(self.norm(x)))
+
+    home = dumped(Called(), tmp_path)
+    assert [name for name in files(home) if "output" in name and "norm" in name] == [
+        "root.norm.call1/output",
+        "root.norm.call1_/output",
+        "root.norm/output",
+    ]
+    types = {node.path: node.op_type for node in open_dump(str(home)).steps[0].tree.walk()}
+    assert types["root.norm.call1_"] == "Identity"
+
+
+def test_a_shared_module_goes_by_the_name_it_is_called_by(tmp_path):
+    tied = nn.Linear(4, 4)
+    act = nn.Tanh()
+    model = nn.Sequential(nn.Sequential(tied, act), nn.Sequential(tied, act, act))
+    x = torch.randn(1, 4)
+    home = dumped(model, tmp_path, x)
+    assert torch.equal(tensor(home, "root.1.0/input_0"), act(tied(x)))
+    assert {name.partition("/")[0] for name in files(home)} == {
+        *("root", "root.0", "root.1", "root.0.0", "root.0.1", "root.1.0", "root.1.1", "root.1.2")
+    }
+    manifest = json.loads((home / "manifest.json").read_text())
+    assert manifest["aliases"] == {"root.0.0": ["root.1.0"], "root.0.1": ["root.1.1", "root.1.2"]}
+
+
+def test_a_module_inside_itself_is_no_trap(tmp_path):
+    model = Layer(4)
+    model.linear.back = model
+    home = dumped(model, tmp_path)
+    assert "root.linear/output" in files(home)
+
+
+def test_the_manifest_says_what_old_files_do_not(tmp_path):
+    base = torch.arange(8.0)
+    home = dumped(nn.Identity(), tmp_path, base[::2])
+    entry = next(entry for entry in entries(home) if entry["side"] == "input")
+    assert entry.pop("crc32") > 0
+    assert entry == {
+        "node": "root",
+        "call": 0,
+        "side": "input",
+        "key": [0],
+        "file": "root/input_0.pth",
+        "dtype": "float32",
+        "shape": [4],
+        "stride": [2],
+        "device": "cpu",
+        "status": "written",
+    }
+    process = json.loads((home / "manifest.json").read_text())
+    assert process["schema"] == 1
+    assert process["process"]["pid"] == os.getpid()
+    assert process["config"]["token_range"] == {"range": [0, 1, 1]}
+    assert process["order"] == [["root", "Identity"]]
+
+
+def test_the_reader_needs_no_manifest(tmp_path):
+    home = dumped(Stack(), tmp_path)
+    with_it = open_dump(str(home))
+    order = [node.path for node in with_it.steps[0].tree.walk()]
+    for path in home.rglob("manifest.json"):
+        path.unlink()
+    without = open_dump(str(home))
+    assert sorted(node.path for node in without.steps[0].tree.walk()) == sorted(order)
+    step = without.steps[0]
+    found = without.tensors(step, without.ranks[0], step.tree.by_path["root.head"])
+    assert list(found) == [Slot("input"), Slot("output")]
+
+
+def test_files_are_loadable_anywhere_small_and_private(tmp_path):
+    model = Stack()
+    wide = torch.randn(1000, 1000, requires_grad=True)
+    home = dumped(model, tmp_path, wide[:1, :4])
+    path = home / "0" / "root" / "input_0.pth"
+    assert path.stat().st_size < 2000
+    for name in files(home):
+        saved = tensor(home, name)
+        assert not saved.requires_grad
+        assert saved.grad_fn is None
+        assert saved.device.type == "cpu"
+    for path in home.rglob("*"):
+        assert path.stat().st_mode & 0o027 == 0
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path):
+    contents = []
+    for number in range(2):
+        torch.manual_seed(1)
+        options = {"run_name": "msit_dump_20260101_000000", "process_name": "cpu_7", "dump_weight": True}
+        home = dumped(Stack(), tmp_path / str(number), torch.randn(2, 4), torch.randn(1, 4), **options)
+        assert home == tmp_path / str(number) / "msit_dump_20260101_000000" / "torch_tensors" / "cpu_7"
+        contents.append(
+            {str(p.relative_to(home)): p.read_bytes() for p in sorted(home.rglob("*")) if p.is_file()}
+        )
+    one, other = contents
+    assert len(one) > 40
+    assert {name for name in one if one[name] != other[name]} <= {"manifest.json"}
+    assert set(one) == set(other)
+
+
+def test_a_fixed_name_is_not_taken_twice(tmp_path):
+    options = {"run_name": "run", "process_name": "cpu_1"}
+    dumped(Stack(), tmp_path, **options)
+    with pytest.raises(CaptureError, match="exists already"):
+        register_hook(Stack(), DumpConfig(tmp_path, **options))
+
+
+def test_models_hooked_in_one_second_have_directories_of_their_own(tmp_path):
+    models = [Stack(layers=n) for n in (1, 2, 3)]
+    handles = [register_hook(model, DumpConfig(tmp_path)) for model in models]
+    for model in models:
+        model(torch.ones(1, 4))
+    assert len({handle.dump_path for handle in handles}) == 3
+    for number, handle in enumerate(handles, start=1):
+        layers = {name.split(".")[2] for name in files(handle.dump_path) if name.startswith("root.layers.")}
+        assert len({layer.partition("/")[0] for layer in layers}) == number
+        handle.remove()
+        assert [rank.name for rank in open_dump(str(handle.dump_path.parents[1])).ranks] == [
+            handle.dump_path.name
+        ]
+
+
+def test_the_time_of_an_atb_dump_is_taken_over(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATB_TIMESTAMP", "20260203_040506")
+    assert dumped(Stack(), tmp_path).parents[1].name == "msit_dump_20260203_040506"
+    assert dumped(Stack(), tmp_path).parents[1].name == "msit_dump_20260203_040507"
+    monkeypatch.setenv("ATB_TIMESTAMP", "99999999_999999")
+    assert dumped(Stack(), tmp_path).parents[1].name != "msit_dump_99999999_999999"
+
+
+def test_names_that_are_no_directory_names_are_made_fit(tmp_path):
+    model = nn.Sequential()
+    model.layers = nn.ModuleDict({"a/b": nn.Identity(), "x" * 300: nn.Identity(), "ü ": nn.Identity()})
+    model.forward = lambda x: sum(layer(x) for layer in model.layers.values())
+    home = dumped(model, tmp_path)
+    folders = {name.partition("/")[0] for name in files(home)}
+    assert {"root.layers.a_b", "root.layers.ü "} <= folders
+    assert len(folders) == 4
+    assert len(list(open_dump(str(home)).steps[0].tree.walk())) == 4
+
+
+def test_weights_are_saved_once_under_their_names_and_filtered_by_name(tmp_path):
+    model = Stack()
+    home = dumped(model, tmp_path, torch.ones(1, 4), torch.ones(1, 4), dump_weight=True, layer_name="*.0*")
+    names = sorted(path.name for path in (home / "weights").iterdir())
+    assert names == [f"root.layers.0.{m}.{p}.pth" for m in ("linear", "norm") for p in ("bias", "weight")]
+    saved = torch.load(home / "weights" / "root.layers.0.linear.weight.pth", weights_only=True)
+    assert torch.equal(saved, model.layers[0].linear.weight)
+    assert not saved.requires_grad
+    listed = json.loads((home / "manifest.json").read_text())["weights"]
+    assert [entry["status"] for entry in listed] == ["written"] * 4
+
+
+def test_last_logits_are_the_output_of_the_last_module_and_nothing_else(tmp_path):
+    model = Stack()
+    home = dumped(
+        model, tmp_path, torch.ones(1, 4), torch.ones(2, 4), dump_last_logits=True, module_list=[nn.ReLU]
+    )
+    assert [files(home, step) for step in (0, 1)] == [["root.head/output"]] * 2
+    assert torch.equal(tensor(home, "root.head/output", 1), model(torch.ones(2, 4)))
