@@ -9,7 +9,7 @@ import torch
 from ..errors import Incomparable
 from ..tensors.source import Source, TensorSource
 from ..tensors.views import Columns, Reshaped
-from .pair import Part, TableRows
+from .pair import CacheTail, HeadPart, Part, TableRows
 from .shapes import rows_and_width
 from .side import Side
 
@@ -20,7 +20,23 @@ def cut_out(side: Side, other: Side) -> tuple[Source, str]:
         return _part(side, side.view, other)
     if isinstance(side.view, TableRows):
         return _table_rows(side, side.view, other)
-    return _cache_tail(side, other)
+    if isinstance(side.view, HeadPart):
+        return _head_part(side, side.view)
+    return _cache_tail(side, side.view.part if isinstance(side.view, CacheTail) else None, other)
+
+
+def _head_part(side: Side, view: HeadPart) -> tuple[Source, str]:
+    rows, packed = rows_and_width(side.shape)
+    size, start = sum(side.part_sizes), sum(side.part_sizes[: view.index])
+    width = side.part_sizes[view.index]
+    if not size or packed % size:
+        raise Incomparable(f"{side.describe()} is not made of heads of {list(side.part_sizes)} elements")
+    heads = packed // size
+    note = f"elements {start}:{start + width} of each head of {size}"
+    pieces = [shard.reshape(rows, heads, size)[:, :, start : start + width] for shard in side.shards]
+    if len(pieces) == 1:
+        return Reshaped(TensorSource(pieces[0]), (rows, heads * width)), note
+    return Columns([piece.reshape(rows, heads * width) for piece in pieces]), note
 
 
 def _part(side: Side, view: Part, other: Side) -> tuple[Source, str]:
@@ -60,7 +76,28 @@ def _table_rows(side: Side, view: TableRows, other: Side) -> tuple[Source, str]:
         )
     note = f"rows {start}:{start + wanted} of a table of {positions} positions"
     note += ", every angle twice" if doubled else ""
-    return TensorSource(table[start : start + wanted]), note
+    rows = table[start : start + wanted]
+    if not doubled and _holds_halves(rows) and _holds_pairs(other.shards[0], width):
+        # Rotation by halves stores the angles as [a, b, a, b], that of neighbours as [a, a, b, b].
+        rows = rows[:, : width // 2].repeat_interleave(2, dim=1)
+        note += ", halves of every row laid out as neighbouring pairs"
+    return TensorSource(rows), note
+
+
+def _holds_halves(rows: torch.Tensor) -> bool:
+    """Whether every angle comes again half a row later. Not known while a plan is made of shapes."""
+    width = rows.shape[-1]
+    return (
+        rows.device.type != "meta"
+        and width % 2 == 0
+        and torch.equal(rows[:, : width // 2], rows[:, width // 2 :])
+    )
+
+
+def _holds_pairs(table: torch.Tensor, width: int) -> bool:
+    """Whether every angle comes again beside itself, and not half a row later."""
+    rows = table.reshape(-1, width)
+    return torch.equal(rows[:, 0::2], rows[:, 1::2]) and not _holds_halves(rows)
 
 
 def _table(side: Side, component: int | None) -> torch.Tensor:
@@ -80,16 +117,24 @@ def _table(side: Side, component: int | None) -> torch.Tensor:
     return table.reshape(positions, width)
 
 
-def _cache_tail(side: Side, other: Side) -> tuple[Source, str]:
+def _cache_tail(side: Side, part: int | None, other: Side) -> tuple[Source, str]:
     if len(side.shape) != 4 or side.count != 1:
         raise Incomparable(f"not a key or value cache of four dimensions: {side.describe()}")
-    for cache in _cache_layouts(side.shards[0], other):
+    whole, of = side.shards[0], ""
+    if part is not None:
+        width = other.shape[-1] if other.shape else 0
+        if not 0 < width < whole.shape[-1]:
+            raise Incomparable(f"{other.describe()} is no part of heads of {whole.shape[-1]} elements")
+        whole = whole[..., :width] if part == 0 else whole[..., -width:]
+        of = f", the {'last' if part else 'first'} {width} elements of each head"
+    for cache in _cache_layouts(whole, other):
         batch, heads, cached, size = cache.shape
         for tokens in _token_counts(other, batch * heads * size):
             rule = other.rule((batch * tokens, heads * size))
-            if 0 < tokens <= cached and rule and rule.how != "rows":
+            apart = batch * tokens in _row_counts(other.shape)
+            if 0 < tokens <= cached and apart and rule and rule.how != "rows":
                 newest = TensorSource(cache[:, :, cached - tokens :].permute(0, 2, 1, 3))
-                note = f"newest {tokens} of {cached} tokens of the cache"
+                note = f"newest {tokens} of {cached} tokens of the cache{of}"
                 return Reshaped(newest, (batch * tokens, heads * size)), note
     raise Incomparable(f"{other.describe()} are not the newest tokens of a cache of shape {list(side.shape)}")
 
@@ -110,6 +155,11 @@ def _cache_layouts(cache: torch.Tensor, other: Side) -> list[torch.Tensor]:
                 layouts = fitting
                 break
     return sorted(layouts, key=lambda layout: layout.shape[0] != 1)
+
+
+def _row_counts(shape: tuple[int, ...]) -> set[int]:
+    """What the rows of a tensor may number: `[7, 2, 8]` has 7 rows, or 14 of 8 elements."""
+    return {math.prod(shape[:dims]) for dims in range(1, len(shape))} or {1}
 
 
 def _token_counts(other: Side, per_token: int) -> list[int]:

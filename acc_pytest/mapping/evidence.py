@@ -9,7 +9,19 @@ from ..errors import AccError
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
 from .match import Look, Match
-from .pair import CacheTail, LastToken, Operand, Part, RankSum, Repeated, SlotRows, TableRows, View, Whole
+from .pair import (
+    CacheTail,
+    HeadPart,
+    LastToken,
+    Operand,
+    Part,
+    RankSum,
+    Repeated,
+    SlotRows,
+    TableRows,
+    View,
+    Whole,
+)
 from .roles.export import Export
 
 
@@ -85,9 +97,12 @@ class Evidence:
         self, look: Look, own: tuple[Side, Sequence[Rank]], other: tuple[Side, Sequence[Rank]]
     ) -> View | None:
         """The view of one side, given that side's dump and ranks and those of the other."""
-        if look.kind == "part":
+        if look.kind in ("part", "heads"):
             refs = [other[0].refs(part, other[1][:1]) for part in look.parts]
-            return Part(look.index, tuple(ref[0] for ref in refs)) if all(refs) else None
+            cut = Part if look.kind == "part" else HeadPart
+            return cut(look.index, tuple(ref[0] for ref in refs)) if all(refs) else None
+        if look.kind == "cache_heads":
+            return CacheTail(look.index)
         if look.kind == "slots":
             places = own[0].refs(look.parts[0], own[1])
             return SlotRows(places) if places else None

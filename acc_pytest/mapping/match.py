@@ -12,7 +12,8 @@ class Look:
     """How one side of a match is to be read; becomes a `View` once the files are known.
 
     `kind` is `whole`, `part` (piece `index` of a packed tensor whose pieces are `parts` of the other
-    side), `table` (component `index` of it, -1 for all), `cache`, `slots` (rows of a paged cache, whose
+    side), `table` (component `index` of it, -1 for all), `cache`, `heads` (piece `index` of every head,
+    all pieces being `parts`), `cache_heads` (the same of a cache), `slots` (rows of a paged cache, whose
     places are the one part, of this side), `last` (last token may do) or `sum` (over ranks).
     """
 

@@ -40,7 +40,25 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True)
 class CacheTail:
-    """Newest tokens of a key or value cache `[batch, heads, tokens, size]`, as `[tokens, heads*size]`."""
+    """Newest tokens of a key or value cache `[batch, heads, tokens, size]`, as `[tokens, heads*size]`.
+
+    `part` 0 is the leading, 1 the trailing piece of every head, as wide as the other side's last
+    dimension (a rotation that turns half of each head); `None` the whole head.
+    """
+
+    part: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeadPart:
+    """Piece `index` of every head of a tensor whose last dimension holds the heads side by side.
+
+    `widths_of` are the tensors of the other side that a head was cut into, in their order, whose last
+    dimensions are the widths.
+    """
+
+    index: int
+    widths_of: tuple[TensorRef, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +96,7 @@ class Repeated:
     times: int
 
 
-View = Union[Whole, Part, TableRows, CacheTail, SlotRows, LastToken, RankSum, Repeated]
+View = Union[Whole, Part, TableRows, CacheTail, HeadPart, SlotRows, LastToken, RankSum, Repeated]
 
 
 @dataclass(frozen=True, slots=True)

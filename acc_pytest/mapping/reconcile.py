@@ -16,6 +16,7 @@ from ..tensors.views import Columns, Reshaped, Rows, Sum
 from .cuts import cut_out
 from .pair import (
     CacheTail,
+    HeadPart,
     LastToken,
     Operand,
     Pair,
@@ -27,6 +28,9 @@ from .pair import (
 )
 from .shapes import Shape, rows_and_width, same_order
 from .side import Side, opened_side, shape_side
+
+_CUTS = (Part, TableRows, CacheTail, HeadPart)
+"""Views of a piece whose size the other side tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +112,11 @@ def reconcile(golden: Side, mine: Side) -> Opened:
 
     Raises `Incomparable` with both shapes when no rule makes them agree.
     """
-    if isinstance(golden.view, (Part, TableRows, CacheTail)):
+    if isinstance(golden.view, _CUTS):
         cut, note = cut_out(golden, mine)
         others, merged = _merged(mine, tuple(cut.shape), golden, mine)
         return _opened([cut], others, note, merged)
-    if isinstance(mine.view, (Part, TableRows, CacheTail)):
+    if isinstance(mine.view, _CUTS):
         cut, note = cut_out(mine, golden)
         others, merged = _merged(golden, tuple(cut.shape), golden, mine)
         return _opened(others, [cut], note, merged)

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import Incomparable
-from .pair import Operand, Part, RankSum, SlotRows, View
+from .pair import HeadPart, Operand, Part, RankSum, SlotRows, View
 from .shapes import Merge, Shape, merge_rule, same_order
 
 
 @dataclass(slots=True)
 class Side:
-    """The shards of one operand, in rank order, and how they are to be looked at."""
+    """The shards of one operand, in rank order, and how they are to be looked at.
+
+    `part_sizes` are the sizes of the other side's pieces: elements for a `Part`, the width of a head's
+    piece for a `HeadPart`.
+    """
 
     shards: list[torch.Tensor]
     view: View
@@ -61,6 +65,8 @@ def shape_side(operand: Operand) -> Side:
 def _part_sizes(operand: Operand) -> tuple[int, ...]:
     if isinstance(operand.view, Part):
         return tuple(ref.header().numel for ref in operand.view.widths_of)
+    if isinstance(operand.view, HeadPart):
+        return tuple(ref.header().shape[-1] for ref in operand.view.widths_of)
     return ()
 
 

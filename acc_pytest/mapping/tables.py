@@ -30,6 +30,7 @@ class ModuleRole:
 
     path: re.Pattern[str]
     output: str = ""
+    outputs: tuple[str, ...] = ()
     output_residual: str = ""
     input: str = ""
     tables: tuple[str, ...] = ()
@@ -64,7 +65,9 @@ class Tables:
         kind = _kind_of(self, op_type)
         if kind == "elewise":
             code = (param or {}).get("elewiseType")
-            return self.elewise.get(code, "elewise") if isinstance(code, int) else "elewise"
+            found = self.elewise.get(code, "elewise") if isinstance(code, int) else "elewise"
+            # Multiplied by one it is a copy.
+            return "passing" if found == "scale" and _factor(param) == 1 else found
         return kind
 
     def adds_residual(self, op_type: str) -> bool:
@@ -78,6 +81,11 @@ class Tables:
     def slots_input(self, op_type: str) -> int | None:
         """Which input of an operator holds the places of a paged cache that it writes to."""
         return next((index for glob, index in self.slots.items() if fnmatch.fnmatchcase(op_type, glob)), None)
+
+
+def _factor(param: Mapping[str, Any] | None) -> Any:
+    scaled = (param or {}).get("mulsParam")
+    return scaled.get("varAttr") if isinstance(scaled, Mapping) else None
 
 
 @functools.lru_cache(maxsize=4096)

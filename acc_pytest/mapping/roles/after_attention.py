@@ -57,6 +57,12 @@ class AfterAttention:
         if kind == "activation" and base in ("gate", "mlp_in"):
             fused = leaf.param.get("activationType") == _ACTIVATION_SWIGLU
             return (prefix + ("gated" if fused else "act"),)
+        if kind == "softmax" and base == "router":
+            return ("routing",)
+        if kind == "sort" and base in ("router", "routing"):
+            return ("chosen", "router_index")
+        if kind == "div" and source == "chosen":
+            return ("router_weight",)
         activated = next((role for role in sources if _split(role)[1] == "act"), "")
         if kind == "mul" and activated:
             return (_split(activated)[0] + "gated",)

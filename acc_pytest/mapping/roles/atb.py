@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from ...dumps.base import Slot
 from ...topology.tree import Node, Tree
@@ -84,10 +85,19 @@ def _exports(roles: Roles, inside: set[Node], graph: Graph) -> list[Export]:
         places = graph.places_of(value) if form == "paged" else None
         if form == "internal" or (form == "paged" and places is None):
             continue
+        known = {"places": places} if places is not None else _pieces(value, role, form, graph)
         for node, index in value.shown_at:
             if node in inside:
-                exports.append(replace(output(node, role, index, form), places=places))
+                exports.append(replace(output(node, role, index, form), **known))
     return exports
+
+
+def _pieces(value: Value, role: str, form: str, graph: Graph) -> dict[str, Any]:
+    if form != "head_part":
+        return {}
+    number, values = graph.pieces_of(value)
+    pieces = tuple(output(one.producer, role, one.index) for one in values if one.producer is not None)
+    return {"component": number, "pieces": pieces}
 
 
 def _table_inputs(rope: Node) -> list[Export]:

@@ -36,6 +36,14 @@ class Graph:
             return None
         return Export(leaf, Slot("input", (index,)), "slots")
 
+    def pieces_of(self, value: Value) -> tuple[int, list[Value]]:
+        """Which piece of every head a tensor holds, rotated or not, and all pieces of the heads."""
+        leaf = value.producer
+        if leaf is not None and self.kinds[leaf] == "rope":
+            value = self.flow.inputs[leaf][value.index]
+            leaf = value.producer
+        return value.index, [] if leaf is None else self.flow.outputs[leaf]
+
 
 def graph_of(tree: Tree, tables: Tables, is_bias: Callable[[Node, Value], bool]) -> Graph:
     """Trace a tree. `is_bias(leaf, operand)` says whether the second operand of an add is a bias."""

@@ -25,8 +25,9 @@ def before_attention(leaves: list[Node], graph: Graph) -> Roles:
         leaf = value.producer
         position = value.index if kinds[leaf] == "rope" else 0
         sources = flow.inputs[leaf]
-        if position < len(sources) and kinds[leaf] not in _SINKS:
-            back(sources[position], sink)
+        if kinds[leaf] not in _SINKS:
+            for source in sources if kinds[leaf] == "concat" else sources[position : position + 1]:
+                back(source, sink)
 
     for leaf in leaves:
         for value, sink in zip(flow.inputs[leaf], _SINKS.get(kinds[leaf], ())):
@@ -64,7 +65,13 @@ def _role_before(
         )
         return (f"{sinks}_a" if later else sinks, "plain")
     if kind == "rope":
-        return f"{sinks}_rope", "plain"
+        turned = roles.get(flow.inputs[leaf][value.index], ("", ""))
+        return f"{sinks}_rope", "head_part" if turned[1] == "head_part" else "plain"
+    if kind == "concat":
+        turned_part = any(roles.get(one, ("", ""))[0] == f"{sinks}_rope" for one in flow.inputs[leaf])
+        return (f"{sinks}_rope", "plain") if turned_part else None
+    if kind == "split" and len(sinks) == 1 and source is not None and source[0] == sinks:
+        return sinks, "head_part"
     if kind == "split":
         return (
             (sinks, "plain") if len(sinks) < len(source[0] if source else "qkv") or len(sinks) == 1 else None

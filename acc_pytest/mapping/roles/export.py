@@ -13,11 +13,16 @@ class Export:
     """One place where a tensor of a known role can be read.
 
     Roles are words such as `q`, `attn_core`, `down`, `lm_head` (all in `tables.toml` and
-    beside this module). `form` says what else to know of the tensor: `plain`, `table` (positions by
-    features), `cache` (batch, heads, tokens, size), `paged` (a cache of blocks, of which the rows at
-    `places` are meant), `partial` (to be summed over ranks), `passing` (moved around by an operator that
-    computes nothing, perhaps fewer rows of it), `repeated` (handed on by a container, and compared at
-    the module that computed it).
+    beside this module). `form` says what else to know of the tensor:
+
+    - `plain`;
+    - `table`: positions by features;
+    - `cache`: batch, heads, tokens, size;
+    - `paged`: a cache of blocks, of which the rows at `places` are meant;
+    - `head_part`: piece `component` of every head, all pieces being `pieces`;
+    - `partial`: to be summed over ranks;
+    - `passing`: moved around by an operator that computes nothing, perhaps fewer rows of it;
+    - `repeated`: handed on by a container, and compared at the module that computed it.
     """
 
     node: Node
@@ -25,9 +30,11 @@ class Export:
     role: str
     form: str = "plain"
     component: int | None = None
-    """Entry of the last dimension, for a table that holds cos and sin in one tensor."""
+    """Entry of the last dimension, for a table that holds cos and sin in one tensor; number of a piece."""
     places: Export | None = None
     """The tensor that says which rows of a paged cache this step wrote."""
+    pieces: tuple[Export, ...] = ()
+    """The tensors that a head was cut into."""
 
 
 def output(node: Node, role: str, index: int = 0, form: str = "plain") -> Export:

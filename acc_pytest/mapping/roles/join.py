@@ -65,6 +65,9 @@ class RoleJoin:
             policy, golden_look = "rope", Look("table", -1 if golden.component is None else golden.component)
         elif mine.form == "partial":
             reason, mine_look = f"summed over ranks it is `{role}`", Look("sum")
+        elif mine.form == "head_part":
+            policy, golden_look = "packed", Look("heads", mine.component or 0, mine.pieces)
+            reason = f"part {(mine.component or 0) + 1} of every head of `{role}`"
         elif mine.form == "paged":
             policy, reason, mine_look = "cache", f"the rows that were written are `{role}`", _written(mine)
         return Match(golden, mine, policy, reason, golden_look, mine_look)
@@ -93,13 +96,14 @@ class RoleJoin:
         return self._is_module(mine.node) and mine.node.depth == min(node.depth for node in others)
 
     def _caches(self, role: str, export: Export) -> Iterator[Match]:
-        if export.form not in ("plain", "paged"):
+        if export.form not in ("plain", "paged", "head_part"):
             return
         look = _written(export) if export.form == "paged" else WHOLE
+        cache = Look("cache_heads", export.component or 0) if export.form == "head_part" else Look("cache")
         for golden in self._golden.get(role, ()):
             if golden.form == "cache":
                 reason = f"`{role}` is what the cache got at this step"
-                match = Match(golden, export, "cache", reason, Look("cache"), look, tag="cache")
+                match = Match(golden, export, "cache", reason, cache, look, tag="cache")
                 if self._fits(match):
                     yield match
 

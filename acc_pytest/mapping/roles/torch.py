@@ -65,6 +65,8 @@ def _exports(
     )
     if role and (first := flat[:1] or _named(outputs, _FIRST_RESULTS)):
         yield Export(node, first[0], match.expand(role), "repeated" if rule.repeats else "plain")
+    if len(flat) > 1:
+        yield from (Export(node, slot, name) for slot, name in zip(flat[1:], rule.outputs[1:]))
     if len(flat) == 1 < len(rule.tables):
         for component, name in enumerate(rule.tables):
             yield Export(node, flat[0], name, "table", component)
