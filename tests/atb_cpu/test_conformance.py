@@ -317,7 +317,7 @@ def test_tensor_headers_are_equal_byte_for_byte(ours: Ours, run: str, real: Real
 def test_payloads_and_statistics_are_equal_within_the_roundings_so_far(
     ours: Ours, run: str, real: Real, record_property: Callable[[str, object], None]
 ) -> None:
-    """Both sides round after every leaf, so leaf n is at most n roundings away in norm; integers are equal."""
+    """Both sides round after every leaf, so leaf n is at most n roundings away in norm; integers agree."""
     equal: Counter[bool] = Counter()
     for home in executions(real.directory):
         whole = with_all_leaves(real, home)
