@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -240,3 +242,29 @@ def test_metadata_that_somebody_broke_is_not_replaced(out, mine):
     with pytest.raises(CaptureError, match=r"dump_data: .*metadata\.json: not a readable manual mapping"):
         dump_data(1, 0, torch.ones(2), mine, out)
     assert (home(out) / "metadata.json").read_text() == "{"
+
+
+def test_what_a_killed_process_leaves_is_whole(out, mine):
+    program = (
+        "import itertools, sys, torch\n"
+        "from acc_pytest import dump_data\n"
+        "for token in itertools.count():\n"
+        "    for data_id in range(3):\n"
+        "        dump_data(token, data_id, torch.full((30000,), float(token)), sys.argv[1], sys.argv[2])\n"
+        "    print(token, flush=True)\n"
+    )
+    words = [sys.executable, "-c", program, str(mine), str(out)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if int(line) == 4:
+                process.kill()
+                break
+    dump = open_dump(str(out))
+    assert isinstance(dump, ManualDump)
+    assert dump.notes == ()
+    assert len(dump.entries) >= 15
+    for entry in dump.entries:
+        tensor = entry.golden.open()
+        assert tensor.shape == (30000,)
+        assert set(tensor.tolist()) == {float(entry.step)}

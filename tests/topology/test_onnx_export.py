@@ -16,9 +16,12 @@ from acc_pytest import atb_json_to_onnx
 from acc_pytest.errors import AccError, FormatError
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.dtypes import DTYPES
+from acc_pytest.topology.atb_json import read_graph
 from acc_pytest.topology.onnx_export import export
 from acc_pytest.topology.onnx_export.attributes import attributes_of
-from acc_pytest.topology.onnx_export.operation_csv import read_operation_csv
+from acc_pytest.topology.onnx_export.dumped import DumpedTensors
+from acc_pytest.topology.onnx_export.flatten import Event, events
+from acc_pytest.topology.onnx_export.operation_csv import csv_files, read_operation_csv
 from acc_pytest.topology.onnx_export.proto import ELEMENT_TYPES
 
 onnx = pytest.importorskip("onnx", reason="the judge of these tests is the package onnx")
@@ -561,6 +564,25 @@ class TestConformance:
             done = export(report, output=tmp_path / "x.onnx")
             assert done.nodes >= 35
             assert done.shaped == done.tensors >= 164
+
+    def test_the_csv_and_the_headers_of_the_tensors_say_the_same(self):
+        """Two sources of the probe, read by two readers; an empty tensor has no file."""
+        agreed = 0
+        for report in (*PROBE.glob("A/atb/*/layer/*/*.json"), *PROBE.glob("B_e2/atb/*/layer/*/*.json")):
+            table = read_operation_csv(
+                csv_files(report.parents[2] / "operation_io_tensors" / report.parent.name)[0]
+            )
+            dumped = DumpedTensors(report.parents[2], report.parent.name)
+            for event, operation in events(read_graph(report), -1):
+                if event is not Event.NODE or operation.name not in table:
+                    continue
+                first = next(dumped.of(operation), ((), ()))
+                for said, found in zip(table[operation.name], first):
+                    assert len(said) >= len(found)
+                    pairs = [(one, other) for one, other in zip(said, found) if one and other]
+                    assert [one for one, _ in pairs] == [other for _, other in pairs]
+                    agreed += len(pairs)
+        assert agreed > 400
 
     def test_nodes_are_those_of_the_old_tool_and_nothing_it_kept_is_gone(self, tmp_path):
         """Its files have the same nodes and attribute names; where it kept a number, so do we."""
