@@ -6,6 +6,7 @@ from .bloom import Bloom
 from .chatglm import ChatGlm
 from .family import Family
 from .from_torch import read_model
+from .int8 import Int8Llama
 from .llama import Llama
 from .moe import Moe
 
@@ -15,6 +16,7 @@ def family_of(name: str) -> Family:
     made: dict[str, Family] = {
         "llama": Llama(packed=True),
         "llama-separate": Llama(packed=False),
+        "llama-int8": Int8Llama(),
         "moe": Moe(packed=True),
         "bloom": Bloom(),
         "chatglm": ChatGlm(),

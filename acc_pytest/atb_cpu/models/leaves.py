@@ -11,8 +11,10 @@ import torch
 
 from ..graph import Operation, operation
 
-ADD, MUL, MULS, DIV, CAST = 8, 9, 2, 10, 1
-"""`elewiseType` of ATB: x + y, x * y, x * attribute, x / y, another dtype."""
+ADD, MUL, MULS, DIV, CAST, QUANT = 8, 9, 2, 10, 1, 17
+"""`elewiseType` of ATB: x + y, x * y, x * attribute, x / y, another dtype, int8 by a scale and an offset."""
+INT8 = 2
+"""`quantType` of ATB's norms."""
 SUM = 3
 """`reduceType` of ATB."""
 CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 27}
@@ -31,8 +33,8 @@ def gather() -> Operation:
     return operation("GatherOperation", {"axis": 0, "batchDims": 0}, ("x", "indices"), ("output",))
 
 
-def rms_norm(eps: float) -> Operation:
-    """x / sqrt(mean(x^2) + eps) * weight over the last dimension."""
+def rms_norm(eps: float, *, quantised: bool = False) -> Operation:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimension; in int8 (y + beta) / scale + offset."""
     side = {"epsilon": single(1e-5), "hasBias": False, "quantType": 0}
     param = {
         "layerType": 1,
@@ -42,13 +44,14 @@ def rms_norm(eps: float) -> Operation:
             "layerNormEps": 1e-05,
             "modelType": 0,
             "precisionMode": 0,
-            "quantType": 0,
+            "quantType": INT8 if quantised else 0,
             "rstd": False,
         },
         "postNormParam": side,
         "preNormParam": side,
     }
-    return operation("RmsNormOperation", param, ("x1", "x2"), ("output",))
+    inputs = ("x1", "x2", "beta", "scale", "offset") if quantised else ("x1", "x2")
+    return operation("RmsNormOperation", param, inputs, ("output",))
 
 
 def layer_norm(eps: float) -> Operation:
@@ -79,6 +82,18 @@ def linear(*, bias: bool = False, old: bool = False) -> Operation:
         param = dict(sorted({**param, **extra}.items()))
     inputs = ("input", "weight", "bias") if bias else ("input", "weight")
     return operation("LinearOperation", param, inputs, ("output",))
+
+
+def int8_linear(dtype: torch.dtype) -> Operation:
+    """int8 x times int8 W^T, plus int32 bias, times a scale for each column -> `dtype`."""
+    param = {**linear(bias=True).leaf_param, "outDataType": CODES[dtype]}
+    return operation("LinearOperation", param, ("input", "weight", "bias", "deqScale"), ("output",))
+
+
+def quantise() -> Operation:
+    """x / scale + offset as int8."""
+    param = elewise(QUANT).leaf_param
+    return operation("ElewiseOperation", param, ("x", "scale", "offset"), ("output",))
 
 
 def elewise(kind: int, *, old: bool = False, scale: float = 0.0) -> Operation:

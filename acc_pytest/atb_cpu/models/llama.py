@@ -58,18 +58,26 @@ class Llama(Family):
         """Further inputs of every layer by name, the same at every step."""
         return {}
 
+    def norm_linear(self, spec: ModelSpec, *, bias: bool) -> Operation:
+        """A norm and the column-parallel linear that reads it."""
+        return norm_linear(spec.epsilon, bias=bias)
+
+    def row_linear(self, spec: ModelSpec, rank: int, *, bias: bool) -> Operation:
+        """A row-parallel linear."""
+        return row_linear(rank, spec.ranks, bias=bias)
+
     def feed_forward(self, spec: ModelSpec, rank: int, layer: int) -> Operation:
         """The operation after the second residual's norm point; it takes hidden, the norm and the linears."""
         names = ("hidden", *norm(28), *pack(32), *pack(38), *pack(44))
         act, mul, bias = activation("swish"), elewise(MUL), spec.mlp_bias
-        down = Call(row_linear(rank, spec.ranks, bias=bias), ("act", *pack(44)), ("out",))
+        down = Call(self.row_linear(spec, rank, bias=bias), ("act", *pack(44)), ("out",))
         if self.packed:
             width = spec.intermediate // spec.ranks
             return graph(
                 "MlpGateUpWeightPack",
                 names,
                 ("out",),
-                Call(norm_linear(spec.epsilon, bias=bias), ("hidden", *norm(28), *pack(32)), ("gate_up",)),
+                Call(self.norm_linear(spec, bias=bias), ("hidden", *norm(28), *pack(32)), ("gate_up",)),
                 Call(split((width, width)), ("gate_up",), ("gate", "up")),
                 Call(act, ("gate",), ("act",)),
                 Call(mul, ("act", "up"), ("act",)),
@@ -90,7 +98,7 @@ class Llama(Family):
     def attention(self, spec: ModelSpec, rank: int, phase: Phase) -> Operation:
         """Norm, projections, rotation, cache, attention, output projection."""
         heads, kv, size = spec.own_heads, spec.own_kv_heads, spec.head_size
-        output = row_linear(rank, spec.ranks, bias=spec.output_bias)
+        output = self.row_linear(spec, rank, bias=spec.output_bias)
         projections = (*norm(0), *pack(4), *pack(10), *pack(16))
         runtime = ("cos", "sin", "length", "k_cache", "v_cache", "mask", "offset", "zero", "table", "slots")
         rows = unbatched if phase == "both" else merge
@@ -131,7 +139,7 @@ class Llama(Family):
             "QKVLinearSplitPack",
             ("hidden", *names),
             ("q", "k", "v"),
-            Call(norm_linear(spec.epsilon, bias=spec.qkv_bias), ("hidden", *norm(0), *pack(4)), ("qkv",)),
+            Call(self.norm_linear(spec, bias=spec.qkv_bias), ("hidden", *norm(0), *pack(4)), ("qkv",)),
             Call(
                 split([heads * size, kv * size, kv * size]),
                 ("qkv",),

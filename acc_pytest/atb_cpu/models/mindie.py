@@ -55,13 +55,19 @@ def plain_linear(*, bias: bool = False) -> Operation:
     return graph("LinearNoQuant", PLAIN, ("out",), Call(linear(bias=bias), taken, ("out",)))
 
 
-def row_linear(rank: int, ranks: int, *, bias: bool = False) -> Operation:
-    """A row-parallel linear: partial product, the sum over ranks, then the bias, which so is added once."""
+def row_linear(
+    rank: int, ranks: int, *, bias: bool = False, linear_operation: Operation | None = None
+) -> Operation:
+    """A row-parallel linear: partial product, the sum over ranks, then the bias, which so is added once.
+
+    `linear_operation` is what multiplies, with the inputs of `PLAIN`, and adds its bias itself.
+    """
     if ranks == 1:
-        return plain_linear(bias=bias)
+        return linear_operation or plain_linear(bias=bias)
+    bias = bias and linear_operation is None
     made = "sum" if bias else "out"
     calls = [
-        Call(plain_linear(), PLAIN, ("partial",)),
+        Call(linear_operation or plain_linear(), PLAIN, ("partial",)),
         Call(all_reduce(rank, ranks), ("partial",), (made,)),
     ]
     if bias:

@@ -11,7 +11,7 @@ from ...errors import SettingsError
 from .attention_leaves import BLOCK
 
 Phase = Literal["prefill", "decode", "both"]
-FAMILIES = ("llama", "llama-separate", "moe", "bloom", "chatglm")
+FAMILIES = ("llama", "llama-separate", "llama-int8", "moe", "bloom", "chatglm")
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 """float32 is no device's choice; with it a wrong graph shows where the rounding of float16 would hide it."""
 POSITIVE = (
