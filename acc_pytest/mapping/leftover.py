@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..dumps.base import Slot
@@ -36,12 +36,7 @@ class Leftover:
 def leftovers(matcher: TreeMatcher, matches: Sequence[Match], evidence: Evidence) -> list[Leftover]:
     """Every dumped node of both trees that no match uses, golden's first, in execution order."""
     used_golden = {m.golden.node for m in matches} | {p.node for m in matches for p in m.mine_look.parts}
-    compared = {match.golden.role for match in matches if match.golden.node in used_golden}
-    used_golden |= {
-        export.node
-        for export in matcher.golden.model_exports()
-        if export.form == "repeated" and export.role in compared
-    }
+    used_golden |= set(_handed_on(matcher, used_golden))
     used_mine = {m.mine.node for m in matches} | {p.node for m in matches for p in m.golden_look.parts}
     alone_golden = _alone(matcher.golden, used_golden)
     alone_mine = _alone(matcher.mine, used_mine)
@@ -56,6 +51,14 @@ def leftovers(matcher: TreeMatcher, matches: Sequence[Match], evidence: Evidence
             near = [other for other in others if other_scopes.get(other) == scopes.get(node)]
             found.append(_leftover(side, half, node, near, evidence))
     return found
+
+
+def _handed_on(matcher: TreeMatcher, used: set[Node]) -> Iterator[Node]:
+    """Golden containers whose result is that of a module inside them, which is compared."""
+    layers = (matcher.golden.layer_exports(layer) for layer, _ in matcher.layer_pairs)
+    for exports in (matcher.golden.model_exports(), *layers):
+        compared = {export.role for export in exports if export.node in used}
+        yield from (one.node for one in exports if one.form == "repeated" and one.role in compared)
 
 
 def _alone(half: Half, used: set[Node]) -> list[Node]:

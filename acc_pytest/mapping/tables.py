@@ -36,6 +36,7 @@ class ModuleRole:
     tables: tuple[str, ...] = ()
     caches: tuple[str, ...] = ()
     heads_in: tuple[str, ...] = ()
+    tokens_in: tuple[str, ...] = ()
     sibling: str = ""
     repeats: bool = False
 

@@ -45,7 +45,10 @@ class RoleJoin:
     def _plain(self, role: str, export: Export) -> Iterator[Match]:
         """The best golden tensor of the role; of a paged cache, the rows that this step wrote."""
         forms = ("table",) if export.form == "table" else ("plain", "passing")
-        candidates = [golden for golden in self._golden.get(role, ()) if golden.form in forms]
+        known = self._golden.get(role, ())
+        candidates = [golden for golden in known if golden.form in forms]
+        if not candidates:
+            candidates = [golden for golden in known if golden.form == "repeated"]
         for golden in sorted(candidates, key=lambda candidate: self._preference(candidate, export)):
             match = self._match(role, golden, export)
             if self._fits(match):

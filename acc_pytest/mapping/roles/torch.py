@@ -16,7 +16,7 @@ Slots = Callable[[Node], Iterable[Slot]]
 
 _FIRST_ARGUMENTS = ("hidden_states", "input", "x")
 """What a module works on, where its first argument was given by keyword."""
-_FIRST_RESULTS = ("logits", "last_hidden_state", "hidden_states")
+_FIRST_RESULTS = ("logits", "last_hidden_state", "hidden_states", "hidden")
 """The result of a module that returns fields by name."""
 
 
@@ -79,10 +79,11 @@ def _exports(
         first = [slot for slot in dumped if slot == Slot("input", (0,))]
         for slot in first or _named([s for s in dumped if s.kind == "input"], _FIRST_ARGUMENTS):
             yield Export(node, slot, match.expand(rule.input))
-    for number, name in enumerate(rule.heads_in):
-        slot = Slot("input", (number,))
-        if name and slot in dumped:
-            yield Export(node, slot, name, "cache")
+    for form, names in (("cache", rule.heads_in), ("plain", rule.tokens_in)):
+        for number, name in enumerate(names):
+            slot = Slot("input", (number,))
+            if name and slot in dumped:
+                yield Export(node, slot, name, form)
 
 
 def _named(slots: Sequence[Slot], names: Sequence[str]) -> list[Slot]:
