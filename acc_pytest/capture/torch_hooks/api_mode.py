@@ -92,14 +92,16 @@ class ApiMode(TorchFunctionMode):
         part = self._recorder.store.config.tensor_part
         versions = _versions(found)
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            copies = _copies(found) if part != 1 else Found()
+            copies = _copies(found)
         result = func(*args, **kwargs)
         with torch._C.DisableTorchFunction(), torch.no_grad():
             results = in_result(args[0] if name == "setitem_" else result)
-            if results.tensors and not _is_view(results, found, versions):
+            changed = name.endswith("_") or bool(kwargs.get("inplace")) or "out" in kwargs
+            changed = changed or versions != _versions(found) or _differ(copies, found)
+            if results.tensors and (changed or not _are_views(results, found)):
                 node = self._recorder.node(step, f"{frame.name}.{name}", frame.hooked.kind, function=True)
                 if part != 1:
-                    self._recorder.save(step, node, "input", copies)
+                    self._recorder.save(step, node, "input", copies, owned=True)
                 if part != 0:
                     self._recorder.save(step, node, "output", results)
                 self._recorder.store.statistics(step.directory, node)
@@ -131,12 +133,16 @@ def _versions(found: Found) -> list[int]:
     return versions
 
 
-def _is_view(results: Found, arguments: Found, versions: list[int]) -> bool:
-    """Whether a result only shows the memory of arguments that nobody changed (`contiguous`, `to`,
-    `dropout`).
+def _differ(copies: Found, found: Found) -> bool:
+    """Whether an argument without a version has changed. Asked of tensors of inference mode only."""
+    now = dict(found.tensors)
+    return any(now[key].is_inference() and not torch.equal(copy, now[key]) for key, copy in copies.tensors)
+
+
+def _are_views(results: Found, arguments: Found) -> bool:
+    """Whether the results only show the memory of arguments (`contiguous`, `to`, `dropout` of a trained
+    model).
     """
-    if versions != _versions(arguments):
-        return False
     memories = {_memory(tensor) for _, tensor in arguments.tensors} - {0}
     return bool(memories) and all(_memory(tensor) in memories for _, tensor in results.tensors)
 

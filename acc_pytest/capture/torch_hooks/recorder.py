@@ -305,9 +305,9 @@ class Recorder:
             folder += "_"
         return Node(folder, kind, call)
 
-    def save(self, step: Step, node: Node, side: str, found: Found) -> None:
-        """Save what was found, and list what cannot be saved."""
-        step.entries += self.store.save(step.directory, node, side, found.tensors)
+    def save(self, step: Step, node: Node, side: str, found: Found, *, owned: bool = False) -> None:
+        """Save what was found (`owned`: copies that nobody else has), and list what cannot be saved."""
+        step.entries += self.store.save(step.directory, node, side, found.tensors, owned=owned)
         for key, kind in found.others:
             entry = {"node": node.folder, "call": node.call, "side": side, "key": list(key)}
             step.entries.append(entry | {"file": "", "status": "not looked into", "note": f"a {kind}"})

@@ -70,10 +70,18 @@ class Store:
         self._warned: set[str] = set()
 
     def save(
-        self, directory: str, node: Node, side: str, found: Iterable[tuple[Key, torch.Tensor]]
+        self,
+        directory: str,
+        node: Node,
+        side: str,
+        found: Iterable[tuple[Key, torch.Tensor]],
+        *,
+        owned: bool = False,
     ) -> list[dict[str, Any]]:
-        """Copy tensors and queue them to be written to the node's folder in `directory`; returns their
-        entries.
+        """Queue copies of tensors (`owned`: these themselves) to be written to the node's folder in
+        `directory`.
+
+        Returns their entries, whose status is known when the writer has finished.
         """
         entries: list[dict[str, Any]] = []
         used: set[str] = set()
@@ -82,11 +90,18 @@ class Store:
             while name in used:
                 name += "_2"
             used.add(name)
-            entries.append(self._save(f"{directory}/{node.folder}", node, side, key, name, tensor))
+            entries.append(self._save(f"{directory}/{node.folder}", node, side, key, name, tensor, owned))
         return entries
 
     def _save(
-        self, folder: str, node: Node, side: str, key: Key, name: str, tensor: torch.Tensor
+        self,
+        folder: str,
+        node: Node,
+        side: str,
+        key: Key,
+        name: str,
+        tensor: torch.Tensor,
+        owned: bool = False,
     ) -> dict[str, Any]:
         entry: dict[str, Any] = {
             "node": node.folder,
@@ -103,7 +118,7 @@ class Store:
         refusal = self._over_budget(tensor)
         if refusal:
             return self._left_out(entry, "skipped", refusal, refusal.partition(":")[0])
-        copy, note = snapshot(tensor)
+        copy, note = snapshot(tensor, owned=owned)
         if copy is None:
             return self._left_out(entry, "failed", note, f"cannot be read ({note})")
         if note:

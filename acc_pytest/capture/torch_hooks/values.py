@@ -115,15 +115,22 @@ def stem(side: str, key: Key) -> str:
     return "_".join([side, *(_UNFIT.sub("_", str(part))[:100] for part in key)])
 
 
-def snapshot(tensor: torch.Tensor) -> tuple[torch.Tensor | None, str]:
-    """A dense, contiguous copy on the CPU that shares nothing with `tensor`, and what had to be done for it.
+def snapshot(tensor: torch.Tensor, *, owned: bool = False) -> tuple[torch.Tensor | None, str]:
+    """A dense copy on the CPU that shares nothing with `tensor`, and what had to be done for it.
 
-    `None` where there is none to be had, with the reason. Never raises.
+    `owned` says that `tensor` may be kept as it is. `None` where there is no copy to be had, with the reason.
+    Never raises.
     """
     try:
+        if owned and type(tensor) is torch.Tensor and tensor.is_cpu and _is_dense(tensor):
+            return tensor, ""
         return _copy(tensor)
     except Exception as error:  # noqa: BLE001 - a tensor that refuses to be read must not end the user's run
         return None, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return tensor.layout == torch.strided and not tensor.is_quantized
 
 
 def _copy(tensor: torch.Tensor) -> tuple[torch.Tensor | None, str]:
