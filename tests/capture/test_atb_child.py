@@ -187,6 +187,15 @@ def test_handlers_are_put_back() -> None:
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+def test_a_signal_that_is_ignored_here_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        assert run(python("import os; os.kill(os.getppid(), 1)"), os.environ) == Ended(0)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_it_runs_in_a_thread_too_where_python_allows_no_handlers() -> None:
     found: list[Ended] = []
     thread = threading.Thread(target=lambda: found.append(run(python("raise SystemExit(3)"), os.environ)))

@@ -209,6 +209,14 @@ def test_no_tensor_though_tensors_were_asked_for(tmp_path: Path, words: str, sai
     assert finished.missing == (f"no tensor was dumped below {tmp_path}/out; likely because:", said)
 
 
+def test_a_config_file_may_be_the_reason(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"dump_enable": "false"}')
+    config.chmod(0o600)
+    finished = ready(tmp_path / "out", "-config", str(config)).run()
+    assert finished.missing[-1] == f"{config} does not enable the dump, or selects nothing of this program"
+
+
 def test_topology_alone_is_enough_where_only_topology_was_asked_for(tmp_path: Path) -> None:
     command = program(tmp_path, "put('model/7/M.json')")
     finished = ready(tmp_path / "out", "--type", "model", command=command).run()
@@ -336,6 +344,8 @@ __attribute__((constructor)) static void loaded(void) {
         pytest.skip("no bash here")
     script = tmp_path / "run.sh"
     script.write_text(f"{sys.executable} -c 'pass'\nexit 3\n")
-    given = options("-o", str(tmp_path / "out"), "--probe-lib", str(probe), command=f"bash {script}")
-    assert prepare(given).run().code == 3
+    words = ("-o", str(tmp_path / "out"), "--probe-lib", str(probe))
+    assert prepare(options(*words, command=f"bash {script}")).run().code == 3
     assert len(list((tmp_path / "out").glob("loaded_*"))) == 2
+    _, reason = prepare(options(*words)).run().missing
+    assert reason.startswith("true runs no ATB operation, or drops LD_PRELOAD on the way")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,8 @@ from acc_pytest.capture.atb.values import TYPES
 from acc_pytest.errors import SettingsError
 
 from .command_line import options
+
+PROBE = Path(__file__).parents[2] / ".." / "shared" / "conformance" / "probe"
 
 
 def test_the_defaults_are_the_old_tools() -> None:
@@ -128,6 +133,22 @@ def test_nonsense_is_one_sentence_that_names_the_option(words: str, said: str) -
     with pytest.raises(SettingsError, match=said) as raised:
         options(*words.split())
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.skipif(not PROBE.is_dir(), reason="conformance data (../shared/conformance) is not here")
+def test_every_command_line_that_made_the_real_dumps_is_taken(tmp_path: Path) -> None:
+    lines = re.findall(r"`msit llm dump (.*)`$", (PROBE / "README.md").read_text(), re.MULTILINE)
+    assert len(lines) == 15
+    real = PROBE / "D_misc" / "e3_dump_config.json"
+    config = Path(shutil.copy(real, tmp_path))
+    config.chmod(0o600)
+    for line in lines:
+        words = shlex.split(line.replace(f"/data/run/D_misc/{real.name}", str(config)))
+        command = words.index("--exec")
+        given = options(*words[:command], *words[command + 2 :], command=words[command + 1])
+        assert given.command[0] == "...driver"
+        assert given.output.is_relative_to("/data/run")
+        assert len(given.given) == len([word for word in words if word.startswith("-")]) - 1
 
 
 def test_every_option_has_a_keyword_and_no_two_share_one() -> None:

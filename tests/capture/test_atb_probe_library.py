@@ -73,6 +73,16 @@ def test_what_is_no_library_has_no_symbols(tmp_path: Path, content: bytes) -> No
         list(dynamic_symbols(path))
 
 
+def test_what_is_too_large_or_not_there_has_no_symbols(tmp_path: Path) -> None:
+    path = tmp_path / "lib.so"
+    with pytest.raises(FormatError, match="No such file"):
+        list(dynamic_symbols(path))
+    with path.open("wb") as file:
+        file.truncate(2**31 + 1)
+    with pytest.raises(FormatError, match="larger than any library"):
+        list(dynamic_symbols(path))
+
+
 @pytest.mark.parametrize("place", range(40, 64))
 def test_a_broken_header_is_an_error_of_ours(tmp_path: Path, place: int) -> None:
     content = bytearray(fake_cann.hand_made_library(fake_cann.NEW_ABI))
