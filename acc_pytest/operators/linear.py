@@ -56,6 +56,9 @@ def linear(call: Call, t: Tensors) -> Outputs:
     if einsum:
         product = product.transpose(0, 1)
     if "bias" in t:
+        if t["bias"].dtype in (torch.float16, torch.bfloat16):
+            # the sum is a kernel of its own after the product has been written
+            product = call.between(product, t["bias"].dtype)
         product = product + _per_column(call, t["bias"], product, batched=not einsum)
     if t["x"].dtype == torch.int8:
         return [_dequantised(call, t, product, batched=not einsum)]

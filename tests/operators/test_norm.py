@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from acc_pytest.errors import OperatorError
+from acc_pytest.operators import compute
+
+RMS, LAYER = "RmsNormOperation", "LayerNormOperation"
+EXACT = {"accumulate": torch.float64, "round_outputs": False}
+
+
+def rms(x: torch.Tensor, eps: float, weight: torch.Tensor) -> torch.Tensor:
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.randn(3, 5, 8, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("shape", [(8,), (1, 8), (1, 1, 8)])
+def test_rms_norm(x: torch.Tensor, shape: tuple[int, ...]) -> None:
+    gamma = torch.randn(8, dtype=torch.float64)
+    param = {"layerType": 1, "normParam": {"epsilon": 1e-3, "rstd": True}}
+    out, rstd = compute(RMS, param, [x, gamma.reshape(shape)], **EXACT)
+    torch.testing.assert_close(out, rms(x, 1e-3, gamma))
+    torch.testing.assert_close(rstd, (x.square().mean(-1, keepdim=True) + 1e-3).rsqrt())
+
+
+def test_rms_norm_over_all_dimensions_of_gamma(x: torch.Tensor) -> None:
+    gamma = torch.randn(5, 8, dtype=torch.float64)
+    (out,) = compute(RMS, {"layerType": 1}, [x, gamma], **EXACT)
+    scale = (x.square().mean((1, 2), keepdim=True) + 1e-5).rsqrt()
+    torch.testing.assert_close(out, x * scale * gamma)
+
+
+def test_gemma_adds_one_to_gamma(x: torch.Tensor) -> None:
+    gamma = torch.randn(8, dtype=torch.float64)
+    (out,) = compute(RMS, {"layerType": 1, "normParam": {"modelType": 1}}, [x, gamma], **EXACT)
+    torch.testing.assert_close(out, rms(x, 1e-5, gamma + 1))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_rms_norm_of_a_sum(x: torch.Tensor, bias: bool) -> None:
+    gamma, residual, extra = torch.ones(8).double(), torch.randn_like(x), torch.randn(8).double()
+    total = x + residual + (extra if bias else 0)
+    inputs = [x, extra, residual, gamma] if bias else [x, residual, gamma]
+    part = {"hasBias": bias, "epsilon": 1e-6}
+    before = compute(RMS, {"layerType": 2, "preNormParam": part}, inputs, **EXACT)
+    after = compute(RMS, {"layerType": 3, "postNormParam": part}, inputs, **EXACT)
+    torch.testing.assert_close(before, (rms(total, 1e-6, gamma), total))
+    torch.testing.assert_close(after, (rms(total, 1e-6, gamma),))
+
+
+def test_quantised_rms_norm_divides_by_its_scale() -> None:
+    x, one = torch.tensor([[3.0, -4.0]]).half(), torch.ones(2).half()
+    beta, scale, offset = (
+        torch.tensor([0.5, 0.0]).half(),
+        torch.tensor([0.25]).half(),
+        torch.tensor([3]).char(),
+    )
+    normed = rms(x.double(), 1e-5, one.double())
+    expected = ((normed + beta) / 0.25 + 3).round().to(torch.int8)
+    norm = {"layerType": 1, "normParam": {"quantType": 2}}
+    assert torch.equal(compute(RMS, norm, [x, one, beta, scale, offset])[0], expected)
+    pre = {"layerType": 2, "preNormParam": {"quantType": 2}}
+    quantised, total = compute(RMS, pre, [x / 2, x / 2, one, beta, scale, offset])
+    assert torch.equal(quantised, expected)
+    assert torch.equal(total, x)
+    post = {"layerType": 3, "postNormParam": {"quantType": 2}}
+    quantised, plain = compute(RMS, post, [x / 2, x / 2, one, scale, offset])
+    assert torch.equal(quantised, (normed / 0.25 + 3).round().to(torch.int8))
+    assert torch.equal(plain, normed.half())
+
+
+def test_dynamic_quantisation_gives_the_row_back() -> None:
+    x = torch.randn(4, 16).half()
+    gamma, beta = torch.ones(16).half(), torch.randn(16).half()
+    for name in (RMS, LAYER):
+        for kind, asymmetric in ((1, False), (2, True)):
+            norm = {
+                "layerType": 1,
+                "normParam": {"quantType": 2, "dynamicQuantType": kind, "beginNormAxis": 1},
+            }
+            quantised, scale, *offset = compute(name, norm, [x, gamma, beta])
+            assert len(offset) == asymmetric
+            value = quantised.double() - (offset[0][:, None] if offset else 0)
+            plain = {"layerType": 1, "normParam": {"beginNormAxis": 1}}
+            inputs = [x, gamma, beta] if name == LAYER else [x, gamma]
+            (normed,) = compute(name, plain, inputs, **EXACT)
+            expected = normed if name == LAYER else normed + beta
+            error = (value * scale[:, None] - expected).abs()
+            assert bool((error <= 0.5001 * scale[:, None]).all())
+
+
+@pytest.mark.parametrize("first", [1, 2, -1])
+def test_layer_norm(x: torch.Tensor, first: int) -> None:
+    shape = x.shape[first:]
+    gamma, beta = torch.randn(shape).double(), torch.randn(shape).double()
+    param = {"layerType": 1, "normParam": {"beginNormAxis": first, "epsilon": 1e-4}}
+    (out,) = compute(LAYER, param, [x, gamma, beta], **EXACT)
+    torch.testing.assert_close(out, F.layer_norm(x, shape, gamma, beta, 1e-4))
+
+
+@pytest.mark.parametrize(("kind", "key"), [(2, "preNormParam"), (3, "postNormParam")])
+def test_layer_norm_of_a_scaled_sum(x: torch.Tensor, kind: int, key: str) -> None:
+    residual, gamma, beta = torch.randn_like(x), torch.randn(8).double(), torch.randn(8).double()
+    total = x + 0.5 * residual
+    outputs = compute(
+        LAYER, {"layerType": kind, key: {"zoomScaleValue": 0.5}}, [x, residual, gamma, beta], **EXACT
+    )
+    expected = F.layer_norm(total, (8,), gamma, beta, 1e-5)
+    torch.testing.assert_close(outputs, (expected, total)[: len(outputs)])
+    assert len(outputs) == (2 if kind == 2 else 1)
+
+
+def test_quantised_layer_norm_multiplies_by_its_scale() -> None:
+    x, one, zero = torch.tensor([[3.0, -4.0]]).half(), torch.ones(2).half(), torch.zeros(2).half()
+    scale, offset = torch.tensor([4.0]).half(), torch.tensor([-1]).char()
+    normed = F.layer_norm(x.double(), (2,), eps=1e-5)
+    expected = (normed * 4 - 1).round().to(torch.int8)
+    param = {"layerType": 1, "normParam": {"quantType": 2}}
+    assert torch.equal(compute(LAYER, param, [x, one, zero, scale, offset])[0], expected)
+    post = {"layerType": 3, "postNormParam": {"quantType": 2, "zoomScaleValue": 7.0}}
+    plain, quantised = compute(LAYER, post, [x / 2, x / 2, one, zero, scale, offset])
+    assert torch.equal(quantised, expected)
+    assert torch.equal(plain, normed.half())
+
+
+def test_a_gamma_that_does_not_fit(x: torch.Tensor) -> None:
+    with pytest.raises(OperatorError, match=r"gamma \[7\] does not fit x \[3, 5, 8\]"):
+        compute(RMS, {"layerType": 1}, [x, torch.ones(7)])
+    with pytest.raises(OperatorError, match=r"gamma \[7\] does not fit x"):
+        compute(LAYER, {"layerType": 1, "normParam": {"beginNormAxis": 2}}, [x, torch.ones(7), torch.ones(7)])
+    with pytest.raises(OperatorError, match=r"no dimension 3 .beginNormAxis"):
+        compute(LAYER, {"layerType": 1, "normParam": {"beginNormAxis": 3}}, [x, torch.ones(8), torch.ones(8)])
+    with pytest.raises(OperatorError, match="quantType 3 is in ATB's enumeration but in none of its kernels"):
+        compute(RMS, {"layerType": 1, "normParam": {"quantType": 3}}, [x, torch.ones(8)])
+
+
+def test_gradients_are_those_of_autograd() -> None:
+    x = torch.randn(4, 6, 8, dtype=torch.float64, requires_grad=True)
+    gamma = torch.randn(8, dtype=torch.float64, requires_grad=True)
+    rstd = (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+    dy = torch.randn(4, 6, 8, dtype=torch.float64)
+    (x * rstd * gamma).backward(dy)
+    dx, dgamma = compute(
+        "RmsNormBackwardOperation", {}, [dy, x.detach(), rstd.detach(), gamma.detach()], **EXACT
+    )
+    torch.testing.assert_close(dx, x.grad)
+    torch.testing.assert_close(dgamma, gamma.grad)
+
+
+def test_a_strided_view_is_normalised() -> None:
+    x, gamma, beta = torch.randn(4, 8), torch.randn(8), torch.randn(8)
+    strides, offset = torch.tensor([4, 1]), torch.tensor([2])
+    view = x.as_strided((4, 8), (4, 1), 2)
+    (out,) = compute("RmsNormWithStrideOperation", {"layerType": 1}, [x, gamma, strides, offset])
+    torch.testing.assert_close(out, rms(view, 1e-5, gamma))
+    norm = {"layerType": 1, "normParam": {"beginNormAxis": 1}}
+    (out,) = compute("LayerNormWithStrideOperation", norm, [x, gamma, beta, strides, offset])
+    torch.testing.assert_close(out, F.layer_norm(view, (8,), gamma, beta))
+    with pytest.raises(OperatorError, match="reach outside x"):
+        compute("RmsNormWithStrideOperation", {"layerType": 1}, [x, gamma, torch.tensor([9, 1]), offset])
+
+
+def test_norms_around_other_work() -> None:
+    x, w = torch.randn(3, 8).double(), torch.randn(8).double()
+    (out,) = compute("CohereLayerNormOperation", {"epsilon": 1e-4}, [x, w], **EXACT)
+    torch.testing.assert_close(out, F.layer_norm(x, (8,), w, None, 1e-4))
+    residual, indices = torch.randn(5, 8).double(), torch.tensor([4, 0, 4], dtype=torch.int32)
+    y, total = compute("GatherPreRmsNormOperation", {}, [x, residual, indices, w[None]], **EXACT)
+    torch.testing.assert_close(total, x + residual[[4, 0, 4]])
+    torch.testing.assert_close(y, rms(total, 1e-5, w))
+
+
+def test_norm_rope_reshape_writes_both_parts_into_the_slot() -> None:
+    x, gamma, key = torch.randn(2, 1, 4), torch.randn(4), torch.randn(2, 2)
+    angle = torch.rand(2, 1).repeat(1, 2)
+    cache = torch.zeros(2, 3, 1, 6)
+    slots = torch.tensor([4, 0], dtype=torch.int32)
+    inputs = [x, gamma, key, angle.cos(), angle.sin(), slots, cache]
+    (out,) = compute("NormRopeReshapeOperation", {"rotaryCoeff": 2}, inputs)
+    turned = key * angle.cos() + torch.stack((-key[:, 1], key[:, 0]), 1) * angle.sin()
+    rows = torch.cat((rms(x[:, 0], 1e-5, gamma), turned), 1)
+    torch.testing.assert_close(out.reshape(6, 6)[[4, 0]], rows)
+    assert out.reshape(6, 6)[[1, 2, 3, 5]].abs().sum() == 0
