@@ -19,7 +19,7 @@ from .graph import Call, Operation, graph, operation
 from .language_model import LanguageModel
 from .models.spec import ModelSpec
 from .probe import probe_from_environment
-from .runtime import Probe, Runtime
+from .runtime import NoProbe, Probe, Runtime
 from .topology import AtbModel
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Fault",
     "LanguageModel",
     "ModelSpec",
+    "NoProbe",
     "Operation",
     "Probe",
     "Runtime",

@@ -37,6 +37,22 @@ class Probe(Protocol):
         """A top-level operation has run for the `count`-th time, and this is what it took."""
 
 
+class NoProbe:
+    """A process without a probe: every report is dropped. What looks at a part overrides that."""
+
+    def layer(self, name: str, text: str) -> None:
+        """Drop it."""
+
+    def model(self, name: str, text: str) -> None:
+        """Drop it."""
+
+    def executed(self, count: int, execution: Execution) -> None:
+        """Drop it."""
+
+    def profiled(self, name: str, count: int, setup: Profile, executed: Profile) -> None:
+        """Drop it."""
+
+
 class Runtime:
     """The processes of `len(probes)` ranks: hands out ids and counts, and knows all that was set up."""
 

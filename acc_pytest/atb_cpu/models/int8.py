@@ -9,13 +9,12 @@ exact in int32 and comes back to float by one scale a channel.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from ..execution import Execution
 from ..graph import Call, Cell, Operation, graph
-from ..runtime import Runtime
+from ..runtime import NoProbe, Runtime
 from ..topology import AtbModel
 from .family import Weights
 from .leaves import int8_linear, quantise, rms_norm
@@ -122,25 +121,16 @@ def _quantised(
     return [integers.to(torch.int8), shifted.to(torch.int32), product, offset, scale]
 
 
-class _Ranges:
+class _Ranges(NoProbe):
     """A probe that notes what the linears read."""
 
     def __init__(self) -> None:
         self.seen: list[Range] = []
 
-    def layer(self, name: str, text: str) -> None:
-        """Topology is of no interest."""
-
-    def model(self, name: str, text: str) -> None:
-        """Nor is the model's."""
-
     def executed(self, count: int, execution: Execution) -> None:
         if execution.operation.kind == "LinearOperation":
             x = execution.before[0]
             self.seen.append(Range(float(x.min()), float(x.max())))
-
-    def profiled(self, name: str, count: int, setup: Any, executed: Any) -> None:
-        """Nor are times."""
 
 
 @torch.no_grad()

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.atb_cpu import LanguageModel, Runtime
-
-from .silent import Silent
+from acc_pytest.atb_cpu import LanguageModel, NoProbe, Runtime
 
 transformers = pytest.importorskip("transformers")
 
@@ -46,7 +44,7 @@ def bound(dtype: str, layers: int = 2) -> float:
 
 
 def runtime(ranks: int = 1) -> Runtime:
-    return Runtime([Silent()] * ranks)
+    return Runtime([NoProbe()] * ranks)
 
 
 def seeded(model: Any, seed: int = 3) -> Any:

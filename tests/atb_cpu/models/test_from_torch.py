@@ -9,12 +9,11 @@ import torch
 
 pytest.importorskip("transformers")
 
-from acc_pytest.atb_cpu import LanguageModel, ModelSpec, Probe, Runtime
+from acc_pytest.atb_cpu import LanguageModel, ModelSpec, NoProbe, Probe, Runtime
 from acc_pytest.errors import SettingsError
 
 from . import golden
 from .golden import GOLDEN, check, reference, runtime
-from .silent import Silent
 from .stand_in import Config, Module
 
 
@@ -62,7 +61,7 @@ def test_a_vocabulary_that_does_not_split_is_on_every_rank() -> None:
 def test_ranks_share_the_memory_of_what_they_do_not_split() -> None:
     seen: list[dict[str, int]] = []
 
-    class Addresses(Silent):
+    class Addresses(NoProbe):
         def __init__(self) -> None:
             self.held: dict[str, int] = {}
             seen.append(self.held)

@@ -9,11 +9,10 @@ import torch
 
 pytest.importorskip("transformers")
 
-from acc_pytest.atb_cpu import LanguageModel, Runtime
+from acc_pytest.atb_cpu import LanguageModel, NoProbe, Runtime
 
 from . import golden
 from .golden import PROMPT, bound, check, reference, runtime
-from .silent import Silent
 from .stand_in import Module
 
 
@@ -52,7 +51,7 @@ def test_no_token_of_the_tests_is_near_a_tie() -> None:
 def test_the_experts_that_a_token_did_not_choose_weigh_nothing() -> None:
     seen: list[tuple[int, ...]] = []
 
-    class Shares(Silent):
+    class Shares(NoProbe):
         def executed(self, count: int, execution: Any) -> None:
             if execution.operation.kind == "ReduceOperation" and execution.outputs[0].shape[1:] == (4,):
                 shares = execution.outputs[0]

@@ -7,10 +7,8 @@ import math
 import pytest
 import torch
 
-from acc_pytest.atb_cpu import LanguageModel, ModelSpec, Runtime
+from acc_pytest.atb_cpu import LanguageModel, ModelSpec, NoProbe, Runtime
 from acc_pytest.demo.golden import seeded
-
-from .silent import Silent
 
 PROMPT = [5, 9, 2, 77, 31, 8, 1]
 ALLOWED = 100 * 2.0**-24 * math.sqrt(4)
@@ -32,7 +30,7 @@ def test_prefill_and_decode_give_the_goldens_logits(name: str, ranks: int) -> No
     spec = ModelSpec(**SPECS[name], dtype="float32", ranks=ranks)  # type: ignore[arg-type]
     with torch.no_grad():
         toy = seeded(spec, 7)
-    mine = LanguageModel(spec, dict(toy.named_parameters()), Runtime([Silent()] * ranks))
+    mine = LanguageModel(spec, dict(toy.named_parameters()), Runtime([NoProbe()] * ranks))
     ids, cache = PROMPT, None
     for _ in range(4):
         with torch.no_grad():
@@ -48,7 +46,7 @@ def test_a_model_whose_config_is_a_spec_is_read_from_torch() -> None:
     with torch.no_grad():
         toy = seeded(ModelSpec(), 7)
     toy.config = ModelSpec()
-    mine = LanguageModel.from_torch(toy, Runtime([Silent()] * 2), dtype="float32", tokens=20)
+    mine = LanguageModel.from_torch(toy, Runtime([NoProbe()] * 2), dtype="float32", tokens=20)
     assert mine.spec == ModelSpec(dtype="float32", tokens=20, ranks=2)
     with torch.no_grad():
         wanted, _ = toy.step(torch.tensor([PROMPT]), None)
