@@ -15,6 +15,7 @@ from . import cache as cache
 from . import collective as collective
 from . import elewise as elewise
 from . import fused_attention as fused_attention
+from . import latent as latent
 from . import linear as linear
 from . import moe as moe
 from . import movement as movement
@@ -27,6 +28,6 @@ from . import routing as routing
 from . import sampling as sampling
 from . import softmax as softmax
 from . import training as training
-from .registry import Operator, compute, compute_collective, known, operator_of
+from .registry import WITHOUT_REFERENCE, Operator, compute, compute_collective, known, operator_of
 
-__all__ = ["Operator", "compute", "compute_collective", "known", "operator_of"]
+__all__ = ["WITHOUT_REFERENCE", "Operator", "compute", "compute_collective", "known", "operator_of"]

@@ -154,6 +154,36 @@ def reshape_and_cache_omni(call: Call, t: Tensors) -> Outputs:
     return [_stored_by_head(call, t[n], t[f"{n}Cache"], t) for n in ("key", "value")]
 
 
+def _strided_inputs(param: Param) -> list[str]:
+    alone = param["kvCacheCfg"] == KEY_ONLY
+    last = ["kStride", "kOffset"] if alone else ["kStride", "vStride", "kOffset", "vOffset"]
+    return [*_reshape_inputs(param), *last]
+
+
+@operator("ReshapeAndCacheWithStrideOperation", RESHAPE, _strided_inputs, aliases=_reshape_aliases)
+def reshape_and_cache_with_stride(call: Call, t: Tensors) -> Outputs:
+    """ReshapeAndCache of the views of key and value that strides and offsets (elements) describe."""
+    views = dict(t)
+    for name, letter in (("key", "k"), ("value", "v")):
+        if name in t:
+            views[name] = view(call, t[name], t[f"{letter}Stride"], t[f"{letter}Offset"], name)
+    return reshape_and_cache(call, views)
+
+
+def view(
+    call: Call, x: torch.Tensor, strides: torch.Tensor, offset: torch.Tensor, name: str = "x"
+) -> torch.Tensor:
+    """`x` as a view of its own elements, in its own shape, by host tensors of strides and offset."""
+    steps, start = lengths(strides), lengths(offset)[0]
+    call.need(len(steps) == x.ndim, f"strides {steps} do not fit {name} {list(x.shape)}")
+    last = start + sum((n - 1) * s for n, s in zip(x.shape, steps))
+    call.need(
+        0 <= start <= last < x.numel() and min(steps) >= 0,
+        f"strides {steps} and offset {start} reach outside {name} {list(x.shape)}",
+    )
+    return x.contiguous().as_strided(x.shape, steps, start)
+
+
 BLOCKS = ("keyCache", "valueCache", "srcBlocks", "dstBlocks", "cumSum")
 
 

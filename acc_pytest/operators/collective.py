@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from .cache import lengths
 from .layout import torch_dtype
 from .param import COMMUNICATION, Param, choice, data_type, flag, integer, integers, text
 from .registry import As, Call, Output, Outputs, Tensors, collective
@@ -149,30 +150,62 @@ def all_to_all(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     return [[chunks[:, r].reshape(parts.shape[1:])] for r in range(size)]
 
 
-TO_ALL_V = {
-    **COMMUNICATION,
-    "sendCounts": integers(),
-    "sdispls": integers(),
-    "recvCounts": integers(),
-    "rdispls": integers(),
-}
+_COUNTS = ("sendCounts", "sdispls", "recvCounts", "rdispls")
+TO_ALL_V = {**COMMUNICATION, **{name: integers() for name in _COUNTS}}
 
 
 @collective("AllToAllVOperation", TO_ALL_V, ("x",))
 def all_to_all_v(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """Rank r gets `sendCounts_j[r]` elements from `sdispls_j[r]` of each rank j, at `rdispls_r[j]`."""
     params: Sequence[Param] = call.param["ranks"]
+    return _exchanged(call, [rank["x"] for rank in ranks], [{k: p[k] for k in _COUNTS} for p in params])
+
+
+@collective("AllToAllVV2Operation", COMMUNICATION, ("x", *_COUNTS, "shape?"))
+def all_to_all_v_v2(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    """AllToAllV whose counts and places are operands."""
+    counts = [{name: lengths(rank[name]) for name in _COUNTS} for rank in ranks]
+    return _exchanged(call, [rank["x"] for rank in ranks], counts)
+
+
+def _exchanged(
+    call: Call, tensors: Sequence[torch.Tensor], counts: Sequence[Mapping[str, Sequence[int]]]
+) -> Sequence[Outputs]:
     results = []
-    for r, mine in enumerate(params):
-        for key in ("sendCounts", "sdispls", "recvCounts", "rdispls"):
-            call.need(len(mine[key]) == len(ranks), f"rank {r}: parameter {key} needs one entry a rank")
-        flat = ranks[r]["x"].new_zeros(1, sum(mine["recvCounts"]))
-        for j, (theirs, rank) in enumerate(zip(params, ranks)):
+    for r, mine in enumerate(counts):
+        for key in _COUNTS:
+            call.need(len(mine[key]) == len(tensors), f"rank {r}: {key} needs one entry a rank")
+        flat = tensors[r].new_zeros(1, sum(mine["recvCounts"]))
+        for j, (theirs, sent) in enumerate(zip(counts, tensors)):
             count, start, place = theirs["sendCounts"][r], theirs["sdispls"][r], mine["rdispls"][j]
             call.need(
                 count == mine["recvCounts"][j],
                 f"rank {j} sends {count} elements to rank {r}, which expects {mine['recvCounts'][j]}",
             )
-            flat[0, place : place + count] = rank["x"].flatten()[start : start + count]
+            call.need(
+                0 <= start <= start + count <= sent.numel() and 0 <= place <= flat.numel() - count,
+                f"rank {j} sends elements from {start} to place {place} of rank {r}: outside",
+            )
+            flat[0, place : place + count] = sent.flatten()[start : start + count]
         results.append([flat])
+    return results
+
+
+@collective("SendOperation", {**COMMUNICATION, "destRank": integer()}, ("x",))
+def send(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    """Hand `x` to rank `destRank`. No output."""
+    return [[] for _ in ranks]
+
+
+@collective("RecvOperation", {**COMMUNICATION, "srcRank": integer()}, ("x?",))
+def recv(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    """What rank `srcRank` sends; its `x` is the operand of its SendOperation."""
+    results = []
+    for r, param in enumerate(call.param["ranks"]):
+        source = param["srcRank"]
+        call.need(
+            0 <= source < len(ranks) and "x" in ranks[source],
+            f"rank {r} receives from rank {source}, whose sent tensor is not given",
+        )
+        results.append([ranks[source]["x"]])
     return results

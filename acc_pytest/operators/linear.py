@@ -10,6 +10,7 @@ from .quantise import descale, integer_matmul
 from .registry import As, Call, Outputs, Tensors, operator
 
 EINSUM = 1
+_MATMUL = {"transposeA": flag(), "transposeB": flag()}
 PER_TOKEN = 2
 
 
@@ -108,3 +109,15 @@ def _dequantised(call: Call, t: Tensors, product: torch.Tensor, *, batched: bool
         result = result * rows[..., None]
     natural = torch.bfloat16 if t["deqScale"].dtype == torch.float32 else torch.float16
     return As(result.to(call.accumulate), torch_dtype(call.param["outDataType"], natural))
+
+
+@operator("MatmulOperation", _MATMUL, ("x", "y"))
+def matmul(call: Call, t: Tensors) -> Outputs:
+    """x y, as the library had it before LinearOperation."""
+    x = t["x"].transpose(-1, -2) if call.param["transposeA"] else t["x"]
+    y = weight_matrix(call, t["y"], x.shape[-1], transposed=call.param["transposeB"])
+    call.need(
+        x.ndim >= 2 and y.shape[-2] == x.shape[-1],
+        f"x {list(t['x'].shape)} and y {list(t['y'].shape)} do not multiply",
+    )
+    return [As(_product(call, x, y), t["x"].dtype)]

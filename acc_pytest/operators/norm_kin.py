@@ -5,29 +5,21 @@ from __future__ import annotations
 import torch
 
 from . import norm
-from .cache import store
+from .cache import store, view
 from .param import choice, integer, number
 from .registry import As, Call, Outputs, Tensors, operator
 from .rope import rotated
 
 
-def strided(call: Call, t: Tensors) -> torch.Tensor:
-    """`x` seen through its operands `strides` and `offset` (elements), in its own shape."""
-    x = t["x"].contiguous()
-    strides, offset = t["strides"].flatten().tolist(), int(t["offset"].flatten()[0])
-    call.need(len(strides) == x.ndim, f"strides {strides} do not fit x {list(x.shape)}")
-    last = offset + sum((n - 1) * s for n, s in zip(x.shape, strides))
-    call.need(
-        0 <= offset <= last < x.numel() and min(strides) >= 0,
-        f"strides {strides} and offset {offset} reach outside x {list(x.shape)}",
-    )
-    return x.as_strided(x.shape, strides, offset)
-
-
 @operator("RmsNormWithStrideOperation", norm.RMS_NORM, ("x", "gamma", "strides", "offset"))
 def rms_norm_with_stride(call: Call, t: Tensors) -> Outputs:
     """RmsNorm (plain) of the view of `x` that `strides` and `offset` describe."""
-    value, _ = norm.rms(call, call.wide(strided(call, t)), t["gamma"], call.param["normParam"]["epsilon"])
+    value, _ = norm.rms(
+        call,
+        call.wide(view(call, t["x"], t["strides"], t["offset"])),
+        t["gamma"],
+        call.param["normParam"]["epsilon"],
+    )
     return [As(value, t["x"].dtype)]
 
 
@@ -35,7 +27,7 @@ def rms_norm_with_stride(call: Call, t: Tensors) -> Outputs:
 def layer_norm_with_stride(call: Call, t: Tensors) -> Outputs:
     """LayerNorm (plain) of the view of `x` that `strides` and `offset` describe."""
     part = call.param["normParam"]
-    x = call.wide(strided(call, t))
+    x = call.wide(view(call, t["x"], t["strides"], t["offset"]))
     value = norm.layer(call, x, t["gamma"], t["beta"], part["beginNormAxis"], part["epsilon"])
     return [As(value, t["x"].dtype)]
 

@@ -132,9 +132,17 @@ def _widened(call: Call, rank: Tensors, weight: torch.Tensor) -> torch.Tensor:
     if call.param["quantType"] == PER_GROUP:
         size = call.param["quantGroupSize"]
         call.need(size > 0, f"parameter quantGroupSize is {size}, not above 0")
-        scale = scale.repeat_interleave(size, 0)[: weight.shape[0]]
-        shift = shift.repeat_interleave(size, 0)[: weight.shape[0]] if shift.ndim == 2 else shift
+        scale, shift = (_by_row(values, size, weight) for values in (scale, shift))
     return (weight + shift) * scale
+
+
+def _by_row(values: torch.Tensor, size: int, weight: torch.Tensor) -> torch.Tensor:
+    """Values `[groups, n]` (or `[n, groups]`, as the transposed weight lies) for each row of the weight."""
+    rows, columns = weight.shape
+    groups = -(-rows // size)
+    if values.ndim == 2 and values.shape != (groups, columns) and values.shape == (columns, groups):
+        values = values.T
+    return values.repeat_interleave(size, 0)[:rows] if values.ndim == 2 else values
 
 
 def _result(call: Call, rank: Tensors, value: torch.Tensor) -> As:

@@ -154,6 +154,18 @@ def collective(
     return add
 
 
+WITHOUT_REFERENCE = {
+    "Event": "it synchronises and computes nothing",
+    "IfCondOperation": "it chooses between graphs and computes nothing",
+    "LinearSparseOperation": "its weight is stored compressed, and the index to undo that is not in a dump",
+    "GmmDeqSwigluQuantGmmDeqOperation": "the order of its permuted columns is not settled",
+    "MmDeqSwigluQuantMmDeqOperation": "the order of its permuted columns is not settled",
+    "MlaPreprocessOperation": "its parameters are reserved in ATB's own header",
+    "RazorFusionAttentionOperation": "its generated mask is not settled",
+}
+"""Operators of ATB that cannot be computed here, and why."""
+
+
 def known() -> tuple[str, ...]:
     """The names of all operators that can be computed."""
     return tuple(sorted(_TABLE))
@@ -240,6 +252,8 @@ def compute_collective(
 def _entry(name: str) -> _Entry:
     if name in _TABLE:
         return _TABLE[name]
+    if name in WITHOUT_REFERENCE:
+        raise OperatorError(f"{name}: has no reference computation: {WITHOUT_REFERENCE[name]}")
     close = difflib.get_close_matches(name, _TABLE, 3)
     hint = f"did you mean {' or '.join(close)}?" if close else "known() lists those that can be computed"
     raise OperatorError(f"{name}: no such operator; {hint}")
@@ -289,7 +303,7 @@ def _finished(call: Call, outputs: Outputs, taken: set[int]) -> tuple[torch.Tens
 def rounded(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """`value` in `dtype`, to nearest, ties to even; integers saturate and NaN becomes 0."""
     if dtype.is_floating_point or not value.is_floating_point():
-        narrow = value.dtype == torch.float64 and dtype in (torch.float16, torch.bfloat16)
+        narrow = value.dtype == torch.float64 and dtype not in (torch.float32, torch.float64)
         return (_odd(value) if narrow else value).to(dtype)
     limits = torch.iinfo(dtype)
     return value.round().nan_to_num(0.0).clamp(limits.min, limits.max).to(dtype)

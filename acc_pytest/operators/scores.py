@@ -93,7 +93,10 @@ def heads_of(call: Call, tensor: torch.Tensor, tokens: int, heads: int, name: st
         tensor.numel() % max(tokens * heads, 1) == 0,
         f"{name} {list(tensor.shape)} does not hold {tokens} tokens of {heads} heads",
     )
-    return tensor.reshape(tokens, heads, tensor.numel() // max(tokens * heads, 1))
+    if not tokens:
+        size = tensor.shape[-1] if tensor.ndim > 2 else tensor.shape[-1] // heads
+        return tensor.reshape(0, heads, size)
+    return tensor.reshape(tokens, heads, tensor.numel() // (tokens * heads))
 
 
 def output_shape(query: torch.Tensor, heads: int, size: int) -> tuple[int, ...]:

@@ -69,6 +69,24 @@ def test_keys_alone() -> None:
     assert out[0, 0].sum() == 0
 
 
+def test_strided_keys_are_stored() -> None:
+    # keys and values side by side in one projection of which both tensors see their part
+    both = torch.arange(24.0).reshape(3, 2, 4)
+    cache = torch.zeros(1, 4, 2, 2)
+    steps, slots = torch.tensor([4, 2, 1]), ints(2, 0)
+    key = both.flatten()[:8].reshape(2, 2, 2)
+    inputs = [key, key, cache, cache, slots, steps, steps, ints(0), ints(0)]
+    k, v = compute("ReshapeAndCacheWithStrideOperation", {}, inputs)
+    assert torch.equal(k, v)
+    assert torch.equal(k[0, [2, 0]], key)
+    wide = torch.tensor([3, 2, 1])
+    k, _ = compute("ReshapeAndCacheWithStrideOperation", {}, [*inputs[:5], wide, steps, ints(1), ints(0)])
+    assert k[0, 2].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert k[0, 0].tolist() == [[4.0, 5.0], [6.0, 7.0]]
+    with pytest.raises(OperatorError, match="reach outside key"):
+        compute("ReshapeAndCacheWithStrideOperation", {}, [*inputs[:5], 2 * steps, steps, ints(0), ints(0)])
+
+
 def test_compressed_heads_keep_their_last_tokens() -> None:
     key = torch.arange(5.0).reshape(5, 1, 1).expand(5, 2, 1) + torch.tensor([0.0, 10.0])[:, None]
     cache = torch.full((4, 4, 1, 1), -1.0)

@@ -77,6 +77,25 @@ def test_uneven_parts_take_the_senders_counts() -> None:
         compute_collective("AllToAllVOperation", params, rows)
 
 
+def test_counts_may_be_operands() -> None:
+    a, b = torch.arange(3), torch.arange(10, 13)
+    counts = [torch.tensor(v) for v in ([1, 2], [0, 1], [1, 1], [1, 0])]
+    others = [torch.tensor(v) for v in ([1, 2], [2, 0], [2, 2], [0, 2])]
+    first, second = run("AllToAllVV2", [[a, *counts], [b, *others]])
+    assert first.tolist() == [[12, 0]]
+    assert second.tolist() == [[1, 2, 10, 11]]
+
+
+def test_a_rank_receives_what_another_sends() -> None:
+    rows = [[torch.tensor([1, 2])], [torch.tensor([3])]]
+    params = [{"srcRank": 1}, {"srcRank": 0}]
+    outputs = compute_collective("RecvOperation", params, rows)
+    assert [row[0].tolist() for row in outputs] == [[3], [1, 2]]
+    assert compute_collective("SendOperation", {"destRank": 1}, rows) == [(), ()]
+    with pytest.raises(OperatorError, match="rank 0 receives from rank 1, whose sent tensor is not given"):
+        compute_collective("RecvOperation", params, [rows[0], [None]])
+
+
 def test_uneven_gathers_and_scatters() -> None:
     a, b = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]])
     counts, places = torch.tensor([2, 2]), torch.tensor([2, 0])

@@ -33,6 +33,14 @@ def test_a_weight_in_nz_is_the_same_weight() -> None:
     assert torch.equal(nz[0][:, :24], plain[0])
 
 
+def test_the_product_of_the_old_library() -> None:
+    x, y = torch.randn(2, 3).half(), torch.randn(3, 4).half()
+    (out,) = compute("MatmulOperation", {}, [x, y])
+    assert torch.equal(out, (x.float() @ y.float()).half())
+    (turned,) = compute("MatmulOperation", {"transposeA": True, "transposeB": True}, [x.T, y.T])
+    assert torch.equal(turned, out)
+
+
 def test_a_bias_is_added_to_the_rounded_product() -> None:
     x, w = torch.tensor([[1.0]]).half(), torch.tensor([[1.0]]).half()
     bias = torch.tensor([2.0**-11]).half()

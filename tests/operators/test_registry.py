@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,13 +10,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acc_pytest.errors import OperatorError
-from acc_pytest.operators import compute, compute_collective, known, operator_of
+from acc_pytest.operators import WITHOUT_REFERENCE, compute, compute_collective, known, operator_of
 from acc_pytest.operators.registry import rounded
 
 
 def test_an_unknown_operator_names_near_ones() -> None:
     with pytest.raises(OperatorError, match="LinerOperation: no such operator; did you mean LinearOperation"):
         compute("LinerOperation", {}, [])
+
+
+def test_an_operator_without_reference_says_why() -> None:
+    for name, reason in WITHOUT_REFERENCE.items():
+        assert name not in known()
+        with pytest.raises(OperatorError, match=re.escape(f"{name}: has no reference computation: {reason}")):
+            compute(name, {}, [])
+
+
+def test_every_class_of_atb_is_computed_or_has_its_reason() -> None:
+    catalogue = Path(__file__).parents[2] / ".." / "shared" / "specs" / "opcheck.md"
+    if not catalogue.is_file():
+        pytest.skip("the specification (../shared/specs) is not here")
+    rows = re.findall(r"^\| (\w+) \| [ITC] \|", catalogue.read_text(), re.MULTILINE)
+    assert len(rows) == 83
+    every = {*known(), *WITHOUT_REFERENCE}
+    assert [name for name in rows if name not in every and f"{name}Operation" not in every] == []
 
 
 @pytest.mark.parametrize(
