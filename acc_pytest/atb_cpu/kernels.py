@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from ..operators import operator_of
 from .attention_kernels import flash_attention, paged_attention, self_attention
@@ -31,10 +30,10 @@ def kernels_of(done: Execution) -> list[Kernel]:
     if done.operation.is_graph or operator_of(done.operation.kind).collective:
         return []
     kind = done.operation.kind
-    inputs = len(done.before)
-    if kind == "SelfAttentionOperation" and inputs == 9:
+    param, inputs = done.operation.leaf_param, len(done.before)
+    if kind == "SelfAttentionOperation" and inputs == 9 and param.get("calcType", 0) < 3:
         return flash_attention(done)
-    if kind == "LinearOperation" and inputs == 3:
+    if kind == "LinearOperation" and inputs == 3 and param.get("hasBias", True):
         return _linear_bias(done)
     make = _MAKERS.get(kind)
     return [make(done) if make and _is_usual(done) else _like_the_operation(done)]
@@ -52,7 +51,8 @@ def _is_usual(done: Execution) -> bool:
 
 def _like_the_operation(done: Execution) -> Kernel:
     kind = done.operation.kind
-    name = f"{kind.removesuffix('Operation')}{short(done.outputs[0])}Kernel"
+    dtype = short((*done.outputs, *done.before)[0])  # some only write onto their inputs
+    name = f"{kind.removesuffix('Operation')}{dtype}Kernel"
     return from_operation(done, name, kind, done.operation.leaf_param)
 
 
@@ -123,9 +123,10 @@ def _linear(done: Execution) -> Kernel:
 def _linear_bias(done: Execution) -> list[Kernel]:
     """Product and sum are two kernels; the product is a result that the operation does not show."""
     x, weight, bias = done.before
-    transposed = done.operation.leaf_param.get("transposeB", True)
-    wide = weight.float() if transposed else weight.float().transpose(-1, -2)
-    product = F.linear(x.float(), wide).to(x.dtype)
+    param = done.operation.leaf_param
+    left = x.transpose(-1, -2) if param.get("transposeA", False) else x
+    right = weight.transpose(-1, -2) if param.get("transposeB", True) else weight
+    product = (left.float() @ right.float()).to(x.dtype)
     first = replace(
         _linear(done),
         before=dict(enumerate(done.before[:2])),
@@ -193,8 +194,9 @@ def _transpose(done: Execution) -> Kernel:
 
 def _rope(done: Execution) -> Kernel:
     made = from_operation(done, "AtbRopeKernel", "RopeOperation", done.operation.leaf_param)
-    unsigned = getattr(torch, "uint32", torch.int32)  # torch < 2.3 has no uint32
-    lengths = done.before[4].view(unsigned)
+    lengths = done.before[4]
+    if lengths.dtype == torch.int32:
+        lengths = lengths.view(getattr(torch, "uint32", torch.int32))  # torch < 2.3 has no uint32
     return replace(made, before={**made.before, 4: lengths}, after={**made.after, 4: lengths})
 
 

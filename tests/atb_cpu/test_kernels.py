@@ -110,3 +110,19 @@ def test_the_attention_of_2024_scales_then_extends_both_caches_then_attends() ->
     assert attend.before[1] is new
     assert attend.before[0] is muls.outputs[0]
     assert attend.param["maskType"] == 2
+
+
+def test_an_operation_that_writes_onto_its_input_alone_has_a_kernel_too() -> None:
+    leaf = operation("SetValueOperation", {"starts": [0]}, ("", ""), ())
+    (kernel,) = kernels_of(Execution(0, ("0_SetValueOperation",), leaf, (HALF, HALF), (HALF, HALF), (), ()))
+    assert kernel.name == "SetValueF16Kernel"
+    assert kernel.outputs == ()
+
+
+def test_scales_after_the_weight_are_no_bias() -> None:
+    x = torch.ones(2, 4, dtype=torch.int8)
+    scales = torch.ones(3)
+    param = {"hasBias": False, "outDataType": 1}
+    (kernel,) = run("LinearOperation", param, x, torch.ones(3, 4, dtype=torch.int8), scales)
+    assert kernel.declared == 3
+    assert kernel.param["oriShape"] == [2, 4, 3]
