@@ -21,6 +21,7 @@ from .pair import (
     TableRows,
     View,
     Whole,
+    WithBias,
 )
 from .roles.export import Export
 
@@ -103,9 +104,11 @@ class Evidence:
             return cut(look.index, tuple(ref[0] for ref in refs)) if all(refs) else None
         if look.kind == "cache_heads":
             return CacheTail(look.index)
-        if look.kind == "slots":
-            places = own[0].refs(look.parts[0], own[1])
-            return SlotRows(places) if places else None
+        if look.kind in ("slots", "bias", "bias_sum"):
+            beside = own[0].refs(look.parts[0], own[1])
+            if not beside:
+                return None
+            return SlotRows(beside) if look.kind == "slots" else WithBias(beside, look.kind == "bias_sum")
         if look.kind == "table":
             return TableRows(self._table_start, look.index if look.index >= 0 else None)
         times = self._batches[0 if own[0] is self.golden else 1]

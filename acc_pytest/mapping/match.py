@@ -11,10 +11,19 @@ from .roles.export import Export
 class Look:
     """How one side of a match is to be read; becomes a `View` once the files are known.
 
-    `kind` is `whole`, `part` (piece `index` of a packed tensor whose pieces are `parts` of the other
-    side), `table` (component `index` of it, -1 for all), `cache`, `heads` (piece `index` of every head,
-    all pieces being `parts`), `cache_heads` (the same of a cache), `slots` (rows of a paged cache, whose
-    places are the one part, of this side), `last` (last token may do) or `sum` (over ranks).
+    `kind` is one of
+
+    - `whole`;
+    - `part`: piece `index` of a packed tensor whose pieces are `parts` of the other side;
+    - `table`: component `index` of it, -1 for all;
+    - `cache`: its newest tokens;
+    - `heads`: piece `index` of every head, all pieces being `parts` of the other side;
+    - `cache_heads`: the same of a cache;
+    - `slots`: rows of a paged cache, whose places are the one part, of this side;
+    - `last`: last token may do;
+    - `sum`: over ranks;
+    - `bias`: with the bias added that is the one part, of this side;
+    - `bias_sum`: both.
     """
 
     kind: str = "whole"

@@ -86,6 +86,17 @@ class RankSum:
 
 
 @dataclass(frozen=True, slots=True)
+class WithBias:
+    """A product to which a later operator adds a bias: the bias (one per rank) is added before comparing.
+
+    `summed` says that the product is a partial result, to be summed over ranks first.
+    """
+
+    bias: tuple[TensorRef, ...]
+    summed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Repeated:
     """The other run had a batch `times` as large, of the same sequences over and over (ATB against ATB).
 
@@ -96,7 +107,7 @@ class Repeated:
     times: int
 
 
-View = Union[Whole, Part, TableRows, CacheTail, HeadPart, SlotRows, LastToken, RankSum, Repeated]
+View = Union[Whole, Part, TableRows, CacheTail, HeadPart, SlotRows, LastToken, RankSum, WithBias, Repeated]
 
 
 @dataclass(frozen=True, slots=True)

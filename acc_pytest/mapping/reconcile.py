@@ -12,7 +12,7 @@ import torch
 
 from ..errors import Incomparable
 from ..tensors.source import Source, TensorSource
-from ..tensors.views import Columns, Reshaped, Rows, Sum
+from ..tensors.views import Columns, PlusRow, Reshaped, Rows, Sum
 from .cuts import cut_out
 from .pair import (
     CacheTail,
@@ -21,12 +21,11 @@ from .pair import (
     Operand,
     Pair,
     Part,
-    RankSum,
     Repeated,
     TableRows,
     Whole,
 )
-from .shapes import Shape, rows_and_width, same_order
+from .shapes import Merge, Shape, rows_and_width, same_order
 from .side import Side, opened_side, shape_side
 
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
@@ -180,7 +179,7 @@ def _wholes(side: Side, other: Side) -> list[Shape]:
 
     Shards of one shape on both sides are replicas; shards of different shapes are pieces.
     """
-    if side.count == 1 or isinstance(side.view, RankSum):
+    if side.count == 1 or side.summed:
         return [side.shape]
     rows, width = rows_and_width(side.shape)
     pieces = [(rows, width * side.count), (rows * side.count, width)]
@@ -192,6 +191,16 @@ def _merged(side: Side, whole: Shape, golden: Side, mine: Side) -> tuple[list[So
     rule = side.rule(whole)
     if rule is None:
         raise _mismatch(golden, mine)
+    sources, note = _joined(side, rule, whole)
+    if not side.bias:
+        return sources, note
+    bias = torch.cat(side.bias[:: rule.replicas], -1) if rule.how == "columns" else side.bias[0]
+    if rule.how == "rows" or bias.numel() != rows_and_width(whole)[1]:
+        raise Incomparable(f"a bias of shape {list(bias.shape)} does not fit {side.describe()}")
+    return [PlusRow(source, bias) for source in sources], "; ".join(filter(None, (note, "bias added")))
+
+
+def _joined(side: Side, rule: Merge, whole: Shape) -> tuple[list[Source], str]:
     shards, note = side.shards, rule.describe(side.count)
     if rule.how == "single":
         return [TensorSource(shards[0])], note

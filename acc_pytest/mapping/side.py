@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import Incomparable
-from .pair import HeadPart, Operand, Part, RankSum, SlotRows, View
+from .pair import HeadPart, Operand, Part, RankSum, SlotRows, View, WithBias
 from .shapes import Merge, Shape, merge_rule, same_order
 
 
@@ -16,12 +16,13 @@ class Side:
     """The shards of one operand, in rank order, and how they are to be looked at.
 
     `part_sizes` are the sizes of the other side's pieces: elements for a `Part`, the width of a head's
-    piece for a `HeadPart`.
+    piece for a `HeadPart`. `bias` is what every shard lacks, for a `WithBias`.
     """
 
     shards: list[torch.Tensor]
     view: View
     part_sizes: tuple[int, ...] = ()
+    bias: tuple[torch.Tensor, ...] = ()
 
     @property
     def shape(self) -> Shape:
@@ -31,13 +32,18 @@ class Side:
     def count(self) -> int:
         return len(self.shards)
 
+    @property
+    def summed(self) -> bool:
+        """Whether the shards are partial results, which together are their sum."""
+        return isinstance(self.view, RankSum) or (isinstance(self.view, WithBias) and self.view.summed)
+
     def describe(self) -> str:
         ranks = f" on each of {self.count} ranks" if self.count > 1 else ""
         return f"{list(self.shape)}{ranks}"
 
     def rule(self, whole: Shape) -> Merge | None:
         """The rule by which the shards make up a tensor of shape `whole`, `None` if there is none."""
-        if isinstance(self.view, RankSum) and self.count > 1:
+        if self.summed and self.count > 1:
             return Merge("sum") if same_order(self.shape, whole) else None
         return merge_rule(self.shape, self.count, whole)
 
@@ -50,7 +56,8 @@ def opened_side(operand: Operand) -> Side:
     shards = [ref.open() for ref in operand.refs]
     if isinstance(operand.view, SlotRows):
         shards = [_stored_rows(cache, ref.open()) for cache, ref in zip(shards, operand.view.slots)]
-    return Side(shards, operand.view, _part_sizes(operand))
+    bias = operand.view.bias if isinstance(operand.view, WithBias) else ()
+    return Side(shards, operand.view, _part_sizes(operand), tuple(ref.open() for ref in bias))
 
 
 def shape_side(operand: Operand) -> Side:

@@ -72,6 +72,24 @@ class Sum:
         return total.to(self.dtype)
 
 
+class PlusRow:
+    """A tensor with one row added to each of its rows: in float32, rounded once to its dtype."""
+
+    def __init__(self, source: Source, row: torch.Tensor) -> None:
+        self._source = source
+        self._row = row.reshape(-1)
+        self.shape: tuple[int, ...] = tuple(source.shape)
+        self.dtype = source.dtype
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        """Elements `[start, stop)` of the sum."""
+        width = self._row.numel()
+        columns = torch.arange(start, stop) % width if width else torch.arange(0)
+        wide = torch.promote_types(self.dtype, torch.float32)
+        total = self._source.read(start, stop).to(wide) + self._row[columns].to(wide)
+        return total.to(self.dtype)
+
+
 class Reshaped:
     """A source under another shape of the same row-major order."""
 

@@ -8,16 +8,14 @@ No operator name is asked for more than its kind, so layers composed in other wa
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any
 
 from ...dumps.base import Slot
 from ...topology.tree import Node, Tree
 from .after_attention import AfterAttention
-from .atb_graph import Graph, Roles, passed_on
+from .atb_graph import NEEDS_OTHERS, Graph, Roles, passed_on
 from .before_attention import before_attention
 from .dataflow import Value
-from .export import Export, output
+from .export import Export
 
 
 def layer_exports(layer: Node, graph: Graph) -> list[Export]:
@@ -82,22 +80,13 @@ def _upwards(node: Node | None) -> Iterable[Node]:
 def _exports(roles: Roles, inside: set[Node], graph: Graph) -> list[Export]:
     exports = []
     for value, (role, form) in roles.items():
-        places = graph.places_of(value) if form == "paged" else None
-        if form == "internal" or (form == "paged" and places is None):
+        component, beside = graph.beside(value, form)
+        if form == "internal" or (form in NEEDS_OTHERS and not beside):
             continue
-        known = {"places": places} if places is not None else _pieces(value, role, form, graph)
         for node, index in value.shown_at:
             if node in inside:
-                exports.append(replace(output(node, role, index, form), **known))
+                exports.append(Export(node, Slot("output", (index,)), role, form, component, beside))
     return exports
-
-
-def _pieces(value: Value, role: str, form: str, graph: Graph) -> dict[str, Any]:
-    if form != "head_part":
-        return {}
-    number, values = graph.pieces_of(value)
-    pieces = tuple(output(one.producer, role, one.index) for one in values if one.producer is not None)
-    return {"component": number, "pieces": pieces}
 
 
 def _table_inputs(rope: Node) -> list[Export]:

@@ -14,6 +14,9 @@ from .export import Export
 PASSED_ON = ("add", "elewise", "passing", "reduce", "quant")
 """Kinds after which a tensor may still be what it was: a bias added, moved, summed over ranks."""
 
+NEEDS_OTHERS = ("paged", "head_part", "unbiased", "partial_unbiased")
+"""Forms that cannot be compared without tensors beside them."""
+
 Roles = dict[Value, tuple[str, str]]
 """Role and form of a value. The form `internal` is for finding others only and never compared."""
 
@@ -28,21 +31,41 @@ class Graph:
     slots_input: Callable[[str], int | None]
     """Which input of a cache operator type holds the places that it writes."""
 
-    def places_of(self, value: Value) -> Export | None:
-        """Where the places are that the writer of a paged cache wrote to, `None` if it says none."""
+    def beside(self, value: Value, form: str) -> tuple[int | None, tuple[Export, ...]]:
+        """Which piece of the whole a tensor is, and what it takes to read it, for forms that say more."""
+        if form == "paged":
+            return None, self._places(value)
+        if form == "head_part":
+            return self._pieces(value)
+        return None, self._bias(value) if form in NEEDS_OTHERS else ()
+
+    def _places(self, value: Value) -> tuple[Export, ...]:
+        """Where the places are that the writer of a paged cache wrote to."""
         leaf = value.producer
         index = None if leaf is None else self.slots_input(leaf.op_type)
         if leaf is None or index is None or index >= len(self.flow.inputs[leaf]):
-            return None
-        return Export(leaf, Slot("input", (index,)), "slots")
+            return ()
+        return (Export(leaf, Slot("input", (index,)), "slots"),)
 
-    def pieces_of(self, value: Value) -> tuple[int, list[Value]]:
+    def _pieces(self, value: Value) -> tuple[int, tuple[Export, ...]]:
         """Which piece of every head a tensor holds, rotated or not, and all pieces of the heads."""
         leaf = value.producer
         if leaf is not None and self.kinds[leaf] == "rope":
             value = self.flow.inputs[leaf][value.index]
             leaf = value.producer
-        return value.index, [] if leaf is None else self.flow.outputs[leaf]
+        pieces = [] if leaf is None else self.flow.outputs[leaf]
+        return value.index, tuple(
+            Export(one.producer, Slot("output", (one.index,)), "piece") for one in pieces if one.producer
+        )
+
+    def _bias(self, value: Value) -> tuple[Export, ...]:
+        """What is added to a product, perhaps after its sum over ranks."""
+        for reader, _ in value.read_by:
+            if self.is_bias_add(reader):
+                return (Export(reader, Slot("input", (1,)), "bias"),)
+            if self.kinds[reader] in ("reduce", "passing") and self.flow.outputs[reader]:
+                return self._bias(self.flow.outputs[reader][0])
+        return ()
 
 
 def graph_of(tree: Tree, tables: Tables, is_bias: Callable[[Node, Value], bool]) -> Graph:
@@ -69,9 +92,21 @@ def passed_on(
         roles[first] = (role, "partial")
         return role, "plain"
     if graph.is_bias_add(leaf):
-        del roles[first]
+        _lacks_bias(first, graph, roles)
         return role, "plain"
     return None
+
+
+def _lacks_bias(value: Value, graph: Graph, roles: Roles) -> None:
+    """Say of a tensor, and of what it was summed or moved from, that the bias comes later."""
+    role, form = roles[value]
+    if form != "internal":
+        roles[value] = (role, "partial_unbiased" if form == "partial" else "unbiased")
+    leaf = value.producer
+    if leaf is not None and graph.kinds[leaf] in ("reduce", "passing"):
+        source = graph.flow.inputs[leaf][0]
+        if roles.get(source, ("", ""))[0] == role:
+            _lacks_bias(source, graph, roles)
 
 
 def reader_kinds(value: Value, graph: Graph) -> set[str]:

@@ -18,9 +18,11 @@ class Export:
     - `plain`;
     - `table`: positions by features;
     - `cache`: batch, heads, tokens, size;
-    - `paged`: a cache of blocks, of which the rows at `places` are meant;
-    - `head_part`: piece `component` of every head, all pieces being `pieces`;
+    - `paged`: a cache of blocks, of which the rows are meant whose places `beside` holds;
+    - `head_part`: piece `component` of every head, all pieces being `beside`;
     - `partial`: to be summed over ranks;
+    - `unbiased`: a later operator adds the bias that is `beside`;
+    - `partial_unbiased`: both;
     - `passing`: moved around by an operator that computes nothing, perhaps fewer rows of it;
     - `repeated`: handed on by a container, and compared at the module that computed it.
     """
@@ -31,12 +33,5 @@ class Export:
     form: str = "plain"
     component: int | None = None
     """Entry of the last dimension, for a table that holds cos and sin in one tensor; number of a piece."""
-    places: Export | None = None
-    """The tensor that says which rows of a paged cache this step wrote."""
-    pieces: tuple[Export, ...] = ()
-    """The tensors that a head was cut into."""
-
-
-def output(node: Node, role: str, index: int = 0, form: str = "plain") -> Export:
-    """The `index`-th output of a node."""
-    return Export(node, Slot("output", (index,)), role, form)
+    beside: tuple[Export, ...] = ()
+    """Other tensors of this side that it takes to read this one: see `form`."""

@@ -69,10 +69,13 @@ class RoleJoin:
         elif mine.form == "partial":
             reason, mine_look = f"summed over ranks it is `{role}`", Look("sum")
         elif mine.form == "head_part":
-            policy, golden_look = "packed", Look("heads", mine.component or 0, mine.pieces)
+            policy, golden_look = "packed", Look("heads", mine.component or 0, mine.beside)
             reason = f"part {(mine.component or 0) + 1} of every head of `{role}`"
         elif mine.form == "paged":
             policy, reason, mine_look = "cache", f"the rows that were written are `{role}`", _written(mine)
+        elif mine.form in ("unbiased", "partial_unbiased"):
+            reason = f"with the bias it is `{role}`"
+            mine_look = Look("bias" if mine.form == "unbiased" else "bias_sum", parts=mine.beside)
         return Match(golden, mine, policy, reason, golden_look, mine_look)
 
     def _policy(self, golden: Export, mine: Export) -> str:
@@ -152,7 +155,7 @@ class RoleJoin:
 
 
 def _written(paged: Export) -> Look:
-    return Look("slots", parts=(paged.places,)) if paged.places else WHOLE
+    return Look("slots", parts=paged.beside)
 
 
 def _by_role(exports: Sequence[Export]) -> dict[str, list[Export]]:
