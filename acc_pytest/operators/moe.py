@@ -104,6 +104,7 @@ def grouped_matmul_inplace_add(call: Call, t: Tensors) -> Outputs:
 
     `groupList` holds the end of every group.
     """
+    call.need(t["x"].ndim == t["weight"].ndim == 2, "x and weight are not matrices")
     x = call.wide(t["x"].T if call.param["transposeA"] else t["x"])
     weight = call.wide(t["weight"].T if call.param["transposeB"] else t["weight"])
     ends = [int(end) for end in t["groupList"].flatten().tolist()]

@@ -156,6 +156,7 @@ def layer(
 ) -> torch.Tensor:
     call.need(-x.ndim <= first < x.ndim, f"x {list(x.shape)} has no dimension {first} (beginNormAxis)")
     dims = tuple(range(first % x.ndim, x.ndim))
+    call.need(all(x.shape[d] for d in dims), f"x {list(x.shape)} has nothing to normalise")
     variance, mean = torch.var_mean(x, dims, correction=0, keepdim=True)
     value = (x - mean) * torch.rsqrt(variance + epsilon)
     for name, tensor in (("gamma", gamma), ("beta", beta)):

@@ -36,6 +36,7 @@ def layer_norm_with_stride(call: Call, t: Tensors) -> Outputs:
 def cohere_layer_norm(call: Call, t: Tensors) -> Outputs:
     """weight * (x - mean) / sqrt(variance + epsilon) over the last dimension, no bias."""
     x = call.wide(t["x"])
+    call.need(x.ndim > 0 and x.shape[-1] > 0, f"x {list(x.shape)} has nothing to normalise")
     variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
     value = (x - mean) * torch.rsqrt(variance + call.param["epsilon"]) * call.wide(t["weight"])
     call.need(value.shape == x.shape, f"weight {list(t['weight'].shape)} does not fit x {list(x.shape)}")

@@ -114,6 +114,7 @@ def _product(call: Call, rank: Tensors, x: torch.Tensor) -> torch.Tensor:
         f"x {list(x.shape)} and weight {list(rank['weight'].shape)} do not multiply",
     )
     if x.dtype == torch.int8:
+        call.need("scale" in rank, "int8 operands need a scale, with quantType 0 or 1")
         product = integer_matmul(x, weight)
         if "bias" in rank:
             product = product + rank["bias"].double()

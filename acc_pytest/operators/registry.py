@@ -8,7 +8,8 @@ rounded once to its dtype, and nothing that is returned shares memory with an in
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Union
 
@@ -210,7 +211,7 @@ def compute(
         return result
     call = Call(name, read(name, entry.schema, param), accumulate, soc, round_outputs)
     given = _named(call, _names(entry.inputs, call.param), inputs)
-    with torch.no_grad():
+    with torch.no_grad(), _fitting(call, given):
         return _finished(call, entry.compute(call, given), _memory(inputs))
 
 
@@ -244,7 +245,7 @@ def compute_collective(
         )
     call = Call(name, {**complete[0], "ranks": complete}, accumulate, soc, round_outputs)
     given = [_named(call, _names(entry.inputs, p), row) for p, row in zip(complete, inputs)]
-    with torch.no_grad():
+    with torch.no_grad(), _fitting(call, given[0]):
         taken = {memory for row in inputs for memory in _memory(row)}
         return [_finished(call, row, taken) for row in entry.ranks(call, given)]
 
@@ -277,6 +278,17 @@ def _named(call: Call, names: tuple[str, ...], inputs: Sequence[torch.Tensor | N
             continue
         given[plain] = tensor
     return given
+
+
+@contextmanager
+def _fitting(call: Call, given: Tensors) -> Iterator[None]:
+    """Turn torch's complaints about shapes and dtypes that no check above names into `OperatorError`."""
+    try:
+        yield
+    except (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError) as error:
+        shapes = ", ".join(f"{name} {t.dtype} {list(t.shape)}" for name, t in given.items())
+        reason = str(error).partition("\n")[0]
+        raise call.fail(f"the inputs do not fit each other or the parameters ({shapes}): {reason}") from error
 
 
 def _memory(tensors: Sequence[torch.Tensor | None]) -> set[int]:

@@ -36,6 +36,7 @@ def multinomial(call: Call, t: Tensors) -> Outputs:
 
     The running sum is rounded to float16 at every step, as the kernel does. All rows see the same numbers.
     """
+    call.need(t["probs"].ndim == 2 and t["probs"].numel() > 0, "probs is not [batch, n]")
     numbers = list(islice(rand(call.param["randSeed"]), call.param["numSamples"]))
     total = torch.zeros(len(t["probs"]), dtype=torch.float16)
     sums = []

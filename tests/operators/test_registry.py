@@ -26,6 +26,12 @@ def test_an_operator_without_reference_says_why() -> None:
             compute(name, {}, [])
 
 
+def test_every_operator_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
+    words = set(re.findall(r"\w+", text))
+    assert [name for name in known() if name.removesuffix("Operation") not in words] == []
+
+
 def test_every_class_of_atb_is_computed_or_has_its_reason() -> None:
     catalogue = Path(__file__).parents[2] / ".." / "shared" / "specs" / "opcheck.md"
     if not catalogue.is_file():

@@ -1,0 +1,58 @@
+"""Whatever is given: an operator computes or says in one `OperatorError` what does not fit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acc_pytest.errors import AccError
+from acc_pytest.operators import compute, known, operator_of
+
+from . import corpus
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.int8, torch.int32, torch.int64)
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> torch.Tensor:
+    shape = draw(st.lists(st.integers(0, 4), max_size=4))
+    values = torch.arange(torch.Size(shape).numel()).reshape(shape) % 5
+    return values.to(draw(st.sampled_from(DTYPES)))
+
+
+def attempt(name: str, param: dict[str, object], inputs: list[torch.Tensor | None]) -> None:
+    try:
+        outputs = compute(name, param, inputs)
+    except AccError as error:
+        assert str(error).startswith(f"{name}: ")  # noqa: PT017 - both ways out are right
+    else:
+        assert all(isinstance(output, torch.Tensor) for output in outputs)
+
+
+@pytest.mark.parametrize("name", known())
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_random_tensors_and_default_parameters(name: str, data: st.DataObject) -> None:
+    count = len(operator_of(name).inputs)
+    attempt(name, {}, data.draw(st.lists(tensors() | st.none(), min_size=count, max_size=count)))
+
+
+CASES = {}
+if corpus.ROOT.is_dir():
+    for case in corpus.cases(corpus.ROOT):
+        CASES.setdefault((case.operator, json.dumps(case.record["param_suite"], sort_keys=True)), case)
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in CASES.values()])
+@settings(max_examples=4, deadline=None)
+@given(st.data())
+def test_real_parameters_and_one_wrong_tensor(case: corpus.Case, data: st.DataObject) -> None:
+    directory = case.directories()[0]
+    inputs: list[torch.Tensor | None] = [*case.inputs(directory)]
+    if inputs:
+        inputs[data.draw(st.integers(0, len(inputs) - 1))] = data.draw(tensors() | st.none())
+    attempt(case.operator, case.param(directory), inputs)
