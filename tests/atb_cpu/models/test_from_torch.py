@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -77,6 +78,27 @@ def test_ranks_share_the_memory_of_what_they_do_not_split() -> None:
     first, second = seen
     assert first == second
     assert first["RmsNormOperation_2_0_0_0_0"] == first["RmsNormOperation_8_0_0_0_0"]
+
+
+def test_weights_that_have_mines_dtype_are_not_copied() -> None:
+    held: dict[str, int] = {}
+
+    class Addresses(NoProbe):
+        def executed(self, count: int, execution: Any) -> None:
+            if execution.operation.kind in ("GatherOperation", "LinearOperation"):
+                held[execution.name] = execution.before[
+                    execution.operation.kind == "LinearOperation"
+                ].data_ptr()
+
+    model = copy.deepcopy(golden.llama()).to(torch.bfloat16)
+    LanguageModel.from_torch(model, Runtime([Addresses()]), dtype="bfloat16", family="llama-separate").step(
+        [1]
+    )
+    assert held["GatherOperation_0_0"] == model.model.embed_tokens.weight.data_ptr()
+    assert held["LinearOperation_5_1_0"] == model.lm_head.weight.data_ptr()
+    for index in range(2):
+        attention = model.model.layers[index].self_attn
+        assert held[f"LinearOperation_{2 + index}_0_1_0"] == attention.q_proj.weight.data_ptr()
 
 
 def test_the_spec_says_what_the_config_says() -> None:
