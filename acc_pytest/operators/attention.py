@@ -42,25 +42,27 @@ SELF_ATTENTION = {
     "cacheType": choice(0, "normal", "cyclic"),
     # what the library of 2024 had in their place
     "headDim": integer(),
-    "coderType": choice(0, "undefined", "encoder", "decoder"),
-    "isEncoder": flag(),
-    "isClamp": flag(),
-    "isFp32": flag(),
+    "coderType": Key("int", None, {0: "undefined", 1: "encoder", 2: "decoder"}),
+    "isEncoder": Key("bool", None),
+    "isClamp": Key("bool", None),
+    "isFp32": Key("bool", None),
     "isFusion": flag(),
     "isSupportAlibi": Key("bool", None),
 }
-"""Keys of both generations; `_modern` translates those of 2024."""
+"""Keys of both generations; `_modern` translates those of 2024 (`isFusion` changes speed, not values)."""
 
 
 def _modern(param: Param) -> dict[str, object]:
-    """The parameters with the keys of 2024 (recognised by `isSupportAlibi`) put into today's."""
+    """The parameters with those of 2024 that are given put into today's."""
     result = dict(param)
     if param["isSupportAlibi"] is not None:
         # the mask was always there then, and alibi a yes or no
         result["maskType"] = masks.ALIBI if param["isSupportAlibi"] else masks.NORM
-        result["calcType"] = PA_ENCODER if param["isEncoder"] else param["coderType"]
-        result["clampType"] = int(param["isClamp"])
-        result["kernelType"] = int(param["isFp32"])
+    for old, new in (("coderType", "calcType"), ("isClamp", "clampType"), ("isFp32", "kernelType")):
+        if param[old] is not None:
+            result[new] = int(param[old])
+    if param["isEncoder"]:
+        result["calcType"] = PA_ENCODER
     return result
 
 
@@ -109,6 +111,15 @@ def self_attention(call: Call, t: Tensors) -> Outputs:
     )
     call = replace(call, param=p)
     call.need(call.param["headNum"] > 0, "parameter headNum is missing")
+    width = t["query"].shape[-1]
+    call.need(
+        p["headDim"] in (0, width, width // call.param["headNum"]),
+        f"parameter headDim is {p['headDim']}, query is {list(t['query'].shape)}",
+    )
+    call.need(
+        not p["cacheType"] or (p["kvcacheCfg"] == BYPASS and p["calcType"] == DECODER),
+        "cacheType 1 (cyclic) has a reference computation for calcType 2 with kvcacheCfg 1 only",
+    )
     if p["inputLayout"] == BNSD:
         return _by_batch(call, t)
     if p["calcType"] == PA_ENCODER:
@@ -216,14 +227,17 @@ def _flash(call: Call, t: Tensors) -> Outputs:
     layers = [cache[number] for cache in caches]
     mask, parts = _mask(call, t), []
     for b, q in enumerate(torch.split(query, counts)):
-        first = 0
-        if p["calcType"] == DECODER and p["maskType"] in (masks.WINDOW, masks.WINDOW_COMPRESS):
-            first = max(offsets[b] - p["windowSize"], 0)
+        first, stop = 0, offsets[b]
+        sliding = p["calcType"] == DECODER and p["maskType"] in (masks.WINDOW, masks.WINDOW_COMPRESS)
+        if sliding and p["cacheType"]:
+            stop = min(stop, p["windowSize"])  # what fell out of the window has been overwritten
+        elif sliding:
+            first = max(stop - p["windowSize"], 0)
         k, v = (
-            heads_of(call, _filled(layer[b], offsets[b])[first:], offsets[b] - first, kv_heads, "cache")
+            heads_of(call, _filled(layer[b], stop)[first:], stop - first, kv_heads, "cache")
             for layer in layers
         )
-        bias = None if first else mask.bias(call, b, len(counts), heads, len(q), len(k))
+        bias = None if sliding else mask.bias(call, b, len(counts), heads, len(q), len(k))
         # a kernel of its own scales the query
         scaled = call.between(call.wide(q) * p["qScale"], q.dtype)
         part = attend(call, scaled, k, v, bias, scale=_scale(call, t, b, len(q)), change=_clamp(call))

@@ -26,6 +26,9 @@ def _scores(call: Call, t: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.T
     """Scores `[b, heads, s, s]` and wide query, key: the key cut to the query's width, one for each head."""
     p = call.param
     call.need(p["inputLayout"] == "BNSD", f"inputLayout {p['inputLayout']} has no reference computation")
+    extra = [n.rstrip("?") for n in (*_OPTIONAL[:3], *_PREFIX) if n.rstrip("?") in t]
+    call.need(not extra, f"{', '.join(extra)} has no reference computation")
+    call.need(p["keepProb"] == 1.0, f"keepProb {p['keepProb']} (dropout) has no reference computation")
     query, key = call.wide(t["query"]), call.wide(t["key"])
     call.need(
         query.ndim == key.ndim == 4

@@ -47,6 +47,7 @@ def multi_latent_attention(call: Call, t: Tensors) -> Outputs:
         f"cacheMode {p['cacheMode']} with {t['query'].dtype} has no reference computation; "
         "1 (latent and rope apart) and 3 (NZ) of floats have",
     )
+    call.need(not p["maskUseStatusType"], "maskUseStatusType has no reference computation")
     heads, tokens = p["headNum"], t["query"].shape[0]
     query = torch.cat([heads_of(call, t[n], tokens, heads, n) for n in ("query", "queryRope")], -1)
     rows, sums, first = [], [], 0

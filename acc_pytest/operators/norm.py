@@ -157,8 +157,8 @@ def layer(
     call.need(-x.ndim <= first < x.ndim, f"x {list(x.shape)} has no dimension {first} (beginNormAxis)")
     dims = tuple(range(first % x.ndim, x.ndim))
     call.need(all(x.shape[d] for d in dims), f"x {list(x.shape)} has nothing to normalise")
-    variance, mean = torch.var_mean(x, dims, correction=0, keepdim=True)
-    value = (x - mean) * torch.rsqrt(variance + epsilon)
+    centred = x - x.mean(dims, keepdim=True)
+    value = centred * torch.rsqrt(centred.square().mean(dims, keepdim=True) + epsilon)
     for name, tensor in (("gamma", gamma), ("beta", beta)):
         call.need(
             tensor.shape[-1] in (1, x.shape[-1]),

@@ -37,8 +37,9 @@ def cohere_layer_norm(call: Call, t: Tensors) -> Outputs:
     """weight * (x - mean) / sqrt(variance + epsilon) over the last dimension, no bias."""
     x = call.wide(t["x"])
     call.need(x.ndim > 0 and x.shape[-1] > 0, f"x {list(x.shape)} has nothing to normalise")
-    variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
-    value = (x - mean) * torch.rsqrt(variance + call.param["epsilon"]) * call.wide(t["weight"])
+    centred = x - x.mean(-1, keepdim=True)
+    rstd = torch.rsqrt(centred.square().mean(-1, keepdim=True) + call.param["epsilon"])
+    value = centred * rstd * call.wide(t["weight"])
     call.need(value.shape == x.shape, f"weight {list(t['weight'].shape)} does not fit x {list(x.shape)}")
     return [As(value, t["x"].dtype)]
 
@@ -71,7 +72,10 @@ NORM_ROPE = {
     aliases={0: "keyCache"},
 )
 def norm_rope_reshape(call: Call, t: Tensors) -> Outputs:
-    """Each token's RmsNorm of `x` and rotated `keyRope`, side by side, into its slot of the cache."""
+    """Each token's RmsNorm of `x` and rotated `keyRope`, side by side, into its slot of the cache.
+
+    The kernel rotates by halves whatever `rotaryCoeff` says.
+    """
     normed, _ = norm.rms(call, call.wide(t["x"]), t["gamma"], call.param["epsilon"])
     key, cos, sin = (call.wide(t[n]) for n in ("keyRope", "cos", "sin"))
     tokens = normed.shape[0]

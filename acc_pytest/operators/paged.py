@@ -66,6 +66,12 @@ def paged_attention(call: Call, t: Tensors) -> Outputs:
     """
     p = call.param
     call.need(p["headNum"] > 0, "parameter headNum is missing")
+    call.need(p["qScale"] == 1.0, "the kernels do not read qScale; put it into qkScale")
+    width = t["query"].shape[-1]
+    call.need(
+        p["headDim"] in (0, width, width // p["headNum"]),
+        f"parameter headDim is {p['headDim']}, query is {list(t['query'].shape)}",
+    )
     heads = p["headNum"]
     contexts, tables = lengths(t["contextLens"]), t["blockTables"].long()
     counts = lengths(t["qSeqLen"]) if "qSeqLen" in t else []

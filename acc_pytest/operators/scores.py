@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from .quantise import integer_matmul
-from .registry import Call, rounded
+from .registry import Call
+from .rounding import rounded
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 

@@ -208,6 +208,30 @@ def test_bypass_reads_the_cache_alone() -> None:
     torch.testing.assert_close(out, sdpa(q, k, v))
 
 
+@pytest.mark.parametrize("cyclic", [False, True])
+def test_decoding_sees_the_last_keys_of_a_window(cyclic: bool) -> None:
+    q, k, v = qkv(1, 2, 2, 4, m=6)
+    caches = [torch.zeros(1, 1, 8, 8, dtype=torch.float64) for _ in range(2)]
+    for cache, new in zip(caches, (k, v)):
+        rows = new[3:].roll(1, 0) if cyclic else new  # the places of a cyclic cache do not matter
+        cache[0, 0, : len(rows)] = rows.flatten(1)
+    param = {"headNum": 2, "kvcacheCfg": 1, "qkScale": SCALE, "calcType": 2, "maskType": 7, "windowSize": 3}
+    inputs = [q, *caches, lengths(6), lengths(1), lengths(0)]
+    (out,) = compute(SELF, {**param, "cacheType": int(cyclic)}, inputs, **EXACT)
+    torch.testing.assert_close(out, sdpa(q, k[3:], v[3:]))
+
+
+def test_keys_of_2024_that_are_given_count() -> None:
+    q, k, v = qkv(4, 2, 2)
+    new = {"headNum": 2, "calcType": 3, "qkScale": SCALE, "maskType": 2}
+    old = {"headNum": 2, "isEncoder": True, "qkScale": SCALE, "isSupportAlibi": True, "headDim": 8}
+    mask = torch.randn(2, 4, 4, dtype=torch.float64)
+    a, b = (compute(SELF, p, [q, k, v, mask, lengths(4)], **EXACT)[0] for p in (new, old))
+    assert torch.equal(a, b)
+    with pytest.raises(OperatorError, match="parameter headDim is 7"):
+        compute(SELF, {**old, "headDim": 7}, [q, k, v, mask, lengths(4)])
+
+
 def test_a_prefix_lies_in_blocks() -> None:
     q, k, v = qkv(2, 2, 1, 4, m=5)
     blocks = torch.zeros(2, 4, 4, 1, 4, dtype=torch.float64)

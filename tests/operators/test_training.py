@@ -73,6 +73,14 @@ def test_laser_attention_and_its_gradients() -> None:
         torch.testing.assert_close(mine, leaf.grad)
 
 
+def test_parts_of_laser_attention_that_are_not_computed_are_refused() -> None:
+    q = torch.ones(1, 1, 2, 4)
+    with pytest.raises(OperatorError, match="pseShift has no reference computation"):
+        compute("LaserAttentionOperation", {}, [q, q, q, q])
+    with pytest.raises(OperatorError, match=r"keepProb 0.5 .dropout."):
+        compute("LaserAttentionOperation", {"keepProb": 0.5}, [q, q, q])
+
+
 def test_partial_attention_is_joined() -> None:
     scores, value = torch.randn(4, 10, dtype=torch.float64), torch.randn(4, 10, 3, dtype=torch.float64)
     parts = [(scores[:, s], value[:, s]) for s in (slice(0, 6), slice(6, 10))]
