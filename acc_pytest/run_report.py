@@ -78,7 +78,7 @@ class RunReport:
             for line in self._explanation():
                 self._config.get_terminal_writer().line(line)
         if self._acc is not None and not self._config.option.collectonly:
-            self._recorder.add_unmapped(self._acc.plan)
+            self._recorder.begin(self._acc.plan)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..operators import compute, compute_collective, operator_of
-from .graph import Call, Cell, Operation, Scope, Tensors
+from .graph import Call, Cell, Operation, Scope, Tensors, ViewCell
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def run(calls: Sequence[Call], scopes: Sequence[Scope], path: tuple[str, ...], r
             scope.setdefault(name, Cell())
     stale = [tuple(scope[name].tensor for name in call.outputs) for call, scope in zip(calls, scopes)]
     if calls[0].operation.is_graph:
-        inner = [_bind(*rank) for rank in zip(calls, scopes, before)]
+        inner = [_bind(*rank) for rank in zip(calls, scopes)]
         for index, children in enumerate(zip(*(call.operation.calls for call in calls))):
             run(children, inner, (*path, f"{index}_{children[0].operation.kind}"), record)
     else:
@@ -66,10 +66,11 @@ def run(calls: Sequence[Call], scopes: Sequence[Scope], path: tuple[str, ...], r
         record(Execution(rank, path, call.operation, before[rank], after, stale[rank], outputs))
 
 
-def _bind(call: Call, scope: Scope, seen: Tensors) -> Scope:
+def _bind(call: Call, scope: Scope) -> Scope:
     inner: Scope = {}
     for index, (inside, outside) in enumerate(zip(call.operation.inputs, call.inputs)):
-        inner[inside] = Cell(seen[index]) if index in call.reshape else scope[outside]
+        cell = scope[outside]
+        inner[inside] = ViewCell(cell, call.reshape[index]) if index in call.reshape else cell
     for inside, outside in zip(call.operation.outputs, call.outputs):
         inner[inside] = scope[outside]
     return inner

@@ -34,6 +34,25 @@ class Cell:
         return self.tensor
 
 
+class ViewCell(Cell):
+    """The same place in memory, seen under another shape by the operations of a graph."""
+
+    __slots__ = ("_cell", "_view")
+
+    def __init__(self, cell: Cell, view: View) -> None:
+        self._cell = cell
+        self._view = view
+
+    @property
+    def tensor(self) -> torch.Tensor | None:
+        held = self._cell.tensor
+        return None if held is None else held.reshape(self._view(tuple(held.shape)))
+
+    @tensor.setter
+    def tensor(self, made: torch.Tensor | None) -> None:
+        self._cell.tensor = None if made is None else made.reshape(self._cell.read().shape)
+
+
 Scope = dict[str, Cell]
 
 

@@ -36,6 +36,7 @@ class LanguageModel:
         for phase in spec.phases:
             clean = [self._family.model(spec, held, rank, phase) for rank in range(spec.ranks)]
             self._models[phase] = _Variants(spec, runtime, clean, fault)
+        self._states = [self._family.state(spec) for _ in range(spec.ranks)]
         self.reset()
 
     @classmethod
@@ -61,8 +62,7 @@ class LanguageModel:
         return cls(spec, weights, runtime, fault)
 
     def reset(self) -> None:
-        """Forget all tokens: zero the caches."""
-        self._states = [self._family.state(self.spec) for _ in range(self.spec.ranks)]
+        """Begin a new sequence. The caches keep what is in them, as they do on a device."""
         self._past = self._step = 0
 
     @property
@@ -75,7 +75,7 @@ class LanguageModel:
         always = self.fault is not None and self.fault.step is None
         for ids in ([1] * prompt, [1]):
             self._run(ids, faulty=always)
-        self.reset()
+        self._past = 0
 
     def step(self, ids: Sequence[int]) -> torch.Tensor:
         """Run `ids` after all ids before; returns the logits of the last one, `[vocab]`."""

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Recorder:
     """Takes rows in any order. `open_report` makes the CSV file; without it rows are only counted.
 
-    The file is made when the first row comes, so that a run that compares nothing leaves none.
+    The file is made when a plan is begun or the first row comes, so that a run that compares nothing
+    leaves none, and one that cannot write it stops before its first test.
     """
 
     def __init__(self, open_report: Callable[[], CsvReport] | None) -> None:
@@ -32,13 +33,18 @@ class Recorder:
     def add(self, row: Row) -> None:
         """Write and count one row."""
         self.tally.add(row)
-        if self._report is None and self._open is not None:
-            self._report = self._open()
+        self._prepare()
         if self._report is not None:
             self._report.write(row)
 
-    def add_unmapped(self, plan: Plan) -> None:
+    def _prepare(self) -> None:
+        if self._report is None and self._open is not None:
+            self._report = self._open()
+
+    def begin(self, plan: Plan) -> None:
         """Write the nodes that no test stands for, numbered after the pairs."""
+        if plan.pairs:
+            self._prepare()
         for offset, node in enumerate(plan.unmapped):
             self.add(unmapped_row(node, len(plan.pairs) + offset))
 

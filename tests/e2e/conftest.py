@@ -29,7 +29,7 @@ def dump_options(paths: DemoPaths) -> list[str]:
 
 @pytest.fixture(scope="session")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
-    """One layer, two steps, no mistake: 107 pairs that pass."""
+    """One layer, two steps, no mistake: all pairs pass, nothing is unmapped."""
     return make_demo(tmp_path_factory.mktemp("clean"), DemoSpec(layers=1, decode_steps=1))
 
 
@@ -38,6 +38,19 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
     """Two layers; the last residual add of the second leaves the residual out."""
     spec = DemoSpec(layers=2, decode_steps=0, fault=Fault("residual", 1))
     return make_demo(tmp_path_factory.mktemp("faulty"), spec)
+
+
+@pytest.fixture(scope="session")
+def partly(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
+    """As `faulty`, but golden's logits were not dumped, so that mine's are unmapped."""
+    spec = DemoSpec(layers=1, decode_steps=0, fault=Fault("residual", 0))
+    paths = make_demo(tmp_path_factory.mktemp("partly"), spec)
+    for file in (
+        *paths.golden.rglob("root.lm_head/output.pth"),
+        *paths.golden.rglob("root/output_logits.pth"),
+    ):
+        file.unlink()
+    return paths
 
 
 @pytest.fixture(scope="session")

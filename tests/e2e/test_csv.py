@@ -64,8 +64,8 @@ def test_a_row_holds_what_the_old_tool_said(acc: Run, faulty: DemoPaths) -> None
     assert row["token_id"] == "0"
 
 
-def test_the_report_is_complete(acc: Run, faulty: DemoPaths) -> None:
-    outcomes = acc(faulty).parseoutcomes()
+def test_the_report_is_complete(acc: Run, partly: DemoPaths) -> None:
+    outcomes = acc(partly).parseoutcomes()
     rows = read_rows()
     verdicts = [row["verdict"] for row in rows]
     assert verdicts.count("fail") == outcomes["failed"]
@@ -75,9 +75,10 @@ def test_the_report_is_complete(acc: Run, faulty: DemoPaths) -> None:
     assert numbers == list(range(len(rows)))
 
 
-def test_unmapped_nodes_are_written_before_the_first_test(acc: Run, clean: DemoPaths) -> None:
-    acc(clean)
-    verdicts = [row["verdict"] for row in read_rows()]
+def test_unmapped_nodes_are_written_before_the_first_test(acc: Run, partly: DemoPaths) -> None:
+    acc(partly)
+    verdicts = [row["verdict"] == "unmapped" for row in read_rows()]
+    assert any(verdicts)
     assert verdicts == sorted(verdicts, reverse=True)
 
 
@@ -124,7 +125,7 @@ def test_ctrl_c_keeps_the_rows_that_were_written(
     result = acc(clean, subprocess=True)
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert sum(row["verdict"] == "pass" for row in read_rows()) == 5
-    result.stdout.fnmatch_lines(["verdicts: 5 pass, *"])
+    result.stdout.fnmatch_lines(["verdicts: 5 pass"])
 
 
 def test_a_pair_whose_setup_fails_has_a_row_too(
@@ -145,12 +146,13 @@ def test_a_pair_whose_setup_fails_has_a_row_too(
     assert set(found) == {"not compared: no room on the device"}
 
 
-def test_pandas_reads_numbers_as_numbers_and_missing_ones_as_missing(acc: Run, clean: DemoPaths) -> None:
+def test_pandas_reads_numbers_as_numbers_and_missing_ones_as_missing(acc: Run, partly: DemoPaths) -> None:
     pandas = pytest.importorskip("pandas")
-    acc(clean, "-k", "LmHead")
+    acc(partly, "-k", "RmsNorm")
     frame = pandas.read_csv("out/acc.csv")
     compared, unmapped = frame[frame.verdict == "pass"], frame[frame.verdict == "unmapped"]
     assert len(compared)
     assert (compared.cosine_similarity > 0.999).all()
     assert (compared.max_absolute_error >= 0).all()
+    assert len(unmapped)
     assert unmapped.cosine_similarity.isna().all()

@@ -124,7 +124,7 @@ def test_the_header_says_kinds_sizes_notes_and_leftovers() -> None:
 def test_unmapped_nodes_become_rows_of_their_side(tmp_path: Path) -> None:
     recorder = Recorder(lambda: CsvReport(new_report(tmp_path, "r.csv")))
     assert recorder.files == []
-    recorder.add_unmapped(PLAN)
+    recorder.begin(PLAN)
     recorder.close()
     assert recorder.files == [str(tmp_path / "r.csv")]
     _, golden, mine = (tmp_path / "r.csv").read_text().splitlines()

@@ -268,7 +268,7 @@ class Llama(Family):
             torch.arange(past, total),
             cos,
             sin,
-            causal_mask(spec.positions if phase == "both" else new).to(dtype),
+            _mask(spec, phase, new),
             torch.arange(spec.blocks, dtype=torch.int32)[None],
             slots_of(past, new),
             torch.zeros(1, dtype=torch.int32),
@@ -296,3 +296,11 @@ def _place(
         return
     for place, part in zip(places, parts):
         slots[place] = part
+
+
+def _mask(spec: ModelSpec, phase: Phase, new: int) -> torch.Tensor:
+    """Added to the scores; in bfloat16 MindIE gives paged models ones where a token is hidden instead."""
+    if phase == "both":
+        return causal_mask(spec.positions).to(spec.torch_dtype)
+    mask = causal_mask(new)
+    return (mask < 0).bfloat16() if spec.torch_dtype == torch.bfloat16 else mask.to(spec.torch_dtype)

@@ -1,0 +1,179 @@
+"""The five architectures of Hugging Face, a few thousand weights each: golden dumps, and the same networks as ATB."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from acc_pytest.atb_cpu import Fault, LanguageModel, Runtime
+from acc_pytest.atb_cpu.probe import EVERY, E3Probe, ProbeSettings
+from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
+from acc_pytest.comparison import Judge, compare_pair
+from acc_pytest.dumps import open_dump
+from acc_pytest.dumps.base import Dump, StepLabel
+from acc_pytest.mapping.pair import Plan
+from acc_pytest.mapping.planner import plan
+from acc_pytest.reporting.row import Row
+from acc_pytest.threads import one_thread
+
+PROMPT = [5, 17, 23, 4, 60, 11, 2, 41, 9, 33, 7]
+DECODE_STEPS = 3
+SIZES = {
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "attn_implementation": "eager",
+}
+SEEDS = {"mixtral": 1}
+"""Random routers nearly tie now and then, and a rounding then chooses another expert: a seed without a near tie."""
+
+
+def make(name: str, dtype: str) -> Any:
+    """A model with random weights that `dtype` holds exactly and that keep the size of what passes through."""
+    transformers = pytest.importorskip("transformers")
+    kinds = {
+        "llama": ("LlamaConfig", "LlamaForCausalLM", SIZES),
+        "qwen": ("Qwen2Config", "Qwen2ForCausalLM", SIZES),
+        "glm": ("GlmConfig", "GlmForCausalLM", {**SIZES, "head_dim": 16, "pad_token_id": 0}),
+        "mixtral": ("MixtralConfig", "MixtralForCausalLM", {**SIZES, "num_local_experts": 4}),
+        "bloom": (
+            "BloomConfig",
+            "BloomForCausalLM",
+            {"vocab_size": 128, "hidden_size": 64, "n_layer": 2, "n_head": 4, "attn_implementation": "eager"},
+        ),
+    }
+    config, model, sizes = kinds[name]
+    with torch.random.fork_rng(devices=[]):
+        module = getattr(transformers, model)(getattr(transformers, config)(**sizes)).eval()
+    generator = torch.Generator().manual_seed(SEEDS.get(name, 1))
+    for key, parameter in module.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if key.endswith("bias"):
+            value = noise * 0.5
+        elif parameter.dim() == 1:
+            value = 1 + noise * 0.2
+        else:
+            value = noise * (0.15 if "embed" in key else 1.3 / parameter.shape[-1] ** 0.5)
+        parameter.data = value.to(getattr(torch, dtype)).float()
+    return module
+
+
+ARCHITECTURES = ("llama", "qwen", "glm", "bloom", "mixtral")
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A golden model, its dump, and the ids that were fed at each step."""
+
+    model: Any
+    path: Path
+    fed: Sequence[Sequence[int]]
+
+
+@dataclass
+class HuggingFace:
+    """Golden dumps, each made once, and runs of mine."""
+
+    directory: Path
+    _goldens: dict[tuple[str, str, str, int], Golden] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @one_thread()
+    @torch.no_grad()
+    def golden(
+        self, name: str, dtype: str = "float16", mode: str = "module", steps: int = DECODE_STEPS
+    ) -> Golden:
+        """The golden dump of prefill and `steps` decode steps."""
+        key = name, dtype, mode, steps
+        if key not in self._goldens:
+            model, fed, ids, cache = make(name, dtype), [], PROMPT, None
+            path = self.directory / "-".join(map(str, ("golden", *key))).replace(",", "+")
+            config = DumpConfig(path, range(steps + 1), mode=mode.split(","))
+            with register_hook(model, config):
+                for _ in range(steps + 1):
+                    fed.append(ids)
+                    made = model(torch.tensor([ids]), past_key_values=cache, use_cache=True)
+                    ids, cache = [int(made.logits[0, -1].argmax())], made.past_key_values
+            self._goldens[key] = Golden(model, path, fed)
+        return self._goldens[key]
+
+    def run(
+        self, golden: Golden, dtype: str = "float16", ranks: int = 1, fault: Fault | None = None
+    ) -> tuple[Path, tuple[str, ...]]:
+        """The network run as ATB over the same ids: its dump, and the full names of its faulty operators."""
+        path = self.directory / f"mine-{next(self._numbers)}"
+        settings = ProbeSettings(
+            output=f"{path}/",
+            timestamp="20250101_000000",
+            ranges=EVERY,
+            child=True,
+            kernels=False,
+            any_path=True,
+        )
+        runtime = Runtime([E3Probe(settings, rank, 5000 + rank) for rank in range(ranks)])
+        model = LanguageModel.from_torch(golden.model, runtime, dtype=dtype, tokens=16, fault=fault)
+        for ids in golden.fed:
+            model.step(ids)
+        return path, model.faulty
+
+    def compare(
+        self, golden: Golden, dtype: str = "float16", ranks: int = 1, fault: Fault | None = None
+    ) -> Compared:
+        """Run mine, map it by `auto` and compare every pair; its dump is removed."""
+        path, faulty = self.run(golden, dtype, ranks, fault)
+        opened = open_dump(str(golden.path))
+        mine = open_dump(str(path), other=opened)
+        mapped = plan(opened, mine)
+        rows = [compare_pair(pair, Judge, pair.id, number) for number, pair in enumerate(mapped.pairs)]
+        leaves = _leaves(opened, "golden", mapped), _leaves(mine, "mine", mapped)
+        shutil.rmtree(path)
+        return Compared(mapped, rows, faulty, *leaves)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A plan and the rows of its pairs in execution order, and which operators of both sides are mapped.
+
+    `faulty` are the full names of mine's faulty operators.
+    """
+
+    plan: Plan
+    rows: list[Row]
+    faulty: tuple[str, ...]
+    golden: dict[tuple[StepLabel, str], bool]
+    mine: dict[tuple[StepLabel, str], bool]
+
+    def first(self, step: StepLabel) -> Row | None:
+        """The first failing row of a step."""
+        return next((row for row in self.rows if row.red and row.step == step), None)
+
+    @property
+    def wrong(self) -> str:
+        """In words, what did not pass; empty when all did."""
+        return "\n".join(
+            f"step {row.step} {row.mine.node} = {row.golden.node}: {row.sentence}"
+            for row in self.rows
+            if row.verdict != "pass"
+        )
+
+
+def _leaves(dump: Dump, side: str, mapped: Plan) -> dict[tuple[StepLabel, str], bool]:
+    """Operators of a side with dumped outputs, by step and path, and whether they are mapped."""
+    alone = {(left.step, left.node) for left in mapped.unmapped if left.side == side}
+    return {
+        (step.label, node.path): (step.label, node.path) not in alone
+        for step in dump.steps
+        for node in step.tree.walk()
+        if node.is_leaf and any(slot.kind == "output" for slot in dump.tensors(step, dump.ranks[0], node))
+    }

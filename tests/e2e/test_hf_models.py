@@ -1,0 +1,94 @@
+"""The five architectures of Hugging Face against ATB: all is mapped by `auto`, and clean pairs are green."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from acc_pytest.dumps.base import StepLabel
+
+from .hf_models import ARCHITECTURES, DECODE_STEPS, HuggingFace
+
+IN_EXPERTS = re.compile(r"_MoeMlp/")
+"""Mixtral's experts are one module without modules in it: golden has no tensor of a single expert."""
+OF_ROUTER = {
+    "1_LinearNoQuant/0_LinearOperation": "gate output[0]",
+    "3_SortOperation": "gate output[2]",
+    "5_ElewiseOperation": "gate output[1]",
+    "40_ElewiseOperation": "experts output[0]",
+}
+"""What is mapped there: logits, chosen experts, their weights, and the sum of their results."""
+OPERATORS = 0.9
+"""Least share of operators, of those that have a counterpart, that must be mapped."""
+
+
+@pytest.fixture(scope="module")
+def hugging_face(tmp_path_factory: pytest.TempPathFactory) -> HuggingFace:
+    return HuggingFace(tmp_path_factory.mktemp("hugging-face"))
+
+
+def share(operators: dict[tuple[StepLabel, str], bool]) -> float:
+    """The mapped share of the operators that have a counterpart."""
+    known = [mapped for (_, path), mapped in operators.items() if not IN_EXPERTS.search(path)]
+    return sum(known) / len(known)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_clean_pair_is_mapped_and_green(
+    name: str, dtype: str, ranks: int, hugging_face: HuggingFace
+) -> None:
+    found = hugging_face.compare(hugging_face.golden(name, dtype), dtype, ranks)
+    layers = {(pair.step, pair.layer) for pair in found.plan.pairs if pair.level == "layer"}
+    assert {(step, f"layers.{n}") for step in range(DECODE_STEPS + 1) for n in range(2)} <= layers
+    assert share(found.golden) >= OPERATORS
+    assert share(found.mine) >= OPERATORS
+    assert not found.wrong
+
+
+def test_of_experts_that_are_one_module_router_and_sum_are_mapped(hugging_face: HuggingFace) -> None:
+    mapped = hugging_face.compare(hugging_face.golden("mixtral")).plan
+    for end, wanted in OF_ROUTER.items():
+        pairs = [pair for pair in mapped.pairs if pair.mine.node.endswith(f"2_MoeMlp/{end}")]
+        assert {pair.step for pair in pairs} == set(range(DECODE_STEPS + 1))
+        assert {f"{pair.golden.node.split('.')[-1]} {pair.golden.slot}" for pair in pairs} == {wanted}
+
+
+@pytest.mark.parametrize(("name", "rotates"), [("llama", "RopeOperation"), ("glm", "ConcatOperation")])
+def test_the_rotated_query_is_compared_where_functions_were_dumped(
+    name: str, rotates: str, hugging_face: HuggingFace
+) -> None:
+    found = hugging_face.compare(hugging_face.golden(name, mode="module,api", steps=1))
+    rotated = [row for row in found.rows if row.golden.node.endswith("self_attn.matmul")]
+    assert rotates in {row.mine.op_type for row in rotated}
+    assert not found.wrong
+
+
+def test_a_dump_of_the_old_hooks_is_mapped_too(hugging_face: HuggingFace) -> None:
+    """The old tool lost keyword arguments, caches and results with names."""
+    golden = hugging_face.golden("llama", steps=2)
+    for file in golden.path.rglob("*"):
+        if file.name == "manifest.json" or re.fullmatch(r"(input|output)_[a-z].*\.pth", file.name):
+            file.unlink()
+    found = hugging_face.compare(golden)
+    assert share(found.golden) >= OPERATORS
+    assert share(found.mine) >= OPERATORS
+    assert "ReshapeAndCacheOperation" in {pair.mine.op_type for pair in found.plan.pairs}
+    assert not found.wrong
+
+
+@pytest.mark.parametrize(("name", "ranks"), [("qwen", 2), ("bloom", 1)])
+def test_the_whole_trip_is_green(
+    name: str, ranks: int, hugging_face: HuggingFace, acc: Callable[..., pytest.RunResult]
+) -> None:
+    golden = hugging_face.golden(name)
+    mine, _ = hugging_face.run(golden, ranks=ranks)
+    result = acc(SimpleNamespace(golden=golden.path, mine=mine), "-q")
+    assert result.ret == 0
+    outcomes = result.parseoutcomes()
+    assert set(outcomes) <= {"passed", "warnings"}
+    assert outcomes["passed"] > 100
