@@ -7,10 +7,17 @@ rounded once to its dtype, and nothing that is returned shares memory with an in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Union
 
 import torch
+
+from ..errors import OperatorError
+from .param import Param, Schema, read
+from .rounding import rounded
 
 Tensors = Mapping[str, torch.Tensor]
 """The inputs of one operator by name; optional ones that were not given are absent."""
@@ -27,3 +34,280 @@ class As:
     dtype: torch.dtype
     encode: Callable[[torch.Tensor], torch.Tensor] | None = None
     """Makes the bytes of a type that torch has not; `dtype` is then that of the bytes."""
+
+    def rounded(self) -> torch.Tensor:
+        """What the operator writes."""
+        return self.encode(self.value) if self.encode else rounded(self.value, self.dtype)
+
+
+Output = Union[As, torch.Tensor]
+"""An output: wide with its dtype, or a tensor that is exact as it is (moved, counted, compared)."""
+
+Outputs = Sequence[Output]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One computation: whose, with which complete parameters, in which precision, on which chip.
+
+    `rounds` is whether outputs (and what kernels hand to each other) are rounded.
+    """
+
+    operator: str
+    param: Param
+    accumulate: torch.dtype = torch.float32
+    soc: str = "Ascend910B"
+    rounds: bool = True
+
+    def between(self, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Wide `value` after a kernel of its own has written it as `dtype`; as it is in exact mode."""
+        return self.wide(rounded(value, dtype)) if self.rounds else value
+
+    def wide(self, tensor: torch.Tensor) -> torch.Tensor:
+        """`tensor` in the dtype in which sums are accumulated."""
+        return tensor.to(self.accumulate)
+
+    def fail(self, message: str) -> OperatorError:
+        """The error to raise, with the operator's name before it."""
+        return OperatorError(f"{self.operator}: {message}")
+
+    def need(self, condition: bool, message: str) -> None:
+        """Raises `OperatorError` with `message` unless `condition`."""
+        if not condition:
+            raise self.fail(message)
+
+
+Names = Sequence[str]
+Compute = Callable[[Call, Tensors], Outputs]
+ComputeRanks = Callable[[Call, Sequence[Tensors]], Sequence[Outputs]]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator under given parameters.
+
+    `inputs` are the names of the operands in ATB's order; a `?` at the end marks one that may be
+    `None`, or left out where none follows. `writes` are indices of inputs that are written in place
+    without being an output; their new values follow the outputs in what `compute` returns. `aliases`
+    maps an output to the input whose memory it is (the caches of ReshapeAndCache). `collective`
+    operators compute over all ranks at once.
+    """
+
+    name: str
+    schema: Schema
+    inputs: tuple[str, ...]
+    writes: tuple[int, ...] = ()
+    aliases: tuple[tuple[int, int], ...] = ()
+    collective: bool = False
+
+    def defaults(self) -> Param:
+        """Every parameter with its default."""
+        return read(self.name, self.schema, {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    schema: Schema
+    inputs: Names | Callable[[Param], Names]
+    writes: Names | Callable[[Param], Names]
+    aliases: Mapping[int, str] | Callable[[Param], Mapping[int, str]]
+    collective: bool
+    compute: Compute | None = None
+    ranks: ComputeRanks | None = None
+
+
+_TABLE: dict[str, _Entry] = {}
+
+
+def operator(
+    name: str,
+    schema: Schema,
+    inputs: Names | Callable[[Param], Names],
+    *,
+    writes: Names | Callable[[Param], Names] = (),
+    aliases: Mapping[int, str] | Callable[[Param], Mapping[int, str]] | None = None,
+) -> Callable[[Compute], Compute]:
+    """Register the decorated function under ATB's class name.
+
+    `inputs`, `writes` and `aliases` may depend on the (complete) parameters. `writes` and `aliases` name
+    operands.
+    """
+
+    def add(function: Compute) -> Compute:
+        _TABLE[name] = _Entry(schema, inputs, writes, aliases or {}, collective=False, compute=function)
+        return function
+
+    return add
+
+
+def collective(
+    name: str,
+    schema: Schema,
+    inputs: Names | Callable[[Param], Names],
+    *,
+    writes: Names = (),
+) -> Callable[[ComputeRanks], ComputeRanks]:
+    """Register the decorated function, which takes the operands of all ranks, under ATB's class name."""
+
+    def add(function: ComputeRanks) -> ComputeRanks:
+        _TABLE[name] = _Entry(schema, inputs, writes, {}, collective=True, ranks=function)
+        return function
+
+    return add
+
+
+WITHOUT_REFERENCE = {
+    "Event": "it synchronises and computes nothing",
+    "IfCondOperation": "it chooses between graphs and computes nothing",
+    "LinearSparseOperation": "its weight is stored compressed, and the index to undo that is not in a dump",
+    "GmmDeqSwigluQuantGmmDeqOperation": "the order of its permuted columns is not settled",
+    "MmDeqSwigluQuantMmDeqOperation": "the order of its permuted columns is not settled",
+    "MlaPreprocessOperation": "its parameters are reserved in ATB's own header",
+    "RazorFusionAttentionOperation": "its generated mask is not settled",
+}
+"""Operators of ATB that cannot be computed here, and why."""
+
+
+def known() -> tuple[str, ...]:
+    """The names of all operators that can be computed."""
+    return tuple(sorted(_TABLE))
+
+
+def operator_of(name: str, param: Param | None = None) -> Operator:
+    """The operator called `name`, as it is under `param`. Raises `OperatorError` for an unknown name."""
+    entry = _entry(name)
+    complete = read(name, entry.schema, param or {})
+    inputs = _names(entry.inputs, complete)
+    plain = [n.rstrip("?") for n in inputs]
+    writes = tuple(plain.index(n) for n in _names(entry.writes, complete))
+    pairs = entry.aliases(complete) if callable(entry.aliases) else entry.aliases
+    aliases = tuple((out, plain.index(n)) for out, n in pairs.items())
+    return Operator(name, entry.schema, inputs, writes, aliases, entry.collective)
+
+
+def compute(
+    name: str,
+    param: Param,
+    inputs: Sequence[torch.Tensor | None],
+    *,
+    accumulate: torch.dtype = torch.float32,
+    round_outputs: bool = True,
+    soc: str = "Ascend910B",
+) -> tuple[torch.Tensor, ...]:
+    """The outputs of operator `name`, then the new values of the inputs it writes in place.
+
+    `param` has ATB's JSON keys; missing ones take ATB's defaults. `inputs` are in ATB's order, `None` or
+    a tensor without elements where an optional operand is not given. Sums are accumulated in
+    `accumulate`; each floating output is then rounded once to the dtype that ATB writes, or stays in
+    `accumulate` with `round_outputs=False` (integer outputs of quantisation are then not rounded either).
+    `soc` is the chip whose rules are followed where chips differ.
+
+    Raises `OperatorError` for an unknown operator, wrong parameters, and inputs that do not fit.
+    """
+    entry = _entry(name)
+    if entry.compute is None:
+        (result,) = compute_collective(
+            name, param, [inputs], accumulate=accumulate, round_outputs=round_outputs, soc=soc
+        )
+        return result
+    call = Call(name, read(name, entry.schema, param), accumulate, soc, round_outputs)
+    given = _named(call, _names(entry.inputs, call.param), inputs)
+    with torch.no_grad(), _fitting(call, given):
+        return _finished(call, entry.compute(call, given), _memory(inputs))
+
+
+def compute_collective(
+    name: str,
+    param: Param | Sequence[Param],
+    inputs: Sequence[Sequence[torch.Tensor | None]],
+    *,
+    accumulate: torch.dtype = torch.float32,
+    round_outputs: bool = True,
+    soc: str = "Ascend910B",
+) -> list[tuple[torch.Tensor, ...]]:
+    """`compute` for an operator between ranks: inputs of every rank in rank order, outputs likewise.
+
+    `param` is one for all ranks, or one a rank where they differ (`sendCounts`); their `rank` is not
+    used, the position in `inputs` is. Raises `OperatorError` as `compute` does, and when the number of
+    ranks is not the parameter's `rankSize`.
+    """
+    entry = _entry(name)
+    if entry.ranks is None:
+        raise OperatorError(f"{name}: computes on one rank; call compute for each rank instead")
+    params = [param] * len(inputs) if isinstance(param, Mapping) else list(param)
+    if not inputs or len(params) != len(inputs):
+        raise OperatorError(f"{name}: {len(inputs)} ranks have inputs and {len(params)} have parameters")
+    complete = [read(name, entry.schema, p) for p in params]
+    size = complete[0]["rankSize"]
+    if "rankSize" in params[0] and size != len(inputs):
+        raise OperatorError(
+            f"{name}: parameter rankSize is {size}, but the inputs of {len(inputs)} ranks are given; "
+            "give the inputs of all ranks to compute_collective"
+        )
+    call = Call(name, {**complete[0], "ranks": complete}, accumulate, soc, round_outputs)
+    given = [_named(call, _names(entry.inputs, p), row) for p, row in zip(complete, inputs)]
+    with torch.no_grad(), _fitting(call, given[0]):
+        taken = {memory for row in inputs for memory in _memory(row)}
+        return [_finished(call, row, taken) for row in entry.ranks(call, given)]
+
+
+def _entry(name: str) -> _Entry:
+    if name in _TABLE:
+        return _TABLE[name]
+    if name in WITHOUT_REFERENCE:
+        raise OperatorError(f"{name}: has no reference computation: {WITHOUT_REFERENCE[name]}")
+    close = difflib.get_close_matches(name, _TABLE, 3)
+    hint = f"did you mean {' or '.join(close)}?" if close else "known() lists those that can be computed"
+    raise OperatorError(f"{name}: no such operator; {hint}")
+
+
+def _names(names: Names | Callable[[Param], Names], param: Param) -> tuple[str, ...]:
+    return tuple(names(param) if callable(names) else names)
+
+
+def _named(call: Call, names: tuple[str, ...], inputs: Sequence[torch.Tensor | None]) -> Tensors:
+    """Inputs by name. Raises `OperatorError` when there are too few, too many, or one is missing."""
+    needed = max((i + 1 for i, n in enumerate(names) if not n.endswith("?")), default=0)
+    if not needed <= len(inputs) <= len(names):
+        expected = f"{needed}" if needed == len(names) else f"{needed} to {len(names)}"
+        raise call.fail(f"takes {expected} inputs ({', '.join(names) or 'none'}), got {len(inputs)}")
+    given = {}
+    for name, tensor in zip(names, inputs):
+        plain, optional = name.rstrip("?"), name.endswith("?")
+        if tensor is None or (optional and tensor.numel() == 0):
+            call.need(optional, f"input {plain} is missing")
+            continue
+        given[plain] = tensor
+    return given
+
+
+@contextmanager
+def _fitting(call: Call, given: Tensors) -> Iterator[None]:
+    """Turn torch's complaints about shapes and dtypes that no check above names into `OperatorError`."""
+    try:
+        yield
+    except (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError) as error:
+        shapes = ", ".join(f"{name} {t.dtype} {list(t.shape)}" for name, t in given.items())
+        reason = str(error).partition("\n")[0]
+        raise call.fail(f"the inputs do not fit each other or the parameters ({shapes}): {reason}") from error
+
+
+def _memory(tensors: Sequence[torch.Tensor | None]) -> set[int]:
+    return {t.untyped_storage().data_ptr() for t in tensors if t is not None}
+
+
+def _finished(call: Call, outputs: Outputs, taken: set[int]) -> tuple[torch.Tensor, ...]:
+    """Outputs rounded (or widened), contiguous, in memory of their own; `taken` grows by it."""
+    results = []
+    for output in outputs:
+        if call.rounds:
+            done = output.rounded() if isinstance(output, As) else output
+        else:
+            done = output.value if isinstance(output, As) else output
+            done = call.wide(done) if done.is_floating_point() else done
+        done = done.contiguous()
+        if done.untyped_storage().data_ptr() in taken:
+            done = done.clone()
+        taken.add(done.untyped_storage().data_ptr())
+        results.append(done)
+    return tuple(results)
