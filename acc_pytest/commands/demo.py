@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..demo import DemoPaths, DemoSpec
     from .arguments import Commands
 
-MODELS = ("llama", "bloom", "chatglm", "qwen", "moe", "llama-separate")
+MODELS = ("llama", "bloom", "chatglm", "qwen", "moe", "llama-separate", "llama-int8")
 
 
 def add(commands: Commands) -> None:

@@ -14,6 +14,7 @@ from .parts import Golden
 MODULES = {
     "llama": llama,
     "llama-separate": llama,
+    "llama-int8": llama,
     "moe": moe,
     "bloom": BloomForCausalLM,
     "chatglm": ChatGLMForConditionalGeneration,
