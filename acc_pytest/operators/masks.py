@@ -58,9 +58,9 @@ class Mask:
         Rows are query tokens, columns keys; the last query token is the last key where both are
         counted from the same start (`rows` < `columns` while decoding).
         """
-        if self.kind == WINDOW_COMPRESS or (self.kind == WINDOW and self.planes is None):
+        if self.kind == WINDOW_COMPRESS:
             return _hide(call, _ahead(rows, columns) | (_distance(rows, columns) >= self.window))
-        if self.kind == CAUSAL or (self.kind == NORM_COMPRESS and self.planes is None):
+        if self.kind == CAUSAL:
             return _hide(call, _ahead(rows, columns))
         if self.kind in SLOPED and self.slopes is not None:
             return self._sloped(call, rows, columns)

@@ -81,9 +81,8 @@ def norm_rope_reshape(call: Call, t: Tensors) -> Outputs:
     tokens = normed.shape[0]
     turned = rotated(key.reshape(tokens, -1), cos.reshape(tokens, -1), sin.reshape(tokens, -1), 2)
     rows = torch.cat((normed.reshape(tokens, -1), turned), -1)
-    if t["keyCache"].dtype != call.accumulate:
-        rows = rows.to(t["keyCache"].dtype)
-    return [store(call, rows, t["keyCache"], t["slotMapping"])]
+    cache = store(call, rows, call.wide(t["keyCache"]), t["slotMapping"])
+    return [As(cache, t["keyCache"].dtype)]
 
 
 @operator("RmsNormBackwardOperation", {}, ("dy", "x", "rstd", "gamma"))

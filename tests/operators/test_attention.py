@@ -123,6 +123,31 @@ def test_compressed_alibi_is_alibi() -> None:
         torch.testing.assert_close(out, sdpa(q, k, v, slopes[:, None, None] * bias + causal(6)))
 
 
+def test_compressed_alibi_of_each_head_lies_by_distance() -> None:
+    q, k, v = qkv(260, 2, 2)
+    slopes = torch.tensor([0.5, 0.25], dtype=torch.float64)[:, None, None]
+    distance = (torch.arange(260)[:, None] - torch.arange(260)).double()
+    # rows 128 d to 128 d + 127: the tile of blocks d apart, which is the first column of blocks
+    tiles = -slopes * (torch.arange(384)[:, None] - torch.arange(128)).double()
+    param = {"calcType": 3, "headNum": 2, "qkScale": SCALE, "maskType": 4}
+    (out,) = compute(SELF, param, [q, k, v, tiles, lengths(260)], **EXACT)
+    torch.testing.assert_close(out, sdpa(q, k, v, -slopes * distance + causal(260)))
+
+
+def test_a_causal_mask_needs_no_operand() -> None:
+    q, k, v = qkv(5, 2, 2)
+    param = {"calcType": 3, "headNum": 2, "qkScale": SCALE, "maskType": 9}
+    (out,) = compute(SELF, param, [q, k, v, lengths(5)], **EXACT)
+    torch.testing.assert_close(out, sdpa(q, k, v, causal(5)))
+
+
+def test_values_may_be_inside_the_keys() -> None:
+    q, k, _ = qkv(5, 2, 1)
+    param = {"calcType": 3, "headNum": 2, "kvHeadNum": 1, "qkScale": SCALE, "mlaVHeadSize": 3}
+    (out,) = compute(SELF, param, [q, k, lengths(5)], **EXACT)
+    torch.testing.assert_close(out, sdpa(q, k, k[..., :3]))
+
+
 def test_a_window_hides_what_is_far_behind() -> None:
     q, k, v = qkv(12, 2, 2)
     far = torch.full((12, 12), -INF, dtype=torch.float64).tril(-3)

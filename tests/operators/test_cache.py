@@ -100,6 +100,13 @@ def test_compressed_heads_keep_their_last_tokens() -> None:
     assert rows.count(-1.0) == 10
 
 
+def test_a_head_with_a_negative_slot_is_skipped() -> None:
+    key, cache = torch.ones(2, 2, 1), torch.zeros(2, 4, 1, 1)
+    inputs = [key, key, cache, cache, ints(-1, 4), ints(2, 2), ints(2)]
+    out, _ = compute(RESHAPE, {"compressType": 1}, inputs)
+    assert out.flatten().tolist() == [0, 0, 0, 0, 1, 1, 0, 0]
+
+
 @pytest.mark.parametrize("name", [RESHAPE, "ReshapeAndCacheOmniOperation"])
 def test_compressed_heads_drop_a_window(name: str) -> None:
     key = torch.arange(5.0).reshape(5, 1, 1).expand(5, 2, 1)

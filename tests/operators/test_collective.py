@@ -160,6 +160,25 @@ def test_two_dimensions_gather_rows_and_scatter_sums(inner: int) -> None:
         torch.testing.assert_close(out, total[2 * place : 2 * place + 2])
 
 
+def test_a_bias_and_scales_of_rows() -> None:
+    x, w, bias = torch.ones(2, 3), torch.ones(4, 3), torch.tensor([0.0, 1.0, 2.0, 3.0])
+    ((out,),) = compute_collective("LinearParallelOperation", {"type": 3}, [[x, w, bias]])
+    assert out.tolist() == [[3.0, 4.0, 5.0, 6.0]] * 2
+    operands = [x.char(), w.char(), None, torch.ones(4), torch.tensor([1.0, 2.0])]
+    param = {"type": 3, "quantType": 3, "outDataType": 1}
+    ((out,),) = compute_collective("LinearParallelOperation", param, [operands])
+    assert out.tolist() == [[3.0] * 4, [6.0] * 4]
+
+
+def test_scales_of_groups_may_lie_as_the_transposed_weight() -> None:
+    x, w = torch.ones(1, 4).half(), torch.ones(3, 4).char()
+    scale = torch.tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]]).half()
+    param = {"type": 3, "quantType": 2, "quantGroupSize": 2}
+    for operand in (scale, scale.T.contiguous()):
+        ((out,),) = compute_collective("LinearParallelOperation", param, [[x, w, None, operand]])
+        assert out.tolist() == [[22.0, 44.0, 66.0]]
+
+
 def test_int8_operands_are_scaled() -> None:
     x, w = torch.ones(2, 4).char(), torch.full((3, 4), 2).char()
     bias, scale = torch.ones(3).int(), torch.tensor([1.0, 2.0, 4.0])

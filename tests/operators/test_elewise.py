@@ -110,6 +110,14 @@ def test_dynamic_quantisation_gives_each_row_back(asymmetric: bool) -> None:
     assert bool(((value - x.double()).abs() <= 0.502 * scale[:, None]).all())
 
 
+@pytest.mark.parametrize(("code", "largest"), [(35, 57344.0), (36, 448.0)])
+def test_dynamic_quantisation_to_eight_bit_floats(code: int, largest: float) -> None:
+    x = torch.randn(4, 16).half()
+    z, scale = compute(ELEWISE, {"elewiseType": 19, "outTensorType": code}, [x], soc="Ascend950")
+    assert z.float().abs().amax(-1).tolist() == [largest] * 4
+    torch.testing.assert_close(z.float() * scale[:, None], x.float(), rtol=2**-3, atol=2**-6)
+
+
 def test_a_row_of_zeros_has_scale_zero() -> None:
     z, scale = compute(ELEWISE, {"elewiseType": 19}, [torch.zeros(1, 4).half()])
     assert z.tolist() == [[0, 0, 0, 0]]

@@ -51,6 +51,20 @@ def test_prefill_and_several_tokens_are_causal() -> None:
     torch.testing.assert_close(out, expected[3:])
 
 
+@pytest.mark.parametrize("kind", [1, 4])
+def test_masks_of_the_latent_form(kind: int) -> None:
+    query, turned = torch.randn(2, 4, 32, dtype=torch.float64), torch.randn(2, 4, 16, dtype=torch.float64)
+    latent, rope = caches()
+    window = torch.full((2, 9), -torch.inf, dtype=torch.float64)
+    window[0, 5:8], window[1, 6:9] = 0, 0
+    param = {**PARAM, "calcType": 1, "maskType": kind, "windowSize": 3}
+    inputs = [query, turned, latent, rope, TABLE[:1], lengths(9), window, lengths(2)]
+    (out,) = compute(LATENT, param, inputs, **EXACT)
+    c, r = (t[TABLE[0].long()].flatten(0, 1)[:9] for t in (latent, rope))
+    expected = sdpa(torch.cat((query, turned), -1), torch.cat((c, r), -1), c, window)
+    torch.testing.assert_close(out, expected)
+
+
 def test_forms_without_reference_are_refused() -> None:
     x = torch.ones(1, 4, 8)
     with pytest.raises(OperatorError, match=r"cacheMode 0 with torch.float32 has no reference"):

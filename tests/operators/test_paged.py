@@ -51,6 +51,9 @@ def test_layouts_of_the_cache(query: torch.Tensor, caches: list[torch.Tensor]) -
     by_head = [c.transpose(1, 2) for c in caches]
     (out,) = compute(PAGED, {**HEADS, "inputLayout": 1}, [query, *by_head, TABLE, CONTEXT], **EXACT)
     torch.testing.assert_close(out, target)
+    merged = [c.flatten(2) for c in caches]
+    (out,) = compute(PAGED, HEADS, [query, *merged, TABLE, CONTEXT], **EXACT)
+    torch.testing.assert_close(out, target)
     wide = [torch.cat((c, c.new_zeros(5, 12, 2, 16)), 1) for c in caches]
     nz = [nd_to_nz(c.flatten(2)) for c in wide]
     context, table = lengths(4, 3), TABLE[:, :1]

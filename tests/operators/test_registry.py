@@ -60,6 +60,8 @@ def test_a_wrong_parameter_is_named_with_what_is_allowed(param: dict[str, object
 def test_nested_parameters_are_checked_too() -> None:
     with pytest.raises(OperatorError, match=r"unknown parameter normParam.epsilom .did you mean epsilon"):
         operator_of("RmsNormOperation", {"normParam": {"epsilom": 1e-5}})
+    with pytest.raises(OperatorError, match="parameter perm is 1; it must be a list of whole numbers"):
+        operator_of("TransposeOperation", {"perm": 1})
     with pytest.raises(OperatorError, match="parameter normParam is 3, not a struct"):
         operator_of("RmsNormOperation", {"normParam": 3})
     with pytest.raises(OperatorError, match=r"parameter perm is .*; it must be a list of whole numbers"):
