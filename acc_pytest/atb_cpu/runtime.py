@@ -64,7 +64,7 @@ class Runtime:
 
     @classmethod
     def from_environment(cls, ranks: int = 1) -> Runtime:
-        """Ranks whose probes write what the `ATB_*` variables of this process ask for (`acc dump` sets them)."""
+        """Ranks whose probes write what the `ATB_*` variables ask for, which `acc dump` sets."""
         from .probe import probe_from_environment
 
         return cls([probe_from_environment(rank) for rank in range(ranks)])

@@ -10,7 +10,12 @@ from ..errors import SettingsError
 
 FAMILIES = ("llama", "bloom", "chatglm", "qwen", "moe", "llama-separate", "llama-int8")
 ERAS = ("ait_dump", "ait_dump_ts", "msit_dump_ts", "atb_dump_data")
-HOMES = {"bias": ("qwen", 1), "replica": ("llama", 2), "all_reduce": ("llama", 2), "int8_scale": ("llama-int8", 1)}
+HOMES = {
+    "bias": ("qwen", 1),
+    "replica": ("llama", 2),
+    "all_reduce": ("llama", 2),
+    "int8_scale": ("llama-int8", 1),
+}
 """Family and ranks of a demo with a fault that a Llama on one rank cannot have."""
 
 
