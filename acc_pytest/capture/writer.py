@@ -1,25 +1,33 @@
 """Background writing: files are handed over while a model runs, and are all there when `finish` returns.
 
-The bytes that wait are bounded, so a model that is faster than the disk waits for it instead of filling the
-memory. Nothing is half-written: a file gets its name when it is whole. The first thing that goes wrong is
-kept and raised by `finish`, naming the file; what was handed over after it is still tried.
+The bytes that wait are bounded, so a model that is faster than the disk waits instead of filling the memory.
+Nothing is half-written: a file gets its name when it is whole. The first thing that goes wrong is kept and
+raised by `finish`, naming the file; what was handed over after it is still tried.
+
+A dump is thousands of small files, so they are handed to a thread several at a time (waking one costs as much
+as writing a small file), and who calls `finish` helps with what is left.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..errors import AccError
-from ..tensors.whole_file import whole_file
+from ..tensors.whole_file import DIRECTORY_MODE, FILE_MODE, make_directory
 
 QUEUE_BYTES = 256 << 20
 """Bytes of tensors that may wait to be written, unless told."""
 _IDLE_SECONDS = 1.0
-_BATCH_BYTES = 1 << 18
-"""Small files are handed to a thread together; waking one costs more than writing a file."""
+_BATCH_BYTES = 1 << 20
+_BATCH_FILES = 16
+_MOST_PARTS = 64
+"""Parts given to one system call; systems allow at least 1024."""
 
 Parts = Iterable["bytes | memoryview"]
 
@@ -49,6 +57,7 @@ class BackgroundWriter:
         self._running = 0
         self._idle = 0
         self._error: AccError | None = None
+        self._folders: set[str] = set()
         self.peak_bytes = 0
         """Most bytes that ever waited, those being written included."""
 
@@ -70,13 +79,18 @@ class BackgroundWriter:
             self.peak_bytes = max(self.peak_bytes, self._waiting)
             self._batch.append(job)
             self._batch_bytes += nbytes
-            if self._batch_bytes >= _BATCH_BYTES:
+            if self._batch_bytes >= _BATCH_BYTES or len(self._batch) >= _BATCH_FILES:
                 self._hand_over()
 
     def finish(self) -> None:
         """Wait until everything is written. Raises the first `AccError` since the last call, once."""
         with self._lock:
-            self._hand_over()
+            batch, self._batch, self._batch_bytes = self._batch, [], 0
+        while batch:
+            self._write(batch)
+            with self._lock:
+                batch = self._queue.popleft() if self._queue else []
+        with self._lock:
             while self._unfinished:
                 self._progress.wait()
             error, self._error = self._error, None
@@ -106,29 +120,59 @@ class BackgroundWriter:
                     self._running -= 1
                     return
                 batch = self._queue.popleft()
-            for job in batch:
-                self._write(job)
+            self._write(batch)
 
-    def _write(self, job: _Job) -> None:
-        problem = ""
+    def _write(self, batch: list[_Job]) -> None:
         failure: AccError | None = None
-        try:
-            assert job.content is not None
-            with whole_file(job.path) as file:
-                for part in job.content():
-                    file.write(part)
-        except AccError as error:
-            problem, failure = str(error), error
-        except Exception as error:  # noqa: BLE001 - whatever it is must reach `finish`, not die with a thread
-            problem = f"{job.path}: cannot be written: {type(error).__name__}: {error}"
-            failure = AccError(problem)
-        job.content = None  # lets go of the tensor before its bytes are counted as free
-        job.done(problem)
+        for job in batch:
+            problem = ""
+            try:
+                assert job.content is not None
+                self._write_whole(job.path, job.content())
+            except Exception as error:  # noqa: BLE001 - must reach `finish`, not die with a thread
+                reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+                problem = f"{job.path}: cannot be written: {reason}"
+                failure = failure or AccError(problem)
+            job.content = None  # lets go of the tensor before its bytes are counted as free
+            job.done(problem)
         with self._lock:
-            self._waiting -= job.nbytes
-            self._unfinished -= 1
+            self._waiting -= sum(job.nbytes for job in batch)
+            self._unfinished -= len(batch)
             self._error = self._error or failure
             self._progress.notify_all()
+
+    def _write_whole(self, path: str, parts: Parts) -> None:
+        """As `whole_file`, in the four system calls that a small file cannot do without."""
+        folder, _, name = path.rpartition("/")
+        if folder not in self._folders:
+            try:
+                os.mkdir(folder, DIRECTORY_MODE)
+            except OSError:  # there already, or its parent is not: the careful way
+                make_directory(Path(folder))
+            self._folders.add(folder)
+        # No two files of a dump have one name, and no two processes one directory.
+        temporary = f"{folder}/.{name[:100]}.{os.getpid()}"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        try:
+            try:
+                _write_all(descriptor, [memoryview(part) for part in parts])
+            finally:
+                os.close(descriptor)
+            os.rename(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+
+def _write_all(descriptor: int, parts: list[memoryview]) -> None:
+    parts = [part for part in parts if part.nbytes]
+    while parts:
+        written = os.writev(descriptor, parts[:_MOST_PARTS])
+        while parts and written >= parts[0].nbytes:
+            written -= parts.pop(0).nbytes
+        if written:
+            parts[0] = parts[0].cast("B")[written:]
 
 
 def _ignore(_problem: str) -> None:

@@ -27,7 +27,11 @@ _LOCAL = struct.Struct("<IHHHHHIIIHH")
 _CENTRAL = struct.Struct("<IHHHHHHIIIHHHHHII")
 _END = struct.Struct("<IHHHHIIH")
 _ALIGNMENT = 64
+_DATA = b"archive/data/0"
 _EARLIEST_DATE = 0x21  # 1980-01-01, so that the bytes do not depend on the clock
+_NUMPY_KNOWS = frozenset(
+    {torch.float64, torch.float32, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool}
+)
 _LARGEST = (1 << 32) - (1 << 16)
 """Bytes from which a zip archive needs 64-bit fields, less room for the other entries."""
 
@@ -55,23 +59,26 @@ def encode(tensor: torch.Tensor) -> Archive:
     """
     if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
         raise TypeError("only dense tensors on the CPU have a file of their own")
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    plain = tensor.detach()
+    if not plain.is_contiguous() or plain.is_conj() or plain.is_neg():
+        plain = plain.resolve_conj().resolve_neg().contiguous()
     data = _memory(plain)
     crc32 = zlib.crc32(data)
     if data.nbytes > _LARGEST:
         return Archive(_saved_by_torch(plain), memoryview(b""), b"", crc32)
-    pickled, before = _head(plain.dtype, tuple(plain.shape))
-    name = b"archive/data/0"
-    padding = -(len(before) + _LOCAL.size + len(name) + 4) % _ALIGNMENT
-    extra = struct.pack("<2sH", b"FB", padding) + b"Z" * padding
-    head = before + _local(name, crc32, data.nbytes, extra) + name + extra
-    entries = [*pickled, (name, crc32, data.nbytes, len(before))]
-    return Archive(head, data, _directory(entries, len(head) + data.nbytes), crc32)
+    before, listed, extra = _head(plain.dtype, tuple(plain.shape))
+    size = data.nbytes
+    head = b"".join((before, _local(_DATA, crc32, size, extra), _DATA, extra))
+    directory = listed + _central(_DATA, crc32, size, len(before))
+    end = _END.pack(0x06054B50, 0, 0, 4, 4, len(directory), len(head) + size, 0)
+    return Archive(head, data, directory + end, crc32)
 
 
 def _memory(tensor: torch.Tensor) -> memoryview:
     if not tensor.numel():
         return memoryview(b"")
+    if tensor.dtype in _NUMPY_KNOWS:
+        return tensor.numpy().data
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
@@ -81,42 +88,32 @@ def _saved_by_torch(tensor: torch.Tensor) -> bytes:
     return file.getvalue()
 
 
-_Entry = tuple[bytes, int, int, int]
-"""Name, CRC-32, size and offset of an entry."""
-
-
 @lru_cache(maxsize=1024)
-def _head(dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[list[_Entry], bytes]:
-    """The entries before the storage, and their bytes: the same for all tensors of one dtype and shape."""
+def _head(dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[bytes, bytes, bytes]:
+    """What all files of one dtype and shape share: the entries before the storage, their lines in the
+    directory, and the extra field that puts the storage at a multiple of 64.
+    """
     parts = (
         (b"archive/data.pkl", _pickle(dtype, shape)),
         (b"archive/byteorder", sys.byteorder.encode()),
         (b"archive/version", b"3\n"),
     )
-    entries: list[_Entry] = []
-    written = b""
+    written = listed = b""
     for name, content in parts:
         crc32 = zlib.crc32(content)
-        entries.append((name, crc32, len(content), len(written)))
+        listed += _central(name, crc32, len(content), len(written))
         written += _local(name, crc32, len(content), b"") + name + content
-    return entries, written
+    padding = -(len(written) + _LOCAL.size + len(_DATA) + 4) % _ALIGNMENT
+    return written, listed, struct.pack("<2sH", b"FB", padding) + b"Z" * padding
 
 
 def _local(name: bytes, crc32: int, size: int, extra: bytes) -> bytes:
-    return _LOCAL.pack(
-        0x04034B50, 0, 0, 0, 0, _EARLIEST_DATE, crc32, size, size, len(name), len(extra)
-    )  # fmt: skip
+    return _LOCAL.pack(0x04034B50, 0, 0, 0, 0, _EARLIEST_DATE, crc32, size, size, len(name), len(extra))
 
 
-def _directory(entries: list[_Entry], start: int) -> bytes:
-    listed = b"".join(
-        _CENTRAL.pack(
-            0x02014B50, 0, 0, 0, 0, 0, _EARLIEST_DATE, crc32, size, size, len(name), 0, 0, 0, 0, 0, offset
-        )
-        + name
-        for name, crc32, size, offset in entries
-    )
-    return listed + _END.pack(0x06054B50, 0, 0, len(entries), len(entries), len(listed), start, 0)
+def _central(name: bytes, crc32: int, size: int, offset: int) -> bytes:
+    fields = (0x02014B50, 0, 0, 0, 0, 0, _EARLIEST_DATE, crc32, size, size, len(name), 0, 0, 0, 0, 0, offset)
+    return _CENTRAL.pack(*fields) + name
 
 
 class _Storage:

@@ -91,10 +91,10 @@ class ApiMode(TorchFunctionMode):
             return func(*args, **kwargs)
         part = self._recorder.store.config.tensor_part
         versions = _versions(found)
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with torch._C.DisableTorchFunction():
             copies = _copies(found)
         result = func(*args, **kwargs)
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with torch._C.DisableTorchFunction():
             results = in_result(args[0] if name == "setitem_" else result)
             changed = name.endswith("_") or bool(kwargs.get("inplace")) or "out" in kwargs
             changed = changed or versions != _versions(found) or _differ(copies, found)

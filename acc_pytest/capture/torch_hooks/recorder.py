@@ -210,7 +210,7 @@ class Recorder:
         step = self._running.step
         if step is None:
             return
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with torch._C.DisableTorchFunction():
             active = step.stack[-1].name if step.stack else ""
             name = hooked.names[0]
             if len(hooked.names) > 1:
@@ -240,7 +240,7 @@ class Recorder:
             return
         frame = step.stack.pop()
         failed = error is not None and error is not frame.error
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with torch._C.DisableTorchFunction():
             self._returned(step, frame, module, None if failed else result)
 
     def _returned(self, step: Step, frame: Frame, module: nn.Module, result: Any) -> None:
@@ -283,7 +283,7 @@ class Recorder:
         if step.last is None:
             return
         name, kind, found, versions = step.last
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with torch._C.DisableTorchFunction():
             node = Node(name, kind, 0)
             self.save(step, node, "output", found)
             if versions != _versions(found):

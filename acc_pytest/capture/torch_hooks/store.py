@@ -5,12 +5,12 @@ manifest.
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import threading
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,6 @@ class Store:
         self.report = DumpReport()
         self.writer = BackgroundWriter(config.queue_bytes)
         self._lock = threading.Lock()
-        self._spent = 0
         self._warned: set[str] = set()
 
     def save(
@@ -109,10 +108,10 @@ class Store:
             "side": side,
             "key": list(key),
             "file": f"{node.folder}/{name}.pth",
-            "dtype": str(tensor.dtype).removeprefix("torch."),
+            "dtype": _name(tensor.dtype),
             "shape": list(tensor.shape),
             "stride": _stride(tensor),
-            "device": str(tensor.device),
+            "device": "cpu" if tensor.is_cpu else str(tensor.device),
             "status": "",
         }
         refusal = self._over_budget(tensor)
@@ -131,8 +130,8 @@ class Store:
             entry["file"] = f"{node.folder}/{statistics.FILE}"
             return entry
         path = f"{folder}/{name}.pth"
-        content = partial(self._content, copy, entry, node.kind, path)
-        self.writer.put(path, _nbytes(copy), content, partial(self._done, [entry]))
+        content = functools.partial(self._content, copy, entry, node.kind, path)
+        self.writer.put(path, copy.nbytes, content, functools.partial(self._done, [entry]))
         return entry
 
     def _content(
@@ -165,11 +164,13 @@ class Store:
         samples, node.samples = node.samples, []
         if not samples:
             return
-        nbytes = sum(_nbytes(sample.tensor) for sample, _ in samples)
+        nbytes = sum(sample.tensor.nbytes for sample, _ in samples)
         path = f"{directory}/{node.folder}/{statistics.FILE}"
         only = self.config.dump_statistics_mode == 1  # else the tensor's own file decides what became of it
         entries = [entry for _, entry in samples] if only else []
-        self.writer.put(path, nbytes, partial(self._rows, samples), partial(self._done, entries))
+        self.writer.put(
+            path, nbytes, functools.partial(self._rows, samples), functools.partial(self._done, entries)
+        )
 
     def append_analysis(self, entries: Iterable[dict[str, Any]]) -> None:
         """Append the rows made for `analyze` to the file of the whole run, which other ranks append to as
@@ -201,11 +202,10 @@ class Store:
         most, total = self.config.max_elements, self.config.max_bytes
         if most is not None and tensor.numel() > most:
             return f"more than max_elements={most}: {tensor.numel()} elements"
-        nbytes = _nbytes(tensor) if tensor.layout == torch.strided else 0
+        nbytes = tensor.nbytes if tensor.layout == torch.strided else 0
         with self._lock:
-            if total is not None and self._spent + nbytes > total:
-                return f"beyond max_bytes={total}: {nbytes} bytes after {self._spent}"
-            self._spent += nbytes
+            if total is not None and self.report.nbytes + nbytes > total:
+                return f"beyond max_bytes={total}: {nbytes} bytes after {self.report.nbytes}"
             self.report.nbytes += nbytes
         return ""
 
@@ -227,5 +227,6 @@ def _stride(tensor: torch.Tensor) -> list[int]:
     return list(tensor.stride()) if tensor.layout == torch.strided else []
 
 
-def _nbytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+@functools.cache
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -139,6 +139,7 @@ def _copy(tensor: torch.Tensor) -> tuple[torch.Tensor | None, str]:
         note = f"was a {type(tensor).__name__}"
         if hasattr(tensor, "to_local"):  # a DTensor: this rank's part
             tensor = tensor.to_local()
+    tensor = tensor.detach()
     if tensor.device.type == "meta":
         return None, "has no values (device meta)"
     if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
@@ -148,8 +149,12 @@ def _copy(tensor: torch.Tensor) -> tuple[torch.Tensor | None, str]:
     if tensor.layout != torch.strided:
         note = f"was sparse ({str(tensor.layout).removeprefix('torch.')})"
         tensor = tensor.to_dense()
-    plain = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-    plain = plain.resolve_conj().resolve_neg()
+    if tensor.is_cpu:
+        plain = tensor.clone(memory_format=torch.contiguous_format)
+    else:
+        plain = tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
+    if plain.is_conj() or plain.is_neg():
+        plain = plain.resolve_conj().resolve_neg()
     if type(plain) is not torch.Tensor:
         return None, f"a {type(tensor).__name__} does not turn into a plain tensor"
     return plain, note
