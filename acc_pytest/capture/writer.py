@@ -4,8 +4,9 @@ The bytes that wait are bounded, so a model that is faster than the disk waits i
 Nothing is half-written: a file gets its name when it is whole. The first thing that goes wrong is kept and
 raised by `finish`, naming the file; what was handed over after it is still tried.
 
-A dump is thousands of small files, so they are handed to a thread several at a time (waking one costs as much
-as writing a small file), and who calls `finish` helps with what is left.
+A dump is thousands of small files, each a handful of system calls. A thread that makes them takes turns with
+the model at every call, which costs more than they do; so small files are kept together and written by who
+calls `finish`, or handed to a thread by the megabyte where they are many.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from ..tensors.whole_file import DIRECTORY_MODE, FILE_MODE, make_directory
 QUEUE_BYTES = 256 << 20
 """Bytes of tensors that may wait to be written, unless told."""
 _IDLE_SECONDS = 1.0
-_BATCH_BYTES = 1 << 20
-_BATCH_FILES = 16
+_SMALL = 1 << 16
+_BATCH_BYTES = 1 << 23
 _MOST_PARTS = 64
 """Parts given to one system call; systems allow at least 1024."""
 
@@ -77,9 +78,12 @@ class BackgroundWriter:
             self._waiting += nbytes
             self._unfinished += 1
             self.peak_bytes = max(self.peak_bytes, self._waiting)
+            if nbytes > _SMALL:
+                self._start([job])
+                return
             self._batch.append(job)
             self._batch_bytes += nbytes
-            if self._batch_bytes >= _BATCH_BYTES or len(self._batch) >= _BATCH_FILES:
+            if self._batch_bytes >= _BATCH_BYTES:
                 self._hand_over()
 
     def finish(self) -> None:
@@ -98,11 +102,13 @@ class BackgroundWriter:
             raise error
 
     def _hand_over(self) -> None:
-        """Queue the batch and see that there is a thread for it. The lock is held."""
-        if not self._batch:
-            return
-        self._queue.append(self._batch)
-        self._batch, self._batch_bytes = [], 0
+        if self._batch:
+            self._start(self._batch)
+            self._batch, self._batch_bytes = [], 0
+
+    def _start(self, jobs: list[_Job]) -> None:
+        """Queue jobs and see that there is a thread for them. The lock is held."""
+        self._queue.append(jobs)
         if self._idle:
             self._work.notify()
         elif self._running < self._threads:
