@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -170,3 +171,117 @@ def test_a_renamed_process_folder_stands_alone(tmp_path):
 def test_a_tree_without_any_step_is_refused(tmp_path):
     with pytest.raises(DumpError, match="without token directories"):
         open_dump(str(torch_dump(tmp_path / "d", {})))
+
+
+def process_manifest(folder: Path, **content: object) -> None:
+    said = {"format": "acc_pytest torch dump", "schema": 1} | content
+    (folder / "manifest.json").write_text(json.dumps(said))
+
+
+def test_named_slots_stand_behind_the_numbers(tmp_path):
+    folder = torch_dump(tmp_path / "d", {0: (1, 2)})
+    place = folder / "0" / "root.layers.0"
+    for name in ("input_hidden_states", "output_past_key_values_10_key", "output_past_key_values_9_key"):
+        torch.save(torch.zeros(1), place / f"{name}.pth")
+    for name in (".output_x.pth", ".input_0.pth.77", "output_.pth", "output.x.pth", "output_a b.pth"):
+        torch.save(torch.zeros(1), place / name)
+    assert list(slots(open_dump(str(folder)), "root.layers.0")) == [
+        "input[0]",
+        "input[hidden_states]",
+        "output[0]",
+        "output[past_key_values][9][key]",
+        "output[past_key_values][10][key]",
+    ]
+
+
+def test_slots_of_numbers_and_names_have_an_order():
+    mixed = [
+        Slot("output", ("a", 1)),
+        Slot("output"),
+        Slot("input", ("b",)),
+        Slot("output", (0, "x")),
+        Slot("output", ("a",)),
+        Slot("input", (3,)),
+    ]
+    assert [str(slot) for slot in sorted(mixed)] == [
+        "input[3]",
+        "input[b]",
+        "output[0]",
+        "output[0][x]",
+        "output[a]",
+        "output[a][1]",
+    ]
+    assert [slot.positional for slot in sorted(mixed)] == [True, False, True, False, False, False]
+
+
+def test_the_manifest_of_a_step_says_what_a_name_leaves_open(tmp_path):
+    folder = torch_dump(tmp_path / "d", {0: (1, 2)})
+    place = folder / "0" / "root.lm_head"
+    torch.save(torch.zeros(1), place / "output_hidden_0.pth")
+    assert "output[hidden][0]" in slots(open_dump(str(folder)), "root.lm_head")
+    entry = {"file": "root.lm_head/output_hidden_0.pth", "key": ["hidden_0"]}
+    process_manifest(folder / "0", tensors=[entry, 3, {"file": 1, "key": 2}, {"file": "x", "key": [True]}])
+    assert "output[hidden_0]" in slots(open_dump(str(folder)), "root.lm_head")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{",
+        "[" * 100_000,
+        '{"format": "other", "order": [["root", "X"]]}',
+        '{"format": "acc_pytest torch dump", "schema": 2}',
+        '{"format": "acc_pytest torch dump", "schema": 1, "order": 3, "process": [], "left_out": "x"}',
+        '{"format": "acc_pytest torch dump", "schema": 1, "order": [["a"], 3], "process": {"rank": "x"}}',
+    ],
+)
+def test_a_manifest_that_is_not_sound_counts_as_none(tmp_path, content):
+    folder = torch_dump(tmp_path / "d", {0: (1, 2)})
+    before = [node.path for node in open_dump(str(folder)).steps[0].tree.walk()]
+    (folder / "manifest.json").write_text(content)
+    (folder / "0" / "manifest.json").write_text(content)
+    dump = open_dump(str(folder))
+    assert [node.path for node in dump.steps[0].tree.walk()] == before
+    assert list(slots(dump, "root.lm_head")) == ["input[0]", "output[0]"]
+    assert dump.notes == ()
+
+
+def test_ranks_of_manifests_come_before_the_numbers_of_devices(tmp_path):
+    root = tmp_path / "msit_dump_20251120_202704"
+    ranks = {"cpu_5": 2, "cpu_9": 0, "cpu_100": 1}
+    for worker, rank in ranks.items():
+        process_manifest(torch_dump(root, {0: (1,)}, worker=worker), process={"rank": rank})
+    dump = open_dump(str(root))
+    assert [(rank.index, rank.name) for rank in dump.ranks] == [(0, "cpu_9"), (1, "cpu_100"), (2, "cpu_5")]
+    process_manifest(root / "torch_tensors" / "cpu_5", process={"rank": 0})  # not to be told apart
+    assert [rank.name for rank in open_dump(str(root)).ranks] == ["cpu_5", "cpu_9", "cpu_100"]
+
+
+def test_what_was_left_out_is_a_note(tmp_path):
+    folder = torch_dump(tmp_path / "d", {0: (1,)})
+    process_manifest(folder, left_out={"more than max_elements=4": 3})
+    assert open_dump(str(folder)).notes == ("cpu_7: 3 tensors were not saved: more than max_elements=4",)
+
+
+def test_statistics_of_named_and_nested_outputs_are_slots_of_their_own(tmp_path):
+    folder = torch_dump(tmp_path / "d", {0: (1, 2)})
+    place = folder / "0" / "root.lm_head"
+    for file in place.iterdir():
+        file.unlink()
+    rows = ["NodeName,NodeType,InputOutput,Index,DataType,Shape,Max,Min,Mean,L2Norm"]
+    rows += [
+        f'root.lm_head,Linear,Output,{index},torch.float32,"(1, 2)",{n},0,0.5,1'
+        for n, index in enumerate(("0", "1_0", "states_1_key"))
+    ]
+    (place / "statistics.csv").write_text("\n".join(rows) + "\n")
+    dump = open_dump(str(folder))
+    step = dump.steps[0]
+    refs = dump.tensors(step, dump.ranks[0], step.tree.by_path["root.lm_head"])
+    found = {str(slot): ref.header().statistics for slot, ref in refs.items()}
+    assert {name: numbers.max for name, numbers in found.items() if numbers} == {
+        "output[0]": 0,
+        "output[1][0]": 1,
+        "output[states][1][key]": 2,
+    }

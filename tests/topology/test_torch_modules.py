@@ -96,6 +96,60 @@ def test_folders_add_functions_below_their_caller_and_modules_an_aborted_tree_la
     ]
 
 
+def test_another_call_of_a_module_stands_beside_it_and_has_its_type(tmp_path):
+    content = module("root", "M", module("root.ln", "Norm"), module("root.head", "Linear"))
+    tree = read_tree(saved(tmp_path, content), ["root.ln", "root.ln.call1", "root.call1", "root.ln.call"])
+    assert [(node.path, node.op_type) for node in tree.walk()] == [
+        ("root", "M"),
+        ("root.ln", "Norm"),
+        ("root.ln.call", "call"),
+        ("root.head", "Linear"),
+        ("root.call1", "call1"),
+        ("root.ln.call1", "Norm"),
+    ]
+
+
+def test_what_ran_is_in_its_order_and_the_rest_stays_behind_its_neighbour(tmp_path):
+    layers = module(
+        "root.layers",
+        "ModuleList",
+        *(module(f"root.layers.{n}", "Layer", module(f"root.layers.{n}.x", "X")) for n in range(3)),
+    )
+    content = module(
+        "root",
+        "M",
+        layers,
+        module("root.lm_head", "Head"),
+        module("root.spare", "Spare"),
+        module("root.norm", "Norm"),
+    )
+    ran = {
+        "root.norm": "Norm",
+        "root.layers.2.x": "X",
+        "root.layers.0": "Layer",
+        "root.mul": "mul",
+        "root.lm_head": "Head",
+    }
+    tree = read_tree(saved(tmp_path, content), ["root.mul", "root.norm"], ran)
+    assert [node.path for node in tree.root.children] == [
+        "root.norm",
+        "root.layers.2",
+        "root.layers.0",
+        "root.layers.1",
+        "root.mul",
+        "root.lm_head",
+        "root.spare",
+    ]
+    orders = [tree.by_path[path].order for path in ran]
+    assert orders == sorted(orders)
+
+
+def test_the_type_of_a_module_that_only_its_folder_shows_is_the_one_that_ran(tmp_path):
+    path = saved(tmp_path, module("root", "M"))
+    tree = read_tree(path, ["root.a.b"], {"root.a.b": "Linear", "root": "M"})
+    assert tree.by_path["root.a.b"].op_type == "Linear"
+
+
 def test_folders_alone_give_a_tree_in_execution_order():
     folders = ["root.lm_head", "root", "root.h.10", "root.h.9", "root.h.9.mlp", "root.wte"]
     assert [node.path for node in tree_of_folders(folders).walk()] == [
