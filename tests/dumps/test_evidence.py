@@ -49,6 +49,14 @@ def test_integers_of_later_operations_are_no_token_ids(tmp_path):
     assert evidence(tmp_path, {"layer": {IDS: torch.tensor([7])}}) == TokenEvidence()
 
 
+def test_among_keyword_arguments_only_one_named_as_ids_is_taken_for_them(tmp_path):
+    positions, mask = Slot("input", ("cache_position",)), Slot("input", ("attention_mask",))
+    given = {mask: torch.ones(3).long(), positions: torch.arange(3)}
+    assert evidence(tmp_path, {"embed": given}) == TokenEvidence()
+    named = given | {Slot("input", ("input_ids",)): torch.tensor([[8, 9, 7]])}
+    assert evidence(tmp_path, {"embed": named}) == TokenEvidence((8, 9, 7), 3)
+
+
 def test_too_many_ids_are_counted_not_read(tmp_path):
     found = evidence(tmp_path, {"embed": {IDS: torch.zeros(MAX_IDS + 1, dtype=torch.int32)}})
     assert found == TokenEvidence(None, MAX_IDS + 1)
