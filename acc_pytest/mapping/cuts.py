@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 
@@ -41,8 +42,7 @@ def _head_part(side: Side, view: HeadPart) -> tuple[Source, str]:
 
 def _part(side: Side, view: Part, other: Side) -> tuple[Source, str]:
     rows, packed = rows_and_width(side.shape)
-    for scale in (other.count, 1):
-        sizes = [size * scale for size in side.part_sizes]
+    for sizes in _whole_sizes(side.part_sizes, other.count):
         if sum(sizes) != rows * packed * side.count or any(size % (rows * side.count) for size in sizes):
             continue
         widths = [size // (rows * side.count) for size in sizes]
@@ -56,6 +56,20 @@ def _part(side: Side, view: Part, other: Side) -> tuple[Source, str]:
     raise Incomparable(
         f"a packed tensor of shape {side.describe()} is not made of parts that are {parts} wide"
     )
+
+
+def _whole_sizes(sizes: tuple[int, ...], ranks: int) -> Iterator[list[int]]:
+    """How many elements the pieces have in all when every rank of the other side holds `sizes` of them.
+
+    Query heads are split over ranks, and so are key and value heads, unless they are fewer than ranks: then
+    the last two pieces are held by several.
+    """
+    yield [size * ranks for size in sizes]
+    for copies in range(2, ranks + 1):
+        if len(sizes) == 3 and ranks % copies == 0:
+            yield [sizes[0] * ranks, *(size * ranks // copies for size in sizes[1:])]
+    if ranks > 1:
+        yield list(sizes)
 
 
 def _table_rows(side: Side, view: TableRows, other: Side) -> tuple[Source, str]:

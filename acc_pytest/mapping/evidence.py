@@ -14,6 +14,7 @@ from .pair import (
     HeadPart,
     LastToken,
     Operand,
+    OwnPart,
     Part,
     RankSum,
     Repeated,
@@ -104,6 +105,9 @@ class Evidence:
             return cut(look.index, tuple(ref[0] for ref in refs)) if all(refs) else None
         if look.kind == "cache_heads":
             return CacheTail(look.index)
+        if look.kind == "own_part":
+            refs = [own[0].refs(part, own[1][:1]) for part in look.parts]
+            return OwnPart(look.index, tuple(ref[0] for ref in refs)) if all(refs) else None
         if look.kind in ("slots", "bias", "bias_sum"):
             beside = own[0].refs(look.parts[0], own[1])
             if not beside:

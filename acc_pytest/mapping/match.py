@@ -15,6 +15,7 @@ class Look:
 
     - `whole`;
     - `part`: piece `index` of a packed tensor whose pieces are `parts` of the other side;
+    - `own_part`: the same, but `parts` are of this side;
     - `table`: component `index` of it, -1 for all;
     - `cache`: its newest tokens;
     - `heads`: piece `index` of every head, all pieces being `parts` of the other side;

@@ -27,6 +27,18 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnPart:
+    """Slice `index` of a tensor that packs several, cut as its own side cuts it later.
+
+    `widths_of` are the pieces, tensors of the same dump. With one shard per rank, each packs its shares of
+    all pieces, so that the shards cannot be put together before they are cut.
+    """
+
+    index: int
+    widths_of: tuple[TensorRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TableRows:
     """Rows of a position table (cos, sin): the dimension before the last is position.
 
@@ -107,7 +119,9 @@ class Repeated:
     times: int
 
 
-View = Union[Whole, Part, TableRows, CacheTail, HeadPart, SlotRows, LastToken, RankSum, WithBias, Repeated]
+View = Union[
+    Whole, Part, OwnPart, TableRows, CacheTail, HeadPart, SlotRows, LastToken, RankSum, WithBias, Repeated
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import Incomparable
-from .pair import HeadPart, Operand, Part, RankSum, SlotRows, View, WithBias
-from .shapes import Merge, Shape, merge_rule, same_order
+from .pair import HeadPart, Operand, OwnPart, Part, RankSum, SlotRows, View, WithBias
+from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order
 
 
 @dataclass(slots=True)
@@ -56,6 +56,8 @@ def opened_side(operand: Operand) -> Side:
     shards = [ref.open() for ref in operand.refs]
     if isinstance(operand.view, SlotRows):
         shards = [_stored_rows(cache, ref.open()) for cache, ref in zip(shards, operand.view.slots)]
+    elif isinstance(operand.view, OwnPart):
+        shards = [_own_part(shard, operand.view) for shard in shards]
     bias = operand.view.bias if isinstance(operand.view, WithBias) else ()
     return Side(shards, operand.view, _part_sizes(operand), tuple(ref.open() for ref in bias))
 
@@ -66,6 +68,8 @@ def shape_side(operand: Operand) -> Side:
     if isinstance(operand.view, SlotRows):
         counts = [ref.header().numel for ref in operand.view.slots]
         shards = [_places(cache).new_empty((n, *cache.shape[2:])) for cache, n in zip(shards, counts)]
+    elif isinstance(operand.view, OwnPart):
+        shards = [_own_part(shard, operand.view) for shard in shards]
     return Side(shards, operand.view, _part_sizes(operand))
 
 
@@ -75,6 +79,16 @@ def _part_sizes(operand: Operand) -> tuple[int, ...]:
     if isinstance(operand.view, HeadPart):
         return tuple(ref.header().shape[-1] for ref in operand.view.widths_of)
     return ()
+
+
+def _own_part(shard: torch.Tensor, view: OwnPart) -> torch.Tensor:
+    """The piece of a packed tensor, as columns of it."""
+    rows, packed = rows_and_width(tuple(shard.shape))
+    widths = [ref.header().numel // rows if rows else 0 for ref in view.widths_of]
+    if sum(widths) != packed:
+        raise Incomparable(f"a packed tensor of shape {list(shard.shape)} is not made of parts {widths} wide")
+    start = sum(widths[: view.index])
+    return shard.reshape(rows, packed)[:, start : start + widths[view.index]]
 
 
 def _places(cache: torch.Tensor) -> torch.Tensor:

@@ -160,7 +160,7 @@ class TreeMatcher:
         exports = self.golden.layer_exports(golden), self.mine.layer_exports(mine)
         if not any(export.form == "table" for export in exports[0]):
             exports[0].extend(export for export in self.golden.model_exports() if export.form == "table")
-        join = RoleJoin(*_unmatched(*exports, taken), self._tables, fits, mine.node)
+        join = self._join(_unmatched(*exports, taken), fits, mine.node)
         for match in self._by_policy(scope, join):
             for transfer in transfers:
                 yield transfer(match)
@@ -171,7 +171,14 @@ class TreeMatcher:
 
         scope = self._scope(self.golden.outside(), self.mine.outside(), fits, False, taken)
         exports = self.golden.model_exports(), self.mine.model_exports()
-        yield from self._by_policy(scope, RoleJoin(*_unmatched(*exports, taken), self._tables, fits, None))
+        yield from self._by_policy(scope, self._join(_unmatched(*exports, taken), fits, None))
+
+    def _join(
+        self, exports: tuple[list[Export], list[Export]], fits: Callable[[Match], bool], layer: Node | None
+    ) -> RoleJoin:
+        ranks = self._evidence.rank_groups()[0]
+        sharded = len(ranks[1]) > len(ranks[0])
+        return RoleJoin(*exports, self._tables, fits, layer, sharded=sharded)
 
     def _scope(
         self,

@@ -1,4 +1,4 @@
-"""The five architectures of Hugging Face, a few thousand weights each: golden dumps, and the same networks as ATB."""
+"""The five architectures of Hugging Face, tiny: golden dumps, and the same networks run as ATB."""
 
 from __future__ import annotations
 
@@ -29,18 +29,17 @@ SIZES = {
     "vocab_size": 128,
     "hidden_size": 64,
     "intermediate_size": 96,
-    "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
     "attn_implementation": "eager",
 }
 SEEDS = {"mixtral": 1}
-"""Random routers nearly tie now and then, and a rounding then chooses another expert: a seed without a near tie."""
+"""Random routers nearly tie now and then, and a rounding chooses another expert: a seed without a tie."""
 
 
-def make(name: str, dtype: str) -> Any:
-    """A model with random weights that `dtype` holds exactly and that keep the size of what passes through."""
+def make(name: str, dtype: str, layers: int) -> Any:
+    """A model with random weights that `dtype` holds exactly and that keep the size of what passes."""
     transformers = pytest.importorskip("transformers")
     kinds = {
         "llama": ("LlamaConfig", "LlamaForCausalLM", SIZES),
@@ -50,10 +49,11 @@ def make(name: str, dtype: str) -> Any:
         "bloom": (
             "BloomConfig",
             "BloomForCausalLM",
-            {"vocab_size": 128, "hidden_size": 64, "n_layer": 2, "n_head": 4, "attn_implementation": "eager"},
+            {"vocab_size": 128, "hidden_size": 64, "n_head": 4, "attn_implementation": "eager"},
         ),
     }
     config, model, sizes = kinds[name]
+    sizes = {**sizes, "n_layer" if name == "bloom" else "num_hidden_layers": layers}
     with torch.random.fork_rng(devices=[]):
         module = getattr(transformers, model)(getattr(transformers, config)(**sizes)).eval()
     generator = torch.Generator().manual_seed(SEEDS.get(name, 1))
@@ -86,18 +86,24 @@ class HuggingFace:
     """Golden dumps, each made once, and runs of mine."""
 
     directory: Path
-    _goldens: dict[tuple[str, str, str, int], Golden] = field(default_factory=dict)
+    _goldens: dict[tuple[str | int, ...], Golden] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @one_thread()
     @torch.no_grad()
     def golden(
-        self, name: str, dtype: str = "float16", mode: str = "module", steps: int = DECODE_STEPS
+        self,
+        name: str,
+        dtype: str = "float16",
+        *,
+        mode: str = "module",
+        steps: int = DECODE_STEPS,
+        layers: int = 2,
     ) -> Golden:
         """The golden dump of prefill and `steps` decode steps."""
-        key = name, dtype, mode, steps
+        key = name, dtype, mode, steps, layers
         if key not in self._goldens:
-            model, fed, ids, cache = make(name, dtype), [], PROMPT, None
+            model, fed, ids, cache = make(name, dtype, layers), [], PROMPT, None
             path = self.directory / "-".join(map(str, ("golden", *key))).replace(",", "+")
             config = DumpConfig(path, range(steps + 1), mode=mode.split(","))
             with register_hook(model, config):

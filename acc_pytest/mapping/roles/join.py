@@ -20,11 +20,20 @@ class RoleJoin:
     """One layer of each side (or what is outside of layers), their exports indexed by role."""
 
     def __init__(
-        self, golden: Sequence[Export], mine: Sequence[Export], tables: Tables, fits: Fits, layer: Node | None
+        self,
+        golden: Sequence[Export],
+        mine: Sequence[Export],
+        tables: Tables,
+        fits: Fits,
+        layer: Node | None,
+        *,
+        sharded: bool = False,
     ) -> None:
+        """`layer` is mine's layer; `sharded`: tensors of mine come in several shards, to be merged."""
         self._tables = tables
         self._fits = fits
         self._mine_layer = layer
+        self._sharded = sharded
         self._mine = _by_role(mine)
         self._golden = _by_role(golden)
         for role, instead in tables.stand_in.items():
@@ -34,9 +43,10 @@ class RoleJoin:
 
     def matches(self) -> Iterator[Match]:
         """All matches, plain ones first; a slot of mine has one plain match at most."""
+        apart = self._packs_apart()
         for role, exports in self._mine.items():
             for export in exports:
-                yield from self._plain(role, export)
+                yield from self._packed_both(role, export) if role in apart else self._plain(role, export)
                 yield from self._caches(role, export)
         for pack, parts in self._tables.packs.items():
             yield from self._packed_mine(pack, parts)
@@ -138,6 +148,24 @@ class RoleJoin:
                 match = Match(whole[0], export, "packed", reason, golden_look=look, tag=role)
                 if self._fits(match):
                     yield match
+
+    def _packs_apart(self) -> set[str]:
+        """Packs that cannot be merged whole: each shard of mine packs its shares of all parts."""
+        if not self._sharded or self._interleaved():
+            return set()
+        return {pack for pack, parts in self._tables.packs.items() if self._one_of_each(self._mine, parts)}
+
+    def _packed_both(self, pack: str, export: Export) -> Iterator[Match]:
+        whole = self._plain_of(self._golden, pack)
+        if not whole or export.form != "plain":
+            return
+        pieces = tuple(self._one_of_each(self._mine, self._tables.packs[pack]))
+        for index, piece in enumerate(pieces):
+            looks = Look("part", index, pieces), Look("own_part", index, pieces)
+            reason = f"part {index + 1} of the packed `{pack}` of both, shard by shard"
+            match = Match(whole[0], export, "packed", reason, *looks, tag=piece.role)
+            if self._fits(match):
+                yield match
 
     def _interleaved(self) -> bool:
         return any(self._tables.interleaves(op_type) for op_type in self._golden_types)
