@@ -58,7 +58,11 @@ def test_the_old_keywords_are_accepted(tmp_path):
     assert config.mode == ("module", "api")
 
 
-@pytest.mark.parametrize("tokens", [[0, 3], (0, 3), {0, 3}, range(0, 6, 3), iter([3, 0])], ids=repr)
+@pytest.mark.parametrize(
+    "tokens",
+    [[0, 3], (0, 3), {0, 3}, range(0, 6, 3), iter([3, 0])],
+    ids=lambda tokens: type(tokens).__name__,
+)
 def test_any_iterable_of_numbers_is_a_token_range(tokens):
     config = DumpConfig(token_range=tokens)
     assert [token for token in range(7) if token in config.tokens] == [0, 3]
