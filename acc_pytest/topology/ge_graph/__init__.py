@@ -1,0 +1,25 @@
+"""GE graph texts: `read_graph("dynamo_original_graph_1_rank_0_pid_7_ts_....txt")`, and `write_graph`.
+
+TorchAir prints a graph of the Graph Engine in the protobuf text format. `text_format.py` knows the format,
+`ge_ir.proto` and `schema.py` the fields, `graph.py` what comes out; `reading.py` and `writing.py` go from one
+to the other. protobuf itself is not needed.
+"""
+
+from __future__ import annotations
+
+from .graph import CONTROL, Edge, FxName, GeConstant, GeDesc, GeGraph, GeList, GeNode
+from .reading import read_graph
+from .writing import write_graph
+
+__all__ = [
+    "CONTROL",
+    "Edge",
+    "FxName",
+    "GeConstant",
+    "GeDesc",
+    "GeGraph",
+    "GeList",
+    "GeNode",
+    "read_graph",
+    "write_graph",
+]

@@ -1,0 +1,194 @@
+"""Messages of a GE graph text to graphs: the fields that mean something to us, decoded by the schema."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import FormatError
+from .graph import Edge, GeConstant, GeDesc, GeGraph, GeList, GeNode
+from .literals import shown
+from .schema import READ, schema
+from .text_format import Message, Value, parse
+
+_LISTED = {"s": "s", "i": "i", "f": "f", "b": "b"}
+"""Kinds of list items that Python values stand for."""
+
+
+def read_graph(path: str | os.PathLike[str]) -> GeGraph:
+    """The graph of a `dynamo_original_graph_*.txt` or `dynamo_optimized_graph_*.txt`.
+
+    Raises `FormatError` for a file that is cut or no GE graph, naming the line or the operator.
+    """
+    source = os.fspath(path)
+    try:
+        with open(source, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+            fields = Message()
+            nodes: list[GeNode] = []
+            for name, value in parse(file, source):
+                if name == "op":
+                    nodes.append(_node(_message(value, name, source), f"{source}: operator {len(nodes)}"))
+                else:
+                    fields.add(name, value)
+    except OSError as error:
+        raise FormatError(f"{source}: cannot be read: {error.strerror or error}") from error
+    known, extra = _split(fields, "GraphDef", ("name", "attr"), source)
+    if not nodes:
+        raise FormatError(
+            f"{source}: holds no operator; give the text of a GE graph (dynamo_original_graph_*.txt)"
+        )
+    seen: set[str] = set()
+    for node in nodes:
+        if node.name in seen:
+            raise FormatError(f"{source}: two operators are named {shown(node.name)}")
+        seen.add(node.name)
+    return GeGraph(_last(known["name"], ""), tuple(nodes), _attrs(known["attr"], source), extra)
+
+
+def _node(message: Message, where: str) -> GeNode:
+    known, extra = _split(
+        message, "OpDef", ("name", "type", "input", "attr", "input_desc", "output_desc"), where
+    )
+    name, op_type = _last(known["name"], ""), _last(known["type"], "")
+    if not name or not op_type:
+        raise FormatError(f"{where}: has no {'type' if name else 'name'}")
+    where = f"{where} ({shown(name)})"
+    return GeNode(
+        name,
+        op_type,
+        tuple(_edge(text, where) for text in known["input"]),
+        _attrs(known["attr"], where),
+        tuple(_desc(inner, where) for inner in known["input_desc"]),
+        tuple(_desc(inner, where) for inner in known["output_desc"]),
+        extra,
+    )
+
+
+def _edge(text: str, where: str) -> Edge | None:
+    if not text:
+        return None
+    producer, colon, index = text.rpartition(":")
+    if not colon or not producer or not index.lstrip("-").isdecimal() or len(index) > 10:
+        raise FormatError(f'{where}: input "{shown(text)}" is not written producer:output')
+    return Edge(producer, int(index))
+
+
+def _desc(message: Message, where: str) -> GeDesc:
+    names = ("name", "dtype", "shape", "layout", "attr", "device_type")
+    known, extra = _split(message, "TensorDescriptor", names, where)
+    shape, unknown = _shape(_last(known["shape"], None), where)
+    return GeDesc(
+        _last(known["name"], ""),
+        _last(known["dtype"], ""),
+        shape,
+        _last(known["layout"], ""),
+        _attrs(known["attr"], where),
+        _last(known["device_type"], ""),
+        (*extra, *unknown),
+    )
+
+
+def _shape(
+    message: Message | None, where: str
+) -> tuple[tuple[int, ...] | None, tuple[tuple[str, Value], ...]]:
+    """The extents, and the whole field where it holds more than extents."""
+    if message is None:
+        return None, ()
+    known, extra = _split(message, "ShapeDef", ("dim",), where)
+    shape = tuple(known["dim"])
+    return (None, (("shape", message),)) if extra else (shape, ())
+
+
+def _attrs(entries: Sequence[Message], where: str) -> Mapping[str, object]:
+    """The entries of a map; of two with one key the last counts, as everywhere in protobuf."""
+    attrs: dict[str, object] = {}
+    for entry in entries:
+        key, value = "", Message()
+        for name, content in entry.fields:
+            if name == "key":
+                key = _scalar("string", content, name, where)
+            elif name == "value":
+                value = _message(content, name, where)
+        attrs[key] = _attribute(value, f"{where}, attr {shown(key)}")
+    return attrs
+
+
+def _attribute(value: Message, where: str) -> object:
+    if len(value.fields) != 1:
+        return value
+    ((name, content),) = value.fields
+    known = schema().messages["AttrDef"].get(name)
+    if known is None:
+        return value
+    if name in ("s", "i", "f", "b", "bt"):
+        scalar = _scalar(known.type, content, name, where)
+        return _as_text(scalar) if name == "s" else scalar
+    if name == "td":
+        return _desc(_message(content, name, where), where)
+    if name == "t":
+        return _constant(_message(content, name, where), value, where)
+    if name == "list":
+        return _list(_message(content, name, where), value, where)
+    return value
+
+
+def _constant(message: Message, whole: Message, where: str) -> GeConstant | Message:
+    known, extra = _split(message, "TensorDef", ("desc", "data"), where)
+    if extra or not known["desc"]:
+        return whole
+    return GeConstant(_desc(known["desc"][-1], where), _last(known["data"], b""))
+
+
+def _list(message: Message, whole: Message, where: str) -> GeList | Message:
+    """Items of one kind; a list of messages or of several kinds stays as it is written."""
+    kinds = {name for name, _ in message.fields if name != "val_type"}
+    if len(kinds) > 1 or not kinds <= _LISTED.keys():
+        return whole
+    known, _ = _split(message, "ListValue", (*kinds, "val_type"), where)
+    items = tuple(_as_text(item) for kind in kinds for item in known[kind])
+    return GeList(items, _last(known["val_type"], ""))
+
+
+def _split(
+    message: Message, kind: str, names: tuple[str, ...], where: str
+) -> tuple[dict[str, list[Any]], tuple[tuple[str, Value], ...]]:
+    """The values of the fields asked for, decoded, and all other fields as they are."""
+    table = schema().messages[kind]
+    known: dict[str, list[Any]] = {name: [] for name in names}
+    extra: list[tuple[str, Value]] = []
+    for name, value in message.fields:
+        if name not in known:
+            extra.append((name, value))
+        elif table[name].map or table[name].type in schema().messages:
+            known[name].append(_message(value, name, where))
+        else:
+            known[name].append(_scalar(table[name].type, value, name, where))
+    return known, tuple(extra)
+
+
+def _message(value: Value, name: str, where: str) -> Message:
+    if isinstance(value, str):
+        raise FormatError(f"{where}: {name} is {shown(value)}, not a message in braces")
+    return value
+
+
+def _scalar(kind: str, value: Value, name: str, where: str) -> Any:
+    if isinstance(value, Message):
+        raise FormatError(f"{where}: {name} is a message, not a value")
+    if kind in schema().enums:
+        return value
+    try:
+        return READ[kind](value)
+    except ValueError as error:
+        raise FormatError(f"{where}: {name}: {error}") from None
+
+
+def _as_text(scalar: Any) -> Any:
+    """Attributes that hold text are of type bytes in the schema."""
+    return scalar.decode("utf-8", "surrogateescape") if isinstance(scalar, bytes) else scalar
+
+
+def _last(values: Sequence[Any], default: Any) -> Any:
+    """Of a field that is not repeated, the last value counts."""
+    return values[-1] if values else default

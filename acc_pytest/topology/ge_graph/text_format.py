@@ -1,0 +1,195 @@
+"""The protobuf text format as syntax: nested lists of fields, whatever the messages mean.
+
+Nothing is lost and nothing is interpreted: a scalar stays the text it was written as (`literals.py`
+reads it), and a field that no schema knows is kept like any other. Files of graphs are large (weights are
+written into them in octal), so they are read line by line and handed over field by field.
+
+Most lines are what protobuf's printer makes (`name: value`, `name {`, `}`) and are taken in one match; the
+rest of the grammar - several fields in a line, `<` `>`, `[a, b]`, comments, strings in pieces - takes a
+slower path. Format: https://protobuf.dev/reference/protobuf/textformat-spec/
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Union
+
+from ...errors import FormatError
+from .literals import shown
+
+DEPTH = 100
+"""Messages in messages; protobuf's own parsers refuse more."""
+
+_STRING = r'"(?:[^"\\\n]|\\.)*"|' + r"'(?:[^'\\\n]|\\.)*'"
+_REGULAR = re.compile(rf"\s*(?:(\w+)(?: (\{{)|: ({_STRING}|[\w.+-]+))|(\}}))\s*", re.ASCII)
+_TOKEN = re.compile(
+    rf"\s+|#[^\n]*|(?P<string>{_STRING})|(?P<word>-?\s*[\w.](?:[\w.]|(?<=[eE])[+-])*)|(?P<mark>[{{}}<>\[\]:,;/-])",
+    re.ASCII,
+)
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_CLOSING = {"{": "}", "<": ">"}
+
+Value = Union[str, "Message"]
+
+
+@dataclass(slots=True)
+class Message:
+    """Fields in the order of the file. A scalar is the text that stands there, quotes included."""
+
+    fields: list[tuple[str, Value]] = field(default_factory=list)
+
+    def add(self, name: str, value: Value) -> None:
+        self.fields.append((name, value))
+
+
+def parse(lines: Iterable[str], source: str) -> Iterator[tuple[str, Value]]:
+    """The fields of the outermost message, one after the other, each complete.
+
+    `source` is named by errors. Raises `FormatError` with the number of the line.
+    """
+    parser = _Parser(source)
+    for line in lines:
+        parser.line += 1
+        match = None if parser.busy else _REGULAR.fullmatch(line)
+        if match is None:
+            parser.slow(line)
+        else:
+            name, opened, scalar, closed = match.groups()
+            if scalar is not None:
+                parser.scalar(name, scalar)
+            elif opened:
+                parser.open(name, "}")
+            else:
+                parser.close(closed)
+        if parser.done:
+            yield from parser.done
+            parser.done.clear()
+    parser.finish()
+    yield from parser.done
+
+
+def spell(name: str, value: Value, indent: int = 0) -> Iterator[str]:
+    """The lines (with their ends) of one field, as protobuf prints them."""
+    space = "  " * indent
+    if isinstance(value, str):
+        yield f"{space}{name}: {value}\n"
+        return
+    yield f"{space}{name} {{\n"
+    for inner, content in value.fields:
+        yield from spell(inner, content, indent + 1)
+    yield f"{space}}}\n"
+
+
+class _Parser:
+    """Messages being filled, and (slow path) what has been read of a field that is not complete."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.line = 0
+        self.done: list[tuple[str, Value]] = []
+        self._open: list[tuple[str, Message, str]] = []
+        self._name = ""
+        self._colon = False
+        self._pieces = ""
+        self._listed = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a field was begun that the next line goes on with."""
+        return bool(self._name or self._pieces)
+
+    def scalar(self, name: str, lexeme: str) -> None:
+        self._put(name, lexeme)
+
+    def open(self, name: str, closing: str) -> None:
+        if len(self._open) == DEPTH:
+            raise self.error(f"more than {DEPTH} messages stand in one another")
+        self._open.append((name, Message(), closing))
+
+    def close(self, mark: str) -> None:
+        if not self._open or self._open[-1][2] != mark:
+            raise self.error(f"{mark} closes nothing")
+        name, message, _ = self._open.pop()
+        self._put(name, message)
+
+    def finish(self) -> None:
+        self._end_string()
+        if self._name:
+            raise self.error(f"the file ends in the middle of field {self._name}")
+        if self._open:
+            raise self.error(f"the file ends inside {self._open[0][0]} {{")
+
+    def error(self, problem: str) -> FormatError:
+        return FormatError(f"{self.source}:{self.line}: {problem}; the file is cut or no GE graph text")
+
+    def _put(self, name: str, value: Value) -> None:
+        if self._open:
+            self._open[-1][1].fields.append((name, value))
+        else:
+            self.done.append((name, value))
+
+    def slow(self, line: str) -> None:
+        """Take a line token by token."""
+        position = 0
+        while position < len(line):
+            match = _TOKEN.match(line, position)
+            if match is None:
+                raise self.error(f"{shown(line[position:].strip())} is no protobuf text")
+            position = match.end()
+            kind = match.lastgroup
+            if kind is not None:
+                self._token(kind, match.group())
+
+    def _token(self, kind: str, text: str) -> None:
+        if kind == "string" and self._name and self._colon:
+            # Strings side by side are one string.
+            self._pieces = text if not self._pieces else _joined(self._pieces, text)
+            return
+        self._end_string()
+        if not self._name:
+            self._between_fields(kind, text)
+        elif self._listed and text in (",", "]"):
+            if text == "]":
+                self._name, self._listed = "", False
+        elif kind == "word" and self._colon:
+            self._value(re.sub(r"\s", "", text))
+        elif text == ":" and not self._colon:
+            self._colon = True
+        elif text in _CLOSING:
+            name, listed = self._name, self._listed
+            if listed:
+                raise self.error(f"{name} is a list of messages in brackets, which no GE graph holds")
+            self._name, self._colon = "", False
+            self.open(name, _CLOSING[text])
+        elif text == "[" and self._colon and not self._listed:
+            self._listed = True
+        else:
+            raise self.error(f"{shown(text)} does not belong after {self._name}")
+
+    def _between_fields(self, kind: str, text: str) -> None:
+        if kind == "word" and _NAME.fullmatch(text):
+            self._name, self._colon = text, False
+        elif text in ("}", ">"):
+            self.close(text)
+        elif text not in (",", ";"):
+            raise self.error(f"{shown(text)} stands where a field should begin")
+
+    def _value(self, lexeme: str) -> None:
+        self.scalar(self._name, lexeme)
+        if not self._listed:
+            self._name, self._colon = "", False
+
+    def _end_string(self) -> None:
+        if self._pieces:
+            pieces, self._pieces = self._pieces, ""
+            self._value(pieces)
+
+
+def _joined(first: str, second: str) -> str:
+    """Two quoted strings as one in the first one's quotes."""
+    inner = second[1:-1]
+    if first[0] != second[0]:
+        inner = inner.replace(first[0], "\\" + first[0])
+    return first[:-1] + inner + first[-1]
