@@ -1,0 +1,223 @@
+"""What every tensor of a layer is: from module names and slots on one side, from dataflow on the other."""
+
+from __future__ import annotations
+
+from acc_pytest.dumps.base import Slot
+from acc_pytest.mapping.layers import find_layers
+from acc_pytest.mapping.roles import atb, torch
+from acc_pytest.mapping.roles.atb_graph import graph_of
+from acc_pytest.mapping.tables import load_tables
+from acc_pytest.topology.tree import Tree
+
+from .trees import atb_tree, torch_node
+
+TABLES = load_tables()
+OUT = Slot("output", (0,))
+
+
+def module_roles(dumped, op_type="Block"):
+    """Roles of a torch layer whose modules dumped these slots: {(module, slot): (role, form)}."""
+    layer = torch_node(
+        "root.layers.0", op_type, *(torch_node(f"root.layers.0.{name}", "M") for name in dumped)
+    )
+    root = torch_node("root", "Model", layer)
+    slots = {f"root.layers.0.{name}": slots for name, slots in dumped.items()}
+    [found] = find_layers(Tree(root, "Model"), TABLES)
+    exports = torch.layer_exports(found, TABLES, lambda node: slots.get(node.path, ()))
+    return {(found.below(e.node), str(e.slot)): (e.role, e.form) for e in exports}
+
+
+def model_roles(dumped):
+    """The same of modules outside of layers, by their paths."""
+    root = torch_node("root", "Model", *(torch_node(f"root.{name}", "M") for name in dumped if name))
+    slots = {f"root.{name}" if name else "root": slots for name, slots in dumped.items()}
+    exports = torch.model_exports(Tree(root, "Model"), [], TABLES, lambda node: slots.get(node.path, ()))
+    return {(e.node.path, str(e.slot)): (e.role, e.form) for e in exports}
+
+
+# ---- torch ------------------------------------------------------------------------------------------
+
+
+def test_a_cache_that_goes_by_names_holds_key_and_value():
+    key, value = (Slot("output", ("past_key_values", part)) for part in ("key", "value"))
+    found = module_roles({"self_attn": [OUT, Slot("output", (1,)), value, key]})
+    assert found["self_attn", "output[past_key_values][key]"] == ("k_rope", "cache")
+    assert found["self_attn", "output[past_key_values][value]"] == ("v", "cache")
+    assert found["self_attn", "output[0]"] == ("o", "plain")
+
+
+def test_other_named_outputs_are_no_cache():
+    found = module_roles({"self_attn": [OUT, Slot("output", ("extra", "weights"))]})
+    assert found == {("self_attn", "output[0]"): ("o", "plain")}
+
+
+def test_an_input_given_by_keyword_has_its_role_too():
+    by_name = Slot("input", ("hidden_states",))
+    found = module_roles({"self_attn.o_proj": [OUT, by_name], "post_attention_layernorm": [by_name]})
+    assert found["self_attn.o_proj", "input[hidden_states]"] == ("attn_core", "plain")
+    assert found["post_attention_layernorm", "input[hidden_states]"] == ("attn_residual", "plain")
+
+
+def test_a_router_that_chooses_returns_logits_weights_and_experts():
+    found = module_roles({"mlp.gate": [Slot("output", (n,)) for n in range(3)]})
+    assert [role for role, _ in found.values()] == ["router", "router_weight", "router_index"]
+
+
+def test_a_router_without_choice_returns_logits():
+    assert module_roles({"mlp.gate": [OUT]}) == {("mlp.gate", "output[0]"): ("router", "plain")}
+
+
+def test_experts_in_one_module_are_the_block_unless_an_expert_is_shared():
+    alone = module_roles({"mlp": [OUT], "mlp.experts": [OUT]})
+    assert alone["mlp.experts", "output[0]"] == ("down", "plain")
+    beside = module_roles({"mlp": [OUT], "mlp.experts": [OUT], "mlp.shared_experts": [OUT]})
+    assert beside["mlp.experts", "output[0]"] == ("routed", "plain")
+
+
+def test_an_expert_hands_on_what_its_last_linear_computed():
+    found = module_roles({"mlp.experts.1": [OUT], "mlp.experts.1.down_proj": [OUT]})
+    assert found["mlp.experts.1", "output[0]"] == ("expert.1.down", "repeated")
+    assert found["mlp.experts.1.down_proj", "output[0]"] == ("expert.1.down", "plain")
+
+
+def test_the_rotated_query_is_an_input_of_the_first_product():
+    query = Slot("input", (0,))
+    for name in ("scaled_dot_product_attention", "matmul"):
+        found = module_roles({f"self_attn.{name}": [query, Slot("input", (1,)), OUT]})
+        assert found == {(f"self_attn.{name}", "input[0]"): ("q_rope", "cache")}
+    assert not module_roles({"self_attn.matmul.1": [query, OUT]})
+
+
+def test_models_hand_on_what_their_last_modules_computed():
+    found = model_roles(
+        {
+            "": [Slot("output", ("logits",)), Slot("output", ("past_key_values", "0", "key"))],
+            "model": [Slot("output", ("last_hidden_state",))],
+            "model.norm": [OUT],
+            "lm_head": [OUT],
+        }
+    )
+    assert found["root", "output[logits]"] == ("lm_head", "repeated")
+    assert found["root.model", "output[last_hidden_state]"] == ("final_norm", "repeated")
+    assert found["root.model.norm", "output[0]"] == ("final_norm", "plain")
+    assert found["root.lm_head", "output[0]"] == ("lm_head", "plain")
+
+
+# ---- ATB --------------------------------------------------------------------------------------------
+
+
+def operator(op_type, index, inputs, outputs, **param):
+    return [f"{op_type}Operation_0_{index}", f"{op_type}Operation", inputs.split(), outputs.split(), param]
+
+
+def layer_roles(*operators):
+    """Roles of an ATB layer: {(type and number, output): (role, form, slots beside)}."""
+    tree = atb_tree([["Layer_0", "Layer", ["x"], ["out"], {}, list(operators)]])
+    graph = graph_of(tree, TABLES, lambda leaf, operand: "bias" in operand.name)
+    layer = tree.root.children[0]
+    return {
+        (e.node.path.rpartition("/")[2], e.slot.index[0]): (
+            e.role,
+            e.form,
+            [f"{b.node.path.rpartition('/')[2]} {b.slot}" for b in e.beside],
+        )
+        for e in atb.layer_exports(layer, graph)
+        if e.node.is_leaf and e.slot.kind == "output"
+    }
+
+
+PROJECTIONS = [
+    operator("RmsNorm", 0, "x weight_0", "a"),
+    *[operator("Linear", n + 1, f"a weight_{n + 1}", role) for n, role in enumerate("qkv")],
+]
+
+
+def test_a_paged_cache_holds_what_was_written_at_its_slots():
+    found = layer_roles(
+        *PROJECTIONS,
+        operator("Rope", 4, "q k cos sin length", "qr kr"),
+        operator("ReshapeAndCache", 5, "kr v kcache vcache slots", "kcache vcache"),
+        operator("PagedAttention", 6, "qr kcache vcache table length", "c"),
+    )
+    assert found["5_ReshapeAndCacheOperation", 0] == (
+        "k_rope",
+        "paged",
+        ["5_ReshapeAndCacheOperation input[4]"],
+    )
+    assert found["5_ReshapeAndCacheOperation", 1] == ("v", "paged", ["5_ReshapeAndCacheOperation input[4]"])
+    assert found["6_PagedAttentionOperation", 0][0] == "attn_core"
+
+
+def test_a_cache_writer_that_does_not_say_where_is_not_compared():
+    found = layer_roles(
+        *PROJECTIONS,
+        operator("KvCache", 4, "k v kcache vcache", "kcache vcache"),
+        operator("SelfAttention", 5, "q k v", "c"),
+    )
+    assert not [key for key in found if "KvCache" in key[0]]
+
+
+def test_a_rotation_of_a_part_of_the_head():
+    found = layer_roles(
+        *PROJECTIONS,
+        operator("Split", 4, "q", "q0 q1"),
+        operator("Split", 5, "k", "k0 k1"),
+        operator("Rope", 6, "q0 k0 cos sin length", "qt kt"),
+        operator("Concat", 7, "qt q1", "qr"),
+        operator("Concat", 8, "kt k1", "kr"),
+        operator("SelfAttention", 9, "qr kr v", "c"),
+    )
+    pieces = ["5_SplitOperation output[0]", "5_SplitOperation output[1]"]
+    assert found["5_SplitOperation", 0] == ("k", "head_part", pieces)
+    assert found["5_SplitOperation", 1] == ("k", "head_part", pieces)
+    assert found["6_RopeOperation", 1] == ("k_rope", "head_part", pieces)
+    assert found["8_ConcatOperation", 0] == ("k_rope", "plain", [])
+    assert found["7_ConcatOperation", 0] == ("q_rope", "plain", [])
+
+
+def test_a_product_lacks_the_bias_that_is_added_after_the_sum_over_ranks():
+    found = layer_roles(
+        *PROJECTIONS,
+        operator("SelfAttention", 4, "q k v", "c"),
+        operator("Linear", 5, "c weight_5", "product"),
+        operator("AllReduce", 6, "product", "sum"),
+        operator("Elewise", 7, "sum bias_7", "o", elewiseType=8),
+        operator("Elewise", 8, "o x", "r", elewiseType=8),
+    )
+    bias = ["7_ElewiseOperation input[1]"]
+    assert found["5_LinearOperation", 0] == ("o", "partial_unbiased", bias)
+    assert found["6_AllReduceOperation", 0] == ("o", "unbiased", bias)
+    assert found["7_ElewiseOperation", 0] == ("o", "plain", [])
+    assert found["8_ElewiseOperation", 0][0] == "attn_residual"
+
+
+def mixture(*routing):
+    return layer_roles(
+        *PROJECTIONS,
+        operator("SelfAttention", 4, "q k v", "c"),
+        operator("Linear", 5, "c weight_5", "o"),
+        operator("Elewise", 6, "o x", "r", elewiseType=8),
+        operator("RmsNorm", 7, "r weight_7", "n"),
+        operator("Linear", 8, "n weight_8", "logits"),
+        operator("Softmax", 9, "logits", "p"),
+        *routing,
+    )
+
+
+def test_a_router_chooses_and_divides_by_the_sum():
+    found = mixture(
+        operator("Sort", 10, "p", "best places"),
+        operator("Reduce", 11, "best", "sum"),
+        operator("Elewise", 12, "best sum", "w", elewiseType=10),
+    )
+    assert found["8_LinearOperation", 0][0] == "router"
+    assert found["10_SortOperation", 0][0] == "chosen"
+    assert found["10_SortOperation", 1][0] == "router_index"
+    assert found["12_ElewiseOperation", 0][0] == "router_weight"
+
+
+def test_a_product_with_one_is_a_copy():
+    one, half = ({"elewiseType": 2, "mulsParam": {"varAttr": factor}} for factor in (1.0, 0.5))
+    assert TABLES.kind_of("ElewiseOperation", one) == "passing"
+    assert TABLES.kind_of("ElewiseOperation", half) == "scale"
+    assert TABLES.kind_of("ElewiseOperation", {"elewiseType": 2}) == "scale"
