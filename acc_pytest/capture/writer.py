@@ -44,9 +44,10 @@ class _Job:
 class BackgroundWriter:
     """Writes files with `threads` threads that start when needed and end when idle."""
 
-    def __init__(self, queue_bytes: int = QUEUE_BYTES, threads: int = 2) -> None:
+    def __init__(self, queue_bytes: int = QUEUE_BYTES, threads: int = 0) -> None:
+        """`threads` are two unless told, one where there are no more than two cores."""
         self._room = queue_bytes
-        self._threads = threads
+        self._threads = threads or max(1, min(2, (os.cpu_count() or 1) - 1))
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._progress = threading.Condition(self._lock)
