@@ -6,14 +6,19 @@ from .atb import AtbDump
 from .atb_files import AtbLayout
 from .base import Dump, Rank, Slot, Step, StepLabel
 from .discovery import FilesLayout, ManualLayout, locate
+from .fx import FxDump
+from .ge import GeDump
 from .listing import Listing
 from .manual import ManualDump, ManualEntry
 from .single import SingleDump
 from .torch import TorchDump, TorchLayout
+from .torchair_files import TorchairLayout
 
 __all__ = [
     "AtbDump",
     "Dump",
+    "FxDump",
+    "GeDump",
     "ManualDump",
     "ManualEntry",
     "Rank",
@@ -42,6 +47,8 @@ def open_dump(path: str, *, token_policy: str = "auto", other: Dump | None = Non
         return AtbDump(layout, listing, token_policy=token_policy, other=other)
     if isinstance(layout, TorchLayout):
         return TorchDump(layout, listing)
+    if isinstance(layout, TorchairLayout):
+        return GeDump(layout) if layout.kind == "ge" else FxDump(layout)
     if isinstance(layout, ManualLayout):
         return ManualDump(layout.root, layout.metadata)
     assert isinstance(layout, FilesLayout)

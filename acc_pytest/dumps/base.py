@@ -51,11 +51,16 @@ class Rank:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One inference iteration: its label, the tree that ran, and the token directory's name."""
+    """One inference iteration: its label, the tree that ran, and the token directory's name.
+
+    `graph` names the compiled graph (`graph_1`) where a model runs as several, each with steps of its own;
+    it is empty elsewhere.
+    """
 
     label: StepLabel
     tree: Tree
     directory: str
+    graph: str = ""
 
 
 class Dump(ABC):

@@ -1,7 +1,8 @@
 """From any path a user may type to the one dump it means, told by content before names.
 
 A path may be a dump, lie inside one (any depth), or be a parent of exactly one. What is inside a dump
-decides the kind: process directories of ATB or torch, `golden_tensor/metadata.json`, plain tensor files.
+decides the kind: process directories of ATB or torch, `golden_tensor/metadata.json`, names that only TorchAir
+gives its files (GE and FX), plain tensor files.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .manual import FOLDER, METADATA, is_manual
 from .ranks import atb_worker
 from .single import SUFFIXES
 from .torch import TREE_FILE, TorchLayout, is_process_folder
+from .torchair_files import TorchairLayout, torchair_at
 
 _DOWN = 3
 """Levels below the given directory in which dumps are looked for (1 where it holds tensor files itself)."""
@@ -49,7 +51,7 @@ class FilesLayout:
 
 
 DumpLayout = AtbLayout | TorchLayout | ManualLayout
-Layout = DumpLayout | FilesLayout
+Layout = DumpLayout | FilesLayout | TorchairLayout
 
 
 def locate(path: str, listing: Listing) -> Layout:
@@ -62,6 +64,9 @@ def locate(path: str, listing: Listing) -> Layout:
     inside = _around(given, listing)
     if inside is not None:
         return inside
+    torchair = torchair_at(given)
+    if torchair is not None:
+        return torchair
     files = tuple(given / name for name in listing.files(given) if Path(name).suffix in SUFFIXES)
     below = _below(given, listing, levels=1 if files else _DOWN)
     if below is not None:
@@ -72,7 +77,7 @@ def locate(path: str, listing: Listing) -> Layout:
         raise DumpError(f"{given}: an empty directory; was the dump written somewhere else?")
     raise DumpError(
         f"{given}: no dump here: no {TREE_FILE} (torch), no model and tensors directories (ATB), "
-        f"no {METADATA} (manual), no tensor files"
+        f"no {METADATA} (manual), no GE records or FX tensors (TorchAir), no tensor files"
     )
 
 
@@ -81,6 +86,9 @@ def _file(given: Path, listing: Listing) -> Layout:
         return FilesLayout(given, (given,))
     if given.name == METADATA and is_manual(given):
         return ManualLayout(given.parent, given)
+    record = torchair_at(given)
+    if record is not None:
+        return record
     inside = _around(given.parent, listing) if given.suffix in {".json", ".csv"} else None
     if inside is None:
         raise DumpError(f"{given}: neither a dump nor a tensor file ({' '.join(SUFFIXES)})")

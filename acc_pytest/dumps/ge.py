@@ -1,0 +1,221 @@
+"""Dumps of the Graph Engine: one record per operator and execution, and the texts of the compiled graphs.
+
+Opening a dump reads names only. A record is opened, its header alone, when its tensors are asked for; a graph
+text when the mapping asks for the graph.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import AccError
+from ..tensors.ref import TensorRef
+from ..topology.tree import Node
+from .base import Rank, Slot, Step
+from .torchair import Group, TorchairDump
+from .torchair_files import TorchairLayout
+from .torchair_names import GeName, GraphName, sanitized
+from .torchair_places import Place, ge_place
+
+if TYPE_CHECKING:
+    from ..tensors.ge_record import GeRecord
+    from ..topology.ge_graph import GeGraph
+
+_FORMS = ("statistics", "info", "record")
+"""What a file may hold of an operator; where there are several, the last of these counts."""
+_COPIED = "Data"
+"""The type of a graph's input, which is dumped once for each of its consumers."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeEntry:
+    """The file of an operator at one step, and what its name says."""
+
+    name: GeName
+    path: str
+
+
+class GeDump(TorchairDump[GeEntry]):
+    """A GE dump. A node is an operator; `name` is its name as files have it, with `_` for `.`, `/` and `\\`.
+
+    A slice of an FFTS+ operator is a node of its own, below the operator's name: `MatMul_1/thread0`.
+    """
+
+    kind = "ge"
+
+    def __init__(self, layout: TorchairLayout) -> None:
+        self._files = layout.found.ge
+        self._texts = layout.found.graphs
+        self._read: dict[str, GeGraph | None] = {}
+        self._chosen: dict[tuple[int, str], str] = {}
+        for home, names in layout.found.hashed.items():
+            named = [(name, _of_header(f"{home}/{name}")) for name in names]
+            self._files.setdefault(home, []).extend(named)
+            layout.found.notes.append(
+                f"{home}: mapping.csv does not explain {len(names)} hashed names; they are known by their headers"
+            )
+        super().__init__(layout, self._files)
+
+    def record(self, entry: GeEntry) -> GeRecord | None:
+        """The header of an operator's record; `None` where only numbers of it are left (info, statistics).
+
+        Raises `FormatError` for a broken one.
+        """
+        if entry.name.form != "record":
+            return None
+        from ..tensors.ge_record import read_record
+
+        return read_record(entry.path)
+
+    def graph(self, step: Step, rank: Rank) -> GeGraph | None:
+        """The graph that ran, `None` where its text is missing or broken; `notes` then say so."""
+        path = self._text(step, rank)
+        if path is None:
+            self._say(f"{step.graph}: no graph text (dynamo_original_{step.graph}_...txt) beside the dump")
+            return None
+        return self._parsed(path)
+
+    def _parsed(self, path: str) -> GeGraph | None:
+        if path not in self._read:
+            from ..topology.ge_graph import read_graph
+
+            try:
+                self._read[path] = read_graph(path)
+            except AccError as error:
+                self._read[path] = None
+                self._say(f"a graph text cannot be read: {error}")
+        return self._read[path]
+
+    def _say(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes += (note,)
+
+    def _place(self, home: str) -> Place:
+        return ge_place(home)
+
+    def _content(
+        self, homes: list[str], places: Mapping[str, Place], group: Group
+    ) -> dict[str, tuple[Node, GeEntry]]:
+        where = f"{group[1]} step {group[2]}"
+        if len(models := {places[home].model_id for home in homes}) > 1:
+            self._notes.append(
+                f"{where}: dumped by several loaded models ({', '.join(map(str, sorted(models, key=str)))}); "
+                "of an operator that several dumped the latest counts"
+            )
+        entries: dict[tuple[str, str, int], tuple[str, GeEntry]] = {}
+        several: Counter[str] = Counter()
+        for home in homes:
+            for name, parsed in self._files[home]:
+                entry = GeEntry(parsed, f"{home}/{name}")
+                key = (parsed.op_type, parsed.op_name, parsed.thread)
+                before = entries.get(key)
+                if before is None or before[0] != home:
+                    entries[key] = home, entry
+                    continue
+                if parsed.op_type != _COPIED and parsed.form == before[1].name.form:
+                    several[parsed.op_name] += 1
+                entries[key] = home, max(before[1], entry, key=_weight)
+        if several:
+            self._notes.append(
+                f"{where}: {len(several)} operators were dumped several times into one step "
+                f"({min(several)}, ...); the largest record counts, of equal ones the last"
+            )
+        ordered = sorted((entry for _, entry in entries.values()), key=lambda entry: entry.name.time)
+        found: dict[str, tuple[Node, GeEntry]] = {}
+        for entry in ordered:
+            path = _path(entry.name, found)
+            found[path] = Node(entry.name.op_name, entry.name.op_type, path), entry
+        return found
+
+    def _slots(self, node: Node, entry: GeEntry) -> Mapping[Slot, TensorRef]:
+        from ..tensors.ge_record import read_record
+
+        record = read_record(entry.path)
+        counts = {"input": len(record.inputs), "output": len(record.outputs)}
+        return {
+            Slot("input" if kind == "input" else "output", (index,)): TensorRef(
+                entry.path, f"{kind}s/{index}"
+            )
+            for kind, count in counts.items()
+            for index in range(count)
+        }
+
+    def _text(self, step: Step, rank: Rank) -> str | None:
+        key = (rank.index, step.graph)
+        if key not in self._chosen:
+            chosen = self._choose_text(step, rank)
+            if chosen is None:
+                return None
+            self._chosen[key] = chosen
+        return self._chosen[key]
+
+    def _choose_text(self, step: Step, rank: Rank) -> str | None:
+        """The text of a graph: of the rank itself where its name says so, else of any; the latest of several.
+
+        The graph as converted is preferred to the optimized one, whose operators the names of FX are lost for.
+        Names before PTA 7.1 say neither graph nor rank; then the operators in the text decide.
+        """
+        forms = [[text for text in self._texts if text[1].form == form] for form in ("original", "optimized")]
+        texts = forms[0] or forms[1]
+        number = next(graph.number for graph in self.graphs if graph.name == step.graph)
+        named = [text for text in texts if text[1].graph is not None and text[1].graph == number]
+        if not named and len(self.graphs) == 1 and len({text[1].graph for text in texts}) == 1:
+            named = [text for text in texts if text[1].graph is not None]
+        if named:
+            own = [text for text in named if text[1].rank == rank.index]
+            if not own:
+                self._say(f"{step.graph}: no graph text of rank {rank.index}; another rank's is taken")
+            return self._latest(own or named, step)
+        unnamed = sorted((text for text in texts if text[1].graph is None), key=lambda text: text[1].time)
+        if len(unnamed) == len(self.graphs):
+            order = [graph.name for graph in self.graphs].index(step.graph)
+            return unnamed[order][0]
+        return self._by_operators(unnamed, step, rank)
+
+    def _latest(self, texts: list[tuple[str, GraphName]], step: Step) -> str:
+        path, _ = max(texts, key=lambda text: text[1].time)
+        if len({text[1].time for text in texts if text[1].rank == texts[0][1].rank}) > 1:
+            self._say(f"{step.graph}: graph texts of several runs lie here; the latest counts ({path})")
+        return path
+
+    def _by_operators(self, texts: list[tuple[str, GraphName]], step: Step, rank: Rank) -> str | None:
+        """The text that holds most of the operators that ran; the later one of equals."""
+        ran = {node.name for node in self.nodes(step, rank)}
+        best, most = None, 0
+        for path, _ in texts:
+            graph = self._parsed(path)
+            known = len(ran & {sanitized(node.name) for node in graph.nodes}) if graph is not None else 0
+            if known and known >= most:
+                best, most = path, known
+        if best is not None:
+            self._say(f"{step.graph}: {len(texts)} graph texts, none says of which graph; {best} fits best")
+        return best
+
+
+def _weight(entry: GeEntry) -> tuple[int, int, int]:
+    """Which of several files of one operator counts, the larger the better."""
+    try:
+        size = os.stat(entry.path).st_size
+    except OSError:
+        size = 0
+    return _FORMS.index(entry.name.form), size, entry.name.time
+
+
+def _path(name: GeName, taken: Mapping[str, object]) -> str:
+    path = f"{name.op_name}/thread{name.thread}" if name.thread >= 0 else name.op_name
+    return path if path not in taken else f"{name.op_type}.{path}"
+
+
+def _of_header(path: str) -> GeName:
+    """The name of a record whose file name is a hash; the record does not say its type."""
+    from ..tensors.ge_record import read_record
+
+    try:
+        record = read_record(path)
+    except AccError:
+        return GeName("", os.path.basename(path), 0)
+    return GeName("", sanitized(record.op_name), record.dump_time)

@@ -1,0 +1,115 @@
+"""What a directory of a TorchAir dump stands for, read off its absolute path from the right.
+
+    GE  [worldsize{W}_global_rank{R}/]{time}/{device}/{model}/{model id}/{step}          since PTA 7.2 with rank
+    FX  worldsize{W}_global_rank{R}/graph_{n}/{step}                                     since PTA 7.2
+        data_dump/{step + 1}/gm_{time}_dump  and, before 2024-03,  gm_{time}_dump/{step + 1}
+
+Any level may be missing, and the user may point at any of them: only the levels above a file count.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_RANK = re.compile(r"^worldsize(\d+)_global_rank(\d+)$")
+_GM = re.compile(r"^gm_(\d{14,20})_dump$")
+_GRAPH = re.compile(r"^graph_(\d+)(?:_\d+)*$")
+_TIME = re.compile(r"^\d{14}$")
+_OLD_ROOT = re.compile(r"^dump_\d{8}_\d{6}$")
+_LONGEST_STEP = 12
+_LONGEST_DEVICE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the path of a directory says; `None` and empty for levels that are not there.
+
+    `graph` is the model's directory (`graph_1`, `gm_20261120..._dump`), `number` the graph's number, `step` the
+    inference iteration, already without the off-by-one of old FX dumps.
+    """
+
+    step: int | None = None
+    graph: str = ""
+    number: int | None = None
+    model_id: int | None = None
+    device: int | None = None
+    time: str = ""
+    rank: int | None = None
+    world: int | None = None
+
+
+def is_level(name: str) -> bool:
+    """Whether a directory of this name may lie inside a dump, so that the rest of the dump is above it."""
+    patterns = (_RANK, _GM, _GRAPH, _TIME)
+    return name.isdecimal() or name == "data_dump" or any(pattern.match(name) for pattern in patterns)
+
+
+def ge_place(path: str) -> Place:
+    """Read the levels of a directory that holds GE records."""
+    parts = path.split("/")
+    world, rank = _rank(parts)
+    step = _number(parts, _LONGEST_STEP)
+    model_id = _number(parts, _LONGEST_STEP)
+    if model_id is None and step is not None and parts and _is_model(parts):
+        # A model without a step counter: the only number below its name is its id.
+        step, model_id = None, step
+    if model_id is None and step is not None and parts and _TIME.match(parts[-1]):
+        # Operators that run outside of any model lie directly below the device.
+        return Place(None, device=step, time=parts[-1], rank=rank, world=world)
+    if step is None and model_id is None:
+        return Place(time=parts[-1] if parts and _TIME.match(parts[-1]) else "", rank=rank, world=world)
+    model = parts.pop() if parts and _may_be_model(parts[-1]) else ""
+    if model_id is None and not _GRAPH.match(model):
+        # A step directory on its own: what is above it is no model.
+        return Place(step, rank=rank, world=world)
+    device = _number(parts, _LONGEST_DEVICE)
+    time = parts[-1] if parts and _TIME.match(parts[-1]) else ""
+    number = _GRAPH.match(model)
+    return Place(step, model, int(number.group(1)) if number else None, model_id, device, time, rank, world)
+
+
+def fx_place(path: str) -> Place:
+    """Read the levels of a directory that holds FX tensors."""
+    parts = path.split("/")
+    world, rank = _rank(parts)
+    last, before = parts[-1], parts[-2] if len(parts) > 1 else ""
+    if _GM.match(last):
+        step = int(before) - 1 if before.isdecimal() else 0
+        return Place(max(step, 0), last, rank=rank, world=world)
+    if not last.isdecimal() or len(last) >= _LONGEST_STEP:
+        graph = _GRAPH.match(last)
+        number = int(graph.group(1)) if graph else None
+        return Place(0, last if graph else "", number, rank=rank, world=world)
+    if _GM.match(before):
+        return Place(max(int(last) - 1, 0), before, rank=rank, world=world)
+    graph = _GRAPH.match(before)
+    if graph is None:
+        return Place(int(last), rank=rank, world=world)
+    return Place(int(last), before, int(graph.group(1)), rank=rank, world=world)
+
+
+def _rank(parts: list[str]) -> tuple[int | None, int | None]:
+    for part in reversed(parts):
+        if found := _RANK.match(part):
+            return int(found.group(1)), int(found.group(2))
+    return None, None
+
+
+def _number(parts: list[str], longest: int) -> int | None:
+    """Take the last level off `parts` where it is a number shorter than `longest` digits."""
+    if parts and parts[-1].isdecimal() and len(parts[-1]) < longest:
+        return int(parts.pop())
+    return None
+
+
+def _may_be_model(name: str) -> bool:
+    return bool(_GRAPH.match(name)) or not (is_level(name) or _OLD_ROOT.match(name))
+
+
+def _is_model(parts: list[str]) -> bool:
+    """Whether the last level is the name of a model: one of TorchAir's, or one right below a device."""
+    if _GRAPH.match(parts[-1]):
+        return True
+    above = parts[-2] if len(parts) > 1 else ""
+    return above.isdecimal() and len(above) < _LONGEST_DEVICE and not _TIME.match(parts[-1])
