@@ -112,14 +112,38 @@ def test_an_interrupt_from_the_keyboard_leaves_the_hooks_usable(tmp_path):
     with register_hook(model, DumpConfig(tmp_path, range(4), mode=["module", "api"])) as handle:
         with pytest.raises(KeyboardInterrupt):
             model(x, KeyboardInterrupt())
-        torch.ones(1).mul(2)
+        torch.ones(1).exp()  # of nobody any more
+        model.before(x)
         model(x)
         model(x)
     home = handle.dump_path
+    assert not any("exp" in name or "call1" in name for name in files(home, 0))
+    assert not json.loads((home / "0" / "manifest.json").read_text())["complete"]
     assert files(home, 1) == files(home, 2)
     assert "root.behind/output" in files(home, 2)
     assert not (home / "3").exists()
     assert torch.overrides._get_current_function_mode() is None
+
+
+def test_an_interrupted_model_whose_hooks_are_removed_leaves_nothing_behind(tmp_path):
+    model = Raises()
+    handle = register_hook(model, DumpConfig(tmp_path, mode=["module", "api"]))
+    with pytest.raises(KeyboardInterrupt):
+        model(torch.ones(1, 2), KeyboardInterrupt())
+    handle.remove()
+    assert torch.overrides._get_current_function_mode() is None
+    assert "root.failing/input_0" in files(handle.dump_path)
+
+
+def test_hooks_removed_while_the_model_runs_end_the_step(tmp_path):
+    model = nn.Sequential(nn.Identity(), nn.Identity(), nn.Identity())
+    handle = register_hook(model, DumpConfig(tmp_path, mode=["module", "api"]))
+    model[1].register_forward_hook(lambda *_: handle.remove())
+    model(torch.ones(1))
+    model(torch.ones(1))
+    assert torch.overrides._get_current_function_mode() is None
+    assert {name.partition("/")[0] for name in files(handle.dump_path)} == {"root", "root.0", "root.1"}
+    assert handle.report.steps == 1
 
 
 def test_a_root_that_calls_itself_is_one_step(tmp_path):

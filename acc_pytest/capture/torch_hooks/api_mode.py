@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .step import versions
 from .values import Found, in_arguments, in_result
 
 if TYPE_CHECKING:
@@ -90,14 +90,14 @@ class ApiMode(TorchFunctionMode):
         if not found.tensors:  # arange, zeros, tensor: nothing that could have gone wrong before
             return func(*args, **kwargs)
         part = self._recorder.store.config.tensor_part
-        versions = _versions(found)
+        before = versions(found)
         with torch._C.DisableTorchFunction():
             copies = _copies(found)
         result = func(*args, **kwargs)
         with torch._C.DisableTorchFunction():
             results = in_result(args[0] if name == "setitem_" else result)
             changed = name.endswith("_") or bool(kwargs.get("inplace")) or "out" in kwargs
-            changed = changed or versions != _versions(found) or _differ(copies, found)
+            changed = changed or before != versions(found) or _differ(copies, found)
             if results.tensors and (changed or not _are_views(results, found)):
                 node = self._recorder.node(step, f"{frame.name}.{name}", frame.hooked.kind, function=True)
                 if part != 1:
@@ -123,14 +123,6 @@ def _copies(found: Found) -> Found:
         except Exception:  # noqa: BLE001
             copied.tensors.append((key, tensor))
     return copied
-
-
-def _versions(found: Found) -> list[int]:
-    versions = []
-    for _, tensor in found.tensors:
-        with contextlib.suppress(RuntimeError):  # tensors of inference mode do not count their versions
-            versions.append(tensor._version)
-    return versions
 
 
 def _differ(copies: Found, found: Found) -> bool:

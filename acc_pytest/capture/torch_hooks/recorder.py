@@ -7,62 +7,24 @@ thread in which the root was not called (replicas of DataParallel, a side thread
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 import warnings
-from collections import Counter
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import _get_current_function_mode as _current_mode
 
 from ...errors import AccError, CaptureError
 from .api_mode import ApiMode
 from .manifest import Manifest
 from .names import nearest
 from .select import Selection
+from .step import Frame, Hooked, Step, versions
 from .store import Node, Store
 from .values import Found, Key, in_arguments, in_cache, in_result
-
-
-@dataclass(eq=False, slots=True)
-class Hooked:
-    """A module with hooks, and the names of its places in the model."""
-
-    names: tuple[str, ...]
-    kind: str
-    is_root: bool = False
-
-
-@dataclass(eq=False, slots=True)
-class Frame:
-    """A module that is running."""
-
-    hooked: Hooked
-    name: str
-    node: Node | None
-    caches: list[tuple[Key, Any]]
-    error: BaseException | None
-
-
-@dataclass(eq=False, slots=True)
-class Step:
-    """A call of the root that is being dumped."""
-
-    token: int
-    directory: str
-    stack: list[Frame] = field(default_factory=list)
-    entries: list[dict[str, Any]] = field(default_factory=list)
-    order: dict[str, str] = field(default_factory=dict)
-    calls: Counter[str] = field(default_factory=Counter)
-    from_here: Counter[tuple[int, str]] = field(default_factory=Counter)
-    caches: dict[int, tuple[Key, Any]] = field(default_factory=dict)
-    cached: set[tuple[int, int, Key]] = field(default_factory=set)
-    last: tuple[str, str, Found, list[int]] | None = None
-    failed: bool = False
 
 
 class _Running(threading.local):
@@ -96,7 +58,10 @@ class Recorder:
     @property
     def step(self) -> Step | None:
         """The step that this thread is in, if that is dumped."""
-        return self._running.step
+        running = self._running
+        if running.step is not None and running.frame is not None and not _is_running(running.frame):
+            self._abandon()  # an interrupt from the keyboard, which no hook sees, ended the call
+        return running.step
 
     def start(self, store: Store, manifest: Manifest) -> None:
         """Begin a new dump, in which nothing is written yet."""
@@ -110,10 +75,11 @@ class Recorder:
         calls itself.
         """
         running = self._running
-        if running.frame is not None and _is_below(running.frame, frame):
-            return
-        # What an interrupt from the keyboard left behind (no hook sees it) belongs to no step any more.
-        running.frame, running.step, running.error = frame, None, sys.exc_info()[1]
+        if running.frame is not None:
+            if _is_running(running.frame):
+                return
+            self._abandon()
+        running.frame, running.error = frame, sys.exc_info()[1]
         if self._compiled and running.eager is None:
             # Fused graphs have no modules to look at, and would be compiled anew around every hook.
             running.eager = torch.compiler.set_stance("force_eager")
@@ -149,14 +115,7 @@ class Recorder:
             return
         error = sys.exc_info()[1]
         failed = error is not None and error is not running.error
-        running.frame = running.error = None
-        if running.mode is not None and running.mode_entered:
-            running.mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-            running.mode_entered = False
-        if running.eager is not None:
-            running.eager.__exit__(None, None, None)
-            running.eager = None
-        step, running.step = running.step, None
+        step = self._left()
         if step is None:
             return
         step.failed = failed
@@ -170,6 +129,31 @@ class Recorder:
                 self._pending = self._pending or problem
             else:
                 raise problem from error
+
+    def _left(self) -> Step | None:
+        """Forget the call that this thread was in, and return its step if that was dumped."""
+        running = self._running
+        running.frame = running.error = None
+        current = _current_mode() if running.mode_entered else None  # type: ignore[no-untyped-call]
+        if running.mode is not None and current is running.mode:
+            running.mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            running.mode_entered = False
+        if running.eager is not None:
+            running.eager.__exit__(None, None, None)
+            running.eager = None
+        step, running.step = running.step, None
+        return step
+
+    def _abandon(self) -> None:
+        """End a step that will not end by itself. What goes wrong is raised by `close`."""
+        step = self._left()
+        if step is None:
+            return
+        step.failed = True
+        try:
+            self._finish(step)
+        except AccError as error:
+            self._pending = self._pending or CaptureError(f"step {step.token} is incomplete: {error}")
 
     def _finish(self, step: Step) -> None:
         problem: AccError | None = None
@@ -191,6 +175,11 @@ class Recorder:
         if problem is not None:
             raise problem
 
+    def stop(self) -> None:
+        """The hooks are taken off: a step that this thread is in will not end by itself."""
+        self._abandon()
+        self.close()
+
     def close(self) -> None:
         """Write what is left. Raises what went wrong in a call that raised itself, and was kept back."""
         try:
@@ -207,7 +196,7 @@ class Recorder:
         self, hooked: Hooked, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """A module starts: its inputs are copied now, for it may change them in place."""
-        step = self._running.step
+        step = self.step
         if step is None:
             return
         with torch._C.DisableTorchFunction():
@@ -251,7 +240,7 @@ class Recorder:
         if config.dump_last_logits:
             found = in_result(result)
             if found.tensors and not frame.hooked.is_root:
-                step.last = frame.name, frame.hooked.kind, found, _versions(found)
+                step.last = frame.name, frame.hooked.kind, found, versions(found)
             return
         if node is None:
             return
@@ -282,11 +271,11 @@ class Recorder:
     def _save_last(self, step: Step) -> None:
         if step.last is None:
             return
-        name, kind, found, versions = step.last
+        name, kind, found, before = step.last
         with torch._C.DisableTorchFunction():
             node = Node(name, kind, 0)
             self.save(step, node, "output", found)
-            if versions != _versions(found):
+            if before != versions(found):
                 for entry in step.entries:
                     entry["note"] = "changed in place after the module returned"
             self.store.statistics(step.directory, node)
@@ -313,23 +302,16 @@ class Recorder:
             step.entries.append(entry | {"file": "", "status": "not looked into", "note": f"a {kind}"})
 
 
-def _is_below(outer: FrameType, frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame is outer:
-            return True
-        frame = frame.f_back
+def _is_running(frame: FrameType) -> bool:
+    """Whether a frame still runs; the variables of one that does not are let go."""
+    try:
+        frame.clear()
+    except RuntimeError:
+        return True
     return False
-
-
-def _versions(found: Found) -> list[int]:
-    """How often each tensor was changed in place; tensors of inference mode do not count that."""
-    versions = []
-    for _, tensor in found.tensors:
-        with contextlib.suppress(RuntimeError):
-            versions.append(tensor._version)
-    return versions
 
 
 def _traced() -> bool:
     """Whether the model is not run but looked at by a tracer, which would record what the hooks do."""
-    return torch._C._get_tracing_state() is not None or torch.compiler.is_compiling()
+    compiling = getattr(torch.compiler, "is_compiling", None)  # torch 2.3
+    return torch._C._get_tracing_state() is not None or bool(compiling and compiling())

@@ -18,8 +18,9 @@ from .config import DumpConfig
 from .manifest import Manifest
 from .names import ROOT, WRAPPED, Place, aliases, places
 from .place import claim, device_of
-from .recorder import Hooked, Recorder
+from .recorder import Recorder
 from .select import Selection
+from .step import Hooked
 from .store import DumpReport, Store
 
 HOOK_TYPES = ("dump_data",)
@@ -129,7 +130,8 @@ class DumpHandle:
         compiled, self._compiled = self._compiled, []
         for module, call in compiled:
             module._compiled_call_impl = call
-        self.close()
+        if self._recorder is not None:
+            self._recorder.stop()
 
     def __enter__(self) -> DumpHandle:
         return self

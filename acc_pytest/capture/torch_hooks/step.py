@@ -1,0 +1,59 @@
+"""What is known of a call of the model while it runs: the modules that are running, what was saved, what
+comes last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from .store import Node
+from .values import Found, Key
+
+
+@dataclass(eq=False, slots=True)
+class Hooked:
+    """A module with hooks, and the names of its places in the model."""
+
+    names: tuple[str, ...]
+    kind: str
+    is_root: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Frame:
+    """A module that is running."""
+
+    hooked: Hooked
+    name: str
+    node: Node | None
+    caches: list[tuple[Key, Any]]
+    error: BaseException | None
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """A call of the root that is being dumped."""
+
+    token: int
+    directory: str
+    stack: list[Frame] = field(default_factory=list)
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    order: dict[str, str] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+    from_here: Counter[tuple[int, str]] = field(default_factory=Counter)
+    caches: dict[int, tuple[Key, Any]] = field(default_factory=dict)
+    cached: set[tuple[int, int, Key]] = field(default_factory=set)
+    last: tuple[str, str, Found, list[int]] | None = None
+    failed: bool = False
+
+
+def versions(found: Found) -> list[int]:
+    """How often each tensor was changed in place; tensors of inference mode do not count that."""
+    counted = []
+    for _, tensor in found.tensors:
+        with contextlib.suppress(RuntimeError):
+            counted.append(tensor._version)
+    return counted
