@@ -1,0 +1,209 @@
+"""The backend that `torch.compile` is given, and what it keeps between the runs of its graphs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.fx.node import Node
+
+from ...errors import CaptureError
+from .compiled import Compiled
+from .files import NodeFiles, is_dumped
+from .interpreted import InDtype, Interpreted
+from .layout import Place, layout_of, timestamp
+
+Filter = Callable[[Node], "Node | None"]
+
+
+def fx_dump_backend(
+    dump_path: str | os.PathLike[str] = ".",
+    *,
+    steps: Iterable[int] | None = None,
+    filter: Filter | str | Iterable[str] | None = None,
+    layout: str = "7.2",
+    inner: str | torch.dtype | Callable[..., Any] = "eager",
+    rank: int | None = None,
+    world_size: int | None = None,
+    keywords: bool = True,
+) -> FxDumpBackend:
+    """A backend for `torch.compile` that dumps inputs and outputs of every operator, in TorchAir's format.
+
+    `steps` are the runs of each graph that are dumped, counted from 0; all by default. `filter` picks nodes:
+    a function from an FX node to the node (or `None`), or texts, of which one is to stand in the node's name,
+    whatever its case. `layout` is the tree of a TorchAir release: "7.2", "7.1" or "oldest".
+
+    `inner` says how graphs are run: "eager" node by node (TorchAir's way), a floating `torch.dtype` to
+    compute the same graph in it, or another backend ("inductor", or a function), whose results are dumped
+    under the same names. `rank` and `world_size` are those of `torch.distributed` unless given.
+    `keywords=False` leaves out the files of keyword arguments, which TorchAir does not write.
+
+    Raises `CaptureError` for an argument that makes no sense.
+    """
+    return FxDumpBackend(
+        Path(os.path.abspath(dump_path)),
+        _steps(steps),
+        _filter(filter),
+        layout,
+        _inner(inner),
+        _ranks(rank, world_size),
+        keywords,
+    )
+
+
+class FxDumpBackend:
+    """Made by `fx_dump_backend`. Graphs are numbered from 1 in the order in which they are compiled."""
+
+    def __init__(
+        self,
+        dump_path: Path,
+        steps: frozenset[int] | None,
+        node_filter: Filter | None,
+        layout: str,
+        inner: str | torch.dtype | Callable[..., Any],
+        ranks: tuple[int, int] | None,
+        keywords: bool,
+    ) -> None:
+        self.dump_path = dump_path
+        self.layout = layout_of(layout)
+        self.keywords = keywords
+        self._steps = steps
+        self._filter = node_filter
+        self._inner = inner
+        self._ranks = ranks
+        self._numbers = itertools.count(1)
+
+    def __call__(
+        self, module: GraphModule, example_inputs: Sequence[Any], **_options: Any
+    ) -> Callable[..., Any]:
+        """Compile one graph; called by torch."""
+        from torch._dynamo.backends.common import aot_autograd
+
+        # TorchAir's settings: no decompositions, and writes to inputs stay in the graph.
+        compiler = aot_autograd(
+            fw_compiler=self._compile,
+            bw_compiler=self._compile,
+            inference_compiler=self._compile,
+            decompositions={},
+            keep_inference_input_mutations=True,
+        )
+        compiled: Callable[..., Any] = compiler(module, example_inputs)
+        return compiled
+
+    def _compile(self, module: GraphModule, _example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        from torch._functorch.aot_autograd import make_boxed_func
+
+        boxed: Callable[..., Any] = make_boxed_func(
+            DumpedGraph(self, module, next(self._numbers), self._inner)
+        )
+        return boxed
+
+    def dumps(self, step: int) -> bool:
+        """Whether files of a step are wanted."""
+        return self._steps is None or step in self._steps
+
+    def picked(self, node: Node) -> Node | None:
+        """The node under whose name files are written, or `None`."""
+        return self._filter(node) if self._filter is not None else node
+
+    def ranks(self) -> tuple[int, int]:
+        """Rank and number of ranks."""
+        if self._ranks is not None:
+            return self._ranks
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+        return 0, 1
+
+
+class DumpedGraph:
+    """One graph: runs it and counts its steps."""
+
+    def __init__(self, backend: FxDumpBackend, module: GraphModule, number: int, inner: Any) -> None:
+        self._backend = backend
+        self._module = module
+        self._number = number
+        self._inner = inner
+        self._compiled_at = timestamp()
+        self._step = 0
+        interpreted = isinstance(inner, torch.dtype) or inner == "eager"
+        self._compiled = None if interpreted else Compiled(module, inner)
+
+    def __call__(self, *args: Any) -> Any:
+        step, self._step = self._step, self._step + 1
+        directory = self._directory(step) if self._backend.dumps(step) else None
+
+        def opened(node: Node) -> NodeFiles | None:
+            if directory is None or not is_dumped(node):
+                return None
+            picked = self._backend.picked(node)
+            if picked is None:
+                return None
+            return NodeFiles(directory, picked, timestamp(), keywords=self._backend.keywords)
+
+        if self._compiled is not None:
+            return self._compiled.run(args, opened, dumps=directory is not None)
+        if isinstance(self._inner, torch.dtype):
+            return InDtype(self._module, opened, self._inner).run(*args)
+        return Interpreted(self._module, opened).run(*args)
+
+    def _directory(self, step: int) -> Path:
+        rank, world_size = self._backend.ranks()
+        place = Place(rank, world_size, self._number, self._compiled_at, step)
+        directory = self._backend.dump_path / self._backend.layout(place)
+        if directory.exists():
+            raise CaptureError(
+                f"FX dump: {directory} is there already, and a second dump in it would mix with the first; "
+                "remove it or give another dump_path"
+            )
+        return directory
+
+
+def _steps(steps: Iterable[int] | None) -> frozenset[int] | None:
+    if steps is None:
+        return None
+    try:
+        chosen = frozenset(steps)
+    except TypeError:
+        chosen = frozenset()
+    if not chosen or not all(type(step) is int and step >= 0 for step in chosen):
+        raise CaptureError(
+            f"steps {steps!r} are no numbers of steps; give some of 0, 1, 2, ..., as in [0, 3]"
+        )
+    return chosen
+
+
+def _filter(given: Filter | str | Iterable[str] | None) -> Filter | None:
+    if given is None or callable(given):
+        return given
+    texts = [given] if isinstance(given, str) else list(given)
+    if not texts or not all(isinstance(text, str) and text for text in texts):
+        raise CaptureError(f"filter {given!r} is neither a function nor parts of node names")
+    wanted = [text.lower() for text in texts]
+    return lambda node: node if any(text in node.name.lower() for text in wanted) else None
+
+
+def _inner(given: Any) -> Any:
+    if isinstance(given, torch.dtype) and not given.is_floating_point:
+        raise CaptureError(
+            f"inner {given} is no floating dtype; give torch.float32, or a backend as 'inductor'"
+        )
+    if not isinstance(given, (str, torch.dtype)) and not callable(given):
+        raise CaptureError(f"inner {given!r} is neither a backend nor a dtype; give 'eager' or 'inductor'")
+    return given
+
+
+def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
+    if rank is None and world_size is None:
+        return None
+    if type(rank) is not int or type(world_size) is not int or not 0 <= rank < world_size:
+        raise CaptureError(
+            f"rank {rank!r} of world_size {world_size!r} is no rank; "
+            "give both, the rank from 0 to world_size - 1"
+        )
+    return rank, world_size

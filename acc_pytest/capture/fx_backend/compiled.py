@@ -1,0 +1,90 @@
+"""A graph compiled by another backend (inductor, ...), its intermediate tensors handed out and dumped.
+
+A compiler keeps no intermediate tensors, so the graph is given outputs for them: every tensor that a dumped
+node takes or gives. Names and files are those of the graph before that compiler rewrote it; what it fuses between
+two of them is its own affair, and what it computes is what is dumped.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule
+from torch.fx.node import Node, map_arg
+
+from .files import is_dumped, written_arguments
+from .interpreted import Opened
+
+
+class Compiled:
+    """A graph whose runs are compiled by `inner`, at the first run and whenever sizes demand it."""
+
+    def __init__(self, module: GraphModule, inner: str | Callable[..., Any]) -> None:
+        nodes = list(module.graph.nodes)
+        self._nodes = [node for node in nodes if is_dumped(node)]
+        self._placeholders = [node for node in nodes if node.op == "placeholder"]
+        self._constants = {node: getattr(module, str(node.target)) for node in nodes if node.op == "get_attr"}
+        self._written = {written for node in nodes for written in written_arguments(node)}
+        self._wanted = _wanted(self._nodes)
+        self._run = torch.compile(self._instrumented(module), backend=inner)
+
+    def run(self, args: Sequence[Any], opened: Opened, *, dumps: bool) -> Any:
+        """Run the graph and, if it `dumps`, write the files of its nodes: inputs as they came in."""
+        values: dict[Node, Any] = dict(self._constants)
+        if dumps:
+            for node, value in zip(self._placeholders, args):
+                values[node] = value.clone() if node in self._written else value
+        result, captured = self._run(*args)
+        if dumps:
+            values.update(zip(self._wanted, captured))
+            for node in self._nodes:
+                files = opened(node)
+                if files is not None:
+                    arguments, keywords = map_arg((node.args, node.kwargs), values.__getitem__)
+                    files.write_inputs(arguments, keywords)
+                    files.write_outputs(values[node])
+        return result
+
+    def _instrumented(self, module: GraphModule) -> GraphModule:
+        """A copy of the graph that also gives the wanted values."""
+        graph = Graph()
+        copies: dict[Node, Node] = {}
+        handed_out: dict[Node, Any] = {}
+        result: Any = None
+        for node in module.graph.nodes:
+            if node.op == "output":
+                result = map_arg(node.args[0], copies.__getitem__)
+                continue
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            if node in self._wanted:
+                # A view of what is written to later would show what it is then.
+                handed_out[node] = _cloned(graph, node, copies[node]) if self._written else copies[node]
+        graph.output((result, tuple(handed_out[node] for node in self._wanted)))
+        for node in graph.nodes:
+            node.meta = {}  # the sizes of this trace, which are not those of every run
+        return GraphModule(module, graph)
+
+
+def _wanted(nodes: Sequence[Node]) -> dict[Node, None]:
+    """Calls whose values dumped nodes take or give, in their order."""
+    found: dict[Node, None] = {}
+    for node in nodes:
+        for source in node.all_input_nodes:
+            if source.op == "call_function":
+                found.setdefault(source)
+        found.setdefault(node)
+    return found
+
+
+def _cloned(graph: Graph, traced: Node, node: Node) -> Any:
+    """Copies of the tensors that a node gives."""
+    value = traced.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        return graph.call_function(torch.ops.aten.clone.default, (node,))
+    if isinstance(value, (list, tuple)) and all(isinstance(item, torch.Tensor) for item in value):
+        items = [graph.call_function(operator.getitem, (node, index)) for index in range(len(value))]
+        return tuple(graph.call_function(torch.ops.aten.clone.default, (item,)) for item in items)
+    return node

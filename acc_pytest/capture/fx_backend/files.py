@@ -1,0 +1,88 @@
+"""The files of one call of a node: arguments, results, and the keyword arguments that TorchAir leaves out.
+
+{node}-{target}.INPUT.{i}.{time}.npy      argument i; .{i}.{j} for item j of a list of tensors
+{node}-{target}.OUTPUT.{i}.{time}.npy     result i
+{node}-{target}.KWARG.{name}.{time}.npy   an argument given by name (ours; TorchAir has no such file)
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx.node import Node
+
+from ...errors import AccError, CaptureError
+from ...tensors.whole_file import whole_file
+from .values import Array, as_array, as_plain_array
+
+
+def is_dumped(node: Node) -> bool:
+    """Whether a node has files: calls of operators, and arithmetic with symbolic sizes.
+
+    Picking an item out of a tuple has none, and neither have inputs and constants.
+    """
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    if isinstance(node.target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return True
+    return getattr(node.target, "__module__", "") in ("_operator", "math", "torch")
+
+
+def written_arguments(node: Node) -> Iterator[Node]:
+    """The nodes whose tensors an operator changes."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None:
+        return
+    for index, argument in enumerate(schema.arguments):
+        if argument.is_write:
+            given = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
+            if isinstance(given, Node):
+                yield given
+
+
+class NodeFiles:
+    """Writes the files of one call; all of them carry one time."""
+
+    def __init__(self, directory: Path, node: Node, time: str, *, keywords: bool) -> None:
+        self._directory = directory
+        self._stem = f"{node.name}-{node.target}"
+        self._time = time
+        self._keywords = keywords
+
+    def write_inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Write what the node is called with, before it is called: it may change its arguments."""
+        for index, arg in enumerate(args):
+            for place, value in _items(index, arg):
+                self._write(f"INPUT.{place}", as_array(value))
+        if self._keywords:
+            for name, arg in kwargs.items():
+                for place, value in _items(name, arg):
+                    self._write(f"KWARG.{place}", as_plain_array(value))
+
+    def write_outputs(self, result: Any) -> None:
+        """Write what the node gave."""
+        results = result if isinstance(result, (list, tuple)) else [result]
+        for index, value in enumerate(results):
+            self._write(f"OUTPUT.{index}", as_array(value))
+
+    def _write(self, slot: str, array: Array) -> None:
+        path = self._directory / f"{self._stem}.{slot}.{self._time}.npy"
+        try:
+            with whole_file(path) as file:
+                np.save(file, array)
+        except AccError as error:
+            raise CaptureError(f"FX dump: {error}") from error
+
+
+def _items(place: int | str, arg: Any) -> Iterator[tuple[str, Any]]:
+    """An argument, or the items of a list that begins with a tensor."""
+    if isinstance(arg, (list, tuple)) and arg and isinstance(arg[0], torch.Tensor):
+        for index, item in enumerate(arg):
+            yield f"{place}.{index}", item
+    else:
+        yield str(place), arg

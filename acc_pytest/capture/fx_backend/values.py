@@ -1,0 +1,48 @@
+"""What goes into a `.npy` file of an FX dump, for every kind of value that stands in a graph.
+
+As TorchAir has it: bfloat16 is widened to float32, numbers and lists of numbers become arrays, `None` and
+dtypes become object arrays (which numpy pickles, and which our readers never unpickle), and what numpy can
+make no array of becomes its text. Where TorchAir would stop - float8, sparse, quantized tensors - the values
+are widened or written out in full, which loses nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Array = npt.NDArray[Any]
+
+
+def as_array(value: Any) -> Array:
+    """The array that stands for a value of a graph."""
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    try:
+        return np.array(value)
+    except Exception:  # noqa: BLE001 - lists of unequal things raise whatever their items raise
+        return np.array(str(value))
+
+
+def as_plain_array(value: Any) -> Array:
+    """As `as_array`, but nothing is pickled: what is neither tensor nor number becomes its text."""
+    array = as_array(value)
+    return np.array(str(value)) if array.dtype.hasobject else array
+
+
+def _tensor(value: torch.Tensor) -> Array:
+    plain = value.detach()
+    if plain.is_quantized:
+        plain = plain.dequantize()
+    if plain.layout != torch.strided:
+        plain = plain.to_dense()
+    plain = plain.cpu()
+    if plain.is_conj() or plain.is_neg():
+        plain = plain.resolve_conj().resolve_neg()
+    if plain.dtype == torch.bfloat16 or (plain.is_floating_point() and plain.element_size() == 1):
+        plain = plain.to(torch.float32)
+    array: Array = plain.numpy()
+    return array
