@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import torch
 
+from ..tensors.device_layouts import TILE, nz
 from ..tensors.dtypes import by_atb_code
-from .hifloat8 import encode
+from ..tensors.hifloat8 import encode
 from .registry import As
 
 
 def nz_to_nd(tensor: torch.Tensor, rows: int | None = None, columns: int | None = None) -> torch.Tensor:
     """`[..., n1, m', n0]` -> `[..., rows, columns]`; the padding is cut where sizes are given."""
-    merged = tensor.transpose(-3, -2).flatten(-2)
-    return merged[..., :rows, :columns]
+    stored = tuple(tensor.shape)
+    *_, n1, m, n0 = stored
+    height = m if rows is None else min(rows, m)
+    width = n1 * n0 if columns is None else min(columns, n1 * n0)
+    return nz(stored, height, width).to_logical(tensor)
 
 
 def nd_to_nz(tensor: torch.Tensor, group: int = 16) -> torch.Tensor:
     """`[..., m, n]` -> `[..., n1, m', group]`, zero padded to whole groups of columns and 16 rows."""
-    rows, columns = tensor.shape[-2:]
-    padded = tensor.new_zeros(*tensor.shape[:-2], -(-rows // 16) * 16, -(-columns // group) * group)
-    padded[..., :rows, :columns] = tensor
-    return torch.unflatten(padded, -1, (-1, group)).transpose(-3, -2).contiguous()
+    *lead, rows, columns = tensor.shape
+    stored = (*lead, -(-columns // group), -(-rows // TILE) * TILE, group)
+    return nz(stored, rows, columns).to_stored(tensor)
 
 
 def group_of(dtype: torch.dtype) -> int:

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from ..errors import FormatError
-from . import atb_bin, numpy_file, safetensors_file, statistics, torch_file
+from . import atb_bin, ge_file, numpy_file, safetensors_file, statistics, torch_file
 from .mapped import opened
 from .ref import TensorHeader, TensorRef
 
@@ -37,6 +37,7 @@ FORMATS: tuple[TensorFormat, ...] = (
     numpy_file.FORMAT,
     safetensors_file.FORMAT,
     statistics.FORMAT,
+    ge_file.FORMAT,
 )
 
 _BY_SUFFIX = {suffix: format_ for format_ in FORMATS for suffix in format_.suffixes}
@@ -55,5 +56,7 @@ def format_of(path: str) -> TensorFormat:
     for format_ in FORMATS:
         if format_.matches(head):
             return format_
-    supported = ", ".join(f"{format_.name} ({' '.join(format_.suffixes)})" for format_ in FORMATS)
+    supported = ", ".join(
+        f"{format_.name} ({' '.join(format_.suffixes) or 'no suffix'})" for format_ in FORMATS
+    )
     raise FormatError(f"{path}: is in no tensor format known here; supported are {supported}")

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from acc_pytest.operators import compute, compute_collective, hifloat8, known, operator_of
+from acc_pytest.operators import compute, compute_collective, known, operator_of
 from acc_pytest.operators.layout import nz_in_logical_dims
+from acc_pytest.tensors import hifloat8
 from acc_pytest.tensors.ref import TensorRef
 
 ROOT = Path(__file__).parents[2] / ".." / "shared" / "conformance" / "opcheck"

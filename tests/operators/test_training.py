@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 
 from acc_pytest.errors import OperatorError
-from acc_pytest.operators import compute, hifloat8
+from acc_pytest.operators import compute
+from acc_pytest.tensors import hifloat8
 
 EXACT = {"accumulate": torch.float64, "round_outputs": False}
 
