@@ -80,13 +80,15 @@ class Recorder:
                 return
             self._abandon()
         running.frame, running.error = frame, sys.exc_info()[1]
+        if _traced():
+            return
         if self._compiled and running.eager is None:
             # Fused graphs have no modules to look at, and would be compiled anew around every hook.
             running.eager = torch.compiler.set_stance("force_eager")
             running.eager.__enter__()
         with self._lock:
             token, self.token = self.token, self.token + 1
-            wanted = token in self.store.config.tokens and not _traced()
+            wanted = token in self.store.config.tokens
             again = token in self.written
             if wanted and not again:
                 self.written.add(token)
@@ -134,10 +136,11 @@ class Recorder:
         """Forget the call that this thread was in, and return its step if that was dumped."""
         running = self._running
         running.frame = running.error = None
-        current = _current_mode() if running.mode_entered else None  # type: ignore[no-untyped-call]
-        if running.mode is not None and current is running.mode:
-            running.mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-            running.mode_entered = False
+        if running.mode_entered:
+            current = _current_mode()  # type: ignore[no-untyped-call]
+            if current is running.mode and current is not None:
+                current.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+                running.mode_entered = False
         if running.eager is not None:
             running.eager.__exit__(None, None, None)
             running.eager = None
