@@ -163,7 +163,8 @@ def _cache_layouts(cache: torch.Tensor, other: Side) -> list[torch.Tensor]:
     layouts = [cache, cache.permute(1, 2, 0, 3), cache.permute(0, 2, 1, 3)]
     for apart in (other.shape, tuple(size for size in other.shape if size != 1)):
         if len(apart) >= 2 and apart[-1] == cache.shape[-1]:
-            heads = {apart[-2], apart[-2] * other.count}
+            # Ranks that are more than heads hold some of them twice.
+            heads = {apart[-2] * n for n in range(1, other.count + 1) if other.count % n == 0}
             fitting = [layout for layout in layouts if layout.shape[1] in heads]
             if fitting:
                 layouts = fitting

@@ -212,4 +212,4 @@ def _joined(side: Side, rule: Merge, whole: Shape) -> tuple[list[Source], str]:
     shards = shards[:: rule.replicas]
     if rule.how == "rows":
         return [Rows([TensorSource(shard) for shard in shards], width)], note
-    return [Columns([shard.reshape(rows, -1) for shard in shards])], note
+    return [Columns([shard.reshape(rule.rows or rows, -1) for shard in shards])], note

@@ -50,11 +50,13 @@ class Merge:
     `how` is `single` (one shard), `replicated` (every shard is the whole), `columns` (shards side by
     side along the width), `rows` (one below the other). `replicas` counts equal neighbours: with 4
     ranks and 2 key-value heads, ranks 0 and 1 hold the same head, so `replicas` is 2. `sum` adds the
-    partial results of a row-parallel operator.
+    partial results of a row-parallel operator. `rows` is the height of the columns where the whole keeps
+    its heads apart, 0 where it is all but the last dimension.
     """
 
     how: str
     replicas: int = 1
+    rows: int = 0
 
     def describe(self, count: int) -> str:
         """The rule in words, for headers, rows and failure texts; empty when there is nothing to say."""
@@ -79,6 +81,8 @@ def merge_rule(shard: Shape, count: int, whole: Shape) -> Merge | None:
         return Merge("single") if same_order(shard, whole) else None
     if same_order(shard, whole):
         return Merge("replicated")
+    if apart := _heads_apart(shard, count, whole):
+        return apart
     numel, rows, width = math.prod(shard), *rows_and_width(whole)
     full_rows = bool(shard) and shard[-1] == width
     for replicas in _divisors(count):
@@ -87,6 +91,24 @@ def merge_rule(shard: Shape, count: int, whole: Shape) -> Merge | None:
         columns = rows and not full_rows and same_order(shard, (rows, numel // rows))
         if columns or (width and same_order(shard, (numel // width, width))):
             return Merge("columns" if columns else "rows", replicas)
+    return None
+
+
+def _heads_apart(shard: Shape, count: int, whole: Shape) -> Merge | None:
+    """Shards of a whole of three or more dimensions, cut along one that is not the first.
+
+    `[7, 4, 8]` of two ranks is `[7, 2, 8]` on each: the tokens are all there, so the heads are split, and the
+    shards are columns of `[7, 32]`, not rows of `[28, 8]`.
+    """
+    sizes = tuple(size for size in whole if size != 1)
+    first = next((size for size in shard if size != 1), 1)
+    if len(sizes) < 3 or first != sizes[0]:
+        return None
+    for replicas in _divisors(count):
+        for axis in range(1, len(sizes)):
+            own, rest = divmod(sizes[axis] * replicas, count)
+            if own and not rest and same_order(shard, (*sizes[:axis], own, *sizes[axis + 1 :])):
+                return Merge("columns", replicas, math.prod(sizes[:axis]))
     return None
 
 

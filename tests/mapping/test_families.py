@@ -21,6 +21,9 @@ SPECS = {
     "moe": DemoSpec(family="moe", layers=3),
     "tensor-parallel": DemoSpec(ranks=2),
     "four-ranks": DemoSpec(ranks=4),
+    "bloom-two-ranks": DemoSpec(family="bloom", ranks=2),
+    "chatglm-two-ranks": DemoSpec(family="chatglm", ranks=2),
+    "chatglm-gqa-four-ranks": DemoSpec(family="chatglm", kv_heads=2, ranks=4, decode_steps=1),
 }
 LEAST_COVERAGE = 0.9
 NOISE = 16 * 2**-11 * math.sqrt(12)

@@ -106,3 +106,18 @@ def test_rules_are_said_in_words():
     assert "replicated on 2 ranks" in merge_rule((4, 8), 2, (4, 8)).describe(2)
     assert "each shard held by 2 ranks" in merge_rule((7, 1, 8), 4, (7, 16)).describe(4)
     assert Merge("sum").describe(2) == "partial results of 2 ranks summed"
+
+
+@pytest.mark.parametrize(
+    ("shard", "count", "whole", "merge"),
+    [
+        ((7, 2, 8), 2, (7, 1, 4, 8), Merge("columns", 1, 7)),
+        ((7, 1, 8), 4, (7, 1, 4, 8), Merge("columns", 1, 7)),
+        ((8, 8), 4, (8, 1, 4, 8), Merge("columns", 1, 8)),
+        ((7, 8), 4, (7, 1, 2, 8), Merge("columns", 2, 7)),
+        ((2, 8), 2, (1, 1, 4, 8), Merge("rows", 1)),
+        ((2, 7, 16), 2, (2, 7, 32), Merge("columns", 1, 14)),
+    ],
+)
+def test_a_whole_that_keeps_its_heads_apart_is_split_by_heads(shard, count, whole, merge):
+    assert merge_rule(shard, count, whole) == merge
