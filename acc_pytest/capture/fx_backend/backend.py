@@ -96,12 +96,7 @@ class FxDumpBackend:
         return compiled
 
     def _compile(self, module: GraphModule, _example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        from torch._functorch.aot_autograd import make_boxed_func
-
-        boxed: Callable[..., Any] = make_boxed_func(
-            DumpedGraph(self, module, next(self._numbers), self._inner)
-        )
-        return boxed
+        return DumpedGraph(self, module, next(self._numbers), self._inner)
 
     def dumps(self, step: int) -> bool:
         """Whether files of a step are wanted."""
@@ -124,6 +119,9 @@ class FxDumpBackend:
 class DumpedGraph:
     """One graph: runs it and counts its steps."""
 
+    _boxed_call = True
+    """Tells torch that the arguments come in a list, which may be emptied when they are no longer needed."""
+
     def __init__(self, backend: FxDumpBackend, module: GraphModule, number: int, inner: Any) -> None:
         self._backend = backend
         self._module = module
@@ -134,7 +132,7 @@ class DumpedGraph:
         interpreted = isinstance(inner, torch.dtype) or inner == "eager"
         self._compiled = None if interpreted else Compiled(module, inner)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, args: list[Any]) -> Any:
         step, self._step = self._step, self._step + 1
         directory = self._directory(step) if self._backend.dumps(step) else None
 

@@ -1,8 +1,8 @@
 """A graph compiled by another backend (inductor, ...), its intermediate tensors handed out and dumped.
 
 A compiler keeps no intermediate tensors, so the graph is given outputs for them: every tensor that a dumped
-node takes or gives. Names and files are those of the graph before that compiler rewrote it; what it fuses between
-two of them is its own affair, and what it computes is what is dumped.
+node takes or gives. Names and files are those of the graph before that compiler rewrote it; what it fuses
+between two of them is its own affair, and what it computes is what is dumped.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,17 +21,24 @@ from ...errors import AccError, CaptureError
 from ...tensors.whole_file import whole_file
 from .values import Array, as_array, as_plain_array
 
+_ARITHMETIC = (
+    *(operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv, operator.pow),
+    *(operator.mod, operator.neg, math.floor, math.ceil),
+)
+"""Functions that stand in graphs for sums of sizes."""
+
 
 def is_dumped(node: Node) -> bool:
-    """Whether a node has files: calls of operators, and arithmetic with symbolic sizes.
+    """Whether a node has files: calls of operators that give something, and arithmetic with symbolic sizes.
 
-    Picking an item out of a tuple has none, and neither have inputs and constants.
+    Picking an item out of a tuple has none, and neither have inputs, constants and assertions. TorchAir
+    leaves out, too, what it cannot convert to GE; here every operator is dumped.
     """
-    if node.op != "call_function" or node.target is operator.getitem:
+    if node.op != "call_function":
         return False
-    if isinstance(node.target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-        return True
-    return getattr(node.target, "__module__", "") in ("_operator", "math", "torch")
+    if isinstance(node.target, torch._ops.OpOverload):
+        return bool(node.target._schema.returns)
+    return node.target in _ARITHMETIC or isinstance(node.target, torch._ops.OpOverloadPacket)
 
 
 def written_arguments(node: Node) -> Iterator[Node]:
