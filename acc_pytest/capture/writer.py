@@ -99,6 +99,7 @@ class BackgroundWriter:
             while self._unfinished:
                 self._progress.wait()
             error, self._error = self._error, None
+            self._folders.clear()  # the next files go elsewhere
         if error is not None:
             raise error
 

@@ -103,7 +103,7 @@ def _with_folders(root: Node, folders: Iterable[str], ran: Mapping[str, str], *,
             continue
         call = _CALL.match(folder) if calls else None
         owner = call.group(1) if call and call.group(1) in known else folder
-        kind = call.group(2) if call and owner != folder else ran.get(folder, UNKNOWN_TYPE)
+        kind = ran.get(folder) or (call.group(2) if call and owner != folder else UNKNOWN_TYPE)
         while owner not in known:
             owner = owner.rpartition(".")[0]
         known[folder] = known[owner].add(Node(name=folder, op_type=kind, path=folder))

@@ -219,6 +219,28 @@ def test_a_function_that_fails_is_the_models_error(tmp_path):
     assert files(handle.dump_path, 1) == ["root.exp/input_0", "root.exp/output"]
 
 
+def test_a_function_and_a_module_of_one_name_have_folders_of_their_own(tmp_path):
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.softmax = nn.Identity()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.softmax(torch.softmax(torch.softmax(x, -1), -1))
+
+    model = Attention()
+    with register_hook(model, DumpConfig(tmp_path, mode=["module", "api"])) as handle:
+        model(X)
+    assert folders(handle.dump_path) == ["root", "softmax", "softmax.1", "softmax_"]
+    assert torch.equal(tensor(handle.dump_path, "root.softmax_/output"), torch.softmax(X, -1))
+    tree = open_dump(str(handle.dump_path)).steps[0].tree
+    assert [(node.path, node.op_type) for node in tree.root.children] == [
+        ("root.softmax_", "softmax"),
+        ("root.softmax.1", "softmax"),
+        ("root.softmax", "Identity"),
+    ]
+
+
 def test_names_of_functions():
     assert api_name(torch.matmul) == api_name(torch.Tensor.__matmul__) == api_name(torch.Tensor.__rmatmul__)
     assert api_name(torch.Tensor.__imul__) == "mul_"

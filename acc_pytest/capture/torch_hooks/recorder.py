@@ -288,12 +288,13 @@ class Recorder:
 
     def node(self, step: Step, name: str, kind: str, *, function: bool = False) -> Node:
         """The next call of a module or function in this step, with a folder of its own."""
-        call = step.calls[name]
-        step.calls[name] += 1
+        key = f"{name}()" if function else name  # a module and a function may have one name
+        call = step.calls[key]
+        step.calls[key] += 1
         folder = name
         if call:
             folder = f"{name}.{call}" if function else f"{name}.call{call}"
-        while folder != name and folder in self._known:
+        while (function or call) and folder in self._known:
             folder += "_"
         return Node(folder, kind, call)
 

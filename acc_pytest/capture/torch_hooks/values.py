@@ -8,6 +8,7 @@ it is handed through every module of a model, and what becomes of it is decided 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Union
@@ -110,6 +111,7 @@ def in_cache(cache: Any) -> Iterator[tuple[int, Key, torch.Tensor]]:
                 yield number, (name,), value
 
 
+@functools.lru_cache(maxsize=4096)
 def stem(side: str, key: Key) -> str:
     """The name of a tensor's file without its suffix: `input_0`, `output`, `output_past_key_values_key`."""
     return "_".join([side, *(_UNFIT.sub("_", str(part))[:100] for part in key)])
