@@ -119,9 +119,6 @@ class FxDumpBackend:
 class DumpedGraph:
     """One graph: runs it and counts its steps."""
 
-    _boxed_call = True
-    """Tells torch that the arguments come in a list, which may be emptied when they are no longer needed."""
-
     def __init__(self, backend: FxDumpBackend, module: GraphModule, number: int, inner: Any) -> None:
         self._backend = backend
         self._module = module
@@ -129,6 +126,8 @@ class DumpedGraph:
         self._inner = inner
         self._compiled_at = timestamp()
         self._step = 0
+        # Tells torch that arguments come in one list. torch wraps this object and copies what the instance has.
+        self._boxed_call = True
         interpreted = isinstance(inner, torch.dtype) or inner == "eager"
         self._compiled = None if interpreted else Compiled(module, inner)
 

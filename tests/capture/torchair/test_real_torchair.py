@@ -1,0 +1,65 @@
+"""What the real TorchAir writes: our backend writes the same bytes, our reader reads its graphs, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from acc_pytest.capture.fx_backend import fx_dump_backend
+from acc_pytest.topology.ge_graph import read_graph, write_graph
+
+from .models import PROGRAMS, run_program
+from .tree import graphs
+from .wheel import needs_same_torch, torchair_home
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Everything the real TorchAir writes of our programs."""
+    needs_same_torch()
+    home, out = torchair_home(), tmp_path_factory.mktemp("torchair")
+    words = [sys.executable, "-m", "tests.capture.torchair.process", str(home), str(out)]
+    run = subprocess.run(
+        words,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    return out
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_files_are_those_of_torchair_byte_for_byte(program: str, written: Path, tmp_path: Path) -> None:
+    run_program(program, fx_dump_backend(tmp_path))
+    theirs, ours = graphs(written / "fx" / program), graphs(tmp_path)
+    assert len(ours) == len(theirs) > 0
+    for their, our in zip(theirs, ours):
+        same = {name: content for name, content in our.items() if ".KWARG." not in name}
+        assert same.keys() == their.keys()
+        assert [name for name in their if their[name] != same[name]] == []
+
+
+def test_graphs_of_torchair_are_read_and_written_byte_for_byte(written: Path, tmp_path: Path) -> None:
+    texts = sorted(written.glob("ge/*/dynamo_*.txt"))
+    assert {path.name.split("_graph_")[0] for path in texts} == {"dynamo_original", "dynamo_optimized"}
+    for text in texts:
+        graph = read_graph(text)
+        write_graph(graph, tmp_path / text.name)
+        assert (tmp_path / text.name).read_bytes() == text.read_bytes()
+        assert any(any(node.fx_names) for node in graph.nodes)
+
+
+def test_the_process_got_as_far_as_the_device(written: Path) -> None:
+    failed = json.loads((written / "facts.json").read_text())["failed"]
+    assert {name for name, error in failed.items() if error == "NoDevice"} >= {"mlp", "shapes", "training"}
