@@ -1,0 +1,7 @@
+"""Info files instead of tensors: what `acc dump-info` does to a dump of the Graph Engine or of FX."""
+
+from __future__ import annotations
+
+from .conversion import SETTLE_SECONDS, Conversion
+
+__all__ = ["SETTLE_SECONDS", "Conversion"]

@@ -1,0 +1,70 @@
+"""One file with tensors to its info file: minimum, maximum, mean and norm of each tensor."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import CannotDecode, NoPayload
+from ...tensors.ge_record import read_record
+from ...tensors.info_file import Info, info_of, write_fx_info, write_ge_info
+from ...tensors.ref import Statistics, TensorRef
+from .sources import Source
+
+_NOTHING = Info(Statistics(None, None, None, None))
+
+
+class Moved(Exception):
+    """The file changed while it was read; the numbers are of neither version."""
+
+
+def convert(source: Source) -> list[str]:
+    """Write the info file of a source; returns why a tensor has no numbers though it has values.
+
+    The info file appears whole or not at all. Raises `FormatError` for a file that is cut or lies, `AccError`
+    where the info file cannot be written, `Moved`.
+    """
+    if source.is_fx:
+        info = info_of(TensorRef(source.path).open())
+        _still(source)
+        write_fx_info(source.info, info)
+        return []
+    reasons: list[str] = []
+    record = read_record(source.path)
+    sides = [
+        [_info(TensorRef(source.path, f"{side}/{index}"), reasons) for index in range(count)]
+        for side, count in (("inputs", len(record.inputs)), ("outputs", len(record.outputs)))
+    ]
+    _still(source)
+    write_ge_info(source.info, *sides)
+    return reasons
+
+
+def _still(source: Source) -> None:
+    if not source.unchanged():
+        raise Moved(source.path)
+
+
+def _info(ref: TensorRef, reasons: list[str]) -> Info:
+    try:
+        return info_of(ref.open())
+    except NoPayload:  # a null address: there never were values
+        return _NOTHING
+    except CannotDecode as error:
+        reasons.append(str(error))
+        return _NOTHING
+
+
+def is_argument(source: Source) -> bool:
+    """Whether an FX file holds an argument that is no tensor: None, a dtype, text."""
+    if not source.is_fx:
+        return False
+    try:
+        with open(source.path, "rb") as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0
+            if version == (2, 0):
+                read = np.lib.format.read_array_header_2_0
+            dtype = read(file)[2]
+    except (OSError, ValueError):
+        return False
+    return dtype.hasobject or dtype.kind in "SU"

@@ -1,0 +1,94 @@
+"""Which files of a TorchAir dump hold tensors, and where the info file of each lies.
+
+An FX file is `.npy`; a file of the Graph Engine ends in numbers, or is one (a hash, for names that were
+too long). Whether it is really a record, its content says when it is read. Files of other kinds (graph
+texts, statistics, what an editor left) are none of our business.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...errors import DumpError
+
+_INFO = re.compile(r"_min_max\.np[yz]$")
+_RECORD = re.compile(r"\d+|.+\.\d+\.\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file with tensors. `version` is what changes while it is written."""
+
+    path: str
+    version: tuple[int, int, int]
+
+    @property
+    def is_fx(self) -> bool:
+        """Whether it is one tensor of an FX dump; otherwise it is a record of the Graph Engine."""
+        return self.path.endswith(".npy")
+
+    @property
+    def info(self) -> str:
+        """The info file, beside it under the name that the readers of dumps look for."""
+        return f"{self.path[:-4]}_min_max.npy" if self.is_fx else f"{self.path}_min_max.npz"
+
+    @property
+    def nbytes(self) -> int:
+        return self.version[0]
+
+    def unchanged(self) -> bool:
+        """Whether the file is what it was when it was found."""
+        try:
+            return version_of(os.stat(self.path)) == self.version
+        except OSError:
+            return False
+
+    def converted(self) -> bool:
+        """Whether its info file is there, and not older than the file itself."""
+        try:
+            return os.stat(self.info).st_mtime_ns >= self.version[1]
+        except OSError:
+            return False
+
+
+def version_of(found: os.stat_result) -> tuple[int, int, int]:
+    """Size, time of the last change and place of a file."""
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def sources(path: str) -> Iterator[Source]:
+    """The files with tensors at or below a path, folder by folder, in the order of their names.
+
+    Folders that are links are not entered; what vanishes meanwhile is left out. Raises `DumpError` for a
+    path that is not there, and for a file that is none of these.
+    """
+    if not os.path.isdir(path):
+        if not _is_source(os.path.basename(path)):
+            raise DumpError(
+                f"{path}: is no file of an FX dump (.npy) or of the Graph Engine (type.name.task.stream.time)"
+            )
+        try:
+            yield Source(path, version_of(os.stat(path)))
+        except OSError as error:
+            raise DumpError(f"{path}: cannot be opened: {error.strerror}") from error
+        return
+    for folder, names, files in os.walk(path):
+        names.sort()
+        for name in sorted(filter(_is_source, files)):
+            place = os.path.join(folder, name)
+            try:
+                found = os.stat(place)
+            except OSError:
+                continue
+            yield Source(place, version_of(found))
+
+
+def _is_source(name: str) -> bool:
+    if name.startswith("."):  # a file that is being written by us or by an editor
+        return False
+    if name.endswith(".npy"):
+        return not _INFO.search(name)
+    return _RECORD.fullmatch(name) is not None

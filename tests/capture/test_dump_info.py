@@ -1,0 +1,223 @@
+"""`capture.dump_info`: info files of a dump that is done, or still being written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from acc_pytest.capture.dump_info import SETTLE_SECONDS, Conversion
+from acc_pytest.capture.dump_info import convert as converting
+from acc_pytest.capture.dump_info.sources import sources
+from acc_pytest.errors import DumpError
+from acc_pytest.tensors.ge_record import GeValue, write_record
+from acc_pytest.tensors.info_file import read_info
+from acc_pytest.tensors.ref import Statistics
+
+STAMP = "20261120202512053720"
+
+
+class Clock:
+    """Time that passes when told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def settle(self) -> None:
+        self.now += SETTLE_SECONDS
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def fx(folder: Path, name: str = "add-aten.add.Tensor.OUTPUT.0", values: object = (1.0, -3.0)) -> Path:
+    """An FX file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.{STAMP}.npy"
+    np.save(path, np.asarray(values))
+    return path
+
+
+def info_of(path: Path) -> Path:
+    return path.with_name(f"{path.stem}_min_max.npy")
+
+
+def run(conversion: Conversion, clock: Clock) -> Conversion:
+    """Two looks, and the conversion of what rested."""
+    conversion.look()
+    clock.settle()
+    for source in conversion.look():
+        conversion.convert(source)
+    return conversion
+
+
+def test_only_files_with_tensors_are_sources(tmp_path: Path) -> None:
+    step = tmp_path / "worldsize1_global_rank0/graph_1/0"
+    taken = [fx(step)]
+    for name in ("Add.Add_2.44.6.1706596912161941", "12087139287391827", "A.b.1.2.1700000000000000.4.1.0.3"):
+        taken.append(step / name)
+        taken[-1].touch()
+    others = (
+        "mapping.csv",
+        "dynamo_original_graph_1.txt",
+        ".x.npy.swp",
+        ".y.npy",
+        "x_min_max.npy",
+        "x.1",
+        "z",
+    )
+    for name in (*others, "Add.Add_2.44.6.1706596912161941_min_max.npz", "Add.Add_2.4.6.17065969121619.csv"):
+        (step / name).touch()
+    assert sorted(source.path for source in sources(str(tmp_path))) == sorted(map(str, taken))
+    assert [source.path for source in sources(str(taken[0]))] == [str(taken[0])]
+
+
+@pytest.mark.parametrize("name", ["x.txt", "nothing.npy", "nothing"])
+def test_a_path_that_is_no_source_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "x.txt").touch()
+    with pytest.raises(DumpError, match=name):
+        list(sources(str(tmp_path / name)))
+
+
+def test_a_file_is_read_when_two_looks_found_it_unchanged(tmp_path: Path, clock: Clock) -> None:
+    path = fx(tmp_path)
+    conversion = Conversion(str(tmp_path), clock=clock)
+    assert conversion.look() == []
+    assert conversion.waiting == 1
+    clock.now += SETTLE_SECONDS / 2
+    assert conversion.look() == []
+    assert conversion.waiting == 1
+    fx(tmp_path, values=(5.0, 6.0, 7.0))
+    clock.settle()
+    assert conversion.look() == []
+    assert conversion.changed == clock.now
+    clock.settle()
+    (source,) = conversion.look()
+    conversion.convert(source)
+    assert conversion.look() == []
+    assert conversion.waiting == conversion.pending == 0
+    assert conversion.converted == 1
+    assert conversion.nbytes == path.stat().st_size
+    assert info_of(path).exists()
+    assert path.exists()
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = fx(tmp_path)
+    measured = converting.info_of
+
+    def slow(tensor: object) -> object:
+        fx(tmp_path, values=(9.0, 8.0, 7.0))
+        return measured(tensor)
+
+    monkeypatch.setattr(converting, "info_of", slow)
+    conversion = run(Conversion(str(tmp_path), delete=True, clock=clock), clock)
+    assert not info_of(path).exists()
+    assert path.exists()
+    assert conversion.pending == 1
+    monkeypatch.undo()
+    run(conversion, clock)
+    assert info_of(path).exists()
+    assert not path.exists()
+
+
+def test_one_bad_file_costs_no_other_and_is_tried_again_when_it_changes(tmp_path: Path, clock: Clock) -> None:
+    good, cut = fx(tmp_path), fx(tmp_path, "mul-aten.mul.Tensor.OUTPUT.0")
+    whole = cut.read_bytes()
+    cut.write_bytes(whole[:-1])
+    conversion = run(Conversion(str(tmp_path), delete=True, clock=clock), clock)
+    assert list(conversion.failed) == [str(cut)]
+    assert cut.exists()
+    assert info_of(good).exists()
+    assert not good.exists()
+    clock.settle()
+    assert conversion.look() == []
+    cut.write_bytes(whole)
+    run(conversion, clock)
+    assert not conversion.failed
+    assert info_of(cut).exists()
+
+
+def test_what_was_converted_before_is_not_converted_again_unless_it_is_newer(
+    tmp_path: Path, clock: Clock
+) -> None:
+    path = fx(tmp_path)
+    run(Conversion(str(tmp_path), clock=clock), clock)
+    stamp = info_of(path).stat().st_mtime_ns
+    again = run(Conversion(str(tmp_path), clock=clock), clock)
+    assert (again.converted, again.before) == (0, 1)
+    assert info_of(path).stat().st_mtime_ns == stamp
+    os.utime(path, ns=(stamp + 1, stamp + 1))
+    newer = run(Conversion(str(tmp_path), clock=clock), clock)
+    assert (newer.converted, newer.before) == (1, 0)
+
+
+def test_deleting_goes_on_where_it_was_killed(tmp_path: Path, clock: Clock) -> None:
+    path = fx(tmp_path)
+    run(Conversion(str(tmp_path), clock=clock), clock)  # as if killed before the file went
+    conversion = run(Conversion(str(tmp_path), delete=True, clock=clock), clock)
+    assert conversion.deleted == 1
+    assert not path.exists()
+    assert info_of(path).exists()
+
+
+def test_arguments_that_are_no_tensors_stay_and_are_no_failure(tmp_path: Path, clock: Clock) -> None:
+    nothing = fx(tmp_path, "sum-aten.sum.default.INPUT.1", np.array(None, dtype=object))
+    text = fx(tmp_path, "cat-aten.cat.default.INPUT.0", np.array("[None, tensor(1)]"))
+    conversion = run(Conversion(str(tmp_path), delete=True, clock=clock), clock)
+    assert conversion.arguments == 2
+    assert not conversion.failed
+    assert nothing.exists()
+    assert text.exists()
+    assert not conversion.converted
+
+
+def test_a_record_has_a_row_per_tensor(tmp_path: Path, clock: Clock) -> None:
+    path = tmp_path / "Add.Add_2.44.6.1706596912161941"
+    padded = GeValue(torch.full((3, 5), 2.0, dtype=torch.float16), "fractal_nz")
+    without = GeValue(torch.ones(3), null=True)
+    write_record(path, "Add_2", [padded, without], [torch.tensor([-1, 5])])
+    conversion = run(Conversion(str(tmp_path), delete=True, clock=clock), clock)
+    assert conversion.deleted == 1
+    rows = read_info(f"{path}_min_max.npz")
+    assert list(rows) == ["inputs/0", "inputs/1", "outputs/0"]
+    assert rows["inputs/0"].statistics.min == 2.0  # the padding of the tiles, zeros, is no value
+    assert rows["inputs/0"].numel == 15
+    assert rows["inputs/1"].statistics == Statistics(None, None, None, None)
+    assert rows["outputs/0"].statistics == Statistics(max=5.0, min=-1.0, mean=2.0, l2norm=26**0.5)
+
+
+def test_a_record_with_a_tensor_that_cannot_be_decoded_is_described_and_never_deleted(
+    tmp_path: Path, clock: Clock
+) -> None:
+    path = tmp_path / "MatMul.MatMul.44.6.1706596912161941"
+    text = GeValue(torch.zeros(4, dtype=torch.uint8), dtype="string", shape=(1,), stored=True)
+    write_record(path, "MatMul", [text], [torch.ones(2)])
+    for _ in range(2):
+        conversion = run(Conversion(str(tmp_path), delete=True, clock=clock), clock)
+        assert list(conversion.partly) == [str(path)]
+        assert path.exists()
+    assert read_info(f"{path}_min_max.npz")["outputs/0"].statistics.mean == 1.0
+
+
+def test_a_file_that_cannot_be_deleted_is_a_failure(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = fx(tmp_path)
+
+    def refuse(place: str) -> None:
+        raise PermissionError(13, "Permission denied", place)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    conversion = run(Conversion(str(tmp_path), delete=True, clock=clock), clock)
+    assert conversion.failed == {str(path): f"{path}: cannot be deleted: Permission denied"}
