@@ -148,6 +148,19 @@ def test_hooking_what_cannot_be_hooked_is_an_error_and_spoils_nothing(tmp_path):
     assert files(handle.dump_path)
 
 
+def test_a_module_that_refuses_hooks_leaves_none_on_the_others(tmp_path):
+    class Refusing(nn.Module):
+        def register_forward_hook(self, *args, **kwargs):
+            raise RuntimeError("no hooks here")
+
+    model = nn.Sequential(nn.Linear(1, 1), Refusing())
+    with pytest.raises(RuntimeError, match="no hooks here"):
+        register_hook(model, DumpConfig(tmp_path))
+    for module in model.modules():
+        assert not module._forward_pre_hooks
+        assert not module._forward_hooks
+
+
 def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CaptureError, match="file"):

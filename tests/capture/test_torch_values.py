@@ -177,6 +177,35 @@ def test_layers_that_no_module_owns_are_saved_by_the_root(tmp_path):
     ]
 
 
+def test_a_cache_given_by_position_is_called_cache(tmp_path):
+    model = Attention(1)
+    with register_hook(model, DumpConfig(tmp_path)) as handle:
+        model(A, ToyCache(2))
+    assert [name for name in files(handle.dump_path) if "cache" in name] == [
+        f"root/output_cache_{n}_{part}" for n in (0, 1) for part in ("key", "value")
+    ]
+    assert "output[cache][1][key]" in slots(handle.dump_path)
+
+
+def test_a_cache_does_not_take_the_file_of_an_output(tmp_path):
+    class Both(nn.Module):
+        def forward(self, cache: ToyCache) -> dict[str, Any]:
+            return {"cache_0_key": A, "cache": cache}
+
+    model = Both()
+    with register_hook(model, DumpConfig(tmp_path)) as handle:
+        model(cache=ToyCache(1))
+    assert files(handle.dump_path) == [
+        "root/output_cache_0_key", "root/output_cache_0_key_2", "root/output_cache_0_value"
+    ]  # fmt: skip
+    assert torch.equal(tensor(handle.dump_path, "root/output_cache_0_key"), A)
+    assert slots(handle.dump_path) == [
+        "output[cache][0][key]",
+        "output[cache][0][value]",
+        "output[cache_0_key]",
+    ]
+
+
 def test_caches_of_all_ages_are_recognised():
     assert [(n, key) for n, key, _ in in_cache(OldCache())] == [
         *((0, ("key",)), (1, ("key",)), (0, ("value",)), (1, ("value",)))

@@ -262,7 +262,10 @@ class Recorder:
             step.caches.setdefault(id(cache), (key, cache))
             if not frame.hooked.is_root and not isinstance(own, int):
                 continue
-            name = step.caches[id(cache)][0]
+            given = step.caches[id(cache)][0]
+            name = (
+                given if given and isinstance(given[0], str) else ("cache",)
+            )  # a number would be an output's
             tensors: list[tuple[Key, torch.Tensor]] = []
             for layer, part, tensor in in_cache(cache):
                 if (id(cache), layer, part) in step.cached or not (frame.hooked.is_root or layer == own):

@@ -77,7 +77,11 @@ class DumpHandle:
         self._device = device
         self._known = frozenset(name for names in self._names.values() for name in names)
         self._recorder = Recorder(*self._new_dump(), selection, self._known, compiled=self._is_compiled())
-        self._install(self._recorder)
+        try:
+            self._install(self._recorder)
+        except BaseException:
+            self.remove()
+            raise
 
     @property
     def dump_path(self) -> Path:

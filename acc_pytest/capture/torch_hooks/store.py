@@ -55,6 +55,7 @@ class Node:
     kind: str
     call: int
     samples: Samples = field(default_factory=list)
+    files: set[str] = field(default_factory=set)
 
 
 class Store:
@@ -83,12 +84,11 @@ class Store:
         Returns their entries, whose status is known when the writer has finished.
         """
         entries: list[dict[str, Any]] = []
-        used: set[str] = set()
         for key, tensor in found:
             name = stem(side, key)
-            while name in used:
+            while name in node.files:
                 name += "_2"
-            used.add(name)
+            node.files.add(name)
             entries.append(self._save(f"{directory}/{node.folder}", node, side, key, name, tensor, owned))
         return entries
 
