@@ -1,0 +1,218 @@
+"""An FX graph to the operators of a GE graph, named and cut up as TorchAir's converters do it.
+
+The FX name stands on the last operator of a node, as in the real graphs: the product of `addmm` has none. A
+multiplication ends in a cast to the type it has already, which bears the name; the Graph Engine takes it out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import fx
+
+from ...errors import CaptureError
+from ...topology.ge_graph import Edge
+from .operators import Operator, Values
+
+Args = tuple[Any, ...]
+"""The positional arguments of an FX node."""
+_INT64 = {"dst_type": 9}
+_FLOAT16 = {"dst_type": 1}
+"""Element types as the attributes of graphs count them."""
+_UNNAMED = ("aten.t.default",)
+"""Nodes whose name TorchAir puts on no operator."""
+_RENAMED = {"aten.view.default": "aten.reshape.default"}
+"""A view is rewritten after the point where the FX dump is taken, so the graph knows it as something else."""
+
+
+class Lowering:
+    """The operators made so far, and what stands for each FX value."""
+
+    def __init__(self) -> None:
+        self.operators: list[Operator] = []
+        self._counts: Counter[str] = Counter()
+        self._values: dict[fx.Node, list[Edge]] = {}
+
+    def run(self, graph: fx.Graph) -> list[Operator]:
+        """All operators of the graph, in its order. Raises `CaptureError` for a node without converter."""
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                self._values[node] = [self._placeholder(node.name)]
+            elif node.op == "output":
+                self._output(node)
+            elif getattr(node.target, "__name__", "") == "getitem":
+                source, index = cast(Args, node.args)
+                self._values[node] = [self._values[source][index]]
+            else:
+                self._convert(node)
+        return self.operators
+
+    def edge(self, value: Any) -> Edge:
+        """What stands for an argument; a number becomes a constant."""
+        if isinstance(value, fx.Node):
+            return self._values[value][0]
+        return self.constant(torch.as_tensor(value))
+
+    def constant(self, value: torch.Tensor) -> Edge:
+        """An operator that holds a value."""
+        return self.add("Const", (), lambda _: [value])
+
+    def add(
+        self,
+        type: str,
+        inputs: tuple[Edge | None, ...],
+        compute: Callable[[Values], Values],
+        outputs: int = 1,
+        **attributes: object,
+    ) -> Edge:
+        """The first output of one more operator, under the next free name of its type."""
+        count = self._counts[type]
+        self._counts[type] += 1
+        name = f"{type}_{count}" if count else type
+        return self._put(Operator(name, type, inputs, compute, outputs, attributes=attributes))
+
+    def _put(self, operator: Operator) -> Edge:
+        self.operators.append(operator)
+        return Edge(operator.name, 0)
+
+    def _placeholder(self, name: str) -> Edge:
+        index = sum(operator.type == "Data" for operator in self.operators)
+        return self._put(Operator(name, "Data", (), _nothing, attributes={"index": index}))
+
+    def _convert(self, node: fx.Node) -> None:
+        target = str(node.target)
+        converter = _CONVERTERS.get(target)
+        if converter is None:
+            raise CaptureError(f"{target}: the TorchAir demo has no operator of the Graph Engine for it")
+        self._values[node] = converter(self, node.args)
+        if target in _UNNAMED:
+            return
+        for index, edge in enumerate(self._values[node]):
+            self._name(edge, f"{node.name}-{_RENAMED.get(target, target)}.OUTPUT.{index}")
+
+    def _name(self, edge: Edge, fx_name: str) -> None:
+        (place,) = (place for place, operator in enumerate(self.operators) if operator.name == edge.producer)
+        operator = self.operators[place]
+        self.operators[place] = replace(operator, fx={**operator.fx, edge.index: fx_name})
+
+    def _output(self, node: fx.Node) -> None:
+        returned: Any = node.args[0]
+        results = tuple(self.edge(value) for value in returned if isinstance(value, fx.Node))
+        self._put(Operator("NetOutput", "NetOutput", results, _nothing, 0))
+
+
+def _nothing(_inputs: Values) -> Values:
+    return []
+
+
+def _t(to: Lowering, args: Args) -> list[Edge]:
+    order = to.constant(torch.tensor([1, 0]))
+    return [to.add("Transpose", (to.edge(args[0]), order), lambda given: [given[0].T.contiguous()])]
+
+
+def _addmm(to: Lowering, args: Args) -> list[Edge]:
+    bias, left, right = (to.edge(value) for value in args)
+    one = to.constant(torch.tensor(1.0))
+    product = to.add("MatMulV2", (left, right, None, None), lambda given: [given[0] @ given[1]])
+    scaled = to.add("Mul", (product, one), lambda given: [given[0] * given[1]])
+    return [to.add("Add", (scaled, bias), lambda given: [given[0] + given[1]])]
+
+
+def _gelu(to: Lowering, args: Args) -> list[Edge]:
+    return [to.add("Gelu", (to.edge(args[0]),), lambda given: [torch.nn.functional.gelu(given[0])])]
+
+
+def _add(to: Lowering, args: Args) -> list[Edge]:
+    left, right = (to.edge(value) for value in args)
+    return [to.add("Add", (left, right), lambda given: [given[0] + given[1]])]
+
+
+def _mul(to: Lowering, args: Args) -> list[Edge]:
+    left, right = (to.edge(value) for value in args)
+    product = to.add("Mul", (left, right), lambda given: [given[0] * given[1]])
+    return [to.add("Cast", (product,), lambda given: [given[0]], **_FLOAT16)]
+
+
+def _layer_norm(to: Lowering, args: Args) -> list[Edge]:
+    x, shape, weight, bias, epsilon = args
+    axes = to.constant(torch.tensor(shape))
+
+    def compute(given: Values) -> Values:
+        return torch.native_layer_norm(given[0], list(shape), given[2], given[3], epsilon)
+
+    first = to.add("LayerNormV4", (to.edge(x), axes, to.edge(weight), to.edge(bias)), compute, 3)
+    return [Edge(first.producer, index) for index in range(3)]
+
+
+def _split(to: Lowering, args: Args) -> list[Edge]:
+    x, size, axis = args
+    edge = to.edge(x)
+    axis_edge = to.constant(torch.tensor(axis))
+    total = args[0].meta["val"].shape[axis]
+    sizes = [size] * (total // size)
+    packed = to.add("Pack", tuple(to.constant(torch.tensor(part)) for part in sizes), _pack)
+    wide = to.add("Cast", (packed,), lambda given: [given[0].long()], **_INT64)
+
+    def compute(given: Values) -> Values:
+        return torch.split(given[0], sizes, axis)
+
+    first = to.add("SplitV", (edge, wide, axis_edge), compute, len(sizes))
+    return [Edge(first.producer, index) for index in range(len(sizes))]
+
+
+def _pack(given: Values) -> Values:
+    return [torch.stack(list(given)).int()]
+
+
+def _cat(to: Lowering, args: Args) -> list[Edge]:
+    parts, axis = args
+    edges = tuple(to.edge(part) for part in parts)
+    return [
+        to.add(
+            "ConcatV2",
+            (*edges, to.constant(torch.tensor(axis))),
+            lambda given: [torch.cat(list(given[:-1]), axis)],
+        )
+    ]
+
+
+def _view(to: Lowering, args: Args) -> list[Edge]:
+    x, shape = args
+    edges = (to.edge(x), to.constant(torch.tensor(shape)))
+    return [to.add("Reshape", edges, lambda given: [given[0].reshape(tuple(shape))])]
+
+
+def _topk(to: Lowering, args: Args) -> list[Edge]:
+    x, count, *_ = args
+
+    def compute(given: Values) -> Values:
+        values, places = given[0].topk(count, dim=-1)
+        return [values, places.int()]
+
+    first = to.add("TopKV2", (to.edge(x), to.constant(torch.tensor(count))), compute, 2)
+    wide = to.add("Cast", (Edge(first.producer, 1),), lambda given: [given[0].long()], **_INT64)
+    return [first, wide]
+
+
+def _softmax(to: Lowering, args: Args) -> list[Edge]:
+    axis = args[1]
+    return [to.add("SoftmaxV2", (to.edge(args[0]),), lambda given: [given[0].softmax(axis)])]
+
+
+_CONVERTERS: Mapping[str, Callable[[Lowering, Args], list[Edge]]] = {
+    "aten.t.default": _t,
+    "aten.addmm.default": _addmm,
+    "aten.gelu.default": _gelu,
+    "aten.add.Tensor": _add,
+    "aten.mul.Tensor": _mul,
+    "aten.native_layer_norm.default": _layer_norm,
+    "aten.split.Tensor": _split,
+    "aten.cat.default": _cat,
+    "aten.view.default": _view,
+    "aten.topk.default": _topk,
+    "aten._softmax.default": _softmax,
+}

@@ -1,0 +1,90 @@
+"""`make_torchair_demo`: the FX dump of a model, then its graphs in float16 as the Graph Engine runs them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from ...errors import DumpError, SettingsError
+from ...threads import one_thread
+from .golden import Compiled, run_golden
+from .lowering import Lowering
+from .operators import Operator, Values, execute
+from .passes import compiled
+from .places import records, text
+from .spec import TorchairPaths, TorchairSpec
+from .write import STARTED, Run, write_records, write_text
+
+DTYPE = torch.float16
+_SIDES = {"golden": "msit_fx_dump", "mine": "msit_ge_dump", "unfused": "msit_ge_dump"}
+_SECOND = 1_000_000
+
+
+def make_torchair_demo(directory: Path, spec: TorchairSpec) -> TorchairPaths:
+    """Write `golden/msit_fx_dump`, `mine/msit_ge_dump` and `unfused/msit_ge_dump` below a directory.
+
+    FX times aside, the same `spec` gives the same bytes. Directories of an earlier demo are replaced. Raises
+    `SettingsError` when the fault names no operator that runs, and `DumpError` when one of the three
+    directories holds anything but a demo.
+    """
+    golden, mine, unfused = (directory / side / name for side, name in _SIDES.items())
+    for path in (golden, mine, unfused):
+        _clear(path)
+    faulty: list[str] = []
+    for rank in range(spec.ranks):
+        for number, graph in enumerate(run_golden(golden, spec, rank), start=1):
+            operators = Lowering().run(graph.graph)
+            faulty += _run_mine(mine, spec, (rank, number), graph, operators, fused=True)
+            _run_mine(unfused, spec, (rank, number), graph, operators, fused=False)
+    if spec.fault is not None and not faulty:
+        raise SettingsError(f"demo: no operator {spec.fault.operator!r} runs where the fault is to be")
+    return TorchairPaths(golden, mine, unfused, tuple(faulty))
+
+
+def _clear(path: Path) -> None:
+    parent = path.parent
+    foreign = [found.name for found in parent.iterdir() if found.name != path.name] if parent.exists() else []
+    if foreign:
+        raise DumpError(f"{parent}: holds {foreign[0]!r}, which no demo wrote; choose an empty directory")
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@one_thread()
+def _run_mine(
+    root: Path,
+    spec: TorchairSpec,
+    place: tuple[int, int],
+    graph: Compiled,
+    operators: Sequence[Operator],
+    *,
+    fused: bool,
+) -> list[str]:
+    """Run a graph as often as golden did; returns the faulty operators, which only the fused graph has."""
+    running = compiled(operators, fused=fused)
+    struck: list[str] = []
+    rank, number = place
+    for step, run in enumerate(graph.runs):
+        inputs = graph.inputs(run)
+        if step == 0:
+            shapes = execute(operators, inputs, DTYPE, _sound)
+            write_text(text(root, spec.release, rank, number), f"graph_{number}", operators, shapes)
+
+        def spoil(operator: Operator, results: Values, step: int = step) -> Values:
+            if not fused or spec.fault is None:
+                return results
+            if not spec.fault.strikes(operator.name, number, step, rank):
+                return results
+            struck.append(operator.name)
+            return [result * 1.3 if result.is_floating_point() else result + 1 for result in results]
+
+        values = execute(running, inputs, DTYPE, spoil)
+        folder = records(root, spec, rank, number, step)
+        write_records(Run(folder, STARTED + (100 * number + step) * _SECOND), running, values)
+    return struck
+
+
+def _sound(_operator: Operator, results: Values) -> Values:
+    return results

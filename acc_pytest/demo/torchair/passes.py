@@ -1,0 +1,84 @@
+"""What the Graph Engine makes of a graph before it runs: no idle casts, two operators in one, device formats.
+
+The text of the graph that TorchAir writes is that before these passes, which is why a dump has to be matched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...errors import CaptureError
+from ...topology.ge_graph import Edge
+from .operators import Operator, Values
+
+FUSED = ("Mul_1", "Add_1")
+"""The pair that becomes one: the scaled product of the second layer and its bias."""
+IN_NZ = ("MatMulV2", "MatMulV2_1")
+"""Products leave their result in fractal format; `trans_TransData_1` brings the input of the first to it."""
+
+
+def compiled(operators: Sequence[Operator], *, fused: bool) -> list[Operator]:
+    """The operators that run, in order."""
+    running = insert_transdata(without_casts(operators), IN_NZ[0])
+    return fuse(running, FUSED) if fused else running
+
+
+def without_casts(operators: Sequence[Operator]) -> list[Operator]:
+    """Casts to the type that their input has already are taken out; a `Mul` is where the demo has them."""
+    types = {operator.name: operator.type for operator in operators}
+    moved: dict[Edge, Edge] = {}
+    kept = []
+    for operator in operators:
+        if operator.type == "Cast" and types[operator.edges[0].producer] == "Mul":
+            moved[Edge(operator.name, 0)] = operator.edges[0]
+        else:
+            kept.append(operator.reading(moved))
+    return kept
+
+
+def insert_transdata(operators: Sequence[Operator], reader: str) -> list[Operator]:
+    """The first input of `reader` is brought to fractal format by an operator of the Graph Engine's own."""
+    made = []
+    for operator in operators:
+        if operator.name == reader:
+            source, *others = operator.inputs
+            name = "trans_TransData_1"
+            made.append(Operator(name, "TransData", (source,), list, storage="FRACTAL_NZ"))
+            operator = replace(operator, inputs=(Edge(name, 0), *others))
+        if operator.name in IN_NZ:
+            operator = replace(operator, storage="FRACTAL_NZ")
+        made.append(operator)
+    return made
+
+
+def fuse(operators: Sequence[Operator], names: tuple[str, str]) -> list[Operator]:
+    """The two operators as one, under both names, where the second stood.
+
+    Raises `CaptureError` where they are not there or the second does not read the first.
+    """
+    by_name = {operator.name: operator for operator in operators}
+    if any(name not in by_name for name in names):
+        raise CaptureError(f"{' and '.join(names)}: not in this graph, so they cannot be fused")
+    first, second = (by_name[name] for name in names)
+    inner = Edge(first.name, 0)
+    if inner not in second.edges:
+        raise CaptureError(f"{second.name} does not read {first.name}, so they cannot be fused")
+    outer = tuple(edge for edge in second.edges if edge != inner)
+
+    def compute(given: Values) -> Values:
+        between = first.compute(given[: len(first.edges)])[0]
+        rest = iter(given[len(first.edges) :])
+        return second.compute([between if edge == inner else next(rest) for edge in second.edges])
+
+    both = replace(
+        second,
+        name="".join(names),
+        type="AutomaticBufferFusionOp",
+        inputs=(*first.edges, *outer),
+        compute=compute,
+        parts=names,
+    )
+    moved = {Edge(second.name, index): Edge(both.name, index) for index in range(second.outputs)}
+    kept = [both if operator is second else operator for operator in operators if operator is not first]
+    return [operator.reading(moved) for operator in kept]
