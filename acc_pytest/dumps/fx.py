@@ -1,7 +1,7 @@
-"""Dumps of FX: the tensors of every call of an aten graph, as TorchAir writes them (`npy`), and our own backend.
+"""Dumps of FX: the tensors of every call of an aten graph, as TorchAir and our own backend write them.
 
-Positions are arguments, so `INPUT.0.1` is `input[0][1]`; keyword arguments, which only our backend writes, have
-names. Nothing is opened here: what a file holds (a tensor, a number, a pickled object) is for the reader to say.
+Positions are arguments, so `INPUT.0.1` is `input[0][1]`; keyword arguments, which only our backend
+writes, have names. Nothing is opened here: what a file holds is for the reader to say.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FxEntry = dict[Slot, tuple[FxName, str]]
 
 
 class FxDump(TorchairDump[FxEntry]):
-    """An FX dump. A node is a call: `name` is the FX node (`add_3`), `op_type` its target (`aten.add.Tensor`)."""
+    """An FX dump. A node is a call: `name` is the FX node (`add_3`), `op_type` its target."""
 
     kind = "fx"
 

@@ -56,7 +56,7 @@ class GeDump(TorchairDump[GeEntry]):
             named = [(name, _of_header(f"{home}/{name}")) for name in names]
             self._files.setdefault(home, []).extend(named)
             layout.found.notes.append(
-                f"{home}: mapping.csv does not explain {len(names)} hashed names; they are known by their headers"
+                f"{home}: mapping.csv does not explain {len(names)} hashed names; their headers tell them"
             )
         super().__init__(layout, self._files)
 
@@ -156,7 +156,7 @@ class GeDump(TorchairDump[GeEntry]):
     def _choose_text(self, step: Step, rank: Rank) -> str | None:
         """The text of a graph: of the rank itself where its name says so, else of any; the latest of several.
 
-        The graph as converted is preferred to the optimized one, whose operators the names of FX are lost for.
+        The graph as converted is preferred to the optimized one, in which passes may have lost names of FX.
         Names before PTA 7.1 say neither graph nor rank; then the operators in the text decide.
         """
         forms = [[text for text in self._texts if text[1].form == form] for form in ("original", "optimized")]

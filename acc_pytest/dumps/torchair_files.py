@@ -27,7 +27,7 @@ from .torchair_names import (
 from .torchair_places import is_level
 
 _PROBED = 300
-"""Directories looked into before it is certain that a path is no TorchAir dump; a real one needs about ten."""
+"""Directories looked into before it is certain that a path is no TorchAir dump; a real one needs ten."""
 _LOOKED_AT = 2000
 """Names looked at per directory on the way."""
 _HASHED = 10
@@ -36,7 +36,7 @@ _HASHED = 10
 
 @dataclass(frozen=True, slots=True)
 class TorchairLayout:
-    """Where a TorchAir dump lies and what wrote it. `file` is the one record that the user named, or empty."""
+    """Where a TorchAir dump lies and what wrote it. `root` may be one record."""
 
     root: Path
     kind: Literal["ge", "fx"]
@@ -85,7 +85,7 @@ def torchair_at(given: Path) -> TorchairLayout | None:
 
 
 def walk(root: Path) -> Found:
-    """Classify every file below `root` by its name. Raises `DumpError` for a directory that cannot be read."""
+    """Classify every file below `root` by its name. Raises `DumpError` where a directory cannot be read."""
     found = Found()
     waiting = [os.fspath(root)]
     while waiting:
@@ -139,7 +139,7 @@ def _classify(home: str, names: list[str], found: Found) -> None:
 
 
 def _probe(given: Path) -> Iterator[bool]:
-    """True as soon as any file below `given` has a name that only TorchAir gives, deepest directories first."""
+    """True as soon as any file below `given` has a name that only TorchAir gives; nothing otherwise."""
     waiting, seen = [os.fspath(given)], 0
     while waiting and seen < _PROBED:
         home = waiting.pop()

@@ -1,4 +1,4 @@
-"""Names in TorchAir dumps: files of GE and FX, graph texts, `mapping.csv`. Text in, fields out; nothing is opened.
+"""Names in TorchAir dumps: files of GE and FX, graph texts, `mapping.csv`.
 
 GE names a file `{op_type}.{op_name}.{task}.{stream}.{time}`, with four more numbers for a slice of an FFTS+
 operator and, on very old devices, without the stream. Characters that no file name may hold became `_`, so
@@ -87,7 +87,10 @@ def sanitized(name: str) -> str:
 
 
 def ge_name(name: str, long_names: Mapping[str, str]) -> GeName | None:
-    """The fields of a GE file's name, `None` for another file; `long_names` is the directory's `mapping.csv`."""
+    """The fields of a GE file's name, `None` for another file.
+
+    `long_names` is the `mapping.csv` of its directory.
+    """
     stem, dot, suffix = name.partition(".")
     if not dot or suffix == "csv" or suffix == "npz":
         hashed = stem.removesuffix(_INFO)

@@ -1,6 +1,6 @@
 """What a directory of a TorchAir dump stands for, read off its absolute path from the right.
 
-    GE  [worldsize{W}_global_rank{R}/]{time}/{device}/{model}/{model id}/{step}          since PTA 7.2 with rank
+    GE  [worldsize{W}_global_rank{R}/]{time}/{device}/{model}/{model id}/{step}        the rank since PTA 7.2
     FX  worldsize{W}_global_rank{R}/graph_{n}/{step}                                     since PTA 7.2
         data_dump/{step + 1}/gm_{time}_dump  and, before 2024-03,  gm_{time}_dump/{step + 1}
 
@@ -25,8 +25,8 @@ _LONGEST_DEVICE = 4
 class Place:
     """What the path of a directory says; `None` and empty for levels that are not there.
 
-    `graph` is the model's directory (`graph_1`, `gm_20261120..._dump`), `number` the graph's number, `step` the
-    inference iteration, already without the off-by-one of old FX dumps.
+    `graph` is the model's directory (`graph_1`, `gm_20261120..._dump`), `number` the graph's number, `step`
+    the inference iteration, already without the off-by-one of old FX dumps.
     """
 
     step: int | None = None

@@ -18,6 +18,7 @@ from .op_mapping_file import read_op_mapping_file, type_rules
 from .pair import Pair, Plan, Unmapped
 from .steps import batches, common_steps, table_start
 from .tables import Tables, load_tables
+from .torchair import is_torchair, torchair_plan
 from .trees import TreeMatcher
 
 
@@ -39,6 +40,8 @@ def plan(
     """
     if golden.kind == "manual":
         return manual_plan(golden, mine)
+    if is_torchair(golden, mine):
+        return torchair_plan(golden, mine, level)
     user = read_op_mapping_file(op_mapping_file) if op_mapping_file else {}
     return _Planner(golden, mine, load_tables(tables), user, level).plan()
 

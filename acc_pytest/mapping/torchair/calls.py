@@ -1,0 +1,145 @@
+"""FX against FX: call by call, by the names of the nodes, as long as both graphs count them alike.
+
+Names are numbered (`mul`, `mul_1`, ...), so where one side has a call more than the other, as another
+decomposition makes, equal names need not be equal calls. Then the sequences of calls are aligned instead.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from ...dumps.base import Slot
+from ...tensors.ref import TensorRef
+from ...topology.tree import Node
+from .fx_side import FxSide, not_a_tensor
+from .outcome import Alone, End, Matched, Outcome
+
+_CONTRACTIONS = ("mm", "conv", "attention", "linear", "einsum")
+_PER_LAYER = 9
+"""Products of a transformer's layer: query, key, value, scores, context, output, gate, up, down."""
+_LEAST_RUN = 3
+"""Calls in a row that must agree in target and shapes before an alignment is believed."""
+
+
+class WithFxCalls:
+    """The mapping of one group."""
+
+    def __init__(self, golden: FxSide, mine: FxSide) -> None:
+        self._golden = golden
+        self._mine = mine
+        self._used: set[tuple[str, Slot]] = set()
+        self._partners = dict(_partners(golden, mine))
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """One outcome for each tensor of mine, then one for each tensor of golden that none of them is."""
+        products = 0
+        for order, node in enumerate(self._mine.nodes):
+            found = self._partners.get(node)
+            for number, (slot, ref) in enumerate(self._mine.slots[node].items()):
+                why = not_a_tensor(ref)
+                if found is None or why:
+                    reason = f"{slot}: {why}" if why else self._why(node)
+                    yield Alone("mine", node, slot, reason)
+                    continue
+                partner, policy, said = found
+                yield self._slot(
+                    partner, node, slot, ref, policy, said, (order, number), products // _PER_LAYER
+                )
+            products += _is_product(node)
+        yield from self._left()
+
+    def _slot(
+        self,
+        partner: Node,
+        node: Node,
+        slot: Slot,
+        ref: TensorRef,
+        policy: str,
+        said: str,
+        place: tuple[int, ...],
+        depth: int,
+    ) -> Outcome:
+        golden = self._golden.slots[partner].get(slot)
+        if golden is None:
+            return Alone("mine", node, slot, f"golden's {partner.path} has no {slot}")
+        self._used.add((partner.path, slot))
+        if why := not_a_tensor(golden):
+            return Alone("mine", node, slot, f"golden's is {why}")
+        return Matched(End(partner, slot, golden), End(node, slot, ref), policy, said, place, depth)
+
+    def _why(self, node: Node) -> str:
+        sides = (self._golden, self._mine)
+        counts = [sum(one.op_type == node.op_type for one in side.nodes) for side in sides]
+        if not counts[0]:
+            return f"golden dumped no call of {node.op_type}"
+        if counts[0] != counts[1]:
+            return (
+                f"golden calls {node.op_type} {counts[0]} times, mine {counts[1]} times, so that equal numbers "
+                "need not be equal calls, and no run of calls around it agrees"
+            )
+        return f"golden dumped no call {node.name} of {node.op_type}"
+
+    def _left(self) -> Iterator[Outcome]:
+        for node in self._golden.nodes:
+            for slot, ref in self._golden.slots[node].items():
+                if (node.path, slot) not in self._used:
+                    why = not_a_tensor(ref)
+                    yield Alone("golden", node, slot, why or "no call of mine is known to be this one")
+
+
+def _partners(golden: FxSide, mine: FxSide) -> Iterator[tuple[Node, tuple[Node, str, str]]]:
+    counts = [Counter(node.op_type for node in side.nodes) for side in (golden, mine)]
+    alike = {target for target in counts[1] if counts[0][target] == counts[1][target]}
+    renamed = _renamed(golden, mine)
+    for node in mine.nodes:
+        partner = golden.by_path.get(node.path)
+        if partner is not None and node.op_type in alike:
+            yield node, (partner, "name", "the call of this name")
+        elif node.op_type not in counts[0] and node in renamed:
+            said = f"the call of this name; {renamed[node].op_type} on the golden side (view->reshape)"
+            yield node, (renamed[node], "name", said)
+    if alike != set(counts[1]) or alike != set(counts[0]):
+        for one, other in _aligned(golden, mine):
+            if other.op_type not in alike:
+                said = "same target and shapes at the same place; the sides number their calls differently"
+                yield other, (one, "order", said)
+
+
+def _renamed(golden: FxSide, mine: FxSide) -> Mapping[Node, Node]:
+    """Calls of one name and two targets that differ in the word for a view alone."""
+    found = {}
+    views = ("view", "reshape", "_unsafe_view")
+    by_name = {node.name: node for node in golden.nodes}
+    for node in mine.nodes:
+        partner = by_name.get(node.name)
+        if partner is None or partner.op_type == node.op_type:
+            continue
+        if all(any(f".{view}." in one.op_type for view in views) for one in (node, partner)):
+            found[node] = partner
+    return found
+
+
+def _aligned(golden: FxSide, mine: FxSide) -> Iterator[tuple[Node, Node]]:
+    """Calls in runs that agree in target and shapes on both sides, in one order."""
+    ones, others = ([_word(side, node) for node in side.nodes] for side in (golden, mine))
+    matcher = difflib.SequenceMatcher(None, ones, others, autojunk=False)
+    for block in matcher.get_matching_blocks():
+        if block.size >= _LEAST_RUN:
+            for step in range(block.size):
+                yield golden.nodes[block.a + step], mine.nodes[block.b + step]
+
+
+def _word(side: FxSide, node: Node) -> tuple[str, Sequence[tuple[str, tuple[int, ...]]]]:
+    """What two calls must have in common: the target, and the slots with their shapes."""
+    shapes = []
+    for slot, ref in side.slots[node].items():
+        header = End(node, slot, ref).header()
+        shapes.append((str(slot), header.shape if header is not None else (-1,)))
+    return node.op_type, tuple(shapes)
+
+
+def _is_product(node: Node) -> bool:
+    parts = node.op_type.split(".")
+    return len(parts) > 1 and any(word in parts[1] for word in _CONTRACTIONS)

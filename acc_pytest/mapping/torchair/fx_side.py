@@ -1,0 +1,97 @@
+"""The calls that FX ran at one step, looked up by the names that GE graphs use for them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from ...dumps.base import Rank, Slot, Step
+from ...dumps.fx import FxDump
+from ...errors import AccError
+from ...tensors.ref import TensorRef
+from ...topology.ge_graph import FxName
+from ...topology.tree import Node
+from .outcome import End
+
+
+class FxSide:
+    """The calls of one group. What holds no numbers is told apart by its header and never opened."""
+
+    def __init__(self, dump: FxDump, step: Step, rank: Rank) -> None:
+        self.nodes = dump.nodes(step, rank)
+        self.slots: Mapping[Node, Mapping[Slot, TensorRef]] = {
+            node: dump.tensors(step, rank, node) for node in self.nodes
+        }
+        self.by_path = {node.path: node for node in self.nodes}
+        self._by_name: Mapping[str, list[Node]] = _grouped(self.nodes)
+
+    def call(self, name: FxName) -> tuple[Node | None, str]:
+        """The call that a name in a graph text means, and what to say of it.
+
+        TorchAir converts a graph that was optimised after it was dumped, so the target may be another
+        (reshape for view). Without a call the text is the reason.
+        """
+        exact = self.by_path.get(f"{name.node}-{name.target}")
+        if exact is not None:
+            return exact, ""
+        same = self._by_name.get(name.node, [])
+        if len(same) == 1:
+            return same[0], f"{same[0].op_type} was optimised to {name.target} (view->reshape)"
+        if same:
+            return None, f"FX dumped several calls named {name.node}, none of target {name.target}"
+        return None, f"FX dumped no call {name.node} ({name.target})"
+
+    def output(self, name: FxName) -> tuple[End | None, str]:
+        """The tensor that a name means, and what to say of it; without one the text is the reason."""
+        node, said = self.call(name)
+        if node is None:
+            return None, said
+        slot = Slot("output", (name.index,))
+        ref = self.slots[node].get(slot)
+        if ref is None:
+            return None, f"FX dumped no output {name.index} of {name.node}"
+        why = not_a_tensor(ref)
+        return (None, f"{name.node} {slot}: {why}") if why else (End(node, slot, ref), said)
+
+    def arguments(self, node: Node) -> list[End]:
+        """The tensor arguments of a call: what has elements in rows, no numbers on their own."""
+        ends = [End(node, slot, ref) for slot, ref in self.slots[node].items() if slot.kind == "input"]
+        kept = []
+        for end in ends:
+            header = end.header()
+            if header is not None and header.shape and not not_a_tensor(end.ref):
+                kept.append(end)
+        return kept
+
+
+def not_a_tensor(ref: TensorRef) -> str:
+    """Why a file of FX is no tensor: a pickled object or text; empty for numbers, and for a broken file."""
+    import numpy as np
+
+    try:
+        ref.header()
+    except (AccError, OSError):
+        pass
+    else:
+        return ""
+    try:
+        with open(ref.path, "rb") as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0
+            if version == (2, 0):
+                read = np.lib.format.read_array_header_2_0
+            dtype = read(file)[2]
+    except (OSError, ValueError):
+        return ""
+    if dtype.hasobject:
+        return (
+            "a non-tensor argument (None, dtype, device), stored as a pickled object, which is never opened"
+        )
+    return "a non-tensor argument, stored as text" if dtype.kind in "US" else ""
+
+
+def _grouped(nodes: list[Node]) -> dict[str, list[Node]]:
+    found: dict[str, list[Node]] = defaultdict(list)
+    for node in nodes:
+        found[node.name].append(node)
+    return found

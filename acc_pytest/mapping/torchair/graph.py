@@ -1,0 +1,195 @@
+"""What the text of a GE graph says of its tensors: which FX tensor each is, and who made it.
+
+TorchAir writes the name of an FX tensor on the last of the operators that it builds for an FX node. A Cast or
+Reshape at the end of these may be deleted by GE, so its name also stands for what it is computed from.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...dumps.torchair_names import sanitized
+from ...topology.ge_graph import Edge, FxName, GeGraph, GeNode
+
+_SAME_VALUES = frozenset(
+    {"Cast", "Identity", "TensorMove", "Reshape", "Flatten", "FlattenV2", "ExpandDims"}
+    | {"Squeeze", "SqueezeV2", "SqueezeV3", "Unsqueeze", "UnsqueezeV2", "UnsqueezeV3"}
+)
+"""Operators whose output holds the values of their first input in their order, rounding of a Cast aside."""
+_GIVEN = frozenset({"Data", "RefData", "Variable"})
+_CONSTANT = frozenset({"Const", "Constant", "ConstPlaceHolder"})
+_NO_KERNEL = _GIVEN | _CONSTANT | {"NetOutput", "NoOp"}
+_CONTRACTION = ("MatMul", "Matmul", "Conv", "Attention", "Gemm", "LSTM", "GRU", "FullyConnection")
+_PER_LAYER = 6
+"""Contractions in a row along one layer of a transformer: query, scores, context, output, up, down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What an output of the graph is: an FX tensor (`fx`), with the word for how that is known (`through`).
+
+    Without an FX tensor `kind` says what it is instead: `given` (an input of the graph), `constant`, or
+    `inner` (a value on the way to the result of an FX node, which FX computes in one go).
+    """
+
+    kind: str
+    fx: FxName | None = None
+    through: str = ""
+
+
+class GraphIndex:
+    """A graph, looked up by what dumps know of it."""
+
+    def __init__(self, graph: GeGraph) -> None:
+        self.graph = graph
+        self.position = {node.name: number for number, node in enumerate(graph.nodes)}
+        self.by_file_name: Mapping[str, tuple[GeNode, ...]] = _by_file_name(graph.nodes)
+        self.file_names = {name for name, same in self.by_file_name.items() if len(same) == 1}
+        self._direct = {
+            Edge(node.name, index): name
+            for node in graph.nodes
+            for index, name in enumerate(node.fx_names)
+            if name is not None
+        }
+
+    def node(self, name: str) -> GeNode | None:
+        """The operator of this very name."""
+        return self.graph.by_name.get(name)
+
+    def meaning(self, edge: Edge) -> Meaning:
+        """What the output `edge` of the graph is."""
+        seen: set[Edge] = set()
+        through: list[str] = []
+        while edge not in seen:
+            seen.add(edge)
+            known = self._direct.get(edge)
+            if known is None and edge in self._handed_on:
+                known, last = self._handed_on[edge]
+                through.append(last)
+            if known is not None:
+                return Meaning("fx", known, ", ".join(through))
+            node = self.node(edge.producer)
+            if node is None:
+                return Meaning("unknown")
+            if node.op_type in _GIVEN:
+                return Meaning("given")
+            if node.op_type in _CONSTANT:
+                return Meaning("constant")
+            before = _passed_on(node)
+            if before is None:
+                break
+            through.append(f"{node.op_type} {node.name}")
+            edge = before
+        return Meaning("inner")
+
+    def owner(self, node: GeNode) -> str:
+        """The FX node that an operator was built for: that of the next operator that has a name of FX."""
+        return self._owners.get(node.name, "")
+
+    def kernels(self, fx_node: str) -> tuple[GeNode, ...]:
+        """The operators built for an FX node that compute something: no constants, none that hands on."""
+        return self._kernels.get(fx_node, ())
+
+    def external(self, parts: Iterable[GeNode]) -> list[Edge]:
+        """Inputs of operators that were fused into one: those that none of them makes, in their order."""
+        names = {part.name for part in parts}
+        return [edge for part in parts for edge in part.data_inputs if edge.producer not in names]
+
+    def results(self, parts: Iterable[GeNode]) -> list[Edge]:
+        """Outputs of fused operators that anything outside of them reads, in their order."""
+        inside = {part.name for part in parts}
+        return [
+            edge
+            for part in parts
+            for edge in (Edge(part.name, index) for index in range(part.output_count))
+            if any(reader.name not in inside for reader in self.graph.consumers.get(edge, ()))
+        ]
+
+    def between(self, first: str, last: str) -> tuple[GeNode, ...]:
+        """The operators on the ways from `first` to `last`, both included, in the order of the graph."""
+        if first not in self.position or last not in self.position:
+            return ()
+        reached = {first}
+        for node in self.graph.nodes[self.position[first] + 1 : self.position[last] + 1]:
+            if any(edge.producer in reached for edge in node.data_inputs):
+                reached.add(node.name)
+        if last not in reached:
+            return ()
+        wanted = {last}
+        for node in reversed(self.graph.nodes[self.position[first] : self.position[last] + 1]):
+            if node.name in wanted:
+                wanted.update(edge.producer for edge in node.data_inputs if edge.producer in reached)
+        return tuple(node for node in self.graph.nodes if node.name in wanted)
+
+    def depth(self, name: str) -> int:
+        """How many layers of a transformer lie before an operator, judged by the products in a row."""
+        return self._products.get(name, 0) // _PER_LAYER
+
+    @cached_property
+    def fx_calls(self) -> Mapping[str, FxName]:
+        """A name of each FX node that operators were built for."""
+        return {name.node: name for node in self.graph.nodes for name in node.fx_names if name is not None}
+
+    @cached_property
+    def outputs(self) -> tuple[Edge, ...]:
+        """What the graph returns, in order."""
+        ends = [node for node in self.graph.nodes if node.op_type == "NetOutput"]
+        return ends[-1].data_inputs if ends else ()
+
+    @cached_property
+    def _handed_on(self) -> Mapping[Edge, tuple[FxName, str]]:
+        """Outputs without a name that an operator with one hands on: the name and that operator."""
+        found: dict[Edge, tuple[FxName, str]] = {}
+        for node in reversed(self.graph.nodes):
+            before = _passed_on(node)
+            if before is None or before in self._direct:
+                continue
+            name = self._direct.get(Edge(node.name, 0)) or found.get(Edge(node.name, 0), (None,))[0]
+            producer = self.node(before.producer)
+            if name is not None and producer is not None and producer.op_type not in _NO_KERNEL:
+                found.setdefault(before, (name, f"{node.op_type} {node.name}"))
+        return found
+
+    @cached_property
+    def _owners(self) -> Mapping[str, str]:
+        owners: dict[str, str] = {}
+        owner = ""
+        for node in reversed(self.graph.nodes):
+            names = [name for name in node.fx_names if name is not None]
+            owner = names[0].node if names else owner
+            if node.op_type not in _GIVEN and node.op_type != "NetOutput":
+                owners[node.name] = owner
+        return owners
+
+    @cached_property
+    def _kernels(self) -> Mapping[str, tuple[GeNode, ...]]:
+        found: dict[str, list[GeNode]] = defaultdict(list)
+        for node in self.graph.nodes:
+            if node.op_type not in _NO_KERNEL and node.op_type not in _SAME_VALUES:
+                found[self._owners[node.name]].append(node)
+        return {owner: tuple(nodes) for owner, nodes in found.items()}
+
+    @cached_property
+    def _products(self) -> Mapping[str, int]:
+        counts: dict[str, int] = {}
+        for node in self.graph.nodes:
+            before = max((counts.get(edge.producer, 0) for edge in node.data_inputs), default=0)
+            counts[node.name] = before + any(word in node.op_type for word in _CONTRACTION)
+        return counts
+
+
+def _by_file_name(nodes: Iterable[GeNode]) -> Mapping[str, tuple[GeNode, ...]]:
+    found: dict[str, list[GeNode]] = defaultdict(list)
+    for node in nodes:
+        found[sanitized(node.name)].append(node)
+    return {name: tuple(same) for name, same in found.items()}
+
+
+def _passed_on(node: GeNode) -> Edge | None:
+    """The input whose values an operator hands on, if it does nothing else."""
+    if node.op_type not in _SAME_VALUES or not node.data_inputs:
+        return None
+    return node.data_inputs[0]

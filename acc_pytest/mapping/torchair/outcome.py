@@ -1,0 +1,77 @@
+"""What mapping a group says of each tensor: matched with one of the other side, or alone for a reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from ...dumps.base import Slot
+from ...errors import AccError
+from ...tensors.ref import TensorHeader, TensorRef
+from ...topology.tree import Node
+from ..shapes import same_order
+
+_CLASSES = {"float": "floating point", "int": "integer", "uint": "integer", "bool": "integer"}
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One dumped tensor: the slot of a node, and where it lies."""
+
+    node: Node
+    slot: Slot
+    ref: TensorRef
+
+    def header(self) -> TensorHeader | None:
+        """What the file says of the tensor; `None` where it cannot be read, which its test will report."""
+        try:
+            return self.ref.header()
+        except (AccError, OSError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """A golden tensor and one of mine. `policy` names the rule and `reason` says it in words.
+
+    `place` is where the test comes in its group, `depth` the layers before, `own` that both ends are one
+    operator's input and output.
+    """
+
+    golden: End
+    mine: End
+    policy: str
+    reason: str
+    place: tuple[int, ...]
+    depth: int = 0
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A tensor, or (`slot` is `None`) everything of a node, that has no partner; `side` is golden or mine."""
+
+    side: str
+    node: Node
+    slot: Slot | None
+    reason: str
+
+
+Outcome = Union[Matched, Alone]
+
+
+def class_of(header: TensorHeader) -> str:
+    """The class of numbers that a tensor holds: floating point, integer (truth values too), complex."""
+    return _CLASSES.get(header.dtype.kind, header.dtype.kind)
+
+
+def disagreement(one: End, other: End) -> str:
+    """Why two tensors cannot be the same, judged by their headers; empty where nothing speaks against it."""
+    first, second = one.header(), other.header()
+    if first is None or second is None or "statistics" in (first.payload, second.payload):
+        return ""
+    if class_of(first) != class_of(second) and "raw" not in (first.dtype.kind, second.dtype.kind):
+        return f"one holds {class_of(first)} numbers, the other {class_of(second)} ones"
+    if not same_order(first.shape, second.shape):
+        return f"shapes {list(first.shape)} and {list(second.shape)} do not agree"
+    return ""

@@ -1,0 +1,200 @@
+"""`torchair_plan`: two dumps of GE or FX in, pairs in the order of the graph and all that is alone out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+from ...dumps.base import Dump, Slot
+from ...dumps.fx import FxDump
+from ...dumps.ge import GeDump
+from ...dumps.torchair import TorchairDump
+from ...errors import MappingError
+from ..pair import Operand, Pair, Plan, Unmapped
+from .by_order import by_order
+from .calls import WithFxCalls
+from .fx_side import FxSide
+from .graph import GraphIndex
+from .groups import Group, grouped
+from .operators import operators
+from .outcome import Alone, End, Matched, Outcome
+from .with_fx import WithFx
+from .with_ge import WithGe, one_graph
+
+_NOT_SELECTABLE = re.compile(r"[^\w+\-.\[\]/\\]", re.ASCII)
+_KINDS = frozenset({"ge", "fx"})
+
+
+def is_torchair(golden: Dump, mine: Dump) -> bool:
+    """Whether both dumps are of GE or FX. Raises `MappingError` where only one of them is."""
+    kinds = (golden.kind in _KINDS, mine.kind in _KINDS)
+    if any(kinds) and not all(kinds):
+        raise MappingError(
+            f"golden {golden.root} is a dump of {golden.kind}, mine {mine.root} one of {mine.kind}; "
+            "a GE or FX dump can be compared with a GE or FX dump only"
+        )
+    return all(kinds)
+
+
+def torchair_plan(golden: Dump, mine: Dump, level: str = "all") -> Plan:
+    """Map two dumps of GE or FX. A graph has operators only: of `level`, `layer` and `module` keep nothing.
+
+    Raises `MappingError` when no rank, graph and step of one meets one of the other.
+    """
+    assert isinstance(golden, TorchairDump)
+    assert isinstance(mine, TorchairDump)
+    return _Planner(golden, mine, level).plan()
+
+
+class _Planner:
+    def __init__(self, golden: TorchairDump[Any], mine: TorchairDump[Any], level: str) -> None:
+        self._golden = golden
+        self._mine = mine
+        self._level = level
+        self._indexes: dict[int, GraphIndex] = {}
+        self._notes: list[str] = []
+        self._total: Counter[str] = Counter()
+        self._mapped: Counter[str] = Counter()
+
+    def plan(self) -> Plan:
+        grouping = grouped(self._golden, self._mine)
+        self._notes += grouping.notes
+        if self._level in ("layer", "module"):
+            self._notes.append(f"--acc-level {self._level}: graphs of GE and FX have operators only")
+        pairs: list[Pair] = []
+        unmapped: list[Unmapped] = []
+        for group in grouping.groups:
+            outcomes = list(self._outcomes(group))
+            matched = sorted((one for one in outcomes if isinstance(one, Matched)), key=lambda one: one.place)
+            self._count(group, matched)
+            used: set[str] = set()
+            for one in self._of_level(matched):
+                pairs.append(_pair(one, group, len(pairs), used))
+            alone = [one for one in outcomes if isinstance(one, Alone)]
+            unmapped += [_unmapped(one, group) for one in alone]
+        unmapped += grouping.alone
+        return Plan(
+            golden_root=str(self._golden.root),
+            mine_root=str(self._mine.root),
+            golden_kind=self._golden.kind,
+            mine_kind=self._mine.kind,
+            name=self._mine.name,
+            pairs=tuple(pairs),
+            unmapped=tuple(unmapped),
+            notes=tuple(dict.fromkeys((*self._golden.notes, *self._mine.notes, *self._notes))),
+            golden_total=self._total["golden"],
+            golden_mapped=self._mapped["golden"],
+            mine_total=self._total["mine"],
+            mine_mapped=self._mapped["mine"],
+        )
+
+    def _outcomes(self, group: Group) -> Iterable[Outcome]:
+        golden, mine = self._golden, self._mine
+        if isinstance(golden, FxDump) and isinstance(mine, FxDump):
+            one = FxSide(golden, group.golden, group.golden_rank)
+            return WithFxCalls(one, FxSide(mine, group.mine, group.mine_rank)).outcomes()
+        if isinstance(golden, GeDump) and isinstance(mine, GeDump):
+            indexes = (
+                self._index(golden, group.golden, group.golden_rank),
+                self._index(mine, group.mine, group.mine_rank),
+            )
+            graph, said = one_graph(*indexes)
+            self._notes += [f"{group.mine.graph}: {said}"] if said else []
+            ones = operators(golden, group.golden, group.golden_rank, graph)
+            return WithGe(graph, ones).outcomes(operators(mine, group.mine, group.mine_rank, graph))
+        return self._ge_and_fx(group)
+
+    def _ge_and_fx(self, group: Group) -> Iterator[Outcome]:
+        """GE under test against FX as golden, or the other way round."""
+        usual = isinstance(self._mine, GeDump)
+        ge = cast(GeDump, self._mine if usual else self._golden)
+        fx = cast(FxDump, self._golden if usual else self._mine)
+        ge_step, ge_rank = (group.mine, group.mine_rank) if usual else (group.golden, group.golden_rank)
+        fx_step, fx_rank = (group.golden, group.golden_rank) if usual else (group.mine, group.mine_rank)
+        sides = ("mine", "golden") if usual else ("golden", "mine")
+        graph = self._index(ge, ge_step, ge_rank)
+        ran = operators(ge, ge_step, ge_rank, graph)
+        calls = FxSide(fx, fx_step, fx_rank)
+        found = WithFx(graph, calls, *sides).outcomes(ran) if graph else by_order(ran, calls, *sides)
+        for one in found:
+            yield one if usual or isinstance(one, Alone) or one.own else _turned(one)
+
+    def _index(self, dump: GeDump, step: Any, rank: Any) -> GraphIndex | None:
+        graph = dump.graph(step, rank)
+        if graph is None:
+            return None
+        if id(graph) not in self._indexes:
+            self._indexes[id(graph)] = GraphIndex(graph)
+        return self._indexes[id(graph)]
+
+    def _of_level(self, matched: Sequence[Matched]) -> Sequence[Matched]:
+        if self._level in ("layer", "module"):
+            return ()
+        if self._level == "logits":
+            return [one for one in matched if one.mine.slot.kind == "output" and not one.own][-1:]
+        return matched
+
+    def _count(self, group: Group, matched: Sequence[Matched]) -> None:
+        """Coverage counts nodes with outputs: those dumped, and those of which some tensor is compared."""
+        sides = (
+            ("golden", self._golden, group.golden, group.golden_rank, [one.golden for one in matched]),
+            ("mine", self._mine, group.mine, group.mine_rank, [one.mine for one in matched]),
+        )
+        own = {one.mine.node.path for one in matched if one.own}
+        for name, dump, step, rank, ends in sides:
+            paths = {node.path for node in dump.nodes(step, rank)}
+            self._total[name] += len(paths)
+            met = {end.node.path for end in ends}
+            self._mapped[name] += len(paths & (met if name == "mine" else met - own))
+
+
+def _turned(one: Matched) -> Matched:
+    return Matched(one.mine, one.golden, one.policy, one.reason, one.place, one.depth)
+
+
+def _pair(one: Matched, group: Group, order: int, used: set[str]) -> Pair:
+    return Pair(
+        id=_id(one, used),
+        step=group.mine.label,
+        rank=group.rank,
+        level="op",
+        layer=group.mine.graph,
+        depth=one.depth,
+        order=order,
+        policy=one.policy,
+        reason=one.reason,
+        golden=_operand(one.golden),
+        mine=_operand(one.mine),
+    )
+
+
+def _operand(end: End) -> Operand:
+    return Operand(end.node.path, end.node.name, end.node.op_type, str(end.slot), (end.ref,))
+
+
+def _id(one: Matched, used: set[str]) -> str:
+    """`Add_2` for its first output, `TopKV2[1]`, `Add_2[in0]`, and `trans_Cast_1[self]` for a self-check."""
+    text = one.mine.node.path + ("[self]" if one.own else _slot(one.mine.slot))
+    plain = _NOT_SELECTABLE.sub("_", text)
+    candidate, number = plain, 2
+    while candidate in used:
+        candidate, number = f"{plain}.{number}", number + 1
+    used.add(candidate)
+    return candidate
+
+
+def _slot(slot: Slot) -> str:
+    numbers = list(map(str, slot.index))
+    if slot.kind == "input":
+        numbers[0] = "in" + numbers[0]
+    elif numbers == ["0"]:
+        return ""
+    return "".join(f"[{number}]" for number in numbers)
+
+
+def _unmapped(one: Alone, group: Group) -> Unmapped:
+    reason = one.reason if one.slot is None else f"{one.slot}: {one.reason}"
+    node = one.node
+    return Unmapped(one.side, group.mine.label, node.path, node.name, node.op_type, reason)
