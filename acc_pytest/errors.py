@@ -52,5 +52,13 @@ class CaptureError(AccError):
     """A model cannot be hooked for dumping, or what it computed cannot be written."""
 
 
+class MissingPackage(CaptureError, ModuleNotFoundError):
+    """A package that only some machines have (torch_npu, torchair) cannot be imported."""
+
+
 class DumpConfigError(SettingsError, ValueError):
-    """An argument of `DumpConfig` makes no sense."""
+    """An argument that says what to dump makes no sense."""
+
+
+class DumpConfigTypeError(DumpConfigError, TypeError):
+    """An argument that says what to dump is of a type that it never can be."""

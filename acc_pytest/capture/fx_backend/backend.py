@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -126,7 +127,7 @@ class DumpedGraph:
         self._inner = inner
         self._compiled_at = timestamp()
         self._step = 0
-        # Tells torch that arguments come in one list. torch wraps this object and copies what the instance has.
+        # Says that arguments come in one list. Of the instance, because torch wraps it and copies that.
         self._boxed_call = True
         interpreted = isinstance(inner, torch.dtype) or inner == "eager"
         self._compiled = None if interpreted else Compiled(module, inner)
@@ -165,10 +166,10 @@ def _steps(steps: Iterable[int] | None) -> frozenset[int] | None:
     if steps is None:
         return None
     try:
-        chosen = frozenset(steps)
-    except TypeError:
+        chosen = frozenset(operator.index(step) for step in steps)
+    except TypeError:  # no list, or no list of numbers
         chosen = frozenset()
-    if not chosen or not all(type(step) is int and step >= 0 for step in chosen):
+    if not chosen or min(chosen) < 0:
         raise CaptureError(
             f"steps {steps!r} are no numbers of steps; give some of 0, 1, 2, ..., as in [0, 3]"
         )

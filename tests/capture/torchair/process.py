@@ -1,4 +1,4 @@
-"""Run by a test in a process of its own: the real TorchAir on the CPU, its C++ part replaced by empty functions.
+"""Run by a test in a process of its own: the real TorchAir on the CPU, its C++ part made of empty functions.
 
     python -m tests.capture.torchair.process HOME OUT
 

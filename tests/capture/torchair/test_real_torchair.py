@@ -1,4 +1,4 @@
-"""What the real TorchAir writes: our backend writes the same bytes, our reader reads its graphs, byte for byte."""
+"""What the real TorchAir writes: our backend writes the same bytes, our reader knows all of its graphs."""
 
 from __future__ import annotations
 

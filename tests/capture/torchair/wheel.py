@@ -1,7 +1,7 @@
-"""The real TorchAir, taken from the torch-npu wheel: it needs no NPU to trace, to dump FX data and to print graphs.
+"""The real TorchAir, from the torch-npu wheel: it needs no NPU to trace, to dump FX data and to print graphs.
 
-The wheel (43 MB) is downloaded by pip once into `$ACC_TORCHAIR_CACHE` (the user's cache directory unless set) and
-never again; `ACC_TORCHAIR_CACHE=off` skips the tests that want it. Nothing of it is installed.
+The wheel (43 MB) is downloaded by pip once into `$ACC_TORCHAIR_CACHE` (the user's cache directory unless set)
+and never again; `ACC_TORCHAIR_CACHE=off` skips the tests that want it. Nothing of it is installed.
 """
 
 from __future__ import annotations
