@@ -66,6 +66,12 @@ OPTIONS = (
         choices=("all", *LEVELS),
     ),
     Option(
+        "rank",
+        "rank",
+        "compare only this rank of both dumps (default: all ranks that both have)",
+        metavar="N",
+    ),
+    Option(
         "op-mapping-file",
         "op_mapping_file",
         "op_mapping_file.json, or the directory that holds it; merged over the built-in maps",

@@ -167,6 +167,7 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
     A manual dump names the files of mine itself and may stand for both. Raises `AccError`.
     """
     from .dumps import open_dump
+    from .dumps.ranks import keep_rank
 
     golden = open_dump(settings.golden, token_policy=settings.token_policy)
     if not settings.mine:
@@ -175,8 +176,12 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
                 "--acc-golden needs --acc-mine as well: only what dump_data wrote names both sides, "
                 f"and {settings.golden} is another dump"
             )
-        return golden, golden
-    return golden, open_dump(settings.mine, token_policy=settings.token_policy, other=golden)
+        mine = golden
+    else:
+        mine = open_dump(settings.mine, token_policy=settings.token_policy, other=golden)
+    if settings.rank is not None:
+        keep_rank(golden, mine, settings.rank)
+    return golden, mine
 
 
 def _choose(config: pytest.Config, session: AccSession) -> tuple[tuple[int, Pair], ...]:

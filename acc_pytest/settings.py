@@ -62,6 +62,7 @@ class Settings:
     mine: str = ""
     token_policy: str = "auto"
     level: str = "all"
+    rank: int | None = None
     op_mapping_file: str = ""
     config: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
@@ -93,6 +94,8 @@ class Settings:
             given[name] = tuple(given.get(name, ()))
         for metric in given["metrics"]:
             _check_metric(metric)
+        if "rank" in given:
+            given["rank"] = _rank(given["rank"])
         custom = cls(metrics=given["metrics"]).custom_metrics
         files = [read_config(find_config(name), custom) for name in ("default", *given["config"])]
         merged: dict[str, Any] = {
@@ -203,6 +206,13 @@ def _check_metric(metric: str) -> None:
     file, _, function = metric.rpartition(":")
     if not file or not function.isidentifier():
         raise SettingsError(f"--acc-metric {metric}: must be FILE.py:FUNCTION, for example my_metrics.py:snr")
+
+
+def _rank(value: object) -> int:
+    text = str(value)
+    if isinstance(value, bool) or not (text.isascii() and text.isdecimal()):
+        raise SettingsError(f"--acc-rank {text}: a rank is a number from 0, as in worldsize8_global_rank3")
+    return int(text)
 
 
 def _share(value: object, where: str) -> float:

@@ -26,6 +26,7 @@ def test_a_command_line_gives_the_same_values_again() -> None:
         "golden": "a dir/g",
         "mine": "m",
         "level": "op",
+        "rank": "3",
         "config": ("llama", "x y.toml"),
         "metrics": ("m.py:f",),
         "min_coverage": 0.5,

@@ -148,6 +148,8 @@ def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
         ({"token_policy": "wramup"}, r"--acc-token-policy: unknown value 'wramup'; did you mean 'warmup'\?"),
         ({"level": "ops"}, r"--acc-level: unknown value 'ops'; did you mean 'op'\?"),
         ({"min_coverage": 1.5}, "--acc-min-coverage is 1.5"),
+        ({"rank": "first"}, "--acc-rank first: a rank is a number"),
+        ({"rank": -1}, "--acc-rank -1: a rank is a number"),
         ({"metrics": ["snr.py"]}, r"--acc-metric snr\.py: must be FILE\.py:FUNCTION"),
         ({"goldn": "x"}, r"unknown setting 'goldn'; did you mean 'golden'\?"),
     ],

@@ -46,7 +46,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("-l", "--log-level", default="info", choices=LOG_LEVELS, help="how much is printed")
     parser.add_argument("-st", "--stats", action="store_true", help="not needed: statistics are recognised")
     parser.add_argument("-w", "--weight", action="store_true", help="not offered: weights are no dump")
-    parser.add_argument("-r", "--rank", metavar="N", help="not offered: every rank is compared")
+    parser.add_argument("-r", "--rank", metavar="N", help="compare this rank only (default: all common ones)")
     parser.set_defaults(run=run, passes_on=True)
 
 
@@ -54,15 +54,13 @@ def run(given: argparse.Namespace) -> int:
     """Run pytest over the two dumps; returns its exit code."""
     if given.weight:
         raise AccError("-w: weights are not compared; give dumps of a run")
-    if given.rank is not None:
-        raise AccError(
-            f"-r: every rank is compared; to run the tests of one, select them: -- -k rank{given.rank}"
-        )
     if given.stats:
         print(
             "acc: -st is not needed: dumps of statistics are recognised and compared as such", file=sys.stderr
         )
     values = values_of_sides(given) | {"output": given.output, "metrics": tuple(given.custom_algorithms)}
+    if given.rank is not None:
+        values["rank"] = given.rank
     return run_pytest(values, [*LOG_LEVELS[given.log_level], *given.for_pytest])
 
 

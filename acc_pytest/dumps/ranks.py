@@ -6,12 +6,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import DumpError
+
+if TYPE_CHECKING:
+    from .base import Dump
 
 TIMESTAMP = re.compile(r"_?\d{8}_\d{6}$")
 """What the writers append to the root of one run: `_20261120_213122`."""
 
+_NUMBERED = frozenset({"ge", "fx"})
 _ATB = re.compile(r"^(-?\d+)_(\d+)$")
 _TORCH = re.compile(r"^([a-z]+):?(\d*)_(\d+)$")
 _TORCH_PID_FIRST = re.compile(r"^(\d+)_(?:([a-z]+):?)?(\d*)$")
@@ -74,3 +79,27 @@ def select(
     kept = sorted(nearest.values())
     dropped = ", ".join(worker.name for worker in ordered if worker not in kept)
     return kept, [f"left out as other runs beside {named}: {dropped}"]
+
+
+def keep_rank(golden: Dump, mine: Dump, number: int) -> None:
+    """Leave one rank of both dumps, which are changed. Raises `DumpError` where that cannot be compared.
+
+    Where one side ran on fewer ranks its tensors are put together of all shards of the other side, so that
+    one rank of these says nothing. Ranks of GE and FX dumps are numbered alike and never put together.
+    """
+    for name, dump in (("golden", golden), ("mine", mine)):
+        if number not in {rank.index for rank in dump.ranks}:
+            known = ", ".join(str(rank.index) for rank in dump.ranks) or "none"
+            raise DumpError(
+                f"--acc-rank {number}: {name} {dump.root} has no such rank; its ranks are: {known}"
+            )
+    if len(golden.ranks) != len(mine.ranks) and golden.kind not in _NUMBERED:
+        raise DumpError(
+            f"--acc-rank {number}: golden ran on {len(golden.ranks)} ranks and mine on {len(mine.ranks)}, so "
+            "shards of all ranks make up each tensor; leave --acc-rank out"
+        )
+    for dump in {id(dump): dump for dump in (golden, mine)}.values():
+        left = ", ".join(str(rank.index) for rank in dump.ranks if rank.index != number)
+        dump.ranks = tuple(rank for rank in dump.ranks if rank.index == number)
+        if left:
+            dump.notes += (f"{dump.name}: --acc-rank {number} leaves out the ranks {left}",)

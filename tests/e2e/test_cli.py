@@ -63,17 +63,23 @@ def test_st_is_accepted_and_said_to_be_needless(clean: DemoPaths, capsys: Captur
     assert "-st is not needed" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("flag", "said"), [("-w", "weights are not compared"), ("-r 0", "every rank is compared")]
-)
 def test_flags_that_have_no_counterpart_are_refused_with_a_sentence(
-    clean: DemoPaths, capsys: Capture, flag: str, said: str
+    clean: DemoPaths, capsys: Capture
 ) -> None:
-    assert compare(clean, flag) == 4
+    assert compare(clean, "-w") == 4
     error = capsys.readouterr().err
     assert error.startswith("acc: error: ")
-    assert said in error
+    assert "weights are not compared" in error
     assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("rank", "code", "said"),
+    [("0", 0, ""), ("x", 4, "--acc-rank x: a rank is a number"), ("7", 4, "has no such rank")],
+)
+def test_r_picks_a_rank(clean: DemoPaths, capsys: Capture, rank: str, code: int, said: str) -> None:
+    assert compare(clean, f"-r {rank} -o . -- --co -q") == code
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
