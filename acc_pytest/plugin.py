@@ -11,12 +11,22 @@ from . import newhooks, options
 from .fixtures.atb_dump import acc_atb_dump
 from .fixtures.comparison import acc_compare, acc_golden, acc_mine, acc_pair, parametrize_pairs
 from .fixtures.torch_dump import acc_torch_dump
+from .fixtures.torchair import acc_fx_dump, acc_ge_dump
 from .marks import USAGE
 from .recording import WorkerRows
 from .run_report import RunReport
 from .session import CHANNEL, KEY, open_session
 
-__all__ = ["acc_atb_dump", "acc_compare", "acc_golden", "acc_mine", "acc_pair", "acc_torch_dump"]
+__all__ = [
+    "acc_atb_dump",
+    "acc_compare",
+    "acc_fx_dump",
+    "acc_ge_dump",
+    "acc_golden",
+    "acc_mine",
+    "acc_pair",
+    "acc_torch_dump",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
