@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +37,8 @@ SIZES = {
     "max_position_embeddings": 64,
     "attn_implementation": "eager",
 }
+ROOM = 2**29
+"""Bytes that memory must have free; all golden dumps and one of mine take a tenth of it."""
 SEEDS = {"mixtral": 1}
 """Random routers nearly tie now and then, and a rounding chooses another expert: a seed without a tie."""
 
@@ -67,6 +72,15 @@ def make(name: str, dtype: str, layers: int) -> Any:
             value = noise * (0.15 if "embed" in key else 1.3 / parameter.shape[-1] ** 0.5)
         parameter.data = value.to(getattr(torch, dtype)).float()
     return module
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory for thousands of small files: in memory where there is room, removed afterwards."""
+    memory = Path("/dev/shm")
+    roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > ROOM
+    with tempfile.TemporaryDirectory(prefix="acc-", dir=memory if roomy else None) as directory:
+        yield Path(directory)
 
 
 ARCHITECTURES = ("llama", "qwen", "glm", "bloom", "mixtral")

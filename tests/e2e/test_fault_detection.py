@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
 
 from acc_pytest.atb_cpu import FAULTS, Fault
 
-from .hf_models import ARCHITECTURES, HuggingFace
+from .hf_models import ARCHITECTURES, HuggingFace, scratch
 
 WHERE = {"bias": ("qwen", 1), "replica": ("llama", 2), "all_reduce": ("llama", 2)}
 """The model and the ranks for a fault that Llama on one rank cannot have."""
@@ -21,8 +21,9 @@ SAMPLE = ("residual", "norm_weight", "softmax_scale", "nan_row", "weight")
 
 
 @pytest.fixture(scope="module")
-def hugging_face(tmp_path_factory: pytest.TempPathFactory) -> HuggingFace:
-    return HuggingFace(tmp_path_factory.mktemp("hugging-face"))
+def hugging_face() -> Iterator[HuggingFace]:
+    with scratch() as directory:
+        yield HuggingFace(directory)
 
 
 EVERY_FAULT = [(*WHERE.get(kind, ("llama", 1)), kind) for kind in FAULTS if kind not in QUANTISED]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
 
 from acc_pytest.dumps.base import StepLabel
 
-from .hf_models import ARCHITECTURES, DECODE_STEPS, HuggingFace
+from .hf_models import ARCHITECTURES, DECODE_STEPS, HuggingFace, scratch
 
 IN_EXPERTS = re.compile(r"_MoeMlp/")
 """Mixtral's experts are one module without modules in it: golden has no tensor of a single expert."""
@@ -26,8 +26,9 @@ OPERATORS = 0.9
 
 
 @pytest.fixture(scope="module")
-def hugging_face(tmp_path_factory: pytest.TempPathFactory) -> HuggingFace:
-    return HuggingFace(tmp_path_factory.mktemp("hugging-face"))
+def hugging_face() -> Iterator[HuggingFace]:
+    with scratch() as directory:
+        yield HuggingFace(directory)
 
 
 def share(operators: dict[tuple[StepLabel, str], bool]) -> float:
