@@ -72,8 +72,10 @@ class Conversion:
 
     def to_stored(self, tensor: torch.Tensor) -> torch.Tensor:
         """The stored tensor of a logical one, padded with zeros, row-major."""
-        whole = tensor.new_zeros(self.padded)
-        whole[tuple(slice(0, size) for size in self.crop)] = tensor.reshape(self.crop)
+        whole = tensor.reshape(self.crop)
+        if self.padded != self.crop:
+            whole = tensor.new_zeros(self.padded)
+            whole[tuple(slice(0, size) for size in self.crop)] = tensor.reshape(self.crop)
         back = sorted(range(len(self.order)), key=self.order.__getitem__)
         tiles = whole.reshape([self.split[place] for place in self.order]).permute(back)
         return tiles.reshape(self.stored).contiguous()

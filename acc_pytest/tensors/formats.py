@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from ..errors import FormatError
-from . import atb_bin, ge_file, numpy_file, safetensors_file, statistics, torch_file
+from . import atb_bin, ge_file, info_file, numpy_file, safetensors_file, statistics, torch_file
 from .mapped import opened
 from .ref import TensorHeader, TensorRef
 
@@ -38,6 +38,7 @@ FORMATS: tuple[TensorFormat, ...] = (
     safetensors_file.FORMAT,
     statistics.FORMAT,
     ge_file.FORMAT,
+    info_file.FORMAT,
 )
 
 _BY_SUFFIX = {suffix: format_ for format_ in FORMATS for suffix in format_.suffixes}
@@ -48,7 +49,9 @@ def format_of(path: str) -> TensorFormat:
 
     Raises `FormatError`, listing the supported formats, where neither does.
     """
-    known = _BY_SUFFIX.get(os.path.splitext(path)[1].lower())
+    stem, suffix = os.path.splitext(path.lower())
+    # An info file has a suffix and, before it, the end of its name.
+    known = _BY_SUFFIX.get(stem[-len(info_file.SUFFIX) :] + suffix) or _BY_SUFFIX.get(suffix)
     if known is not None:
         return known
     with opened(path) as (file, _):

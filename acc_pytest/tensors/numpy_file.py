@@ -67,9 +67,16 @@ FORMAT = NumpyFile()
 
 
 def _parsed(path: str) -> tuple[TensorHeader, bool, bool]:
-    """The header, whether the order is Fortran's, and whether the bytes are in the other order than ours."""
     with opened(path) as (file, size):
-        prefix = io.BytesIO(file.read(_LONGEST_HEADER))
+        return described(path, file.read(_LONGEST_HEADER), size)
+
+
+def described(path: str, head: bytes, size: int) -> tuple[TensorHeader, bool, bool]:
+    """The header, whether the order is Fortran's, and whether the bytes are in the other order than ours.
+
+    `head` are the first bytes of the file's `size`, `path` names it in errors. Raises `FormatError`.
+    """
+    prefix = io.BytesIO(head[:_LONGEST_HEADER])
     try:
         version = np.lib.format.read_magic(prefix)
         if version > (2, 0):

@@ -55,16 +55,16 @@ def unpack(stored: torch.Tensor, dtype: DType, count: int) -> torch.Tensor:
 
 def pack(values: torch.Tensor, dtype: DType) -> torch.Tensor:
     """The bytes of `values`, 1-D; each value must be one of the type's own, as `unpack` gives them."""
-    flat = values.detach().reshape(-1)
     if dtype.name == "hifloat8":
-        return hifloat8.encode(flat)
+        return hifloat8.encode(values.detach().reshape(-1))
+    flat = values.detach().reshape(-1).to(torch.float32)
     name, choices = _VALUES[dtype.name]
     bits = dtype.bits
     codes = torch.zeros(flat.numel(), dtype=torch.uint8)
     for code, value in enumerate(choices):
-        codes[flat.to(torch.float32) == value] = code
-    if name.startswith("float"):
-        codes[(flat.to(torch.float32) == 0) & torch.signbit(flat.to(torch.float32))] = 1 << (bits - 1)
+        codes[flat == value] = code
+    if name.startswith("float"):  # of which -0 is another code than 0
+        codes[flat == 0] = torch.signbit(flat[flat == 0]).to(torch.uint8) << (bits - 1)
     each = 8 // bits
     rows = torch.nn.functional.pad(codes, (0, -codes.numel() % each)).view(-1, each)
     return (rows << torch.tensor(_shifts(dtype.name, bits), dtype=torch.uint8)).sum(1).to(torch.uint8)

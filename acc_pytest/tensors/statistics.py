@@ -1,8 +1,9 @@
 """Statistics instead of tensors: the CSV files of statistics dumps, and the same numbers of a tensor.
 
-Two files are read. `statistics.csv` of a torch dump lies in each module's folder; its members are
+Three files are read. `statistics.csv` of a torch dump lies in each module's folder; its members are
 `Input/0`, `Output/1`. `statistic.csv` of an ATB dump (since 2025-11) lies in each execution directory and
 has one row per tensor of the whole step; its members are `{op id}/{input|output}/{index}`: `1_0_0/output/0`.
+GE writes a file per record (`ge_statistics`), with the members of the record: `inputs/0`, `outputs/1`.
 A member that occurs again (a module called twice, a dump appended to) gets `#1`, `#2`, ... in file order.
 """
 
@@ -18,6 +19,7 @@ from types import MappingProxyType
 import torch
 
 from ..errors import FormatError, NoPayload
+from . import ge_statistics
 from .atb_statistics import number
 from .dtypes import by_name
 from .mapped import byte_count, opened
@@ -43,7 +45,9 @@ class StatisticsFile:
 
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes start the header line of either file."""
-        return head.startswith((_TORCH_COLUMNS[:24].encode(), _ATB_COLUMNS[:24].encode()))
+        return head.startswith(
+            (_TORCH_COLUMNS[:24].encode(), _ATB_COLUMNS[:24].encode(), ge_statistics.COLUMNS[:24].encode())
+        )
 
     def header(self, ref: TensorRef) -> TensorHeader:
         """Dtype, shape and statistics of one member. Raises `FormatError`."""
@@ -81,6 +85,8 @@ def _statistics_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, Tens
         _ATB_COLUMNS: _atb_rows,
     }
     first = lines[0].strip() if lines else ""
+    if first.startswith(ge_statistics.COLUMNS):
+        readers[first] = ge_statistics.headers
     if first not in readers:
         raise FormatError(f"{path}: its first line {first[:60]!r} is that of no statistics file")
     headers: dict[str, TensorHeader] = {}

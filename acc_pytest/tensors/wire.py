@@ -44,7 +44,7 @@ def fields(data: bytes, start: int, stop: int) -> Iterator[tuple[int, int, Span]
     A varint or fixed field has its value and an empty span, a field of bytes the value -1 and its span.
     Raises `WireError` for what is no message.
     """
-    for _ in range(_MOST_FIELDS):
+    for _ in range(_MOST_FIELDS + 1):
         if start >= stop:
             return
         tag = data[start]

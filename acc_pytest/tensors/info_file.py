@@ -1,0 +1,195 @@
+"""Info files: what a conversion leaves of tensors of TorchAir dumps, minimum and maximum at least.
+
+`{FX file without .npy}_min_max.npy` is a row of numbers of one tensor, `{GE file}_min_max.npz` has arrays
+`inputs` and `outputs` with a row per tensor. A row is minimum, maximum and then, where the writer says more,
+mean, l2norm, number of elements and type (its code in GE records); NaN stands for what it does not know.
+Scripts around the old tool wrote the first two in the tensor's own type.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import torch
+
+from ..errors import CannotDecode, FormatError, NoPayload
+from .dtypes import DType, by_ge_code, by_torch, ge_code
+from .mapped import opened
+from .numpy_file import described
+from .ref import Statistics, TensorHeader, TensorRef, version_of
+from .statistics import statistics_of
+from .whole_file import whole_file
+
+SUFFIX = "_min_max"
+_COLUMNS = 6
+_LONGEST = 1 << 24
+_ARRAYS = ("inputs", "outputs")
+_REFUSALS = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, LookupError, RuntimeError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What an info file keeps of a tensor; `None` where its writer did not say."""
+
+    statistics: Statistics
+    numel: int | None = None
+    dtype: DType | None = None
+
+
+class InfoFile:
+    """The format object of info files; `TensorRef.member` is `inputs/0` in a `.npz`, empty in a `.npy`."""
+
+    name = "info"
+    suffixes: tuple[str, ...] = (f"{SUFFIX}.npy", f"{SUFFIX}.npz")
+
+    def matches(self, head: bytes) -> bool:
+        """Never: only the name tells an info file from a tensor."""
+        return False
+
+    def header(self, ref: TensorRef) -> TensorHeader:
+        """The statistics of one tensor; its shape is its number of elements, () where that is not known.
+
+        Raises `FormatError`.
+        """
+        found = read_info(ref.path)
+        if ref.member not in found:
+            raise FormatError(
+                f"{ref.path}: has no row {ref.member!r}; its rows are: {', '.join([*found][:10]) or '(none)'}"
+            )
+        info = found[ref.member]
+        shape = () if info.numel is None else (info.numel,)
+        dtype = info.dtype or by_torch(torch.float64)
+        return TensorHeader(dtype, shape, "statistics", statistics=info.statistics)
+
+    def open(self, ref: TensorRef) -> torch.Tensor:
+        """Never a tensor: raises `NoPayload`, or `FormatError` for a file that is not sound."""
+        ref.header()
+        raise NoPayload(f"{ref}: holds only minimum and maximum of its tensor; dump again with its data")
+
+
+FORMAT = InfoFile()
+
+
+def info_of(tensor: torch.Tensor) -> Info:
+    """Everything an info file can keep of a tensor."""
+    return Info(statistics_of(tensor), tensor.numel(), by_torch(tensor.dtype))
+
+
+def read_info(path: str | os.PathLike[str]) -> Mapping[str, Info]:
+    """The rows of an info file: one under the empty name, or `inputs/0`, `outputs/0`, ...
+
+    Raises `FormatError`.
+    """
+    name = os.fspath(path)
+    return _info_as_of(name, version_of(name))
+
+
+@functools.lru_cache(maxsize=4096)
+def _info_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, Info]:
+    with opened(path) as (file, size):
+        if size > _LONGEST:
+            raise FormatError(f"{path}: has {size} bytes, more than the {_LONGEST} allowed for an info file")
+        if not path.lower().endswith(".npz"):
+            rows, dtype = _array(path, file.read(size))
+            if rows.dim() != 1:
+                raise _no_info(path, tuple(rows.shape))
+            return MappingProxyType({"": _info(path, rows.tolist(), dtype)})
+        try:
+            with zipfile.ZipFile(file) as archive:
+                arrays = {name: _member(archive, name) for name in _ARRAYS}
+        except _REFUSALS as error:
+            raise FormatError(f"{path}: is no sound .npz info file: {str(error)[:200]}") from error
+    found: dict[str, Info] = {}
+    for name, data in arrays.items():
+        rows, dtype = _array(f"{path}:{name}", data)
+        if rows.numel() and rows.dim() != 2:
+            raise _no_info(f"{path}:{name}", tuple(rows.shape))
+        for index, row in enumerate(rows.tolist()):
+            found[f"{name}/{index}"] = _info(f"{path}:{name}/{index}", row, dtype)
+    return MappingProxyType(found)
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    with archive.open(f"{name}.npy") as file:
+        # Not what the archive says of the size: a small file may unpack to any.
+        data = file.read(_LONGEST + 1)
+    if len(data) > _LONGEST:
+        raise ValueError(f"{name} unpacks to more than {_LONGEST} bytes")
+    return data
+
+
+def _array(name: str, data: bytes) -> tuple[torch.Tensor, DType]:
+    header, fortran, swapped = described(name, data, len(data))
+    if fortran or swapped or header.dtype.kind not in ("float", "int", "uint", "bool"):
+        raise FormatError(f"{name}: holds {header.dtype} in an order or of a kind no info file has")
+    try:
+        dtype = header.dtype.torch_dtype()
+    except CannotDecode as error:
+        raise CannotDecode(f"{name}: {error}") from None
+    if not header.nbytes:
+        return torch.zeros(header.shape, dtype=torch.float64), header.dtype
+    values = torch.frombuffer(bytearray(data[header.offset :]), dtype=dtype).view(header.shape)
+    return values.to(torch.float64), header.dtype
+
+
+def _info(name: str, row: list[float], dtype: DType) -> Info:
+    if not 2 <= len(row) <= _COLUMNS:
+        raise _no_info(name, (len(row),))
+    low, high, mean, norm, count, code = (
+        None if math.isnan(value) else value for value in (*row, *[math.nan] * (_COLUMNS - len(row)))
+    )
+    if code is not None:
+        known: DType | None = by_ge_code(int(code)) if math.isfinite(code) else None
+    else:
+        known = dtype if len(row) == 2 else None
+    numel = int(count) if count is not None and 0 <= count < 2**62 else None
+    return Info(Statistics(high, low, mean, norm), numel, known)
+
+
+def _no_info(name: str, shape: tuple[int, ...]) -> FormatError:
+    return FormatError(
+        f"{name}: holds an array {list(shape)} instead of a row of 2 to {_COLUMNS} numbers per tensor, "
+        f"minimum and maximum first; a tensor needs a name without {SUFFIX}"
+    )
+
+
+def write_fx_info(path: str | os.PathLike[str], info: Info | Statistics) -> None:
+    """Write the info file of one FX tensor, whole or not at all. Raises `AccError` where it cannot be."""
+    with whole_file(path) as file:
+        np.lib.format.write_array(file, _rows([info])[0], allow_pickle=False)
+
+
+def write_ge_info(
+    path: str | os.PathLike[str], inputs: Sequence[Info | Statistics], outputs: Sequence[Info | Statistics]
+) -> None:
+    """Write the info file of a GE record. It is whole or not there; raises `AccError` where it cannot be."""
+    with whole_file(path) as file:
+        np.savez(file, inputs=_rows(inputs), outputs=_rows(outputs))
+
+
+def _rows(infos: Sequence[Info | Statistics]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """A row per tensor; the last two columns are left out where no tensor has them."""
+    short = all(not isinstance(info, Info) or info.numel is info.dtype is None for info in infos)
+    rows = np.full((len(infos), _COLUMNS), np.nan)
+    for row, info in zip(rows, infos):
+        whole = info if isinstance(info, Info) else Info(info)
+        known = whole.statistics
+        code = None if whole.dtype is None else _code(whole.dtype)
+        for place, value in enumerate((known.min, known.max, known.mean, known.l2norm, whole.numel, code)):
+            row[place] = math.nan if value is None else value
+    return rows[:, :4] if short else rows
+
+
+def _code(dtype: DType) -> int | None:
+    try:
+        return ge_code(dtype)
+    except CannotDecode:
+        return None
