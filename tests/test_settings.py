@@ -23,7 +23,18 @@ from acc_pytest.settings import (
     read_config,
 )
 
-SHIPPED = ["baichuan", "bloom-7b", "chatglm2-6b", "deepseek-moe", "default", "llama", "qwen"]
+SHIPPED = [
+    "baichuan",
+    "bloom-7b",
+    "chatglm2-6b",
+    "deepseek-moe",
+    "default",
+    "glm",
+    "llama",
+    "mixtral",
+    "qwen",
+    "w8a8",
+]
 
 
 @pytest.fixture
