@@ -177,7 +177,7 @@ def write_ge_info(
 
 def _rows(infos: Sequence[Info | Statistics]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """A row per tensor; the last two columns are left out where no tensor has them."""
-    short = all(not isinstance(info, Info) or info.numel is info.dtype is None for info in infos)
+    short = all(isinstance(info, Statistics) or (info.numel is None and info.dtype is None) for info in infos)
     rows = np.full((len(infos), _COLUMNS), np.nan)
     for row, info in zip(rows, infos):
         whole = info if isinstance(info, Info) else Info(info)
