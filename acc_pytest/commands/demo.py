@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..options import command_line, shell
 from .compare import run_pytest
@@ -54,9 +54,11 @@ def run(given: argparse.Namespace) -> int:
 
     from ..demo import make_demo
 
-    directory = Path(given.directory)
-    paths = make_demo(directory, _spec(given))
-    values = {"golden": str(paths.golden), "mine": str(paths.mine), "output": str(directory)}
+    directory, spec = Path(given.directory), _spec(given)
+    paths = make_demo(directory, spec)
+    values: dict[str, Any] = {"golden": str(paths.golden), "mine": str(paths.mine), "output": str(directory)}
+    if spec.family == "llama-int8":
+        values["config"] = ("w8a8",)
     code = 0 if given.only_dump else run_pytest(values, given.for_pytest)
     for line in _said(paths, values):
         print(line)
@@ -80,7 +82,7 @@ def _spec(given: argparse.Namespace) -> DemoSpec:
     )
 
 
-def _said(paths: DemoPaths, values: dict[str, str]) -> list[str]:
+def _said(paths: DemoPaths, values: dict[str, Any]) -> list[str]:
     said = [f"golden: {paths.golden}", f"mine:   {paths.mine}"]
     if paths.faulty:
         said.append(f"the fault is in {' and '.join(paths.faulty)}")

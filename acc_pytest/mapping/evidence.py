@@ -24,6 +24,7 @@ from .pair import (
     Whole,
     WithBias,
 )
+from .quantised import scale_and_offset
 from .roles.export import Export
 
 
@@ -93,7 +94,18 @@ class Evidence:
         mine_view = self._view(match.mine_look, (self.mine, mine_ranks), (self.golden, golden_ranks))
         if golden_view is None or mine_view is None:
             return None
-        return _operand(match.golden, golden_refs, golden_view), _operand(match.mine, mine_refs, mine_view)
+        scales = self._scales(match.mine, mine_ranks)
+        mine = _operand(match.mine, mine_refs, mine_view, scales)
+        return _operand(match.golden, golden_refs, golden_view), mine
+
+    def _scales(self, export: Export, ranks: Sequence[Rank]) -> tuple[tuple[TensorRef, TensorRef], ...]:
+        """Scale and offset of an operator of mine that quantises, where every rank dumped them."""
+        slots = scale_and_offset(export.node)
+        if slots is None:
+            return ()
+        found = [[self.mine.slots(export.node, rank).get(slot) for slot in slots] for rank in ranks]
+        pairs = tuple((scale, offset) for scale, offset in found if scale is not None and offset is not None)
+        return pairs if len(pairs) == len(found) else ()
 
     def _view(
         self, look: Look, own: tuple[Side, Sequence[Rank]], other: tuple[Side, Sequence[Rank]]
@@ -139,6 +151,11 @@ class Evidence:
             return ""
 
 
-def _operand(export: Export, refs: tuple[TensorRef, ...], view: View) -> Operand:
+def _operand(
+    export: Export,
+    refs: tuple[TensorRef, ...],
+    view: View,
+    scales: tuple[tuple[TensorRef, TensorRef], ...] = (),
+) -> Operand:
     node = export.node
-    return Operand(node.path, node.name, node.op_type, str(export.slot), refs, view)
+    return Operand(node.path, node.name, node.op_type, str(export.slot), refs, view, scales)

@@ -126,7 +126,10 @@ View = Union[
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One side of a pair: a slot of a node, with one reference per rank shard."""
+    """One side of a pair: a slot of a node, with one reference per rank shard.
+
+    `scales` are scale and offset of an operator that quantises, one pair of tensors per rank.
+    """
 
     node: str
     name: str
@@ -134,6 +137,7 @@ class Operand:
     slot: str
     refs: tuple[TensorRef, ...]
     view: View = Whole()
+    scales: tuple[tuple[TensorRef, TensorRef], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

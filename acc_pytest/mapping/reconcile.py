@@ -6,7 +6,7 @@ both go through `reconcile`, so the plan never promises what the test cannot do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -25,6 +25,7 @@ from .pair import (
     TableRows,
     Whole,
 )
+from .quantised import dequantised
 from .shapes import Merge, Shape, rows_and_width, same_order
 from .side import Side, opened_side, shape_side
 
@@ -67,8 +68,10 @@ def open_pair(pair: Pair) -> Opened:
     an int8 side against a floating one) leave nothing to compare.
     """
     golden, mine = opened_side(pair.golden), opened_side(pair.mine)
-    _refuse_quantised(golden, mine)
-    return reconcile(golden, mine)
+    numbers = dequantised(mine, pair.mine, golden)
+    _refuse_quantised(golden, numbers)
+    opened = reconcile(golden, numbers)
+    return opened if numbers is mine else replace(opened, notes=("int8 times its scale", *opened.notes))
 
 
 def agree(golden: Operand, mine: Operand) -> str:

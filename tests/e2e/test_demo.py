@@ -48,7 +48,7 @@ def test_the_printed_command_compares_again(pytester: pytest.Pytester, capsys: C
     result.stdout.fnmatch_lines([f"first failing: {name} *"])
 
 
-@pytest.mark.parametrize("fault", ["rope_sign", "bias", "all_reduce"])
+@pytest.mark.parametrize("fault", ["rope_sign", "bias", "all_reduce", "int8_scale"])
 def test_a_fault_is_red_and_named_by_the_summary(fault: str, capsys: Capture) -> None:
     assert demo("--fault", fault) == 1
     out = capsys.readouterr().out
@@ -68,7 +68,7 @@ def test_the_faults_are_listed_one_a_line(capsys: Capture) -> None:
     assert len(names) >= 15
 
 
-@pytest.mark.parametrize("model", ["bloom", "chatglm", "qwen", "moe"])
+@pytest.mark.parametrize("model", ["bloom", "chatglm", "qwen", "moe", "llama-int8"])
 def test_every_model_is_green(model: str, capsys: Capture) -> None:
     assert demo("--model", model) == 0
     assert " fail" not in capsys.readouterr().out.split("verdicts: ")[1].splitlines()[0]

@@ -9,6 +9,9 @@ import torch
 from ..graph import Tensors, Wrong
 from .fault import FaultKind, Leaf, on_inputs
 
+WRONG_SCALE = 8.0
+"""A power of two, as a wrong shift would make it; beyond the noise of int8 in all channels together."""
+
 
 def _is_linear(leaf: Leaf) -> bool:
     return leaf.kind == "LinearOperation"
@@ -62,13 +65,18 @@ def _rounded(x: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def _wrong_channel(inputs: Tensors) -> Tensors:
-    """The scale of the first output channel is doubled. (910B passes the scale's float32 bits as int64.)"""
+    """The scale of the first output channel is eight times too large.
+
+    910B passes the float32 bits of scales as int64.
+    """
     *others, scale = inputs
     changed = scale.clone()
     if changed.dtype == torch.int64:
-        changed[..., 0] = (changed[..., 0].to(torch.int32).view(torch.float32) * 2).view(torch.int32)
+        changed[..., 0] = (changed[..., 0].to(torch.int32).view(torch.float32) * WRONG_SCALE).view(
+            torch.int32
+        )
     else:
-        changed[..., 0] *= 2
+        changed[..., 0] *= WRONG_SCALE
     return *others, changed
 
 
@@ -76,5 +84,10 @@ KINDS = (
     FaultKind("bias", "the bias of a linear is dropped", _has_bias, _without_bias),
     FaultKind("weight", "a weight is read transposed", _is_float, on_inputs(_misread_weight)),
     FaultKind("low_precision", "a matmul accumulates with half of the mantissa", _is_float, _narrow),
-    FaultKind("int8_scale", "one channel's int8 scale is doubled", _is_quantised, on_inputs(_wrong_channel)),
+    FaultKind(
+        "int8_scale",
+        "one channel's int8 scale is 8 times too large",
+        _is_quantised,
+        on_inputs(_wrong_channel),
+    ),
 )
