@@ -82,11 +82,11 @@ def integer(lexeme: str) -> int:
 
 
 def floating(lexeme: str) -> float:
-    """A float, `inf` or `nan`. Raises `ValueError`."""
+    """A float32, `inf` or `nan`. Raises `ValueError`."""
     if not _FLOAT.fullmatch(lexeme):
         raise ValueError(f"{shown(lexeme)} is no number")
     text = lexeme.replace(" ", "").lower()
-    return float(text[:-1] if text.endswith("f") and not text.endswith("inf") else text)
+    return _float32(float(text[:-1] if text.endswith("f") and not text.endswith("inf") else text))
 
 
 def boolean(lexeme: str) -> bool:
@@ -100,14 +100,19 @@ def spell_float(value: float) -> str:
     """A float32, as short as it can be without becoming another one."""
     if math.isnan(value):
         return "nan"
-    if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    try:
-        rounded = struct.unpack("<f", struct.pack("<f", value))[0]
-    except OverflowError:
-        return "inf" if value > 0 else "-inf"
+    rounded = _float32(value)
+    if math.isinf(rounded):
+        return "inf" if rounded > 0 else "-inf"
     short = f"{rounded:.6g}"
-    return short if struct.unpack("<f", struct.pack("<f", float(short)))[0] == rounded else f"{rounded:.9g}"
+    return short if _float32(float(short)) == rounded else f"{rounded:.9g}"
+
+
+def _float32(value: float) -> float:
+    try:
+        rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return rounded
 
 
 def shown(lexeme: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...errors import FormatError
@@ -24,15 +24,20 @@ def read_graph(path: str | os.PathLike[str]) -> GeGraph:
     source = os.fspath(path)
     try:
         with open(source, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-            fields = Message()
-            nodes: list[GeNode] = []
-            for name, value in parse(file, source):
-                if name == "op":
-                    nodes.append(_node(_message(value, name, source), f"{source}: operator {len(nodes)}"))
-                else:
-                    fields.add(name, value)
+            return graph_of(file, source)
     except OSError as error:
         raise FormatError(f"{source}: cannot be read: {error.strerror or error}") from error
+
+
+def graph_of(lines: Iterable[str], source: str) -> GeGraph:
+    """The graph of a text that has been opened; `source` is named by errors. Raises `FormatError`."""
+    fields = Message()
+    nodes: list[GeNode] = []
+    for name, value in parse(lines, source):
+        if name == "op":
+            nodes.append(_node(_message(value, name, source), f"{source}: operator {len(nodes)}"))
+        else:
+            fields.add(name, value)
     known, extra = _split(fields, "GraphDef", ("name", "attr"), source)
     if not nodes:
         raise FormatError(

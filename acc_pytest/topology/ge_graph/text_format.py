@@ -23,7 +23,7 @@ DEPTH = 100
 """Messages in messages; protobuf's own parsers refuse more."""
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"|' + r"'(?:[^'\\\n]|\\.)*'"
-_REGULAR = re.compile(rf"\s*(?:(\w+)(?: (\{{)|: ({_STRING}|[\w.+-]+))|(\}}))\s*", re.ASCII)
+_REGULAR = re.compile(rf"\s*(?:([A-Za-z_]\w*)(?: (\{{)|: ({_STRING}|[\w.+-]+))|(\}}))\s*", re.ASCII)
 _TOKEN = re.compile(
     rf"\s+|#[^\n]*|(?P<string>{_STRING})|(?P<word>-?\s*[\w.](?:[\w.]|(?<=[eE])[+-])*)|(?P<mark>[{{}}<>\[\]:,;/-])",
     re.ASCII,
@@ -52,6 +52,9 @@ def parse(lines: Iterable[str], source: str) -> Iterator[tuple[str, Value]]:
     parser = _Parser(source)
     for line in lines:
         parser.line += 1
+        if parser.done and line.lstrip()[:1] not in ("", '"', "'"):
+            yield from parser.done
+            parser.done.clear()
         match = None if parser.busy else _REGULAR.fullmatch(line)
         if match is None:
             parser.slow(line)
@@ -63,9 +66,6 @@ def parse(lines: Iterable[str], source: str) -> Iterator[tuple[str, Value]]:
                 parser.open(name, "}")
             else:
                 parser.close(closed)
-        if parser.done:
-            yield from parser.done
-            parser.done.clear()
     parser.finish()
     yield from parser.done
 
@@ -171,10 +171,19 @@ class _Parser:
     def _between_fields(self, kind: str, text: str) -> None:
         if kind == "word" and _NAME.fullmatch(text):
             self._name, self._colon = text, False
+        elif kind == "string" and self._last_is_string():
+            # The field was complete at the end of its line, and yet goes on.
+            fields = self._open[-1][1].fields if self._open else self.done
+            self._name, begun = fields.pop()
+            self._colon, self._pieces = True, _joined(str(begun), text)
         elif text in ("}", ">"):
             self.close(text)
         elif text not in (",", ";"):
             raise self.error(f"{shown(text)} stands where a field should begin")
+
+    def _last_is_string(self) -> bool:
+        fields = self._open[-1][1].fields if self._open else self.done
+        return bool(fields) and isinstance(fields[-1][1], str) and fields[-1][1][0] in "\"'"
 
     def _value(self, lexeme: str) -> None:
         self.scalar(self._name, lexeme)

@@ -1,0 +1,271 @@
+"""Graphs: what is read of operators and edges, what is written, and what is refused in one sentence."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from acc_pytest.errors import AccError, FormatError
+from acc_pytest.topology.ge_graph import (
+    CONTROL,
+    Edge,
+    FxName,
+    GeConstant,
+    GeDesc,
+    GeGraph,
+    GeList,
+    GeNode,
+    read_graph,
+    write_graph,
+)
+from acc_pytest.topology.ge_graph.text_format import DEPTH, Message
+
+REAL = Path(__file__).parents[3] / ".." / "shared" / "conformance" / "torchair" / "real_ge_graphs"
+
+SMALL = GeGraph(
+    "graph_1",
+    (
+        GeNode("arg0_1", "Data", (), {"index": 0}, (GeDesc("x"),), (GeDesc("y", "DT_FLOAT", (2, -1)),)),
+        GeNode(
+            "Const", "Const", (), {"value": GeConstant(GeDesc(dtype="DT_INT32", shape=()), b"\x01\0\0\0")}
+        ),
+        GeNode(
+            "MatMulV2",
+            "MatMulV2",
+            (Edge("arg0_1", 0), Edge("arg0_1", 0), None, Edge("Const", CONTROL)),
+            {"transpose_x1": False, "offset_x": 0, "eps": 0.5, "perm": GeList((1, 0), "VT_LIST_INT")},
+            (GeDesc("x1"), GeDesc("x2"), GeDesc("bias")),
+            (
+                GeDesc("y", attrs={"_fx_tensor_name": "mm-aten.mm.default.OUTPUT.0", "_meta": "Tensor(...)"}),
+                GeDesc("z", attrs={"_fx_tensor_name": "mul_1-<built-in function mul>.OUTPUT.11"}),
+                GeDesc("w"),
+            ),
+        ),
+    ),
+    {"_executor_type": 0},
+)
+
+TEXT = """\
+name: "graph_1"
+op {
+  name: "Cast"
+  type: "Cast"
+  input: "x:0"
+  attr {
+    key: "dst_type"
+    value {
+      i: 27
+    }
+  }
+  id: 7
+  output_desc {
+    name: "y"
+    dtype: DT_BF16
+    shape {
+    }
+    layout: "ND"
+    size: 2
+    new_field {
+      a: 1
+    }
+    device_type: "NPU"
+  }
+  from_the_future: [1]
+}
+attr {
+  key: "func"
+  value {
+    func {
+      name: "f"
+    }
+  }
+}
+later: "kept"
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "dynamo_original_graph_1_rank_0_pid_7_ts_20260102030405678901.txt"
+
+
+def read_text(path: Path, text: str) -> GeGraph:
+    path.write_text(text, encoding="utf-8")
+    return read_graph(path)
+
+
+def test_a_graph_made_by_hand_survives_a_file(path: Path) -> None:
+    write_graph(SMALL, path)
+    assert read_graph(path) == SMALL
+
+
+def test_inputs_are_edges_in_the_order_of_the_operator() -> None:
+    node = SMALL.by_name["MatMulV2"]
+    assert node.inputs == (Edge("arg0_1", 0), Edge("arg0_1", 0), None, Edge("Const", -1))
+    assert node.data_inputs == (Edge("arg0_1", 0), Edge("arg0_1", 0))
+    assert [edge.is_control for edge in node.inputs if edge] == [False, False, True]
+    assert node.input_names == ("x1", "x2", "bias")
+
+
+def test_outputs_carry_the_names_of_fx_tensors() -> None:
+    node = SMALL.by_name["MatMulV2"]
+    assert node.output_count == 3
+    first, second, third = node.fx_names
+    assert first == FxName("mm", "aten.mm.default", 0)
+    assert second == FxName("mul_1", "<built-in function mul>", 11)
+    assert third is None
+    assert [desc.meta for desc in node.output_descs] == ["Tensor(...)", "", ""]
+
+
+@pytest.mark.parametrize("name", ["", "mm", "mm-aten.mm.default.OUTPUT.", "mm.OUTPUT.0", "-x.OUTPUT.0", 3])
+def test_what_is_no_fx_name_is_none(name: object) -> None:
+    assert GeDesc(attrs={"_fx_tensor_name": name}).fx_name is None
+
+
+def test_consumers_are_found_by_the_output_they_read() -> None:
+    assert SMALL.consumers == {Edge("arg0_1", 0): (SMALL.nodes[2],)}
+
+
+def test_attributes_are_python_values() -> None:
+    attrs = SMALL.by_name["MatMulV2"].attrs
+    assert list(attrs["perm"]) == [1, 0]  # type: ignore[call-overload]
+    assert len(GeList((1, 2))) == 2
+
+
+def test_what_is_not_known_is_kept(path: Path) -> None:
+    graph = read_text(path, TEXT)
+    node = graph.nodes[0]
+    assert node.attrs == {"dst_type": 27}
+    assert node.output_descs[0].shape == ()
+    assert node.output_descs[0].dtype == "DT_BF16"
+    assert graph.attrs == {"func": Message([("func", Message([("name", '"f"')]))])}
+    write_graph(graph, path)
+    again = path.read_text()
+    assert read_graph(path) == graph
+    # Fields stand in the order of their numbers, unknown ones last.
+    assert again.index("id: 7") < again.index("output_desc") < again.index("from_the_future: 1")
+    assert again.index('device_type: "NPU"') < again.index("new_field")
+    assert again.endswith('later: "kept"\n')
+
+
+def test_plain_lists_are_written_as_lists(path: Path) -> None:
+    write_graph(GeGraph("g", (GeNode("a", "T", attrs={"k": [1, 2], "none": ()}),)), path)
+    assert read_graph(path).nodes[0].attrs == {"k": GeList((1, 2)), "none": GeList()}
+
+
+def test_what_is_no_attribute_is_refused(path: Path) -> None:
+    with pytest.raises(TypeError, match="NoneType None is no attribute"):
+        write_graph(GeGraph("g", (GeNode("a", "T", attrs={"k": None}),)), path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no operator"),
+        ('name: "g"\n', "holds no operator"),
+        ("\x93NUMPY\x01", r":1: .* is no protobuf text"),
+        ("op {\n", r":1: the file ends inside op \{"),
+        ('op {\n  name: "a"\n  type: "T"\n}\n}\n', r":5: \} closes nothing"),
+        ('op { name: "a" > ', r":1: > closes nothing"),
+        ("op {\n  name:\n", r":2: the file ends in the middle of field name"),
+        ('op {\n  name: "a\n}\n', r":2: .* is no protobuf text"),
+        ("op {\n  = 3\n}\n", r":2: = 3 is no protobuf text"),
+        ("op {\n  name name\n}\n", r":2: name does not belong after name"),
+        ("op {\n  name: [{ x: 1 }]\n}\n", r":2: name is a list of messages"),
+        ('3: "x"\n', r":1: 3 stands where a field should begin"),
+        ('"x"\n', r':1: "x" stands where a field should begin'),
+        ("op: 3\n", "op is 3, not a message"),
+        ('op { type: "T" }', r"operator 0: has no name"),
+        ('op { name: "a" }', r"operator 0: has no type"),
+        ('op { name { } type: "T" }', r"operator 0: name is a message, not a value"),
+        ('op { name: 3 type: "T" }', r"operator 0: name: 3 is no quoted string"),
+        ('op { name: "\\q" type: "T" }', r"name: \\q is no escape that protobuf knows"),
+        ('op { name: "\\UFFFFFFFF" type: "T" }', r"name: \\Uffffffff is no character"),
+        (
+            'op { name: "a" type: "T" input: "x" }',
+            r'operator 0 \(a\): input "x" is not written producer:output',
+        ),
+        ('op { name: "a" type: "T" input: "x:y" }', r'input "x:y" is not written'),
+        ('op { name: "a" type: "T" input: ":0" }', r'input ":0" is not written'),
+        ('op { name: "a" type: "T" output_desc: 1 }', r"output_desc is 1, not a message"),
+        ('op { name: "a" type: "T" output_desc { shape { dim: x } } }', r"dim: x is no whole number"),
+        ('op { name: "a" type: "T" attr { key: "k" value { f: x } } }', r"attr k: f: x is no number"),
+        ('op { name: "a" type: "T" attr { key: "k" value { b: 2 } } }', r"b: 2 is neither true nor false"),
+        ('op { name: "a" type: "T" } op { name: "a" type: "U" }', r"two operators are named a"),
+        ("op {" * (DEPTH + 1), rf"more than {DEPTH} messages stand in one another"),
+    ],
+)
+def test_bad_text_is_one_error_that_says_where(text: str, message: str, path: Path) -> None:
+    with pytest.raises(FormatError, match=message) as caught:
+        read_text(path, text)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_an_error(path: Path) -> None:
+    with pytest.raises(FormatError, match="cannot be read: No such file"):
+        read_graph(path)
+
+
+def test_long_values_are_cut_in_messages(path: Path) -> None:
+    with pytest.raises(FormatError) as caught:
+        read_text(path, f'op {{ name: "a" type: "T" input: "{"x" * 10_000}" }}')
+    assert len(str(caught.value)) < len(str(path)) + 200
+
+
+def test_damage_ends_in_a_graph_or_one_error(path: Path) -> None:
+    write_graph(SMALL, path)
+    sound, dice = path.read_bytes(), random.Random(7)
+    outcomes = set()
+    for _ in range(400):
+        damaged = bytearray(sound)
+        for _ in range(dice.randint(1, 4)):
+            damaged[dice.randrange(len(damaged))] = dice.randrange(256)
+        path.write_bytes(damaged[: dice.randint(1, len(damaged))] if dice.random() < 0.3 else damaged)
+        try:
+            outcomes.add(type(read_graph(path)))
+        except AccError as error:
+            outcomes.add(type(error))
+    assert outcomes == {GeGraph, FormatError}
+
+
+@pytest.mark.parametrize(
+    "line", ['"' * 200_000, "\\" * 200_000, "-" * 200_000, "a:" * 100_000, '"a' * 100_000]
+)
+def test_hostile_lines_take_no_time(line: str, path: Path) -> None:
+    started = time.perf_counter()
+    with pytest.raises(FormatError):
+        read_text(path, f"op {{ name: {line}\n")
+    assert time.perf_counter() - started < 10  # what grew with the square of a line took minutes
+
+
+def test_the_graphs_of_torchair_say_what_the_specification_says() -> None:
+    files = sorted(REAL.glob("dynamo_original*.txt"))
+    if not files:
+        pytest.skip("conformance data (../shared/conformance) is not here")
+    graph = read_graph(files[0])
+    assert graph.name == "graph_1"
+    assert len(graph.nodes) == 41
+    matmul = graph.by_name["MatMulV2"]
+    assert matmul.inputs == (Edge("arg2_1", 0), Edge("Transpose", 0), None, None)
+    assert matmul.fx_names == (None,)
+    assert graph.by_name["Add"].fx_names == (FxName("addmm", "aten.addmm.default", 0),)
+    topk, cast = graph.by_name["TopKV2"], graph.by_name["Cast_2"]
+    assert topk.fx_names == (FxName("topk", "aten.topk.default", 0), None)
+    assert cast.inputs == (Edge("TopKV2", 1),)
+    assert cast.fx_names == (FxName("topk", "aten.topk.default", 1),)
+    assert cast.attrs["dst_type"] == 9
+    data = graph.by_name["arg2_1"]
+    assert data.attrs["index"] == 2
+    assert data.output_descs[0].shape == (3, 8)
+    constant = graph.by_name["Const"].attrs["value"]
+    assert isinstance(constant, GeConstant)
+    assert constant.data == (1).to_bytes(8, "little") + bytes(8)
+    seen: set[str] = set()
+    for node in graph.nodes:
+        assert {edge.producer for edge in node.inputs if edge} <= seen
+        seen.add(node.name)
