@@ -13,11 +13,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 
+from ..commands.arguments import USAGE_ERROR
+from ..commands.demo_model import add_model, list_faults, spec_of
 from ..errors import AccError
-
-USAGE_ERROR = 4
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
-        _run(given)
+        if given.list_faults:
+            list_faults()
+        else:
+            _run(given)
     except AccError as error:
         sys.stderr.write(f"{parser.prog}: error: {error}\n")
         return USAGE_ERROR
@@ -33,58 +35,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from ..demo.spec import FAMILIES
-
     parser = argparse.ArgumentParser(
         prog="python -m acc_pytest.atb_cpu",
         description="Run a small model as ATB operators on the CPU: warm-up, prompt, greedy decoding. The "
         "ATB_* variables that acc dump sets say what is dumped; without them nothing is.",
     )
-    parser.add_argument("--model", default="llama", choices=FAMILIES, help="kind of model (default: llama)")
-    parser.add_argument("--layers", type=int, default=2, metavar="N", help="decoder layers (default: 2)")
-    parser.add_argument("--tp", type=int, default=1, metavar="N", help="ranks that share it (default: 1)")
-    parser.add_argument("--steps", type=int, default=2, metavar="N", help="decode steps (default: 2)")
-    parser.add_argument(
-        "--dtype", default="float16", choices=("float16", "bfloat16"), help="of the model (default: float16)"
-    )
-    parser.add_argument("--seed", type=int, default=7, metavar="N", help="of weights and prompt (default: 7)")
-    parser.add_argument("--fault", metavar="NAME", help="a mistake in it; acc demo --list-faults names them")
-    parser.add_argument("--fault-layer", type=int, default=0, metavar="N", help="the layer it is in")
-    parser.add_argument("--fault-step", type=int, metavar="N", help="the step it is in (default: every one)")
+    add_model(parser)
     return parser
 
 
 def _run(given: argparse.Namespace) -> None:
     import torch
 
-    from ..demo import DemoSpec
     from ..demo.golden import seeded
-    from . import Fault, LanguageModel, NoProbe, Runtime
+    from . import LanguageModel, NoProbe, Runtime
 
-    int8 = given.model == "llama-int8"
-    fault = Fault(given.fault, given.fault_layer, step=given.fault_step) if given.fault else None
-    spec = DemoSpec(
-        family="llama" if int8 else given.model,
-        layers=given.layers,
-        decode_steps=given.steps,
-        dtype=given.dtype,
-        seed=given.seed,
-        ranks=given.tp,
-    ).resolved()
+    spec = spec_of(given).resolved()
     with torch.no_grad():
         weights = dict(seeded(spec.model, spec.seed).named_parameters())
     watched = any(name.startswith("ATB_") for name in os.environ)
-    runtime = Runtime.from_environment(given.tp) if watched else Runtime([NoProbe()] * given.tp)
-    model = LanguageModel(
-        replace(spec.model, family="llama-int8") if int8 else spec.model, weights, runtime, fault
-    )
+    runtime = Runtime.from_environment(spec.ranks) if watched else Runtime([NoProbe()] * spec.ranks)
+    model = LanguageModel(spec.model, weights, runtime, spec.fault)
     if spec.warmup:
         model.warm_up(spec.prompt_length)
     generator = torch.Generator().manual_seed(spec.seed + 1)
     ids = torch.randint(0, spec.vocab, (spec.prompt_length,), generator=generator).tolist()
     _say("prompt", ids)
     made: list[int] = []
-    for _ in range(given.steps + 1):
+    for _ in range(spec.decode_steps + 1):
         ids = [int(model.step(ids).argmax())]
         made += ids
     _say("generated", made)

@@ -9,7 +9,7 @@ import pytest
 
 from acc_pytest import cli
 from acc_pytest.atb_cpu import FAULTS
-from acc_pytest.commands.demo import MODELS
+from acc_pytest.commands.demo_model import MODELS
 from acc_pytest.demo.spec import FAMILIES
 
 from .conftest import QUICKER

@@ -1,0 +1,51 @@
+"""The arguments that say which small model to run, for `acc demo` and `python -m acc_pytest.atb_cpu`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..demo import DemoSpec
+
+MODELS = ("llama", "bloom", "chatglm", "qwen", "moe", "llama-separate", "llama-int8")
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the model, its sizes and what is wrong with it."""
+    parser.add_argument("--model", choices=MODELS, help="kind of model (default: llama)")
+    parser.add_argument("--layers", type=int, default=2, metavar="N", help="decoder layers (default: 2)")
+    parser.add_argument("--tp", type=int, metavar="N", help="ranks that share the model (default: 1)")
+    parser.add_argument("--steps", type=int, default=2, metavar="N", help="decode steps (default: 2)")
+    parser.add_argument(
+        "--dtype", default="float16", choices=("float16", "bfloat16"), help="of mine (default: float16)"
+    )
+    parser.add_argument("--seed", type=int, default=7, metavar="N", help="of weights and prompt (default: 7)")
+    parser.add_argument("--fault", metavar="NAME", help="put this mistake into mine; see --list-faults")
+    parser.add_argument("--fault-layer", type=int, default=0, metavar="N", help="the layer it is in")
+    parser.add_argument("--fault-step", type=int, metavar="N", help="the step it is in (default: every one)")
+    parser.add_argument("--list-faults", action="store_true", help="print the names of the faults and exit")
+
+
+def list_faults() -> None:
+    """Print the names of the faults, one a line."""
+    from ..atb_cpu import FAULTS
+
+    print("\n".join(FAULTS))
+
+
+def spec_of(given: argparse.Namespace) -> DemoSpec:
+    """The demo that was asked for; a fault that the usual model cannot have brings its own model."""
+    from ..demo import HOMES, DemoSpec, Fault
+
+    family, ranks = HOMES.get(given.fault, ("llama", 1))
+    fault = Fault(given.fault, given.fault_layer, step=given.fault_step) if given.fault else None
+    return DemoSpec(
+        family=given.model or family,
+        layers=given.layers,
+        ranks=given.tp or ranks,
+        decode_steps=given.steps,
+        dtype=given.dtype,
+        seed=given.seed,
+        fault=fault,
+    )
