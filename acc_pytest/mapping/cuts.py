@@ -30,7 +30,7 @@ def _head_part(side: Side, view: HeadPart) -> tuple[Source, str]:
     rows, packed = rows_and_width(side.shape)
     size, start = sum(side.part_sizes), sum(side.part_sizes[: view.index])
     width = side.part_sizes[view.index]
-    if not size or packed % size:
+    if not size or packed % size or (view.several and packed == size):
         raise Incomparable(f"{side.describe()} is not made of heads of {list(side.part_sizes)} elements")
     heads = packed // size
     note = f"elements {start}:{start + width} of each head of {size}"

@@ -111,10 +111,14 @@ class Evidence:
         self, look: Look, own: tuple[Side, Sequence[Rank]], other: tuple[Side, Sequence[Rank]]
     ) -> View | None:
         """The view of one side, given that side's dump and ranks and those of the other."""
-        if look.kind in ("part", "heads"):
+        if look.kind in ("part", "heads", "interleaved"):
             refs = [other[0].refs(part, other[1][:1]) for part in look.parts]
-            cut = Part if look.kind == "part" else HeadPart
-            return cut(look.index, tuple(ref[0] for ref in refs)) if all(refs) else None
+            if not all(refs):
+                return None
+            pieces = tuple(ref[0] for ref in refs)
+            if look.kind == "part":
+                return Part(look.index, pieces)
+            return HeadPart(look.index, pieces, several=look.kind == "interleaved")
         if look.kind == "cache_heads":
             return CacheTail(look.index)
         if look.kind == "own_part":

@@ -19,6 +19,7 @@ class Look:
     - `table`: component `index` of it, -1 for all;
     - `cache`: its newest tokens;
     - `heads`: piece `index` of every head, all pieces being `parts` of the other side;
+    - `interleaved`: the same of heads that each pack their query, key and value;
     - `cache_heads`: the same of a cache;
     - `slots`: rows of a paged cache, whose places are the one part, of this side;
     - `last`: last token may do;

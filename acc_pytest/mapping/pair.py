@@ -66,11 +66,13 @@ class HeadPart:
     """Piece `index` of every head of a tensor whose last dimension holds the heads side by side.
 
     `widths_of` are the tensors of the other side that a head was cut into, in their order, whose last
-    dimensions are the widths.
+    dimensions are the widths. With `several` there must be more than one head: pieces that hold all heads
+    side by side do not tell where one ends.
     """
 
     index: int
     widths_of: tuple[TensorRef, ...]
+    several: bool = False
 
 
 @dataclass(frozen=True, slots=True)

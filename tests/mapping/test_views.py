@@ -159,6 +159,19 @@ def test_heads_of_another_size_are_refused(operand):
     assert said == "[1, 5, 24] is not made of heads of [2, 5] elements"
 
 
+def test_heads_that_pack_query_key_and_value_are_cut_if_the_pieces_say_where_a_head_ends(operand):
+    whole = tokens(1, 5, 24)
+    pieces = whole.reshape(5, 2, 3, 4).unbind(2)
+    apart = tuple(operand.ref(piece.contiguous()) for piece in pieces)
+    for index, piece in enumerate(pieces):
+        golden = operand(whole, view=HeadPart(index, apart, several=True))
+        golden, mine, _ = read(golden, operand(piece.contiguous()))
+        assert torch.equal(golden, mine)
+    flat = tuple(operand.ref(piece.reshape(5, 8)) for piece in pieces)
+    said = refusal(operand(whole, view=HeadPart(0, flat, several=True)), operand(pieces[0].reshape(5, 8)))
+    assert "not made of heads" in said
+
+
 # ---- packs over ranks -------------------------------------------------------------------------------
 
 

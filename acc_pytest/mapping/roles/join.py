@@ -139,12 +139,16 @@ class RoleJoin:
     def _packed_golden(self, pack: str, parts: Sequence[str]) -> Iterator[Match]:
         whole = self._plain_of(self._golden, pack)
         pieces = self._one_of_each(self._mine, parts)
-        if not whole or not pieces or self._one_of_each(self._golden, parts) or self._interleaved():
+        if not whole or not pieces or self._one_of_each(self._golden, parts):
+            return
+        kind = "interleaved" if self._interleaved() else "part"
+        if kind == "interleaved" and pack != "qkv":
             return
         for index, role in enumerate(parts):
             for export in self._plain_of(self._mine, role):
-                look = Look("part", index, tuple(pieces))
-                reason = f"`{role}` is part {index + 1} of golden's packed `{pack}`"
+                look = Look(kind, index, tuple(pieces))
+                per_head = " in every head" if kind == "interleaved" else ""
+                reason = f"`{role}` is part {index + 1} of golden's packed `{pack}`{per_head}"
                 match = Match(whole[0], export, "packed", reason, golden_look=look, tag=role)
                 if self._fits(match):
                     yield match
