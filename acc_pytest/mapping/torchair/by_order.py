@@ -28,6 +28,8 @@ _WORDS = {
     "todcopy": "cast",
 }
 """Words of GE (or aten) and the word that stands for both."""
+_AIDS = {"Add", "Mul", "Cast", "Transpose", "Reshape", "Pack", "Identity", "Fill", "BroadcastTo", "ConcatV2"}
+"""Types of operators that are built beside others, to convert, scale or shift what these compute."""
 _VERSION = re.compile(r"(?:v\d+|d)$")
 _Key = tuple[str, str, tuple[int, ...]]
 
@@ -47,6 +49,8 @@ def by_order(operators: Sequence[Operator], fx: FxSide, ge_side: str, fx_side: s
                 continue
             if (key := _key(_fx_word(node.op_type), end)) is not None:
                 called[key].append(end)
+    uncertain = _uncertain(operators)
+    ran = {key: ends for key, ends in ran.items() if key[0].partition(":")[0] not in uncertain}
     partners = _partners(ran, called)
     used: set[tuple[str, Slot]] = set()
     for order, operator in enumerate(operators):
@@ -68,6 +72,20 @@ def by_order(operators: Sequence[Operator], fx: FxSide, ge_side: str, fx_side: s
         for slot in fx.slots[node]:
             if slot.kind == "output" and (node.path, slot) not in used:
                 yield Alone(fx_side, node, slot, f"{NO_TEXT} on the other side")
+
+
+def _uncertain(operators: Sequence[Operator]) -> set[str]:
+    """Kinds whose number says nothing: TorchAir builds them for other calls too, or some are fused away."""
+    kinds = {operator.node.op_type for operator in operators}
+    fused = [operator.node.name for operator in operators if _is_fused(operator)]
+    hidden = {kind for kind in kinds if any(kind in name for name in fused)}
+    return {_ge_word(kind) for kind in _AIDS | hidden}
+
+
+def _is_fused(operator: Operator) -> bool:
+    """Whether a name is not made of the type and a number, as those of TorchAir are, or no longer true."""
+    plain = re.fullmatch(rf"{re.escape(operator.node.op_type)}(?:_\d+)?", operator.node.name)
+    return not operator.inserted and (plain is None or operator.extended)
 
 
 def _partners(

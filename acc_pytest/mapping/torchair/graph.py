@@ -7,7 +7,7 @@ Reshape at the end of these may be deleted by GE, so its name also stands for wh
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -93,10 +93,32 @@ class GraphIndex:
         """The operators built for an FX node that compute something: no constants, none that hands on."""
         return self._kernels.get(fx_node, ())
 
-    def external(self, parts: Iterable[GeNode]) -> list[Edge]:
+    def external(self, parts: Sequence[GeNode]) -> list[Edge]:
         """Inputs of operators that were fused into one: those that none of them makes, in their order."""
+        return [edge for _, _, edge in self.arriving(parts)]
+
+    def arriving(self, parts: Sequence[GeNode]) -> list[tuple[str, int, Edge]]:
+        """The same, each with the part that reads it and the place of the input there.
+
+        What a part makes and a deleted Cast hands on to another part never leaves the fused operator.
+        """
         names = {part.name for part in parts}
-        return [edge for part in parts for edge in part.data_inputs if edge.producer not in names]
+        return [
+            (part.name, place, edge)
+            for part in parts
+            for place, edge in enumerate(part.data_inputs)
+            if self._made_by(edge, names) not in names
+        ]
+
+    def _made_by(self, edge: Edge, names: Collection[str]) -> str:
+        """The operator that computes an output, whatever hands it on, unless one of `names` does that."""
+        while edge.producer not in names:
+            node = self.node(edge.producer)
+            before = _passed_on(node) if node is not None else None
+            if before is None:
+                break
+            edge = before
+        return edge.producer
 
     def results(self, parts: Iterable[GeNode]) -> list[Edge]:
         """Outputs of fused operators that anything outside of them reads, in their order."""

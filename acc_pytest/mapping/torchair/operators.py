@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from ...dumps.base import Rank, Slot, Step
 from ...dumps.ge import GeDump, GeEntry
@@ -32,14 +33,15 @@ _SELF = ("Cast", "TransData")
 class Parts:
     """The operators of the graph that one dumped operator computes, in order, and how that is known.
 
-    Empty parts come with the reason in `reason`. `exact` says that the inputs are those of the parts for
-    sure, `partial` that the record holds only a piece of each tensor.
+    Empty parts come with the reason in `reason`. `inputs` says whether what arrives at the parts is what the
+    operator reads: `sure`, `likely` (their number and shapes must agree as well), or `unknown`. `partial`
+    says that the record holds only a piece of each tensor.
     """
 
     nodes: tuple[GeNode, ...] = ()
     policy: str = ""
     reason: str = ""
-    exact: bool = False
+    inputs: Literal["sure", "likely", "unknown"] = "unknown"
     partial: bool = False
 
     @property
@@ -65,6 +67,15 @@ class Operator:
     def ends(self, kind: str) -> list[End]:
         """Inputs or outputs, in order."""
         return [End(self.node, slot, ref) for slot, ref in self.slots.items() if slot.kind == kind]
+
+    def end(self, slot: Slot) -> End | None:
+        """One input or output, if it was dumped."""
+        return End(self.node, slot, self.slots[slot]) if slot in self.slots else None
+
+    @property
+    def extended(self) -> bool:
+        """Whether fusion left the operator its name and made it compute what others did."""
+        return any(sanitized(origin) != self.node.name for origin in _origins(self.record))
 
     @property
     def inserted(self) -> bool:
@@ -139,11 +150,12 @@ def _kept_name(same: GeNode, record: GeRecord | None, graph: GraphIndex) -> Part
     """An operator of the graph; one that fusion extended keeps its name, but its outputs are another's."""
     origins = [origin for origin in _origins(record) if origin in graph.position and origin != same.name]
     if not origins:
-        return Parts((same,), "name", "the operator of this name in the graph", exact=True)
+        return Parts((same,), "name", "the operator of this name in the graph", "sure")
     parts = graph.between(same.name, max(origins, key=graph.position.__getitem__))
     if not parts:
         return Parts((same,), "origin", "original_op in the record, which differs from its name")
-    return Parts(parts, "origin", f"fused: its outputs are those of {', '.join(dict.fromkeys(origins))}")
+    said = f"fused: its outputs are those of {', '.join(dict.fromkeys(origins))}"
+    return Parts(parts, "origin", said, "likely")
 
 
 def _cut_name(first: str, record: GeRecord | None, graph: GraphIndex) -> Parts:
@@ -155,7 +167,7 @@ def _cut_name(first: str, record: GeRecord | None, graph: GraphIndex) -> Parts:
     parts = graph.between(starts[0].name, max(origins, key=graph.position.__getitem__))
     if not parts:
         return Parts(reason=f"a fused operator; no way leads from {first} to {origins[-1]} in the graph")
-    return Parts(parts, "origin", f"fused, from {first} to {origins[-1]}")
+    return Parts(parts, "origin", f"fused, from {first} to {origins[-1]}", "likely")
 
 
 def _fused_name(name: str, record: GeRecord | None, graph: GraphIndex) -> Parts:
@@ -164,7 +176,7 @@ def _fused_name(name: str, record: GeRecord | None, graph: GraphIndex) -> Parts:
     chosen = found if len(found) == 1 else linked
     if len(chosen) == 1:
         nodes = tuple(graph.by_file_name[part][0] for part in chosen[0])
-        return Parts(nodes, "fused", f"fused of {', '.join(chosen[0])}", exact=True)
+        return Parts(nodes, "fused", f"fused of {', '.join(chosen[0])}", "sure")
     if len(found) > 1:
         several = " or ".join("+".join(reading) for reading in found[:3])
         return Parts(reason=f"a fused name that can be read in several ways: {several}")

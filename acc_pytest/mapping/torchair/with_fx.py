@@ -9,6 +9,7 @@ from ...tensors.ref import TensorRef
 from ...topology.ge_graph import Edge, GeNode
 from .fx_side import FxSide
 from .graph import GraphIndex, Meaning
+from .inputs import arrivals
 from .operators import Operator
 from .outcome import Alone, End, Matched, Outcome, class_of, disagreement
 from .self_checks import self_checks
@@ -100,31 +101,24 @@ class WithFx:
         return Matched(golden, end, policy, "; ".join(words), (order, 1, _index(end)), depth)
 
     def _inputs(self, operator: Operator, ends: Sequence[End], order: int) -> Iterator[Outcome]:
-        edges, reason = self._input_edges(operator, ends)
-        for number, end in enumerate(ends):
-            edge = edges[number] if edges is not None else None
-            yield self._alone(end, reason) if edge is None else self._input(operator, end, edge, order)
-
-    def _input_edges(self, operator: Operator, ends: Sequence[End]) -> tuple[list[Edge] | None, str]:
-        """What arrives at each dumped input. Absent, unknown and null inputs are not dumped, so numbers alone
-        say nothing where there are fewer inputs than edges; then the shapes must leave one way to choose."""
         edges = self._graph.external(operator.parts.nodes)
-        several = list(dict.fromkeys(edges))
-        for candidate in (edges, several):
-            if len(candidate) == len(ends):
-                doubts = [self._doubt(edge, end) for edge, end in zip(candidate, ends)]
-                if operator.parts.exact and len(candidate) == len(edges):
-                    return candidate, ""
-                if not any(doubts):
-                    return candidate, ""
-        if len(ends) < len(edges) and operator.parts.exact:
-            ways = _ways(edges, ends, self._doubt)
-            if len(ways) == 1:
-                return ways[0], ""
-        return None, (
-            f"not known which input this is: {len(ends)} were dumped, the graph has {len(edges)}"
-            + ("" if operator.parts.exact else f" ({operator.parts.reason})")
-        )
+        known = operator.parts.inputs
+        arriving: list[Edge | None] = [None] * len(ends)
+        if len(ends) == len(edges) and known == "sure":
+            arriving = list(edges)
+        elif (
+            ends
+            and len(ends) <= len(edges)
+            and (known == "sure" or len(ends) == len(edges) and known == "likely")
+        ):
+            fits = [[not self._doubt(edge, end) for end in ends] for edge in edges]
+            arriving = arrivals(edges, fits)
+        for end, edge in zip(ends, arriving):
+            if edge is not None:
+                yield self._input(operator, end, edge, order)
+                continue
+            counts = f"{len(ends)} were dumped, the graph has {len(edges)}"
+            yield self._alone(end, f"not known which input this is: {counts} ({operator.parts.reason})")
 
     def _doubt(self, edge: Edge, end: End) -> str:
         """What speaks against `end` being the tensor `edge`; empty also where nothing is known of it."""
@@ -233,12 +227,12 @@ def output_edges(
         index = _index(end)
         edge = operator.origin(index)
         if edge is not None and graph.node(edge.producer) is not None:
-            own = parts.policy if edge.producer in parts.names and parts.exact else "origin"
+            own = parts.policy if edge.producer in parts.names and parts.inputs == "sure" else "origin"
             said = (
                 parts.reason if own == "name" else f"{parts.reason}; original_op {edge.producer}:{edge.index}"
             )
             found.append((edge, own, said))
-        elif index < len(results) and (parts.exact or len(parts.nodes) == 1):
+        elif index < len(results) and parts.policy != "origin":
             found.append((results[index], parts.policy, parts.reason))
         else:
             found.append((None, "", f"not known which tensor of the graph this output is ({parts.reason})"))
@@ -257,23 +251,3 @@ def _declared(node: GeNode | None, index: int) -> tuple[int, ...] | None:
         return None
     shape = node.output_descs[index].shape
     return shape if shape is not None and all(size >= 0 for size in shape) else None
-
-
-def _ways(edges: Sequence[Edge], ends: Sequence[End], doubt: object) -> list[list[Edge]]:
-    """At most two ways to choose, in order, one edge for each dumped input with nothing against any."""
-    assert callable(doubt)
-    fits = [[not doubt(edge, end) for end in ends] for edge in edges]
-    found: list[list[Edge]] = []
-
-    def extend(chosen: list[Edge], at: int) -> None:
-        if len(found) > 1:
-            return
-        if len(chosen) == len(ends):
-            found.append(chosen)
-            return
-        for number in range(at, len(edges)):
-            if fits[number][len(chosen)]:
-                extend([*chosen, edges[number]], number + 1)
-
-    extend([], 0)
-    return found

@@ -12,7 +12,8 @@ from ...dumps.base import Slot
 from ...dumps.torchair_names import sanitized
 from ...topology.ge_graph import Edge
 from .graph import GraphIndex
-from .operators import Operator
+from .inputs import arrivals
+from .operators import NO_TEXT, Operator
 from .outcome import Alone, End, Matched, Outcome, disagreement
 from .segments import CUT_NAME, readings
 from .self_checks import self_checks
@@ -29,6 +30,7 @@ class WithGe:
         self._made: dict[Edge, End] = {}
         self._inputs_of: dict[tuple[str, int], End] = {}
         self._used: set[tuple[str, Slot]] = set()
+        self._named: dict[tuple[str, int], End] = {}
         for operator in golden:
             self._learn(operator)
 
@@ -48,12 +50,15 @@ class WithGe:
     def _learn(self, operator: Operator) -> None:
         """Note which tensors of the graph golden dumped, as outputs and as inputs."""
         if self._graph is None:
+            for number, end in enumerate(operator.ends("output")):
+                origin = operator.origin(number) or Edge(operator.node.name, number)
+                self._named.setdefault((sanitized(origin.producer), origin.index), end)
             return
         for end, (edge, _, _) in zip(operator.ends("output"), self._edges(operator, self._graph)):
             if edge is not None:
                 self._made.setdefault(edge, end)
         inputs = operator.ends("input")
-        if len(operator.parts.nodes) == 1 and operator.parts.exact:
+        if len(operator.parts.nodes) == 1 and operator.parts.inputs == "sure":
             part = operator.parts.nodes[0]
             if len(part.data_inputs) == len(inputs):
                 self._inputs_of.update({(part.name, place): end for place, end in enumerate(inputs)})
@@ -85,39 +90,32 @@ class WithGe:
             yield self._matched(golden, end, policy, reason, (order, 1, number), depth, policy == "origin")
 
     def _inputs(self, operator: Operator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
-        ends = operator.ends("input")
-        parts = operator.parts
+        ends, parts = operator.ends("input"), operator.parts
         # What arrives at each part, with the tensor that golden dumped there.
-        arriving: list[tuple[Edge, End | None]] = []
-        for part in parts.nodes:
-            for place, edge in enumerate(part.data_inputs):
-                if edge.producer not in parts.names:
-                    golden = self._inputs_of.get((part.name, place)) or self._made.get(edge)
-                    arriving.append((edge, golden))
-        several = list(dict(reversed(arriving)).items())[::-1]
-        for candidate in (arriving, several):
-            agree = all(
-                golden is None or not disagreement(golden, end) for (_, golden), end in zip(candidate, ends)
-            )
-            if len(candidate) == len(ends) and (agree or (parts.exact and candidate is arriving)):
-                for number, (end, (edge, found)) in enumerate(zip(ends, candidate)):
-                    if found is None:
-                        reason = f"golden dumped no tensor that {edge.producer}:{edge.index} makes"
-                        yield Alone("mine", end.node, end.slot, reason)
-                        continue
-                    reason = f"the graph feeds it from {edge.producer}:{edge.index}"
-                    depth = graph.depth(edge.producer)
-                    yield self._matched(found, end, "edge", reason, (order, 0, number), depth, True)
-                return
-        for end in ends:
-            reason = (
-                parts.reason
-                if not parts.nodes
-                else (
-                    f"not known which input this is: {len(ends)} were dumped, the graph has {len(arriving)}"
-                )
-            )
-            yield Alone("mine", end.node, end.slot, reason)
+        edges = graph.arriving(parts.nodes)
+        there = [self._inputs_of.get((part, place)) or self._made.get(edge) for part, place, edge in edges]
+        arriving: list[int | None] = [None] * len(ends)
+        if len(ends) == len(edges) and parts.inputs == "sure":
+            arriving = list(range(len(ends)))
+        elif ends and len(ends) <= len(edges) and parts.inputs in ("sure", "likely"):
+            fits = [[golden is None or not disagreement(golden, end) for end in ends] for golden in there]
+            whole = parts.inputs == "sure" or len(ends) == len(edges)
+            arriving = arrivals(range(len(edges)), fits) if whole else arriving
+        for number, (end, found) in enumerate(zip(ends, arriving)):
+            golden = there[found] if found is not None else None
+            if found is None:
+                counts = f"{len(ends)} were dumped, the graph has {len(edges)}"
+                reason = f"not known which input this is: {counts} ({parts.reason})"
+                yield Alone("mine", end.node, end.slot, reason if parts.nodes else parts.reason)
+                continue
+            _, _, edge = edges[found]
+            if golden is None:
+                reason = f"golden dumped no tensor that {edge.producer}:{edge.index} makes"
+                yield Alone("mine", end.node, end.slot, reason)
+                continue
+            reason = f"the graph feeds it from {edge.producer}:{edge.index}"
+            depth = graph.depth(edge.producer)
+            yield self._matched(golden, end, "edge", reason, (order, 0, number), depth, True)
 
     def _matched(
         self, golden: End, mine: End, policy: str, reason: str, place: tuple[int, ...], depth: int, weak: bool
@@ -141,46 +139,45 @@ class WithGe:
             yield Matched(golden, mine, "name", "equal names", (order, 1, number))
 
     def _by_names(self, operator: Operator, order: int) -> Iterator[Outcome]:
-        """Without a graph text: the operator of this name, else the parts that the name is made of."""
-        ends = [*operator.ends("input"), *operator.ends("output")]
-        if operator.inserted:
-            reason = "inserted by GE, so that its name means nothing in the other run"
-            yield from (Alone("mine", operator.node, end.slot, reason) for end in ends)
-            return
-        same = self._by_name.get(operator.node.name)
-        if same is not None and same.node.op_type == operator.node.op_type:
-            golden = same.slots
-            for number, end in enumerate(ends):
-                ref = golden.get(end.slot)
-                if ref is None:
-                    reason = f"golden's {same.node.path} has no {end.slot}"
-                    yield Alone("mine", end.node, end.slot, reason)
-                    continue
-                there = End(same.node, end.slot, ref)
-                weak = end.slot.kind == "input"
-                yield self._matched(there, end, "name", "equal names", (order, number), 0, weak)
-            return
-        last, reason = self._last_part(operator)
-        for number, end in enumerate(ends):
-            made = last.slots.get(end.slot) if last is not None else None
-            origin = operator.origin(number - len(operator.ends("input")))
-            if end.slot.kind == "input" or last is None or made is None:
-                why = reason if last is None or end.slot.kind == "output" else f"an input of a {reason}"
-                yield Alone("mine", end.node, end.slot, f"{why}; there is no graph text")
-                continue
-            if origin is not None:
-                known = self._by_name.get(sanitized(origin.producer))
-                made = known.slots.get(Slot("output", (origin.index,))) if known is not None else None
-                if known is None or made is None:
-                    why = f"golden dumped no output {origin.producer}:{origin.index}"
-                    yield Alone("mine", end.node, end.slot, why)
-                    continue
-                there = End(known.node, Slot("output", (origin.index,)), made)
+        """Without a graph text: the origin of an output, the operator of this name, or the last part of it."""
+        inputs, outputs = operator.ends("input"), operator.ends("output")
+        same, reason = self._same(operator)
+        theirs = same.ends("input") if same is not None else []
+        for number, end in enumerate(inputs):
+            if same is None or len(theirs) != len(inputs):
+                counts = f"{len(inputs)} inputs were dumped, golden has {len(theirs)}; {NO_TEXT}"
+                yield Alone("mine", end.node, end.slot, reason if same is None else counts)
             else:
-                there = End(last.node, end.slot, made)
-            yield self._matched(there, end, "fused", reason, (order, number), 0, True)
+                yield self._matched(theirs[number], end, "name", reason, (order, 0, number), 0, True)
+        last, how = (same, reason) if same is not None else self._last_part(operator)
+        for number, end in enumerate(outputs):
+            origin = None if operator.inserted else operator.origin(number)
+            if origin is not None:
+                golden = self._named.get((sanitized(origin.producer), origin.index))
+                said = f"original_op {origin.producer}:{origin.index}"
+            else:
+                golden = last.end(end.slot) if last is not None and not operator.inserted else None
+                said = how
+            if golden is None:
+                why = f"{said}, which golden did not dump" if origin or last else said
+                yield Alone("mine", end.node, end.slot, why)
+                continue
+            policy = "origin" if origin is not None else "name" if same is not None else "fused"
+            yield self._matched(golden, end, policy, said, (order, 1, number), 0, policy != "name")
+
+    def _same(self, operator: Operator) -> tuple[Operator | None, str]:
+        """The operator of this name and type in golden, unless fusion or GE made the name mean another thing."""
+        if operator.inserted:
+            return None, "inserted by GE, so that its name means nothing in the other run"
+        found = self._by_name.get(operator.node.name)
+        if found is None or found.node.op_type != operator.node.op_type:
+            return None, f"golden has no {operator.node.op_type} of this name; {NO_TEXT}"
+        foreign = [one for one in (operator, found) if one.extended]
+        return (None, f"fusion extended it; {NO_TEXT}") if foreign else (found, "equal names")
 
     def _last_part(self, operator: Operator) -> tuple[Operator | None, str]:
+        if operator.inserted:
+            return None, "inserted by GE, so that its name means nothing in the other run"
         if operator.parts.partial or operator.node.name.endswith(CUT_NAME):
             return None, operator.parts.reason
         found = readings(operator.node.name, self._by_name.keys())

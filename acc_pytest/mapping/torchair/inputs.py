@@ -1,0 +1,46 @@
+"""Which edge of the graph each dumped input is, where GE dumped fewer inputs than there are edges.
+
+Absent, unknown and null inputs are not dumped, so numbers alone say nothing; what is left keeps its order. An
+input is known when every way to leave inputs out gives it the same edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+Edge = TypeVar("Edge")
+
+
+def arrivals(edges: Sequence[Edge], fits: Sequence[Sequence[bool]]) -> list[Edge | None]:
+    """For each dumped input its edge, or `None` where there is a choice or no way at all.
+
+    `fits[e][i]` says that edge `e` may be input `i` as far as type and shape tell.
+    """
+    count = len(fits[0]) if fits else 0
+    before = _reachable(fits, len(edges), count)
+    turned = [list(reversed(row)) for row in reversed(fits)]
+    after = _reachable(turned, len(edges), count)
+    found: list[Edge | None] = []
+    for place in range(count):
+        possible = {
+            edges[number]
+            for number in range(len(edges))
+            if fits[number][place]
+            and before[number][place]
+            and after[len(edges) - number - 1][count - place - 1]
+        }
+        found.append(possible.pop() if len(possible) == 1 else None)
+    return found
+
+
+def _reachable(fits: Sequence[Sequence[bool]], edges: int, count: int) -> list[list[bool]]:
+    """`[e][i]`: whether the first `i` inputs can be found, in order, among the first `e` edges."""
+    table = [[place == 0 for place in range(count + 1)]]
+    for number in range(edges):
+        last = table[-1]
+        table.append(
+            [True]
+            + [last[place] or (last[place - 1] and fits[number][place - 1]) for place in range(1, count + 1)]
+        )
+    return table
