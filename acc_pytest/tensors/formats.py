@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Protocol
 
@@ -10,7 +11,7 @@ import torch
 from ..errors import FormatError
 from . import atb_bin, ge_file, info_file, numpy_file, safetensors_file, statistics, torch_file
 from .mapped import opened
-from .ref import TensorHeader, TensorRef
+from .ref import TensorHeader, TensorRef, version_of
 
 _HEAD = 64
 
@@ -54,6 +55,12 @@ def format_of(path: str) -> TensorFormat:
     known = _BY_SUFFIX.get(stem[-len(info_file.SUFFIX) :] + suffix) or _BY_SUFFIX.get(suffix)
     if known is not None:
         return known
+    return _sniffed(path, version_of(path))
+
+
+# GE records have no suffix, and several tensors each.
+@functools.lru_cache(maxsize=32768)
+def _sniffed(path: str, _version: tuple[int, ...]) -> TensorFormat:
     with opened(path) as (file, _):
         head = file.read(_HEAD)
     for format_ in FORMATS:

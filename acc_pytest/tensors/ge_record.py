@@ -11,7 +11,7 @@ import functools
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -19,7 +19,8 @@ import torch
 from ..errors import AccError, CannotDecode, FormatError
 from .device_layouts import conversion, stored_shape
 from .dtypes import DType, by_name, by_torch
-from .ge_message import DYNAMIC, VERSION, GeRecord, GeTensor, OriginalOp, parse, serialise
+from .ge_message import DYNAMIC, VERSION, GeRecord, GeTensor, OriginalOp, serialise
+from .ge_parsing import parse
 from .mapped import opened
 from .packed import is_packed, pack
 from .ref import version_of
@@ -88,39 +89,9 @@ def _record_as_of(path: str, _version: tuple[int, ...]) -> GeRecord:
         if start > len(head):
             head += file.read(start - len(head))
     try:
-        return _placed(parse(head[_LENGTH:start]), start, size)
+        return parse(head[_LENGTH:start], start, size)
     except WireError as error:
         raise FormatError(f"{path}: its header is no sound DumpData message: {error}") from error
-
-
-def _placed(record: GeRecord, start: int, size: int) -> GeRecord:
-    """The record with the places of its tensors' values.
-
-    Which of two rules the writer followed, values of null addresses there or not, shows in the file's
-    size. Of a cut file it does not; then the rule of the device holds, unless no tensor has an address.
-    """
-    tensors = (*record.inputs, *record.outputs)
-    rest = sum(record.buffers) + sum(record.spaces)
-    every = sum(tensor.nbytes for tensor in tensors)
-    known = sum(tensor.nbytes for tensor in tensors if tensor.address)
-    all_there = start + every + rest == size or not known
-    places: list[GeTensor] = []
-    at = start
-    for tensor in tensors:
-        if tensor.nbytes and (tensor.address or all_there):
-            places.append(replace(tensor, place=at))
-            at += tensor.nbytes
-        else:
-            places.append(tensor)
-    split = len(record.inputs)
-    return replace(
-        record,
-        inputs=tuple(places[:split]),
-        outputs=tuple(places[split:]),
-        start=start,
-        end=at + rest,
-        size=size,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ import torch
 
 from ..errors import FormatError
 from .atb_statistics import number
-from .dtypes import DType, by_ge_name, by_torch, ge_layout_code, ge_name
+from .dtypes import DType, by_torch
+from .ge_codes import by_ge_name, ge_layout_code, ge_name
 from .mapped import byte_count, opened
 from .ref import Statistics, TensorHeader
 from .whole_file import whole_file

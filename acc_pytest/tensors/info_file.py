@@ -21,7 +21,8 @@ import numpy as np
 import torch
 
 from ..errors import CannotDecode, FormatError, NoPayload
-from .dtypes import DType, by_ge_code, by_torch, ge_code
+from .dtypes import DType, by_torch
+from .ge_codes import by_ge_code, ge_code
 from .mapped import opened
 from .numpy_file import described
 from .ref import Statistics, TensorHeader, TensorRef, version_of

@@ -56,10 +56,16 @@ def fields(data: bytes, start: int, stop: int) -> Iterator[tuple[int, int, Span]
         if not number:
             raise WireError(f"byte {start}: a field of number 0")
         if kind == VARINT:
-            value, start = varint(data, start, stop)
+            if start < stop and data[start] < 0x80:  # most numbers are one byte, and records are many
+                value, start = data[start], start + 1
+            else:
+                value, start = varint(data, start, stop)
             yield number, value, (start, start)
         elif kind == BYTES:
-            length, begin = varint(data, start, stop)
+            if start < stop and data[start] < 0x80:
+                length, begin = data[start], start + 1
+            else:
+                length, begin = varint(data, start, stop)
             start = begin + length
             if start > stop:
                 raise WireError(
