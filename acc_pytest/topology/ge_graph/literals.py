@@ -14,6 +14,8 @@ import struct
 _ESCAPE = re.compile(
     rb"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.)|$)", re.DOTALL
 )
+_PRINTED = re.compile(rb"[^\\]*(?:\\(?:[0-3][0-7]{2}|[nrt'\"\\])[^\\]*)*", re.DOTALL)
+"""Escapes of protobuf's printer."""
 _SIMPLE = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 _SIMPLE |= {mark: mark for mark in (b"\\", b"'", b'"', b"?")}
 _SPELLED = {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
@@ -42,6 +44,8 @@ def unquote(lexeme: str) -> bytes:
     if len(lexeme) < 2 or lexeme[0] not in "\"'" or lexeme[-1] != lexeme[0]:
         raise ValueError(f"{shown(lexeme)} is no quoted string")
     content = lexeme[1:-1].encode("utf-8", "surrogateescape")
+    if _PRINTED.fullmatch(content):  # weights by the megabyte: Python's own decoder knows these escapes
+        return content.decode("unicode_escape").encode("latin-1")
     return _ESCAPE.sub(_unescaped, content) if b"\\" in content else content
 
 

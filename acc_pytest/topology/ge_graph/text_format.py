@@ -22,7 +22,7 @@ from .literals import shown
 DEPTH = 100
 """Messages in messages; protobuf's own parsers refuse more."""
 
-_STRING = r'"(?:[^"\\\n]|\\.)*"|' + r"'(?:[^'\\\n]|\\.)*'"
+_STRING = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"|' + r"'[^'\\\n]*(?:\\.[^'\\\n]*)*'"
 _REGULAR = re.compile(rf"\s*(?:([A-Za-z_]\w*)(?: (\{{)|: ({_STRING}|[\w.+-]+))|(\}}))\s*", re.ASCII)
 _TOKEN = re.compile(
     rf"\s+|#[^\n]*|(?P<string>{_STRING})|(?P<word>-?\s*[\w.](?:[\w.]|(?<=[eE])[+-])*)|(?P<mark>[{{}}<>\[\]:,;/-])",
