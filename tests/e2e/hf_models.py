@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import shutil
@@ -24,6 +25,7 @@ from acc_pytest.dumps.base import Dump, StepLabel
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.reporting.row import Row
+from acc_pytest.settings import find_config, read_config
 from acc_pytest.threads import one_thread
 
 PROMPT = [5, 17, 23, 4, 60, 11, 2, 41, 9, 33, 7]
@@ -129,9 +131,17 @@ class HuggingFace:
         return self._goldens[key]
 
     def run(
-        self, golden: Golden, dtype: str = "float16", ranks: int = 1, fault: Fault | None = None
+        self,
+        golden: Golden,
+        dtype: str = "float16",
+        ranks: int = 1,
+        fault: Fault | None = None,
+        family: str | None = None,
     ) -> tuple[Path, tuple[str, ...]]:
-        """The network run as ATB over the same ids: its dump, and the full names of its faulty operators."""
+        """The network run as ATB over the same ids: its dump, and the full names of its faulty operators.
+
+        `family` chooses another graph of the network, `llama-int8`.
+        """
         path = self.directory / f"mine-{next(self._numbers)}"
         settings = ProbeSettings(
             output=f"{path}/",
@@ -142,20 +152,32 @@ class HuggingFace:
             any_path=True,
         )
         runtime = Runtime([E3Probe(settings, rank, 5000 + rank) for rank in range(ranks)])
-        model = LanguageModel.from_torch(golden.model, runtime, dtype=dtype, tokens=16, fault=fault)
+        model = LanguageModel.from_torch(
+            golden.model, runtime, dtype=dtype, tokens=16, fault=fault, family=family
+        )
         for ids in golden.fed:
             model.step(ids)
         return path, model.faulty
 
     def compare(
-        self, golden: Golden, dtype: str = "float16", ranks: int = 1, fault: Fault | None = None
+        self,
+        golden: Golden,
+        dtype: str = "float16",
+        ranks: int = 1,
+        fault: Fault | None = None,
+        family: str | None = None,
     ) -> Compared:
-        """Run mine, map it by `auto` and compare every pair; its dump is removed."""
-        path, faulty = self.run(golden, dtype, ranks, fault)
+        """Run mine, map it by `auto` and compare every pair; its dump is removed.
+
+        What is quantised is judged by the shipped config `w8a8`.
+        """
+        path, faulty = self.run(golden, dtype, ranks, fault, family)
+        config = read_config(find_config("w8a8" if family == "llama-int8" else "default"))
         opened = open_dump(str(golden.path))
         mine = open_dump(str(path), other=opened)
         mapped = plan(opened, mine)
-        rows = [compare_pair(pair, Judge, pair.id, number) for number, pair in enumerate(mapped.pairs)]
+        judge = functools.partial(Judge, tuple(config.rules))
+        rows = [compare_pair(pair, judge, pair.id, number) for number, pair in enumerate(mapped.pairs)]
         leaves = _leaves(opened, "golden", mapped), _leaves(mine, "mine", mapped)
         shutil.rmtree(path)
         return Compared(mapped, rows, faulty, *leaves)
