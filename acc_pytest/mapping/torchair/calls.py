@@ -76,8 +76,8 @@ class WithFxCalls:
             return f"golden dumped no call of {node.op_type}"
         if counts[0] != counts[1]:
             return (
-                f"golden calls {node.op_type} {counts[0]} times, mine {counts[1]} times, so that equal numbers "
-                "need not be equal calls, and no run of calls around it agrees"
+                f"golden calls {node.op_type} {counts[0]} times, mine {counts[1]} times, so that "
+                "equal names need not be equal calls, and no run of calls around it agrees"
             )
         return f"golden dumped no call {node.name} of {node.op_type}"
 

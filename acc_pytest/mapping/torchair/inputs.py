@@ -12,12 +12,11 @@ from typing import TypeVar
 Edge = TypeVar("Edge")
 
 
-def arrivals(edges: Sequence[Edge], fits: Sequence[Sequence[bool]]) -> list[Edge | None]:
-    """For each dumped input its edge, or `None` where there is a choice or no way at all.
+def arrivals(edges: Sequence[Edge], fits: Sequence[Sequence[bool]], count: int) -> list[Edge | None]:
+    """For each of `count` dumped inputs its edge, or `None` where there is a choice or no way at all.
 
     `fits[e][i]` says that edge `e` may be input `i` as far as type and shape tell.
     """
-    count = len(fits[0]) if fits else 0
     before = _reachable(fits, len(edges), count)
     turned = [list(reversed(row)) for row in reversed(fits)]
     after = _reachable(turned, len(edges), count)

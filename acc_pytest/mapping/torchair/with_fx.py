@@ -106,13 +106,9 @@ class WithFx:
         arriving: list[Edge | None] = [None] * len(ends)
         if len(ends) == len(edges) and known == "sure":
             arriving = list(edges)
-        elif (
-            ends
-            and len(ends) <= len(edges)
-            and (known == "sure" or len(ends) == len(edges) and known == "likely")
-        ):
+        elif known == "sure" or (known == "likely" and len(ends) == len(edges)):
             fits = [[not self._doubt(edge, end) for end in ends] for edge in edges]
-            arriving = arrivals(edges, fits)
+            arriving = arrivals(edges, fits, len(ends))
         for end, edge in zip(ends, arriving):
             if edge is not None:
                 yield self._input(operator, end, edge, order)

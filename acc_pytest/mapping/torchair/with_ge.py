@@ -97,10 +97,9 @@ class WithGe:
         arriving: list[int | None] = [None] * len(ends)
         if len(ends) == len(edges) and parts.inputs == "sure":
             arriving = list(range(len(ends)))
-        elif ends and len(ends) <= len(edges) and parts.inputs in ("sure", "likely"):
+        elif parts.inputs == "sure" or (parts.inputs == "likely" and len(ends) == len(edges)):
             fits = [[golden is None or not disagreement(golden, end) for end in ends] for golden in there]
-            whole = parts.inputs == "sure" or len(ends) == len(edges)
-            arriving = arrivals(range(len(edges)), fits) if whole else arriving
+            arriving = arrivals(range(len(edges)), fits, len(ends))
         for number, (end, found) in enumerate(zip(ends, arriving)):
             golden = there[found] if found is not None else None
             if found is None:
@@ -139,7 +138,7 @@ class WithGe:
             yield Matched(golden, mine, "name", "equal names", (order, 1, number))
 
     def _by_names(self, operator: Operator, order: int) -> Iterator[Outcome]:
-        """Without a graph text: the origin of an output, the operator of this name, or the last part of it."""
+        """Without a graph text: the origin of an output, the operator of this name, or its last part."""
         inputs, outputs = operator.ends("input"), operator.ends("output")
         same, reason = self._same(operator)
         theirs = same.ends("input") if same is not None else []
@@ -166,7 +165,7 @@ class WithGe:
             yield self._matched(golden, end, policy, said, (order, 1, number), 0, policy != "name")
 
     def _same(self, operator: Operator) -> tuple[Operator | None, str]:
-        """The operator of this name and type in golden, unless fusion or GE made the name mean another thing."""
+        """The operator of this name and type in golden, unless the name means something else there."""
         if operator.inserted:
             return None, "inserted by GE, so that its name means nothing in the other run"
         found = self._by_name.get(operator.node.name)

@@ -1,8 +1,8 @@
 """Random GE graphs with random FX tensors, so that a wrong match shows by its values.
 
-Every FX tensor is noise of its own, nearly all of one shape, and a GE tensor is that noise in float16. What GE
-does to a graph is done here at random: casts deleted, operators fused under names put together, cut or made up,
-casts and layout changes inserted, inputs left out, targets renamed, integers behind casts.
+Every FX tensor is noise of its own, nearly all of one shape, and a GE tensor is that noise in float16. What
+GE does to a graph is done here at random: casts deleted, operators fused under names put together, cut or
+made up, layout changes inserted, inputs left out, targets renamed, integers behind casts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KINDS = ("Add", "Mul", "Gelu", "Sub")
 
 @dataclass
 class Op:
-    """An operator of the graph. `inputs` are edges (`None`: absent); `outputs` the values, `fx` their names."""
+    """An operator of the graph. `inputs` are edges (`None`: absent), `outputs` values, `fx` their names."""
 
     name: str
     kind: str
