@@ -1,0 +1,64 @@
+"""`Case`: one execution of one operator, with the files that its inputs and outputs are in.
+
+A case is what a row of an operation CSV or an operator's directory becomes once its files are found.
+Nothing is opened yet, and nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..tensors.ref import TensorRef
+
+DEFAULT_SOC = "Ascend910B"
+"""The chip whose rules are followed where nothing says which one the dump is of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What an operation CSV says of a tensor: the names of its dtype and layout, and its sizes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    layout: str = "nd"
+
+    @property
+    def numel(self) -> int:
+        """Number of elements: the product of `shape`, 1 for a scalar."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One operator to be checked.
+
+    `name` is ATB's class name, `full_name` that with the ids of its path (`LinearOperation_2_0_1`),
+    `ids` those ids alone (`2_0_1`). `inputs` are in ATB's order, `None` where there is no file: an
+    optional operand, or a tensor without elements. `outputs` are what is judged.
+
+    `written` are the inputs as they are after execution, where the dump has them: the results of
+    operators that write in place. `clean` says that `inputs` are from before the execution. `declared_inputs` and
+    `declared_outputs` are what the CSV says of them, empty without a CSV. `ranks` are the cases of
+    all ranks in rank order, this one included, for operators between ranks.
+    """
+
+    name: str
+    full_name: str
+    ids: str
+    param: Mapping[str, Any]
+    inputs: tuple[TensorRef | None, ...]
+    outputs: tuple[TensorRef | None, ...]
+    rank: int = 0
+    source: str = ""
+    directory: str = ""
+    written: tuple[TensorRef | None, ...] = ()
+    clean: bool = True
+    declared_inputs: tuple[Declared, ...] = ()
+    declared_outputs: tuple[Declared, ...] = ()
+    soc: str = DEFAULT_SOC
+    ranks: tuple[Case, ...] = field(default=(), repr=False)
