@@ -67,18 +67,19 @@ class Conversion:
 
     def to_logical(self, tensor: torch.Tensor) -> torch.Tensor:
         """The logical tensor of `tensor`, which has the stored elements in order; a view where possible."""
-        merged = tensor.reshape(self.split).permute(self.order).reshape(self.padded)
-        return merged[tuple(slice(0, size) for size in self.crop)].reshape(self.shape)
+        merged = _bits(tensor).reshape(self.split).permute(self.order).reshape(self.padded)
+        return merged[tuple(slice(0, size) for size in self.crop)].reshape(self.shape).view(tensor.dtype)
 
     def to_stored(self, tensor: torch.Tensor) -> torch.Tensor:
         """The stored tensor of a logical one, padded with zeros, row-major."""
-        whole = tensor.reshape(self.crop)
+        logical = _bits(tensor).reshape(self.crop)
+        whole = logical
         if self.padded != self.crop:
-            whole = tensor.new_zeros(self.padded)
-            whole[tuple(slice(0, size) for size in self.crop)] = tensor.reshape(self.crop)
+            whole = logical.new_zeros(self.padded)
+            whole[tuple(slice(0, size) for size in self.crop)] = logical
         back = sorted(range(len(self.order)), key=self.order.__getitem__)
         tiles = whole.reshape([self.split[place] for place in self.order]).permute(back)
-        return tiles.reshape(self.stored).contiguous()
+        return tiles.reshape(self.stored).contiguous().view(tensor.dtype)
 
 
 def conversion(
@@ -270,6 +271,13 @@ _PLACES = {
     (5, "hwcn"): (4, 3, 0, 1, 2),
 }
 """Where n, c, (d,) h and w stand in a logical shape of an order, the d of its name left out."""
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Types of which torch can barely copy elements, as integers: these are only moved here."""
+    if tensor.dtype == torch.complex32:
+        return tensor.view(torch.int32)
+    return tensor.view(torch.uint8) if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
 
 
 def _tiles(size: int, tile: int) -> int:

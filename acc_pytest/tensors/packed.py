@@ -49,7 +49,7 @@ def unpack(stored: torch.Tensor, dtype: DType, count: int) -> torch.Tensor:
     bits = torch.int16 if table.element_size() == 2 else torch.uint8
     codes, into = table.view(bits), values.view(bits).view(-1, table.shape[1])
     for start in range(0, stored.numel(), _BLOCK):
-        into[start : start + _BLOCK] = codes[stored[start : start + _BLOCK].int()]
+        into[start : start + _BLOCK] = codes[stored[start : start + _BLOCK].long()]
     return values[:count]
 
 

@@ -261,6 +261,19 @@ def test_a_layout_without_tiles_is_stored_as_it_is() -> None:
     assert not is_tiled("nhwc")
 
 
+@pytest.mark.parametrize(
+    "dtype", [torch.float8_e4m3fn, torch.float8_e8m0fnu, torch.complex32, torch.bool, torch.uint16], ids=str
+)
+def test_types_torch_can_barely_copy_are_moved(dtype: torch.dtype) -> None:
+    bits = torch.arange(17 * 20 * dtype.itemsize, dtype=torch.int32).to(torch.uint8) % 2
+    tensor = bits.view(dtype).reshape(17, 20)
+    rule = conversion("fractal_nz", stored_shape("fractal_nz", (17, 20)), (17, 20))
+    assert rule is not None
+    found = rule.to_logical(rule.to_stored(tensor))
+    assert found.dtype == dtype
+    assert torch.equal(found.contiguous().view(torch.uint8), tensor.view(torch.uint8))
+
+
 def test_nz_of_operators_is_the_same_rule() -> None:
     tiles = filled((2, 3, 32, 16))
     rule = nz((2, 3, 32, 16), 20, 40)
