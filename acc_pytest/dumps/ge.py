@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -132,17 +132,12 @@ class GeDump(TorchairDump[GeEntry]):
         return found
 
     def _slots(self, node: Node, entry: GeEntry) -> Mapping[Slot, TensorRef]:
-        from ..tensors.ge_record import read_record
-
-        record = read_record(entry.path)
-        counts = {"input": len(record.inputs), "output": len(record.outputs)}
-        return {
-            Slot("input" if kind == "input" else "output", (index,)): TensorRef(
-                entry.path, f"{kind}s/{index}"
-            )
-            for kind, count in counts.items()
-            for index in range(count)
-        }
+        slots = {}
+        for member in _members(entry):
+            kind, _, index = member.partition("/")
+            slot = Slot("input" if kind == "inputs" else "output", (int(index),))
+            slots[slot] = TensorRef(entry.path, member)
+        return dict(sorted(slots.items()))
 
     def _text(self, step: Step, rank: Rank) -> str | None:
         key = (rank.index, step.graph)
@@ -194,6 +189,21 @@ class GeDump(TorchairDump[GeEntry]):
         if best is not None:
             self._say(f"{step.graph}: {len(texts)} graph texts, none says of which graph; {best} fits best")
         return best
+
+
+def _members(entry: GeEntry) -> Iterable[str]:
+    """The names of an operator's tensors in its file: `inputs/0`, `outputs/0`, ..."""
+    if entry.name.form == "info":
+        from ..tensors.info_file import read_info
+
+        return read_info(entry.path)
+    if entry.name.form == "statistics":
+        from ..tensors.statistics import statistics_in
+
+        return statistics_in(entry.path)
+    from ..tensors.ge_file import members
+
+    return members(entry.path)
 
 
 def _weight(entry: GeEntry) -> tuple[int, int, int]:
