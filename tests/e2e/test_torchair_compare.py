@@ -1,0 +1,230 @@
+"""`pytest --acc-golden FX --acc-mine GE` and the other two workflows: every layout, clean and with faults."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from acc_pytest.demo.torchair import GeFault, TorchairPaths, TorchairSpec, make_torchair_demo
+from acc_pytest.tensors.ref import TensorRef
+
+from .conftest import Run, read_rows
+
+Rows = list[dict[str, str]]
+Outcomes = dict[str, int]
+FX_OF = {
+    "Add": ["addmm"],
+    "Gelu": ["gelu"],
+    "Mul_1Add_1": ["addmm_1"],
+    "Add_2": ["add"],
+    "LayerNormV4": ["native_layer_norm"] * 3,
+    "SplitV": ["split"] * 2,
+    "ConcatV2": ["cat"],
+    "Mul_2": ["mul"],
+    "Reshape": ["view"],
+    "TopKV2": ["topk"] * 2,
+    "Cast_2": ["topk"],
+    "SoftmaxV2": ["_softmax"],
+}
+"""The FX node of each output that has one. TopKV2's places get their name from the cast behind."""
+VISIBLE = 0.05
+"""A relative change that is far above what float16 explains in the demo (0.6 % at most)."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def clean(tmp_path_factory: pytest.TempPathFactory) -> TorchairPaths:
+    """Two graphs (prefill and decode), two steps each.
+
+    For every test, so that what `torch.compile` imports is there before pytester, which forgets what comes later.
+    """
+    return make_torchair_demo(tmp_path_factory.mktemp("clean"), TorchairSpec())
+
+
+def compared(acc: Run, golden: Path, mine: Path, *words: str) -> tuple[pytest.RunResult, Rows]:
+    """One comparison: what pytest said, and the rows of the report."""
+    result = acc(TorchairPaths(golden, mine, mine), *words)
+    return result, read_rows()
+
+
+def judged(rows: Rows, *verdicts: str) -> Rows:
+    return [row for row in rows if row["verdict"] in verdicts]
+
+
+def outputs(rows: Rows) -> dict[str, list[str]]:
+    """The golden node of each output, in order, by mine's operator, of the first step of the first graph."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if (
+            "::step0::" in row["test_id"]
+            and "::graph_1::" in row["test_id"]
+            and row["my_slot"].startswith("out")
+        ):
+            found.setdefault(row["my_name"], []).append(row["golden_node"].partition("-")[0])
+    return found
+
+
+def test_every_operator_with_a_golden_is_compared_with_it(clean: TorchairPaths, acc: Run) -> None:
+    result, rows = compared(acc, clean.golden, clean.mine)
+    assert result.ret == 0
+    assert {row["verdict"] for row in rows} == {"pass", "unmapped"}
+    found = outputs(judged(rows, "pass"))
+    assert found.pop("trans_TransData_1")  # compared with its own input
+    assert found == FX_OF
+    assert all(row["cmp_fail_reason"] for row in judged(rows, "unmapped"))
+
+
+@pytest.mark.parametrize("release", ["7.2", "7.1", "7.0", "oldest"])
+def test_every_layout_gives_the_same_comparison(
+    clean: TorchairPaths, acc: Run, tmp_path: Path, release: str
+) -> None:
+    paths = make_torchair_demo(tmp_path, TorchairSpec(release=release))
+    result, rows = compared(acc, paths.golden, paths.mine)
+    assert result.ret == 0
+    _, usual = compared(acc, clean.golden, clean.mine)
+    assert pairs(rows) == pairs(usual)
+
+
+def pairs(rows: Rows) -> list[tuple[str, ...]]:
+    columns = ("test_id", "token_id", "golden_node", "golden_slot", "my_node", "my_slot", "verdict")
+    return [tuple(row[column] for column in columns) for row in rows]
+
+
+def test_any_level_of_the_dumps_may_be_given(clean: TorchairPaths, acc: Run) -> None:
+    rank = "worldsize1_global_rank0"
+    (time,) = (clean.mine / rank).glob("*01")
+    whole, _ = compared(acc, clean.golden.parent, clean.mine.parent)
+    deeper, _ = compared(acc, clean.golden / rank / "graph_1", time)
+    assert whole.parseoutcomes()["passed"] == 2 * deeper.parseoutcomes()["passed"]
+
+
+def test_ranks_are_compared_with_their_own(acc: Run, tmp_path: Path) -> None:
+    paths = make_torchair_demo(tmp_path, TorchairSpec(ranks=2, tokens=(3,), steps=1))
+    result, rows = compared(acc, paths.golden, paths.mine)
+    assert result.ret == 0
+    by_rank = {rank: [row["my_node"] for row in judged(rows, "pass") if row["rank"] == rank] for rank in "01"}
+    assert by_rank["0"] == by_rank["1"] != []
+    for row in judged(rows, "pass"):
+        directory = f"worldsize2_global_rank{row['rank']}"
+        assert directory in row["golden_data_path"]
+        assert directory in row["my_data_path"]
+
+
+def test_one_rank_and_one_graph_can_be_chosen(acc: Run, tmp_path: Path) -> None:
+    paths = make_torchair_demo(tmp_path, TorchairSpec(ranks=2, tokens=(3, 2), steps=1))
+    _, rows = compared(acc, paths.golden, paths.mine, "--acc-rank=1", "-k", "graph_2")
+    assert judged(rows, "pass")
+    for row in judged(rows, "pass"):
+        assert "/worldsize2_global_rank1/" in row["my_data_path"]
+        assert "::graph_2::" in row["test_id"]
+
+
+def test_a_rank_that_one_side_lacks_is_told(acc: Run, tmp_path: Path) -> None:
+    paths = make_torchair_demo(tmp_path, TorchairSpec(ranks=2, tokens=(3,), steps=1))
+    shutil.rmtree(paths.mine / "worldsize2_global_rank1")
+    _, rows = compared(acc, paths.golden, paths.mine)
+    assert judged(rows, "pass")
+    assert all("/worldsize2_global_rank0/" in row["my_data_path"] for row in judged(rows, "pass"))
+    reasons = [row["cmp_fail_reason"] for row in judged(rows, "unmapped")]
+    assert sum("rank 1 was dumped by golden only" in reason for reason in reasons) == 1
+
+
+@pytest.mark.parametrize("operator", [name for name in FX_OF if name != "Cast_2"])
+def test_a_fault_fails_its_operator_first_and_then_what_inherits_it(
+    clean: TorchairPaths, acc: Run, tmp_path: Path, operator: str
+) -> None:
+    spoilt = make_torchair_demo(tmp_path, TorchairSpec(fault=GeFault(operator, graph=2, step=1)))
+    for golden in (spoilt.golden, spoilt.unfused):
+        result, rows = compared(acc, golden, spoilt.mine)
+        assert result.ret == 1
+        failed = judged(rows, "fail")
+        assert (failed[0]["my_name"], failed[0]["my_slot"][:6]) == (operator, "output")
+        changes = {
+            row["test_id"]: change(row, spoilt.mine, clean.mine) for row in judged(rows, "pass", "fail")
+        }
+        visible = {test for test, relative in changes.items() if relative > VISIBLE}
+        touched = {test for test, relative in changes.items() if relative > 0}
+        names = {row["test_id"] for row in failed}
+        assert visible <= names <= touched
+        assert all("::graph_2::" in name and "::step1::" in name for name in names)
+
+
+def change(row: dict[str, str], mine: Path, clean: Path) -> float:
+    """How far mine's tensor of a row is from that of the dump without the fault, by the latter's norm."""
+    path, member = row["my_data_path"].rsplit(":", 1)
+    spoilt = TensorRef(path, member).open().double()
+    sound = TensorRef(path.replace(str(mine), str(clean)), member).open().double()
+    distance = float((spoilt - sound).norm())
+    return distance / max(float(sound.norm()), 1e-12)
+
+
+def test_fused_against_unfused_is_green_and_compares_nearly_everything(
+    clean: TorchairPaths, acc: Run
+) -> None:
+    result, rows = compared(acc, clean.unfused, clean.mine)
+    assert result.ret == 0
+    assert not judged(rows, "fail")
+    found = outputs(judged(rows, "pass"))
+    assert found["Mul_1Add_1"] == ["Add_1"]
+    assert found["MatMulV2"] == ["MatMulV2"]
+    reasons = {row["cmp_fail_reason"].rpartition(": ")[2] for row in judged(rows, "incomparable")}
+    assert reasons == {
+        "had no memory on the device (null address), so that the record describes it without its values"
+    }
+    unmapped = {row["golden_node"] for row in judged(rows, "unmapped")}
+    assert unmapped - {"trans_TransData_1"} == {"Mul_1", "Add_1"}  # what lies between the two that became one
+
+
+def test_fx_against_fx_is_green_for_the_same_run_and_red_for_another(
+    clean: TorchairPaths, acc: Run, tmp_path: Path
+) -> None:
+    again = make_torchair_demo(tmp_path / "again", TorchairSpec())
+    result, rows = compared(acc, clean.golden, again.golden)
+    assert result.ret == 0
+    assert {row["verdict"] for row in rows} == {"pass"}
+    other = make_torchair_demo(tmp_path / "other", TorchairSpec(seed=8))
+    assert compared(acc, clean.golden, other.golden)[0].ret == 1
+
+
+@pytest.mark.parametrize("harm", ["cut", "foreign"])
+def test_a_bad_record_costs_its_own_tests(clean: TorchairPaths, acc: Run, tmp_path: Path, harm: str) -> None:
+    shutil.copytree(clean.mine, tmp_path / "msit_ge_dump")
+    (bad,) = tmp_path.glob("*/*/*/0/graph_1/1/0/Gelu.Gelu.*")
+    content = bad.read_bytes()
+    bad.write_bytes(content[:-1] if harm == "cut" else b"\x89PNG\r\n\x1a\n" + bytes(100))
+    result, rows = compared(acc, clean.golden, tmp_path / "msit_ge_dump")
+    assert result.ret == 1
+    _, usual = compared(acc, clean.golden, clean.mine)
+    wrong = [row for row in rows if row["verdict"] not in ("pass", "unmapped")]
+    assert wrong
+    assert {row["my_name"] for row in wrong} == {"Gelu"}
+    assert all(str(bad) in row["cmp_fail_reason"] for row in wrong)
+    others = [pair for pair in pairs(rows) if "Gelu" not in pair[4]]
+    assert others == [pair for pair in pairs(usual) if "Gelu" not in pair[4]]
+
+
+def test_a_cut_fx_file_costs_the_tests_that_read_it(clean: TorchairPaths, acc: Run, tmp_path: Path) -> None:
+    shutil.copytree(clean.golden, tmp_path / "msit_fx_dump")
+    (bad,) = tmp_path.glob("*/*/graph_1/0/gelu-*.OUTPUT.0.*")
+    bad.write_bytes(bad.read_bytes()[:-1])
+    result, rows = compared(acc, tmp_path / "msit_fx_dump", clean.mine)
+    assert result.ret == 1
+    wrong = {(row["my_name"], row["my_slot"]) for row in rows if row["verdict"] not in ("pass", "unmapped")}
+    assert wrong == {
+        ("Gelu", "output[0]"),
+        ("MatMulV2_1", "input[0]"),
+    }
+
+
+def test_converted_dumps_compare_by_their_numbers(clean: TorchairPaths, acc: Run, tmp_path: Path) -> None:
+    from acc_pytest.cli import main
+
+    for side in ("golden", "mine"):
+        shutil.copytree(getattr(clean, side).parent, tmp_path / side)
+        assert main(["dump-info", "--delete", str(tmp_path / side)]) == 0
+    result, rows = compared(acc, tmp_path / "golden", tmp_path / "mine")
+    assert result.ret == 0
+    found = outputs(judged(rows, "pass"))
+    assert found.pop("trans_TransData_1")
+    assert found == FX_OF
