@@ -39,7 +39,7 @@ def by_order(operators: Sequence[Operator], fx: FxSide, ge_side: str, fx_side: s
     ran: dict[_Key, list[End]] = defaultdict(list)
     called: dict[_Key, list[End]] = defaultdict(list)
     for operator in operators:
-        for end in operator.ends("output"):
+        for end in operator.outputs:
             if (key := _key(_ge_word(operator.node.op_type), end)) is not None:
                 ran[key].append(end)
     for node in fx.nodes:
@@ -57,7 +57,7 @@ def by_order(operators: Sequence[Operator], fx: FxSide, ge_side: str, fx_side: s
         if operator.hands_on:
             yield from self_checks(operator, ge_side, order)
             continue
-        ends = [*operator.ends("input"), *operator.ends("output")]
+        ends = [*operator.inputs, *operator.outputs]
         if not ends:
             yield Alone(ge_side, operator.node, None, operator.broken or NO_TEXT)
         for number, end in enumerate(ends):
@@ -100,7 +100,7 @@ def _partners(
 
 
 def _key(word: str, end: End) -> _Key | None:
-    header = end.header()
+    header = end.header
     if header is None or not word:
         return None
     return f"{word}:{end.slot.index[0]}", class_of(header), header.shape

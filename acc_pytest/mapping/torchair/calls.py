@@ -135,7 +135,7 @@ def _word(side: FxSide, node: Node) -> tuple[str, Sequence[tuple[str, tuple[int,
     """What two calls must have in common: the target, and the slots with their shapes."""
     shapes = []
     for slot, ref in side.slots[node].items():
-        header = End(node, slot, ref).header()
+        header = End(node, slot, ref).header
         shapes.append((str(slot), header.shape if header is not None else (-1,)))
     return node.op_type, tuple(shapes)
 

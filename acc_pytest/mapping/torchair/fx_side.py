@@ -23,6 +23,7 @@ class FxSide:
             node: dump.tensors(step, rank, node) for node in self.nodes
         }
         self.by_path = {node.path: node for node in self.nodes}
+        self._outputs: dict[FxName, tuple[End | None, str]] = {}
         self._by_name: Mapping[str, list[Node]] = _grouped(self.nodes)
 
     def call(self, name: FxName) -> tuple[Node | None, str]:
@@ -43,6 +44,11 @@ class FxSide:
 
     def output(self, name: FxName) -> tuple[End | None, str]:
         """The tensor that a name means, and what to say of it; without one the text is the reason."""
+        if name not in self._outputs:
+            self._outputs[name] = self._output(name)
+        return self._outputs[name]
+
+    def _output(self, name: FxName) -> tuple[End | None, str]:
         node, said = self.call(name)
         if node is None:
             return None, said
@@ -58,7 +64,7 @@ class FxSide:
         ends = [End(node, slot, ref) for slot, ref in self.slots[node].items() if slot.kind == "input"]
         kept = []
         for end in ends:
-            header = end.header()
+            header = end.header
             if header is not None and header.shape and not not_a_tensor(end.ref):
                 kept.append(end)
         return kept

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from ...dumps.base import Rank, Slot, Step
@@ -49,7 +50,7 @@ class Parts:
         return frozenset(node.name for node in self.nodes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Operator:
     """A dumped operator: node, file, tensors. `record` is `None` where it cannot be read or has none.
 
@@ -64,9 +65,15 @@ class Operator:
     parts: Parts
     in_text: bool
 
-    def ends(self, kind: str) -> list[End]:
-        """Inputs or outputs, in order."""
-        return [End(self.node, slot, ref) for slot, ref in self.slots.items() if slot.kind == kind]
+    @cached_property
+    def inputs(self) -> list[End]:
+        """Dumped inputs, in order."""
+        return [End(self.node, slot, ref) for slot, ref in self.slots.items() if slot.kind == "input"]
+
+    @cached_property
+    def outputs(self) -> list[End]:
+        """Dumped outputs, in order."""
+        return [End(self.node, slot, ref) for slot, ref in self.slots.items() if slot.kind == "output"]
 
     def end(self, slot: Slot) -> End | None:
         """One input or output, if it was dumped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Union
 
 from ...dumps.base import Slot
@@ -14,14 +15,15 @@ from ..shapes import same_order
 _CLASSES = {"float": "floating point", "int": "integer", "uint": "integer", "bool": "integer"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class End:
-    """One dumped tensor: the slot of a node, and where it lies."""
+    """One dumped tensor: the slot of a node, and where it lies. Its header is read once."""
 
     node: Node
     slot: Slot
     ref: TensorRef
 
+    @cached_property
     def header(self) -> TensorHeader | None:
         """What the file says of the tensor; `None` where it cannot be read, which its test will report."""
         try:
@@ -67,7 +69,7 @@ def class_of(header: TensorHeader) -> str:
 
 def disagreement(one: End, other: End) -> str:
     """Why two tensors cannot be the same, judged by their headers; empty where nothing speaks against it."""
-    first, second = one.header(), other.header()
+    first, second = one.header, other.header
     if first is None or second is None or "statistics" in (first.payload, second.payload):
         return ""
     if class_of(first) != class_of(second) and "raw" not in (first.dtype.kind, second.dtype.kind):

@@ -12,7 +12,7 @@ POLICY = "self"
 
 def self_checks(operator: Operator, side: str, order: int) -> Iterator[Outcome]:
     """Input i (as golden) against output i of one Cast or TransData: a check of the operator alone."""
-    inputs, outputs = operator.ends("input"), operator.ends("output")
+    inputs, outputs = operator.inputs, operator.outputs
     reason = operator.broken or f"{operator.parts.reason}; it has no output to compare its input with"
     if not inputs and not outputs:
         yield Alone(side, operator.node, None, reason)

@@ -37,7 +37,7 @@ class WithFx:
             if not operator.parts.nodes:
                 yield from self._unknown(operator, order)
                 continue
-            inputs, outputs = operator.ends("input"), operator.ends("output")
+            inputs, outputs = operator.inputs, operator.outputs
             if operator.broken:
                 outputs = self._promised(operator)
             yield from self._inputs(operator, inputs, order)
@@ -49,7 +49,7 @@ class WithFx:
             yield from self_checks(operator, self._ge_side, order)
             return
         reason = operator.broken or operator.parts.reason
-        ends = [*operator.ends("input"), *operator.ends("output")]
+        ends = [*operator.inputs, *operator.outputs]
         if not ends:
             yield Alone(self._ge_side, operator.node, None, reason)
         for end in ends:
@@ -123,7 +123,7 @@ class WithFx:
         if golden is not None:
             return disagreement(golden, end)
         node = self._graph.node(edge.producer)
-        header = end.header()
+        header = end.header
         shape = _declared(node, edge.index)
         if shape is None or header is None:
             return ""
@@ -161,20 +161,20 @@ class WithFx:
         if len(kernels) != 1 or kernels[0].name != operator.parts.nodes[0].name:
             return self._alone(end, refuse)
         call = self._fx.call(self._graph.fx_calls[owner])[0]
-        header = end.header()
+        header = end.header
         if call is None or header is None or not header.shape:
             return self._alone(end, refuse)
         fitting = [
             argument
             for argument in self._fx.arguments(call)
-            if (known := argument.header()) is not None
+            if (known := argument.header) is not None
             and known.shape == header.shape
             and class_of(known) == class_of(header)
         ]
         rivals = [
             other
-            for other in operator.ends("input")
-            if (known := other.header()) is not None and known.shape == header.shape
+            for other in operator.inputs
+            if (known := other.header) is not None and known.shape == header.shape
         ]
         if len(fitting) != 1 or len(rivals) != 1:
             return self._alone(end, f"{refuse}; {len(fitting)} arguments of {call.name} have its shape")

@@ -50,14 +50,14 @@ class WithGe:
     def _learn(self, operator: Operator) -> None:
         """Note which tensors of the graph golden dumped, as outputs and as inputs."""
         if self._graph is None:
-            for number, end in enumerate(operator.ends("output")):
+            for number, end in enumerate(operator.outputs):
                 origin = operator.origin(number) or Edge(operator.node.name, number)
                 self._named.setdefault((sanitized(origin.producer), origin.index), end)
             return
-        for end, (edge, _, _) in zip(operator.ends("output"), self._edges(operator, self._graph)):
+        for end, (edge, _, _) in zip(operator.outputs, self._edges(operator, self._graph)):
             if edge is not None:
                 self._made.setdefault(edge, end)
-        inputs = operator.ends("input")
+        inputs = operator.inputs
         if len(operator.parts.nodes) == 1 and operator.parts.inputs == "sure":
             part = operator.parts.nodes[0]
             if len(part.data_inputs) == len(inputs):
@@ -65,7 +65,7 @@ class WithGe:
 
     @staticmethod
     def _edges(operator: Operator, graph: GraphIndex) -> list[tuple[Edge | None, str, str]]:
-        ends = operator.ends("output")
+        ends = operator.outputs
         if operator.parts.nodes:
             return output_edges(operator, ends, graph)
         found: list[tuple[Edge | None, str, str]] = []
@@ -79,7 +79,7 @@ class WithGe:
     def _by_graph(self, operator: Operator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
         yield from self._inputs(operator, graph, order)
         for number, (end, (edge, policy, reason)) in enumerate(
-            zip(operator.ends("output"), self._edges(operator, graph))
+            zip(operator.outputs, self._edges(operator, graph))
         ):
             golden = self._made.get(edge) if edge is not None else None
             if edge is None or golden is None:
@@ -90,7 +90,7 @@ class WithGe:
             yield self._matched(golden, end, policy, reason, (order, 1, number), depth, policy == "origin")
 
     def _inputs(self, operator: Operator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
-        ends, parts = operator.ends("input"), operator.parts
+        ends, parts = operator.inputs, operator.parts
         # What arrives at each part, with the tensor that golden dumped there.
         edges = graph.arriving(parts.nodes)
         there = [self._inputs_of.get((part, place)) or self._made.get(edge) for part, place, edge in edges]
@@ -129,7 +129,7 @@ class WithGe:
     def _broken(self, operator: Operator, order: int) -> Iterator[Outcome]:
         """A record that cannot be read fails the test of its operator, where golden has that."""
         partner = self._by_name.get(operator.node.name)
-        ends = partner.ends("output") if partner is not None else []
+        ends = partner.outputs if partner is not None else []
         if not ends:
             yield Alone("mine", operator.node, None, operator.broken)
         for number, golden in enumerate(ends):
@@ -139,9 +139,9 @@ class WithGe:
 
     def _by_names(self, operator: Operator, order: int) -> Iterator[Outcome]:
         """Without a graph text: the origin of an output, the operator of this name, or its last part."""
-        inputs, outputs = operator.ends("input"), operator.ends("output")
+        inputs, outputs = operator.inputs, operator.outputs
         same, reason = self._same(operator)
-        theirs = same.ends("input") if same is not None else []
+        theirs = same.inputs if same is not None else []
         for number, end in enumerate(inputs):
             if same is None or len(theirs) != len(inputs):
                 counts = f"{len(inputs)} inputs were dumped, golden has {len(theirs)}; {NO_TEXT}"
