@@ -37,7 +37,7 @@ VISIBLE = 0.05
 def clean(tmp_path_factory: pytest.TempPathFactory) -> TorchairPaths:
     """Two graphs (prefill and decode), two steps each.
 
-    For every test, so that what `torch.compile` imports is there before pytester, which forgets what comes later.
+    For every test: what `torch.compile` imports must be there before pytester, which forgets the rest.
     """
     return make_torchair_demo(tmp_path_factory.mktemp("clean"), TorchairSpec())
 
