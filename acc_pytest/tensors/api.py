@@ -3,7 +3,8 @@
 `read_atb_data`, `get_bin_data_from_dir`, `read_bin_data`, `convert_bin_data_to_pt`,
 `convert_bin_data_to_npy`, `save_torch_data` and `save_npy_data` keep their names and the order of their
 arguments (which differs between the last two). What was wrong is an `AccError` that names the file.
-`read_dump_data` of the old tool read records of CANN's adump, which are no ATB files; it has no successor.
+`read_dump_data` of the old tool read records of CANN's adump, which are no ATB files; `ge_record.read_record`
+and `TensorRef(path, "outputs/0")` read those.
 """
 
 from __future__ import annotations
