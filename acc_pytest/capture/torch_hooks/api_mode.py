@@ -10,29 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .api_names import api_name
 from .step import versions
 from .values import Found, in_arguments, in_result
 
 if TYPE_CHECKING:
     from .recorder import Recorder
 
-_OPERATORS = {
-    "truediv": "div",
-    "itruediv": "div_",
-    "rtruediv": "div",
-    "rdiv": "div",
-    "idiv": "div_",
-    "setitem": "setitem_",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-    "xor": "bitwise_xor",
-    "invert": "bitwise_not",
-} | {
-    form.format(name): base.format(name)
-    for name in ("add", "sub", "mul", "pow", "matmul", "mod", "floordiv")
-    for form, base in (("r{}", "{}"), ("i{}", "{}_"))
-}
-"""Names of operators without their underscores, as the functions that do the same are called."""
 _QUESTIONS = """
     get size dim ndimension stride numel nelement element_size storage_offset is_contiguous is_floating_point
     is_complex is_same_size data_ptr untyped_storage len bool int index item tolist numpy repr str format hash
@@ -48,17 +32,6 @@ _UNINTERESTING = frozenset((_QUESTIONS + _VIEWS).split())
 """Functions that compute nothing: they ask, or give memory that is not filled, or another view of a
 tensor.
 """
-
-
-def api_name(function: Any) -> str:
-    """What a function is called in the names of folders: `torch.matmul`, `Tensor.__matmul__` and `@` are
-    `matmul`.
-    """
-    name = str(getattr(function, "__name__", "") or "")
-    if name.startswith("__") and name.endswith("__"):
-        name = name.strip("_")
-        return _OPERATORS.get(name, name)
-    return name.partition(".")[0]  # an overload of an operator of a library: `rms_norm.default`
 
 
 class ApiMode(TorchFunctionMode):

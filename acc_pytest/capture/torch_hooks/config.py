@@ -12,6 +12,7 @@ from torch import nn
 
 from ...errors import DumpConfigError
 from ..writer import QUEUE_BYTES
+from .api_names import api_name
 from .seed import seed_all
 
 MODES = ("module", "api")
@@ -161,8 +162,6 @@ def _modules(value: object) -> tuple[Union[type[nn.Module], str], ...]:
 
 
 def _apis(value: object) -> tuple[str, ...]:
-    from .api_mode import api_name
-
     wanted = "a list of functions or their names, such as [torch.matmul, 'softmax']"
     apis = [] if value is None else _listed("api_list", value, wanted)
     names = [api if isinstance(api, str) else api_name(api) if callable(api) else "" for api in apis]
