@@ -191,9 +191,17 @@ def _inner(given: Any) -> Any:
         raise CaptureError(
             f"inner {given} is no floating dtype; give torch.float32, or a backend as 'inductor'"
         )
-    if not isinstance(given, (str, torch.dtype)) and not callable(given):
-        raise CaptureError(f"inner {given!r} is neither a backend nor a dtype; give 'eager' or 'inductor'")
-    return given
+    if isinstance(given, str) and given != "eager":
+        from torch._dynamo.backends.registry import lookup_backend
+        from torch._dynamo.exc import InvalidBackend
+
+        try:
+            return lookup_backend(given)
+        except InvalidBackend:
+            pass
+    elif isinstance(given, (str, torch.dtype)) or callable(given):
+        return given
+    raise CaptureError(f"inner {given!r} is neither a backend nor a dtype; give 'eager' or 'inductor'")
 
 
 def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int] | None:

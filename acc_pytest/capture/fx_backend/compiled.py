@@ -15,6 +15,7 @@ import torch
 from torch.fx import Graph, GraphModule
 from torch.fx.node import Node, map_arg
 
+from ...errors import CaptureError
 from .files import is_dumped, written_arguments
 from .interpreted import Opened
 
@@ -22,14 +23,17 @@ from .interpreted import Opened
 class Compiled:
     """A graph whose runs are compiled by `inner`, at the first run and whenever sizes demand it."""
 
-    def __init__(self, module: GraphModule, inner: str | Callable[..., Any]) -> None:
+    def __init__(self, module: GraphModule, inner: Callable[..., Any]) -> None:
+        self._module = module
+        self._inner = inner
+        self._compiled: Callable[..., Any] | None = None
+        self._graphs = 0
         nodes = list(module.graph.nodes)
         self._nodes = [node for node in nodes if is_dumped(node)]
         self._placeholders = [node for node in nodes if node.op == "placeholder"]
         self._constants = {node: getattr(module, str(node.target)) for node in nodes if node.op == "get_attr"}
         self._written = {written for node in nodes for written in written_arguments(node)}
         self._wanted = _wanted(self._nodes)
-        self._run = torch.compile(self._instrumented(module), backend=inner)
 
     def run(self, args: Sequence[Any], opened: Opened, *, dumps: bool) -> Any:
         """Run the graph and, if it `dumps`, write the files of its nodes: inputs as they came in."""
@@ -37,7 +41,12 @@ class Compiled:
         if dumps:
             for node, value in zip(self._placeholders, args):
                 values[node] = value.clone() if node in self._written else value
-        result, captured = self._run(*args)
+        if self._compiled is None:
+            # Not earlier: what is made while the graph around is compiled, torch takes for its own and skips.
+            self._compiled = torch.compile(self._instrumented(), backend=self._counted, fullgraph=True)
+        result, captured = self._compiled(*args)
+        if not self._graphs:
+            raise CaptureError(f"FX dump: torch did not hand the graph to {self._inner!r}, it ran uncompiled")
         if dumps:
             values.update(zip(self._wanted, captured))
             for node in self._nodes:
@@ -48,13 +57,17 @@ class Compiled:
                     files.write_outputs(values[node])
         return result
 
-    def _instrumented(self, module: GraphModule) -> GraphModule:
+    def _counted(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
+        self._graphs += 1
+        return self._inner(module, example_inputs)
+
+    def _instrumented(self) -> GraphModule:
         """A copy of the graph that also gives the wanted values."""
         graph = Graph()
         copies: dict[Node, Node] = {}
         handed_out: dict[Node, Any] = {}
         result: Any = None
-        for node in module.graph.nodes:
+        for node in self._module.graph.nodes:
             if node.op == "output":
                 result = map_arg(node.args[0], copies.__getitem__)
                 continue
@@ -65,7 +78,7 @@ class Compiled:
         graph.output((result, tuple(handed_out[node] for node in self._wanted)))
         for node in graph.nodes:
             node.meta = {}  # the sizes of this trace, which are not those of every run
-        return GraphModule(module, graph)
+        return GraphModule(self._module, graph)
 
 
 def _wanted(nodes: Sequence[Node]) -> dict[Node, None]:

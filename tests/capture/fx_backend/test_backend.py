@@ -1,0 +1,345 @@
+"""The backend: what is dumped of which nodes and steps, ranks, and graphs that run in another way."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing
+from torch import nn
+from torch.fx.node import Node
+
+from acc_pytest.capture.fx_backend import fx_dump_backend
+from acc_pytest.errors import AccError, CaptureError
+from tests.capture.torchair.models import PROGRAMS, Attention, Mlp, run_program
+from tests.capture.torchair.tree import contents, graphs
+
+REAL = Path(__file__).parents[3] / ".." / "shared" / "conformance" / "torchair" / "real_fx"
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(7)
+
+
+def run(function: Callable[..., Any], *inputs: Any, path: Path, times: int = 1, **options: Any) -> Any:
+    """Results of the last of some runs under the backend."""
+    compiled = torch.compile(function, backend=fx_dump_backend(path, **options))
+    with torch.no_grad():
+        for _ in range(times - 1):
+            compiled(*inputs)
+        return compiled(*inputs)
+
+
+def load(path: Path, name: str, step: int = 0) -> Any:
+    """The one array of a name."""
+    (file,) = path.glob(f"worldsize*/graph_1/{step}/{name}.*.npy")
+    return np.load(file)
+
+
+def names(path: Path, step: int = 0) -> set[str]:
+    """Names of the first graph's files, without times and `.npy`."""
+    files = path.glob(f"worldsize*/graph_1/{step}/*")
+    return {re.sub(r"\.\d{20}\.npy$", "", file.name) for file in files}
+
+
+def test_inputs_and_outputs_of_every_call_are_dumped(tmp_path: Path) -> None:
+    x, y = torch.randn(2, 4), torch.randn(2, 4)
+    result = run(lambda a, b: torch.cat([a, b]).sum(0), x, y, path=tmp_path)
+    assert names(tmp_path) == {
+        "cat-aten.cat.default.INPUT.0.0",
+        "cat-aten.cat.default.INPUT.0.1",
+        "cat-aten.cat.default.OUTPUT.0",
+        "sum_1-aten.sum.dim_IntList.INPUT.0",
+        "sum_1-aten.sum.dim_IntList.INPUT.1",
+        "sum_1-aten.sum.dim_IntList.OUTPUT.0",
+    }
+    assert np.array_equal(load(tmp_path, "cat-*.INPUT.0.1"), y)
+    assert np.array_equal(load(tmp_path, "sum_1-*.INPUT.1"), [0])
+    assert np.array_equal(load(tmp_path, "sum_1-*.OUTPUT.0"), result)
+
+
+def test_inputs_are_dumped_as_they_are_before_the_call(tmp_path: Path) -> None:
+    cache = torch.zeros(3)
+
+    def write(value: torch.Tensor) -> torch.Tensor:
+        cache.add_(value)
+        return cache * 2
+
+    assert torch.equal(run(write, torch.ones(3), path=tmp_path, times=2), torch.full((3,), 4.0))
+    assert torch.equal(cache, torch.full((3,), 2.0))
+    copies = {step: load(tmp_path, "copy_-aten.copy_.default.INPUT.0", step) for step in (0, 1)}
+    assert np.array_equal(copies[0], [0, 0, 0])
+    assert np.array_equal(copies[1], [1, 1, 1])
+
+
+def test_keyword_arguments_are_dumped_beside_and_never_pickled(tmp_path: Path) -> None:
+    run(lambda a: a.to(torch.float64), torch.ones(2), path=tmp_path / "with")
+    assert load(tmp_path / "with", "_to_copy-aten._to_copy.default.KWARG.dtype") == "torch.float64"
+    run(lambda a: a.to(torch.float64), torch.ones(2), path=tmp_path / "without", keywords=False)
+    assert names(tmp_path / "with") - names(tmp_path / "without") == {
+        "_to_copy-aten._to_copy.default.KWARG.dtype"
+    }
+
+
+def test_only_the_steps_asked_for_are_dumped(tmp_path: Path) -> None:
+    run(torch.sin, torch.ones(2), path=tmp_path, times=4, steps=[1, np.int64(3)])
+    assert sorted(path.name for path in tmp_path.glob("*/graph_1/*")) == ["1", "3"]
+
+
+@pytest.mark.parametrize("chosen", ["COS", ["cos", "tan"], lambda node: node if node.name == "cos" else None])
+def test_a_filter_picks_nodes(chosen: Any, tmp_path: Path) -> None:
+    run(lambda a: a.sin().cos(), torch.ones(2), path=tmp_path, filter=chosen)
+    assert names(tmp_path) == {"cos-aten.cos.default.INPUT.0", "cos-aten.cos.default.OUTPUT.0"}
+
+
+def test_a_filter_may_give_another_node_whose_name_is_used(tmp_path: Path) -> None:
+    def previous(node: Node) -> Node | None:
+        return node.all_input_nodes[0] if node.name == "cos" else None
+
+    run(lambda a: a.sin().cos(), torch.ones(2), path=tmp_path, filter=previous)
+    assert names(tmp_path) == {"sin-aten.sin.default.INPUT.0", "sin-aten.sin.default.OUTPUT.0"}
+
+
+def test_a_second_dump_does_not_mix_with_the_first(tmp_path: Path) -> None:
+    run(torch.sin, torch.ones(2), path=tmp_path)
+    before = contents(tmp_path)
+    torch._dynamo.reset()
+    with pytest.raises(CaptureError, match=r"graph_1/0 is there already"):
+        run(torch.sin, torch.zeros(2), path=tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_a_directory_that_cannot_be_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "worldsize1_global_rank0").touch()
+    with pytest.raises(CaptureError, match=r"worldsize1_global_rank0.*: cannot be written: Not a directory"):
+        run(torch.sin, torch.ones(2), path=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": []}, r"steps \[\] are no numbers"),
+        ({"steps": 3}, r"steps 3 are no numbers"),
+        ({"steps": "3"}, r"steps '3' are no numbers"),
+        ({"steps": [-1]}, r"steps \[-1\] are no numbers"),
+        ({"filter": ""}, r"filter '' is neither"),
+        ({"filter": []}, r"filter \[\] is neither"),
+        ({"filter": [1]}, r"filter \[1\] is neither"),
+        ({"inner": torch.int8}, r"inner torch\.int8 is no floating dtype"),
+        ({"inner": None}, r"inner None is neither a backend nor a dtype"),
+        ({"inner": "no_such"}, r"inner 'no_such' is neither a backend nor a dtype"),
+        ({"rank": 1}, r"rank 1 of world_size None is no rank"),
+        ({"world_size": 2}, r"rank None of world_size 2 is no rank"),
+        ({"rank": 2, "world_size": 2}, r"rank 2 of world_size 2 is no rank"),
+    ],
+)
+def test_an_argument_that_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(CaptureError, match=message):
+        fx_dump_backend(**options)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_two_dumps_of_one_program_are_equal(program: str, tmp_path: Path) -> None:
+    for run_number in ("first", "second"):
+        run_program(program, fx_dump_backend(tmp_path / run_number))
+    assert graphs(tmp_path / "first") == graphs(tmp_path / "second") != []
+
+
+@pytest.mark.parametrize("inner", ["aot_eager", torch.float64], ids=str)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_graphs_run_in_another_way_have_the_same_files(program: str, inner: Any, tmp_path: Path) -> None:
+    run_program(program, fx_dump_backend(tmp_path / "eager"))
+    run_program(program, fx_dump_backend(tmp_path / "other", inner=inner))
+    eager, other = graphs(tmp_path / "eager"), graphs(tmp_path / "other")
+    assert [graph.keys() for graph in eager] == [graph.keys() for graph in other]
+    if inner == "aot_eager":  # the same kernels, once more traced: the same bytes
+        assert eager == other
+
+
+@pytest.mark.skipif(not (shutil.which("c++") or shutil.which("g++")), reason="inductor needs a C++ compiler")
+def test_inductor_computes_what_eager_does_under_the_same_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor import compile_fx
+
+    compiled = []
+    true_compile = compile_fx.compile_fx
+    monkeypatch.setattr(compile_fx, "compile_fx", lambda *a, **k: compiled.append(a) or true_compile(*a, **k))
+    x = torch.randn(3, 8)
+
+    def function(a: torch.Tensor) -> torch.Tensor:
+        return (a.sin() * 2).softmax(-1)
+
+    expected = run(function, x, path=tmp_path / "eager")
+    torch._dynamo.reset()
+    result = run(function, x, path=tmp_path / "inductor", inner="inductor", times=2)
+    assert len(compiled) == 1
+    assert names(tmp_path / "eager") == names(tmp_path / "inductor") != set()
+    # Some roundings of float32 numbers up to two, and sums of eight of them.
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-6)
+    for name in names(tmp_path / "eager"):
+        golden, mine = load(tmp_path / "eager", name), load(tmp_path / "inductor", name)
+        assert golden.dtype == mine.dtype
+        np.testing.assert_allclose(mine, golden, rtol=1e-5, atol=1e-6)
+
+
+def test_another_dtype_computes_the_same_graph_in_it(tmp_path: Path) -> None:
+    module = Attention().to(torch.bfloat16).eval()
+    tokens, position = torch.randint(11, (2, 3)), torch.arange(3)
+    run(module, tokens, position, path=tmp_path / "half")
+    module.cache.zero_()
+    torch._dynamo.reset()
+    result = run(module, tokens, position, path=tmp_path / "wide", inner=torch.float32)
+    assert result.dtype == module.cache.dtype == torch.bfloat16  # the program notices nothing
+    assert names(tmp_path / "half") == names(tmp_path / "wide")
+    wide = load(tmp_path / "wide", "bmm-aten.bmm.default.OUTPUT.0")
+    half = load(tmp_path / "half", "bmm-aten.bmm.default.OUTPUT.0")
+    assert 0 < np.abs(wide - half).max() < 0.1 * np.abs(wide).max()
+    assert not np.array_equal(wide, torch.from_numpy(wide).to(torch.bfloat16).float())
+    # What the graph wrote to the cache reached it, rounded to its dtype.
+    written = load(tmp_path / "wide", "copy_-aten.copy_.default.OUTPUT.0")
+    assert torch.equal(module.cache, torch.from_numpy(written).to(torch.bfloat16))
+    assert module.cache.any()
+
+
+def test_a_graph_that_reads_bits_has_no_other_dtype(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match=r"reads bits as another dtype \(aten\.view\.dtype\)"):
+        run(lambda a: a.view(torch.int32) + 1, torch.ones(2), path=tmp_path, inner=torch.float64)
+
+
+def test_a_compiled_graph_dumps_views_as_they_were_before_it_wrote(tmp_path: Path) -> None:
+    cache = torch.zeros(2, 3)
+
+    def write(value: torch.Tensor) -> torch.Tensor:
+        row = cache[0] + value
+        parts = cache.split(1)
+        cache.copy_(torch.stack([row, parts[1][0] - 1]))
+        return row
+
+    run(write, torch.ones(3), path=tmp_path, inner="aot_eager")
+    assert torch.equal(cache, torch.tensor([[1.0] * 3, [-1.0] * 3]))
+    assert not load(tmp_path, "select-aten.select.int.OUTPUT.0").any()
+    assert not load(tmp_path, "split-aten.split.Tensor.OUTPUT.1").any()
+    assert not load(tmp_path, "copy_-aten.copy_.default.INPUT.0").any()
+
+
+def test_a_step_that_is_not_dumped_runs_compiled_too(tmp_path: Path) -> None:
+    result = run(torch.sin, torch.ones(2), path=tmp_path, times=3, steps=[1], inner="aot_eager")
+    assert torch.equal(result, torch.ones(2).sin())
+    assert [path.name for path in tmp_path.glob("*/graph_1/*")] == ["1"]
+
+
+def test_a_function_may_be_the_inner_backend(tmp_path: Path) -> None:
+    seen = []
+
+    def inner(module: torch.fx.GraphModule, _inputs: Any) -> Any:
+        seen.append(module)
+        return module.forward
+
+    result = run(lambda a: a.sin().cos(), torch.ones(2), path=tmp_path, inner=inner)
+    assert len(seen) == 1
+    assert torch.equal(result, torch.ones(2).sin().cos())
+    assert len(names(tmp_path)) == 4
+
+
+def test_a_graph_that_the_inner_backend_never_sees_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true_compile = torch.compile
+    backend = fx_dump_backend(tmp_path, inner="aot_eager")
+    compiled = true_compile(torch.sin, backend=backend)
+    monkeypatch.setattr(torch, "compile", lambda module, **_: module)
+    with pytest.raises(CaptureError, match="ran uncompiled"):
+        compiled(torch.ones(2))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_assertions_and_items_have_no_files(tmp_path: Path) -> None:
+    def checked(a: torch.Tensor) -> Any:
+        torch._assert_async((a > 0).all(), "not all are positive")
+        return a.max(0)
+
+    run(checked, torch.ones(2, 2), path=tmp_path)
+    assert {name.split("-")[1].split(".INPUT")[0].split(".OUTPUT")[0] for name in names(tmp_path)} == {
+        "aten.gt.Scalar",
+        "aten.all.default",
+        "aten.max.dim",
+    }
+
+
+def _rank(rank: int, path: str) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{path}/meet", rank=rank, world_size=2)
+    torch.compile(torch.sin, backend=fx_dump_backend(path))(torch.full((2,), float(rank)))
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without distributed")
+def test_ranks_are_those_of_torch_distributed(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(_rank, (str(tmp_path),), nprocs=2)
+    for rank in (0, 1):
+        (graph,) = graphs_of_rank(tmp_path, rank)
+        assert set(graph) == {"0/sin-aten.sin.default.INPUT.0", "0/sin-aten.sin.default.OUTPUT.0"}
+    assert graphs_of_rank(tmp_path, 0) != graphs_of_rank(tmp_path, 1)
+
+
+def graphs_of_rank(path: Path, rank: int) -> list[dict[str, bytes]]:
+    return [contents(graph) for graph in path.glob(f"worldsize2_global_rank{rank}/graph_*")]
+
+
+class Rebuilt(Mlp):
+    """The model of the conformance data, with the weights that its dump holds."""
+
+    def __init__(self, dump: Path) -> None:
+        super().__init__()
+        self.up = self._linear(dump, "t-aten.t.default.INPUT.0", "addmm-aten.addmm.default.INPUT.0")
+        self.down = self._linear(dump, "t_1-aten.t.default.INPUT.0", "addmm_1-aten.addmm.default.INPUT.0")
+        self.norm.weight = self._parameter(dump, "native_layer_norm-*.INPUT.2")
+        self.norm.bias = self._parameter(dump, "native_layer_norm-*.INPUT.3")
+        self.scale = self._parameter(dump, "mul-aten.mul.Tensor.INPUT.1")
+
+    def _linear(self, dump: Path, weight: str, bias: str) -> nn.Linear:
+        linear = nn.Linear(1, 1)
+        linear.weight, linear.bias = self._parameter(dump, weight), self._parameter(dump, bias)
+        return linear
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        hidden = self.norm(self.down(nn.functional.gelu(self.up(x))) + x)
+        left, right = hidden.split(4, -1)
+        scaled = torch.cat([right, left], -1) * self.scale
+        values, indices = scaled.topk(2)
+        return scaled.softmax(-1), values, indices
+
+    @staticmethod
+    def _parameter(dump: Path, name: str) -> nn.Parameter:
+        return nn.Parameter(torch.from_numpy(np.ascontiguousarray(load(dump, name))))
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="conformance data (../shared/conformance) is not here")
+def test_the_model_of_the_conformance_data_gives_its_files(tmp_path: Path) -> None:
+    model = Rebuilt(REAL).eval()
+    compiled = torch.compile(model, backend=fx_dump_backend(tmp_path))
+    with torch.no_grad():
+        for step in range(2):
+            compiled(torch.from_numpy(load(REAL, "addmm-aten.addmm.default.INPUT.1", step)))
+    (theirs,), (ours,) = graphs(REAL), graphs(tmp_path)
+    assert ours.keys() == theirs.keys()
+    assert len(ours) == 90
+    for name, content in theirs.items():
+        if name.split("/")[1].startswith(("t-", "t_1-", "addmm-aten.addmm.default.INPUT")):
+            assert ours[name] == content, name
+        # Kernels of another processor may round otherwise; dtype, shape and order of memory are the same.
+        assert len(ours[name]) == len(content), name
+        assert ours[name][:128] == content[:128], name
+
+
+def test_errors_are_ours(tmp_path: Path) -> None:
+    with pytest.raises(AccError):
+        fx_dump_backend(tmp_path, layout="9")
