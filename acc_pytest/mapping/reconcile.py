@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..errors import Incomparable
+from ..tensors.device_layouts import is_tiled
 from ..tensors.source import Source, TensorSource
 from ..tensors.views import Columns, PlusRow, Reshaped, Rows, Sum
 from .cuts import cut_out
@@ -67,6 +68,7 @@ def open_pair(pair: Pair) -> Opened:
     Raises `FormatError`, `CannotDecode`, `NoPayload` for a file, `Incomparable` when the shapes (or
     an int8 side against a floating one) leave nothing to compare.
     """
+    _refuse_tiled(pair.golden, pair.mine)
     golden, mine = opened_side(pair.golden), opened_side(pair.mine)
     numbers = dequantised(mine, pair.mine, golden)
     _refuse_quantised(golden, numbers)
@@ -99,6 +101,18 @@ def _statistics_refusal(golden: Operand, mine: Operand) -> str:
     if counts[0] == counts[1] or one_each[0] == one_each[1]:
         return ""
     return f"statistics of {counts[0]} elements (golden) say nothing of {counts[1]} elements (mine)"
+
+
+def _refuse_tiled(golden: Operand, mine: Operand) -> None:
+    """Two sides in one device layout can be compared, one of them against plain rows cannot."""
+    layouts = [{ref.header().layout for ref in operand.refs} for operand in (golden, mine)]
+    if layouts[0] == layouts[1]:
+        return
+    for name, found in zip(("golden", "mine"), layouts):
+        if tiled := sorted(layout for layout in found if is_tiled(layout)):
+            raise Incomparable(
+                f"{name} is stored as {tiled[0]}, which is not brought to its logical shape here, the other is not"
+            )
 
 
 def _refuse_quantised(golden: Side, mine: Side) -> None:

@@ -16,6 +16,7 @@ from acc_pytest.mapping.pair import (
     Whole,
 )
 from acc_pytest.mapping.reconcile import Side, agree, open_pair, reconcile
+from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.ref import TensorRef
 
 
@@ -253,3 +254,11 @@ def test_int8_against_float_says_why_it_cannot_be_compared(tmp_path):
     numpy.save(tmp_path / "m.npy", tokens(4).numpy().astype("int8"))
     with pytest.raises(Incomparable, match="quantised"):
         open_pair(pair(tmp_path / "g.npy", tmp_path / "m.npy"))
+
+
+def test_a_device_layout_against_plain_rows_says_why_it_cannot_be_compared(tmp_path):
+    atb_bin.write(tmp_path / "nz.bin", tokens(4), layout="fractal_nz")
+    atb_bin.write(tmp_path / "nd.bin", tokens(4))
+    with pytest.raises(Incomparable, match="mine is stored as fractal_nz"):
+        open_pair(pair(tmp_path / "nd.bin", tmp_path / "nz.bin"))
+    assert open_pair(pair(tmp_path / "nz.bin", tmp_path / "nz.bin")).comparisons
