@@ -148,6 +148,8 @@ class DumpedGraph:
             return self._compiled.run(args, opened, dumps=directory is not None)
         if isinstance(self._inner, torch.dtype):
             return InDtype(self._module, opened, self._inner).run(*args)
+        if directory is None:
+            return self._module(*args)
         return Interpreted(self._module, opened).run(*args)
 
     def _directory(self, step: int) -> Path:

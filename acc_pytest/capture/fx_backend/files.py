@@ -47,7 +47,7 @@ def written_arguments(node: Node) -> Iterator[Node]:
     if node.op != "call_function" or schema is None:
         return
     for index, argument in enumerate(schema.arguments):
-        if argument.is_write:
+        if argument.alias_info is not None and argument.alias_info.is_write:
             given = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
             if isinstance(given, Node):
                 yield given

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from acc_pytest.capture.fx_backend import fx_dump_backend
 from acc_pytest.topology.ge_graph import read_graph, write_graph
+from acc_pytest.topology.ge_graph.schema import schema
 
 from .models import PROGRAMS, run_program
 from .tree import graphs
@@ -58,6 +62,39 @@ def test_graphs_of_torchair_are_read_and_written_byte_for_byte(written: Path, tm
         write_graph(graph, tmp_path / text.name)
         assert (tmp_path / text.name).read_bytes() == text.read_bytes()
         assert any(any(node.fx_names) for node in graph.nodes)
+
+
+def test_the_schema_is_that_of_torchair() -> None:
+    """Every field and enum value that we name has TorchAir's number and type."""
+    descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
+    path = torchair_home() / "torchair" / "_ge_concrete_graph" / "ge_ir_by_protoc_3_19_pb2.py"
+    spec = importlib.util.spec_from_file_location("torchair_ge_ir", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    theirs = descriptor_pb2.FileDescriptorProto()
+    module.DESCRIPTOR.CopyToProto(theirs)
+    kinds = descriptor_pb2.FieldDescriptorProto
+    messages = {message.name: message for outer in theirs.message_type for message in _with_nested(outer)}
+    for name, fields in schema().messages.items():
+        numbers = {field.name: field for field in messages[name].field}
+        for field in fields.values():
+            their = numbers[field.name]
+            assert their.number == field.number, (name, field)
+            assert (their.label == kinds.LABEL_REPEATED) == (field.repeated or field.map), (name, field)
+            kind = their.type_name.rsplit(".")[-1] or kinds.Type.Name(their.type)[5:].lower()
+            assert kind == ("AttrEntry" if field.map else field.type), (name, field)
+    enums = [*theirs.enum_type, *(enum for message in messages.values() for enum in message.enum_type)]
+    numbered = {enum.name: {value.name: value.number for value in enum.value} for enum in enums}
+    for name, values in schema().enums.items():
+        assert numbered[name].items() >= values.items()
+
+
+def _with_nested(message: Any) -> Iterator[Any]:
+    yield message
+    for nested in message.nested_type:
+        yield from _with_nested(nested)
 
 
 def test_the_process_got_as_far_as_the_device(written: Path) -> None:
