@@ -15,7 +15,7 @@ AnyDump = TorchairDump[object]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One rank, graph and step that both sides dumped. `rank` is `None` where there is one only."""
+    """One rank, graph and step that both sides dumped. `rank` is `None` where none is named."""
 
     golden_rank: Rank
     mine_rank: Rank
@@ -44,7 +44,7 @@ def grouped(golden: AnyDump, mine: AnyDump) -> Grouping:
     for one_graph, other_graph in graphs:
         for one_rank, other_rank in ranks:
             steps = _steps(golden, mine, (one_graph, other_graph), (one_rank, other_rank), found)
-            rank = other_rank.index if len(ranks) > 1 else None
+            rank = other_rank.index if mine.ranked or len(ranks) > 1 else None
             found.groups += [Group(one_rank, other_rank, one, other, rank) for one, other in steps]
     if not found.groups:
         raise MappingError(

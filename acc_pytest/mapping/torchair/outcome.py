@@ -8,6 +8,7 @@ from typing import Union
 
 from ...dumps.base import Slot
 from ...errors import AccError
+from ...tensors.device_layouts import is_tiled
 from ...tensors.ref import TensorHeader, TensorRef
 from ...topology.tree import Node
 from ..shapes import same_order
@@ -67,11 +68,22 @@ def class_of(header: TensorHeader) -> str:
     return _CLASSES.get(header.dtype.kind, header.dtype.kind)
 
 
+def left_in_tiles(one: End, other: End) -> str:
+    """Why values are in no order that the other side has: a layout of the device left as it is."""
+    layouts = [end.header.layout if end.header is not None else "" for end in (one, other)]
+    stuck = [layout for layout in layouts if is_tiled(layout)]
+    if not stuck or layouts[0] == layouts[1]:
+        return ""
+    return f"stored as {stuck[0]}, a layout of the device that is not brought to rows here"
+
+
 def disagreement(one: End, other: End) -> str:
-    """Why two tensors cannot be the same, judged by their headers; empty where nothing speaks against it."""
+    """Why two tensors cannot be the same, judging by their headers; empty where nothing says so."""
     first, second = one.header, other.header
     if first is None or second is None or "statistics" in (first.payload, second.payload):
         return ""
+    if tiles := left_in_tiles(one, other):
+        return tiles
     if class_of(first) != class_of(second) and "raw" not in (first.dtype.kind, second.dtype.kind):
         return f"one holds {class_of(first)} numbers, the other {class_of(second)} ones"
     if not same_order(first.shape, second.shape):

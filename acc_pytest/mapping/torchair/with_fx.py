@@ -11,7 +11,7 @@ from .fx_side import FxSide
 from .graph import GraphIndex, Meaning
 from .inputs import arrivals
 from .operators import Operator
-from .outcome import Alone, End, Matched, Outcome, class_of, disagreement
+from .outcome import Alone, End, Matched, Outcome, class_of, disagreement, left_in_tiles
 from .self_checks import self_checks
 
 _NO_GOLDEN = {
@@ -93,7 +93,8 @@ class WithFx:
         if said:
             words.append(said)
         # Only a tensor that is known for certain fails for another shape or kind of number.
-        doubt = disagreement(golden, end) if meaning.through or said or policy == "origin" else ""
+        certain = not meaning.through and not said and policy != "origin"
+        doubt = left_in_tiles(golden, end) if certain else disagreement(golden, end)
         if doubt:
             return self._alone(end, f"not compared with {golden.node.path} {golden.slot}: {doubt}")
         self._used.add((golden.node.path, golden.slot))

@@ -14,7 +14,7 @@ from ...topology.ge_graph import Edge
 from .graph import GraphIndex
 from .inputs import arrivals
 from .operators import NO_TEXT, Operator
-from .outcome import Alone, End, Matched, Outcome, disagreement
+from .outcome import Alone, End, Matched, Outcome, disagreement, left_in_tiles
 from .segments import CUT_NAME, readings
 from .self_checks import self_checks
 from .with_fx import output_edges
@@ -119,7 +119,7 @@ class WithGe:
     def _matched(
         self, golden: End, mine: End, policy: str, reason: str, place: tuple[int, ...], depth: int, weak: bool
     ) -> Outcome:
-        doubt = disagreement(golden, mine) if weak else ""
+        doubt = disagreement(golden, mine) if weak else left_in_tiles(golden, mine)
         if doubt:
             where = f"{golden.node.path} {golden.slot}"
             return Alone("mine", mine.node, mine.slot, f"not compared with {where}: {doubt}")
@@ -189,6 +189,8 @@ class WithGe:
     def _left(self) -> Iterator[Outcome]:
         for operator in self._golden:
             reason = operator.broken or "no dumped operator of mine has this tensor"
+            if operator.inserted:
+                reason = "inserted by GE, so that its name means nothing in the other run"
             if not operator.slots:
                 yield Alone("golden", operator.node, None, reason)
             for slot in operator.slots:
