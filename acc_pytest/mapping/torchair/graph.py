@@ -156,12 +156,6 @@ class GraphIndex:
         return {name.node: name for node in self.graph.nodes for name in node.fx_names if name is not None}
 
     @cached_property
-    def outputs(self) -> tuple[Edge, ...]:
-        """What the graph returns, in order."""
-        ends = [node for node in self.graph.nodes if node.op_type == "NetOutput"]
-        return ends[-1].data_inputs if ends else ()
-
-    @cached_property
     def _handed_on(self) -> Mapping[Edge, tuple[FxName, str]]:
         """Outputs without a name that an operator with one hands on: the name and that operator."""
         found: dict[Edge, tuple[FxName, str]] = {}
