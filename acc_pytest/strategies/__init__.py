@@ -1,0 +1,152 @@
+"""Strategies of hypothesis for ATB's operators: parameters and inputs that are valid by construction.
+
+    @given(acc_pytest.strategies.cases("LinearOperation"))
+    def test_my_linear(case):
+        check(case, my_linear(case.param, case.inputs))
+
+`cases` knows which shapes fit each other, `params` only the schema of the parameters. `check` compares
+outputs with a formulation that shares no line with `operators`: float64 by hand, or torch's own function.
+hypothesis is needed when the first strategy is asked for, not before.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import MissingPackage, OperatorError
+
+if TYPE_CHECKING:
+    import torch
+    from hypothesis.strategies import SearchStrategy
+
+    from .drawn import DrawnCase
+    from .table import Rule
+
+__all__ = ["WITHOUT_STRATEGY", "cases", "check", "covered", "params"]
+
+_FAMILIES = ("attention", "caches", "elementwise", "moving", "norms", "products", "routing")
+
+_RANKS = "it computes between ranks, and a case here is that of one rank"
+_RANDOM = "its random numbers have to be those of the device"
+_PARTS = "it is made of operators that have one, but which shapes fit it is not written down as a rule yet"
+_KERNEL = "it is what ATB's kernel does and no known function, so nothing independent could check it"
+
+WITHOUT_STRATEGY: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "AllGatherOperation",
+            "AllGatherVOperation",
+            "AllReduceOperation",
+            "AllToAllOperation",
+            "AllToAllVOperation",
+            "AllToAllVV2Operation",
+            "BroadcastOperation",
+            "LinearParallelOperation",
+            "RecvOperation",
+            "ReduceScatterOperation",
+            "ReduceScatterVOperation",
+            "SendOperation",
+        ),
+        _RANKS,
+    ),
+    **dict.fromkeys(("MultinomialOperation", "TopkToppSamplingOperation"), _RANDOM),
+    **dict.fromkeys(("GenAttentionMaskOperation", "RopeGradOperation"), _KERNEL),
+    **dict.fromkeys(
+        (
+            "FaUpdateOperation",
+            "FastSoftMaxGradOperation",
+            "FastSoftMaxOperation",
+            "FusedAddTopkDivOperation",
+            "GroupTopkOperation",
+            "GroupedMatmulInplaceAddOperation",
+            "GroupedMatmulWithRoutingOperation",
+            "LaserAttentionGradOperation",
+            "LaserAttentionOperation",
+            "LayerNormWithStrideOperation",
+            "MultiLatentAttentionOperation",
+            "NormRopeReshapeOperation",
+            "RelayAttentionOperation",
+            "ReshapeAndCacheOmniOperation",
+            "ReshapeAndCacheWithStrideOperation",
+            "RingMLAOperation",
+            "RmsNormWithStrideOperation",
+            "StridedBatchMatmulOperation",
+            "SwigluQuantOperation",
+        ),
+        _PARTS,
+    ),
+}
+"""Operators that have no strategy, and why."""
+
+
+def covered() -> tuple[str, ...]:
+    """The operators that `cases` can draw. Raises `MissingPackage` without hypothesis."""
+    return tuple(sorted(_rules()))
+
+
+def cases(operator: str) -> SearchStrategy[DrawnCase]:
+    """Cases of `operator` that `operators.compute` takes, of small shapes and all modes that have a rule.
+
+    Raises `OperatorError` for an operator without a rule, `MissingPackage` without hypothesis.
+    """
+    rules = _rules()
+    if operator not in rules:
+        raise OperatorError(f"{operator}: no strategy; {_why_not(operator, rules)}")
+    from hypothesis import strategies as st
+
+    from .drawn import DrawnCase
+
+    @st.composite
+    def drawn(draw: Any) -> DrawnCase:
+        param, inputs = rules[operator](draw)
+        return DrawnCase(operator, param, tuple(inputs))
+
+    return drawn()
+
+
+def params(operator: str) -> SearchStrategy[dict[str, Any]]:
+    """Parameters that the schema of `operator` allows: any of its keys, each with a value of its kind.
+
+    They need not make sense together; `cases` draws those that do. Raises `OperatorError` for an unknown
+    operator, `MissingPackage` without hypothesis.
+    """
+    _rules()
+    from ..operators import operator_of
+    from .schemas import of_schema
+
+    return of_schema(operator_of(operator).schema)
+
+
+def check(case: DrawnCase, outputs: Sequence[torch.Tensor]) -> list[str]:
+    """What is wrong with `outputs` of `case`, a sentence each; empty when nothing is.
+
+    Values may differ from the exact ones by the rounding of the output's dtype and by the error that
+    sums in float32 can have, as the oracle of the operator derives it. New values of inputs that are
+    written in place follow the outputs, as `operators.compute` returns them. Raises `OperatorError` for an
+    operator without an oracle.
+    """
+    from .oracles import disagreements
+
+    return disagreements(case, outputs)
+
+
+def _rules() -> Mapping[str, Rule]:
+    if not importlib.util.find_spec("hypothesis"):
+        raise MissingPackage(
+            "acc_pytest.strategies needs hypothesis, which is not installed; pip install hypothesis"
+        )
+    from .table import RULES
+
+    for family in _FAMILIES:
+        importlib.import_module(f"{__name__}.{family}")
+    return RULES
+
+
+def _why_not(operator: str, rules: Mapping[str, Rule]) -> str:
+    if operator in WITHOUT_STRATEGY:
+        return WITHOUT_STRATEGY[operator]
+    close = difflib.get_close_matches(operator, rules, 3)
+    return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(sorted(rules))}"

@@ -1,0 +1,108 @@
+"""Shape rules of operators element by element: ActivationOperation, ElewiseOperation, WhereOperation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .table import rule
+from .values import FLOATS, Draw, Drawn, axis, floats, one_of, shape, whole, wholes, yes
+
+
+@rule("ActivationOperation")
+def activation(draw: Draw) -> Drawn:
+    """Every function; SwiGLU and its gradient halve an even dimension."""
+    kind, dtype, size = whole(draw, 1, 9), one_of(draw, *FLOATS), shape(draw)
+    param: dict[str, Any] = {"activationType": kind}
+    if kind in (6, 7):
+        param["dim"] = axis(draw, len(size))
+        half = list(size)
+        size[param["dim"]] *= 2
+        gradient = [floats(draw, half, dtype)] if kind == 7 else []
+        return param, [*gradient, floats(draw, size, dtype)]
+    if kind == 2:
+        param["geluMode"] = whole(draw, 0, 1)
+    if kind == 4:
+        param["scale"] = one_of(draw, 1.0, 0.5, 1.702)
+    return param, [floats(draw, size, dtype, positive=kind == 5)]
+
+
+_NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.int8, torch.int32, torch.int64)
+_CODES = {
+    0: torch.float32,
+    1: torch.float16,
+    2: torch.int8,
+    3: torch.int32,
+    9: torch.int64,
+    27: torch.bfloat16,
+}
+
+
+def _broadcast(draw: Draw) -> tuple[list[int], list[int]]:
+    """Two shapes that broadcast: either may have ones or lack leading dimensions."""
+    size = shape(draw)
+    sides = [[1 if yes(draw) else n for n in size] if yes(draw) else list(size) for _ in range(2)]
+    short = whole(draw, 0, 1)
+    sides[short] = sides[short][whole(draw, 0, len(size) - 1) :]
+    return sides[0], sides[1]
+
+
+@rule("ElewiseOperation")
+def elewise(draw: Draw) -> Drawn:
+    """Every type, except quantisation to eight-bit floats, which has no dtype to draw."""
+    kind, dtype = whole(draw, 1, 20), one_of(draw, *FLOATS)
+    param: dict[str, Any] = {"elewiseType": kind}
+    if kind == 1:
+        code = one_of(draw, *_CODES)
+        given = one_of(draw, *_NUMBERS)
+        size = shape(draw)
+        x = floats(draw, size, given) if given.is_floating_point else wholes(draw, size, -100, 100, given)
+        return {**param, "outTensorType": code}, [x]
+    if kind == 2:
+        param["mulsParam"] = {"varAttr": one_of(draw, 1.0, -0.5, 0.3, 3.0)}
+    if kind in (8, 9, 10, 15, 13, 14, 16):
+        left, right = _broadcast(draw)
+        if kind in (8, 9, 15) and yes(draw):
+            # sums and products of whole numbers stay inside int32
+            return param, [wholes(draw, s, -1000, 1000, torch.int32) for s in (left, right)]
+        return param, [floats(draw, left, dtype), floats(draw, right, dtype, positive=kind == 10)]
+    if kind in (7, 11, 12):
+        left, right = _broadcast(draw)
+        truths = [wholes(draw, s, 0, 1, torch.int8) for s in (left, right)]
+        return param, truths[:1] if kind == 7 else truths
+    if kind in (17, 18):
+        return _by_channel(draw, param, kind)
+    if kind == 19:
+        param["quantParam"] = {"asymmetric": False}
+        return param, [floats(draw, shape(draw, 2, 3, 9), one_of(draw, torch.float16, torch.bfloat16))]
+    return param, [floats(draw, shape(draw), torch.float16 if kind == 6 else dtype)]
+
+
+def _by_channel(draw: Draw, param: dict[str, Any], kind: int) -> Drawn:
+    size = shape(draw, 2, 3, 9)
+    scale = floats(draw, size[-1:], torch.float16, positive=True)
+    offset = [wholes(draw, size[-1:], -20, 20, torch.int8)] if yes(draw) else []
+    if kind == 17:
+        return param, [floats(draw, size, torch.float16), scale, *offset]
+    return param, [wholes(draw, size, -128, 127, torch.int8), scale, *offset]
+
+
+@rule("WhereOperation")
+def where(draw: Draw) -> Drawn:
+    """A condition and two sides that broadcast."""
+    left, right = _broadcast(draw)
+    dtype = one_of(draw, *FLOATS)
+    cond = wholes(draw, left, 0, 1, torch.int8)
+    return {}, [cond, floats(draw, right, dtype), floats(draw, right, dtype)]
+
+
+@rule("FillOperation")
+def fill(draw: Draw) -> Drawn:
+    """A value where a mask says so, or a tensor of it."""
+    value = one_of(draw, 0.0, 1.0, -3.5, 0.3)
+    size = shape(draw)
+    if not yes(draw):
+        return {"withMask": False, "value": [value], "outDim": size}, []
+    mask = wholes(draw, size, 0, 1, torch.int8)
+    return {"withMask": True, "value": [value]}, [floats(draw, size, one_of(draw, *FLOATS)), mask]

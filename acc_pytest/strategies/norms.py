@@ -1,0 +1,109 @@
+"""Shape rules of norms and of softmax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .table import rule
+from .values import FLOATS, SHORT, Draw, Drawn, floats, one_of, shape, whole, wholes, yes
+
+_PARTS = {1: "normParam", 2: "preNormParam", 3: "postNormParam"}
+
+
+def _epsilon(draw: Draw) -> float:
+    return one_of(draw, 1e-5, 1e-6, 1e-2)
+
+
+@rule("RmsNormOperation")
+def rms_norm(draw: Draw) -> Drawn:
+    """norm, prenorm, postnorm; int8 with a given scale or one of each row; rstd and gemma."""
+    kind, dtype = one_of(draw, 1, 2, 3), one_of(draw, *FLOATS)
+    quantised = yes(draw)
+    dtype = torch.float16 if quantised else dtype
+    size = shape(draw, 1, 4, 9)
+    gamma = size[-whole(draw, 1, len(size)) :] if kind == 1 and not quantised else size[-1:]
+    part: dict[str, Any] = {"epsilon": _epsilon(draw), "quantType": 2 if quantised else 0}
+    x, weight = floats(draw, size, dtype), floats(draw, gamma, dtype)
+    scale = [floats(draw, [1], dtype, positive=True), wholes(draw, [1], -20, 20, torch.int8)]
+    inputs: list[torch.Tensor] = [x]
+    if kind == 1:
+        inputs.append(weight)
+        if quantised:
+            part["dynamicQuantType"] = whole(draw, 0, 1)
+            inputs.append(floats(draw, gamma, dtype))
+            inputs += scale if not part["dynamicQuantType"] else []
+        elif yes(draw):
+            part["rstd"] = True
+        else:
+            part["modelType"] = whole(draw, 0, 1)
+    else:
+        part["hasBias"] = yes(draw)
+        inputs += [floats(draw, size[-1:], dtype)] if part["hasBias"] else []
+        inputs += [floats(draw, size, dtype), weight]
+        if quantised:
+            inputs += [floats(draw, gamma, dtype)] if kind == 2 else []
+            inputs += scale
+    return {"layerType": kind, _PARTS[kind]: part}, inputs
+
+
+@rule("LayerNormOperation")
+def layer_norm(draw: Draw) -> Drawn:
+    """norm over trailing dimensions, prenorm, postnorm; int8 with a given scale."""
+    kind, quantised = one_of(draw, 1, 2, 3), yes(draw)
+    dtype = torch.float16 if quantised else one_of(draw, *FLOATS)
+    size = shape(draw, 1, 4, 9)
+    part: dict[str, Any] = {"epsilon": _epsilon(draw), "quantType": 2 if quantised else 0}
+    first = len(size) - 1
+    if kind == 1 and not quantised:
+        first = whole(draw, 0, len(size) - 1)
+        part["beginNormAxis"] = first if yes(draw) else first - len(size)
+    x = floats(draw, size, dtype)
+    weights = [floats(draw, size[first:], dtype) for _ in range(2)]
+    inputs = [x]
+    if kind != 1:
+        inputs.append(floats(draw, size, dtype))
+        if not quantised:
+            part["zoomScaleValue"] = one_of(draw, 1.0, 0.5, 3.0)
+    inputs += weights
+    if quantised:
+        inputs += [floats(draw, [1], dtype, positive=True), wholes(draw, [1], -20, 20, torch.int8)]
+    return {"layerType": kind, _PARTS[kind]: part}, inputs
+
+
+@rule("CohereLayerNormOperation")
+def cohere_layer_norm(draw: Draw) -> Drawn:
+    """A weight for each of the last elements, or a row of them for each head."""
+    size, dtype = shape(draw, 2, 3, 9), one_of(draw, *SHORT)
+    weight = size[-whole(draw, 1, 2) :]
+    return {"epsilon": _epsilon(draw)}, [floats(draw, size, dtype), floats(draw, weight, dtype)]
+
+
+@rule("GatherPreRmsNormOperation")
+def gather_pre_rms_norm(draw: Draw) -> Drawn:
+    """Rows of the residual picked for each row of x."""
+    rows, kept, width, dtype = whole(draw, 1, 6), whole(draw, 1, 6), whole(draw, 1, 16), one_of(draw, *SHORT)
+    tensors = [floats(draw, [rows, width], dtype), floats(draw, [kept, width], dtype)]
+    indices = wholes(draw, [rows], 0, kept - 1, torch.int32)
+    return {"epsilon": _epsilon(draw)}, [*tensors, indices, floats(draw, [width], dtype)]
+
+
+@rule("RmsNormBackwardOperation")
+def rms_norm_backward(draw: Draw) -> Drawn:
+    """A gradient, with the reciprocal root mean square that the forward pass gave."""
+    size, dtype = shape(draw, 2, 3, 9), one_of(draw, *FLOATS)
+    x = floats(draw, size, dtype)
+    rstd = torch.rsqrt(x.double().square().mean(-1, keepdim=True) + 1e-3).float()
+    return {}, [floats(draw, size, dtype), x, rstd, floats(draw, size[-1:], dtype)]
+
+
+@rule("SoftmaxOperation")
+def softmax(draw: Draw) -> Drawn:
+    """One axis, or several neighbouring ones, counted from either end."""
+    size = shape(draw)
+    first = whole(draw, 0, len(size) - 1)
+    last = whole(draw, first, len(size) - 1)
+    back = len(size) if yes(draw) else 0
+    axes = [one - back for one in range(first, last + 1)]
+    return {"axes": axes}, [floats(draw, size, one_of(draw, *FLOATS))]

@@ -1,0 +1,68 @@
+"""Keys and values moved row by row."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+
+from .expected import Expected, same
+from .table import Inputs, Param, oracle
+
+
+@oracle("KvCacheOperation")
+def kv_cache(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Each new row at its position."""
+    cache, layer, row = t["cache"].clone(), int(t["layerId"]), 0
+    for b, (end, count) in enumerate(zip(t["tokenOffset"].tolist(), t["seqLen"].tolist())):
+        for position in range(end - count, end):
+            cache[layer, b, position] = t["newKv"][row]
+            row += 1
+    return [same(cache)]
+
+
+@oracle("ReshapeAndCacheOperation")
+def reshape_and_cache(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Each token into its slot."""
+    results = []
+    for name in ("key", "value")[: 1 if p["kvCacheCfg"] == 1 else 2]:
+        cache = t[f"{name}Cache"].clone()
+        block = cache.shape[1]
+        for row, slot in zip(t[name], t["slots"].tolist()):
+            if slot >= 0:
+                cache[slot // block, slot % block] = row
+        results.append(same(cache))
+    return results
+
+
+@oracle("BlockCopyOperation")
+def block_copy(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Each block over its targets."""
+    results = []
+    for name in ("keyCache", "valueCache"):
+        cache, start = t[name].clone(), 0
+        for source, end in zip(t["srcBlocks"].tolist(), t["cumSum"].tolist()):
+            for target in t["dstBlocks"].tolist()[start:end]:
+                cache[target] = t[name][source]
+            start = end
+        results.append(same(cache))
+    return results
+
+
+@oracle("PagedCacheLoadOperation")
+def paged_cache_load(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Rows of each request, one list."""
+    counts = t["contextLens"].tolist()
+    if p["isSeqLensCumsumMode"]:
+        counts = [after - before for before, after in itertools.pairwise(counts)]
+    results = []
+    for name in ("keyCache", "valueCache"):
+        block = t[name].shape[1]
+        rows = [
+            t[name][int(table[i // block]), i % block]
+            for table, count in zip(t["blockTables"], counts)
+            for i in range(count)
+        ]
+        results.append(same(torch.stack(rows)))
+    return results

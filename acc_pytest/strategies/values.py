@@ -1,0 +1,97 @@
+"""Small shapes and the values of tensors, for the rules of the families. Imports hypothesis.
+
+Values come from torch's generator: hypothesis draws the seed and the kind of numbers. A failing case
+so shrinks to small shapes and to small whole numbers, and drawing costs the same for any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from hypothesis import strategies as st
+
+Draw = Callable[[Any], Any]
+"""What hypothesis hands to a composite strategy."""
+
+Drawn = tuple[Mapping[str, Any], Sequence["torch.Tensor | None"]]
+"""What a rule returns: parameters, and inputs in ATB's order."""
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+SHORT = (torch.float16, torch.bfloat16)
+
+T = TypeVar("T")
+
+
+def one_of(draw: Draw, *choices: T) -> T:
+    """One of `choices`; a failing case shrinks toward the first."""
+    chosen: T = draw(st.sampled_from(choices))
+    return chosen
+
+
+def whole(draw: Draw, low: int, high: int) -> int:
+    """A whole number from `low` to `high`; shrinks toward `low`."""
+    return int(draw(st.integers(low, high)))
+
+
+def some(draw: Draw, least: int, most: int, low: int, high: int) -> list[int]:
+    """Between `least` and `most` whole numbers from `low` to `high`."""
+    return list(draw(st.lists(st.integers(low, high), min_size=least, max_size=most)))
+
+
+def shape(draw: Draw, least: int = 1, most: int = 4, largest: int = 6) -> list[int]:
+    """Dimensions, none of them empty."""
+    return some(draw, least, most, 1, largest)
+
+
+def yes(draw: Draw) -> bool:
+    """True or false; shrinks toward false."""
+    return bool(draw(st.booleans()))
+
+
+def order(draw: Draw, count: int) -> list[int]:
+    """The numbers below `count` in any order."""
+    return list(draw(st.permutations(range(count))))
+
+
+def axis(draw: Draw, ndim: int) -> int:
+    """An axis of a tensor, counted from either end."""
+    return whole(draw, -ndim, ndim - 1)
+
+
+def generator(draw: Draw) -> torch.Generator:
+    """A source of numbers with a drawn seed."""
+    return torch.Generator().manual_seed(whole(draw, 0, 2**16))
+
+
+def floats(draw: Draw, size: Sequence[int], dtype: torch.dtype, *, positive: bool = False) -> torch.Tensor:
+    """Values of one kind: small whole numbers, normal ones, or normal ones of very different sizes.
+
+    `positive` ones are at least 1/16. All are at most about 50 in size, so that no product of two
+    overflows float16.
+    """
+    kind = one_of(draw, "whole", "normal", "uneven")
+    source = generator(draw)
+    if kind == "whole":
+        value = torch.randint(-3, 4, tuple(size), generator=source).float()
+    else:
+        value = torch.randn(tuple(size), generator=source)
+        if kind == "uneven":
+            value = value * torch.exp2(torch.randint(-8, 4, tuple(size), generator=source).float())
+    return ((value.abs() + 0.0625) if positive else value).to(dtype)
+
+
+def wholes(draw: Draw, size: Sequence[int], low: int, high: int, dtype: torch.dtype) -> torch.Tensor:
+    """Whole numbers from `low` to `high`."""
+    return torch.randint(low, high + 1, tuple(size), generator=generator(draw)).to(dtype)
+
+
+def distinct(draw: Draw, count: int, below: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    """`count` different whole numbers from 0 on."""
+    return torch.randperm(below, generator=generator(draw))[:count].to(dtype)
+
+
+def counts(numbers: Sequence[int]) -> torch.Tensor:
+    """Host tensors of lengths and offsets."""
+    return torch.tensor(list(numbers), dtype=torch.int32)
