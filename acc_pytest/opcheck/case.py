@@ -42,9 +42,9 @@ class Case:
     optional operand, or a tensor without elements. `outputs` are what is judged.
 
     `written` are the inputs as they are after execution, where the dump has them: the results of
-    operators that write in place. `clean` says that `inputs` are from before the execution. `declared_inputs` and
-    `declared_outputs` are what the CSV says of them, empty without a CSV. `ranks` are the cases of
-    all ranks in rank order, this one included, for operators between ranks.
+    operators that write in place. `clean` says that `inputs` are from before the execution.
+    `declared_inputs` and `declared_outputs` are what the CSV says of them, empty without a CSV. `ranks`
+    are the cases of all ranks in rank order, this one included, where somebody has looked for them.
     """
 
     name: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
@@ -88,6 +88,8 @@ def _getter(place: str) -> Callable[[Row], Scalar]:
         return lambda row: row.counts.get(name)
     if group == "custom":
         return lambda row: row.custom.get(name)
+    if group == "case":
+        return lambda row: row.case.get(name)
     return attrgetter(place)
 
 
@@ -97,18 +99,18 @@ def text(value: str) -> str:
     return "'" + value if value[:1] in _FORMULA_STARTS else value
 
 
-def new_report(directory: Path, name: str) -> TextIO:
+def new_report(directory: Path, name: str, prefix: str = "ait_cmp_report") -> TextIO:
     """Create the report file and return it opened for writing; parents are made as needed.
 
     With a `name` that file is replaced, as with `--junitxml`. Without one it is
-    `ait_cmp_report_{UTC time}.csv`, `..._1.csv` and so on where that exists already.
+    `{prefix}_{UTC time}.csv`, `..._1.csv` and so on where that exists already.
     """
     if name:
         target = directory / name
         target.parent.mkdir(parents=True, exist_ok=True)
         return open(target, "w", encoding="utf-8", newline="")
     directory.mkdir(parents=True, exist_ok=True)
-    stem = f"ait_cmp_report_{time.strftime('%Y%m%d%H%M%S', time.gmtime())}"
+    stem = f"{prefix}_{time.strftime('%Y%m%d%H%M%S', time.gmtime())}"
     attempt = 0
     while True:
         target = directory / (f"{stem}_{attempt}.csv" if attempt else f"{stem}.csv")
@@ -119,15 +121,21 @@ def new_report(directory: Path, name: str) -> TextIO:
 
 
 class CsvReport:
-    """A report being written; `custom` are the names of the user's own metrics, a column each."""
+    """A report being written; `custom` are the names of the user's own metrics, a column each.
 
-    def __init__(self, file: TextIO, custom: Sequence[str] = ()) -> None:
+    `columns` are the others by name, with the place of their value in a `Row`.
+    """
+
+    def __init__(
+        self, file: TextIO, custom: Sequence[str] = (), columns: Mapping[str, str] | None = None
+    ) -> None:
         self.path = os.path.abspath(file.name)
         self._file = file
-        columns = OLD_COLUMNS | OUR_COLUMNS | {name: f"custom.{name}" for name in custom}
-        self._getters = [_getter(place) for place in columns.values()]
+        known = OLD_COLUMNS | OUR_COLUMNS if columns is None else dict(columns)
+        known |= {name: f"custom.{name}" for name in custom}
+        self._getters = [_getter(place) for place in known.values()]
         self._writer = csv.writer(file, lineterminator="\r\n")
-        self._writer.writerow(columns)
+        self._writer.writerow(known)
         file.flush()
 
     def write(self, row: Row) -> None:

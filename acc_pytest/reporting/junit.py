@@ -20,7 +20,7 @@ def properties(row: Row, prefix: str = "") -> list[tuple[str, Scalar]]:
         ("mine_name", row.mine.name),
         ("mine_slot", row.mine.slot),
     ]
-    for group in (row.metrics, row.counts, row.custom):
+    for group in (row.case, row.metrics, row.counts, row.custom):
         found += [(name, value) for name, value in group.items() if value is not None]
     for check in row.checks:
         found.append((f"threshold.{check.metric}", check.bound))

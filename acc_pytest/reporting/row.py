@@ -109,6 +109,7 @@ class Row:
     metrics: Mapping[str, Scalar] = field(default_factory=dict)
     counts: Mapping[str, Scalar] = field(default_factory=dict)
     custom: Mapping[str, Scalar] = field(default_factory=dict)
+    case: Mapping[str, Scalar] = field(default_factory=dict)
     worst: Worst = Worst()
     checks: tuple[Check, ...] = ()
     reasons: tuple[str, ...] = ()
@@ -153,7 +154,7 @@ class Row:
             plain[name] = _values(plain[name])
         # execnet cannot send integers below -2^31, and int64 tensors hold such.
         plain["worst"] = (self.worst.index, _packed(self.worst.golden), _packed(self.worst.mine))
-        for name in ("metrics", "counts", "custom"):
+        for name in ("metrics", "counts", "custom", "case"):
             plain[name] = dict(plain[name])
         plain["checks"] = tuple(_values(check) for check in self.checks)
         return plain

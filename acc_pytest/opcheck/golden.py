@@ -1,0 +1,149 @@
+"""What an operator should have written: each output of a case beside what the dump has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import Incomparable, NoPayload
+from ..operators import WITHOUT_REFERENCE, compute, compute_collective, known, operator_of
+from ..operators.param import read
+from .case import Case
+from .loading import in_shape, open_inputs, open_output
+from .prepare import all_ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One output: its slot, golden rounded to the type that is written, and mine.
+
+    `mine` is `None` where the dump has no such tensor; `number` counts outputs, and continues with the
+    inputs that are written in place.
+    """
+
+    slot: str
+    number: int
+    golden: torch.Tensor
+    mine: torch.Tensor | None
+    path: str
+
+
+class Golden:
+    """The reference computation of one case.
+
+    Raises `NoPayload` where nothing can be judged through no fault of the run, other `AccError` for
+    wrong parameters and files.
+    """
+
+    def __init__(self, case: Case) -> None:
+        refuse_unknown(case.name)
+        self.operator = operator_of(case.name, case.param)
+        self.param: dict[str, Any] = read(case.name, self.operator.schema, case.param)
+        self.case = case
+        self._refuse_dirty()
+        self.ranks = self._all_ranks()
+        self.inputs = [open_inputs(one) for one in self.ranks]
+        self._exact: tuple[torch.Tensor, ...] | None = None
+        self.results = self._compute()
+        self.outputs = len(self.results) - len(self.operator.writes)
+
+    def _all_ranks(self) -> tuple[Case, ...]:
+        if not self.operator.collective:
+            return (self.case,)
+        return self.case.ranks or all_ranks(self.case, int(self.param.get("rankSize", 1)))
+
+    def _compute(self, **how: Any) -> tuple[torch.Tensor, ...]:
+        case = self.case
+        if not self.operator.collective:
+            return compute(case.name, case.param, self.inputs[0], soc=case.soc, **how)
+        params = [one.param for one in self.ranks]
+        rows = compute_collective(case.name, params, self.inputs, soc=case.soc, **how)
+        return rows[self.position]
+
+    @property
+    def position(self) -> int:
+        """The place of this rank among `ranks`."""
+        return next(i for i, one in enumerate(self.ranks) if one.directory == self.case.directory)
+
+    def exact(self, number: int) -> torch.Tensor | None:
+        """Output `number` in float64 and not rounded; `None` for one that holds no floats."""
+        if self._exact is None:
+            self._exact = self._compute(accumulate=torch.float64, round_outputs=False)
+        found = self._exact[number] if number < len(self._exact) else None
+        return found if found is not None and found.is_floating_point() else None
+
+    @property
+    def elements(self) -> int:
+        """Elements of all inputs and outputs, of every rank."""
+        given = sum(t.numel() for row in self.inputs for t in row if t is not None)
+        return given + sum(t.numel() for t in self.results)
+
+    def expected(self) -> Iterator[Expected]:
+        """Every output, then every input that is written in place and that the dump has after execution.
+
+        Of an operator without outputs every input counts: what is not written has to stay as it was.
+        """
+        case, results = self.case, self.results
+        for number in range(self.outputs):
+            golden = results[number]
+            mine = open_output(case, number, tuple(golden.shape))
+            ref = case.outputs[number] if number < len(case.outputs) else None
+            if ref is None and not golden.numel() and mine is None:
+                mine = golden
+            yield Expected(f"output[{number}]", number, golden, mine, str(ref) if ref else "")
+        new = dict(zip(self.operator.writes, results[self.outputs :]))
+        mine_inputs = self.inputs[self.position]
+        for number, ref in enumerate(case.written):
+            before = mine_inputs[number] if number < len(mine_inputs) else None
+            golden_after = new.get(number, before if not self.outputs else None)
+            if ref is None or golden_after is None:
+                continue
+            mine = in_shape(ref, tuple(golden_after.shape))
+            yield Expected(f"input[{number}]", self.outputs + number, golden_after, mine, str(ref))
+
+    @property
+    def unseen(self) -> list[int]:
+        """Inputs that are written in place and that the dump does not have after execution."""
+        written = self.case.written
+        return [n for n in self.operator.writes if n >= len(written) or written[n] is None]
+
+    def _refuse_dirty(self) -> None:
+        case, operator = self.case, self.operator
+        if not operator.writes and not operator.aliases:
+            return
+        if not case.clean:
+            raise NoPayload(
+                f"cannot judge: {case.name} writes its inputs in place, and the dump has them only as "
+                "they are afterwards; dump the state before execution as well (-time 0 or 2)"
+            )
+
+
+def refuse_unknown(name: str) -> None:
+    """Raises `NoPayload` for an operator that has no reference computation, and says why."""
+    if name in known():
+        return
+    if name in WITHOUT_REFERENCE:
+        raise NoPayload(f"not supported: {name} has no reference computation: {WITHOUT_REFERENCE[name]}")
+    raise NoPayload(f"not supported: {name} is no operator that can be computed (acc opcheck --list)")
+
+
+def refuse_unseen(golden: Golden) -> None:
+    """Raises `NoPayload` for an operator whose only results are inputs that the dump lost."""
+    if not golden.outputs and len(golden.unseen) == len(golden.operator.writes):
+        raise NoPayload(
+            f"cannot judge: {golden.case.name} writes its inputs in place and has no other output, and the "
+            "dump has not the state after execution; dump with -time 2"
+        )
+
+
+def check_outputs(golden: Golden) -> None:
+    """Raises `Incomparable` when the dump has more outputs than the operator writes."""
+    found = len(golden.case.outputs)
+    if golden.outputs and found > golden.outputs:
+        raise Incomparable(
+            f"the dump has {found} outputs of {golden.case.full_name}, but {golden.case.name} with these "
+            f"parameters writes {golden.outputs}"
+        )

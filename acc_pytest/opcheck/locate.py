@@ -1,0 +1,143 @@
+"""From an entry to the directory that holds its tensors.
+
+The paths in an operation CSV are those of the machine that wrote it, and say `before/` of outputs that are
+in `after/`. An operation is found by the ids of its path instead: below `--acc-opcheck-input`, else where
+the CSV says, else in the dump that the CSV lies in.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import DumpError
+from .entry import Entry
+from .listing import directories_by_id
+
+_WORKER = re.compile(r"^(-?\d+)_(\d+)$")
+_DATA = ("tensors", "data")
+_STATE = re.compile(r"^(.*)/(?:before|after)/(?:in|out)tensor\d+[^/]*$")
+
+
+def locate(entry: Entry, given: str = "") -> tuple[str, str]:
+    """The operator's directory and that of its execution; two empty texts where the entry names none.
+
+    `given` is the directory of `--acc-opcheck-input`. Raises `DumpError` that says where was looked when
+    the operation is not there, or is there more than once.
+    """
+    if entry.directory:
+        return entry.directory, entry.base
+    written = _written(entry)
+    if not given and written and os.path.isdir(written):
+        return written, _execution_above(written)
+    if not entry.ids:
+        return "", ""
+    bases = list(_bases(entry, given))
+    for base in bases:
+        found = _below(base, entry)
+        if len(found) == 1:
+            return found[0], base
+        if found:
+            names = ", ".join(map(os.path.basename, found))
+            raise DumpError(
+                f"{entry.full_name} is in {base} {len(found)} times ({names}); "
+                "give the directory of one execution with --acc-opcheck-input"
+            )
+    looked = given or (os.path.dirname(written) if written else "")
+    where = ", ".join(bases[:3]) or looked or os.path.dirname(entry.origin)
+    raise DumpError(
+        f"{entry.full_name} has no directory in {where}; where are its tensors? Give the directory of its "
+        "execution (tensors/DEVICE_PID/N) with --acc-opcheck-input"
+    )
+
+
+def siblings(directory: str, base: str) -> list[str]:
+    """The directories of the same operation and execution on all ranks of the run, by device and process.
+
+    Only the given one where it lies in no `tensors/{device}_{pid}/{N}`.
+    """
+    execution = Path(base)
+    if not execution.name.isdecimal() or not _WORKER.match(execution.parent.name):
+        return [directory]
+    inside = Path(directory).relative_to(execution)
+    home = execution.parent.parent
+    workers = sorted(
+        (int(found.group(1)), int(found.group(2)), name)
+        for name in os.listdir(home)
+        if (found := _WORKER.match(name))
+    )
+    places = [home / name / execution.name / inside for _, _, name in workers]
+    return [str(place) for place in places if place.is_dir()]
+
+
+def _written(entry: Entry) -> str:
+    """The operator's directory as the CSV has it, empty where it has none."""
+    for column in ("InTensorFile", "OutTensorFile"):
+        for name in entry.cells.get(column, "").split(";"):
+            if found := _STATE.match(name.strip()):
+                return os.path.join(os.path.dirname(entry.origin), found.group(1))
+    return ""
+
+
+def _execution_above(path: str) -> str:
+    for above in Path(path).parents:
+        if above.name.isdecimal() and _WORKER.match(above.parent.name):
+            return str(above)
+    return os.path.dirname(path)
+
+
+def _bases(entry: Entry, given: str) -> Iterator[str]:
+    """Directories of executions that the entry's may be, the likeliest first."""
+    if given:
+        home = os.path.abspath(given)
+        yield home
+        yield from _executions(home, entry)
+        return
+    csv = Path(os.path.abspath(entry.origin))
+    # ROOT/operation_io_tensors/PID/operation_tensors_N.csv
+    for root in csv.parents[1:3]:
+        yield from _executions(str(root), entry)
+    yield from _executions(str(csv.parent), entry)
+
+
+def _executions(home: str, entry: Entry) -> Iterator[str]:
+    """`tensors/{device}_{pid}/{N}` and parts of that below `home`, of the entry's process if known."""
+    pid = os.path.basename(os.path.dirname(os.path.abspath(entry.origin)))
+    step = str(entry.step) if entry.step >= 0 else ""
+    if _WORKER.match(os.path.basename(home)):
+        yield from _steps(home, step)
+        return
+    for data in (home, *(os.path.join(home, name) for name in _DATA)):
+        workers = [name for name in _listed(data) if _WORKER.match(name)]
+        same = [name for name in workers if name.partition("_")[2] == pid or name == pid]
+        for name in same or (workers if len(workers) == 1 else ()):
+            yield from _steps(os.path.join(data, name), step)
+
+
+def _steps(worker: str, step: str) -> Iterator[str]:
+    numbers = sorted((name for name in _listed(worker) if name.isdecimal()), key=int)
+    if step in numbers:
+        yield os.path.join(worker, step)
+    elif not step and len(numbers) == 1:
+        yield os.path.join(worker, numbers[0])
+
+
+def _listed(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []
+
+
+def _below(base: str, entry: Entry) -> list[str]:
+    """The directories below `base` along the entry's ids whose last is of its class."""
+    *above, last = entry.ids.split("_")
+    places = [base]
+    for one in above:
+        places = [
+            os.path.join(place, name) for place in places for name in directories_by_id(place).get(one, ())
+        ]
+    named = f"{last}_{entry.name}"
+    return [os.path.join(place, named) for place in places if named in directories_by_id(place).get(last, ())]

@@ -1,0 +1,253 @@
+"""From an entry to a `Case`: parameters read, files found, dtypes and shapes as the CSV declares them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..errors import DumpError, FormatError
+from ..tensors.ref import TensorRef
+from .case import DEFAULT_SOC, Case, Declared
+from .entry import Entry
+from .listing import tensors_in
+from .locate import locate, siblings
+from .source_directory import PARAM_FILE
+
+WITHOUT_PARAMETERS = frozenset(
+    f"{name}Operation"
+    for name in [
+        "KvCache",
+        "Pad",
+        "Unpad",
+        "Where",
+        "Nonzero",
+        "BlockCopy",
+        "PagedCacheLoad",
+        "ReshapeAndCacheOmni",
+        "ReshapeAndCache",
+        "Gating",
+        "RopeQConcat",
+        "PadWithHiddenState",
+        "UnpadWithHiddenState",
+        "RmsNormBackward",
+        "GenAttentionMask",
+        "Transdata",
+    ]
+)
+"""Classes of which some release of ATB writes no parameters, so that their absence says nothing."""
+
+
+def prepare(entry: Entry, given: str = "", soc: str = "") -> Case:
+    """The case of `entry`; `given` is the directory of `--acc-opcheck-input`, `soc` the chip if it is known.
+
+    Raises `AccError` for files that are not there and parameters that are no JSON.
+    """
+    directory, base = locate(entry, given)
+    declared_in = _declared(entry, "In")
+    declared_out = _declared(entry, "Out")
+    case = _from_directory(entry, directory, base) if directory else _from_files(entry, given)
+    if len(declared_in) > len(case.inputs):
+        case = replace(case, inputs=case.inputs + (None,) * (len(declared_in) - len(case.inputs)))
+    if len(declared_out) > len(case.outputs):
+        case = replace(case, outputs=case.outputs + (None,) * (len(declared_out) - len(case.outputs)))
+    case = replace(
+        case,
+        declared_inputs=declared_in,
+        declared_outputs=declared_out,
+        soc=soc or _soc(entry) or DEFAULT_SOC,
+    )
+    _check_inputs(case)
+    return case
+
+
+def all_ranks(case: Case, size: int) -> tuple[Case, ...]:
+    """The cases of all ranks of an operator between ranks, in rank order, `case` with its rank among them.
+
+    Raises `DumpError` when the dump has not all `size` ranks, naming those that it has.
+    """
+    if not case.directory:
+        raise DumpError(f"{case.full_name}: computes on {size} ranks, but its files lie in no dump of all")
+    base = _root(case)
+    places = siblings(case.directory, base)
+    found: dict[int, Case] = {}
+    for order, place in enumerate(places):
+        worker_base = place[: len(place) - len(case.directory) + len(base)] if base else ""
+        param = _param_of(place) or {**case.param, "rank": order}
+        rank = int(param.get("rank", order))
+        inputs, outputs, written, clean = _tensors(place, worker_base)
+        found[rank] = replace(
+            case, param=param, rank=rank, directory=place, inputs=inputs, outputs=outputs,
+            written=written, clean=clean,
+        )  # fmt: skip
+    missing = [str(rank) for rank in range(size) if rank not in found]
+    if missing or len(places) != size:
+        raise DumpError(
+            f"{case.full_name}: computes on {size} ranks, but the dump has {len(places)} "
+            f"(rank {', '.join(map(str, sorted(found)))}); dump all ranks into one directory"
+        )
+    return tuple(found[rank] for rank in range(size))
+
+
+def _root(case: Case) -> str:
+    refs = (*case.inputs, *case.outputs, *case.written)
+    return next((ref.root for ref in refs if ref is not None), "")
+
+
+def _from_directory(entry: Entry, directory: str, base: str) -> Case:
+    inputs, outputs, written, clean = _tensors(directory, base)
+    if not any((*inputs, *outputs, *written)):
+        raise DumpError(
+            f"{directory}: holds no tensors of {entry.full_name} (before, after); dump it with --type tensor"
+        )
+    param = _param_of(directory)
+    if param is None:
+        param = _param_of_row(entry)
+    if param is None:
+        if entry.name not in WITHOUT_PARAMETERS:
+            raise FormatError(
+                f"{directory}: has no {PARAM_FILE}, so the parameters of {entry.full_name} are not known; "
+                "give the operation CSV of the dump"
+            )
+        param = {}
+    rank = param.get("rank", 0)
+    return Case(
+        name=entry.name,
+        full_name=entry.full_name,
+        ids=entry.ids,
+        param=param,
+        inputs=inputs,
+        outputs=outputs,
+        rank=rank if isinstance(rank, int) else 0,
+        source=entry.source,
+        directory=directory,
+        written=written,
+        clean=clean,
+    )
+
+
+def _tensors(directory: str, base: str) -> tuple[Any, Any, Any, bool]:
+    before, _ = tensors_in(os.path.join(directory, "before"), base)
+    after, outputs = tensors_in(os.path.join(directory, "after"), base)
+    return _sequence(before or after), _sequence(outputs), _sequence(after), bool(before) or not after
+
+
+def _sequence(by_number: Mapping[int, TensorRef]) -> tuple[TensorRef | None, ...]:
+    return tuple(by_number.get(number) for number in range(max(by_number, default=-1) + 1))
+
+
+def _from_files(entry: Entry, given: str) -> Case:
+    """A case whose files the row names, anywhere: ATB's own tests, and cases that stand alone."""
+    inputs = _named(entry, "InTensorFile", given)
+    outputs = _named(entry, "OutTensorFile", given)
+    if not any((*inputs, *outputs)):
+        raise DumpError(
+            f"{entry.source}: {entry.full_name} names no files and no place in a dump (ids), so there is "
+            "nothing to check; rows of ATB's tests have tensors only where InTensorFile names them"
+        )
+    return Case(
+        name=entry.name,
+        full_name=entry.full_name,
+        ids=entry.ids,
+        param=_param_of_row(entry) or {},
+        inputs=inputs,
+        outputs=outputs,
+        source=entry.source,
+    )
+
+
+def _named(entry: Entry, column: str, given: str) -> tuple[TensorRef | None, ...]:
+    roots = [given, os.path.dirname(entry.origin)] if given else [os.path.dirname(entry.origin)]
+    found: list[TensorRef | None] = []
+    for name in _items(entry.cells.get(column, "")):
+        places = [os.path.join(root, one) for root in roots for one in (name, _after(name))]
+        there = next((place for place in places if os.path.exists(place)), places[0])
+        found.append(TensorRef(there) if name else None)
+    return tuple(found)
+
+
+def _after(name: str) -> str:
+    """Where an output really is of which the CSV says `before/outtensor0.bin`."""
+    head, tail = os.path.split(name)
+    return os.path.join(os.path.dirname(head), "after", tail) if tail.startswith("out") else name
+
+
+def _items(text: str) -> list[str]:
+    items = [item.strip() for item in text.split(";")] if text.strip() else []
+    return items[:-1] if items and not items[-1] else items
+
+
+def _param_of(directory: str) -> dict[str, Any] | None:
+    path = os.path.join(directory, PARAM_FILE)
+    if not os.path.exists(path):
+        return None
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
+    return _json(text, path)
+
+
+def _param_of_row(entry: Entry) -> dict[str, Any] | None:
+    text = entry.cells.get("OpParam")
+    return None if text is None else _json(text, f"{entry.source}, column OpParam")
+
+
+def _json(text: str, where: str) -> dict[str, Any]:
+    if text.strip() in ("", "null"):
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = getattr(error, "msg", "nested too deeply")
+        raise FormatError(f"{where}: the parameters are no JSON ({reason}): {text.strip()[:80]!r}") from None
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise FormatError(f"{where}: the parameters are no JSON object: {text.strip()[:80]!r}")
+    return found
+
+
+def _declared(entry: Entry, side: str) -> tuple[Declared, ...]:
+    """What the CSV's columns say of the inputs (`In`) or outputs (`Out`); empty where they contradict."""
+    dtypes = _items(entry.cells.get(f"{side}DType", ""))
+    shapes = entry.cells.get(f"{side}Shape", "").split(";")
+    layouts = _items(entry.cells.get(f"{side}Format", ""))
+    if len(shapes) == len(dtypes) + 1 and not shapes[-1].strip():
+        shapes = shapes[:-1]
+    if len(shapes) != len(dtypes):
+        return ()
+    found = []
+    for number, (dtype, text) in enumerate(zip(dtypes, shapes)):
+        sizes = [size.strip() for size in text.split(",") if size.strip()]
+        if not all(size.isdecimal() for size in sizes):
+            return ()
+        layout = layouts[number] if number < len(layouts) else "nd"
+        found.append(Declared(dtype, tuple(map(int, sizes)), layout.lower()))
+    return tuple(found)
+
+
+def _soc(entry: Entry) -> str:
+    """The chip that the row is for; of several the one whose rules are the default."""
+    socs = [one.strip() for one in entry.cells.get("SocVersion", "").split(",") if one.strip()]
+    return DEFAULT_SOC if DEFAULT_SOC in socs else (socs[0] if socs else "")
+
+
+def _check_inputs(case: Case) -> None:
+    """Raises `DumpError` for a declared input that has elements but no file."""
+    missing = [
+        number
+        for number, (ref, declared) in enumerate(zip(case.inputs, case.declared_inputs))
+        if ref is None and declared.numel
+    ]
+    if missing:
+        number = missing[0]
+        declared = case.declared_inputs[number]
+        shape = list(declared.shape)
+        raise DumpError(
+            f"input {number} of {case.full_name} ({declared.dtype} {shape}) has no file in "
+            f"{case.directory or case.source}; was the dump cut, or filtered with -er or -child?"
+        )

@@ -1,0 +1,40 @@
+"""Which operations are checked: by ids of their path and by parts of their names, as the old tool selects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from ..errors import SettingsError
+from .entry import Entry
+
+_ID = re.compile(r"^\d+(_\d+)*$")
+
+
+def ids_from(text: str) -> tuple[str, ...]:
+    """The ids in `24_1, 2_3_5`. Raises `SettingsError` for what is no id."""
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    for one in found:
+        if not _ID.match(one):
+            raise SettingsError(
+                f"--acc-opcheck-ids {one}: an id is numbers joined by _, and commas separate ids: 24_1,2_3_5"
+            )
+    return found
+
+
+def names_from(text: str) -> tuple[str, ...]:
+    """The parts of names in `self, Linear`, in lower case."""
+    return tuple(part.strip().lower() for part in text.split(",") if part.strip())
+
+
+def selected(entries: Iterable[Entry], ids: Sequence[str], names: Sequence[str]) -> Iterator[Entry]:
+    """Entries that one of `ids` names or lies above, and whose class name one of `names` is part of.
+
+    No ids or no names select everything.
+    """
+    for entry in entries:
+        if ids and not any(entry.ids == one or entry.ids.startswith(f"{one}_") for one in ids):
+            continue
+        if names and not any(one in entry.name.lower() for one in names):
+            continue
+        yield entry

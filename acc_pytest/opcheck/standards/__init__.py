@@ -1,0 +1,23 @@
+"""Standards by name: the rules by which an output of a single operator passes."""
+
+from __future__ import annotations
+
+from ...errors import SettingsError
+from .ascend import ASCEND
+from .base import About, Judged, Standard
+from .msit import MSIT
+from .open_source import OPEN
+from .three_way import THREE_WAY
+
+STANDARDS = {standard.name: standard for standard in (ASCEND, MSIT, OPEN, THREE_WAY)}
+
+__all__ = ["STANDARDS", "About", "Judged", "Standard", "standard_named"]
+
+
+def standard_named(name: str) -> Standard:
+    """The standard called `name`. Raises `SettingsError` that lists all of them."""
+    if name not in STANDARDS:
+        raise SettingsError(
+            f"--acc-opcheck-standard {name}: no such standard; there are {', '.join(STANDARDS)}"
+        )
+    return STANDARDS[name]
