@@ -1,4 +1,4 @@
-"""docs/torchair.md runs as it stands: programs, commands, and (with a stand-in of TorchAir) the NPU's programs."""
+"""docs/torchair.md runs as it stands: commands, programs, and (with a stand-in of TorchAir) those of the NPU."""
 
 from __future__ import annotations
 

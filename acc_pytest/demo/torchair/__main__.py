@@ -17,8 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the dumps and print the commands that compare them; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m acc_pytest.demo.torchair",
-        description="Dump a small model as TorchAir does: FX in float32 (golden), its graphs as the Graph Engine "
-        "runs them in float16 (mine), and those once more without fusion (unfused).",
+        description="Dump a small model as TorchAir does: FX in float32 (golden), its graphs as the Graph "
+        "Engine runs them in float16 (mine), and those once more without fusion (unfused).",
     )
     parser.add_argument("directory", nargs="?", default="torchair_demo", metavar="DIR", help="gets them")
     parser.add_argument("--release", default="7.2", choices=RELEASES, help="whose layout (default: 7.2)")
