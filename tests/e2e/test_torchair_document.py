@@ -1,4 +1,4 @@
-"""docs/torchair.md runs as it stands: commands, programs, and (with a stand-in of TorchAir) those of the NPU."""
+"""docs/torchair.md runs as it stands: commands, programs, and (with a stand-in of TorchAir) the NPU's."""
 
 from __future__ import annotations
 
