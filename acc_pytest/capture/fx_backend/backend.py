@@ -32,6 +32,7 @@ def fx_dump_backend(
     rank: int | None = None,
     world_size: int | None = None,
     keywords: bool = True,
+    bfloat16: bool = False,
 ) -> FxDumpBackend:
     """A backend for `torch.compile` that dumps inputs and outputs of every operator, in TorchAir's format.
 
@@ -43,6 +44,8 @@ def fx_dump_backend(
     compute the same graph in it, or another backend ("inductor", or a function), whose results are dumped
     under the same names. `rank` and `world_size` are those of `torch.distributed` unless given.
     `keywords=False` leaves out the files of keyword arguments, which TorchAir does not write.
+    `bfloat16=True` keeps bfloat16 as it is, where TorchAir widens it to float32: a comparison then knows how
+    exact the numbers can be, and old tools cannot read the files.
 
     Raises `CaptureError` for an argument that makes no sense.
     """
@@ -54,6 +57,7 @@ def fx_dump_backend(
         _inner(inner),
         _ranks(rank, world_size),
         keywords,
+        bfloat16,
     )
 
 
@@ -69,10 +73,12 @@ class FxDumpBackend:
         inner: str | torch.dtype | Callable[..., Any],
         ranks: tuple[int, int] | None,
         keywords: bool,
+        bfloat16: bool,
     ) -> None:
         self.dump_path = dump_path
         self.layout = layout_of(layout)
         self.keywords = keywords
+        self.bfloat16 = bfloat16
         self._steps = steps
         self._filter = node_filter
         self._inner = inner
@@ -142,7 +148,8 @@ class DumpedGraph:
             picked = self._backend.picked(node)
             if picked is None:
                 return None
-            return NodeFiles(directory, picked, timestamp(), keywords=self._backend.keywords)
+            how = {"keywords": self._backend.keywords, "bfloat16": self._backend.bfloat16}
+            return NodeFiles(directory, picked, timestamp(), **how)
 
         if self._compiled is not None:
             return self._compiled.run(args, opened, dumps=directory is not None)

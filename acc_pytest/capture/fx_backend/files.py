@@ -56,27 +56,28 @@ def written_arguments(node: Node) -> Iterator[Node]:
 class NodeFiles:
     """Writes the files of one call; all of them carry one time."""
 
-    def __init__(self, directory: Path, node: Node, time: str, *, keywords: bool) -> None:
+    def __init__(self, directory: Path, node: Node, time: str, *, keywords: bool, bfloat16: bool) -> None:
         self._directory = directory
         self._stem = f"{node.name}-{node.target}"
         self._time = time
         self._keywords = keywords
+        self._bfloat16 = bfloat16
 
     def write_inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Write what the node is called with, before it is called: it may change its arguments."""
         for index, arg in enumerate(args):
             for place, value in _items(index, arg):
-                self._write(f"INPUT.{place}", as_array(value))
+                self._write(f"INPUT.{place}", as_array(value, bfloat16=self._bfloat16))
         if self._keywords:
             for name, arg in kwargs.items():
                 for place, value in _items(name, arg):
-                    self._write(f"KWARG.{place}", as_plain_array(value))
+                    self._write(f"KWARG.{place}", as_plain_array(value, bfloat16=self._bfloat16))
 
     def write_outputs(self, result: Any) -> None:
         """Write what the node gave."""
         results = result if isinstance(result, (list, tuple)) else [result]
         for index, value in enumerate(results):
-            self._write(f"OUTPUT.{index}", as_array(value))
+            self._write(f"OUTPUT.{index}", as_array(value, bfloat16=self._bfloat16))
 
     def _write(self, slot: str, array: Array) -> None:
         path = self._directory / f"{self._stem}.{slot}.{self._time}.npy"

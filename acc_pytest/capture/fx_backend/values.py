@@ -17,23 +17,26 @@ import torch
 Array = npt.NDArray[Any]
 
 
-def as_array(value: Any) -> Array:
-    """The array that stands for a value of a graph."""
+def as_array(value: Any, *, bfloat16: bool = False) -> Array:
+    """The array that stands for a value of a graph.
+
+    With `bfloat16`, such tensors keep their two bytes, which numpy calls `V2` and our readers bfloat16.
+    """
     if isinstance(value, torch.Tensor):
-        return _tensor(value)
+        return _tensor(value, bfloat16)
     try:
         return np.array(value)
     except Exception:  # noqa: BLE001 - lists of unequal things raise whatever their items raise
         return np.array(str(value))
 
 
-def as_plain_array(value: Any) -> Array:
+def as_plain_array(value: Any, *, bfloat16: bool = False) -> Array:
     """As `as_array`, but nothing is pickled: what is neither tensor nor number becomes its text."""
-    array = as_array(value)
+    array = as_array(value, bfloat16=bfloat16)
     return np.array(str(value)) if array.dtype.hasobject else array
 
 
-def _tensor(value: torch.Tensor) -> Array:
+def _tensor(value: torch.Tensor, bfloat16: bool) -> Array:
     plain = value.detach()
     if plain.is_quantized:
         plain = plain.dequantize()
@@ -42,6 +45,9 @@ def _tensor(value: torch.Tensor) -> Array:
     plain = plain.cpu()
     if plain.is_conj() or plain.is_neg():
         plain = plain.resolve_conj().resolve_neg()
+    if bfloat16 and plain.dtype == torch.bfloat16:
+        bits: Array = plain.view(torch.int16).numpy().view("V2")
+        return bits
     if plain.dtype == torch.bfloat16 or (plain.is_floating_point() and plain.element_size() == 1):
         plain = plain.to(torch.float32)
     array: Array = plain.numpy()

@@ -210,6 +210,16 @@ def test_another_dtype_computes_the_same_graph_in_it(tmp_path: Path) -> None:
     assert module.cache.any()
 
 
+def test_bfloat16_is_widened_unless_it_is_to_stay(tmp_path: Path) -> None:
+    x = torch.randn(2, 2).to(torch.bfloat16)
+    run(torch.sin, x, path=tmp_path / "widened")
+    run(torch.sin, x, path=tmp_path / "kept", bfloat16=True)
+    name = "sin-aten.sin.default.OUTPUT.0"
+    widened, kept = load(tmp_path / "widened", name), load(tmp_path / "kept", name)
+    assert (widened.dtype.str, kept.dtype.str) == ("<f4", "|V2")
+    assert torch.equal(torch.from_numpy(kept.view(np.int16)).view(torch.bfloat16).float(), x.sin().float())
+
+
 def test_a_graph_that_reads_bits_has_no_other_dtype(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match=r"reads bits as another dtype \(aten\.view\.dtype\)"):
         run(lambda a: a.view(torch.int32) + 1, torch.ones(2), path=tmp_path, inner=torch.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from acc_pytest.capture.fx_backend.values import as_array, as_plain_array
+from acc_pytest.tensors.ref import TensorRef
 
 ONES = torch.ones(2, 3)
 
@@ -40,6 +42,16 @@ def test_values_become_arrays(value: Any, dtype: str, shape: tuple[int, ...], co
     array = as_array(value)
     assert (array.dtype.str, array.shape) == (dtype, shape)
     assert np.array_equal(array, content)
+
+
+def test_bfloat16_may_keep_its_bytes(tmp_path: Path) -> None:
+    tensor = torch.randn(3, 4).to(torch.bfloat16).t()
+    np.save(tmp_path / "x.npy", as_array(tensor, bfloat16=True))
+    ref = TensorRef(str(tmp_path / "x.npy"))
+    assert ref.header().dtype.name == "bfloat16"
+    assert torch.equal(ref.open(), tensor)
+    assert as_array(torch.ones(1), bfloat16=True).dtype == np.float32
+    assert as_plain_array(torch.ones((), dtype=torch.bfloat16), bfloat16=True).shape == ()
 
 
 @pytest.mark.parametrize("value", [None, torch.float32, torch.device("cpu")])
