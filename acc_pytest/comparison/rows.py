@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,8 @@ from ..reporting.row import Check, Row, Side, Worst, native
 
 NAN_REASONS = {"golden": "golden_data includes NAN or inf.", "mine": "my_data includes NAN or inf."}
 """Words of the old tool's `cmp_fail_reason`, which people's scripts look for."""
+_IN_RECORD = re.compile(r":(inputs|outputs)/(\d+)$")
+"""A tensor of a GE record, which the old tool wrote as `{file},{inputs|outputs},{number}`."""
 
 
 def pair_row(pair: Pair, test_id: str, number: int) -> Row:
@@ -26,6 +29,7 @@ def pair_row(pair: Pair, test_id: str, number: int) -> Row:
         number=number,
         step=pair.step,
         rank="" if pair.rank is None else str(pair.rank),
+        graph=pair.graph,
         level=pair.level,
         layer=pair.layer,
         policy=pair.policy,
@@ -135,7 +139,7 @@ def _side(operand: Operand) -> Side:
         name=operand.name,
         op_type=operand.op_type,
         slot=operand.slot,
-        path=";".join(os.path.abspath(str(ref)) for ref in operand.refs),
+        path=";".join(os.path.abspath(_IN_RECORD.sub(r",\1,\2", str(ref))) for ref in operand.refs),
         dtype=_joined(dtypes),
         shape=_joined(shapes),
     )

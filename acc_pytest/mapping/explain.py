@@ -45,4 +45,6 @@ def _matched(pair: Pair) -> str:
 
 def _alone(left: Unmapped) -> str:
     nearest = f"; nearest {left.nearest}" if left.nearest else ""
-    return f"step {left.step} {left.node} ({left.op_type}): {left.reason}{nearest}"
+    rank = "" if left.rank is None else f" rank {left.rank}"
+    slot = f" {left.slot}" if left.slot else ""
+    return f"step {left.step}{rank} {left.node}{slot} ({left.op_type}): {left.reason}{nearest}"

@@ -149,7 +149,8 @@ class Pair:
     `id` is the readable test name below its step (and rank), unique there. `layer` is the label of
     the repeated layer it lives in (`layers.3`), `model` outside of any; `depth` counts the layers
     run before it completed (0 before the first). `rank` is `None` when shards are merged.
-    `policy` names the rule that matched and `reason` says it in words.
+    `policy` names the rule that matched and `reason` says it in words. `graph` is the compiled graph, where
+    a model runs as several.
     """
 
     id: str
@@ -163,11 +164,15 @@ class Pair:
     reason: str
     golden: Operand
     mine: Operand
+    graph: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Unmapped:
-    """A dumped node that found no partner; `nearest` is the best candidate and why it was refused."""
+    """A dumped node that found no partner; `nearest` is the best candidate and why it was refused.
+
+    Where tensors are mapped one by one (TorchAir) it is the tensor at `slot`, of one `rank` and `graph`.
+    """
 
     side: str
     step: StepLabel
@@ -176,6 +181,9 @@ class Unmapped:
     op_type: str
     reason: str
     nearest: str = ""
+    slot: str = ""
+    rank: int | None = None
+    graph: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ OUR_COLUMNS = {
     "layer": "layer",
     "step": "step",
     "rank": "rank",
+    "graph": "graph",
     "policy": "policy",
     "mapping_reason": "mapping_reason",
     "golden_node": "golden.node",

@@ -59,13 +59,15 @@ def unmapped_row(node: Unmapped, number: int) -> Row:
     reason = f"unmapped {node.side} node: {node.reason}"
     if node.nearest:
         reason += f"; nearest: {node.nearest}"
-    side = Side(node=node.node, name=node.name, op_type=node.op_type)
+    side = Side(node=node.node, name=node.name, op_type=node.op_type, slot=node.slot)
     return Row(
         test_id="",
         verdict="unmapped",
         sentence=reason,
         number=number,
         step=node.step,
+        rank="" if node.rank is None else str(node.rank),
+        graph=node.graph,
         golden=side if node.side == "golden" else Side(),
         mine=side if node.side == "mine" else Side(),
         reasons=(reason,),

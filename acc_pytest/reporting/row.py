@@ -100,6 +100,7 @@ class Row:
     skipped: bool = False
     step: Scalar = ""
     rank: str = ""
+    graph: str = ""
     level: str = ""
     layer: str = ""
     policy: str = ""

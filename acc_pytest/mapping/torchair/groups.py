@@ -73,9 +73,7 @@ def _ranks(golden: AnyDump, mine: AnyDump, found: Grouping) -> list[tuple[Rank, 
             if rank.index not in both:
                 reason = f"rank {rank.index} was dumped by {side} only"
                 found.alone += [
-                    Unmapped(side, step.label, f"rank {rank.index}/{step.graph}", step.graph, "Graph", reason)
-                    for step in dump.steps
-                    if dump.has(step, rank)
+                    _only(side, step, reason, rank) for step in dump.steps if dump.has(step, rank)
                 ]
     worlds = [{rank.name.partition("_")[0] for rank in dump.ranks} - {""} for dump in (golden, mine)]
     if all(worlds) and worlds[0] != worlds[1]:
@@ -138,8 +136,10 @@ def _steps(
     return common
 
 
-def _only(side: str, step: Step, reason: str) -> Unmapped:
-    return Unmapped(side, step.label, step.graph, step.graph, "Graph", reason)
+def _only(side: str, step: Step, reason: str, rank: Rank | None = None) -> Unmapped:
+    number = rank.index if rank is not None else None
+    name = step.graph
+    return Unmapped(side, step.label, name, name, "Graph", reason, rank=number, graph=name)
 
 
 def _contents(dump: AnyDump) -> str:

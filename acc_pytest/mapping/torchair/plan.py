@@ -167,6 +167,7 @@ def _pair(one: Matched, group: Group, order: int, used: set[str]) -> Pair:
         reason=one.reason,
         golden=_operand(one.golden),
         mine=_operand(one.mine),
+        graph=group.mine.graph,
     )
 
 
@@ -195,6 +196,15 @@ def _slot(slot: Slot) -> str:
 
 
 def _unmapped(one: Alone, group: Group) -> Unmapped:
-    reason = one.reason if one.slot is None else f"{one.slot}: {one.reason}"
-    node = one.node
-    return Unmapped(one.side, group.mine.label, node.path, node.name, node.op_type, reason)
+    node, slot = one.node, "" if one.slot is None else str(one.slot)
+    return Unmapped(
+        one.side,
+        group.mine.label,
+        node.path,
+        node.name,
+        node.op_type,
+        one.reason,
+        slot=slot,
+        rank=group.rank,
+        graph=group.mine.graph,
+    )

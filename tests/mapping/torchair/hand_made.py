@@ -114,4 +114,8 @@ def _shown(pair: Pair) -> str:
 
 def reasons(found: Plan, node: str) -> list[str]:
     """Why tensors of a node are alone."""
-    return [alone.reason for alone in found.unmapped if alone.node == node]
+    return [
+        f"{alone.slot}: {alone.reason}" if alone.slot else alone.reason
+        for alone in found.unmapped
+        if alone.node == node
+    ]
