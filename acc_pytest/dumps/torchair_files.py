@@ -77,6 +77,8 @@ def torchair_at(given: Path) -> TorchairLayout | None:
             "give the directory of one of them (msit_ge_dump, msit_fx_dump)"
         )
     if not found.ge and not found.fx and not found.hashed:
+        if not found.graphs:
+            return None
         raise DumpError(
             f"{given}: holds GE graph texts, but no GE record and no FX tensor below it; "
             "was enable_dump set, and did the dumped steps run?"

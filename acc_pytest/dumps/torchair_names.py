@@ -18,6 +18,8 @@ MAPPING_FILE = "mapping.csv"
 """Where GE keeps names that were too long for a file name: two columns without a header."""
 _INFO = "_min_max"
 _FFTS_PLUS = "4"
+_MICROSECONDS = 10**14
+"""Least time of a name that speaks for itself; a rotated log may end in seconds since 1970 as well."""
 _GE = re.compile(
     r"^(?P<type>[^.]+)\.(?P<name>.+?)\.(?P<task>\d+)(?:\.(?P<stream>\d+))?\.(?P<time>\d{10,20})"
     r"(?:\.(?P<tasktype>\d+)\.(?P<context>\d+)\.(?P<thread>\d+)\.(?P<device>\d+))?"
@@ -140,7 +142,10 @@ def is_torchair(name: str) -> bool:
     """Whether a file of this name says by itself that a directory is a TorchAir dump."""
     if name.startswith("dynamo_"):
         return graph_name(name) is not None or _SOURCE.match(name) is not None
-    return fx_name(name) is not None if name.endswith(".npy") else ge_name(name, {}) is not None
+    if name.endswith(".npy"):
+        return fx_name(name) is not None
+    record = ge_name(name, {})
+    return record is not None and record.time >= _MICROSECONDS
 
 
 def read_mapping(path: str) -> dict[str, str]:

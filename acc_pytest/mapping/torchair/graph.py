@@ -22,6 +22,7 @@ _SAME_VALUES = frozenset(
 _GIVEN = frozenset({"Data", "RefData", "Variable"})
 _CONSTANT = frozenset({"Const", "Constant", "ConstPlaceHolder"})
 _NO_KERNEL = _GIVEN | _CONSTANT | {"NetOutput", "NoOp"}
+_MOVERS = ("Transpose", "Permute")
 _CONTRACTION = ("MatMul", "Matmul", "Conv", "Attention", "Gemm", "LSTM", "GRU", "FullyConnection")
 _PER_LAYER = 6
 """Contractions in a row along one layer of a transformer: query, scores, context, output, up, down."""
@@ -145,6 +146,15 @@ class GraphIndex:
             if node.name in wanted:
                 wanted.update(edge.producer for edge in node.data_inputs if edge.producer in reached)
         return tuple(node for node in self.graph.nodes if node.name in wanted)
+
+    def may_be_folded(self, edge: Edge, shape: Sequence[int]) -> bool:
+        """Whether the output `edge` is a transposition that its reader may do itself, unseen in the shape.
+
+        GE folds a Transpose into the product that reads it, which then reads what was not transposed.
+        """
+        node = self.node(edge.producer)
+        sizes = [size for size in shape if size > 1]
+        return node is not None and node.op_type.startswith(_MOVERS) and len(set(sizes)) < len(sizes)
 
     def depth(self, name: str) -> int:
         """How many layers of a transformer lie before an operator, judged by the products in a row."""

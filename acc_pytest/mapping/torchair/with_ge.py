@@ -30,12 +30,16 @@ class WithGe:
         self._made: dict[Edge, End] = {}
         self._inputs_of: dict[tuple[str, int], End] = {}
         self._used: set[tuple[str, Slot]] = set()
+        self._ran: tuple[set[str], ...] = (set(), set())
         self._named: dict[tuple[str, int], End] = {}
         for operator in golden:
             self._learn(operator)
 
     def outcomes(self, mine: Sequence[Operator]) -> Iterator[Outcome]:
         """One outcome for each tensor of mine, then one for each tensor of golden that none of them is."""
+        self._ran = tuple(
+            {name for operator in side for name in operator.parts.names} for side in (self._golden, mine)
+        )
         for order, operator in enumerate(mine):
             if operator.hands_on:
                 yield from self_checks(operator, "mine", order)
@@ -110,6 +114,11 @@ class WithGe:
             _, _, edge = edges[found]
             if golden is None:
                 reason = f"golden dumped no tensor that {edge.producer}:{edge.index} makes"
+                yield Alone("mine", end.node, end.slot, reason)
+                continue
+            lone = edge.producer in self._ran[0] ^ self._ran[1]
+            if lone and end.header is not None and graph.may_be_folded(edge, end.header.shape):
+                reason = f"{edge.producer} ran on one side only, so the other may transpose by itself"
                 yield Alone("mine", end.node, end.slot, reason)
                 continue
             reason = f"the graph feeds it from {edge.producer}:{edge.index}"

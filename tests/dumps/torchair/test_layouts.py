@@ -108,6 +108,20 @@ def test_a_place_inside_of_a_dump_is_read_with_what_is_above_it(tmp_path: Path, 
         inside = inside.parent
 
 
+@pytest.mark.parametrize("layout", [FX_LAYOUTS["7.1"], FX_LAYOUTS["oldest"]])
+def test_a_place_inside_of_an_old_fx_dump_keeps_its_step(tmp_path: Path, layout: str) -> None:
+    filled(tmp_path, layout, [call])
+    inside = tmp_path / layout.format(g=2, later=2)
+    for place in (inside, inside.parent):
+        assert 1 in {step for _, _, step in index(opened(place))}
+
+
+def test_a_mapping_csv_of_somebody_else_makes_no_dump(tmp_path: Path) -> None:
+    (tmp_path / "mapping.csv").write_text("a,b\n")
+    np.save(tmp_path / "x.npy", VALUES.numpy())
+    assert open_dump(str(tmp_path)).kind == "tensor"
+
+
 def test_one_step_given_by_name_is_forced(tmp_path: Path) -> None:
     filled(tmp_path, FX_LAYOUTS["7.2"], [call])
     dump = opened(tmp_path / FX_LAYOUTS["7.2"].format(g=2, s=1))

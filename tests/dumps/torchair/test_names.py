@@ -117,6 +117,7 @@ def test_names_that_only_torchair_gives_are_known() -> None:
     assert is_torchair(f"add-aten.add.Tensor.OUTPUT.0.{TS20}.npy")
     assert is_torchair(f"dynamo_original_graph_1_rank_0_pid_7_ts_{TS20}.py")
     assert not any(map(is_torchair, ("model.npy", "outtensor0.bin", "README.md", "Add.Add_2")))
+    assert not is_torchair("server.log.1.1706596912")
 
 
 def test_names_are_compared_as_files_hold_them() -> None:

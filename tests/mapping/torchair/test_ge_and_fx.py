@@ -15,6 +15,7 @@ from .hand_made import Fx, Ge, mapped, op, pairs, reasons, tensor
 
 A, B, C = tensor(1), tensor(2), tensor(3)
 ADD = "add-aten.add.Tensor"
+MM = "mm-aten.mm.default"
 
 
 def test_the_output_that_a_name_says_is_compared_not_the_one_at_its_place(tmp_path: Path) -> None:
@@ -123,6 +124,27 @@ def test_arguments_of_a_call_are_compared_where_only_one_can_be_meant(tmp_path: 
         f"Add input[1] = {ADD} input[0]",
         f"Add output[0] = {ADD} output[0]",
     ]
+
+
+@pytest.mark.parametrize(
+    ("shape", "ran", "met"), [((3, 3), False, False), ((2, 3), False, True), ((3, 3), True, True)]
+)
+def test_a_transpose_that_its_reader_may_have_swallowed_is_no_golden_of_an_input(
+    tmp_path: Path, shape: tuple[int, int], ran: bool, met: bool
+) -> None:
+    weight = tensor(4, shape)
+    Fx(tmp_path / "fx").ran("t-aten.t.default", {"0": weight.t()}, weight).ran(MM, {"0": A, "1": weight}, B)
+    ge = Ge(tmp_path / "ge").graph(
+        op("arg0_1", kind="Data"),
+        op("Transpose", "arg0_1", "t-aten.t.default.OUTPUT.0"),
+        op("MatMulV2", "arg0_1 Transpose", f"{MM}.OUTPUT.0"),
+    )
+    if ran:
+        ge.ran("Transpose", [weight.t()], [weight])
+    ge.ran("MatMulV2", [A, weight], [B])
+    found = mapped(tmp_path / "fx", tmp_path / "ge")
+    assert ("MatMulV2 input[1] = t-aten.t.default output[0]" in pairs(found)) == met
+    assert any("may transpose by itself" in reason for reason in reasons(found, "MatMulV2")) != met
 
 
 def test_an_inserted_cast_is_checked_against_itself(tmp_path: Path) -> None:
