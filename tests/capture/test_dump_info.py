@@ -12,7 +12,7 @@ import torch
 from acc_pytest.capture.dump_info import SETTLE_SECONDS, Conversion
 from acc_pytest.capture.dump_info import convert as converting
 from acc_pytest.capture.dump_info.sources import sources
-from acc_pytest.errors import DumpError
+from acc_pytest.errors import DumpError, FormatError
 from acc_pytest.tensors.ge_record import GeValue, write_record
 from acc_pytest.tensors.info_file import read_info
 from acc_pytest.tensors.ref import Statistics
@@ -129,6 +129,42 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
     run(conversion, clock)
     assert info_of(path).exists()
     assert not path.exists()
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_no_failure_yet(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = fx(tmp_path)
+
+    def cut(_tensor: object) -> object:
+        path.write_bytes(path.read_bytes()[:-1])
+        raise FormatError("cut")
+
+    monkeypatch.setattr(converting, "info_of", cut)
+    conversion = run(Conversion(str(tmp_path), clock=clock), clock)
+    assert not conversion.failed
+    assert conversion.pending == 1
+
+
+def test_a_file_that_vanishes_is_forgotten(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"link.{STAMP}.npy").symlink_to(tmp_path / "nowhere")
+    assert list(sources(str(tmp_path))) == []
+    path = fx(tmp_path)
+    conversion = Conversion(str(tmp_path), clock=clock)
+    conversion.look()
+    clock.settle()
+    (source,) = conversion.look()
+    path.unlink()
+    conversion.convert(source)
+    assert (conversion.pending, conversion.converted) == (0, 0)
+    assert not conversion.failed
+    fx(tmp_path)
+    conversion.look()
+    path.unlink()
+    conversion.look()
+    assert conversion.pending == 0
 
 
 def test_one_bad_file_costs_no_other_and_is_tried_again_when_it_changes(tmp_path: Path, clock: Clock) -> None:

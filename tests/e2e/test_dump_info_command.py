@@ -89,6 +89,7 @@ def test_a_single_file(dump: Path) -> None:
     [
         (["nowhere"], "nowhere: "),
         (["."], "holds no file of a GE or FX dump"),
+        (["--until-idle", "0.1", "nowhere"], "nowhere: holds no file of a GE or FX dump"),
         (["--until-idle", "0", "."], "--until-idle 0: must be a positive number of seconds"),
         (["--keep", "--delete", "."], "not allowed with argument"),
     ],
@@ -103,6 +104,28 @@ def test_what_makes_no_sense_is_one_sentence_and_exit_code_4(
         code = int(str(stopped.code))
     assert code == 4
     assert said in capsys.readouterr().err
+
+
+def test_many_bad_files_do_not_flood_the_screen(dump: Path, capsys: Capture) -> None:
+    step = tensors(dump)[0].parent
+    for number in range(25):
+        (step / f"Add.Add_{number}.1.2.1706596912161941").write_bytes(b"no record")
+    assert main(["dump-info", str(dump)]) == 1
+    said = capsys.readouterr()
+    assert len(said.err.splitlines()) == 21
+    assert said.err.endswith("acc: ... and 5 more like these\n")
+    assert said.out.endswith("; 25 failed\n")
+
+
+def test_interrupting_a_conversion_says_what_is_left_and_how_it_ended(
+    dump: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", interrupt)
+    assert main(["dump-info", str(dump)]) == 130
+    assert capsys.readouterr().out.startswith("acc: 2 are still being written or not yet looked at twice")
 
 
 WRITER = """

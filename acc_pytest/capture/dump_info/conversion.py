@@ -70,17 +70,20 @@ class Conversion:
     def look(self) -> list[Source]:
         """The files that rest and are not done. Raises `DumpError` for a path that is not there."""
         now, ready, self.waiting = self._clock(), [], 0
+        there: dict[str, _Seen] = {}
         for source in sources(self.path):
             seen = self._seen.get(source.path)
             if seen is None or seen.version != source.version:
-                self._seen[source.path] = _Seen(source.version, now)
+                seen = _Seen(source.version, now)
                 self.changed = now
+            there[source.path] = seen
+            if seen.done:
+                continue
+            if now - seen.since >= SETTLE_SECONDS:
+                ready.append(source)
+            else:
                 self.waiting += 1
-            elif not seen.done:
-                if now - seen.since >= SETTLE_SECONDS:
-                    ready.append(source)
-                else:
-                    self.waiting += 1
+        self._seen = there  # what others took away is nothing that waits
         return ready
 
     def convert(self, source: Source) -> None:
@@ -90,9 +93,11 @@ class Conversion:
         try:
             whole = self._convert(source)
         except Moved:
-            return  # the next look finds it changed, or gone
+            self._leave(source)
+            return
         except AccError as error:
             if not source.unchanged():
+                self._leave(source)
                 return
             if is_argument(source):
                 self.arguments += 1
@@ -115,6 +120,11 @@ class Conversion:
         self.converted += 1
         self.nbytes += source.nbytes
         return not reasons
+
+    def _leave(self, source: Source) -> None:
+        """A file that changed while it was read waits for the next look; one that is gone does not."""
+        if not os.path.lexists(source.path):
+            del self._seen[source.path]
 
     def _remove(self, source: Source) -> None:
         try:
