@@ -12,7 +12,7 @@ slower path. Format: https://protobuf.dev/reference/protobuf/textformat-spec/
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Union
 
@@ -28,6 +28,8 @@ _TOKEN = re.compile(
     rf"\s+|#[^\n]*|(?P<string>{_STRING})|(?P<word>-?\s*[\w.](?:[\w.]|(?<=[eE])[+-])*)|(?P<mark>[{{}}<>\[\]:,;/-])",
     re.ASCII,
 )
+_MARKED = re.compile(r"\\.|[\"']")
+"""What a backslash stands before, and quotes."""
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _CLOSING = {"{": "}", "<": ">"}
 
@@ -92,7 +94,7 @@ class _Parser:
         self._open: list[tuple[str, Message, str]] = []
         self._name = ""
         self._colon = False
-        self._pieces = ""
+        self._pieces: list[str] = []
         self._listed = False
 
     @property
@@ -145,7 +147,7 @@ class _Parser:
     def _token(self, kind: str, text: str) -> None:
         if kind == "string" and self._name and self._colon:
             # Strings side by side are one string.
-            self._pieces = text if not self._pieces else _joined(self._pieces, text)
+            self._pieces.append(text)
             return
         self._end_string()
         if not self._name:
@@ -175,7 +177,7 @@ class _Parser:
             # The field was complete at the end of its line, and yet goes on.
             fields = self._open[-1][1].fields if self._open else self.done
             self._name, begun = fields.pop()
-            self._colon, self._pieces = True, _joined(str(begun), text)
+            self._colon, self._pieces = True, [str(begun), text]
         elif text in ("}", ">"):
             self.close(text)
         elif text not in (",", ";"):
@@ -192,13 +194,16 @@ class _Parser:
 
     def _end_string(self) -> None:
         if self._pieces:
-            pieces, self._pieces = self._pieces, ""
-            self._value(pieces)
+            pieces, self._pieces = self._pieces, []
+            self._value(_joined(pieces))
 
 
-def _joined(first: str, second: str) -> str:
-    """Two quoted strings as one in the first one's quotes."""
-    inner = second[1:-1]
-    if first[0] != second[0]:
-        inner = inner.replace(first[0], "\\" + first[0])
-    return first[:-1] + inner + first[-1]
+def _joined(pieces: Sequence[str]) -> str:
+    """Quoted strings as one, in the quotes of the first."""
+    quote = pieces[0][0]
+
+    def escaped(match: re.Match[str]) -> str:
+        return f"\\{quote}" if match.group() == quote else match.group()
+
+    inner = (piece[1:-1] if piece[0] == quote else _MARKED.sub(escaped, piece[1:-1]) for piece in pieces)
+    return f"{quote}{''.join(inner)}{quote}"

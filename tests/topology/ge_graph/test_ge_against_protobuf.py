@@ -197,7 +197,7 @@ WRITTEN_BY_HAND = {
     "angles": 'op < name: "a" type: "T" output_desc: < shape < dim: [1, 2] dim: 3 > > >',
     "colon before a brace": 'op: { name: "a" type: "T" attr: { key: "k" value: { b: true } } }',
     "comments": '# a graph\nop { # an operator\n  name: "a" # its name\n  type: "T"\n}\n',
-    "strings in pieces": 'op {\n name: "a"\n  \'b\' "c\\"d"\n type: "T" "" \'it"s\'\n}',
+    "strings in pieces": 'op {\n name: "a"\n  \'b\' "c\\"d"\n type: "T" "" \'it"s \\"a\\" \\\\"b\'\n}',
     "escapes": 'op { name: "\\x41\\101\\a\\b\\f\\n\\r\\t\\v\\\\\\\'\\"\\u00e9\\U0001F600" type: "é" }',
     "numbers": 'op { name: "a" type: "T" attr { key: "i" value { list { i: 0x1F i: -017 i: 0 } } } '
     'attr { key: "f" value { list { f: 1.5f f: 2 f: -inf f: .5 f: 1e3 f: nan } } } }',

@@ -234,7 +234,7 @@ def test_damage_ends_in_a_graph_or_one_error(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ['"' * 200_000, "\\" * 200_000, "-" * 200_000, "a:" * 100_000, '"a' * 100_000]
+    "line", ['"' * 200_000, "\\" * 200_000, "-" * 200_000, "a:" * 100_000, '"a' * 100_000, '"aa" ' * 100_000]
 )
 def test_hostile_lines_take_no_time(line: str, path: Path) -> None:
     started = time.perf_counter()
