@@ -12,6 +12,7 @@ from .fixtures.atb_dump import acc_atb_dump
 from .fixtures.comparison import acc_compare, acc_golden, acc_mine, acc_pair, parametrize_pairs
 from .fixtures.torch_dump import acc_torch_dump
 from .fixtures.torchair import acc_fx_dump, acc_ge_dump
+from .items_fuzz import fuzz_collector, open_fuzz
 from .marks import USAGE
 from .recording import WorkerRows
 from .run_report import RunReport
@@ -54,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Make the plan (or receive it from the controller) before workers start and tests are collected."""
+    open_fuzz(session.config)
     acc = open_session(session.config)
     if acc is not None:
         session.config.stash[KEY] = acc
@@ -81,6 +83,8 @@ def pytest_make_collect_report(
         from .items import root_collector
 
         report.result.append(root_collector(collector.session, acc))
+    if isinstance(collector, pytest.Session) and (fuzzing := fuzz_collector(collector)) is not None:
+        report.result.append(fuzzing)
     return report
 
 

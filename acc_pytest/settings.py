@@ -32,6 +32,8 @@ DEFAULT_MIN_COVERAGE = 0.25
 ATB fuses several torch modules into one operator and splits others, so that on clean dumps of both
 sides half of the nodes may have no partner; below a quarter the mapping itself has failed.
 """
+DEFAULT_EXAMPLES = 100
+"""Cases that fuzzing draws for each operator: some seconds for most."""
 _TOP_LEVEL = ("description", "steps", "coverage", "threshold", "mapping")
 _PACKAGE = Path(__file__).resolve().parent
 _CONFIG_DIRECTORIES = (_PACKAGE / "golden_configs", _PACKAGE.parent / "golden_configs")
@@ -70,6 +72,8 @@ class Settings:
     csv: str = ""
     min_coverage: float = DEFAULT_MIN_COVERAGE
     explain_mapping: bool = False
+    opcheck_fuzz: tuple[str, ...] = ()
+    fuzz_examples: int = DEFAULT_EXAMPLES
     rules: tuple[ThresholdRule, ...] = ()
     mapping: Mapping[str, Any] = field(default_factory=dict)
 
@@ -90,12 +94,14 @@ class Settings:
             if name not in allowed:
                 raise unknown_name("setting", name, allowed, "Settings")
         given = {name: value for name, value in values.items() if value is not None}
-        for name in ("config", "metrics"):
+        for name in ("config", "metrics", "opcheck_fuzz"):
             given[name] = tuple(given.get(name, ()))
         for metric in given["metrics"]:
             _check_metric(metric)
         if "rank" in given:
             given["rank"] = _rank(given["rank"])
+        if "fuzz_examples" in given:
+            given["fuzz_examples"] = _examples(given["fuzz_examples"])
         custom = cls(metrics=given["metrics"]).custom_metrics
         files = [read_config(find_config(name), custom) for name in ("default", *given["config"])]
         merged: dict[str, Any] = {
@@ -212,6 +218,13 @@ def _rank(value: object) -> int:
     text = str(value)
     if isinstance(value, bool) or not (text.isascii() and text.isdecimal()):
         raise SettingsError(f"--acc-rank {text}: a rank is a number from 0, as in worldsize8_global_rank3")
+    return int(text)
+
+
+def _examples(value: object) -> int:
+    text = str(value)
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise SettingsError(f"--acc-fuzz-examples {text}: how many cases are drawn is a number from 1")
     return int(text)
 
 

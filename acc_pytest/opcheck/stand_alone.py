@@ -1,0 +1,141 @@
+"""Cases that stand alone: an operation CSV with the files of its rows beside it, to be sent to somebody.
+
+    DIR/operation_tensors_0.csv
+    DIR/3_1_0_LinearOperation/op_param.json, before/intensor0.bin, after/outtensor0.bin
+
+ATB's own test runner runs such a CSV when it is started in DIR, for its paths are relative; ours finds the
+files wherever DIR is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Union
+
+import torch
+
+from ..errors import CannotDecode, DumpError
+from ..operators import known, operator_of
+from ..tensors import atb_bin
+from ..tensors.dtypes import by_torch
+from ..tensors.ref import TensorRef
+from ..tensors.whole_file import whole_file
+from .case import Case
+
+CSV = "operation_tensors_0.csv"
+COLUMNS = (
+    *("CaseNum", "CaseName", "OpName", "OpParam", "InNum", "InDType", "InFormat", "InShape"),
+    *("OutNum", "OutDType", "OutFormat", "OutShape", "DataGenType", "DataGenRange"),
+    *("InTensorFile", "OutTensorFile", "TestType", "TestLevel", "FromModel", "SocVersion", "ExpectedError"),
+)
+Value = Union[torch.Tensor, TensorRef, None]
+"""A tensor to be written: from memory or from another file; `None` for an optional one that is not given."""
+
+
+@dataclass(frozen=True)
+class StandAlone:
+    """One case to be written. `written` are the inputs that the operator changes, by number, afterwards."""
+
+    operator: str
+    param: Mapping[str, Any]
+    inputs: Sequence[Value]
+    outputs: Sequence[Value]
+    written: Mapping[int, Value]
+    ids: str = "0"
+    soc: str = ""
+
+
+def export_case(case: Case, directory: str | os.PathLike[str]) -> Path:
+    """Write `case` of a dump into `directory` as a case that stands alone; the path of its CSV.
+
+    Further cases are further rows of the same CSV. Raises `DumpError` for an operator between ranks, whose
+    case is the dump of all ranks, and for a case that is there already.
+    """
+    operator = operator_of(case.name, case.param) if case.name in known() else None
+    if operator is not None and operator.collective:
+        raise DumpError(
+            f"{case.full_name}: computes between ranks, so no case of it stands alone; "
+            "hand on the dump of all ranks"
+        )
+    changed = [n for n in operator.writes if n < len(case.written)] if operator is not None else []
+    written = {n: case.written[n] for n in changed if case.written[n] is not None}
+    return write_case(
+        StandAlone(case.name, case.param, case.inputs, case.outputs, written, case.ids or "0", case.soc),
+        directory,
+    )
+
+
+def write_case(case: StandAlone, directory: str | os.PathLike[str]) -> Path:
+    """Write `case` into `directory`, as a new row of the CSV there; the path of the CSV.
+
+    Raises `DumpError` when the CSV has the case already, or the directory cannot be written.
+    """
+    home = Path(directory)
+    name = f"{case.ids}_{case.operator}"
+    try:
+        (home / name).mkdir(parents=True)
+        with whole_file(home / name / "op_param.json") as file:
+            file.write(json.dumps(dict(case.param), indent=4).encode())
+    except FileExistsError:
+        raise DumpError(f"{home / name}: is there already; export into another directory") from None
+    except OSError as error:
+        raise DumpError(f"{home / name}: cannot be written: {error.strerror}") from error
+    inputs = [_write(value, home, f"{name}/before/intensor{n}.bin") for n, value in enumerate(case.inputs)]
+    outputs = [_write(value, home, f"{name}/after/outtensor{n}.bin") for n, value in enumerate(case.outputs)]
+    for number, value in case.written.items():
+        _write(value, home, f"{name}/after/intensor{number}.bin")
+    return _add_row(case, home, inputs, outputs)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What the CSV says of one tensor."""
+
+    dtype: str = "float16"
+    layout: str = "nd"
+    shape: str = "0"
+    path: str = ""
+
+
+def _write(value: Value, home: Path, path: str) -> _Written:
+    """One file; a tensor that is not given has none, and is empty in the CSV as ATB wants it."""
+    if value is None:
+        return _Written()
+    if isinstance(value, torch.Tensor):
+        atb_bin.write(home / path, value)
+        shape = ",".join(map(str, value.shape))
+        return _Written(by_torch(value.dtype).atb_name, "nd", shape, path)
+    header = value.header()
+    try:
+        atb_bin.write(home / path, value.open(), layout=header.layout)
+    except CannotDecode:
+        # a type that torch has not: its file as it is
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(value.path, home / path)
+    return _Written(header.dtype.atb_name, header.layout, ",".join(map(str, header.shape)), path)
+
+
+def _add_row(case: StandAlone, home: Path, inputs: Sequence[_Written], outputs: Sequence[_Written]) -> Path:
+    csv = home / CSV
+    try:
+        earlier = csv.read_text(encoding="utf-8") if csv.exists() else "|".join(COLUMNS) + "\n"
+        number = earlier.count("\n")
+        full_name = f"{case.operator}_{case.ids}"
+        param = json.dumps(dict(case.param), separators=(",", ":"))
+        cells = [str(number), f"{full_name}{number}", full_name, param]
+        for side in (inputs, outputs):
+            cells.append(str(len(side)))
+            cells += [";".join(getattr(one, field) for one in side) for field in ("dtype", "layout", "shape")]
+        cells += [";".join(["customize"] * len(inputs)), ""]
+        cells += [";".join(one.path for one in side) for side in (inputs, outputs)]
+        cells += ["Function", "Level0", "", case.soc, "NO_ERROR"]
+        with whole_file(csv) as file:
+            file.write((earlier + "|".join(cells) + "\n").encode())
+    except OSError as error:
+        raise DumpError(f"{csv}: cannot be written: {error.strerror}") from error
+    return csv
