@@ -90,21 +90,31 @@ def walk(root: Path) -> Found:
     """Classify every file below `root` by its name. Raises `DumpError` where a directory cannot be read."""
     found = Found()
     waiting = [os.fspath(root)]
+    linked = [os.path.realpath(root)]
     while waiting:
         home = waiting.pop()
-        names, below = _listed(home)
+        names, below = _listed(home, linked)
         waiting += [f"{home}/{name}" for name in sorted(below, reverse=True)]
         _classify(home, names, found)
     return found
 
 
-def _listed(home: str) -> tuple[list[str], list[str]]:
+def _listed(home: str, linked: list[str]) -> tuple[list[str], list[str]]:
+    """Files and directories; a link to a directory is one, unless it leads to what is walked anyway."""
     files: list[str] = []
     below: list[str] = []
     try:
         with os.scandir(home) as entries:
             for entry in entries:
-                (below if entry.is_dir(follow_symlinks=False) else files).append(entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.name)
+                elif entry.is_symlink() and entry.is_dir():
+                    target = os.path.realpath(entry.path)
+                    if not any(f"{target}/".startswith(f"{known}/") for known in linked):
+                        linked.append(target)
+                        below.append(entry.name)
+                else:
+                    files.append(entry.name)
     except OSError as error:
         raise DumpError(f"{home}: cannot be listed: {error.strerror}; check its permissions") from error
     return files, below
@@ -150,7 +160,7 @@ def _probe(given: Path) -> Iterator[bool]:
         try:
             with os.scandir(home) as entries:
                 for count, entry in enumerate(entries):
-                    if entry.is_dir(follow_symlinks=False):
+                    if entry.is_dir():
                         below.append(entry.path)
                     elif is_torchair(entry.name) or entry.name == MAPPING_FILE:
                         yield True

@@ -218,6 +218,15 @@ def test_a_tensor_beats_the_numbers_made_of_one(tmp_path: Path) -> None:
     assert torch.equal(value(opened(tmp_path), 0, "add-aten.add.Tensor"), VALUES)
 
 
+def test_links_are_followed_but_not_in_a_circle(tmp_path: Path) -> None:
+    record(tmp_path / "elsewhere/graph_1/1/0")
+    home = tmp_path / "dump/0"
+    home.mkdir(parents=True)
+    (home / "graph_1").symlink_to(tmp_path / "elsewhere/graph_1")
+    (home / "again").symlink_to(tmp_path / "dump")
+    assert index(opened(tmp_path / "dump")) == {(0, "graph_1", 0)}
+
+
 def test_one_record_is_a_dump(tmp_path: Path) -> None:
     path = record(tmp_path / "0/graph_1/1/3")
     dump = opened(path)

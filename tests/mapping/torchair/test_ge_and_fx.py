@@ -10,6 +10,8 @@ import torch
 from acc_pytest.errors import FormatError, MappingError
 from acc_pytest.mapping.reconcile import open_pair
 from acc_pytest.tensors.ge_record import GeValue, OriginalOp
+from acc_pytest.tensors.ge_statistics import write_statistics_csv
+from acc_pytest.tensors.info_file import info_of, write_ge_info
 
 from .hand_made import Fx, Ge, mapped, op, pairs, reasons, tensor
 
@@ -193,6 +195,21 @@ def test_an_output_of_another_shape_is_a_test_that_fails(tmp_path: Path) -> None
     ge = Ge(tmp_path / "ge").graph(op("Add", "", f"{ADD}.OUTPUT.0"))
     ge.ran("Add", [], [tensor(2, (3, 3))])
     assert pairs(mapped(tmp_path / "fx", tmp_path / "ge")) == [f"Add output[0] = {ADD} output[0]"]
+
+
+def test_statistics_and_info_files_stand_for_their_records(tmp_path: Path) -> None:
+    Fx(tmp_path / "fx").ran(ADD, {"0": A}, B).ran("mul-aten.mul.Tensor", {"0": A}, C)
+    ge = Ge(tmp_path / "ge").graph(
+        op("Add", "", f"{ADD}.OUTPUT.0"), op("Mul", "Add", "mul-aten.mul.Tensor.OUTPUT.0")
+    )
+    add, mul = ge.ran("Add", [], [B]), ge.ran("Mul", [B], [C])
+    for path in (add, mul):
+        path.unlink()
+    write_statistics_csv(add.with_name(add.name + ".csv"), [], [B])
+    write_ge_info(mul.with_name(mul.name + "_min_max.npz"), [info_of(B)], [info_of(C)])
+    found = mapped(tmp_path / "fx", tmp_path / "ge")
+    assert [pair.id for pair in found.pairs] == ["Add", "Mul[in0]", "Mul"]
+    assert all(pair.mine.refs[0].header().payload == "statistics" for pair in found.pairs)
 
 
 def test_fx_may_be_the_side_under_test(tmp_path: Path) -> None:
