@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from .errors import AccError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .mapping.pair import Pair, Plan
 
 SEPARATOR = "::"
+T = TypeVar("T")
 SHOWN = 5
 
 
@@ -70,16 +71,23 @@ def select(
     alone. Raises `AccError` for an argument that selects nothing; the message has the nearest ids.
     """
     known = [((*naming.parents(pair), pair.id), (number, pair)) for number, pair in pairs]
+    return select_named(known, naming.root, arguments)
+
+
+def select_named(
+    known: Sequence[tuple[tuple[str, ...], T]], root: str, arguments: Iterable[str]
+) -> tuple[T, ...]:
+    """As `select`, for anything that is `known` by the names of its collectors and its own."""
     chosen: set[int] = set()
     for argument in arguments:
-        wanted = (naming.root, *argument.split(SEPARATOR)[1:])
+        wanted = (root, *argument.split(SEPARATOR)[1:])
         hits = [index for index, (names, _) in enumerate(known) if _selects(wanted, names)]
         if not hits:
             raise AccError(
                 f"no generated test matches {argument!r}; {_nearest(wanted, [n for n, _ in known])}"
             )
         chosen.update(hits)
-    return tuple(numbered for index, (_, numbered) in enumerate(known) if index in chosen)
+    return tuple(thing for index, (_, thing) in enumerate(known) if index in chosen)
 
 
 def _selects(wanted: tuple[str, ...], names: tuple[str, ...]) -> bool:

@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 import pytest
 
-from .vocabulary import LEVELS, TOKEN_POLICIES
+from .vocabulary import LEVELS, OPCHECK_METRICS, SOCS, STANDARDS, TOKEN_POLICIES
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. `field` is its name in `Settings`, `name` its name after `--acc-`.
+    """One option. `field` is its name in `Settings` (or `OpcheckSettings`), `name` its name after `--acc-`.
 
     `kind` says how the value is written: one `text`, one `number`, a `list` (repeat the option;
     in an ini file one per line), or a `flag`. `is_path`: the value is a path, of which `is_name` says
@@ -115,26 +115,70 @@ OPTIONS = (
         "print what was matched by which rule, and what was not matched and why",
         kind="flag",
     ),
+)
+
+OPCHECK_OPTIONS = (
     Option(
-        "opcheck-fuzz",
-        "opcheck_fuzz",
-        "draw cases of this ATB operator and check them against an independent formulation; repeatable",
+        "opcheck",
+        "opcheck",
+        "check single operators: an operation CSV, or a dump with op_param.json files; repeatable",
         kind="list",
-        metavar="OPERATOR",
+        metavar="CSV_OR_DIR",
+        is_path=True,
     ),
     Option(
-        "fuzz-examples",
-        "fuzz_examples",
-        "how many cases --acc-opcheck-fuzz draws for each operator (default: 100)",
-        metavar="N",
+        "opcheck-input",
+        "opcheck_input",
+        "where the CSV's tensors are now: the directory of its execution (tensors/DEVICE_PID/N) or above",
+        metavar="DIR",
+        is_path=True,
+    ),
+    Option(
+        "opcheck-ids",
+        "opcheck_ids",
+        "check only operators with these ids and what lies below them: 24_1,2_3_5",
+        metavar="IDS",
+    ),
+    Option(
+        "opcheck-opname",
+        "opcheck_opname",
+        "check only operators whose class name contains one of these, in any case: self,linear",
+        metavar="NAMES",
+    ),
+    Option(
+        "opcheck-standard",
+        "opcheck_standard",
+        "by which rules an output passes (default: ascend, ATB's own bounds)",
+        choices=STANDARDS,
+    ),
+    Option(
+        "opcheck-other",
+        "opcheck_other",
+        "the same operators' dump of a second device, for the standard three-way",
+        metavar="DIR",
+        is_path=True,
+    ),
+    Option(
+        "opcheck-soc",
+        "opcheck_soc",
+        "the chip that the dump is of, where operators differ by it (default: the CSV's, else Ascend910B)",
+        choices=SOCS,
+    ),
+    Option(
+        "opcheck-metric",
+        "opcheck_metric",
+        "columns of the old report beside the relative error; repeatable (default: all of them)",
+        kind="list",
+        choices=OPCHECK_METRICS,
     ),
 )
+"""Options of single-operator checks; `--acc-output`, `--acc-csv` and `--acc-metric` hold for them too."""
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Register every option of the table and its ini twin."""
+    """Register every option of the tables and its ini twin."""
     group = parser.getgroup("acc", "acc-pytest: compare two dumps of a model")
-    for option in OPTIONS:
+    for option in (*OPTIONS, *OPCHECK_OPTIONS):
         _add(group, option)
         default: Any = {"list": [], "flag": False}.get(option.kind, "")
         ini_type: Any = {"list": "linelist", "flag": "bool"}.get(option.kind, "string")
@@ -153,13 +197,13 @@ def _add(group: Any, option: Option) -> None:
     group.addoption(option.flag, dest=option.dest, action=action, default=None, help=option.help, **more)
 
 
-def values(config: pytest.Config) -> dict[str, Any]:
-    """The options that were given, by `Settings` field; the absent ones are left to their defaults.
+def values(config: pytest.Config, table: Sequence[Option] = OPTIONS) -> dict[str, Any]:
+    """The options of `table` that were given, by field; the absent ones are left to their defaults.
 
     Raises `pytest.UsageError` when an ini value is not of its kind.
     """
     found: dict[str, Any] = {}
-    for option in OPTIONS:
+    for option in table:
         value = config.getoption(option.dest)
         if value is None:
             value = _from_ini(config, option)
@@ -207,7 +251,7 @@ def start_over(config: pytest.Config) -> int | None:
 
 def _one_word_each(args: Sequence[str]) -> tuple[list[str], list[str]]:
     """The arguments with `--acc-golden PATH` as `--acc-golden=PATH`, and the paths that stood alone."""
-    flags = {option.flag for option in OPTIONS if option.is_path}
+    flags = {option.flag for option in (*OPTIONS, *OPCHECK_OPTIONS) if option.is_path}
     words, alone, rest = [], [], iter(args)
     for word in rest:
         value = next(rest, None) if word in flags else None
@@ -224,7 +268,7 @@ def command_line(given: Mapping[str, Any]) -> list[str]:
     loaded, for a test path when it looks for the root directory.
     """
     words: list[str] = []
-    for option in OPTIONS:
+    for option in (*OPTIONS, *OPCHECK_OPTIONS):
         if option.field not in given:
             continue
         value = given[option.field]

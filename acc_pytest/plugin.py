@@ -12,7 +12,7 @@ from .fixtures.atb_dump import acc_atb_dump
 from .fixtures.comparison import acc_compare, acc_golden, acc_mine, acc_pair, parametrize_pairs
 from .fixtures.torch_dump import acc_torch_dump
 from .fixtures.torchair import acc_fx_dump, acc_ge_dump
-from .items_fuzz import fuzz_collector, open_fuzz
+from .items import opcheck_session as opcheck
 from .marks import USAGE
 from .recording import WorkerRows
 from .run_report import RunReport
@@ -55,12 +55,22 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Make the plan (or receive it from the controller) before workers start and tests are collected."""
-    open_fuzz(session.config)
     acc = open_session(session.config)
     if acc is not None:
         session.config.stash[KEY] = acc
+    checks = opcheck.open_opcheck(session.config)
+    if checks is not None:
+        session.config.stash[opcheck.KEY] = checks
     on_worker = hasattr(session.config, "workerinput")
-    reports = WorkerRows(session.config) if on_worker else RunReport(session.config, acc)
+    reports: WorkerRows | RunReport
+    if on_worker:
+        reports = WorkerRows(session.config)
+    elif checks is not None:
+        from .items.opcheck_report import OpcheckReport
+
+        reports = OpcheckReport(session.config, checks)
+    else:
+        reports = RunReport(session.config, acc)
     session.config.pluginmanager.register(reports, "acc_reports")
 
 
@@ -70,6 +80,9 @@ def pytest_configure_node(node: Any) -> None:
     acc = node.config.stash.get(KEY, None)
     if acc is not None:
         node.workerinput[CHANNEL] = acc.packed
+    checks = node.config.stash.get(opcheck.KEY, None)
+    if checks is not None:
+        node.workerinput[opcheck.CHANNEL] = checks.packed
 
 
 @pytest.hookimpl(wrapper=True)
@@ -80,11 +93,14 @@ def pytest_make_collect_report(
     report = yield
     acc = collector.config.stash.get(KEY, None) if isinstance(collector, pytest.Session) else None
     if acc is not None and acc.chosen:
-        from .items import root_collector
+        from .items.pairs import root_collector
 
         report.result.append(root_collector(collector.session, acc))
-    if isinstance(collector, pytest.Session) and (fuzzing := fuzz_collector(collector)) is not None:
-        report.result.append(fuzzing)
+    checks = collector.config.stash.get(opcheck.KEY, None) if isinstance(collector, pytest.Session) else None
+    if checks is not None and checks.chosen:
+        from .items.opcheck import root_collector as opcheck_collector
+
+        report.result.append(opcheck_collector(collector.session, checks))
     return report
 
 

@@ -6,7 +6,7 @@ sends them inside the report of the test's call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import pytest
@@ -39,16 +39,38 @@ def record(item: pytest.Item, row: Row) -> None:
     no values to compare.
     """
     __tracebackhide__ = True
-    earlier = item.stash.get(ROWS, 0)
-    item.stash[ROWS] = earlier + 1
-    item.user_properties.extend(properties(row, f"{earlier + 1}." if earlier else ""))
-    item.config.stash[SINK](row)
+    _hand_over(item, row)
     if row.red:
         from .reporting.failure_text import failure_text
 
         raise ComparisonFailed(row, failure_text(row))
     if row.skipped:
         pytest.skip(row.sentence)
+
+
+def record_all(item: pytest.Item, rows: Sequence[Row]) -> None:
+    """`record` for a test of several rows: all are handed over before any of them fails the test.
+
+    It is skipped when nothing could be judged and no row fails.
+    """
+    __tracebackhide__ = True
+    for row in rows:
+        _hand_over(item, row)
+    red = [row for row in rows if row.red]
+    if red:
+        from .reporting.failure_text import failure_text
+
+        worst = max(red, key=lambda row: row.excess)
+        raise ComparisonFailed(worst, "\n\n".join(failure_text(row) for row in red))
+    if all(row.skipped for row in rows):
+        pytest.skip(rows[0].sentence)
+
+
+def _hand_over(item: pytest.Item, row: Row) -> None:
+    earlier = item.stash.get(ROWS, 0)
+    item.stash[ROWS] = earlier + 1
+    item.user_properties.extend(properties(row, f"{earlier + 1}." if earlier else ""))
+    item.config.stash[SINK](row)
 
 
 class WorkerRows:

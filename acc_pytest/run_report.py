@@ -83,15 +83,20 @@ class RunReport:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Write the rows of a finished test, and give its failure back the form xdist took from it."""
-        for row in rows_of(report):
-            self._recorder.add(row)
+        for arrived in rows_of(report):
+            self._recorder.add(arrived)
         if not report.failed:
             return
         if report.nodeid in self._recorder.tally.tests:
             if isinstance(report.longrepr, str):
                 report.longrepr = FailureText(report.longrepr)
-        elif (numbered := self._by_id.get(report.nodeid)) is not None:
-            self._recorder.add(_lost(numbered, report))
+        elif (row := self._lost_row(report)) is not None:
+            self._recorder.add(row)
+
+    def _lost_row(self, report: Any) -> Row | None:
+        """The row of a generated test that ended without one; `None` for people's own tests."""
+        numbered = self._by_id.get(report.nodeid)
+        return None if numbered is None else _lost(numbered, report)
 
     @functools.cached_property
     def _by_id(self) -> dict[str, tuple[int, Pair]]:
@@ -132,5 +137,9 @@ def _lost(numbered: tuple[int, Pair], report: Any) -> Row:
     """The row of a generated test that ended without one: its worker died, or its setup failed."""
     from .comparison import incomparable, pair_row
 
-    reason = report.longreprtext.strip().rpartition("\n")[2] or "no result"
-    return incomparable(pair_row(numbered[1], report.nodeid, numbered[0]), f"not compared: {reason}")
+    return incomparable(pair_row(numbered[1], report.nodeid, numbered[0]), f"not compared: {lost(report)}")
+
+
+def lost(report: Any) -> str:
+    """Why a test has no result: the last line of what pytest says of it."""
+    return str(report.longreprtext.strip().rpartition("\n")[2]) or "no result"

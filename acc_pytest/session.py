@@ -87,12 +87,11 @@ class AccSession:
 
     def limit_threads(self) -> None:
         """Share the cores between xdist workers: torch in each would otherwise start one thread per core."""
-        workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "")
-        if self._threads_limited or not workers.isdigit():
+        if self._threads_limited or "PYTEST_XDIST_WORKER_COUNT" not in os.environ:
             return
-        import torch
+        from .threads import share_cores
 
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(workers)))
+        share_cores()
         self._threads_limited = True
 
     def rerun_command(self, node_id: str) -> str:

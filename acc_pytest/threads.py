@@ -1,7 +1,8 @@
-"""`one_thread`: keep torch on the calling thread for a while."""
+"""`one_thread`: keep torch on the calling thread for a while. `share_cores`: leave some to other workers."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,3 +23,10 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def share_cores() -> None:
+    """In an xdist worker, take its share of the cores: torch would start one thread per core in each."""
+    workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "")
+    if workers.isdigit():
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(workers)))

@@ -5,3 +5,9 @@ TOKEN_POLICIES = ("auto", "raw", "no-warmup", "warmup", "torch-like")
 
 LEVELS = ("layer", "module", "op", "logits")
 """What a pair compares: layers and what stands beside them, composites, operators, the last output."""
+STANDARDS = ("ascend", "msit", "open", "three-way")
+"""Rules by which an output of a single operator passes."""
+OPCHECK_METRICS = ("abs", "cos_sim", "kl")
+"""Metrics of the old single-operator report beside the relative error."""
+SOCS = ("Ascend910A", "Ascend910B", "Ascend310B", "Ascend310P", "Ascend950")
+"""Chips whose operators differ."""

@@ -60,7 +60,8 @@ class ElementRule:
 class Errors:
     """Mine against golden, `numel` elements.
 
-    `beyond` counts elements that the rule does not allow, `nonfinite` (among them) those where only one
+    `beyond` counts elements that the rule does not allow, `beyond_absolute` those whose error exceeds the
+    number of the rule whatever golden is, `nonfinite` (in both) those where only one
     side is NaN or infinite, or both differently. `worst` is the flat index of the worst element.
     The others are over elements that are finite on both sides: `max_absolute`, `max_scaled`
     (|error| / max(1, |golden|)), `max_relative`, `mean_relative` (|error| / (|golden| + 1e-7)),
@@ -70,6 +71,7 @@ class Errors:
 
     numel: int
     beyond: int
+    beyond_absolute: int
     nonfinite: int
     worst: int | None
     worst_ulp: float | None
@@ -82,6 +84,11 @@ class Errors:
     max_ulp: float | None
     histogram: Mapping[str, int]
     box: str = ""
+
+    @property
+    def absolute_rate(self) -> float:
+        """Share of the elements whose error is within the number of the rule, in percent; 100 of none."""
+        return 100.0 * (self.numel - self.beyond_absolute) / self.numel if self.numel else 100.0
 
     @property
     def rate(self) -> float:
@@ -115,7 +122,7 @@ class _Sums:
 
     def __init__(self, ulp_type: str) -> None:
         self.ulp_type = ulp_type
-        self.beyond = self.nonfinite = self.finite = 0
+        self.beyond = self.beyond_absolute = self.nonfinite = self.finite = 0
         self.worst: int | None = None
         self.worst_ulp: float | None = None
         self._worst_score = 0.0
@@ -147,6 +154,7 @@ class _Sums:
         beyond = (error > allowed) | odd
         self._find_worst(start, error, allowed, odd, beyond, g)
         self.finite += int(both.sum())
+        self.beyond_absolute += int(((error > rule.bound) | odd).sum())
         self.absolute = max(self.absolute, float(error.max()))
         scaled = d / g.abs().clamp(min=1.0)
         self.scaled = max(self.scaled, float(scaled.abs().max()))
@@ -192,6 +200,7 @@ class _Sums:
         return Errors(
             numel=numel,
             beyond=self.beyond,
+            beyond_absolute=self.beyond_absolute,
             nonfinite=self.nonfinite,
             worst=self.worst,
             worst_ulp=self.worst_ulp,

@@ -96,6 +96,7 @@ def judged_row(
         "rel_precision_rate": errors.rate,
         "max_rel_error": errors.max_relative,
         "mean_rel_error": errors.mean_relative,
+        "abs_precision_rate": errors.absolute_rate,
         "max_abs_error": errors.max_absolute,
         "max_scaled_error": errors.max_scaled,
         "rmse": errors.rmse,
@@ -170,7 +171,9 @@ def _failed(failed: list[Check], errors: Errors) -> str:
     if worst.metric == "nonfinite_mismatch":
         text = f"{errors.nonfinite} of {errors.numel} elements are NaN or infinite on one side only"
         return text + (f", in {errors.box}" if errors.box else "")
-    if worst.measured is None or worst.at_least or not worst.allowed:
+    if not worst.allowed and not worst.at_least:
+        return f"{worst.metric} is {number(worst.measured)}, where no error is allowed{where}"
+    if worst.measured is None or worst.at_least:
         return f"{worst.metric} {number(worst.measured)} is not {worst.bound}{where}"
     times = worst.measured / worst.allowed
     said = f"{times:.3g} times" if math.isfinite(times) else "beyond"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .marks import op_mark, threshold_mark
-from .recording import ComparisonFailed, record
+from ..marks import op_mark, threshold_mark
+from ..recording import ComparisonFailed, record
 
 if TYPE_CHECKING:
-    from .mapping.pair import Pair
-    from .session import AccSession
+    from ..mapping.pair import Pair
+    from ..session import AccSession
 
 Entry = tuple[tuple[str, ...], int, "Pair"]
 """The names of the collectors above a pair, its number in the plan, and the pair."""
@@ -76,7 +76,7 @@ class PairItem(pytest.Item):
 
     def runtest(self) -> None:
         """Compare, record the row, then pass, fail or skip."""
-        from .comparison import compare_pair
+        from ..comparison import compare_pair
 
         self._acc.limit_threads()
         make_judge = functools.partial(self._acc.judge, self, self.pair, ignored=self._config_mark)
@@ -85,7 +85,7 @@ class PairItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The failure in our words; anything unexpected keeps its traceback."""
         if isinstance(excinfo.value, ComparisonFailed):
-            from .reporting.failure_text import FailureText, failure_text
+            from ..reporting.failure_text import FailureText, failure_text
 
             return FailureText(failure_text(excinfo.value.row, self._acc.rerun_command(self.nodeid)))
         return super().repr_failure(excinfo, style)

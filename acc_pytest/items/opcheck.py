@@ -1,0 +1,87 @@
+"""Generated tests of single operators: one item an entry, below a collector for each CSV or step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..marks import op_mark
+from ..recording import ComparisonFailed, record_all
+
+if TYPE_CHECKING:
+    from ..opcheck.entry import Entry
+    from ..opcheck.listed import Named
+    from ..reporting.row import Row
+    from .opcheck_session import OpcheckSession
+
+POLICY = "opcheck"
+
+
+class OpcheckCollector(pytest.Collector):
+    """A level of the id above the entries, whose items are made when pytest asks for them."""
+
+    def __init__(self, *, acc: OpcheckSession, named: Sequence[Named], depth: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._acc = acc
+        self._named = named
+        self._depth = depth
+
+    def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
+        """The collectors of the groups, or the items of one."""
+        if self._depth == 2:
+            for names, entry in self._named:
+                yield OpcheckItem.from_parent(self, name=names[-1], acc=self._acc, entry=entry)
+            return
+        for name, group in itertools.groupby(self._named, lambda one: one[0][self._depth]):
+            yield OpcheckCollector.from_parent(
+                self, name=name, acc=self._acc, named=tuple(group), depth=self._depth + 1
+            )
+
+
+def root_collector(session: pytest.Session, acc: OpcheckSession) -> OpcheckCollector:
+    """The collector of all chosen entries."""
+    name = acc.chosen[0][0][0]
+    root: OpcheckCollector = OpcheckCollector.from_parent(
+        session, name=name, nodeid=name, acc=acc, named=acc.chosen, depth=1
+    )
+    return root
+
+
+class OpcheckItem(pytest.Item):
+    """The test of one operator: each of its outputs against the reference computation."""
+
+    def __init__(self, *, acc: OpcheckSession, entry: Entry, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._acc = acc
+        self.entry = entry
+        self._red: list[Row] = []
+        step = entry.step if entry.step >= 0 else "unknown"
+        self.own_markers.append(op_mark(entry.name, "operation", _layer(entry.ids), step, POLICY))
+
+    def runtest(self) -> None:
+        """Compute, judge, record every output's row, then pass, fail or skip."""
+        rows = self._acc.check(self.entry, self.nodeid)
+        self._red = [row for row in rows if row.red]
+        record_all(self, rows)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The failure in our words, one text an output; anything unexpected keeps its traceback."""
+        if isinstance(excinfo.value, ComparisonFailed):
+            from ..reporting.failure_text import FailureText, failure_text
+
+            rerun = self._acc.rerun_command(self.nodeid)
+            texts = [failure_text(row) for row in self._red[:-1]]
+            return FailureText("\n\n".join([*texts, failure_text(self._red[-1], rerun)]))
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Any, int | None, str]:
+        """The headline of failures."""
+        return self.path, None, f"{self.entry.full_name} from {self.entry.source}"
+
+
+def _layer(ids: str) -> str:
+    """The id of the top-level operation that an operator lies in: its layer, in most models."""
+    return ids.partition("_")[0] or "model"

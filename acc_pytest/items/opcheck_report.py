@@ -1,0 +1,128 @@
+"""The controller's view of single-operator checks: header, the old result sheet as CSV, lost tests."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..recording import SINK
+from ..reporting.csv_report import CsvReport, new_report
+from ..reporting.recorder import Recorder
+from ..reporting.row import Row
+from ..run_report import RunReport, lost
+from .opcheck_session import OpcheckSession
+
+PREFIX = "opcheck_result"
+"""What the names of the old tool's reports begin with."""
+
+OLD_COLUMNS = {
+    "op_id": "case.op_id",
+    "op_name": "case.op_name",
+    "op_param": "case.op_param",
+    "tensor_path": "case.tensor_path",
+    "out_tensor_id": "case.out_tensor_id",
+    "precision_standard": "case.precision_standard",
+    "precision_result": "case.precision_result",
+    "rel_precision_rate(%)": "metrics.rel_precision_rate",
+    "max_rel_error": "metrics.max_rel_error",
+}
+"""The old result sheet's columns, in its order; and where a `Row` has the value."""
+
+METRIC_COLUMNS = {
+    "abs": {"abs_precision_rate(%)": "metrics.abs_precision_rate", "max_abs_error": "metrics.max_abs_error"},
+    "cos_sim": {"cosine_similarity": "metrics.cosine_similarity"},
+    "kl": {"kl_divergence": "metrics.kl_divergence"},
+}
+"""Columns that the old sheet has when its `-metric` asks for them."""
+
+OUR_COLUMNS = {
+    "verdict": "verdict",
+    "standard": "case.standard",
+    "thresholds": "thresholds",
+    "slot": "mine.slot",
+    "dtype": "mine.dtype",
+    "shape": "mine.shape",
+    "mean_rel_error": "metrics.mean_rel_error",
+    "max_scaled_error": "metrics.max_scaled_error",
+    "rmse": "metrics.rmse",
+    "error_balance": "metrics.error_balance",
+    "max_ulp_error": "metrics.max_ulp_error",
+    "max_ulp_of_exact": "metrics.max_ulp_of_exact",
+    "ulp_histogram": "case.ulp_histogram",
+    "elements": "counts.elements",
+    "beyond": "counts.beyond_tolerance",
+    "golden_nan": "counts.golden_nan",
+    "golden_inf": "counts.golden_inf",
+    "my_nan": "counts.my_nan",
+    "my_inf": "counts.my_inf",
+    "worst_index": "worst.index",
+    "worst_golden_value": "worst.golden",
+    "worst_my_value": "worst.mine",
+    "my_data_path": "mine.path",
+    "rank": "rank",
+    "notes": "note",
+    "source": "case.source",
+    "test_id": "test_id",
+}
+"""Our columns, appended to the old ones."""
+
+
+def columns(metrics: tuple[str, ...], custom: tuple[str, ...]) -> dict[str, str]:
+    """The report's columns: the old sheet's with these of its metrics, the user's own, ours."""
+    found = dict(OLD_COLUMNS)
+    for name, more in METRIC_COLUMNS.items():
+        if not metrics or name in metrics:
+            found |= more
+    found |= {name: f"custom.{name}" for name in custom}
+    return {**found, "fail_reason": "reason", **OUR_COLUMNS}
+
+
+class OpcheckReport(RunReport):
+    """A `RunReport` of single-operator checks."""
+
+    def __init__(self, config: pytest.Config, acc: OpcheckSession) -> None:
+        super().__init__(config, None)
+        self._opcheck = acc
+        self._recorder = Recorder(self._open_opcheck)
+        config.stash[SINK] = self._recorder.add
+
+    def _open_opcheck(self) -> CsvReport:
+        settings = self._opcheck.settings
+        try:
+            file = new_report(Path(settings.output), settings.csv, PREFIX)
+        except OSError as error:
+            raise pytest.UsageError(
+                f"the CSV report cannot be written ({error}); name another place: --acc-output, --acc-csv"
+            ) from None
+        return CsvReport(file, columns=columns(settings.columns, settings.custom_metrics))
+
+    def pytest_report_header(self) -> list[str]:
+        """Say what is checked, by which rules, and of what nothing can be said."""
+        acc = self._opcheck
+        settings = acc.settings
+        groups = Counter(names[1] for names, _ in acc.named)
+        return [
+            f"acc opcheck: {len(acc.named)} operators from {', '.join(settings.sources)} "
+            f"({', '.join(f'{name}: {count}' for name, count in groups.items())})",
+            f"acc standard: {settings.standard}",
+        ]
+
+    @functools.cached_property
+    def _entries(self) -> dict[str, Any]:
+        return {"::".join(names): entry for names, entry in self._opcheck.chosen}
+
+    def _lost_row(self, report: Any) -> Row | None:
+        """The row of a check that ended without one: its worker died."""
+        entry = self._entries.get(report.nodeid)
+        if entry is None:
+            return None
+        from ..opcheck.case import Case
+        from ..opcheck.rows import case_row, unjudged
+
+        case = Case(entry.name, entry.full_name, entry.ids, {}, (), (), source=entry.source)
+        row = case_row(case, self._opcheck.settings.standard, report.nodeid, entry.number * 1000)
+        return unjudged(row, f"not checked: {lost(report)}")

@@ -1,0 +1,151 @@
+"""What a pytest session knows of single-operator checks: settings, entries, which were asked for.
+
+Entries are listed once, by the controller, and sent to xdist workers.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .. import options
+from ..errors import AccError
+
+if TYPE_CHECKING:
+    from ..opcheck.entry import Entry
+    from ..opcheck.listed import Named
+    from ..opcheck.settings import OpcheckSettings
+    from ..reporting.row import Row
+
+CHANNEL = "acc_opcheck"
+"""Key of our bytes in xdist's `workerinput`."""
+
+_SHARED = ("output", "csv", "metrics")
+"""Options of comparisons that hold for single-operator checks too."""
+
+
+@dataclass
+class OpcheckSession:
+    """The checks of this session. `given` are the option values as the user gave them."""
+
+    settings: OpcheckSettings
+    named: tuple[Named, ...]
+    given: Mapping[str, Any]
+    chosen: tuple[Named, ...] = ()
+    _threads_limited: bool = field(default=False, repr=False)
+
+    @functools.cached_property
+    def custom(self) -> tuple[Any, ...]:
+        """The user's metrics, imported in this process. Raises `SettingsError`."""
+        if not self.settings.metrics:
+            return ()
+        from ..metrics.custom import load_customs
+
+        return load_customs(self.settings.metrics)
+
+    def check(self, entry: Entry, test_id: str) -> list[Row]:
+        """The rows of one entry. Imports torch."""
+        from ..opcheck.run import run_entry
+        from ..opcheck.standards import standard_named
+
+        if not self._threads_limited:
+            from ..threads import share_cores
+
+            share_cores()
+            self._threads_limited = True
+        settings = self.settings
+        return run_entry(
+            entry,
+            standard_named(settings.standard),
+            given=settings.input,
+            other=settings.other,
+            soc=settings.soc,
+            test_id=test_id,
+            custom=self.custom,
+        )
+
+    def rerun_command(self, node_id: str) -> str:
+        """The command line that runs one check again."""
+        return options.shell(["pytest", *options.command_line(self.given), node_id])
+
+    @functools.cached_property
+    def packed(self) -> bytes:
+        """The session as bytes for a worker."""
+        return zlib.compress(pickle.dumps((self.settings, self.named, dict(self.given))), 1)
+
+
+KEY = pytest.StashKey["OpcheckSession"]()
+
+
+def open_opcheck(config: pytest.Config) -> OpcheckSession | None:
+    """The checks the options ask for, `None` without `--acc-opcheck`.
+
+    Takes node ids of ours out of `config.args`, for pytest would look for such files. Raises
+    `pytest.UsageError` for everything that is the user's to mend.
+    """
+    try:
+        session = _receive(config) if hasattr(config, "workerinput") else _open(config)
+        if session is not None:
+            session.chosen = _choose(config, session)
+    except AccError as error:
+        raise pytest.UsageError(str(error)) from None
+    return session
+
+
+def _receive(config: pytest.Config) -> OpcheckSession | None:
+    packed = getattr(config, "workerinput", {}).get(CHANNEL)
+    if packed is None:
+        return None
+    # Our own bytes from our own controller, never a file: see `packed`.
+    return OpcheckSession(*pickle.loads(zlib.decompress(packed)))  # noqa: S301
+
+
+def _open(config: pytest.Config) -> OpcheckSession | None:
+    given = options.values(config, options.OPCHECK_OPTIONS)
+    if not given:
+        return None
+    if "opcheck" not in given:
+        raise AccError(
+            f"{_flags(given)} needs --acc-opcheck as well: the operation CSV, or the dump, to be checked"
+        )
+    others = options.values(config)
+    foreign = {name: value for name, value in others.items() if name not in _SHARED}
+    if foreign:
+        raise AccError(
+            f"{_flags(foreign)} compares two dumps, --acc-opcheck checks single operators of one; "
+            "do one thing in a run"
+        )
+    from ..opcheck.listed import listed
+    from ..opcheck.settings import OpcheckSettings
+
+    values = {**others, **given}
+    settings = OpcheckSettings.from_values(values)
+    session = OpcheckSession(settings, listed(settings), values)
+    _ = session.custom  # a metric that cannot be loaded is a mistake to report before the first test
+    return session
+
+
+def _flags(given: Mapping[str, Any]) -> str:
+    table = (*options.OPTIONS, *options.OPCHECK_OPTIONS)
+    return ", ".join(option.flag for option in table if option.field in given)
+
+
+def _choose(config: pytest.Config, session: OpcheckSession) -> tuple[Named, ...]:
+    from ..ids import is_ours, select_named
+    from ..opcheck.listed import ROOT
+
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        config.args = []
+        return session.named
+    ours = [one for one in config.args if is_ours(one, ROOT) and not os.path.isdir(one)]
+    if not ours:
+        return ()
+    config.args = [one for one in config.args if one not in ours]
+    return select_named([(names, (names, entry)) for names, entry in session.named], ROOT, ours)

@@ -1,0 +1,71 @@
+"""`OpcheckSettings`: the options of single-operator checks as one frozen object."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import SettingsError
+from .select import ids_from, names_from
+
+
+@dataclass(frozen=True, slots=True)
+class OpcheckSettings:
+    """What is checked, and by which rules.
+
+    `sources` are operation CSVs and directories; `input` and `other` directories to look for tensors
+    in, empty where the source says where they are; `ids` and `names` select, empty for all; `soc` is
+    empty where the source may say it. `columns` are the old report's further metrics that the CSV has;
+    `metrics`, `output` and `csv` are those of `Settings`.
+    """
+
+    sources: tuple[str, ...]
+    input: str = ""
+    ids: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    standard: str = "ascend"
+    other: str = ""
+    soc: str = ""
+    columns: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    output: str = "."
+    csv: str = ""
+
+    @property
+    def custom_metrics(self) -> tuple[str, ...]:
+        """The names of the custom metrics: their functions' names."""
+        return tuple(name.rpartition(":")[2] for name in self.metrics)
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> OpcheckSettings:
+        """Settings from option values by field. Raises `SettingsError` naming the option."""
+        get = values.get
+        settings = cls(
+            sources=tuple(get("opcheck", ())),
+            input=get("opcheck_input", ""),
+            ids=ids_from(get("opcheck_ids", "")),
+            names=names_from(get("opcheck_opname", "")),
+            standard=get("opcheck_standard", "ascend"),
+            other=get("opcheck_other", ""),
+            soc=get("opcheck_soc", ""),
+            columns=tuple(get("opcheck_metric", ())),
+            metrics=tuple(get("metrics", ())),
+            output=get("output", "."),
+            csv=get("csv", ""),
+        )
+        for option, path in (("input", settings.input), ("other", settings.other)):
+            if path and not os.path.isdir(path):
+                raise SettingsError(f"--acc-opcheck-{option} {path}: no such directory")
+        if settings.standard == "three-way" and not settings.other:
+            raise SettingsError(
+                "--acc-opcheck-standard three-way: needs the same operators' dump of a second device; "
+                "give it with --acc-opcheck-other DIR"
+            )
+        if settings.other and settings.standard != "three-way":
+            raise SettingsError(
+                f"--acc-opcheck-other: the standard {settings.standard} uses no second device; "
+                "add --acc-opcheck-standard three-way"
+            )
+        return settings
