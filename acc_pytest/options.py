@@ -115,6 +115,19 @@ OPTIONS = (
         "print what was matched by which rule, and what was not matched and why",
         kind="flag",
     ),
+    Option(
+        "opcheck-fuzz",
+        "opcheck_fuzz",
+        "draw cases of this ATB operator and check them against an independent formulation; repeatable",
+        kind="list",
+        metavar="OPERATOR",
+    ),
+    Option(
+        "fuzz-examples",
+        "fuzz_examples",
+        "how many cases --acc-opcheck-fuzz draws for each operator (default: 100)",
+        metavar="N",
+    ),
 )
 
 OPCHECK_OPTIONS = (

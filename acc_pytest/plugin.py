@@ -13,6 +13,7 @@ from .fixtures.comparison import acc_compare, acc_golden, acc_mine, acc_pair, pa
 from .fixtures.torch_dump import acc_torch_dump
 from .fixtures.torchair import acc_fx_dump, acc_ge_dump
 from .items import opcheck_session as opcheck
+from .items_fuzz import fuzz_collector, open_fuzz
 from .marks import USAGE
 from .recording import WorkerRows
 from .run_report import RunReport
@@ -55,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Make the plan (or receive it from the controller) before workers start and tests are collected."""
+    open_fuzz(session.config)
     acc = open_session(session.config)
     if acc is not None:
         session.config.stash[KEY] = acc
@@ -101,6 +103,8 @@ def pytest_make_collect_report(
         from .items.opcheck import root_collector as opcheck_collector
 
         report.result.append(opcheck_collector(collector.session, checks))
+    if isinstance(collector, pytest.Session) and (fuzzing := fuzz_collector(collector)) is not None:
+        report.result.append(fuzzing)
     return report
 
 
