@@ -85,9 +85,7 @@ class FxDumpBackend:
         self._ranks = ranks
         self._numbers = itertools.count(1)
 
-    def __call__(
-        self, module: GraphModule, example_inputs: Sequence[Any], **_options: Any
-    ) -> Callable[..., Any]:
+    def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile one graph; called by torch."""
         from torch._dynamo.backends.common import aot_autograd
 

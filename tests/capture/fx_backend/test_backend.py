@@ -353,3 +353,10 @@ def test_the_model_of_the_conformance_data_gives_its_files(tmp_path: Path) -> No
 def test_errors_are_ours(tmp_path: Path) -> None:
     with pytest.raises(AccError):
         fx_dump_backend(tmp_path, layout="9")
+
+
+def test_options_of_torch_compile_that_have_no_effect_are_an_error(tmp_path: Path) -> None:
+    compiled = torch.compile(torch.sin, backend=fx_dump_backend(tmp_path), options={"max_autotune": True})
+    with pytest.raises(Exception, match="options"):
+        compiled(torch.ones(2))
+    assert list(tmp_path.iterdir()) == []
