@@ -80,6 +80,16 @@ def test_only_files_with_tensors_are_sources(tmp_path: Path) -> None:
     assert [source.path for source in sources(str(taken[0]))] == [str(taken[0])]
 
 
+def test_links_to_folders_are_followed_once(tmp_path: Path) -> None:
+    dump, elsewhere = tmp_path / "dump", tmp_path / "elsewhere"
+    fx(elsewhere)
+    dump.mkdir()
+    (dump / "rank0").symlink_to(elsewhere)
+    (dump / "rank1").symlink_to(elsewhere)
+    (elsewhere / "again").symlink_to(dump)
+    assert [Path(source.path).parent.name for source in sources(str(dump))] == ["rank0"]
+
+
 @pytest.mark.parametrize("name", ["x.txt", "nothing.npy", "nothing"])
 def test_a_path_that_is_no_source_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "x.txt").touch()

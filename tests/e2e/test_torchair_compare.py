@@ -118,6 +118,7 @@ def test_one_rank_and_one_graph_can_be_chosen(acc: Run, tmp_path: Path) -> None:
     for row in judged(rows, "pass"):
         assert "/worldsize2_global_rank1/" in row["my_data_path"]
         assert "::graph_2::" in row["test_id"]
+        assert (row["rank"], row["graph"]) == ("1", "graph_2")
 
 
 def test_a_rank_that_one_side_lacks_is_told(acc: Run, tmp_path: Path) -> None:
@@ -152,7 +153,8 @@ def test_a_fault_fails_its_operator_first_and_then_what_inherits_it(
 
 def change(row: dict[str, str], mine: Path, clean: Path) -> float:
     """How far mine's tensor of a row is from that of the dump without the fault, by the latter's norm."""
-    path, member = row["my_data_path"].rsplit(":", 1)
+    path, side, index = row["my_data_path"].rsplit(",", 2)
+    member = f"{side}/{index}"
     spoilt = TensorRef(path, member).open().double()
     sound = TensorRef(path.replace(str(mine), str(clean)), member).open().double()
     distance = float((spoilt - sound).norm())

@@ -62,8 +62,8 @@ def version_of(found: os.stat_result) -> tuple[int, int, int]:
 def sources(path: str) -> Iterator[Source]:
     """The files with tensors at or below a path, folder by folder, in the order of their names.
 
-    Folders that are links are not entered; what vanishes meanwhile is left out. Raises `DumpError` for a
-    path that is not there, and for a file that is none of these.
+    A folder that several links lead to is entered once, and what vanishes meanwhile is left out. Raises
+    `DumpError` for a path that is not there, and for a file that is none of these.
     """
     if not os.path.isdir(path):
         if not _is_source(os.path.basename(path)):
@@ -75,7 +75,11 @@ def sources(path: str) -> Iterator[Source]:
         except OSError as error:
             raise DumpError(f"{path}: cannot be opened: {error.strerror}") from error
         return
-    for folder, names, files in os.walk(path):
+    entered: set[tuple[int, int]] = set()
+    for folder, names, files in os.walk(path, followlinks=True):
+        if not _enter(folder, entered):
+            names.clear()
+            continue
         names.sort()
         for name in sorted(filter(_is_source, files)):
             place = os.path.join(folder, name)
@@ -84,6 +88,18 @@ def sources(path: str) -> Iterator[Source]:
             except OSError:
                 continue
             yield Source(place, version_of(found))
+
+
+def _enter(folder: str, entered: set[tuple[int, int]]) -> bool:
+    """Whether a folder is there and was not entered before, be it by another way."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return False
+    place = found.st_dev, found.st_ino
+    new = place not in entered
+    entered.add(place)
+    return new
 
 
 def _is_source(name: str) -> bool:
