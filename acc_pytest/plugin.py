@@ -10,6 +10,7 @@ import pytest
 from . import newhooks, options
 from .fixtures.atb_dump import acc_atb_dump
 from .fixtures.comparison import acc_compare, acc_golden, acc_mine, acc_pair, parametrize_pairs
+from .fixtures.opcheck import acc_opcheck, acc_operator
 from .fixtures.torch_dump import acc_torch_dump
 from .fixtures.torchair import acc_fx_dump, acc_ge_dump
 from .items import opcheck_session as opcheck
@@ -26,6 +27,8 @@ __all__ = [
     "acc_ge_dump",
     "acc_golden",
     "acc_mine",
+    "acc_opcheck",
+    "acc_operator",
     "acc_pair",
     "acc_torch_dump",
 ]

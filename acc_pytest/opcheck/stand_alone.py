@@ -62,8 +62,11 @@ def export_case(case: Case, directory: str | os.PathLike[str]) -> Path:
             f"{case.full_name}: computes between ranks, so no case of it stands alone; "
             "hand on the dump of all ranks"
         )
-    changed = [n for n in operator.writes if n < len(case.written)] if operator is not None else []
-    written = {n: case.written[n] for n in changed if case.written[n] is not None}
+    written = dict(enumerate(case.written))
+    if operator is not None and case.outputs:
+        # without outputs all inputs count: what is not written has to stay as it was
+        written = {n: ref for n, ref in written.items() if n in operator.writes}
+    written = {n: ref for n, ref in written.items() if ref is not None}
     return write_case(
         StandAlone(case.name, case.param, case.inputs, case.outputs, written, case.ids or "0", case.soc),
         directory,
