@@ -300,3 +300,30 @@ def test_a_broken_text_costs_the_graph_not_the_dump(tmp_path: Path) -> None:
     assert isinstance(dump, GeDump)
     assert dump.graph(dump.steps[0], dump.ranks[0]) is None
     assert any("a graph text cannot be read" in note for note in dump.notes)
+
+
+def test_models_loaded_twice_are_told_and_the_later_counts(tmp_path: Path) -> None:
+    record(tmp_path / "20241121145738/0/graph_1/1/0", scale=1)
+    record(tmp_path / "20241121145738/0/graph_1/7/0", scale=3)
+    dump = opened(tmp_path)
+    assert torch.equal(value(dump, 0, "Add"), VALUES * 3)
+    assert any("several loaded models (1, 7)" in note for note in dump.notes)
+
+
+@pytest.mark.parametrize(("below", "step"), [("graph_3", 0), ("anything", 0), ("anything/5", 5)])
+def test_fx_files_may_lie_flat(tmp_path: Path, below: str, step: int) -> None:
+    call(tmp_path / below)
+    assert [one.label for one in opened(tmp_path).steps] == [step]
+
+
+def test_long_names_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    record(tmp_path / "0/graph_1/1/0")
+    (tmp_path / "0/graph_1/1/0/mapping.csv").write_bytes(b"\xff\xfe\x00")
+    assert any("not a readable list of long names" in note for note in opened(tmp_path).notes)
+
+
+def test_a_hashed_record_that_is_broken_keeps_its_hash_for_a_name(tmp_path: Path) -> None:
+    home = tmp_path / "0/graph_1/1/0"
+    record(home)
+    (home / "99887766554433221100").write_bytes(b"cut")
+    assert "99887766554433221100" in opened(tmp_path).steps[0].tree.by_path

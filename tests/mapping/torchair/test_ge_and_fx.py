@@ -265,3 +265,56 @@ def test_a_dump_of_another_kind_is_refused(tmp_path: Path) -> None:
     torch.save(A, tmp_path / "x.pth")
     with pytest.raises(MappingError, match="can be compared with a GE or FX dump only"):
         mapped(tmp_path / "fx", tmp_path / "x.pth")
+
+
+def test_a_fused_operator_with_more_outputs_gives_those_that_others_read(tmp_path: Path) -> None:
+    Fx(tmp_path / "fx").ran(ADD, {"0": A}, B).ran("mul-aten.mul.Tensor", {"0": B}, C)
+    ge = Ge(tmp_path / "ge").graph(
+        op("Add", "", f"{ADD}.OUTPUT.0"),
+        op("Mul", "Add", "mul-aten.mul.Tensor.OUTPUT.0"),
+        op("Sub", "Add Mul"),
+    )
+    ge.ran("AddMul", [], [B, C], kind="ElementWise")
+    assert pairs(mapped(tmp_path / "fx", tmp_path / "ge")) == [
+        f"AddMul output[0] = {ADD} output[0]",
+        "AddMul output[1] = mul-aten.mul.Tensor output[0]",
+    ]
+
+
+def test_outputs_that_nobody_can_tell_apart_are_told(tmp_path: Path) -> None:
+    Fx(tmp_path / "fx").ran(ADD, {"0": A}, B)
+    ge = Ge(tmp_path / "ge").graph(op("Mul"), op("Add", "Mul", f"{ADD}.OUTPUT.0"), op("Sub", "Add"))
+    ge.ran("MulAdd", [], [B, C, A], kind="ElementWise")
+    found = mapped(tmp_path / "fx", tmp_path / "ge")
+    assert pairs(found) == []
+    assert "not known which tensor of the graph this output is" in reasons(found, "MulAdd")[0]
+
+
+def test_calls_and_outputs_that_fx_lacks_are_told(tmp_path: Path) -> None:
+    fx = Fx(tmp_path / "fx").ran("add-aten.add.Scalar", {"0": A}, B).ran("add-aten.add_.Tensor", {"0": A}, B)
+    fx.ran("topk-aten.topk.default", {"0": A}, B)
+    ge = Ge(tmp_path / "ge").graph(
+        op("Add", "", f"{ADD}.OUTPUT.0"), op("TopKV2", "lost_op", "", "topk-aten.topk.default.OUTPUT.1")
+    )
+    ge.ran("Add", [], [B])
+    ge.ran("TopKV2", [A], [B, C])
+    found = mapped(tmp_path / "fx", tmp_path / "ge")
+    assert reasons(found, "Add") == [
+        "output[0]: FX dumped several calls named add, none of target aten.add.Tensor"
+    ]
+    assert reasons(found, "TopKV2") == [
+        "input[0]: made by an operator that is not in the graph text (lost_op)",
+        "output[0]: a value inside of topk, which FX computes in one go",
+        "output[1]: FX dumped no output 1 of topk",
+    ]
+
+
+def test_a_layout_that_stays_the_devices_is_told_instead_of_compared(tmp_path: Path) -> None:
+    stored = torch.zeros(2, 1, 16, 16)
+    Fx(tmp_path / "fx").ran("conv-aten.conv.default", {"0": A}, stored)
+    ge = Ge(tmp_path / "ge").graph(op("Conv2D", "", "conv-aten.conv.default.OUTPUT.0"))
+    value = GeValue(stored, "fractal_z", sub_format=2, shape=(8, 4, 4, 4), stored=True)
+    ge.ran("Conv2D", [], [value])
+    found = mapped(tmp_path / "fx", tmp_path / "ge")
+    assert pairs(found) == []
+    assert "stored as fractal_z, a layout of the device" in reasons(found, "Conv2D")[0]

@@ -121,3 +121,51 @@ def test_a_cut_record_of_mine_fails_where_golden_has_its_operator(tmp_path: Path
     (broken,) = [pair for pair in found.pairs if pair.mine.name == "Add_1"]
     with pytest.raises(FormatError):
         open_pair(broken)
+
+
+def test_a_transpose_that_only_one_run_has_is_no_golden_of_a_square_input(tmp_path: Path) -> None:
+    square = tensor(1, (3, 3))
+    graph = (op("arg0_1", kind="Data"), op("Transpose", "arg0_1"), op("MatMulV2", "arg0_1 Transpose"))
+    golden, mine = Ge(tmp_path / "g").graph(*graph), Ge(tmp_path / "m").graph(*graph)
+    golden.ran("Transpose", [square.t()], [square])
+    golden.ran("MatMulV2", [A, square], [E])
+    mine.ran("MatMulV2", [A, square.t().contiguous()], [E])
+    found = mapped(tmp_path / "g", tmp_path / "m")
+    assert pairs(found) == [
+        "MatMulV2 input[0] = MatMulV2 input[0]",
+        "MatMulV2 output[0] = MatMulV2 output[0]",
+    ]
+    assert "Transpose ran on one side only" in reasons(found, "MatMulV2")[0]
+
+
+def test_inputs_that_cannot_be_the_same_are_told(tmp_path: Path) -> None:
+    golden, mine = Ge(tmp_path / "g").graph(*GRAPH), Ge(tmp_path / "m").graph(*GRAPH)
+    golden.ran("Mul_1", [A, B], [D])
+    mine.ran("Mul_1", [A, tensor(1, (5,))], [D])
+    found = mapped(tmp_path / "g", tmp_path / "m")
+    assert len(found.pairs) == 2
+    assert "shapes [2, 3] and [5] do not agree" in reasons(found, "Mul_1")[0]
+
+
+def test_records_that_cannot_be_read_on_one_side_only_are_told(tmp_path: Path) -> None:
+    golden, mine = Ge(tmp_path / "g").graph(*GRAPH), Ge(tmp_path / "m").graph(*GRAPH)
+    golden.ran("Mul_1", [A, B], [D]).write_bytes(b"cut")
+    mine.ran("Add_1", [D, C], [E]).write_bytes(b"cut")
+    found = mapped(tmp_path / "g", tmp_path / "m")
+    assert found.pairs == ()
+    assert "is no GE record" in reasons(found, "Mul_1")[0]
+    assert "is no GE record" in reasons(found, "Add_1")[0]
+
+
+def test_without_texts_a_name_of_several_readings_or_none_is_told(tmp_path: Path) -> None:
+    golden, mine = Ge(tmp_path / "g"), Ge(tmp_path / "m")
+    for name in ("a", "ab", "aa", "b"):
+        golden.ran(name, [], [A], kind="Add")
+    mine.ran("aab", [], [A], kind="Fused")
+    mine.ran("other", [], [A], kind="Fused")
+    mine.ran("trans_Data_3", [A], [A], kind="Data")
+    found = mapped(tmp_path / "g", tmp_path / "m")
+    assert found.pairs == ()
+    assert "can be read in several ways" in reasons(found, "aab")[0]
+    assert "nor the parts of it" in reasons(found, "other")[0]
+    assert "inserted by GE" in reasons(found, "trans_Data_3")[0]

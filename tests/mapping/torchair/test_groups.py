@@ -10,6 +10,7 @@ from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.ranks import keep_rank
 from acc_pytest.errors import DumpError, MappingError
 from acc_pytest.mapping.planner import plan
+from acc_pytest.tensors.ge_record import write_record
 
 from .hand_made import Fx, mapped, tensor
 
@@ -108,3 +109,15 @@ def test_steps_that_were_both_named_meet_whatever_their_label(tmp_path: Path) ->
     assert {pair.step for pair in found.pairs} == {4}
     with pytest.raises(MappingError, match=r"nothing in common: golden .* has graph_1 step 0"):
         mapped(tmp_path / "g", tmp_path / "m")
+
+
+def test_graphs_without_numbers_meet_in_their_order(tmp_path: Path) -> None:
+    """Other front ends than TorchAir call their models as they like."""
+    values = [tensor(1), tensor(2)]
+    for side in ("g", "m"):
+        for number, name in enumerate(("ge_default_20241114", "other_model")):
+            home = tmp_path / side / "20241121145738/0" / name / str(number) / "0"
+            write_record(home / f"Gelu.Gelu.1.6.{1763670000000000 + number}", "Gelu", [], [values[number]])
+    found = mapped(tmp_path / "g", tmp_path / "m")
+    assert [pair.layer for pair in found.pairs] == ["ge_default_20241114", "other_model"]
+    assert any("graphs meet in their order" in note for note in found.notes)
