@@ -63,7 +63,7 @@ class OpcheckItem(pytest.Item):
 
     def runtest(self) -> None:
         """Compute, judge, record every output's row, then pass, fail or skip."""
-        rows = self._acc.check(self.entry, self.nodeid)
+        rows = self._acc.check(self.entry, self)
         self._red = [row for row in rows if row.red]
         record_all(self, rows)
 

@@ -120,9 +120,8 @@ class OpcheckReport(RunReport):
         entry = self._entries.get(report.nodeid)
         if entry is None:
             return None
-        from ..opcheck.case import Case
-        from ..opcheck.rows import case_row, unjudged
+        from ..opcheck.run import refused_entry
+        from ..opcheck.standards import standard_named
 
-        case = Case(entry.name, entry.full_name, entry.ids, {}, (), (), source=entry.source)
-        row = case_row(case, self._opcheck.settings.standard, report.nodeid, entry.number * 1000)
-        return unjudged(row, f"not checked: {lost(report)}")
+        standard = standard_named(self._opcheck.settings.standard)
+        return refused_entry(entry, standard, f"not checked: {lost(report)}", report.nodeid)

@@ -17,6 +17,7 @@ import pytest
 
 from .. import options
 from ..errors import AccError
+from ..marks import marker_rules
 
 if TYPE_CHECKING:
     from ..opcheck.entry import Entry
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 CHANNEL = "acc_opcheck"
 """Key of our bytes in xdist's `workerinput`."""
 
-_SHARED = ("output", "csv", "metrics")
-"""Options of comparisons that hold for single-operator checks too."""
+_SHARED = ("output", "csv", "metrics", "opcheck_fuzz", "fuzz_examples")
+"""Options of other kinds of tests that hold for single-operator checks too, or go beside them."""
 
 
 @dataclass
@@ -50,9 +51,9 @@ class OpcheckSession:
 
         return load_customs(self.settings.metrics)
 
-    def check(self, entry: Entry, test_id: str) -> list[Row]:
-        """The rows of one entry. Imports torch."""
-        from ..opcheck.run import run_entry
+    def check(self, entry: Entry, item: pytest.Item) -> list[Row]:
+        """The rows of one entry, markers of its test taken into account. Imports torch."""
+        from ..opcheck.run import refused_entry, run_entry
         from ..opcheck.standards import standard_named
 
         if not self._threads_limited:
@@ -61,14 +62,20 @@ class OpcheckSession:
             share_cores()
             self._threads_limited = True
         settings = self.settings
+        standard = standard_named(settings.standard)
+        try:
+            rules = marker_rules(item, settings.custom_metrics)
+        except AccError as error:
+            return [refused_entry(entry, standard, str(error), item.nodeid)]
         return run_entry(
             entry,
-            standard_named(settings.standard),
+            standard,
             given=settings.input,
             other=settings.other,
             soc=settings.soc,
-            test_id=test_id,
+            test_id=item.nodeid,
             custom=self.custom,
+            rules=rules[::-1],
         )
 
     def rerun_command(self, node_id: str) -> str:

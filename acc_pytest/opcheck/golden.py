@@ -66,7 +66,10 @@ class Golden:
     @property
     def position(self) -> int:
         """The place of this rank among `ranks`."""
-        return next(i for i, one in enumerate(self.ranks) if one.directory == self.case.directory)
+        case = self.case
+        if case.directory:
+            return next(i for i, one in enumerate(self.ranks) if one.directory == case.directory)
+        return next((i for i, one in enumerate(self.ranks) if one.rank == case.rank), 0)
 
     def exact(self, number: int) -> torch.Tensor | None:
         """Output `number` in float64 and not rounded; `None` for one that holds no floats."""

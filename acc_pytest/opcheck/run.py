@@ -7,19 +7,22 @@ operator does not write) becomes the sentence of its row: nothing is raised for 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from ..errors import AccError, NoPayload
+from ..errors import AccError, Incomparable, NoPayload
+from ..judging.threshold import ThresholdRule
 from ..metrics import measure
 from ..reporting.row import Row
 from ..tensors import hifloat8
 from ..tensors.dtypes import by_name
 from ..tensors.source import TensorSource
+from .bounds import factor_of, further_checks, matching
 from .case import Case
 from .entry import Entry
-from .errors_of import Errors, errors_of
+from .errors_of import ElementRule, Errors, errors_of
 from .golden import Expected, Golden, check_outputs, refuse_unknown, refuse_unseen
 from .prepare import prepare
 from .rows import case_row, described, dtype_name, judged_row, ulp_note, unjudged
@@ -27,8 +30,21 @@ from .standards import About, Standard
 from .standards.ascend import ASCEND
 from .ties import settled
 
+ROWS = 1000
+"""Numbers of rows that each entry has for its outputs."""
+
 EXACT_UP_TO = 1 << 22
 """Elements of a case up to which the float64 values are computed even where nothing fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How outputs are judged: the standard, the other device's case, the user's metrics and bounds."""
+
+    standard: Standard
+    theirs: Golden | None
+    custom: Sequence[Any]
+    rules: Sequence[ThresholdRule]
 
 
 def run_entry(
@@ -40,22 +56,32 @@ def run_entry(
     soc: str = "",
     test_id: str = "",
     custom: Sequence[Any] = (),
+    rules: Sequence[ThresholdRule] = (),
 ) -> list[Row]:
     """`run_case` of an entry; `given` and `other` are directories to look for files in."""
-    running = entry.number * 1000
-    bare = Case(entry.name, entry.full_name, entry.ids, {}, (), (), source=entry.source)
-    row = case_row(bare, standard.name, test_id, running)
     if entry.problem:
-        return [unjudged(row, entry.problem, entry.skipped)]
+        return [refused_entry(entry, standard, entry.problem, test_id, entry.skipped)]
     try:
         refuse_unknown(entry.name)
         case = prepare(entry, given, soc)
         second = prepare(entry, other, soc) if other else None
     except NoPayload as error:
-        return [unjudged(row, str(error), skipped=True)]
+        return [refused_entry(entry, standard, str(error), test_id, skipped=True)]
     except (AccError, OSError) as error:
-        return [unjudged(row, str(error))]
-    return run_case(case, standard, other=second, test_id=test_id, running=running, custom=custom)
+        return [refused_entry(entry, standard, str(error), test_id)]
+    running = entry.number * ROWS
+    return run_case(
+        case, standard, other=second, test_id=test_id, running=running, custom=custom, rules=rules
+    )
+
+
+def refused_entry(
+    entry: Entry, standard: Standard, reason: str, test_id: str = "", skipped: bool = False
+) -> Row:
+    """The row of an entry that did not become a case, and why."""
+    bare = Case(entry.name, entry.full_name, entry.ids, {}, (), (), source=entry.source)
+    row = case_row(bare, standard.name, test_id, entry.number * ROWS)
+    return unjudged(row, reason, skipped)
 
 
 def run_case(
@@ -66,66 +92,60 @@ def run_case(
     test_id: str = "",
     running: int = 0,
     custom: Sequence[Any] = (),
+    rules: Sequence[ThresholdRule] = (),
 ) -> list[Row]:
     """Compute the outputs of `case` from its inputs and judge those of the dump, one row each.
 
-    `other` is the same case of a second device, for standards that need one.
+    `other` is the same case of a second device, for standards that need one. `rules` (weakest first)
+    bound further metrics, or stretch the standard's bound.
     """
     row = case_row(case, standard.name, test_id, running)
     try:
         golden = Golden(case)
         check_outputs(golden)
         refuse_unseen(golden)
-        theirs = Golden(other) if other is not None else None
-        return [_row(row, golden, expected, standard, theirs, custom) for expected in golden.expected()] or [
-            unjudged(row, f"{case.full_name} has no output that could be judged")
-        ]
+        way = _Way(standard, Golden(other) if other is not None else None, custom, rules)
+        found = [_row_or_reason(row, golden, expected, way) for expected in golden.expected()]
+        return found or [unjudged(row, f"{case.full_name} has no output that could be judged")]
     except NoPayload as error:
         return [unjudged(row, str(error), skipped=True)]
     except (AccError, OSError) as error:
         return [unjudged(row, str(error))]
 
 
-def _row(
-    row: Row,
-    golden: Golden,
-    expected: Expected,
-    standard: Standard,
-    theirs: Golden | None,
-    custom: Sequence[Any],
-) -> Row:
-    """One output judged."""
+def _row_or_reason(row: Row, golden: Golden, expected: Expected, way: _Way) -> Row:
     row = described(row, expected)
-    mine = expected.mine
-    if mine is None:
-        return unjudged(row, f"{expected.slot} has no file in the dump, although the operator writes it")
-    wrong = _wrong(expected.golden, mine)
-    if wrong:
-        return unjudged(row, f"{expected.slot} {wrong}")
+    try:
+        return _row(row, golden, expected, way)
+    except AccError as error:
+        return unjudged(row, str(error))
+
+
+def _row(row: Row, golden: Golden, expected: Expected, way: _Way) -> Row:
+    """One output judged. Raises `AccError` for one that cannot be."""
+    mine = _comparable(expected)
     reference = expected.golden.reshape(mine.shape)
     if golden.case.name == "SortOperation" and expected.number == 1 and golden.inputs[0][0] is not None:
         reference = settled(golden.inputs[0][0], golden.results[0], reference, mine)
     dtype = dtype_name(expected.golden, golden.param)
-    about = _about(golden, dtype)
-    try:
-        rule = standard.rule(about)
-    except AccError as error:
-        return unjudged(row, str(error))
+    rules = matching(way.rules, golden.case, dtype)
+    about = _about(golden, dtype, factor_of(rules))
+    rule = way.standard.rule(about)
     second: Errors | None = None
-    if standard.exact and about.kind == "float":
+    if way.standard.needs_other and about.kind == "float":
         truth = golden.exact(expected.number)
-        if truth is None or theirs is None:
-            return unjudged(row, f"{standard.name} needs the results of a second device: --acc-opcheck-other")
-        reference_of_all = truth.reshape(mine.shape)
-        errors = errors_of(reference_of_all, mine, rule, dtype)
-        for one in theirs.expected():
-            if one.number == expected.number and one.mine is not None:
-                second = errors_of(reference_of_all, one.mine.reshape(mine.shape), rule, dtype)
-        if second is None:
-            return unjudged(row, f"the second device has no {expected.slot}")
+        if truth is None:
+            raise Incomparable(f"{expected.slot} has no exact value to judge two devices by")
+        truth = truth.reshape(mine.shape)
+        errors = errors_of(truth, mine, rule, dtype)
+        second = _errors_of_second(way.theirs, expected, truth, rule, dtype)
     else:
         errors = errors_of(reference, mine, rule, dtype)
-    judged = standard.judge(about, errors, second)
+    measurement = measure(
+        TensorSource(_shown(reference, dtype)), TensorSource(_shown(mine, dtype)), custom=way.custom
+    )
+    judged = way.standard.judge(about, errors, second)
+    judged = replace(judged, checks=judged.checks + further_checks(rules, measurement))
     failed = not all(check.passed for check in judged.checks)
     exact, exact_errors = None, None
     if about.kind == "float" and expected.slot.startswith("output") and mine.numel():
@@ -133,24 +153,39 @@ def _row(
             exact = golden.exact(expected.number)
         if exact is not None and exact.numel() == mine.numel():
             exact_errors = errors_of(exact.reshape(mine.shape), mine, rule, dtype)
-    notes = _notes(row, golden, expected, mine)
+    notes = _notes(golden, expected, mine)
     if failed and (note := ulp_note(expected, errors, exact, dtype)):
         notes += (note,)
-    shown = _shown(reference, dtype), _shown(mine, dtype)
-    measurement = measure(TensorSource(shown[0]), TensorSource(shown[1]), custom=custom)
     return judged_row(row, expected, errors, judged, measurement, exact_errors, notes)
 
 
-def _wrong(golden: torch.Tensor, mine: torch.Tensor) -> str:
-    """Why two tensors cannot be compared element by element; empty if they can."""
+def _comparable(expected: Expected) -> torch.Tensor:
+    """Mine's tensor. Raises `Incomparable` where the two cannot be compared element by element."""
+    golden, mine, slot = expected.golden, expected.mine, expected.slot
+    if mine is None:
+        raise Incomparable(f"{slot} has no file in the dump, although the operator writes it")
     if mine.numel() != golden.numel():
-        return f"has the shape {list(mine.shape)}, but the operator writes {list(golden.shape)}"
+        raise Incomparable(
+            f"{slot} has the shape {list(mine.shape)}, but the operator writes {list(golden.shape)}"
+        )
     if mine.dtype != golden.dtype:
-        return f"is {mine.dtype}, but the operator writes {golden.dtype} with these parameters and inputs"
-    return ""
+        raise Incomparable(
+            f"{slot} is {mine.dtype}, but the operator writes {golden.dtype} with these parameters and inputs"
+        )
+    return mine
 
 
-def _notes(row: Row, golden: Golden, expected: Expected, mine: torch.Tensor) -> tuple[str, ...]:
+def _errors_of_second(
+    theirs: Golden | None, expected: Expected, truth: torch.Tensor, rule: ElementRule, dtype: str
+) -> Errors:
+    """The other device's errors against the exact value. Raises `Incomparable` where it lacks the output."""
+    for one in theirs.expected() if theirs is not None else ():
+        if one.number == expected.number:
+            return errors_of(truth, _comparable(one).reshape(truth.shape), rule, dtype)
+    raise Incomparable(f"the second device has no {expected.slot}; give its dump with --acc-opcheck-other")
+
+
+def _notes(golden: Golden, expected: Expected, mine: torch.Tensor) -> tuple[str, ...]:
     notes: tuple[str, ...] = ()
     if tuple(mine.shape) != tuple(expected.golden.shape):
         notes += (f"dumped as {list(mine.shape)}, written as {list(expected.golden.shape)}",)
@@ -162,11 +197,9 @@ def _notes(row: Row, golden: Golden, expected: Expected, mine: torch.Tensor) -> 
     return notes
 
 
-def _about(golden: Golden, dtype: str) -> About:
-    case = golden.case
+def _about(golden: Golden, dtype: str, factor: float) -> About:
     kind = "float" if dtype == "hifloat8" else by_name(dtype).kind
-    outputs = tuple(dtype_name(one, golden.param) for one in golden.results)
-    return About(case.name, golden.param, dtype, kind, _length(golden), outputs)
+    return About(golden.case.name, golden.param, dtype, kind, _length(golden), factor)
 
 
 def _length(golden: Golden) -> int | None:

@@ -46,7 +46,9 @@ def _bound(about: About) -> tuple[ElementRule, str]:
     length = about.length if about.length is not None else 0
     bound = bounds[sum(length >= limit for limit in _LENGTHS)]
     sums = f", sums of {length}" if about.length is not None else ""
-    return ElementRule(bound), f"{kind}, {about.dtype}{sums}: 2^{math.log2(bound):.0f}"
+    times = f", times {about.factor:g} by a marker" if about.factor != 1 else ""
+    said = f"{kind}, {about.dtype}{sums}: 2^{math.log2(bound):.0f}{times}"
+    return ElementRule(bound * about.factor), said
 
 
 def _judge(about: About, errors: Errors, other: Errors | None) -> Judged:

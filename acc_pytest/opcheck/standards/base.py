@@ -16,7 +16,7 @@ class About:
     """One output to be judged: whose it is, with which complete parameters, and the type that is written.
 
     `kind` is float, int, uint or bool. `length` is how many products or addends one element is made of,
-    `None` where that is not known. `outputs` are the types of all outputs.
+    `None` where that is not known. `factor` stretches the standard's bound where a marker says so.
     """
 
     operator: str
@@ -24,7 +24,7 @@ class About:
     dtype: str
     kind: str
     length: int | None = None
-    outputs: tuple[str, ...] = ()
+    factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,6 @@ class Standard:
     rule: Callable[[About], ElementRule]
     judge: Callable[[About, Errors, Errors | None], Judged]
     needs_other: bool = False
-    exact: bool = False
 
 
 def finite_check(errors: Errors) -> Check:

@@ -27,11 +27,12 @@ _RULES = {
 def _rule(about: About) -> ElementRule:
     if about.dtype not in _RULES:
         raise unknown_dtype("msit", about)
-    return _RULES[about.dtype][0]
+    rule, _ = _RULES[about.dtype]
+    return ElementRule(rule.bound * about.factor, rule.scale)
 
 
 def _judge(about: About, errors: Errors, other: Errors | None) -> Judged:
-    rule, rate = _RULES[about.dtype]
+    rule, rate = _rule(about), _RULES[about.dtype][1]
     reason = f"msit: share of elements of {about.dtype} with {rule}"
     passed = errors.rate >= rate
     check = Check("rel_precision_rate", errors.rate, rate, True, reason, passed)

@@ -24,7 +24,7 @@ def _rule(about: About) -> ElementRule:
         return ElementRule(0.0, "absolute")
     if about.dtype not in _T:
         raise unknown_dtype("open", about)
-    return ElementRule(_LARGEST * _T[about.dtype], "relative")
+    return ElementRule(_LARGEST * _T[about.dtype] * about.factor, "relative")
 
 
 def _below(metric: str, measured: float, allowed: float, reason: str) -> Check:
@@ -35,7 +35,7 @@ def _judge(about: About, errors: Errors, other: Errors | None) -> Judged:
     if about.kind != "float":
         check = at_most("max_absolute_error", errors.max_absolute, 0.0, "open: whole numbers are exact")
         return Judged((check, finite_check(errors)), "100%(|error| = 0)")
-    t = _T[about.dtype]
+    t = _T[about.dtype] * about.factor
     checks = (
         _below("mere", errors.mean_relative, t, f"open: mean relative error of {about.dtype} below T"),
         _below("mare", errors.max_relative, _LARGEST * t, "open: largest relative error below 10 T"),
