@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,12 +10,10 @@ from ..errors import AccError
 from ..judging import Judgement
 from ..mapping.pair import Operand, Pair
 from ..metrics.measurement import METRICS, Measurement
-from ..reporting.row import Check, Row, Side, Worst, native
+from ..reporting.row import Check, Row, Side, Worst, native, place
 
 NAN_REASONS = {"golden": "golden_data includes NAN or inf.", "mine": "my_data includes NAN or inf."}
 """Words of the old tool's `cmp_fail_reason`, which people's scripts look for."""
-_IN_RECORD = re.compile(r":(inputs|outputs)/(\d+)$")
-"""A tensor of a GE record, which the old tool wrote as `{file},{inputs|outputs},{number}`."""
 
 
 def pair_row(pair: Pair, test_id: str, number: int) -> Row:
@@ -139,7 +135,7 @@ def _side(operand: Operand) -> Side:
         name=operand.name,
         op_type=operand.op_type,
         slot=operand.slot,
-        path=";".join(os.path.abspath(_IN_RECORD.sub(r",\1,\2", str(ref))) for ref in operand.refs),
+        path=";".join(place(ref) for ref in operand.refs),
         dtype=_joined(dtypes),
         shape=_joined(shapes),
     )

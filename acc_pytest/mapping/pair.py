@@ -171,7 +171,8 @@ class Pair:
 class Unmapped:
     """A dumped node that found no partner; `nearest` is the best candidate and why it was refused.
 
-    Where tensors are mapped one by one (TorchAir) it is the tensor at `slot`, of one `rank` and `graph`.
+    Where tensors are mapped one by one (TorchAir) it is the tensor `ref` at `slot`, of one `rank` and
+    `graph`.
     """
 
     side: str
@@ -184,6 +185,7 @@ class Unmapped:
     slot: str = ""
     rank: int | None = None
     graph: str = ""
+    ref: TensorRef | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .csv_report import CsvReport
-from .row import Row, Side
+from .row import Row, Side, place
 from .summary import Tally
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def unmapped_row(node: Unmapped, number: int) -> Row:
     reason = f"unmapped {node.side} node: {node.reason}"
     if node.nearest:
         reason += f"; nearest: {node.nearest}"
-    side = Side(node=node.node, name=node.name, op_type=node.op_type, slot=node.slot)
+    where = "" if node.ref is None else place(node.ref)
+    side = Side(node=node.node, name=node.name, op_type=node.op_type, slot=node.slot, path=where)
     return Row(
         test_id="",
         verdict="unmapped",

@@ -7,11 +7,15 @@ so it holds nothing but native Python scalars, strings, and tuples and mappings 
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Union
 
 Scalar = Union[None, bool, int, float, str]
+
+_IN_RECORD = re.compile(r":(inputs|outputs)/(\d+)$")
 
 VERDICTS = ("pass", "fail", "incomparable", "unmapped")
 
@@ -186,6 +190,12 @@ def _packed(value: Scalar) -> Scalar | tuple[str]:
 
 def _unpacked(value: Any) -> Scalar:
     return int(value[0]) if isinstance(value, (tuple, list)) else value
+
+
+def place(ref: object) -> str:
+    """Where a tensor lies, as a cell. A tensor of a GE record is `{file},{inputs|outputs},{number}`, which is
+    how the old tool wrote it."""
+    return os.path.abspath(_IN_RECORD.sub(r",\1,\2", str(ref)))
 
 
 def number(value: Scalar) -> str:

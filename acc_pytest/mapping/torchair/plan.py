@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from ...dumps.base import Dump, Slot
+from ...dumps.base import Dump, Rank, Slot, Step
 from ...dumps.fx import FxDump
 from ...dumps.ge import GeDump
 from ...dumps.torchair import TorchairDump
-from ...errors import MappingError
+from ...errors import AccError, MappingError
+from ...tensors.ref import TensorRef
 from ..pair import Operand, Pair, Plan, Unmapped
 from .by_order import by_order
 from .calls import WithFxCalls
@@ -25,6 +26,7 @@ from .with_ge import WithGe, one_graph
 
 _NOT_SELECTABLE = re.compile(r"[^\w+\-.\[\]/\\]", re.ASCII)
 _KINDS = frozenset({"ge", "fx"})
+_Place = tuple[TorchairDump[Any], Step, Rank]
 
 
 def is_torchair(golden: Dump, mine: Dump) -> bool:
@@ -73,7 +75,10 @@ class _Planner:
             for one in self._of_level(matched):
                 pairs.append(_pair(one, group, len(pairs), used))
             alone = [one for one in outcomes if isinstance(one, Alone)]
-            unmapped += [_unmapped(one, group) for one in alone]
+            refs = _Refs(
+                (self._golden, group.golden, group.golden_rank), (self._mine, group.mine, group.mine_rank)
+            )
+            unmapped += [_unmapped(one, group, refs) for one in alone]
         unmapped += grouping.alone
         return Plan(
             golden_root=str(self._golden.root),
@@ -195,7 +200,27 @@ def _slot(slot: Slot) -> str:
     return "".join(f"[{number}]" for number in numbers)
 
 
-def _unmapped(one: Alone, group: Group) -> Unmapped:
+class _Refs:
+    """Where the tensors of a group lie; each node is asked for once."""
+
+    def __init__(self, golden: _Place, mine: _Place) -> None:
+        self._places = {"golden": golden, "mine": mine}
+        self._known: dict[tuple[str, str], Mapping[Slot, TensorRef]] = {}
+
+    def of(self, one: Alone) -> TensorRef | None:
+        if one.slot is None:
+            return None
+        key = (one.side, one.node.path)
+        if key not in self._known:
+            dump, step, rank = self._places[one.side]
+            try:
+                self._known[key] = dump.tensors(step, rank, one.node)
+            except (AccError, OSError):
+                self._known[key] = {}
+        return self._known[key].get(one.slot)
+
+
+def _unmapped(one: Alone, group: Group, refs: _Refs) -> Unmapped:
     node, slot = one.node, "" if one.slot is None else str(one.slot)
     return Unmapped(
         one.side,
@@ -207,4 +232,5 @@ def _unmapped(one: Alone, group: Group) -> Unmapped:
         slot=slot,
         rank=group.rank,
         graph=group.mine.graph,
+        ref=refs.of(one),
     )

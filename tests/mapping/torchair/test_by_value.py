@@ -58,7 +58,7 @@ def test_every_dumped_tensor_is_a_pair_or_has_a_reason(generated: Generated) -> 
     told += Counter((pair.mine.node, pair.golden.slot) for pair in found.pairs if pair.policy == "self")
     told += Counter((alone.node, alone.slot) for alone in found.unmapped if alone.side == "mine")
     assert told == dumped
-    assert all(alone.reason for alone in found.unmapped)
+    assert all(alone.reason and alone.ref is not None for alone in found.unmapped)
 
 
 def test_fused_against_unfused_has_no_false_match(generated: Generated) -> None:
