@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..capture.atb.options import DEFAULT_SEED, OPTIONS, LaunchOptions, Option, read_options
 from ..capture.atb.words import split_command
 from ..errors import SettingsError
+from .progress import size
 
 if TYPE_CHECKING:
     from ..capture.atb.landed import Landed
@@ -105,7 +106,7 @@ def _closing(finished: Finished) -> list[str]:
     width = max(map(len, (*(kind.name for kind in landed.kinds), *finished.absent)))
     for kind in landed.kinds:
         count = f"{len(kind.files)} file{'s' * (len(kind.files) != 1)}"
-        lines.append(f"{kind.name:{width}}  {count}, {_size(kind.bytes)}, {kind.place}")
+        lines.append(f"{kind.name:{width}}  {count}, {size(kind.bytes)}, {kind.place}")
     lines += [f"{name:{width}}  none" for name in finished.absent]
     return [*lines, _next(landed)]
 
@@ -118,12 +119,3 @@ def _next(landed: Landed) -> str:
     if not landed.files("model", "layer"):
         return f"no topology; dump again with --type tensor model to compare, {landed.root}"
     return "compare with: " + shell(["pytest", "--acc-golden=GOLDEN", f"--acc-mine={landed.root}"])
-
-
-def _size(count: float) -> str:
-    """Bytes in a unit that leaves one to four digits before the point."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            break
-        count /= 1024
-    return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
