@@ -1,0 +1,148 @@
+"""`acc opcheck`: `pytest --acc-opcheck` under the old tool's flags; the catalogue; cases that stand alone."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import AccError, SettingsError
+from ..vocabulary import OPCHECK_METRICS, SOCS, STANDARDS
+from .compare import LOG_LEVELS, run_pytest
+
+if TYPE_CHECKING:
+    from .arguments import Commands
+
+
+def add(commands: Commands) -> None:
+    """Register the subcommand."""
+    parser = commands.add_parser(
+        "opcheck",
+        aliases=["oo"],
+        help="check single operators of a dump against their reference computation",
+        epilog="Everything after -- is passed to pytest: acc opcheck -i DUMP -- -k Linear -x",
+    )
+    parser.add_argument("-i", "--input", default="", metavar="DIR", help="the dump, or a directory in it")
+    parser.add_argument(
+        "-c",
+        "--csv-path",
+        nargs="+",
+        default=[],
+        metavar="CSV",
+        help="operation CSVs; -i has their tensors",
+    )
+    parser.add_argument("-o", "--output", default=".", metavar="DIR", help="directory of the CSV report")
+    parser.add_argument("-ids", "--operation-ids", default="", metavar="IDS", help="24_1,2_3_5 and below")
+    parser.add_argument("-opname", "--operation-name", default="", metavar="NAMES", help="self,linear")
+    parser.add_argument(
+        "-metric",
+        "--precision-metric",
+        nargs="+",
+        default=[],
+        choices=OPCHECK_METRICS,
+        help="columns of the report beside the relative error (default: all)",
+    )
+    parser.add_argument(
+        "-alg",
+        "--custom-algorithms",
+        nargs="+",
+        default=[],
+        metavar="FILE.py:FUNCTION",
+        help="your own metrics, (golden, mine) -> (number, message)",
+    )
+    parser.add_argument("-device", "--device-id", type=int, metavar="N", help="not needed: no device is used")
+    parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes (pytest-xdist)")
+    parser.add_argument("-l", "--log-level", default="info", choices=LOG_LEVELS, help="how much is printed")
+    parser.add_argument("--standard", choices=STANDARDS, help="as --acc-opcheck-standard")
+    parser.add_argument("--other", default="", metavar="DIR", help="as --acc-opcheck-other")
+    parser.add_argument("--soc", choices=SOCS, help="as --acc-opcheck-soc")
+    parser.add_argument("--list", action="store_true", help="print every operator and what it is checked by")
+    parser.set_defaults(run=run, passes_on=True)
+    actions = parser.add_subparsers(title="further actions", dest="action", metavar="export")
+    export = actions.add_parser("export", help="write cases that stand alone: an operation CSV and its files")
+    export.add_argument("source", metavar="CSV_OR_DIR", help="the operation CSV, or the dump")
+    export.add_argument("--ids", required=True, metavar="IDS", help="which operators: 3_1_0")
+    export.add_argument("-o", "--output", dest="target", default="opcheck_case", metavar="DIR")
+    export.add_argument("-i", "--input", dest="tensors", default="", metavar="DIR", help="where tensors are")
+    export.set_defaults(run=run_export, passes_on=False)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run pytest over the operators, or print the catalogue; returns the exit code."""
+    if given.list:
+        print("\n".join(catalogue()))
+        return 0
+    if not given.input and not given.csv_path:
+        raise SettingsError("give the dump with -i, or operation CSVs with -c (or --list for the catalogue)")
+    if given.jobs < 1:
+        raise SettingsError(f"-j {given.jobs}: the number of processes is at least 1")
+    if given.device_id is not None:
+        print(
+            "acc: -device is not needed: the reference is computed on the CPU, outputs are those of the dump",
+            file=sys.stderr,
+        )
+    jobs = ["-n", str(given.jobs)] if given.jobs > 1 else []
+    return run_pytest(values_of(given), [*LOG_LEVELS[given.log_level], *jobs, *given.for_pytest])
+
+
+def values_of(given: argparse.Namespace) -> Mapping[str, Any]:
+    """The flags as values of pytest's options, without those left at their default."""
+    values = {
+        "opcheck": tuple(given.csv_path) or (given.input,),
+        "opcheck_input": given.input if given.csv_path else "",
+        "opcheck_ids": given.operation_ids,
+        "opcheck_opname": given.operation_name,
+        "opcheck_standard": given.standard,
+        "opcheck_other": given.other,
+        "opcheck_soc": given.soc,
+        "opcheck_metric": tuple(given.precision_metric),
+        "metrics": tuple(given.custom_algorithms),
+        "output": given.output,
+    }
+    return {name: value for name, value in values.items() if value}
+
+
+def run_export(given: argparse.Namespace) -> int:
+    """Write the selected cases into one directory; says where."""
+    from ..opcheck.listed import listed
+    from ..opcheck.prepare import prepare
+    from ..opcheck.settings import OpcheckSettings
+    from ..opcheck.stand_alone import export_case
+
+    wanted = {"opcheck": (given.source,), "opcheck_ids": given.ids, "opcheck_input": given.tensors}
+    settings = OpcheckSettings.from_values(wanted)
+    for _, entry in listed(settings):
+        if entry.problem:
+            raise AccError(f"{entry.source}: {entry.problem}")
+        print(f"{entry.full_name}: {export_case(prepare(entry, settings.input), given.target)}")
+    return 0
+
+
+def catalogue() -> Iterator[str]:
+    """Every operator of ATB in a line: its class, whether fuzzing has it, its modes; or why it is not there.
+
+    The class decides the bounds of the standard `ascend`, by default parameters.
+    """
+    from ..opcheck.standards.op_class import op_class
+    from ..operators import WITHOUT_REFERENCE, known, operator_of
+    from ..strategies import WITHOUT_STRATEGY
+
+    for name in known():
+        operator = operator_of(name)
+        modes = ", ".join(_modes(operator.schema))
+        ranks = "all ranks; " if operator.collective else ""
+        fuzzed = "-" if name in WITHOUT_STRATEGY else "fuzzed"
+        kind = op_class(name, operator.defaults())
+        yield f"{name:36} {kind:16} {fuzzed:7} {ranks}{modes or 'one mode'}"
+    for name, reason in WITHOUT_REFERENCE.items():
+        yield f"{name:36} {'not supported':16} {'-':7} {reason}"
+
+
+def _modes(schema: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The parameters that choose between computations, with their values."""
+    for key, value in schema.items():
+        if isinstance(value, Mapping):
+            yield from _modes(value, f"{prefix}{key}.")
+        elif value.allowed and key not in ("backend", "commMode") and not key.startswith("out"):
+            yield f"{prefix}{key}={'/'.join(str(one) for one in value.allowed)}"
