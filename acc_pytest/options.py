@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import pytest
 
-from .vocabulary import LEVELS, OPCHECK_METRICS, SOCS, STANDARDS, TOKEN_POLICIES
+from .vocabulary import LEVELS, OPCHECK_METRICS, PRECISION_MODES, SOCS, STANDARDS, TOKEN_POLICIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +176,12 @@ OPCHECK_OPTIONS = (
         "opcheck_soc",
         "the chip that the dump is of, where operators differ by it (default: the CSV's, else Ascend910B)",
         choices=SOCS,
+    ),
+    Option(
+        "precision-mode",
+        "precision_mode",
+        "read the float16, bfloat16 and float32 tensors of single operators as one type (default: keep)",
+        choices=PRECISION_MODES,
     ),
     Option(
         "opcheck-metric",

@@ -73,6 +73,7 @@ class OpcheckSession:
             given=settings.input,
             other=settings.other,
             soc=settings.soc,
+            precision=settings.precision,
             test_id=item.nodeid,
             custom=self.custom,
             rules=rules[::-1],

@@ -43,7 +43,8 @@ class Case:
 
     `written` are the inputs as they are after execution, where the dump has them: the results of
     operators that write in place. `clean` says that `inputs` are from before the execution.
-    `declared_inputs` and `declared_outputs` are what the CSV says of them, empty without a CSV. `ranks`
+    `declared_inputs` and `declared_outputs` are what the CSV says of them, empty without a CSV. `precision`
+    says as what float tensors are read (`--acc-precision-mode`), whatever the files hold. `ranks`
     are the cases of all ranks in rank order, this one included, where somebody has looked for them.
     """
 
@@ -61,4 +62,5 @@ class Case:
     declared_inputs: tuple[Declared, ...] = ()
     declared_outputs: tuple[Declared, ...] = ()
     soc: str = DEFAULT_SOC
+    precision: str = "keep"
     ranks: tuple[Case, ...] = field(default=(), repr=False)

@@ -13,6 +13,7 @@ from ..operators import WITHOUT_REFERENCE, compute, compute_collective, known, o
 from ..operators.param import read
 from .case import Case
 from .loading import in_shape, open_inputs, open_output
+from .precision import in_precision
 from .prepare import all_ranks
 
 
@@ -42,9 +43,9 @@ class Golden:
         refuse_unknown(case.name)
         self.operator = operator_of(case.name, case.param)
         self.param: dict[str, Any] = read(case.name, self.operator.schema, case.param)
-        self.case = case
+        self.case = case = in_precision(case)
         self._refuse_dirty()
-        self.ranks = self._all_ranks()
+        self.ranks = tuple(in_precision(one) for one in self._all_ranks())
         self.inputs = [open_inputs(one) for one in self.ranks]
         self._exact: tuple[torch.Tensor, ...] | None = None
         self.results = self._compute()

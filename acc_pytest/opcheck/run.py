@@ -54,6 +54,7 @@ def run_entry(
     given: str = "",
     other: str = "",
     soc: str = "",
+    precision: str = "keep",
     test_id: str = "",
     custom: Sequence[Any] = (),
     rules: Sequence[ThresholdRule] = (),
@@ -63,8 +64,8 @@ def run_entry(
         return [refused_entry(entry, standard, entry.problem, test_id, entry.skipped)]
     try:
         refuse_unknown(entry.name)
-        case = prepare(entry, given, soc)
-        second = prepare(entry, other, soc) if other else None
+        case = replace(prepare(entry, given, soc), precision=precision)
+        second = replace(prepare(entry, other, soc), precision=precision) if other else None
     except NoPayload as error:
         return [refused_entry(entry, standard, str(error), test_id, skipped=True)]
     except (AccError, OSError) as error:

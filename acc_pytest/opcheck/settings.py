@@ -17,7 +17,8 @@ class OpcheckSettings:
 
     `sources` are operation CSVs and directories; `input` and `other` directories to look for tensors
     in, empty where the source says where they are; `ids` and `names` select, empty for all; `soc` is
-    empty where the source may say it. `columns` are the old report's further metrics that the CSV has;
+    empty where the source may say it; `precision` is as what
+    float tensors are read. `columns` are the old report's further metrics that the CSV has;
     `metrics`, `output` and `csv` are those of `Settings`.
     """
 
@@ -28,6 +29,7 @@ class OpcheckSettings:
     standard: str = "ascend"
     other: str = ""
     soc: str = ""
+    precision: str = "keep"
     columns: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     output: str = "."
@@ -50,6 +52,7 @@ class OpcheckSettings:
             standard=get("opcheck_standard", "ascend"),
             other=get("opcheck_other", ""),
             soc=get("opcheck_soc", ""),
+            precision=get("precision_mode", "keep"),
             columns=tuple(get("opcheck_metric", ())),
             metrics=tuple(get("metrics", ())),
             output=get("output", "."),

@@ -1,0 +1,208 @@
+"""What checking an operator costs: its case against the bare computation, memory, processes, collection.
+
+    python benchmarks/opcheck.py [--tokens 512] [--repeat 3] [--cases 300] [--rows 10000] [--only NAME ...]
+
+Printed, each with what is wanted:
+
+    linear, attention   seconds of one whole case (files mapped, computed, judged) over those of the same
+                        operator in plain torch on float32 tensors that are in memory already; at most 4.
+                        4096 wide, float16, inputs and outputs on disk (warm). Best of `--repeat`.
+    memory              what the case adds to the peak of resident memory, over the bytes of its tensors in
+                        their own dtypes; at most 3. Each in a process of its own.
+    processes           seconds of `pytest --acc-opcheck` over `--cases` rows with one process over those
+                        with two, one thread each, start-up included; at least 1.7.
+    collection          seconds of `pytest --acc-opcheck --co` over a CSV of `--rows` rows; below 5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+import torch.nn.functional as F
+
+from acc_pytest.opcheck.case import Case
+from acc_pytest.opcheck.prepare import prepare
+from acc_pytest.opcheck.run import run_case
+from acc_pytest.opcheck.source_csv import entries_of_csv
+from acc_pytest.opcheck.stand_alone import COLUMNS, StandAlone, write_case
+
+WIDTH, HEADS = 4096, 32
+
+
+def linear(tokens: int) -> tuple[StandAlone, Callable[[], torch.Tensor]]:
+    """x `[tokens, 4096]` times a square weight."""
+    x, weight = torch.randn(tokens, WIDTH).half(), (torch.randn(WIDTH, WIDTH) / 64).half()
+    wide_x, wide_weight = x.float(), weight.float()
+
+    def bare() -> torch.Tensor:
+        return F.linear(wide_x, wide_weight)
+
+    case = StandAlone("LinearOperation", {"hasBias": False}, [x, weight], [bare().half()], {})
+    return case, bare
+
+
+def attention(tokens: int) -> tuple[StandAlone, Callable[[], torch.Tensor]]:
+    """Causal attention of one sequence, 32 heads of 128."""
+    q, k, v = (torch.randn(tokens, WIDTH).half() for _ in range(3))
+    heads = [t.float().reshape(tokens, HEADS, -1).transpose(0, 1) for t in (q, k, v)]
+    mask = torch.full((tokens, tokens), -10000.0).triu(1)
+    scale = 128**-0.5
+
+    def bare() -> torch.Tensor:
+        scores = heads[0] @ heads[1].transpose(-1, -2) * scale + mask
+        return (scores.softmax(-1) @ heads[2]).transpose(0, 1).reshape(tokens, WIDTH)
+
+    param = {"headNum": HEADS, "kvHeadNum": HEADS, "qkScale": scale, "calcType": 3, "maskType": 1}
+    lengths = torch.tensor([tokens], dtype=torch.int32)
+    case = StandAlone("SelfAttentionOperation", param, [q, k, v, mask.half(), lengths], [bare().half()], {})
+    return case, bare
+
+
+MAKERS = {"linear": linear, "attention": attention}
+
+
+def written(case: StandAlone, home: Path) -> Case:
+    """The case as it is found in its CSV."""
+    (entry,) = entries_of_csv(write_case(case, home), "case")
+    return prepare(entry)
+
+
+def best(function: Callable[[], object], repeat: int) -> float:
+    seconds = []
+    for _ in range(repeat + 1):
+        started = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds[1:])  # the first one warms the cache
+
+
+def check(case: Case) -> None:
+    (row,) = run_case(case)
+    assert row.verdict == "pass", row.sentence
+
+
+def speed(name: str, tokens: int, repeat: int) -> None:
+    stand_alone, bare = MAKERS[name](tokens)
+    with tempfile.TemporaryDirectory() as home:
+        case = written(stand_alone, Path(home))
+        whole, plain = best(lambda: check(case), repeat), best(bare, repeat)
+    print(
+        f"{name:12} {whole:8.3f} s  bare {plain:8.3f} s  ratio {whole / plain:5.2f}  (at most 4)", flush=True
+    )
+
+
+def memory(name: str, tokens: int) -> None:
+    """The peak in a process that has checked a tiny case before."""
+    with tempfile.TemporaryDirectory() as home:
+        written(MAKERS[name](tokens)[0], Path(home) / "large")
+        written(MAKERS[name](16)[0], Path(home) / "tiny")
+        files = (Path(home) / "large").rglob("*.bin")
+        size = sum(file.stat().st_size for file in files)
+        code = [sys.executable, __file__, "--peak", home]
+        grown = int(subprocess.run(code, capture_output=True, text=True, check=True).stdout)
+    print(
+        f"memory       {name}: peak grows by {grown / 2**20:.0f} MB, tensors {size / 2**20:.0f} MB  "
+        f"ratio {grown / size:5.2f}  (at most 3)",
+        flush=True,
+    )
+
+
+def peak(home: Path) -> None:
+    """In the process of `memory`: print how much the large case adds to the peak, in bytes."""
+    for name in ("tiny", "large"):
+        (entry,) = entries_of_csv(home / name / "operation_tensors_0.csv", name)
+        before = highest()
+        check(prepare(entry))
+    print(highest() - before)
+
+
+def highest() -> int:
+    """The peak of this process in bytes. (`ru_maxrss` starts with that of the process before exec.)"""
+    (line,) = (one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+def pytest(home: Path, *words: str) -> float:
+    """Seconds of one pytest over the CSV in `home`."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+    command += [f"--acc-opcheck={home / 'operation_tensors_0.csv'}", f"--acc-output={home}", *words]
+    started = time.perf_counter()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return time.perf_counter() - started
+
+
+def processes(cases: int) -> None:
+    with tempfile.TemporaryDirectory() as text:
+        home = Path(text)
+        x, weight = torch.randn(512, 2048).half(), (torch.randn(2048, 2048) / 45).half()
+        y = F.linear(x.float(), weight.float()).half()
+        for number in range(cases):
+            param = {"hasBias": False}
+            case = StandAlone("LinearOperation", param, [x, weight], [y], {}, str(number))
+            write_case(case, home)
+            weights = home / f"{number}_LinearOperation" / "before" / "intensor1.bin"
+            if number:
+                weights.unlink()  # 300 times 8 MB need not be on the disk
+                weights.hardlink_to(home / "0_LinearOperation" / "before" / "intensor1.bin")
+        one, two = pytest(home), pytest(home, "-n", "2")
+    print(
+        f"processes    {cases} cases: {one:.1f} s, -n 2 {two:.1f} s  ratio {one / two:.2f}  (at least 1.7)  "
+        f"load {os.getloadavg()[0]:.1f}",
+        flush=True,
+    )
+
+
+def collection(rows: int) -> None:
+    with tempfile.TemporaryDirectory() as text:
+        home = Path(text)
+        cells = dict.fromkeys(COLUMNS, "")
+        cells.update(OpParam='{"perm":[1,0]}', InNum="1", InDType="float", InFormat="nd", InShape="2,3")
+        cells.update(OutNum="1", OutDType="float", OutFormat="nd", OutShape="3,2", ExpectedError="NO_ERROR")
+        lines = ["|".join(COLUMNS)]
+        for number in range(rows):
+            cells.update(OpName=f"TransposeOperation_{number}", CaseNum=str(number))
+            lines.append("|".join(cells.values()))
+        (home / "operation_tensors_0.csv").write_text("\n".join(lines) + "\n")
+        seconds = pytest(home, "--co")
+    print(f"collection   {rows} rows: {seconds:.1f} s  (below 5)", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--cases", type=int, default=300)
+    parser.add_argument("--rows", type=int, default=10000)
+    names = ["linear", "attention", "memory", "processes", "collection"]
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    parser.add_argument("--peak", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    torch.manual_seed(0)
+    if given.peak:
+        peak(Path(given.peak))
+        return
+    for name in MAKERS:
+        if name in given.only:
+            speed(name, given.tokens, given.repeat)
+        if "memory" in given.only:
+            memory(name, given.tokens)
+    if "processes" in given.only:
+        processes(given.cases)
+    if "collection" in given.only:
+        collection(given.rows)
+
+
+if __name__ == "__main__":
+    main()

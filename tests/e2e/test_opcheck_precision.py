@@ -1,0 +1,34 @@
+"""`--acc-precision-mode` reaches the checks, and refuses what is no mode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from acc_pytest.opcheck.stand_alone import StandAlone, write_case
+
+from .conftest import QUICKER
+
+
+@pytest.fixture
+def csv(tmp_path: Path) -> Path:
+    x = torch.linspace(-3, 3, 12).reshape(3, 4).bfloat16()
+    y = x.float().softmax(1).bfloat16()
+    return write_case(StandAlone("SoftmaxOperation", {"axes": [1]}, [x], [y], {}), tmp_path)
+
+
+@pytest.mark.parametrize(("words", "outcome"), [([], "passed"), (["--acc-precision-mode=fp32"], "failed")])
+def test_the_mode_decides_the_type(
+    pytester: pytest.Pytester, csv: Path, words: list[str], outcome: str
+) -> None:
+    pytester.makeini("[pytest]")
+    result = pytester.runpytest_inprocess(*QUICKER, f"--acc-opcheck={csv}", "--acc-output=out", *words)
+    assert result.parseoutcomes()[outcome] == 1
+
+
+def test_another_mode_is_refused(pytester: pytest.Pytester, csv: Path) -> None:
+    result = pytester.runpytest_inprocess(*QUICKER, f"--acc-opcheck={csv}", "--acc-precision-mode=fp8")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--acc-precision-mode: invalid choice: 'fp8'*"])
