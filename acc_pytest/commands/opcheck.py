@@ -8,11 +8,15 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AccError, SettingsError
-from ..vocabulary import OPCHECK_METRICS, SOCS, STANDARDS
+from ..vocabulary import OPCHECK_METRICS, PRECISION_MODES, SOCS, STANDARDS
 from .compare import LOG_LEVELS, run_pytest
 
 if TYPE_CHECKING:
     from .arguments import Commands
+
+
+MODES = dict(zip(("keep_origin_dtype", "force_fp16", "force_fp32"), PRECISION_MODES))
+"""The old tool's names of the modes."""
 
 
 def add(commands: Commands) -> None:
@@ -52,6 +56,12 @@ def add(commands: Commands) -> None:
         help="your own metrics, (golden, mine) -> (number, message)",
     )
     parser.add_argument("-device", "--device-id", type=int, metavar="N", help="not needed: no device is used")
+    parser.add_argument(
+        "-pmode",
+        "--precision-mode",
+        choices=tuple(MODES),
+        help="read float tensors as one type (--acc-precision-mode)",
+    )
     parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes (pytest-xdist)")
     parser.add_argument("-l", "--log-level", default="info", choices=LOG_LEVELS, help="how much is printed")
     parser.add_argument("--standard", choices=STANDARDS, help="as --acc-opcheck-standard")
@@ -97,6 +107,7 @@ def values_of(given: argparse.Namespace) -> Mapping[str, Any]:
         "opcheck_other": given.other,
         "opcheck_soc": given.soc,
         "opcheck_metric": tuple(given.precision_metric),
+        "precision_mode": MODES.get(given.precision_mode, ""),
         "metrics": tuple(given.custom_algorithms),
         "output": given.output,
     }

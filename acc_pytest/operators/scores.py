@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -12,6 +13,9 @@ from .registry import Call
 from .rounding import rounded
 
 Change = Callable[[torch.Tensor], torch.Tensor]
+
+_SCORES_AT_ONCE = 1 << 22
+"""Scores of one sequence that are computed together: 16 MB of float32, beside which copies are small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,8 @@ def attend(
         groups > 0 and heads % groups == 0 and key.shape[-1] == size,
         f"query {list(query.shape)} and key {list(key.shape)}: heads do not divide or sizes differ",
     )
+    if groups > 1 and heads * n * key.shape[0] > _SCORES_AT_ONCE and eight_bit is None:
+        return _by_group(call, query, key, value, bias, scale=scale, change=change, before=before)
     q = query.reshape(n, groups, -1, size).permute(1, 2, 0, 3)
     k = key.permute(1, 2, 0)[:, None]
     scores = _products(call, q, k, eight_bit is not None).flatten(0, 1)
@@ -67,6 +73,26 @@ def attend(
         return _quantised(call, scores, v, eight_bit, groups).transpose(0, 1)
     weights = scores.softmax(-1).reshape(groups, -1, n, key.shape[0])
     return (weights @ call.wide(v)).flatten(0, 1).transpose(0, 1)
+
+
+def _by_group(
+    call: Call,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor | None,
+    **how: Any,
+) -> torch.Tensor:
+    """`attend` for one key head after the other, so that the scores of all are never there together."""
+    heads, groups = query.shape[1], key.shape[1]
+    each = heads // groups
+    result = torch.empty(query.shape[0], heads, value.shape[-1], dtype=call.accumulate)
+    for group in range(groups):
+        mine, one = slice(group * each, (group + 1) * each), slice(group, group + 1)
+        by_head = bias is not None and bias.ndim == 3 and bias.shape[0] == heads
+        part = bias[mine] if bias is not None and by_head else bias
+        result[:, mine] = attend(call, query[:, mine], key[:, one], value[:, one], part, **how)
+    return result
 
 
 def _products(call: Call, x: torch.Tensor, y: torch.Tensor, whole: bool) -> torch.Tensor:

@@ -123,3 +123,18 @@ def test_what_makes_no_sense_is_said(pytester: pytest.Pytester, call: str, messa
     result = run(pytester, f"def test_it(acc_opcheck, acc_operator):\n    {call}\n")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([message])
+
+
+def test_bounds_of_markers_count_beside_the_standard(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        NORM
+        + """
+@pytest.mark.parametrize("factor", [1, pytest.param(600, marks=pytest.mark.acc_threshold(factor=600))])
+def test_norm(acc_operator, factor):
+    y = my_norm(X, W)
+    y[2, 5] += 0.5
+    acc_operator("RmsNormOperation", {"layerType": 1}).check(y, X, W)
+""",
+    )
+    result.assert_outcomes(passed=1, failed=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ import torch
 from acc_pytest.opcheck.stand_alone import StandAlone, write_case
 
 from .conftest import QUICKER
+
+COMMAND = "import sys; from acc_pytest.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
 @pytest.fixture
@@ -32,3 +36,13 @@ def test_another_mode_is_refused(pytester: pytest.Pytester, csv: Path) -> None:
     result = pytester.runpytest_inprocess(*QUICKER, f"--acc-opcheck={csv}", "--acc-precision-mode=fp8")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--acc-precision-mode: invalid choice: 'fp8'*"])
+
+
+@pytest.mark.parametrize(("mode", "code"), [("keep_origin_dtype", 0), ("force_fp32", 1)])
+def test_the_old_command_has_its_flag(
+    csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, code: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["opcheck", "-c", str(csv), "-o", "out", "-pmode", mode, "--", *QUICKER, "-p", "no:cacheprovider"]
+    done = subprocess.run([sys.executable, "-c", COMMAND, *words], capture_output=True, check=False)
+    assert done.returncode == code, done.stdout.decode()
