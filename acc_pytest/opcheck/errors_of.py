@@ -112,9 +112,7 @@ def errors_of(golden: torch.Tensor, mine: torch.Tensor, rule: ElementRule, dtype
 def _wide(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
     if dtype == "hifloat8" and tensor.dtype == torch.uint8:
         return hifloat8.decode(tensor)
-    if tensor.is_complex():
-        return torch.view_as_real(tensor.to(torch.complex128)).reshape(-1)
-    return tensor if tensor.dtype in (torch.int64, torch.int32) else tensor.double()
+    return tensor if tensor.is_complex() or tensor.dtype in (torch.int64, torch.int32) else tensor.double()
 
 
 class _Sums:
@@ -139,13 +137,17 @@ class _Sums:
             if self.ulp_type:
                 self.buckets[0] += g.numel()
             return
-        d = y.double() - g.double()
+        same = ~different | (torch.isnan(g) & torch.isnan(y))
+        both = torch.isfinite(g) & torch.isfinite(y)
+        if g.is_complex():
+            # the error is the distance in the plane; sizes are those of the moduli
+            d, g, y = (y - g).abs().double(), g.abs().double(), y.abs().double()
+        else:
+            d = y.double() - g.double()
         if not g.is_floating_point():
             # beyond 2^53 two different integers may be the same double
             d = torch.where(different & (d == 0), torch.ones_like(d), d)
         g, y = g.double(), y.double()
-        both = torch.isfinite(g) & torch.isfinite(y)
-        same = (g == y) | (torch.isnan(g) & torch.isnan(y))
         odd = ~both & ~same
         d = torch.where(both, d, torch.zeros_like(d))
         g = torch.where(both, g, torch.zeros_like(g))

@@ -1,0 +1,291 @@
+"""From a dump to rows: where files are found, what cannot be judged, and what every broken input says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from acc_pytest.opcheck.entry import Entry
+from acc_pytest.opcheck.run import run_entry
+from acc_pytest.opcheck.source_csv import entries_of_csv
+from acc_pytest.opcheck.source_directory import entries_of_directory
+from acc_pytest.opcheck.standards import STANDARDS
+from acc_pytest.operators import compute, compute_collective
+from acc_pytest.reporting.row import Row
+from acc_pytest.tensors import atb_bin
+
+from .made import HEADER, MadeDump, softmax_dump
+
+X = torch.arange(6, dtype=torch.float16).reshape(2, 3)
+
+
+def of_csv(dump: MadeDump, **how: str) -> list[list[Row]]:
+    return [run_entry(entry, **how) for entry in entries_of_csv(dump.csv, "g")]  # type: ignore[arg-type]
+
+
+def of_directory(dump: MadeDump) -> list[list[Row]]:
+    return [run_entry(entry) for entry in entries_of_directory(dump.root)]
+
+
+def only(rows: list[list[Row]]) -> Row:
+    ((row,),) = rows
+    return row
+
+
+def test_the_dump_is_found_from_the_csv_although_its_paths_are_gone(tmp_path: Path) -> None:
+    rows = of_csv(softmax_dump(tmp_path))
+    assert [row.verdict for (row,) in rows] == ["pass"] * 3
+    assert [row.verdict for (row,) in of_directory(softmax_dump(tmp_path / "other"))] == ["pass"] * 3
+
+
+def test_one_wrong_element_is_named_with_both_values_and_steps(tmp_path: Path) -> None:
+    (wrong,), *rest = of_csv(softmax_dump(tmp_path, wrong=True))
+    assert [row.verdict for (row,) in rest] == ["pass", "pass"]
+    assert wrong.verdict == "fail"
+    assert wrong.worst.index == "[2, 5]"
+    assert wrong.worst.mine == pytest.approx(wrong.worst.golden + 0.25, abs=2.0**-11)
+    assert "1 of 32 elements are beyond it, in [2, 5]" in wrong.sentence
+    assert "ULP of float16" in wrong.note
+    assert "its exact value is" in wrong.note
+    assert wrong.case["op_id"] == "5_0"
+    assert wrong.case["precision_result"] == "FAILED"
+
+
+@pytest.mark.parametrize("depth", range(4))
+def test_the_input_directory_may_be_the_execution_or_anything_above(tmp_path: Path, depth: int) -> None:
+    dump = softmax_dump(tmp_path / "dump")
+    elsewhere = tmp_path / "csv" / "operation_tensors_0.csv"
+    elsewhere.parent.mkdir()
+    dump.csv.rename(elsewhere)
+    given = (dump.execution, *dump.execution.parents)[depth]
+    rows = [run_entry(entry, given=str(given)) for entry in entries_of_csv(elsewhere, "g")]
+    assert [row.verdict for (row,) in rows] == ["pass"] * 3
+
+
+def test_tensors_that_are_nowhere_are_asked_for(tmp_path: Path) -> None:
+    dump = softmax_dump(tmp_path / "dump")
+    dump.execution.parent.rename(tmp_path / "moved")
+    for (row,) in of_csv(dump):
+        assert row.red
+        assert "--acc-opcheck-input" in row.sentence
+
+
+def test_file_names_may_carry_the_names_of_operands(tmp_path: Path) -> None:
+    dump = MadeDump(tmp_path)
+    home = dump.add("TransposeOperation", {"perm": [1, 0]}, [X])
+    (home / "before" / "intensor0.bin").rename(home / "before" / "intensor0_x.bin")
+    (home / "after" / "outtensor0.bin").rename(home / "after" / "outtensor0_output.bin")
+    assert only(of_csv(dump)).verdict == "pass"
+
+
+Spoil = Callable[[Path, MadeDump], object]
+BROKEN: dict[str, tuple[Spoil, str]] = {
+    "output missing": (lambda home, _: (home / "after/outtensor0.bin").unlink(), "output[0] has no file"),
+    "input missing": (
+        lambda home, _: (home / "before/intensor0.bin").unlink(),
+        "input 0 of Transpose",
+    ),
+    "output cut": (
+        lambda home, _: (home / "after/outtensor0.bin").write_bytes(
+            (home / "after/outtensor0.bin").read_bytes()[:-3]
+        ),
+        "is cut",
+    ),
+    "no tensor": (lambda home, _: (home / "before/intensor0.bin").write_bytes(b"hello"), "no ATB tensor"),
+    "wrong dtype": (
+        lambda home, _: atb_bin.write(home / "after/outtensor0.bin", X.T.float()),
+        "output[0] is torch.float32, but the operator writes torch.float16",
+    ),
+    "wrong shape": (
+        lambda home, _: atb_bin.write(home / "after/outtensor0.bin", torch.zeros(7).half()),
+        "output[0] has the shape [7], but the operator writes [3, 2]",
+    ),
+    "too many outputs": (
+        lambda home, _: atb_bin.write(home / "after/outtensor1.bin", X),
+        "the dump has 2 outputs",
+    ),
+    "parameters no json": (lambda home, _: (home / "op_param.json").write_text("{'perm'"), "are no JSON"),
+    "parameters a list": (lambda home, _: (home / "op_param.json").write_text("[1]"), "no JSON object"),
+    "parameters nested": (lambda home, _: (home / "op_param.json").write_text("[" * 100_000), "no JSON"),
+    "unknown parameter": (
+        lambda home, _: (home / "op_param.json").write_text('{"perms":[1,0]}'),
+        "unknown parameter perms (did you mean perm?)",
+    ),
+    "wrong parameter": (
+        lambda home, _: (home / "op_param.json").write_text('{"perm":[5,6]}'),
+        "TransposeOperation",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_whatever_is_broken_fails_its_own_test_with_a_sentence(tmp_path: Path, what: str) -> None:
+    dump = MadeDump(tmp_path)
+    home = dump.add("TransposeOperation", {"perm": [1, 0]}, [X])
+    dump.add("TransposeOperation", {"perm": [1, 0]}, [X])
+    spoil, sentence = BROKEN[what]
+    spoil(home, dump)
+    (broken,), (whole,) = of_csv(dump)
+    assert (broken.verdict, broken.red) == ("incomparable", True)
+    assert sentence in broken.sentence
+    assert broken.case["precision_result"] == "FAILED"
+    assert whole.verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("LinearSparseOperation_1", "not supported: LinearSparseOperation has no reference"),
+        ("BigModelOperation_1", "not supported: BigModelOperation is no operator"),
+        ("0", "not supported"),
+    ],
+)
+def test_an_unsupported_operator_is_skipped_with_the_reason(tmp_path: Path, name: str, sentence: str) -> None:
+    (row,) = run_entry(Entry(0, name, "op.csv:2", str(tmp_path / "op.csv"), "g"))
+    assert row.skipped
+    assert sentence in row.sentence
+    assert row.case["precision_result"] == "SKIPPED"
+
+
+def test_parameters_come_from_the_csv_where_the_directory_has_none(tmp_path: Path) -> None:
+    dump = MadeDump(tmp_path)
+    dump.add("TransposeOperation", {"perm": [1, 0]}, [X], with_param=False)
+    assert only(of_csv(dump)).verdict == "pass"
+    row = only(of_directory(dump))
+    assert row.red
+    assert "has no op_param.json" in row.sentence
+
+
+def index_add() -> tuple[dict[str, object], list[torch.Tensor], torch.Tensor]:
+    param: dict[str, object] = {"indexType": 1, "axis": 0}
+    inputs = [X, torch.tensor([1], dtype=torch.int32), torch.ones(1, 3).half(), torch.ones(1).half()]
+    (new,) = compute("IndexAddOperation", param, inputs)
+    return param, inputs, new
+
+
+def test_in_place_results_are_judged_from_the_state_before(tmp_path: Path) -> None:
+    param, inputs, new = index_add()
+    dump = MadeDump(tmp_path)
+    dump.add("IndexAddOperation", param, inputs, [new])
+    assert only(of_csv(dump)).verdict == "pass"
+
+
+def test_in_place_without_the_state_before_cannot_be_judged(tmp_path: Path) -> None:
+    param, inputs, new = index_add()
+    dump = MadeDump(tmp_path)
+    dump.add("IndexAddOperation", param, [new, *inputs[1:]], [new], state="after")
+    row = only(of_csv(dump))
+    assert row.skipped
+    assert "cannot judge" in row.sentence
+    assert "-time" in row.sentence
+
+
+def test_an_operator_that_only_writes_in_place_needs_the_state_after(tmp_path: Path) -> None:
+    cache, rows = torch.zeros(2, 4, 3).half(), torch.ones(1, 1, 3).half()
+    param = {"starts": [0, 0, 0], "ends": [1, 1, 3], "strides": [1, 1, 1]}
+    (new,) = compute("SetValueOperation", param, [cache, rows])
+    with_after, without = MadeDump(tmp_path / "a"), MadeDump(tmp_path / "b")
+    with_after.add("SetValueOperation", param, [cache, rows], [], after={0: new, 1: rows})
+    assert [row.verdict for (row, *_) in of_csv(with_after)] == ["pass"]
+    without.add("SetValueOperation", param, [cache, rows], [])
+    row = only(of_csv(without))
+    assert row.skipped
+    assert "not the state after" in row.sentence
+
+
+def test_a_stray_write_beside_the_written_slot_is_seen(tmp_path: Path) -> None:
+    cache, rows = torch.zeros(2, 4, 3).half(), torch.ones(1, 1, 3).half()
+    param = {"starts": [0, 0, 0], "ends": [1, 1, 3], "strides": [1, 1, 1]}
+    (new,) = compute("SetValueOperation", param, [cache, rows])
+    new[1, 3, 2] = 5
+    dump = MadeDump(tmp_path)
+    dump.add("SetValueOperation", param, [cache, rows], [], after={0: new, 1: rows})
+    (found,) = of_csv(dump)
+    assert [row.verdict for row in found] == ["fail", "pass"]
+    assert found[0].worst.index == "[1, 3, 2]"
+
+
+def two_ranks(root: Path, ranks: int = 2) -> list[MadeDump]:
+    param = {"rankSize": 2, "allReduceType": "sum", "backend": "hccl"}
+    inputs = [[X], [X * 2]]
+    outputs = compute_collective("AllReduceOperation", param, inputs)
+    dumps = [MadeDump(root, rank) for rank in range(ranks)]
+    for rank, dump in enumerate(dumps):
+        dump.add("AllReduceOperation", {**param, "rank": rank}, inputs[rank], outputs[rank])
+    return dumps
+
+
+def test_operators_between_ranks_take_the_inputs_of_the_siblings(tmp_path: Path) -> None:
+    for dump in two_ranks(tmp_path):
+        assert only(of_csv(dump)).verdict == "pass"
+
+
+def test_a_missing_rank_is_named(tmp_path: Path) -> None:
+    (dump,) = two_ranks(tmp_path, ranks=1)
+    row = only(of_csv(dump))
+    assert row.red
+    assert "computes on 2 ranks, but the dump has 1 (rank 0)" in row.sentence
+
+
+def test_equal_values_may_be_sorted_in_any_order(tmp_path: Path) -> None:
+    x = torch.tensor([[3.0, 1.0, 3.0, 2.0]]).half()
+    values, places = compute("SortOperation", {"num": [3]}, [x])
+    assert places.tolist() == [[0, 2, 3]]
+    dump = MadeDump(tmp_path)
+    for other in ([[2, 0, 3]], [[0, 0, 3]], [[0, 2, 1]], [[9, 2, 3]]):
+        dump.add("SortOperation", {"num": [3]}, [x], [values, torch.tensor(other, dtype=places.dtype)])
+    verdicts = [rows[1].verdict for rows in of_csv(dump)]
+    assert verdicts == ["pass", "fail", "fail", "fail"]
+
+
+def test_files_that_the_csv_names_are_enough(tmp_path: Path) -> None:
+    """As in ATB's own tests: no ids, files anywhere."""
+    atb_bin.write(tmp_path / "x.bin", X)
+    atb_bin.write(tmp_path / "y.bin", X.T.contiguous())
+    cells = dict.fromkeys(HEADER.split("|"), "")
+    cells |= {"OpName": "TransposeOperation", "OpParam": json.dumps({"perm": [1, 0]}), "OutDType": "float16"}
+    cells |= {"InTensorFile": "x.bin;", "OutTensorFile": "y.bin"}
+    csv = tmp_path / "tests.csv"
+    csv.write_text(f"{HEADER}\n{'|'.join(cells.values())}\n")
+    assert [row.verdict for entry in entries_of_csv(csv, "g") for row in run_entry(entry)] == ["pass"]
+
+
+def test_a_row_without_files_and_ids_says_so(tmp_path: Path) -> None:
+    csv = tmp_path / "tests.csv"
+    csv.write_text("OpName|OutDType\nTransposeOperation|float16\n")
+    (row,) = [row for entry in entries_of_csv(csv, "g") for row in run_entry(entry)]
+    assert row.red
+    assert "names no files" in row.sentence
+
+
+@pytest.mark.parametrize("standard", ["ascend", "msit", "open"])
+def test_every_standard_passes_the_reference_and_fails_a_wrong_element(tmp_path: Path, standard: str) -> None:
+    for wrong in (False, True):
+        dump = softmax_dump(tmp_path / str(wrong), wrong)
+        entry = next(iter(entries_of_csv(dump.csv, "g")))
+        (row,) = run_entry(entry, STANDARDS[standard])
+        assert row.verdict == ("fail" if wrong else "pass")
+        assert row.case["standard"] == standard
+        assert row.checks
+
+
+def test_three_way_allows_a_multiple_of_the_other_devices_error(tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    x = torch.randn(16, 64).half()
+    (exact,) = compute("SoftmaxOperation", {"axes": [-1]}, [x], accumulate=torch.float64, round_outputs=False)
+    verdicts = {}
+    other = MadeDump(tmp_path / "other")
+    other.add("SoftmaxOperation", {"axes": [-1]}, [x], [(exact * (1 + 2.0**-9)).half()])
+    for name, error in (("near", 2.0**-9), ("twice", 2.0**-7.5), ("far", 2.0**-4)):
+        mine = MadeDump(tmp_path / name)
+        mine.add("SoftmaxOperation", {"axes": [-1]}, [x], [(exact * (1 + error)).half()])
+        entry = next(iter(entries_of_csv(mine.csv, "g")))
+        given = str(other.execution)
+        (row,) = run_entry(entry, STANDARDS["three-way"], other=given)
+        verdicts[name] = row.verdict
+        assert {check.metric for check in row.checks} >= {"mare_ratio", "mere_ratio", "rmse_ratio"}
+    assert verdicts == {"near": "pass", "twice": "fail", "far": "fail"}
