@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import pytest
 
-from .vocabulary import LEVELS, OPCHECK_METRICS, PRECISION_MODES, SOCS, STANDARDS, TOKEN_POLICIES
+from .vocabulary import BACKENDS, LEVELS, OPCHECK_METRICS, PRECISION_MODES, SOCS, STANDARDS, TOKEN_POLICIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +176,18 @@ OPCHECK_OPTIONS = (
         "opcheck_soc",
         "the chip that the dump is of, where operators differ by it (default: the CSV's, else Ascend910B)",
         choices=SOCS,
+    ),
+    Option(
+        "opcheck-backend",
+        "opcheck_backend",
+        "whose outputs are judged: the dump's, or those of an NPU that runs the operator again",
+        choices=BACKENDS,
+    ),
+    Option(
+        "device-id",
+        "device_id",
+        "the NPU of --acc-opcheck-backend (default: 0)",
+        metavar="N",
     ),
     Option(
         "precision-mode",

@@ -9,6 +9,9 @@ STANDARDS = ("ascend", "msit", "open", "three-way")
 """Rules by which an output of a single operator passes."""
 OPCHECK_METRICS = ("abs", "cos_sim", "kl")
 """Metrics of the old single-operator report beside the relative error."""
+DUMPED = "dumped"
+BACKENDS = (DUMPED, "torch_atb", "operation_torch")
+"""Whose outputs of a single operator are judged: the dump's, or those of a device that runs it again."""
 PRECISION_MODES = ("keep", "fp16", "fp32")
 """As what the float tensors of a single operator are read."""
 SOCS = ("Ascend910A", "Ascend910B", "Ascend310B", "Ascend310P", "Ascend950")

@@ -132,15 +132,17 @@ def highest() -> int:
     return int(line.split()[1]) * 1024
 
 
-def pytest(home: Path, *words: str) -> float:
-    """Seconds of one pytest over the CSV in `home`."""
+def pytest(home: Path, *words: str) -> tuple[float, float]:
+    """Seconds of one pytest over the CSV in `home`, on the clock and of all its processes together."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
     command += [f"--acc-opcheck={home / 'operation_tensors_0.csv'}", f"--acc-output={home}", *words]
-    started = time.perf_counter()
+    started, used = time.perf_counter(), os.times()
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return time.perf_counter() - started
+    ended = os.times()
+    used_up = sum(ended[2:4]) - sum(used[2:4])
+    return time.perf_counter() - started, used_up
 
 
 def processes(cases: int) -> None:
@@ -156,10 +158,11 @@ def processes(cases: int) -> None:
             if number:
                 weights.unlink()  # 300 times 8 MB need not be on the disk
                 weights.hardlink_to(home / "0_LinearOperation" / "before" / "intensor1.bin")
-        one, two = pytest(home), pytest(home, "-n", "2")
+        (one, alone), (two, together) = pytest(home), pytest(home, "-n", "2")
     print(
-        f"processes    {cases} cases: {one:.1f} s, -n 2 {two:.1f} s  ratio {one / two:.2f}  (at least 1.7)  "
-        f"load {os.getloadavg()[0]:.1f}",
+        f"processes    {cases} cases: {one:.1f} s, -n 2 {two:.1f} s  ratio {one / two:.2f}  (at least 1.7)\n"
+        f"             processor seconds {alone:.1f} and {together:.1f}: on two free cores the ratio is "
+        f"{2 * alone / together:.2f}; load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
 
@@ -175,7 +178,7 @@ def collection(rows: int) -> None:
             cells.update(OpName=f"TransposeOperation_{number}", CaseNum=str(number))
             lines.append("|".join(cells.values()))
         (home / "operation_tensors_0.csv").write_text("\n".join(lines) + "\n")
-        seconds = pytest(home, "--co")
+        seconds, _ = pytest(home, "--co")
     print(f"collection   {rows} rows: {seconds:.1f} s  (below 5)", flush=True)
 
 

@@ -18,8 +18,10 @@ import pytest
 from .. import options
 from ..errors import AccError
 from ..marks import marker_rules
+from ..vocabulary import DUMPED
 
 if TYPE_CHECKING:
+    from ..opcheck.backends import Backend
     from ..opcheck.entry import Entry
     from ..opcheck.listed import Named
     from ..opcheck.settings import OpcheckSettings
@@ -74,10 +76,20 @@ class OpcheckSession:
             other=settings.other,
             soc=settings.soc,
             precision=settings.precision,
+            backend=self.backend,
             test_id=item.nodeid,
             custom=self.custom,
             rules=rules[::-1],
         )
+
+    @functools.cached_property
+    def backend(self) -> Backend | None:
+        """What computes the outputs that are judged; `None` for those of the dump. Raises `AccError`."""
+        if self.settings.backend == DUMPED:
+            return None
+        from ..opcheck.backends import backend_named
+
+        return backend_named(self.settings.backend, self.settings.device)
 
     def rerun_command(self, node_id: str) -> str:
         """The command line that runs one check again."""
@@ -136,6 +148,7 @@ def _open(config: pytest.Config) -> OpcheckSession | None:
     values = {**others, **given}
     settings = OpcheckSettings.from_values(values)
     session = OpcheckSession(settings, listed(settings), values)
+    _ = session.backend  # nor one that is not on this machine
     _ = session.custom  # a metric that cannot be loaded is a mistake to report before the first test
     return session
 

@@ -6,7 +6,9 @@ operator does not write) becomes the sentence of its row: nothing is raised for 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +21,7 @@ from ..reporting.row import Row
 from ..tensors import hifloat8
 from ..tensors.dtypes import by_name
 from ..tensors.source import TensorSource
+from .backends import Backend, rerun
 from .bounds import factor_of, further_checks, matching
 from .case import Case
 from .entry import Entry
@@ -55,11 +58,15 @@ def run_entry(
     other: str = "",
     soc: str = "",
     precision: str = "keep",
+    backend: Backend | None = None,
     test_id: str = "",
     custom: Sequence[Any] = (),
     rules: Sequence[ThresholdRule] = (),
 ) -> list[Row]:
-    """`run_case` of an entry; `given` and `other` are directories to look for files in."""
+    """`run_case` of an entry; `given` and `other` are directories to look for files in.
+
+    With a `backend` its outputs are judged instead of the dump's.
+    """
     if entry.problem:
         return [refused_entry(entry, standard, entry.problem, test_id, entry.skipped)]
     try:
@@ -71,9 +78,23 @@ def run_entry(
     except (AccError, OSError) as error:
         return [refused_entry(entry, standard, str(error), test_id)]
     running = entry.number * ROWS
-    return run_case(
-        case, standard, other=second, test_id=test_id, running=running, custom=custom, rules=rules
-    )
+    with tempfile.TemporaryDirectory() if backend is not None else nullcontext("") as home:
+        if backend is not None:
+            try:
+                case = rerun(case, backend, home)
+            except (AccError, OSError) as error:
+                skipped = isinstance(error, NoPayload)
+                return [refused_entry(entry, standard, str(error), test_id, skipped)]
+        rows = run_case(
+            case, standard, other=second, test_id=test_id, running=running, custom=custom, rules=rules
+        )
+    return rows if backend is None else [_of_device(row) for row in rows]
+
+
+def _of_device(row: Row) -> Row:
+    """The row of an output that was computed again and is in no file any more."""
+    notes = (*row.notes, "judged is what the device computed from the dumped inputs")
+    return replace(row, mine=replace(row.mine, path=""), notes=notes)
 
 
 def refused_entry(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import SettingsError
+from ..vocabulary import DUMPED
 from .select import ids_from, names_from
 
 
@@ -17,9 +18,9 @@ class OpcheckSettings:
 
     `sources` are operation CSVs and directories; `input` and `other` directories to look for tensors
     in, empty where the source says where they are; `ids` and `names` select, empty for all; `soc` is
-    empty where the source may say it; `precision` is as what
-    float tensors are read. `columns` are the old report's further metrics that the CSV has;
-    `metrics`, `output` and `csv` are those of `Settings`.
+    empty where the source may say it; `precision` is as what float tensors are read; `backend` says whose
+    outputs are judged, `device` is its NPU. `columns` are the old report's further metrics that the CSV
+    has; `metrics`, `output` and `csv` are those of `Settings`.
     """
 
     sources: tuple[str, ...]
@@ -30,6 +31,8 @@ class OpcheckSettings:
     other: str = ""
     soc: str = ""
     precision: str = "keep"
+    backend: str = DUMPED
+    device: int = 0
     columns: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     output: str = "."
@@ -53,6 +56,8 @@ class OpcheckSettings:
             other=get("opcheck_other", ""),
             soc=get("opcheck_soc", ""),
             precision=get("precision_mode", "keep"),
+            backend=get("opcheck_backend", DUMPED),
+            device=_device(get("device_id", "0")),
             columns=tuple(get("opcheck_metric", ())),
             metrics=tuple(get("metrics", ())),
             output=get("output", "."),
@@ -72,3 +77,9 @@ class OpcheckSettings:
                 "add --acc-opcheck-standard three-way"
             )
         return settings
+
+
+def _device(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise SettingsError(f"--acc-device-id {text}: the number of an NPU, from 0")
+    return int(text)

@@ -112,6 +112,8 @@ def test_outputs_of_the_device_are_judged_and_not_those_of_the_dump(
     assert [row.verdict for row in run_entry(entry)] == ["fail"]
     (row,) = run_entry(entry, backend=backend_named("torch_atb"))
     assert row.verdict == verdict
+    assert "judged is what the device computed" in row.note
+    assert not row.mine.path
     assert row.worst.index in ("", "[1]", "1", "(1,)") if verdict == "fail" else True
 
 
