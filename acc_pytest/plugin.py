@@ -14,7 +14,7 @@ from .fixtures.opcheck import acc_opcheck, acc_operator
 from .fixtures.torch_dump import acc_torch_dump
 from .fixtures.torchair import acc_fx_dump, acc_ge_dump
 from .items import opcheck_session as opcheck
-from .items_fuzz import fuzz_collector, open_fuzz
+from .items.fuzz import fuzz_collector, open_fuzz
 from .marks import USAGE
 from .recording import WorkerRows
 from .run_report import RunReport
@@ -60,12 +60,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Make the plan (or receive it from the controller) before workers start and tests are collected."""
     open_fuzz(session.config)
-    acc = open_session(session.config)
-    if acc is not None:
-        session.config.stash[KEY] = acc
     checks = opcheck.open_opcheck(session.config)
     if checks is not None:
         session.config.stash[opcheck.KEY] = checks
+    acc = open_session(session.config)
+    if acc is not None:
+        session.config.stash[KEY] = acc
     on_worker = hasattr(session.config, "workerinput")
     reports: WorkerRows | RunReport
     if on_worker:

@@ -43,7 +43,7 @@ def test_a_failure_says_the_element_and_the_case_and_where_it_is_saved(
             "RepeatOperation disagrees with its independent formulation (case * of 20, made smaller)",
             "output 0: element [[]*[]] is *, not * within 0",
             "DrawnCase('RepeatOperation', {'multiples': [[]*[]]}, (*",
-            f"saved as {saved}",
+            f"saved as {saved}; check it: pytest --acc-opcheck={saved}",
         ]
     )
     result.stdout.no_fnmatch_line("*Traceback*")

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from . import options
-from .errors import AccError
+from .. import options
+from ..errors import AccError
 
 if TYPE_CHECKING:
-    from .settings import Settings
+    from ..settings import Settings
 
 ROOT = "acc-fuzz"
 """Name of the collector; the ids of the tests are `acc-fuzz::LinearOperation`."""
@@ -37,8 +37,8 @@ def open_fuzz(config: pytest.Config) -> None:
         raise pytest.UsageError("--acc-fuzz-examples needs --acc-opcheck-fuzz OPERATOR")
     if not names:
         return
-    from .settings import Settings
-    from .strategies import cases
+    from ..settings import Settings
+    from ..strategies import cases
 
     try:
         settings = Settings.from_values(given)
@@ -101,7 +101,7 @@ class FuzzItem(pytest.Item):
 
     def runtest(self) -> None:
         """Draw cases; save and say the smallest that disagrees."""
-        from .strategies.fuzz import fuzz, save
+        from ..strategies.fuzz import fuzz, save
 
         found = fuzz(self.name, self._settings.fuzz_examples)
         if found is None:
@@ -109,7 +109,8 @@ class FuzzItem(pytest.Item):
         directory = os.path.join(self._settings.output, "acc_fuzz")
         try:
             csv = save(found, directory)
-            saved = [f"saved as {csv}"]
+            again = options.shell(["pytest", f"--acc-opcheck={csv}"])
+            saved = [f"saved as {csv}; check it: {again}"]
         except AccError as error:
             saved = [f"not saved: {error}"]
         raise FuzzFailed(
