@@ -68,8 +68,8 @@ def open_pair(pair: Pair) -> Opened:
     Raises `FormatError`, `CannotDecode`, `NoPayload` for a file, `Incomparable` when the shapes (or
     an int8 side against a floating one) leave nothing to compare.
     """
-    _refuse_tiled(pair.golden, pair.mine)
     golden, mine = opened_side(pair.golden), opened_side(pair.mine)
+    _refuse_tiled(pair.golden, pair.mine)
     numbers = dequantised(mine, pair.mine, golden)
     _refuse_quantised(golden, numbers)
     opened = reconcile(golden, numbers)
