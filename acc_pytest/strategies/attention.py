@@ -107,3 +107,11 @@ def paged_attention(draw: Draw) -> Drawn:
         values[..., 0] = 0  # a row that sees nothing has no defined result
         mask.append(values)
     return param, [query, *caches, tables, counts(contexts), *mask]
+
+
+@rule("FaUpdateOperation")
+def fa_update(draw: Draw) -> Drawn:
+    """Partial results of some ranks with the logarithms of their sums."""
+    parts, rows, size = whole(draw, 1, 4), whole(draw, 1, 6), whole(draw, 1, 8)
+    sums = floats(draw, [parts, rows], torch.float32)
+    return {"sp": parts}, [sums, floats(draw, [parts, rows, size], torch.float32)]

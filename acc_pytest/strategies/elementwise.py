@@ -106,3 +106,10 @@ def fill(draw: Draw) -> Drawn:
         return {"withMask": False, "value": [value], "outDim": size}, []
     mask = wholes(draw, size, 0, 1, torch.int8)
     return {"withMask": True, "value": [value]}, [floats(draw, size, one_of(draw, *FLOATS)), mask]
+
+
+@rule("SwigluQuantOperation")
+def swiglu_quant(draw: Draw) -> Drawn:
+    """Rows of two halves, each row with a scale of its own."""
+    rows, half = whole(draw, 1, 6), whole(draw, 1, 9)
+    return {}, [floats(draw, [rows, 2 * half], one_of(draw, torch.float16, torch.bfloat16))]

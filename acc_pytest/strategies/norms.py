@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .table import rule
-from .values import FLOATS, SHORT, Draw, Drawn, floats, one_of, shape, whole, wholes, yes
+from .values import FLOATS, SHORT, Draw, Drawn, floats, one_of, shape, some, whole, wholes, yes
 
 _PARTS = {1: "normParam", 2: "preNormParam", 3: "postNormParam"}
 
@@ -107,3 +107,53 @@ def softmax(draw: Draw) -> Drawn:
     back = len(size) if yes(draw) else 0
     axes = [one - back for one in range(first, last + 1)]
     return {"axes": axes}, [floats(draw, size, one_of(draw, *FLOATS))]
+
+
+def _views(draw: Draw, size: list[int], dtype: torch.dtype) -> list[torch.Tensor]:
+    """Elements of which a view of the same shape is taken: transposed, from an offset on, or as they are."""
+    steps: list[int] = []
+    count = 1
+    for n in reversed(size):
+        steps.insert(0, count)
+        count *= n
+    steps[0] = whole(draw, 0, steps[0])
+    return [
+        floats(draw, size, dtype),
+        torch.tensor(steps, dtype=torch.int64),
+        torch.tensor([0], dtype=torch.int64),
+    ]
+
+
+@rule("RmsNormWithStrideOperation")
+def rms_norm_with_stride(draw: Draw) -> Drawn:
+    """Plain norms of views whose rows overlap or repeat."""
+    size, dtype = shape(draw, 2, 3, 9), one_of(draw, *SHORT)
+    x, strides, offset = _views(draw, size, dtype)
+    param = {"layerType": 1, "normParam": {"epsilon": _epsilon(draw)}}
+    return param, [x, floats(draw, size[-1:], dtype), strides, offset]
+
+
+@rule("LayerNormWithStrideOperation")
+def layer_norm_with_stride(draw: Draw) -> Drawn:
+    """Plain norms of views whose rows overlap or repeat."""
+    size, dtype = shape(draw, 2, 3, 9), one_of(draw, *SHORT)
+    x, strides, offset = _views(draw, size, dtype)
+    param = {"layerType": 1, "normParam": {"epsilon": _epsilon(draw), "beginNormAxis": -1}}
+    weights = [floats(draw, size[-1:], dtype) for _ in range(2)]
+    return param, [x, *weights, strides, offset]
+
+
+@rule("FastSoftMaxOperation")
+def fast_softmax(draw: Draw) -> Drawn:
+    """Packed squares of scores."""
+    heads, lengths = whole(draw, 1, 3), some(draw, 1, 3, 1, 5)
+    size = heads * sum(n * n for n in lengths)
+    return {"headNum": heads, "qSeqLen": lengths}, [floats(draw, [size], torch.float16)]
+
+
+@rule("FastSoftMaxGradOperation")
+def fast_softmax_grad(draw: Draw) -> Drawn:
+    """Packed squares of weights and of their gradients."""
+    param, (x,) = fast_softmax(draw)
+    assert x is not None
+    return param, [floats(draw, x.shape, torch.float16).sigmoid(), floats(draw, x.shape, torch.float16)]

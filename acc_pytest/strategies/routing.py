@@ -96,3 +96,15 @@ def gating(draw: Draw) -> Drawn:
         kept = sorted(order(draw, experts)[: whole(draw, 1, experts)])
         param["deviceExpert"] = kept
     return param, [chosen, places]
+
+
+@rule("GroupTopkOperation")
+def group_topk(draw: Draw) -> Drawn:
+    """The best groups of each row by their largest, or by the sum of some."""
+    groups, each, tokens = whole(draw, 1, 4), whole(draw, 1, 4), whole(draw, 1, 5)
+    param = {"groupNum": groups, "k": whole(draw, 1, groups), "groupMultiFlag": whole(draw, 0, 1)}
+    param["n"] = whole(draw, 1, each) if param["groupMultiFlag"] else 1
+    # multiples of 1/256, so that sums are exact and equal groups are equal in every precision
+    token = (floats(draw, [tokens, groups * each], torch.float32) * 256).round().div(256).half().float()
+    token = (token * 256).round().div(256).half()
+    return param, [token, torch.arange(1024, dtype=torch.int32)]

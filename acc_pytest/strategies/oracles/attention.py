@@ -156,3 +156,14 @@ def paged_attention(p: Param, t: Inputs) -> Sequence[Expected]:
             result = _attention(q, k[:, group], v[:, group], bias, p["qkScale"])
             value[b, head], error[b, head] = result[0][0], result[1][0]
     return [Expected(value, query.dtype, error)]
+
+
+@oracle("FaUpdateOperation")
+def fa_update(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Each part weighted by its share of the whole sum, without subtracting the largest first."""
+    sums, out = t["lse"].double(), t["out"].double()
+    shares = sums.exp() / sums.exp().sum(0)
+    value = torch.einsum("pn,pns->ns", shares, out)
+    spread = (sums.amax(0) - sums.amin(0))[:, None]
+    error = (2 * len(sums) + 8 + 2 * spread) * U * torch.einsum("pn,pns->ns", shares, out.abs()) + TINY
+    return [Expected(value, t["out"].dtype, error)]

@@ -170,3 +170,21 @@ def fill(p: Param, t: Inputs) -> Sequence[Expected]:
     result = t["x"].clone()
     result[t["mask"].bool()] = p["value"][0]
     return [same(result)]
+
+
+@oracle("SwigluQuantOperation")
+def swiglu_quant(p: Param, t: Inputs) -> Sequence[Expected]:
+    """The product, then each row by its largest; what the product is off by counts in steps of its row."""
+    half = t["x"].shape[-1] // 2
+    gate, up = t["x"].double()[:, :half], t["x"].double()[:, half:]
+    value = gate * _sigmoid(gate) * up
+    error = 8 * U * (gate * up).abs() + TINY
+    largest, off = value.abs().amax(-1), error.amax(-1)
+    scale = largest / 127
+    rows = torch.where(scale > 0, scale, 1.0)[:, None]
+    small = value / rows
+    lost = error / rows + small.abs() * (off[:, None] / (127 * rows)) + 3 * U * small.abs()
+    return [
+        Expected(small, torch.int8, lost),
+        Expected(scale, torch.float32, off / 127 + U * scale),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -170,3 +171,58 @@ def softmax(p: Param, t: Inputs) -> Sequence[Expected]:
     # the difference from the largest is rounded before exp, which makes its error relative
     spread, n = float(flat.amax() - flat.amin()), flat.shape[-1]
     return [Expected(value, t["x"].dtype, (n + 8 + 2 * spread) * U * value + TINY)]
+
+
+def _view(t: Inputs) -> torch.Tensor:
+    """The view element by element."""
+    x, steps, first = t["x"], t["strides"].tolist(), int(t["offset"])
+    flat = x.flatten().tolist()
+    places = itertools.product(*map(range, x.shape))
+    picked = [flat[first + sum(i * s for i, s in zip(place, steps))] for place in places]
+    return torch.tensor(picked, dtype=torch.float64).reshape(x.shape)
+
+
+@oracle("RmsNormWithStrideOperation")
+def rms_norm_with_stride(p: Param, t: Inputs) -> Sequence[Expected]:
+    """The plain norm of the view."""
+    value, error = _rms(_view(t), t["gamma"].double(), p["normParam"]["epsilon"])
+    return [Expected(value, t["x"].dtype, error)]
+
+
+@oracle("LayerNormWithStrideOperation")
+def layer_norm_with_stride(p: Param, t: Inputs) -> Sequence[Expected]:
+    """The plain norm of the view."""
+    x = _view(t)
+    gamma, beta = t["gamma"].double(), t["beta"].double()
+    value, error = _layer(x, torch.zeros_like(x), gamma, beta, p["normParam"]["epsilon"])
+    return [Expected(value, t["x"].dtype, error)]
+
+
+def _squares(p: Param, flat: torch.Tensor) -> list[torch.Tensor]:
+    """Each row of each head of each sequence."""
+    rows, place = [], 0
+    for n in p["qSeqLen"]:
+        for _ in range(p["headNum"] * n):
+            rows.append(flat[place : place + n].double())
+            place += n
+    return rows
+
+
+@oracle("FastSoftMaxOperation")
+def fast_softmax(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Softmax row by row."""
+    rows = [row.exp() / row.exp().sum() for row in _squares(p, t["x"])]
+    value = torch.cat(rows)
+    spread, n = float(t["x"].double().max() - t["x"].double().min()), max(p["qSeqLen"])
+    return [Expected(value, t["x"].dtype, (n + 8 + 2 * spread) * U * value + TINY)]
+
+
+@oracle("FastSoftMaxGradOperation")
+def fast_softmax_grad(p: Param, t: Inputs) -> Sequence[Expected]:
+    """The product with the Jacobian diag(y) - y y^T of each row."""
+    values, errors = [], []
+    for y, dy in zip(_squares(p, t["y"]), _squares(p, t["dy"])):
+        jacobian = torch.diag(y) - torch.outer(y, y)
+        values.append(jacobian @ dy)
+        errors.append((len(y) + 3) * U * (y * (dy.abs() + (y * dy).abs().sum())))
+    return [Expected(torch.cat(values), t["y"].dtype, torch.cat(errors))]

@@ -122,3 +122,17 @@ def gating(p: Param, t: Inputs) -> Sequence[Expected]:
     tokens = torch.tensor([place // top for place in packed], dtype=torch.int32)
     last = [same(torch.tensor([len(kept)], dtype=torch.int32))] if local else []
     return [same(tokens), same(counts), same(places), *last]
+
+
+@oracle("GroupTopkOperation")
+def group_topk(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Groups sorted by strength in a list, the first of equal ones first."""
+    groups, n = p["groupNum"], p["n"] if p["groupMultiFlag"] else 1
+    result = torch.zeros_like(t["token"])
+    each = t["token"].shape[-1] // groups
+    for row, values in enumerate(t["token"].double().tolist()):
+        parts = [values[g * each : (g + 1) * each] for g in range(groups)]
+        strength = [sum(sorted(part)[-n:]) for part in parts]
+        for g in sorted(range(groups), key=lambda g, s=strength: (-s[g], g))[: p["k"]]:  # type: ignore[misc]
+            result[row, g * each : (g + 1) * each] = t["token"][row, g * each : (g + 1) * each]
+    return [same(result)]
