@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,13 @@ def add(commands: Commands) -> None:
         metavar="FILE.py:FUNCTION",
         help="your own metrics, (golden, mine) -> (number, message)",
     )
-    parser.add_argument("-device", "--device-id", type=int, metavar="N", help="not needed: no device is used")
+    parser.add_argument(
+        "-rerun",
+        "--atb-rerun",
+        action="store_true",
+        help="judge what an NPU computes from the inputs (torch_atb if installed, else OperationTorch)",
+    )
+    parser.add_argument("-device", "--device-id", type=int, metavar="N", help="the NPU of -rerun")
     parser.add_argument(
         "-pmode",
         "--precision-mode",
@@ -87,9 +94,9 @@ def run(given: argparse.Namespace) -> int:
         raise SettingsError("give the dump with -i, or operation CSVs with -c (or --list for the catalogue)")
     if given.jobs < 1:
         raise SettingsError(f"-j {given.jobs}: the number of processes is at least 1")
-    if given.device_id is not None:
+    if given.device_id is not None and not given.atb_rerun:
         print(
-            "acc: -device is not needed: the reference is computed on the CPU, outputs are those of the dump",
+            "acc: -device is not needed without -rerun: no device is used, outputs are those of the dump",
             file=sys.stderr,
         )
     jobs = ["-n", str(given.jobs)] if given.jobs > 1 else []
@@ -106,12 +113,19 @@ def values_of(given: argparse.Namespace) -> Mapping[str, Any]:
         "opcheck_standard": given.standard,
         "opcheck_other": given.other,
         "opcheck_soc": given.soc,
+        "opcheck_backend": _installed_backend() if given.atb_rerun else "",
+        "device_id": str(given.device_id) if given.atb_rerun and given.device_id else "",
         "opcheck_metric": tuple(given.precision_metric),
         "precision_mode": MODES.get(given.precision_mode, ""),
         "metrics": tuple(given.custom_algorithms),
         "output": given.output,
     }
     return {name: value for name, value in values.items() if value}
+
+
+def _installed_backend() -> str:
+    """ATB's own Python module where it is installed, else the old tool's way."""
+    return "torch_atb" if importlib.util.find_spec("torch_atb") else "operation_torch"
 
 
 def run_export(given: argparse.Namespace) -> int:

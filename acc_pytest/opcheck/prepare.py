@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..errors import DumpError, FormatError
@@ -14,7 +16,10 @@ from .case import DEFAULT_SOC, Case, Declared
 from .entry import Entry
 from .listing import tensors_in
 from .locate import locate, siblings
+from .source_csv import entries_of_csv
 from .source_directory import PARAM_FILE
+
+_CSV_HOME = "operation_io_tensors"
 
 WITHOUT_PARAMETERS = frozenset(
     f"{name}Operation"
@@ -46,6 +51,8 @@ def prepare(entry: Entry, given: str = "", soc: str = "") -> Case:
     Raises `AccError` for files that are not there and parameters that are no JSON.
     """
     directory, base = locate(entry, given)
+    if entry.base and not entry.cells:
+        entry = replace(entry, cells=_row_beside(entry))
     declared_in = _declared(entry, "In")
     declared_out = _declared(entry, "Out")
     case = _from_directory(entry, directory, base) if directory else _from_files(entry, given)
@@ -89,6 +96,28 @@ def all_ranks(case: Case, size: int) -> tuple[Case, ...]:
             f"(rank {', '.join(map(str, sorted(found)))}); dump all ranks into one directory"
         )
     return tuple(found[rank] for rank in range(size))
+
+
+def _row_beside(entry: Entry) -> Mapping[str, str]:
+    """The row of an operator's directory in the CSV of its dump; empty where there is none.
+
+    It has what a directory lacks: parameters that some release does not write, tensors without elements.
+    """
+    execution = Path(entry.base)
+    worker = execution.parent.name
+    for name in (worker.partition("_")[2], worker):
+        csv = execution.parents[2] / _CSV_HOME / name / f"operation_tensors_{execution.name}.csv"
+        if csv.is_file():
+            return _rows_by_name(str(csv), csv.stat().st_mtime_ns).get(entry.full_name, {})
+    return {}
+
+
+@functools.lru_cache(maxsize=64)
+def _rows_by_name(csv: str, _version: int) -> Mapping[str, Mapping[str, str]]:
+    try:
+        return {entry.full_name: entry.cells for entry in entries_of_csv(Path(csv), "") if not entry.problem}
+    except FormatError:
+        return {}
 
 
 def _root(case: Case) -> str:

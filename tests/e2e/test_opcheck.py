@@ -254,6 +254,13 @@ def test_the_old_commands_flags_mean_the_same(pytester: pytest.Pytester, wrong: 
     assert "-device is not needed" in result.stderr.str()
 
 
+def test_rerun_without_an_npu_is_one_sentence(pytester: pytest.Pytester, right: MadeDump) -> None:
+    result = acc(pytester, "opcheck", "-i", right.root, "-rerun", "-device", "1")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "needs an NPU" in result.stderr.str()
+    assert len(result.stderr.lines) == 2  # the sentence, and pytest's empty line
+
+
 def test_the_catalogue_names_every_operator(pytester: pytest.Pytester) -> None:
     from acc_pytest.operators import WITHOUT_REFERENCE, known
 

@@ -155,6 +155,8 @@ def test_parameters_come_from_the_csv_where_the_directory_has_none(tmp_path: Pat
     dump = MadeDump(tmp_path)
     dump.add("TransposeOperation", {"perm": [1, 0]}, [X], with_param=False)
     assert only(of_csv(dump)).verdict == "pass"
+    assert only(of_directory(dump)).verdict == "pass"
+    dump.csv.unlink()
     row = only(of_directory(dump))
     assert row.red
     assert "has no op_param.json" in row.sentence
