@@ -16,7 +16,7 @@ from acc_pytest.strategies.drawn import DrawnCase
 from acc_pytest.strategies.oracles import expected, with_oracle
 
 few = settings(
-    max_examples=15,
+    max_examples=10,
     deadline=None,
     database=None,
     derandomize=True,
@@ -82,7 +82,7 @@ def test_every_operator_has_a_strategy_or_a_reason() -> None:
 
 @pytest.mark.parametrize("operator", known())
 def test_drawn_parameters_are_what_the_schema_allows(operator: str) -> None:
-    @settings(few, max_examples=5)
+    @settings(few, max_examples=3)
     @given(strategies.params(operator))
     def allowed(param: dict[str, object]) -> None:
         complete = operator_of(operator, param).defaults()
