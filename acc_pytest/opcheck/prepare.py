@@ -83,7 +83,8 @@ def all_ranks(case: Case, size: int) -> tuple[Case, ...]:
     for order, place in enumerate(places):
         worker_base = place[: len(place) - len(case.directory) + len(base)] if base else ""
         param = _param_of(place) or {**case.param, "rank": order}
-        rank = int(param.get("rank", order))
+        said = param.get("rank", order)
+        rank = said if isinstance(said, int) else order
         inputs, outputs, written, clean = _tensors(place, worker_base)
         found[rank] = replace(
             case, param=param, rank=rank, directory=place, inputs=inputs, outputs=outputs,
