@@ -60,7 +60,7 @@ def run(here: Path, *command: str) -> str:
     done = subprocess.run(
         command,
         cwd=here,
-        env={**os.environ, "PATH": path},
+        env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"},  # beside other tests
         capture_output=True,
         text=True,
         check=False,
