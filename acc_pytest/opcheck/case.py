@@ -6,6 +6,7 @@ Nothing is opened yet, and nothing here needs torch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,10 +28,7 @@ class Declared:
     @property
     def numel(self) -> int:
         """Number of elements: the product of `shape`, 1 for a scalar."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import tokenize
 import warnings
+from typing import Any
 
 import numpy as np
 import torch
@@ -104,3 +105,18 @@ def described(path: str, head: bytes, size: int) -> tuple[TensorHeader, bool, bo
         )
     header = TensorHeader(known, shape, offset=offset, nbytes=nbytes)
     return header, fortran and len(shape) > 1, not dtype.isnative
+
+
+def stored_dtype(path: str) -> np.dtype[Any] | None:
+    """What the header says that the array is made of, objects and text too; `None` for a bad file."""
+    try:
+        with open(path, "rb") as file:
+            head = io.BytesIO(file.read(_LONGEST_HEADER))
+        version = np.lib.format.read_magic(head)
+        read = np.lib.format.read_array_header_1_0
+        if version == (2, 0):
+            read = np.lib.format.read_array_header_2_0
+        dtype: np.dtype[Any] = read(head)[2]
+    except (OSError, *_REFUSALS):
+        return None
+    return dtype

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from acc_pytest.errors import CannotDecode, FormatError
+from acc_pytest.tensors import numpy_file
 from acc_pytest.tensors.ref import TensorRef
 
 PLAIN = st.one_of(
@@ -106,3 +107,26 @@ def test_a_lying_or_damaged_header_is_a_clear_error(tmp_path: Path, content: byt
     path.write_bytes(content)
     with pytest.raises(FormatError, match=r"x\.npy"):
         TensorRef(str(path)).open()
+
+
+@pytest.mark.parametrize(
+    ("array", "kind"), [([1.5], "f"), (["text"], "U"), ([None], "O")], ids=["numbers", "text", "objects"]
+)
+def test_the_stored_dtype_is_told_without_opening_anything(
+    tmp_path: Path, array: list[object], kind: str
+) -> None:
+    np.save(tmp_path / "a.npy", np.array(array))
+    dtype = numpy_file.stored_dtype(str(tmp_path / "a.npy"))
+    assert dtype is not None
+    assert dtype.kind == kind
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"{'descr': [[[", b"{'descr': (1,2), 'fortran_order': 0, 'shape': 'x'}", b"\xff\xfe", b""],
+)
+def test_a_broken_header_has_no_stored_dtype(tmp_path: Path, header: bytes) -> None:
+    path = tmp_path / "a.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    assert numpy_file.stored_dtype(str(path)) is None
+    assert numpy_file.stored_dtype(str(tmp_path / "none.npy")) is None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...errors import CannotDecode, NoPayload
 from ...tensors.ge_record import read_record
 from ...tensors.info_file import Info, info_of, write_fx_info, write_ge_info
+from ...tensors.numpy_file import stored_dtype
 from ...tensors.ref import Statistics, TensorRef
 from .sources import Source
 
@@ -58,13 +57,5 @@ def is_argument(source: Source) -> bool:
     """Whether an FX file holds an argument that is no tensor: None, a dtype, text."""
     if not source.is_fx:
         return False
-    try:
-        with open(source.path, "rb") as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0
-            if version == (2, 0):
-                read = np.lib.format.read_array_header_2_0
-            dtype = read(file)[2]
-    except (OSError, ValueError):
-        return False
-    return dtype.hasobject or dtype.kind in "SU"
+    dtype = stored_dtype(source.path)
+    return dtype is not None and (dtype.hasobject or dtype.kind in "SU")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from ...dumps.base import Rank, Slot, Step
 from ...dumps.fx import FxDump
 from ...errors import AccError
+from ...tensors.numpy_file import stored_dtype
 from ...tensors.ref import TensorRef
 from ...topology.ge_graph import FxName
 from ...topology.tree import Node
@@ -72,21 +73,13 @@ class FxSide:
 
 def not_a_tensor(ref: TensorRef) -> str:
     """Why a file of FX is no tensor: a pickled object or text; empty for numbers, and for a broken file."""
-    import numpy as np
-
     try:
         if ref.header().dtype.kind != "raw":
             return ""
     except (AccError, OSError):
         pass
-    try:
-        with open(ref.path, "rb") as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0
-            if version == (2, 0):
-                read = np.lib.format.read_array_header_2_0
-            dtype = read(file)[2]
-    except (OSError, ValueError):
+    dtype = stored_dtype(ref.path)
+    if dtype is None:
         return ""
     if dtype.hasobject:
         return (
