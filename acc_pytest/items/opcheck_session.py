@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 CHANNEL = "acc_opcheck"
 """Key of our bytes in xdist's `workerinput`."""
 
-_SHARED = ("output", "csv", "metrics", "opcheck_fuzz", "fuzz_examples")
-"""Options of other kinds of tests that hold for single-operator checks too, or go beside them."""
-
 
 @dataclass
 class OpcheckSession:
@@ -128,7 +125,7 @@ def _receive(config: pytest.Config) -> OpcheckSession | None:
 
 
 def _open(config: pytest.Config) -> OpcheckSession | None:
-    given = options.values(config, options.OPCHECK_OPTIONS)
+    given = options.values(config, options.OPCHECK)
     if not given:
         return None
     if "opcheck" not in given:
@@ -136,7 +133,7 @@ def _open(config: pytest.Config) -> OpcheckSession | None:
             f"{_flags(given)} needs --acc-opcheck as well: the operation CSV, or the dump, to be checked"
         )
     others = options.values(config)
-    foreign = {name: value for name, value in others.items() if name not in _SHARED}
+    foreign = {name: value for name, value in others.items() if name not in options.SHARED}
     if foreign:
         raise AccError(
             f"{_flags(foreign)} compares two dumps, --acc-opcheck checks single operators of one; "
@@ -154,7 +151,7 @@ def _open(config: pytest.Config) -> OpcheckSession | None:
 
 
 def _flags(given: Mapping[str, Any]) -> str:
-    table = (*options.OPTIONS, *options.OPCHECK_OPTIONS)
+    table = options.ALL
     return ", ".join(option.flag for option in table if option.field in given)
 
 

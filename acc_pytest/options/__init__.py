@@ -1,0 +1,24 @@
+"""The `--acc-*` options: tables, from which the command line, the ini twins and the help are made.
+
+Every option `--acc-some-name` has an ini value `acc_some_name`. The command line wins over the ini
+file, the ini file over the default in `Settings`. Paths on the command line are relative to the
+working directory, paths in an ini file to the directory of that file.
+"""
+
+from .command_line import command_line, shell, start_over
+from .option import Option
+from .reading import ALL, OPTIONS, SHARED, add_options, values
+from .tables import OPCHECK
+
+__all__ = [
+    "ALL",
+    "OPCHECK",
+    "OPTIONS",
+    "SHARED",
+    "Option",
+    "add_options",
+    "command_line",
+    "shell",
+    "start_over",
+    "values",
+]
