@@ -1,0 +1,64 @@
+"""Option values as the words of a command line, and a command line that pytest misread."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from .reading import ALL
+
+
+def start_over(config: pytest.Config) -> int | None:
+    """Run pytest anew, with our paths in one word, where it took them for test paths; else `None`.
+
+    pytest looks for its root and ini file before plugins are loaded, and then `--acc-golden PATH` reads
+    like an unknown flag and a path to tests. For a dump outside of the working directory that makes
+    the wrong root: ini values are lost and the cache is written beside the dump.
+    """
+    invocation = config.invocation_params
+    words, misread = _one_word_each(invocation.args)
+    below = os.path.join(os.path.abspath(invocation.dir), "")
+    outside = [path for path in misread if not os.path.abspath(invocation.dir / path).startswith(below)]
+    if not any(os.path.exists(path) for path in outside):
+        return None
+    return int(pytest.main(words, plugins=invocation.plugins))
+
+
+def _one_word_each(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments with `--acc-golden PATH` as `--acc-golden=PATH`, and the paths that stood alone."""
+    flags = {option.flag for option in ALL if option.is_path}
+    words, alone, rest = [], [], iter(args)
+    for word in rest:
+        value = next(rest, None) if word in flags else None
+        words.append(word if value is None else f"{word}={value}")
+        if value is not None:
+            alone.append(value)
+    return words, alone
+
+
+def command_line(given: Mapping[str, Any]) -> list[str]:
+    """The words that give pytest the option values `given`, as `values` returns them.
+
+    `--option=value` in one word, because pytest takes a path that stands alone, before plugins are
+    loaded, for a test path when it looks for the root directory.
+    """
+    words: list[str] = []
+    for option in ALL:
+        if option.field not in given:
+            continue
+        value = given[option.field]
+        if option.kind == "flag":
+            words += [option.flag] if value else []
+        else:
+            each = value if option.kind == "list" else (value,)
+            words += [f"{option.flag}={one}" for one in each]
+    return words
+
+
+def shell(words: list[str]) -> str:
+    """The words as one line that a POSIX shell splits into the same words."""
+    return " ".join(shlex.quote(word) for word in words)

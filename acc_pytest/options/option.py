@@ -1,0 +1,34 @@
+"""`Option`: one entry of the tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. `field` is its name in `Settings` (or `OpcheckSettings`), `name` its name after `--acc-`.
+
+    `kind` says how the value is written: one `text`, one `number`, a `list` (repeat the option;
+    in an ini file one per line), or a `flag`. `is_path`: the value is a path, of which `is_name` says
+    that a bare word may be a name instead.
+    """
+
+    name: str
+    field: str
+    help: str
+    kind: Literal["text", "number", "list", "flag"] = "text"
+    metavar: str = "TEXT"
+    choices: tuple[str, ...] = ()
+    is_path: bool = False
+    is_name: bool = False
+
+    @property
+    def flag(self) -> str:
+        return f"--acc-{self.name}"
+
+    @property
+    def dest(self) -> str:
+        """Attribute of the parsed options and name of the ini value."""
+        return "acc_" + self.name.replace("-", "_")

@@ -1,0 +1,76 @@
+"""Options registered with pytest, and the values that were given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from .option import Option
+from .tables import COMPARISON, FUZZ, GATE, OPCHECK, REPORTS
+
+OPTIONS = (*COMPARISON, *REPORTS, *GATE, *FUZZ)
+"""The options whose fields are those of `Settings`."""
+ALL = (*OPTIONS, *OPCHECK)
+SHARED = frozenset(option.field for option in (*REPORTS, *FUZZ))
+"""Fields of `Settings` that mean something to single-operator checks too, or go beside them."""
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Register every option of the tables and its ini twin."""
+    group = parser.getgroup("acc", "acc-pytest: compare two dumps of a model")
+    for option in ALL:
+        _add(group, option)
+        default: Any = {"list": [], "flag": False}.get(option.kind, "")
+        ini_type: Any = {"list": "linelist", "flag": "bool"}.get(option.kind, "string")
+        said = f"{option.help} (ini twin of {option.flag})"
+        parser.addini(option.dest, said, type=ini_type, default=default)
+
+
+def _add(group: Any, option: Option) -> None:
+    if option.kind == "flag":
+        group.addoption(option.flag, dest=option.dest, action="store_true", default=None, help=option.help)
+        return
+    more: dict[str, Any] = {"choices": option.choices} if option.choices else {"metavar": option.metavar}
+    if option.kind == "number":
+        more["type"] = float
+    action = "append" if option.kind == "list" else "store"
+    group.addoption(option.flag, dest=option.dest, action=action, default=None, help=option.help, **more)
+
+
+def values(config: pytest.Config, table: Sequence[Option] = OPTIONS) -> dict[str, Any]:
+    """The options of `table` that were given, by field; the absent ones are left to their defaults.
+
+    Raises `pytest.UsageError` when an ini value is not of its kind.
+    """
+    found: dict[str, Any] = {}
+    for option in table:
+        value = config.getoption(option.dest)
+        if value is None:
+            value = _from_ini(config, option)
+        if value not in (None, "", []):
+            found[option.field] = tuple(value) if option.kind == "list" else value
+    return found
+
+
+def _from_ini(config: pytest.Config, option: Option) -> Any:
+    value = config.getini(option.dest)
+    if not value:
+        return None
+    if option.kind == "number":
+        try:
+            return float(value)
+        except ValueError:
+            raise pytest.UsageError(f"ini value {option.dest} = {value!r} is not a number") from None
+    if option.is_path and config.inipath is not None:
+        base = str(config.inipath.parent)
+        if option.kind == "list":
+            return [one if option.is_name and _is_bare(one) else os.path.join(base, one) for one in value]
+        return os.path.join(base, value)
+    return value
+
+
+def _is_bare(value: str) -> bool:
+    return os.sep not in value and not value.endswith(".toml")

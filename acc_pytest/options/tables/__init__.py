@@ -1,0 +1,9 @@
+"""The options, one table a topic."""
+
+from .comparison import COMPARISON
+from .fuzz import FUZZ
+from .gate import GATE
+from .opcheck import OPCHECK
+from .reports import REPORTS
+
+__all__ = ["COMPARISON", "FUZZ", "GATE", "OPCHECK", "REPORTS"]

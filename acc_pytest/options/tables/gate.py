@@ -1,0 +1,15 @@
+"""What makes a comparison fail, apart from its thresholds: fields of `Settings`."""
+
+from __future__ import annotations
+
+from ..option import Option
+
+GATE = (
+    Option(
+        "min-coverage",
+        "min_coverage",
+        "fail the run when a smaller share of nodes than this (0 to 1) was mapped",
+        kind="number",
+        metavar="SHARE",
+    ),
+)

@@ -1,0 +1,23 @@
+"""Metrics and reports, of comparisons and of single-operator checks alike: fields of `Settings`."""
+
+from __future__ import annotations
+
+from ..option import Option
+
+REPORTS = (
+    Option(
+        "metric",
+        "metrics",
+        "your own metric (golden, mine) -> (number, message); repeatable",
+        kind="list",
+        metavar="FILE.py:FUNCTION",
+        is_path=True,
+    ),
+    Option("output", "output", "directory for the CSV report (default: .)", metavar="DIR", is_path=True),
+    Option(
+        "csv",
+        "csv",
+        "name of the CSV report, below --acc-output unless absolute (default: ait_cmp_report_TIMESTAMP.csv)",
+        metavar="FILE",
+    ),
+)
