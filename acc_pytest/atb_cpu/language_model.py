@@ -9,7 +9,7 @@ import torch
 
 from ..errors import SettingsError
 from ..threads import one_thread
-from .faults import Fault, Place, inject
+from .faults import Fault, Place, fitting, inject
 from .graph import Cell, Scope
 from .models import family_of, read_model
 from .models.family import Held, Weights
@@ -70,6 +70,14 @@ class LanguageModel:
         """Full names of the faulty operators (`RopeOperation_2_0_1_0`) of the models that have run."""
         return tuple(name for model in self._models.values() if (name := model.faulty))
 
+    def places(self, kind: str, layer: int = 0) -> tuple[str, ...]:
+        """Operators of a layer that can have this fault in every phase, as `Fault.operator` names them.
+
+        Raises `SettingsError` for an unknown kind or a layer that is not there.
+        """
+        first, *others = [model.fitting(kind, layer, self.spec) for model in self._models.values()]
+        return tuple(path for path in first if all(path in paths for paths in others))
+
     def warm_up(self, prompt: int) -> None:
         """Run a prompt of `prompt` ids 1 and one decode step, as a serving engine does before it serves."""
         always = self.fault is not None and self.fault.step is None
@@ -120,6 +128,9 @@ class _Variants:
         """Full name of the faulty operator, empty without one or before the model has run."""
         top = None if self._place is None else self._loaded.number(self._place.call)
         return "" if self._place is None or top is None else self._place.name(top)
+
+    def fitting(self, kind: str, layer: int, spec: ModelSpec) -> tuple[str, ...]:
+        return fitting(self._clean[0], kind, layer, spec)
 
     def execute(self, scopes: Sequence[Scope], *, faulty: bool) -> list[Scope]:
         return self._loaded.execute(scopes, self._wrong if faulty else self._clean)

@@ -161,6 +161,7 @@ def test_an_operator_is_named_by_type_or_by_the_end_of_its_path(operator: str, n
     [
         (Fault("typo"), "fault 'typo' is unknown; choose one of residual"),
         (Fault("nan", layer=2), "layer 2, but the model has 2 layers"),
+        (Fault("mask", size=2.0), "'mask' has no size .the causal mask is off by one"),
         (Fault("scale", operator="ConvOperation"), "no operator ConvOperation; .* 1_ElewiseOperation"),
         (Fault("bias"), "no operator that fault 'bias' fits .the bias of a linear is dropped"),
         (Fault("rope_sign", operator="SplitOperation"), "'rope_sign' fits another operator than Split"),
@@ -169,3 +170,18 @@ def test_an_operator_is_named_by_type_or_by_the_end_of_its_path(operator: str, n
 def test_a_fault_that_cannot_be_is_refused(fault: Fault, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         faulty("llama", fault)
+
+
+def test_a_fault_is_as_large_as_asked_for() -> None:
+    right, wrong = at_fault(Fault("scale", size=1.5))
+    assert torch.equal(wrong.outputs[0], (right.outputs[0].float() * 1.5).half())
+    right, wrong = at_fault(Fault("scale", size=FAULTS["scale"].right))
+    assert torch.equal(wrong.outputs[0], right.outputs[0])
+
+
+def test_operators_that_can_have_a_fault_are_listed_as_users_name_them() -> None:
+    _, model = run_in_memory(SPECS["llama"])
+    assert model.places("gate_up", 1) == ("2_MlpGateUpWeightPack/1_SplitOperation",)
+    assert model.places("bias", 1) == ()
+    for path in model.places("norm_eps", 1):
+        assert faulty("llama", Fault("norm_eps", layer=1, operator=path))

@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from .catalogue import FAULTS
 from .fault import Fault, Place
-from .inject import inject
+from .inject import fitting, inject
 
-__all__ = ["FAULTS", "Fault", "Place", "inject"]
+__all__ = ["FAULTS", "Fault", "Place", "fitting", "inject"]

@@ -37,7 +37,7 @@ def _negative_sine(inputs: Tensors) -> Tensors:
 
 
 def _other_base(leaf: Leaf) -> Wrong:
-    """cos and sin of a base that is 100 times too large.
+    """cos and sin of a base that is `leaf.size` times too large.
 
     The position of a row is read off its slowest pair, whose angle stays below pi in any model.
     """
@@ -49,7 +49,7 @@ def _other_base(leaf: Leaf) -> Wrong:
         q, k, cos, sin, length = inputs
         last = size // 2 - 1 if leaf.operation.leaf_param["rotaryCoeff"] == 2 else size - 1
         position = (torch.atan2(sin[:, last].float(), cos[:, last].float()) / slowest).round()
-        angle = torch.outer(position, (base * WRONG_BASE_RATIO) ** -exponent)
+        angle = torch.outer(position, (base * leaf.size) ** -exponent)
         both = angle.repeat(1, 2) if last < size - 1 else angle.repeat_interleave(2, 1)
         return right(q, k, both.cos().to(cos.dtype), both.sin().to(sin.dtype), length)
 
@@ -123,7 +123,13 @@ def _stale_flash(right: Callable[..., Tensors], inputs: Tensors) -> Tensors:
 
 KINDS = (
     FaultKind("rope_sign", "the sine of the rotation is negated", _is_rope, on_inputs(_negative_sine)),
-    FaultKind("rope_base", "the base of the rotation is 100 times too large", _is_rope, _other_base),
+    FaultKind(
+        "rope_base",
+        "the base of the rotation is 100 times too large",
+        _is_rope,
+        _other_base,
+        size=WRONG_BASE_RATIO,
+    ),
     FaultKind("mask", "the causal mask is off by one", _is_attention, _shifted_mask),
     FaultKind("softmax_scale", "scores are not scaled by 1/sqrt(head size)", _is_attention, _no_scale),
     FaultKind("head_mapping", "heads are in reverse order", _is_attention, _turned_heads),

@@ -17,18 +17,37 @@ def inject(model: AtbModel, fault: Fault, spec: ModelSpec, rank: int) -> tuple[A
     """The model of one rank with the fault in it, and where it is.
 
     Raises `SettingsError` for an unknown kind, a layer that is not there, when the layer has no operator
-    that `fault.operator` names, or one that cannot have this fault.
+    that `fault.operator` names, one that cannot have this fault, or a size where the kind has none.
     """
-    kind = FAULTS.get(fault.kind)
-    if kind is None:
-        raise SettingsError(f"fault {fault.kind!r} is unknown; choose one of {', '.join(FAULTS)}")
-    if not 0 <= fault.layer < len(model.layers):
-        raise SettingsError(f"fault in layer {fault.layer}, but the model has {len(model.layers)} layers")
-    index = model.layers[fault.layer]
-    leaf = replace(_find(model.calls[index].operation, fault, kind, spec), rank=rank)
+    kind, index = _kind(fault.kind), _layer(model, fault.layer)
+    if fault.size is not None and kind.size is None:
+        raise SettingsError(f"fault {fault.kind!r} has no size ({kind.what}); leave the size out")
+    size = kind.size if fault.size is None else fault.size
+    leaf = replace(_find(model.calls[index].operation, fault, kind, spec), rank=rank, size=size or 0.0)
     layer = _rebuilt(model.calls[index], leaf.numbers, _wrong(kind, leaf))
     calls = (*model.calls[:index], layer, *model.calls[index + 1 :])
     return replace(model, calls=calls), Place(index, leaf.numbers, leaf.kind)
+
+
+def fitting(model: AtbModel, kind: str, layer: int, spec: ModelSpec) -> tuple[str, ...]:
+    """Paths of the operators in `layer` that can have a fault of this kind, each fit for `Fault.operator`.
+
+    Raises `SettingsError` for an unknown kind or a layer that is not there.
+    """
+    fits, top = _kind(kind).fits, model.calls[_layer(model, layer)].operation
+    return tuple(leaf.path[1:] for leaf in _leaves(top, (), "", spec) if fits(leaf))
+
+
+def _kind(name: str) -> FaultKind:
+    if name not in FAULTS:
+        raise SettingsError(f"fault {name!r} is unknown; choose one of {', '.join(FAULTS)}")
+    return FAULTS[name]
+
+
+def _layer(model: AtbModel, layer: int) -> int:
+    if not 0 <= layer < len(model.layers):
+        raise SettingsError(f"fault in layer {layer}, but the model has {len(model.layers)} layers")
+    return model.layers[layer]
 
 
 def _wrong(kind: FaultKind, leaf: Leaf) -> Operation:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from ..graph import Tensors, Wrong
-from .fault import FaultKind, Leaf, on_inputs
+from .fault import FaultKind, Leaf, on_inputs, sized_inputs
 
 WRONG_SCALE = 8.0
 """A power of two, as a wrong shift would make it; beyond the noise of int8 in all channels together."""
@@ -64,19 +64,17 @@ def _rounded(x: torch.Tensor, bits: int) -> torch.Tensor:
     return torch.ldexp((mantissa * 2 ** (bits + 1)).round(), exponent - bits - 1)
 
 
-def _wrong_channel(inputs: Tensors) -> Tensors:
-    """The scale of the first output channel is eight times too large.
+def _wrong_channel(inputs: Tensors, factor: float) -> Tensors:
+    """The scale of the first output channel is `factor` times too large.
 
     910B passes the float32 bits of scales as int64.
     """
     *others, scale = inputs
     changed = scale.clone()
     if changed.dtype == torch.int64:
-        changed[..., 0] = (changed[..., 0].to(torch.int32).view(torch.float32) * WRONG_SCALE).view(
-            torch.int32
-        )
+        changed[..., 0] = (changed[..., 0].to(torch.int32).view(torch.float32) * factor).view(torch.int32)
     else:
-        changed[..., 0] *= WRONG_SCALE
+        changed[..., 0] *= factor
     return *others, changed
 
 
@@ -88,6 +86,7 @@ KINDS = (
         "int8_scale",
         "one channel's int8 scale is 8 times too large",
         _is_quantised,
-        on_inputs(_wrong_channel),
+        sized_inputs(_wrong_channel),
+        size=WRONG_SCALE,
     ),
 )

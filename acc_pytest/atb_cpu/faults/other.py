@@ -10,7 +10,7 @@ import torch
 from ...operators import operator_of
 from ..graph import Operation, Tensors, Wrong
 from ..models.leaves import ADD, single
-from .fault import FaultKind, Leaf, on_inputs, on_result
+from .fault import FaultKind, Leaf, on_inputs, on_result, sized_result
 
 RESIDUALS = ("hidden", "attended")
 """What the layers of all families call the tensor that goes around attention and feed-forward."""
@@ -49,7 +49,7 @@ def _without_residual(leaf: Leaf) -> Wrong:
 
 def _with_epsilon(leaf: Leaf) -> Operation:
     param = dict(leaf.operation.leaf_param)
-    param["normParam"] = {**param["normParam"], "epsilon": single(WRONG_EPSILON)}
+    param["normParam"] = {**param["normParam"], "epsilon": single(leaf.size)}
     return replace(leaf.operation, param=param)
 
 
@@ -72,8 +72,8 @@ def _swapped(made: Tensors) -> Tensors:
     return *made[:-2], made[-1], made[-2]
 
 
-def _scaled(factor: float) -> Any:
-    return lambda made: ((made[0].float() * factor).to(made[0].dtype), *made[1:])
+def _scaled(made: Tensors, factor: float) -> Tensors:
+    return (made[0].float() * factor).to(made[0].dtype), *made[1:]
 
 
 def _nan(made: Tensors) -> Tensors:
@@ -97,7 +97,7 @@ def _row(made: Tensors) -> Tensors:
 def _on_rank_1(leaf: Leaf) -> Wrong:
     if leaf.rank != 1:
         return lambda right, inputs: right(*inputs)
-    return on_result(_scaled(WRONG_SCALE))(leaf)
+    return sized_result(_scaled)(leaf)
 
 
 def _own_part(leaf: Leaf) -> Wrong:
@@ -112,6 +112,8 @@ KINDS = (
         f"the norm's epsilon is {WRONG_EPSILON:g}",
         _is("RmsNormOperation", "LayerNormOperation"),
         _with_epsilon,
+        size=WRONG_EPSILON,
+        right=0.0,
     ),
     FaultKind(
         "norm_weight",
@@ -123,11 +125,22 @@ KINDS = (
     FaultKind("gate_up", "gate and up are swapped", _is_split_of(2), on_result(_swapped)),
     FaultKind("key_value", "key and value are swapped", _is_split_of(3), on_result(_swapped)),
     FaultKind(
-        "scale", "the result is 30 % too large", _anything, on_result(_scaled(WRONG_SCALE)), _is_linear
+        "scale",
+        "the result is 30 % too large",
+        _anything,
+        sized_result(_scaled),
+        _is_linear,
+        size=WRONG_SCALE,
     ),
     FaultKind("nan", "one element of the result is NaN", _anything, on_result(_nan), _is_linear),
     FaultKind("nan_row", "one row of the result is NaN", _anything, on_result(_nan_row), _is_linear),
     FaultKind("row", "one row of the result has the wrong sign", _anything, on_result(_row), _is_linear),
-    FaultKind("replica", "rank 1 gets a result of its own (30 % larger)", _is_collective, _on_rank_1),
+    FaultKind(
+        "replica",
+        "rank 1 gets a result of its own (30 % larger)",
+        _is_collective,
+        _on_rank_1,
+        size=WRONG_SCALE,
+    ),
     FaultKind("all_reduce", "the ranks are not summed", _is("AllReduceOperation"), _own_part),
 )
