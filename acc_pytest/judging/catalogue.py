@@ -34,6 +34,7 @@ TENSOR_METRICS: dict[str, MetricKind] = {
     "mean_relative_error": MetricKind(relative=True),
     "max_absolute_error": MetricKind(),
     "mean_absolute_error": MetricKind(),
+    "max_scaled_error": MetricKind(),
     "kl_divergence": MetricKind(sizes_error=False),
     "relative_euclidean_distance": MetricKind(relative=True),
     "beyond_fraction": MetricKind(),

@@ -52,6 +52,7 @@ def double_sums(
         peak_at=int(error.argmax()) if peak > totals.peak else -1,
         relative=float(relative.sum()),
         relative_peak=float(relative.max()),
+        scaled_peak=float((error / np.maximum(size, 1.0)).max()),
         near_zero=int(np.count_nonzero(near)),
         beyond=int(np.count_nonzero(beyond)),
         mismatches=int(np.count_nonzero(error)) if exact else 0,

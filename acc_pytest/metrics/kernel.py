@@ -166,6 +166,7 @@ class _Pass:
             mean_relative_error=_defined(totals.mean_relative()),
             max_absolute_error=self._largest_error() if some else None,
             mean_absolute_error=_defined(totals.mean_absolute()),
+            max_scaled_error=_defined(totals.scaled_peak) if some else None,
             kl_divergence=totals.divergence(),
             relative_euclidean_distance=_defined(totals.euclidean()),
             golden_max=golden.max,

@@ -87,6 +87,7 @@ class Measurement:
     """One pair, measured. `docs/metrics.md` defines every field; `None` means undefined.
 
     `compared` positions hold a finite value on both sides; the metrics, `mean_error`,
+    `max_scaled_error` (|mine - golden| / max(1, |golden|), absolute below 1 and relative above),
     `golden_rms`, `golden_max_abs` and `moments` are taken over them. Maximum, minimum and mean are
     taken over the finite elements of their own side. `mismatches` is the number of unequal
     elements, for integer and bool tensors only. `beyond_tolerance` counts elements with
@@ -105,6 +106,7 @@ class Measurement:
     mean_relative_error: float | None
     max_absolute_error: float | None
     mean_absolute_error: float | None
+    max_scaled_error: float | None
     kl_divergence: float | None
     relative_euclidean_distance: float | None
     golden_max: float | None

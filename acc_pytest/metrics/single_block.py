@@ -100,6 +100,11 @@ class SingleBlock:
             beyond = self._count(np.greater(absolute, allowed, out=self._flags[:n]))
         if exact:
             mismatches = self._count(np.greater(absolute, np.float32(0), out=self._flags[:n]))
+        scaled_peak = peak
+        if golden_peak > 1 and peak > totals.scaled_peak:
+            np.maximum(size, np.float32(1), out=product)
+            np.divide(absolute, product, out=product)
+            scaled_peak = float(np.max(product))
         relative, relative_peak = 0.0, 0.0
         if float(np.min(size)) <= floor:
             near = np.less_equal(size, np.float32(floor), out=self._flags[:n])
@@ -127,6 +132,7 @@ class SingleBlock:
             peak_at=peak_at,
             relative=relative,
             relative_peak=relative_peak,
+            scaled_peak=scaled_peak,
             near_zero=near_zero,
             beyond=beyond,
             mismatches=mismatches,

@@ -22,7 +22,8 @@ class BlockSums:
 
     A sum over golden, mine or the difference is to be multiplied by 2 to the power of that side's
     exponent (twice for squares, both for products). `peak_at` is the place of the largest absolute
-    error among the compared positions, -1 where it does not beat the running one.
+    error among the compared positions, -1 where it does not beat the running one. `scaled_peak` is the
+    largest |d| / max(1, |golden|), or, where it does not beat the running one, anything up to that.
     """
 
     compared: int
@@ -40,6 +41,7 @@ class BlockSums:
     peak_at: int
     relative: float
     relative_peak: float
+    scaled_peak: float
     near_zero: int
     beyond: int
     mismatches: int
@@ -61,6 +63,7 @@ class Totals:
         self.beyond = 0
         self.mismatches = 0
         self.relative_peak = 0.0
+        self.scaled_peak = 0.0
         self._relative = 0.0
         self._golden = binary_sum()
         self._mine = binary_sum()
@@ -95,6 +98,7 @@ class Totals:
         self.beyond += block.beyond
         self.mismatches += block.mismatches
         self.relative_peak = max(self.relative_peak, block.relative_peak)
+        self.scaled_peak = max(self.scaled_peak, block.scaled_peak)
         self._relative += block.relative
         if block.peak_at >= 0:
             self.peak, self.peak_at = block.peak, positions_at

@@ -45,6 +45,7 @@ def reference(golden: torch.Tensor, mine: torch.Tensor) -> dict[str, float]:
         "mean_relative_error": relative.mean(),
         "max_absolute_error": np.abs(d).max(),
         "mean_absolute_error": np.abs(d).mean(),
+        "max_scaled_error": (np.abs(d) / np.maximum(1, np.abs(g))).max(),
         "kl_divergence": (np.exp(log_p) * (log_p - log_q)).sum(),
         "relative_euclidean_distance": np.sqrt(dd / gg) if gg else 0.0,
         "golden_max": g.max(),
