@@ -19,6 +19,7 @@ from .marks import USAGE
 from .recording import WorkerRows
 from .run_report import RunReport
 from .session import CHANNEL, KEY, open_session
+from .views import comparison_views
 
 __all__ = [
     "acc_atb_dump",
@@ -75,7 +76,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
         reports = OpcheckReport(session.config, checks)
     else:
-        reports = RunReport(session.config, acc)
+        reports = RunReport(session.config, acc, comparison_views(session.config, acc))
     session.config.pluginmanager.register(reports, "acc_reports")
 
 

@@ -35,17 +35,12 @@ class ComparisonFailed(AssertionError):
 def record(item: pytest.Item, row: Row) -> None:
     """Hand `row` to the reports and put it into the JUnit properties of the test that runs.
 
-    Raises `ComparisonFailed` when the verdict fails the test, and skips the test when the dump holds
-    no values to compare.
+    Raises `ComparisonFailed` when the verdict fails the test; a failure that is inherited or known is an
+    expected one (xfail). Skips the test when the dump holds no values to compare.
     """
     __tracebackhide__ = True
     _hand_over(item, row)
-    if row.red:
-        from .reporting.failure_text import failure_text
-
-        raise ComparisonFailed(row, failure_text(row))
-    if row.skipped:
-        pytest.skip(row.sentence)
+    _end([row])
 
 
 def record_all(item: pytest.Item, rows: Sequence[Row]) -> None:
@@ -56,12 +51,21 @@ def record_all(item: pytest.Item, rows: Sequence[Row]) -> None:
     __tracebackhide__ = True
     for row in rows:
         _hand_over(item, row)
+    _end(rows)
+
+
+def _end(rows: Sequence[Row]) -> None:
+    __tracebackhide__ = True
     red = [row for row in rows if row.red]
-    if red:
+    excused = [row for row in rows if row.excused]
+    if excused and not red:
+        pytest.xfail(excused[0].excuse)
+    # With --runxfail pytest.xfail does nothing, and what was excused fails after all.
+    if failing := red or excused:
         from .reporting.failure_text import failure_text
 
-        worst = max(red, key=lambda row: row.excess)
-        raise ComparisonFailed(worst, "\n\n".join(failure_text(row) for row in red))
+        worst = max(failing, key=lambda row: row.excess)
+        raise ComparisonFailed(worst, "\n\n".join(failure_text(row) for row in failing))
     if all(row.skipped for row in rows):
         pytest.skip(rows[0].sentence)
 

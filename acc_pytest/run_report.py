@@ -6,53 +6,34 @@ Registered as a plugin of its own in the process that owns the terminal; an xdis
 from __future__ import annotations
 
 import functools
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .options import values
+from .errors import AccError
 from .recording import SINK, rows_of
 from .reporting.failure_text import FailureText
 from .reporting.header import header_lines
 from .reporting.recorder import Recorder
 from .reporting.summary import coverage, summary_lines
+from .reporting.view import Result, Run, View
 
 if TYPE_CHECKING:
     from .mapping.pair import Pair
-    from .reporting.csv_report import CsvReport
     from .reporting.row import Row
     from .session import AccSession
 
-REPORT_FIELDS = ("output", "csv")
-
 
 class RunReport:
-    """Collects the rows of a run. `acc` is `None` where no dumps are compared.
+    """Collects the rows of a run and feeds its views. `acc` is `None` where no dumps are compared."""
 
-    Without dumps a CSV is written only when `--acc-output` or `--acc-csv` asks for one: the rows then
-    come from `acc_compare` in people's own tests.
-    """
-
-    def __init__(self, config: pytest.Config, acc: AccSession | None) -> None:
+    def __init__(self, config: pytest.Config, acc: AccSession | None, views: Sequence[View]) -> None:
         self._config = config
         self._acc = acc
-        given = values(config)
-        wanted = acc is not None or any(name in given for name in REPORT_FIELDS)
-        directory, name = Path(given.get("output", ".")), given.get("csv", "")
-        self._recorder = Recorder(functools.partial(self._open, directory, name) if wanted else None)
+        self._recorder = Recorder(views)
+        self._lines: tuple[str, ...] = ()
         config.stash[SINK] = self._recorder.add
-
-    def _open(self, directory: Path, name: str) -> CsvReport:
-        from .reporting.csv_report import CsvReport, new_report
-
-        custom = self._acc.settings.custom_metrics if self._acc is not None else ()
-        try:
-            return CsvReport(new_report(directory, name), custom)
-        except OSError as error:
-            raise pytest.UsageError(
-                f"the CSV report cannot be written ({error}); name another place: --acc-output, --acc-csv"
-            ) from None
 
     def pytest_report_header(self) -> list[str]:
         """Say what is compared, how much of it could be mapped and, if asked, how."""
@@ -70,15 +51,33 @@ class RunReport:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Write what no test stands for first, so that a run that is killed has it.
+        """Open the views, and write what no test stands for first, so that a run that is killed has it.
 
         With `-q` pytest prints no header, so an explanation that was asked for is printed here.
         """
         if self._config.get_verbosity() < 0:
             for line in self._explanation():
                 self._config.get_terminal_writer().line(line)
-        if self._acc is not None and not self._config.option.collectonly:
-            self._recorder.begin(self._acc.plan)
+        if self._config.option.collectonly:
+            return
+        try:
+            self._recorder.begin(self._run())
+        except AccError as error:
+            raise pytest.UsageError(str(error)) from None
+
+    def _run(self) -> Run:
+        """What the views are told before the first test."""
+        from .reporting.environment import environment
+
+        acc = self._acc
+        if acc is None:
+            return Run(environment=environment())
+        return Run(
+            plan=acc.plan,
+            command=tuple(acc.command),
+            floor=acc.settings.min_coverage,
+            environment=environment(),
+        )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -99,38 +98,67 @@ class RunReport:
         return None if numbered is None else _lost(numbered, report)
 
     @functools.cached_property
-    def _by_id(self) -> dict[str, tuple[int, Pair]]:
+    def _by_id(self) -> Mapping[str, tuple[int, Pair]]:
         if self._acc is None:
             return {}
         return {self._acc.naming.node_id(pair): (number, pair) for number, pair in self._acc.chosen}
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Turn a run red that compared nothing, or whose mapping covers less than the floor."""
+        """Settle the exit status, and let the views finish.
+
+        A run is red that compared nothing, whose mapping covers less than the floor, in which a view
+        found something wrong, or of which a report could not be written.
+        """
+        if self._config.option.collectonly:
+            return
         tally = self._recorder.tally
         if session.exitstatus == pytest.ExitCode.OK and tally.tried and not tally.compared:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
-        green = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if self._below_floor() and session.exitstatus in green and not self._config.option.collectonly:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        problems = self._recorder.problems
+        if problems or self._below_floor():
+            _redden(session)
+        plan = self._acc.plan if self._acc is not None else None
+        floor = self._acc.settings.min_coverage if self._acc is not None else 0.0
+        lines = summary_lines(tally, plan, floor)
+        lines += [*self._recorder.lines, *problems]
+        if plan is not None or tally.tried:
+            lines.append(f"verdict hash: {self._recorder.hash}")
+        wrong = self._recorder.finish(
+            Result(
+                int(session.exitstatus),
+                tally,
+                None if plan is None else coverage(plan),
+                str(self._recorder.hash),
+                tuple(lines),
+                tuple(problems),
+            )
+        )
+        if wrong:
+            _redden(session)
+        self._lines = (*lines, *wrong, *(f"report: {file}" for file in self._recorder.files))
 
     def _below_floor(self) -> bool:
         acc = self._acc
         return acc is not None and bool(acc.plan.pairs) and coverage(acc.plan) < acc.settings.min_coverage
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Say where the error starts, how bad it gets, and where the report is."""
-        acc, tally = self._acc, self._recorder.tally
-        if self._config.option.collectonly or (acc is None and not tally.tried):
+        """Say where the error starts, how bad it gets, and where the reports are."""
+        if not self._lines or (self._acc is None and not self._recorder.tally.tried):
             return
-        plan, floor = (acc.plan, acc.settings.min_coverage) if acc is not None else (None, 0.0)
         terminalreporter.write_sep("=", "acc-pytest")
-        for line in summary_lines(tally, plan, floor, self._recorder.files):
+        for line in self._lines:
             terminalreporter.write_line(line)
 
     def pytest_unconfigure(self) -> None:
-        """Close the report, also after Ctrl-C."""
+        """Close the reports, also after Ctrl-C."""
         self._recorder.close()
+
+
+def _redden(session: pytest.Session) -> None:
+    """Make a run fail that would be green; one that fails already keeps its reason."""
+    if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _lost(numbered: tuple[int, Pair], report: Any) -> Row:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .dumps.base import Dump
     from .ids import Naming
     from .mapping.pair import Pair, Plan
+    from .reporting.row import Row
     from .settings import Settings
 
 CHANNEL = "acc_pytest"
@@ -96,9 +97,30 @@ class AccSession:
         share_cores()
         self._threads_limited = True
 
+    def examine(
+        self,
+        item: pytest.Item,
+        pair: Pair,
+        number: int,
+        *,
+        ignored: pytest.Mark | None = None,
+        arguments: Mapping[str, float | None] | None = None,
+    ) -> Row:
+        """The row of one pair, `number` its place in the plan, judged as the test `item` asks for."""
+        from .comparison import compare_pair
+
+        self.limit_threads()
+        make_judge = functools.partial(self.judge, item, pair, ignored=ignored, arguments=arguments)
+        return compare_pair(pair, make_judge, item.nodeid, number)
+
+    @property
+    def command(self) -> list[str]:
+        """The words that repeat the run."""
+        return ["pytest", *options.command_line(self.given)]
+
     def rerun_command(self, node_id: str) -> str:
         """The command line that runs one generated test again."""
-        return options.shell(["pytest", *options.command_line(self.given), node_id])
+        return options.shell([*self.command, node_id])
 
     @functools.cached_property
     def packed(self) -> bytes:

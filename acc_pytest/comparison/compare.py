@@ -60,7 +60,7 @@ def compare_pair(pair: Pair, make_judge: Callable[[], Judge], test_id: str, numb
             notes = opened.notes
             if comparison.label:
                 notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
-            rows.append(measured_row(row, measurement, judgement, notes))
+            rows.append(measured_row(row, context, measurement, judgement, notes))
         return max(rows, key=lambda one: (one.red, one.excess))
 
     return _or_reason(row, compared)
@@ -81,7 +81,7 @@ def compare_tensors(
                 row, f"data shape doesn't match: golden {list(golden.shape)}, mine {list(mine.shape)}"
             )
         context = JudgeContext(id=name, golden_name=name, mine_name=name, length=_length(golden))
-        return measured_row(row, *make_judge().tensors(context, golden, mine))
+        return measured_row(row, context, *make_judge().tensors(context, golden, mine))
 
     return _or_reason(row, compared)
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import AccError
-from ..judging import Judgement
+from ..judging import JudgeContext, Judgement
+from ..judging.replay import context_scalars, statistics_scalars
 from ..mapping.pair import Operand, Pair
 from ..metrics.measurement import METRICS, Measurement
 from ..reporting.row import Check, Row, Side, Worst, native, place
@@ -70,9 +71,13 @@ def judged(
 
 
 def measured_row(
-    row: Row, measurement: Measurement, judgement: Judgement, notes: tuple[str, ...] = ()
+    row: Row,
+    context: JudgeContext,
+    measurement: Measurement,
+    judgement: Judgement,
+    notes: tuple[str, ...] = (),
 ) -> Row:
-    """The row of a measurement and what was judged of it."""
+    """The row of a measurement and what was judged of it, in which context."""
     m, counts = measurement, measurement.nonfinite
     reasons = []
     if counts.golden_nan or counts.golden_inf:
@@ -106,6 +111,8 @@ def measured_row(
         custom={name: native(value) for name, (value, _) in m.custom.items()},
         worst=worst,
         notes=notes,
+        statistics=statistics_scalars(m),
+        context=context_scalars(context),
     )
 
 

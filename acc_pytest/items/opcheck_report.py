@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ..recording import SINK
-from ..reporting.csv_report import CsvReport, new_report
-from ..reporting.recorder import Recorder
+from ..reporting.environment import environment
 from ..reporting.row import Row
+from ..reporting.view import Run
 from ..run_report import RunReport, lost
+from ..views import open_views
 from .opcheck_session import OpcheckSession
 
 PREFIX = "opcheck_result"
@@ -85,20 +84,12 @@ class OpcheckReport(RunReport):
     """A `RunReport` of single-operator checks."""
 
     def __init__(self, config: pytest.Config, acc: OpcheckSession) -> None:
-        super().__init__(config, None)
+        found = columns(acc.settings.columns, acc.settings.custom_metrics)
+        super().__init__(config, None, open_views(acc.common, csv=True, columns=found, prefix=PREFIX))
         self._opcheck = acc
-        self._recorder = Recorder(self._open_opcheck)
-        config.stash[SINK] = self._recorder.add
 
-    def _open_opcheck(self) -> CsvReport:
-        settings = self._opcheck.settings
-        try:
-            file = new_report(Path(settings.output), settings.csv, PREFIX)
-        except OSError as error:
-            raise pytest.UsageError(
-                f"the CSV report cannot be written ({error}); name another place: --acc-output, --acc-csv"
-            ) from None
-        return CsvReport(file, columns=columns(settings.columns, settings.custom_metrics))
+    def _run(self) -> Run:
+        return Run("opcheck", command=tuple(self._opcheck.command), environment=environment())
 
     def pytest_report_header(self) -> list[str]:
         """Say what is checked, by which rules, and of what nothing can be said."""

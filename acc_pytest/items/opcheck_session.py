@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..opcheck.listed import Named
     from ..opcheck.settings import OpcheckSettings
     from ..reporting.row import Row
+    from ..settings import Settings
 
 CHANNEL = "acc_opcheck"
 """Key of our bytes in xdist's `workerinput`."""
@@ -33,9 +34,13 @@ CHANNEL = "acc_opcheck"
 
 @dataclass
 class OpcheckSession:
-    """The checks of this session. `given` are the option values as the user gave them."""
+    """The checks of this session. `given` are the option values as the user gave them.
+
+    `common` are the options that comparisons of dumps have too: metrics and reports.
+    """
 
     settings: OpcheckSettings
+    common: Settings
     named: tuple[Named, ...]
     given: Mapping[str, Any]
     chosen: tuple[Named, ...] = ()
@@ -88,14 +93,19 @@ class OpcheckSession:
 
         return backend_named(self.settings.backend, self.settings.device)
 
+    @property
+    def command(self) -> list[str]:
+        """The words that repeat the run."""
+        return ["pytest", *options.command_line(self.given)]
+
     def rerun_command(self, node_id: str) -> str:
         """The command line that runs one check again."""
-        return options.shell(["pytest", *options.command_line(self.given), node_id])
+        return options.shell([*self.command, node_id])
 
     @functools.cached_property
     def packed(self) -> bytes:
         """The session as bytes for a worker."""
-        return zlib.compress(pickle.dumps((self.settings, self.named, dict(self.given))), 1)
+        return zlib.compress(pickle.dumps((self.settings, self.common, self.named, dict(self.given))), 1)
 
 
 KEY = pytest.StashKey["OpcheckSession"]()
@@ -141,10 +151,11 @@ def _open(config: pytest.Config) -> OpcheckSession | None:
         )
     from ..opcheck.listed import listed
     from ..opcheck.settings import OpcheckSettings
+    from ..settings import Settings
 
     values = {**others, **given}
     settings = OpcheckSettings.from_values(values)
-    session = OpcheckSession(settings, listed(settings), values)
+    session = OpcheckSession(settings, Settings.from_values(others), listed(settings), values)
     _ = session.backend  # nor one that is not on this machine
     _ = session.custom  # a metric that cannot be loaded is a mistake to report before the first test
     return session

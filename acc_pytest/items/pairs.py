@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -76,11 +75,7 @@ class PairItem(pytest.Item):
 
     def runtest(self) -> None:
         """Compare, record the row, then pass, fail or skip."""
-        from ..comparison import compare_pair
-
-        self._acc.limit_threads()
-        make_judge = functools.partial(self._acc.judge, self, self.pair, ignored=self._config_mark)
-        record(self, compare_pair(self.pair, make_judge, self.nodeid, self.number))
+        record(self, self._acc.examine(self, self.pair, self.number, ignored=self._config_mark))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The failure in our words; anything unexpected keeps its traceback."""

@@ -192,7 +192,8 @@ class Unmapped:
 class Plan:
     """All pairs in execution order, what was left over, and what to tell the user about it.
 
-    `golden_total` and `mine_total` count the dumped nodes that could have been mapped.
+    `golden_total` and `mine_total` count the dumped nodes that could have been mapped. `parents` are, for
+    each pair, the places in `pairs` of the nearest pairs it computes from; `lineage` says how that is known.
     """
 
     golden_root: str
@@ -207,3 +208,5 @@ class Plan:
     golden_mapped: int
     mine_total: int
     mine_mapped: int
+    parents: tuple[tuple[int, ...], ...] = ()
+    lineage: str = ""

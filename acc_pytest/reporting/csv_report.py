@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from types import TracebackType
 from typing import TextIO
 
+from ..errors import SettingsError
 from .row import Row, Scalar
+from .view import Run, View
 
 OLD_COLUMNS = {
     "token_id": "step",
@@ -121,37 +122,57 @@ def new_report(directory: Path, name: str, prefix: str = "ait_cmp_report") -> Te
             attempt += 1
 
 
-class CsvReport:
+class CsvReport(View):
     """A report being written; `custom` are the names of the user's own metrics, a column each.
 
-    `columns` are the others by name, with the place of their value in a `Row`.
+    `open_file` makes the file, of which `columns` are the other columns by name, with the place of their
+    value in a `Row`. The file is made when a plan is begun or the first row comes, so that a run that
+    compares nothing leaves none, and one that cannot write it stops before its first test.
     """
 
     def __init__(
-        self, file: TextIO, custom: Sequence[str] = (), columns: Mapping[str, str] | None = None
+        self,
+        open_file: Callable[[], TextIO],
+        custom: Sequence[str] = (),
+        columns: Mapping[str, str] | None = None,
     ) -> None:
-        self.path = os.path.abspath(file.name)
-        self._file = file
+        self._open = open_file
+        self._file: TextIO | None = None
         known = OLD_COLUMNS | OUR_COLUMNS if columns is None else dict(columns)
-        known |= {name: f"custom.{name}" for name in custom}
-        self._getters = [_getter(place) for place in known.values()]
-        self._writer = csv.writer(file, lineterminator="\r\n")
-        self._writer.writerow(known)
-        file.flush()
+        self._columns = known | {name: f"custom.{name}" for name in custom}
+        self._getters = [_getter(place) for place in self._columns.values()]
 
-    def write(self, row: Row) -> None:
+    @property
+    def files(self) -> list[str]:
+        """The report, once it exists."""
+        return [os.path.abspath(self._file.name)] if self._file is not None else []
+
+    def begin(self, run: Run) -> None:
+        """Make the file where something will be compared. Raises `SettingsError` where that cannot be."""
+        if run.plan is not None and run.plan.pairs:
+            self._prepare()
+
+    def add(self, row: Row) -> None:
         """Append one row and hand it to the operating system, so that a killed run keeps it."""
+        file = self._prepare()
         values = [get(row) for get in self._getters]
         self._writer.writerow([text(value) if type(value) is str else value for value in values])
-        self._file.flush()
+        file.flush()
+
+    def _prepare(self) -> TextIO:
+        if self._file is None:
+            try:
+                self._file = self._open()
+            except OSError as error:
+                raise SettingsError(
+                    f"the CSV report cannot be written ({error}); name another place: --acc-output, --acc-csv"
+                ) from None
+            self._writer = csv.writer(self._file, lineterminator="\r\n")
+            self._writer.writerow(self._columns)
+            self._file.flush()
+        return self._file
 
     def close(self) -> None:
-        self._file.close()
-
-    def __enter__(self) -> CsvReport:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        """Close the file; every row is in it already."""
+        if self._file is not None:
+            self._file.close()

@@ -1,57 +1,71 @@
-"""Where rows go when they arrive: the CSV and the tally. Lives in the controller (or only) process."""
+"""Where rows go when they arrive: tally, verdict hash, views. Lives in the controller (or only) process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .csv_report import CsvReport
 from .row import Row, Side, place
 from .summary import Tally
+from .verdict_hash import VerdictHash
 
 if TYPE_CHECKING:
-    from ..mapping.pair import Plan, Unmapped
+    from ..mapping.pair import Unmapped
+    from .view import Result, Run, View
 
 
 class Recorder:
-    """Takes rows in any order. `open_report` makes the CSV file; without it rows are only counted.
+    """Takes rows in any order and hands them to the views."""
 
-    The file is made when a plan is begun or the first row comes, so that a run that compares nothing
-    leaves none, and one that cannot write it stops before its first test.
-    """
-
-    def __init__(self, open_report: Callable[[], CsvReport] | None) -> None:
+    def __init__(self, views: Sequence[View]) -> None:
         self.tally = Tally()
-        self._open = open_report
-        self._report: CsvReport | None = None
+        self.hash = VerdictHash()
+        self._views = views
 
     @property
     def files(self) -> list[str]:
         """The reports that were written."""
-        return [self._report.path] if self._report is not None else []
+        return [file for view in self._views for file in view.files]
+
+    @property
+    def lines(self) -> list[str]:
+        """What the views add to the summary."""
+        return [line for view in self._views for line in view.lines()]
+
+    @property
+    def problems(self) -> list[str]:
+        """Why the run fails beside its tests."""
+        return [problem for view in self._views for problem in view.problems()]
+
+    def begin(self, run: Run) -> None:
+        """Open the views, then write the nodes that no test stands for, numbered after the pairs."""
+        for view in self._views:
+            view.begin(run)
+        if run.plan is not None:
+            for offset, node in enumerate(run.plan.unmapped):
+                self.add(unmapped_row(node, len(run.plan.pairs) + offset))
 
     def add(self, row: Row) -> None:
-        """Write and count one row."""
+        """Count one row and hand it to every view."""
         self.tally.add(row)
-        self._prepare()
-        if self._report is not None:
-            self._report.write(row)
+        self.hash.add(row)
+        for view in self._views:
+            view.add(row)
 
-    def _prepare(self) -> None:
-        if self._report is None and self._open is not None:
-            self._report = self._open()
-
-    def begin(self, plan: Plan) -> None:
-        """Write the nodes that no test stands for, numbered after the pairs."""
-        if plan.pairs:
-            self._prepare()
-        for offset, node in enumerate(plan.unmapped):
-            self.add(unmapped_row(node, len(plan.pairs) + offset))
+    def finish(self, result: Result) -> list[str]:
+        """Finish the views; returns what went wrong, a sentence each. One that fails harms no other."""
+        wrong = []
+        for view in self._views:
+            try:
+                view.finish(result)
+            except OSError as error:
+                wrong.append(f"a report could not be written: {error}")
+        return wrong
 
     def close(self) -> None:
         """Close the files; every row is in them already."""
-        if self._report is not None:
-            self._report.close()
+        for view in self._views:
+            view.close()
 
 
 def unmapped_row(node: Unmapped, number: int) -> Row:

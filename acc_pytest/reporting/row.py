@@ -17,7 +17,9 @@ Scalar = Union[None, bool, int, float, str]
 
 _IN_RECORD = re.compile(r":(inputs|outputs)/(\d+)$")
 
-VERDICTS = ("pass", "fail", "incomparable", "unmapped")
+VERDICTS = ("pass", "fail", "inherited", "known", "incomparable", "unmapped")
+"""`inherited`: beyond its thresholds, but what it computes from differs already; `known`: a difference that
+a `[[known]]` entry accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +89,37 @@ class Worst:
 
 
 @dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a pair is beyond its thresholds: by its own operator (`root`) or by its inputs (`inherited`).
+
+    `parents` are the numbers of the rows it inherits from, `root` and `root_name` the row where it starts
+    (its own for a root). `basis` says how that is known: `dataflow` (names of tensors), `order` (execution
+    order alone) or `local` (mine's operator computed again). `local` says whether mine's operator is
+    `right` on mine's own inputs, `local_error` is its relative L2 distance from the exact result there.
+    `amplification` is its excess over the largest of its parents'. `text` says all this in a sentence.
+    """
+
+    kind: str
+    basis: str
+    parents: tuple[int, ...] = ()
+    root: int | None = None
+    root_name: str = ""
+    local: str = ""
+    local_error: float | None = None
+    amplification: float | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One comparison.
 
     `number` is the running number of the CSV (`data_id`), `None` where it would depend on the order
     in which tests run; it follows execution order. `skipped` marks a pair of which the dump holds no
-    values by design. `sentence` says the verdict in words; `reasons` are the parts of
-    `cmp_fail_reason`; `metrics`, `counts` and `custom` map names to numbers, `None` where a metric has
-    no value for these tensors.
+    values by design, `strict` an inherited failure that fails its test all the same. `sentence` says the
+    verdict in words; `reasons` are the parts of `cmp_fail_reason`; `metrics`, `counts` and `custom` map
+    names to numbers, `None` where a metric has no value for these tensors. `statistics` and `context` are
+    what judging saw, so that it can be done again without the tensors (`judging.replay`).
     """
 
     test_id: str
@@ -102,6 +127,7 @@ class Row:
     sentence: str
     number: int | None = None
     skipped: bool = False
+    strict: bool = False
     step: Scalar = ""
     rank: str = ""
     graph: str = ""
@@ -119,6 +145,9 @@ class Row:
     checks: tuple[Check, ...] = ()
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    cause: Cause | None = None
+    statistics: Mapping[str, Scalar] = field(default_factory=dict)
+    context: Mapping[str, Scalar] = field(default_factory=dict)
 
     @property
     def reason(self) -> str:
@@ -138,7 +167,19 @@ class Row:
     @property
     def red(self) -> bool:
         """Whether the test of this row fails."""
-        return self.verdict == "fail" or (self.verdict == "incomparable" and not self.skipped)
+        if self.verdict == "incomparable":
+            return not self.skipped
+        return self.verdict == "fail" or (self.verdict == "inherited" and self.strict)
+
+    @property
+    def excused(self) -> bool:
+        """Whether the test of this row is an expected failure (xfail)."""
+        return self.verdict == "known" or (self.verdict == "inherited" and not self.strict)
+
+    @property
+    def excuse(self) -> str:
+        """Why the test of this row may fail, in one sentence."""
+        return self.cause.text if self.verdict == "inherited" and self.cause is not None else self.sentence
 
     @property
     def excess(self) -> float:
@@ -159,9 +200,10 @@ class Row:
             plain[name] = _values(plain[name])
         # execnet cannot send integers below -2^31, and int64 tensors hold such.
         plain["worst"] = (self.worst.index, _packed(self.worst.golden), _packed(self.worst.mine))
-        for name in ("metrics", "counts", "custom", "case"):
+        for name in ("metrics", "counts", "custom", "case", "statistics", "context"):
             plain[name] = dict(plain[name])
         plain["checks"] = tuple(_values(check) for check in self.checks)
+        plain["cause"] = None if self.cause is None else _values(self.cause)
         return plain
 
     @classmethod
@@ -173,14 +215,17 @@ class Row:
         made["worst"] = Worst(index, _unpacked(golden), _unpacked(mine))
         made["checks"] = tuple(Check(*check) for check in plain["checks"])
         made["reasons"], made["notes"] = tuple(plain["reasons"]), tuple(plain["notes"])
+        if plain["cause"] is not None:
+            kind, basis, parents, *rest = plain["cause"]
+            made["cause"] = Cause(kind, basis, tuple(parents), *rest)
         return cls(**made)
 
 
 _ROW = tuple(one.name for one in fields(Row))
-_FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in (Side, Check)}
+_FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in (Side, Check, Cause)}
 
 
-def _values(record: Side | Check) -> tuple[Scalar, ...]:
+def _values(record: Side | Check | Cause) -> tuple[Any, ...]:
     return tuple([getattr(record, name) for name in _FIELDS[type(record)]])
 
 

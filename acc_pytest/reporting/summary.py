@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .row import VERDICTS, Row
@@ -47,7 +46,7 @@ class Tally:
     @property
     def compared(self) -> int:
         """Comparisons that produced numbers."""
-        return self.counts["pass"] + self.counts["fail"]
+        return sum(self.counts[verdict] for verdict in ("pass", "fail", "inherited", "known"))
 
     @property
     def tried(self) -> int:
@@ -87,8 +86,8 @@ def _of(mapped: int, total: int) -> str:
     return f"{mapped} of {total} nodes ({_share(mapped, total):.0%})"
 
 
-def summary_lines(tally: Tally, plan: Plan | None, floor: float, files: Sequence[str]) -> list[str]:
-    """The summary, at most 20 lines of at most `WIDTH` characters (but paths are never cut)."""
+def summary_lines(tally: Tally, plan: Plan | None, floor: float) -> list[str]:
+    """The summary, at most 20 lines of at most `WIDTH` characters."""
     counted = ", ".join(f"{tally.counts[verdict]} {verdict}" for verdict in VERDICTS if tally.counts[verdict])
     lines = [f"verdicts: {counted or 'none'}"]
     if plan is not None:
@@ -100,7 +99,7 @@ def summary_lines(tally: Tally, plan: Plan | None, floor: float, files: Sequence
     if tally.worst:
         lines.append("worst by their bounds:")
         lines += [_cut(f"  {describe(row)}") for row in tally.worst]
-    return lines + [f"report: {file}" for file in files]
+    return lines
 
 
 def describe(row: Row) -> str:

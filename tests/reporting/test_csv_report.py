@@ -42,7 +42,7 @@ def test_no_text_cell_starts_a_formula(value: str) -> None:
 
 
 def test_numbers_stay_numbers_and_missing_is_empty(tmp_path: Path) -> None:
-    report = CsvReport(new_report(tmp_path, "r.csv"), ["snr"])
+    report = CsvReport(lambda: new_report(tmp_path, "r.csv"), ["snr"])
     row = Row(
         "id",
         "fail",
@@ -55,8 +55,8 @@ def test_numbers_stay_numbers_and_missing_is_empty(tmp_path: Path) -> None:
         worst=Worst("[0]", -3, -0.5),
         reasons=("one", "two"),
     )
-    report.write(row)
-    (cells,) = written(report.path)
+    report.add(row)
+    (cells,) = written(*report.files)
     assert cells["token_id"] == "warmup"
     assert cells["mean_error"] == "-0.25"
     assert cells["cosine_similarity"] == "1e-07"
@@ -71,18 +71,18 @@ def test_numbers_stay_numbers_and_missing_is_empty(tmp_path: Path) -> None:
 
 
 def test_every_column_finds_its_value_in_an_empty_row(tmp_path: Path) -> None:
-    with CsvReport(new_report(tmp_path, "r.csv")) as report:
-        report.write(Row("", "pass", ""))
-    (cells,) = written(report.path)
+    report = CsvReport(lambda: new_report(tmp_path, "r.csv"))
+    report.add(Row("", "pass", ""))
+    (cells,) = written(*report.files)
     assert list(cells) == [*OLD_COLUMNS, *OUR_COLUMNS]
     assert {name for name, value in cells.items() if value} == {"verdict"}
 
 
 def test_a_row_is_on_disk_before_the_next_one(tmp_path: Path) -> None:
-    report = CsvReport(new_report(tmp_path, "r.csv"))
+    report = CsvReport(lambda: new_report(tmp_path, "r.csv"))
     for count in range(1, 4):
-        report.write(Row(f"id{count}", "pass", ""))
-        assert len(written(report.path)) == count
+        report.add(Row(f"id{count}", "pass", ""))
+        assert len(written(*report.files)) == count
 
 
 def test_the_default_name_is_utc_and_never_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +98,8 @@ def test_the_default_name_is_utc_and_never_reused(tmp_path: Path, monkeypatch: p
 def test_a_named_report_is_replaced_and_may_lie_elsewhere(tmp_path: Path) -> None:
     named = tmp_path / "x" / "r.csv"
     new_report(tmp_path / "unused", str(named)).write("old")
-    CsvReport(new_report(tmp_path / "unused", str(named))).close()
+    report = CsvReport(lambda: new_report(tmp_path / "unused", str(named)))
+    report.add(Row("id", "pass", ""))
+    report.close()
     assert not (tmp_path / "unused").exists()
     assert named.read_text().startswith("token_id,")

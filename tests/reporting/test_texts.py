@@ -12,6 +12,7 @@ from acc_pytest.reporting.header import header_lines
 from acc_pytest.reporting.junit import properties
 from acc_pytest.reporting.recorder import Recorder
 from acc_pytest.reporting.row import Check, Row, Side, Worst
+from acc_pytest.reporting.view import Run
 
 ROW = Row(
     "dump::step0::model::Linear_0",
@@ -122,9 +123,9 @@ def test_the_header_says_kinds_sizes_notes_and_leftovers() -> None:
 
 
 def test_unmapped_nodes_become_rows_of_their_side(tmp_path: Path) -> None:
-    recorder = Recorder(lambda: CsvReport(new_report(tmp_path, "r.csv")))
+    recorder = Recorder([CsvReport(lambda: new_report(tmp_path, "r.csv"))])
     assert recorder.files == []
-    recorder.begin(PLAN)
+    recorder.begin(Run(plan=PLAN))
     recorder.close()
     assert recorder.files == [str(tmp_path / "r.csv")]
     _, golden, mine = (tmp_path / "r.csv").read_text().splitlines()
@@ -135,7 +136,7 @@ def test_unmapped_nodes_become_rows_of_their_side(tmp_path: Path) -> None:
 
 
 def test_without_a_report_rows_are_only_counted() -> None:
-    recorder = Recorder(None)
+    recorder = Recorder([])
     recorder.add(ROW)
     recorder.close()
     assert recorder.files == []

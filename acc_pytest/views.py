@@ -1,0 +1,65 @@
+"""Which views of a run the options ask for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import pytest
+
+from .errors import AccError
+from .options import values
+from .options.tables import REPORTS
+
+if TYPE_CHECKING:
+    from .reporting.view import View
+    from .session import AccSession
+    from .settings import Settings
+
+REPORT_FIELDS = ("output", "csv")
+"""Options that ask for a CSV where no dumps are compared."""
+
+
+def comparison_views(config: pytest.Config, acc: AccSession | None) -> list[View]:
+    """The views of a comparison, or of people's own tests where no dumps are compared.
+
+    Without dumps a CSV is written only when `--acc-output` or `--acc-csv` asks for one: the rows then
+    come from `acc_compare`. Raises `pytest.UsageError` for an option that makes no sense.
+    """
+    if acc is not None:
+        return open_views(acc.settings, csv=True)
+    given = values(config, REPORTS)
+    if not given:
+        return []
+    from .settings import Settings
+
+    try:
+        settings = Settings.from_values(given)
+    except AccError as error:
+        raise pytest.UsageError(str(error)) from None
+    return open_views(settings, csv=any(name in given for name in REPORT_FIELDS))
+
+
+def open_views(
+    settings: Settings, *, csv: bool, columns: Mapping[str, str] | None = None, prefix: str = "ait_cmp_report"
+) -> list[View]:
+    """The views that `settings` ask for, files made later.
+
+    `csv` says whether a CSV is wanted, `columns` and `prefix` which columns it has and what the name
+    begins with that it gets without `--acc-csv`.
+    """
+    views: list[View] = []
+    if csv:
+        from .reporting.csv_report import CsvReport
+
+        file = functools.partial(_csv_file, settings.output, settings.csv, prefix)
+        views.append(CsvReport(file, settings.custom_metrics if columns is None else (), columns))
+    return views
+
+
+def _csv_file(directory: str, name: str, prefix: str) -> TextIO:
+    from .reporting.csv_report import new_report
+
+    return new_report(Path(directory), name, prefix)
