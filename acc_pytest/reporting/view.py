@@ -52,7 +52,8 @@ class View:
     """A view that does nothing: each overrides what it needs.
 
     `begin` may raise `pytest.UsageError` or `AccError` for a report that cannot be written, which ends
-    the run before its first test. What goes wrong in `finish` is told, fails the run, and harms no other view.
+    the run before its first test. An `OSError` of `finish` is told, fails the run, and harms no
+    other view.
     """
 
     @property
