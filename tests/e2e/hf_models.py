@@ -20,6 +20,7 @@ from acc_pytest.atb_cpu import Fault, LanguageModel, Runtime
 from acc_pytest.atb_cpu.probe import EVERY, E3Probe, ProbeSettings
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
 from acc_pytest.comparison import Judge, compare_pair
+from acc_pytest.demo.published import published
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.base import Dump, StepLabel
 from acc_pytest.mapping.pair import Plan
@@ -30,50 +31,8 @@ from acc_pytest.threads import one_thread
 
 PROMPT = [5, 17, 23, 4, 60, 11, 2, 41, 9, 33, 7]
 DECODE_STEPS = 3
-SIZES = {
-    "vocab_size": 128,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "attn_implementation": "eager",
-}
 ROOM = 2**29
 """Bytes that memory must have free; all golden dumps and one of mine take a tenth of it."""
-SEEDS = {"mixtral": 1}
-"""Random routers nearly tie now and then, and a rounding chooses another expert: a seed without a tie."""
-
-
-def make(name: str, dtype: str, layers: int) -> Any:
-    """A model with random weights that `dtype` holds exactly and that keep the size of what passes."""
-    transformers = pytest.importorskip("transformers")
-    kinds = {
-        "llama": ("LlamaConfig", "LlamaForCausalLM", SIZES),
-        "qwen": ("Qwen2Config", "Qwen2ForCausalLM", SIZES),
-        "glm": ("GlmConfig", "GlmForCausalLM", {**SIZES, "head_dim": 16, "pad_token_id": 0}),
-        "mixtral": ("MixtralConfig", "MixtralForCausalLM", {**SIZES, "num_local_experts": 4}),
-        "bloom": (
-            "BloomConfig",
-            "BloomForCausalLM",
-            {"vocab_size": 128, "hidden_size": 64, "n_head": 4, "attn_implementation": "eager"},
-        ),
-    }
-    config, model, sizes = kinds[name]
-    sizes = {**sizes, "n_layer" if name == "bloom" else "num_hidden_layers": layers}
-    with torch.random.fork_rng(devices=[]):
-        module = getattr(transformers, model)(getattr(transformers, config)(**sizes)).eval()
-    generator = torch.Generator().manual_seed(SEEDS.get(name, 1))
-    for key, parameter in module.named_parameters():
-        noise = torch.randn(parameter.shape, generator=generator)
-        if key.endswith("bias"):
-            value = noise * 0.5
-        elif parameter.dim() == 1:
-            value = 1 + noise * 0.2
-        else:
-            value = noise * (0.15 if "embed" in key else 1.3 / parameter.shape[-1] ** 0.5)
-        parameter.data = value.to(getattr(torch, dtype)).float()
-    return module
 
 
 @contextlib.contextmanager
@@ -117,9 +76,11 @@ class HuggingFace:
         layers: int = 2,
     ) -> Golden:
         """The golden dump of prefill and `steps` decode steps."""
+        pytest.importorskip("transformers")
         key = name, dtype, mode, steps, layers
         if key not in self._goldens:
-            model, fed, ids, cache = make(name, dtype, layers), [], PROMPT, None
+            model = published(name, layers=layers, dtype=dtype)
+            fed, ids, cache = [], PROMPT, None
             path = self.directory / "-".join(map(str, ("golden", *key))).replace(",", "+")
             config = DumpConfig(path, range(steps + 1), mode=mode.split(","))
             with register_hook(model, config):
