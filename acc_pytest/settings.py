@@ -56,7 +56,8 @@ class Settings:
     """What the user asked for; the fields are the `--acc-*` options and what the config files say.
 
     `config` are names under `golden_configs/` or TOML files, `metrics` custom metrics as
-    `path.py:function`, `csv` the report's name (empty: a name with a timestamp below `output`).
+    `path.py:function`, `csv` the report's name (empty: a name with a timestamp below `output`),
+    `summary` the Markdown file.
     `rules` come from the config files in order, `mapping` is their merged `[mapping]` tables.
     """
 
@@ -70,6 +71,7 @@ class Settings:
     metrics: tuple[str, ...] = ()
     output: str = "."
     csv: str = ""
+    summary: str = ""
     min_coverage: float = DEFAULT_MIN_COVERAGE
     explain_mapping: bool = False
     opcheck_fuzz: tuple[str, ...] = ()

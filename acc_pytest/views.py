@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -56,7 +57,21 @@ def open_views(
 
         file = functools.partial(_csv_file, settings.output, settings.csv, prefix)
         views.append(CsvReport(file, settings.custom_metrics if columns is None else (), columns))
+    views += _for_ci(settings)
     return views
+
+
+def _for_ci(settings: Settings) -> Iterator[View]:
+    """What continuous integration shows: a page of Markdown, and errors beside the run on GitHub."""
+    from .reporting.annotations import Annotations, on_github
+    from .reporting.markdown import MarkdownSummary, step_summary
+
+    if settings.summary:
+        yield MarkdownSummary(settings.summary)
+    elif shared := step_summary(os.environ):
+        yield MarkdownSummary(shared, append=True)
+    if on_github(os.environ):
+        yield Annotations()
 
 
 def _csv_file(directory: str, name: str, prefix: str) -> TextIO:

@@ -28,7 +28,7 @@ def test_no_shard_has_more_than_the_mean_and_one_test(costs: list[int], shards: 
 
 
 def test_the_dearest_go_first() -> None:
-    """By hand: 7 and 6 open the shards, 5 joins 6, 4 joins 7, 3 joins 11 (the lower of two equal), 3 the other."""
+    """By hand: 7 and 6 open the shards, 5 joins 6, 4 joins 7; at 11 each, 3 joins the lower, 3 the other."""
     assert deal([3, 7, 4, 5, 6, 3], 2) == [0, 0, 0, 1, 1, 1]
 
 

@@ -20,4 +20,11 @@ REPORTS = (
         "name of the CSV report, below --acc-output unless absolute (default: ait_cmp_report_TIMESTAMP.csv)",
         metavar="FILE",
     ),
+    Option(
+        "summary",
+        "summary",
+        "write the run's summary as Markdown (on GitHub Actions without it: to the summary of the step)",
+        metavar="FILE",
+        is_path=True,
+    ),
 )

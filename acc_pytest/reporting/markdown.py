@@ -1,0 +1,198 @@
+"""The run as a page of Markdown: what GitHub shows as the summary of a step, GitLab or a mail as a note.
+
+Everything that comes from a dump stands in code spans, in which neither Markdown nor HTML means anything.
+GitHub refuses summaries above a mebibyte, so blocks are left out from the end until the rest fits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ..errors import AccError
+from .printable import printable
+from .row import VERDICTS, Row, number
+from .summary import coverage_line
+from .view import Result, Run, View
+
+LIMIT = 1_000_000
+"""Bytes of one summary: GitHub's mebibyte, and some room."""
+ROOTS = 30
+"""Roots that are listed; the rows have all of them."""
+WIDTH = 160
+SENTENCE = 400
+"""Characters of a name, and of a sentence."""
+STATES = {0: "passed", 1: "FAILED", 2: "was interrupted", 5: "compared nothing"}
+"""What exit codes of pytest mean."""
+
+
+def code(text: str, width: int = WIDTH) -> str:
+    """`text` as a code span that is safe in a table cell; empty for nothing.
+
+    A backtick would end the span and a bar the cell, and how a bar is escaped differs between renderers, so
+    both are replaced by characters that look like them.
+    """
+    shown = printable(text, width).replace("`", "'").replace("|", "¦")
+    return f"`{shown}`" if shown.strip() else ""
+
+
+def fenced(text: str) -> str:
+    """Lines of text as a code block that nothing in them can end."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of cells that are Markdown already."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def fit(blocks: Sequence[str], limit: int) -> str:
+    """The blocks one after the other in at most `limit` bytes of UTF-8; those at the end are left out."""
+    kept: list[str] = []
+    said = "_The rest is left out: the summary may not be longer._\n"
+    room = limit - len(said) - 1
+    for place, block in enumerate(blocks):
+        room -= len(block.encode("utf-8", "replace")) + 2
+        if room < 0:
+            return "\n\n".join([*kept, said]) if place else ""
+        kept.append(block)
+    return "\n\n".join(kept) + "\n"
+
+
+def blocks(run: Run, result: Result) -> Iterator[str]:
+    """The summary in blocks, the most important first."""
+    what = "Operator checks" if run.title == "opcheck" else "Accuracy comparison"
+    state = STATES.get(result.exit_status, f"ended with exit status {result.exit_status}")
+    yield f"## {what} {state}"
+    yield _verdict(result)
+    counts = result.tally.counts
+    yield table(("verdict", "comparisons"), [(one, str(counts[one])) for one in VERDICTS if counts[one]])
+    if run.plan is not None:
+        yield f"{coverage_line(run.plan, run.floor)[:1].upper()}{coverage_line(run.plan, run.floor)[1:]}."
+    if result.problems:
+        yield "\n".join(f"- {code(problem, SENTENCE)}" for problem in result.problems)
+    yield from _roots(result)
+    if result.tally.worst:
+        yield "### Worst by their bounds"
+        yield table(("pair", "operator", "step", "layer", "why"), [_worst(row) for row in result.tally.worst])
+    yield f"Verdict hash: {code(result.verdict_hash)}"
+    if run.command:
+        yield f"Run again:\n\n{fenced(printable(shlex.join(run.command), 4000))}"
+    if run.plan is not None and run.plan.notes:
+        yield _folded("Notes of the mapping", "\n".join(f"- {code(one, SENTENCE)}" for one in run.plan.notes))
+    if run.environment:
+        rows = [(code(name), code(value)) for name, value in run.environment.items()]
+        yield _folded("Environment", table(("", ""), rows))
+
+
+def _verdict(result: Result) -> str:
+    """The sentence that says it all."""
+    tally, diagnosis = result.tally, result.diagnosis
+    if diagnosis is not None and diagnosis.roots:
+        many = len(diagnosis.roots)
+        first = diagnosis.roots[0]
+        return (
+            f"**{many} root cause{'s' if many > 1 else ''}**, from which {diagnosis.inherited} other "
+            f"comparisons inherit. The first in execution order: {code(first.sentence, SENTENCE)}"
+        )
+    if tally.first is not None:
+        return f"First failing: {code(tally.first.name)}: {code(tally.first.sentence, SENTENCE)}"
+    if not tally.tried:
+        return "Nothing was compared."
+    if not tally.compared:
+        return "Nothing was compared: every comparison that was tried could not be made."
+    return f"{tally.compared} comparisons, all within their bounds or accepted."
+
+
+def _roots(result: Result) -> Iterator[str]:
+    diagnosis = result.diagnosis
+    if diagnosis is None or not diagnosis.roots:
+        return
+    yield "### Root causes, in execution order"
+    rows = [
+        (
+            code(root.name),
+            code(_operator(root.row)),
+            code(str(root.row.step)),
+            code(root.row.layer),
+            str(root.inherited),
+            "" if root.amplification is None else f"{number(root.amplification)} x",
+            "" if root.share is None else f"{root.share:.0%}",
+            code(root.sentence, SENTENCE),
+            code(root.test_id),
+        )
+        for root in diagnosis.roots[:ROOTS]
+    ]
+    yield table(
+        ("root", "operator", "step", "layer", "inherit", "amplified", "of the final error", "what", "test"),
+        rows,
+    )
+    if len(diagnosis.roots) > ROOTS:
+        yield f"{len(diagnosis.roots) - ROOTS} more roots are in the report's rows."
+    if diagnosis.basis:
+        yield f"Known by: {code(diagnosis.basis, SENTENCE)}"
+
+
+def _worst(row: Row) -> tuple[str, ...]:
+    return (
+        code(row.name),
+        code(_operator(row)),
+        code(str(row.step)),
+        code(row.layer),
+        code(row.sentence, SENTENCE),
+    )
+
+
+def _operator(row: Row) -> str:
+    return row.mine.op_type or row.golden.op_type
+
+
+def _folded(title: str, body: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
+
+
+def step_summary(environment: Mapping[str, str]) -> str:
+    """The file that GitHub shows beside this step, empty anywhere else."""
+    from .annotations import on_github
+
+    return environment.get("GITHUB_STEP_SUMMARY", "") if on_github(environment) else ""
+
+
+class MarkdownSummary(View):
+    """The view. `append`: the file belongs to others too, as GitHub's does to all commands of a step."""
+
+    def __init__(self, path: str, *, append: bool = False) -> None:
+        self._path = Path(path)
+        self._append = append
+        self._run = Run()
+
+    @property
+    def files(self) -> list[str]:
+        """The file, but for GitHub's, whose name tells people nothing."""
+        return [] if self._append else [os.path.abspath(self._path)]
+
+    def begin(self, run: Run) -> None:
+        """Make the file, so that a run that cannot write it stops before its first test."""
+        self._run = run
+        if self._append:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_text("", encoding="utf-8")
+        except OSError as error:
+            raise AccError(f"--acc-summary {self._path}: cannot be written: {error}") from None
+
+    def finish(self, result: Result) -> None:
+        """Write the page, or as much as there is room for; GitHub's file gets none of a run without us."""
+        if self._append and self._run.plan is None and not result.tally.tried:
+            return
+        there = self._path.stat().st_size if self._append and self._path.exists() else 0
+        text = fit(list(blocks(self._run, result)), LIMIT - there)
+        with self._path.open("a" if self._append else "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
