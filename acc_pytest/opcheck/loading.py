@@ -12,7 +12,16 @@ from ..tensors.mapped import mapped
 from ..tensors.ref import TensorRef
 from .case import Case, Declared
 
-_LOGICAL_NZ = frozenset({"LinearOperation", "LinearParallelOperation", "GroupedMatmulWithRoutingOperation"})
+_LOGICAL_NZ = frozenset(
+    f"{name}Operation"
+    for name in (
+        "Linear",
+        "LinearParallel",
+        "GroupedMatmulWithRouting",
+        "MmDeqSwigluQuantMmDeq",
+        "GmmDeqSwigluQuantGmmDeq",
+    )
+)
 """Operators whose NZ weights may be given with the sizes of the matrix instead of those of its tiles."""
 _HIFLOAT8 = "hifloat8"
 

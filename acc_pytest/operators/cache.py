@@ -83,10 +83,16 @@ def reshape_and_cache(call: Call, t: Tensors) -> Outputs:
     return [_stored_by_head(call, t[n], t[f"{n}Cache"], t) for n in names]
 
 
-def store(call: Call, new: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+def store(
+    call: Call, new: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor, *, nz: bool | None = None
+) -> torch.Tensor:
+    """A copy of a paged cache with the rows of `new` in their slots; `nz`: its columns are in groups.
+
+    Without `nz` the parameter `kvCacheCfg` says so, or the chip and the shape.
+    """
     where = slots.flatten().long()
     rows = new.reshape(new.shape[0], -1) if new.ndim > 1 else new[:, None]
-    nz = _is_nz(call, new, cache)
+    nz = _is_nz(call, new, cache) if nz is None else nz
     block = cache.shape[2] if nz else cache.shape[1]
     call.need(
         len(where) == len(rows)

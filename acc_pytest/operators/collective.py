@@ -191,13 +191,13 @@ def _exchanged(
     return results
 
 
-@collective("SendOperation", {**COMMUNICATION, "destRank": integer()}, ("x",))
+@collective("SendOperation", {**COMMUNICATION, "destRank": integer(1)}, ("x",))
 def send(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """Hand `x` to rank `destRank`. No output."""
     return [[] for _ in ranks]
 
 
-@collective("RecvOperation", {**COMMUNICATION, "srcRank": integer()}, ("x?",))
+@collective("RecvOperation", {**COMMUNICATION, "srcRank": integer(1)}, ("x?",))
 def recv(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """What rank `srcRank` sends; its `x` is the operand of its SendOperation."""
     results = []

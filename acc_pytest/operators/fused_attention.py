@@ -14,22 +14,37 @@ LASER = {
     "scaleValue": number(0.08838834764831843),
     "keepProb": number(1.0),
     "preTokens": integer(2**31 - 1),
-    "nextTokens": integer(),
+    "nextTokens": integer(1),
     "sparseMode": integer(),
-    "innerPrecise": integer(),
+    "innerPrecise": integer(1),
 }
 _OPTIONAL = ("pseShift?", "dropMask?", "paddingMask?", "attenMask?")
 _PREFIX = ("prefix?", "actualSeqQLen?", "actualSeqKVLen?")
 
 
+def _heads(call: Call, tensor: torch.Tensor) -> torch.Tensor:
+    """Wide `[b, heads, s, size]`; SBH is `[s, b, heads * size]`, of as many key heads as query heads."""
+    wide, heads = call.wide(tensor), call.param["headNum"]
+    if call.param["inputLayout"] == "BNSD":
+        return wide
+    call.need(
+        tensor.ndim == 3 and heads > 0 and tensor.shape[-1] % heads == 0,
+        f"{list(tensor.shape)} is not [s, b, {heads} heads]",
+    )
+    return torch.unflatten(wide, -1, (heads, -1)).permute(1, 2, 0, 3)
+
+
+def _laid_out(call: Call, heads: torch.Tensor) -> torch.Tensor:
+    """`[b, heads, s, size]` as the operator writes it."""
+    return heads if call.param["inputLayout"] == "BNSD" else heads.permute(2, 0, 1, 3).flatten(2)
+
+
 def _scores(call: Call, t: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Scores `[b, heads, s, s]` and wide query, key: the key cut to the query's width, one for each head."""
     p = call.param
-    call.need(p["inputLayout"] == "BNSD", f"inputLayout {p['inputLayout']} has no reference computation")
     extra = [n.rstrip("?") for n in (*_OPTIONAL[:3], *_PREFIX) if n.rstrip("?") in t]
     call.need(not extra, f"{', '.join(extra)} has no reference computation")
-    call.need(p["keepProb"] == 1.0, f"keepProb {p['keepProb']} (dropout) has no reference computation")
-    query, key = call.wide(t["query"]), call.wide(t["key"])
+    query, key = _heads(call, t["query"]), _heads(call, t["key"])
     call.need(
         query.ndim == key.ndim == 4
         and query.shape[1] % key.shape[1] == 0
@@ -50,15 +65,21 @@ def _scores(call: Call, t: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.T
 
 @operator("LaserAttentionOperation", LASER, ("query", "key", "value", *_OPTIONAL, *_PREFIX))
 def laser_attention(call: Call, t: Tensors) -> Outputs:
-    """Attention of `[b, heads, s, size]`: each row's largest score and sum of powers, nothing, result."""
+    """Attention of `[b, heads, s, size]` (SBH: `[s, b, heads * size]`).
+
+    Each row's largest score and sum of powers `[b, heads, s]`, nothing, and the result. `keepProb` is not
+    read by the kernel.
+    """
     scores, query, _ = _scores(call, t)
-    value = call.wide(t["value"]).repeat_interleave(query.shape[1] // t["value"].shape[1], 1)
+    value = _heads(call, t["value"])
+    value = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
     highest = scores.amax(-1)
     powers = (scores - highest[..., None]).exp()
     total = powers.sum(-1)
     result = powers / total[..., None] @ value
     unused = torch.zeros(1, dtype=t["query"].dtype)
-    return [As(highest, torch.float32), As(total, torch.float32), unused, As(result, t["query"].dtype)]
+    out = As(_laid_out(call, result), t["query"].dtype)
+    return [As(highest, torch.float32), As(total, torch.float32), unused, out]
 
 
 GRAD = (
@@ -79,9 +100,10 @@ GRAD = (
 def laser_attention_grad(call: Call, t: Tensors) -> Outputs:
     """The gradients of query, key and value, with the row statistics of the forward pass as it left them."""
     scores, query, key = _scores(call, t)
-    groups = query.shape[1] // t["value"].shape[1]
-    value = call.wide(t["value"]).repeat_interleave(groups, 1)
-    out, grad = call.wide(t["attentionIn"]), call.wide(t["attentionOutGrad"])
+    value = _heads(call, t["value"])
+    groups = query.shape[1] // value.shape[1]
+    value = value.repeat_interleave(groups, 1)
+    out, grad = _heads(call, t["attentionIn"]), _heads(call, t["attentionOutGrad"])
     shift = call.wide(t["softmaxMax"]) + call.wide(t["softmaxSum"]).log()
     weights = (scores - shift[..., None]).exp()
     change = weights * (grad @ value.transpose(-1, -2) - (out * grad).sum(-1, keepdim=True))
@@ -89,9 +111,10 @@ def laser_attention_grad(call: Call, t: Tensors) -> Outputs:
     dq = change @ key
     dk = _by_group(change.transpose(-1, -2) @ query, groups)
     dv = _by_group(weights.transpose(-1, -2) @ grad, groups)
-    dk = torch.nn.functional.pad(dk, (0, t["key"].shape[-1] - dk.shape[-1]))
+    dk = torch.nn.functional.pad(dk, (0, _heads(call, t["key"]).shape[-1] - dk.shape[-1]))
     unused = torch.zeros(1, dtype=t["query"].dtype)
-    return [As(dq, t["query"].dtype), As(dk, t["key"].dtype), As(dv, t["value"].dtype), unused]
+    found = zip((dq, dk, dv), ("query", "key", "value"))
+    return [*(As(_laid_out(call, one), t[name].dtype) for one, name in found), unused]
 
 
 def _by_group(gradient: torch.Tensor, groups: int) -> torch.Tensor:

@@ -9,10 +9,11 @@ from .layout import nz_to_nd
 from .masks import mask_of
 from .param import Param, choice, integer, number
 from .registry import As, Call, Outputs, Tensors, operator
-from .scores import attend, heads_of, output_shape
+from .scores import EightBit, attend, heads_of, output_shape
 
 DECODE, SPECULATIVE, RING, RING_SPECULATIVE, PREFILL = range(5)
-APART, NZ = 1, 3
+APART, EIGHT_BIT, NZ = 1, 2, 3
+SPEC_MASK, MASK_FREE, CAUSAL, WINDOW = 1, 2, 3, 4
 LATENT = {
     "headNum": integer(),
     "kvHeadNum": integer(),
@@ -21,47 +22,62 @@ LATENT = {
     "calcType": choice(0, "decode", "several tokens", "ring", "ring, several tokens", "prefill"),
     "cacheMode": choice(0, "one cache", "latent and rope apart", "int8 and NZ", "NZ"),
     "windowSize": integer(),
-    "maskUseStatusType": integer(),
+    "maskUseStatusType": choice(0, "not used", "by sequence"),
 }
 
 
 def _latent_inputs(param: Param) -> list[str]:
-    mask = ["mask"] if param["maskType"] else []
+    # the kernel makes a causal mask itself
+    mask = ["mask"] if param["maskType"] not in (0, CAUSAL) else []
+    status = ["maskUseStatus"] if param["maskUseStatusType"] else []
     if param["calcType"] == PREFILL:
-        return ["query", "queryRope", "key", "keyRope", "value", "qSeqLen", "kvSeqLen", *mask]
+        return ["query", "queryRope", "key", "keyRope", "value", "qSeqLen", "kvSeqLen", *mask, *status]
     names = ["query", "queryRope", "kvCache", "kvCacheRope", "blockTables", "contextLens", *mask]
-    return [*names, *(["qSeqLen"] if param["calcType"] in (SPECULATIVE, RING_SPECULATIVE) else [])]
+    names += ["qSeqLen"] if param["calcType"] in (SPECULATIVE, RING_SPECULATIVE) else []
+    return [*names, *(["qkDescale", "pvDescale"] if param["cacheMode"] == EIGHT_BIT else []), *status]
 
 
 @operator("MultiLatentAttentionOperation", LATENT, _latent_inputs)
 def multi_latent_attention(call: Call, t: Tensors) -> Outputs:
     """Scores of the latent part plus those of the rotated part; the latent cache is the value too.
 
-    query `[n, heads, 512]`, queryRope `[n, heads, 64]`, caches `[blocks, block, 1, 512]` and `[..., 64]`.
-    Ring forms give the logarithm of each row's sum as second output. Prefill takes packed key and value.
+    query `[n, heads, 512]`, queryRope `[n, heads, 64]`, caches `[blocks, block, 1, 512]` and `[..., 64]`,
+    or NZ. int8 latent parts: their product times qkDescale of the head, weights in int8, pvDescale. Ring
+    forms give the logarithm of each row's sum, `[n, heads, 1]`, as second output. Prefill takes packed key
+    and value `[n, heads, size]`, or `[batch, longest, hidden]`.
     """
-    p = call.param
+    p, dtype = call.param, t["queryRope"].dtype
     call.need(p["headNum"] > 0, "parameter headNum is missing")
+    whole = p["cacheMode"] == EIGHT_BIT and p["calcType"] != PREFILL
     call.need(
-        t["query"].dtype != torch.int8 and (p["calcType"] == PREFILL or p["cacheMode"] in (APART, NZ)),
-        f"cacheMode {p['cacheMode']} with {t['query'].dtype} has no reference computation; "
-        "1 (latent and rope apart) and 3 (NZ) of floats have",
+        (t["query"].dtype == torch.int8) == whole,
+        f"cacheMode {p['cacheMode']} does not go with a query of {t['query'].dtype}",
     )
-    call.need(not p["maskUseStatusType"], "maskUseStatusType has no reference computation")
+    call.need(p["calcType"] == PREFILL or p["cacheMode"] != 0, "ATB itself refuses cacheMode 0 (one cache)")
     heads, tokens = p["headNum"], t["query"].shape[0]
-    query = torch.cat([heads_of(call, t[n], tokens, heads, n) for n in ("query", "queryRope")], -1)
+    query, turned = (heads_of(call, t[n], tokens, heads, n) for n in ("query", "queryRope"))
+    query = query if whole else torch.cat((query, turned), -1)
+    eight = EightBit(t["qkDescale"], t["pvDescale"]) if whole else None
+    ring = p["calcType"] in (RING, RING_SPECULATIVE)
     rows, sums, first = [], [], 0
     for b, count in enumerate(_counts(call, t)):
-        key, value = _keys(call, t, b)
-        q = query[first : first + count]
-        bias = _latent_bias(call, t, first, count, len(key))
-        rows.append(attend(call, q, key, value, bias, scale=p["qkScale"]))
-        sums.append(_log_sums(call, q, key, bias, p["qkScale"]))
+        latent, rope, value = _keys(call, t, b)
+        part = slice(first, first + count)
+        bias = _latent_bias(call, t, b, first, count, len(latent))
+        key = latent if whole else torch.cat((latent, rope), -1)
+        before = _scores(call, turned[part], rope) if whole else None
+        how = {"scale": p["qkScale"], "before": before, "eight_bit": eight}
+        rows.append(attend(call, query[part], key, value, bias, **how))
+        if ring:
+            scores = _scores(call, query[part], key)
+            if eight is not None and before is not None:
+                scores = scores * call.wide(eight.score).reshape(-1, 1, 1) + before
+            sums.append(_log_sums(scores * p["qkScale"], bias))
         first += count
     out = torch.cat(rows)
-    result = As(out.reshape(output_shape(t["query"], heads, out.shape[-1])), t["query"].dtype)
-    ring = p["calcType"] in (RING, RING_SPECULATIVE)
-    return [result, As(torch.cat(sums), torch.float32)] if ring else [result]
+    result = As(out.reshape(output_shape(t["query"], heads, out.shape[-1])), dtype)
+    sums_type = torch.float32 if whole else dtype
+    return [result, As(torch.cat(sums)[..., None], sums_type)] if ring else [result]
 
 
 def _counts(call: Call, t: Tensors) -> list[int]:
@@ -70,46 +86,65 @@ def _counts(call: Call, t: Tensors) -> list[int]:
     return counts
 
 
-def _keys(call: Call, t: Tensors, b: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Key (both parts) and value of sequence `b`."""
+def _scores(call: Call, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """q k^T of wide values, not scaled, `[heads, n, m]`."""
+    k = call.wide(key).repeat_interleave(query.shape[1] // key.shape[1], 1)
+    return torch.einsum("nhd,mhd->hnm", call.wide(query), k)
+
+
+def _log_sums(scores: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """log of the sum of exponentials of each row, `[n, heads]`."""
+    return (scores if bias is None else scores + bias).logsumexp(-1).T
+
+
+def _keys(call: Call, t: Tensors, b: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Both parts of the key, and the value, of sequence `b`: `[m, heads, size]`."""
     groups = call.param["kvHeadNum"] or call.param["headNum"]
     if "kvSeqLen" in t:
         counts = lengths(t["kvSeqLen"])
-        parts = [heads_of(call, t[n], sum(counts), groups, n) for n in ("key", "keyRope", "value")]
-        latent, rope, value = (torch.split(part, counts)[b] for part in parts)
-        return torch.cat((latent, rope), -1), value
+        latent, rope, value = (
+            _sequence(call, t[n], counts, b, groups, n) for n in ("key", "keyRope", "value")
+        )
+        return latent, rope, value
     table, length = t["blockTables"][b].long(), lengths(t["contextLens"])[b]
     latent, rope = (_rows(call, t[n], table)[:length] for n in ("kvCache", "kvCacheRope"))
     call.need(len(latent) == length, f"blockTables {table.tolist()} do not hold {length} rows")
-    return torch.cat((latent, rope), -1), latent
+    return latent, rope, latent
+
+
+def _sequence(
+    call: Call, keys: torch.Tensor, counts: list[int], b: int, groups: int, name: str
+) -> torch.Tensor:
+    """The rows of sequence `b`, from packed ones or from a padded batch."""
+    if keys.ndim == 3 and keys.shape[1] != groups and len(keys) == len(counts):
+        return heads_of(call, keys[b, : counts[b]], counts[b], groups, name)
+    return torch.split(heads_of(call, keys, sum(counts), groups, name), counts)[b]
 
 
 def _rows(call: Call, cache: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     """All rows of the blocks that `table` lists, `[rows, heads, size]`."""
     blocks = cache[table[table >= 0]]
-    return (nz_to_nd(blocks)[:, :, None] if call.param["cacheMode"] == NZ else blocks).flatten(0, 1)
+    tiled = call.param["cacheMode"] in (EIGHT_BIT, NZ)
+    return (nz_to_nd(blocks)[:, :, None] if tiled else blocks).flatten(0, 1)
 
 
-def _latent_bias(call: Call, t: Tensors, first: int, rows: int, columns: int) -> torch.Tensor | None:
+def _latent_bias(
+    call: Call, t: Tensors, sequence: int, first: int, rows: int, columns: int
+) -> torch.Tensor | None:
     kind = call.param["maskType"]
-    if kind == 0:
+    used = "maskUseStatus" not in t or bool(t["maskUseStatus"].flatten()[sequence])
+    if kind == 0 or not used:
         return None
-    place = torch.arange(columns - rows, columns)[:, None]
-    if kind in (2, 3):
-        return call.wide(torch.zeros(rows, columns)).masked_fill(torch.arange(columns) > place, -torch.inf)
-    if kind == 4:
-        far = (torch.arange(columns) > place) | (place - torch.arange(columns) >= call.param["windowSize"])
-        return call.wide(torch.zeros(rows, columns)).masked_fill(far, -torch.inf)
-    return call.wide(t["mask"])[first : first + rows, :columns]
-
-
-def _log_sums(
-    call: Call, query: torch.Tensor, key: torch.Tensor, bias: torch.Tensor | None, scale: float
-) -> torch.Tensor:
-    """log of the sum of exponentials of each row, `[n, heads]`."""
-    k = call.wide(key).repeat_interleave(query.shape[1] // key.shape[1], 1)
-    scores = torch.einsum("nhd,mhd->hnm", call.wide(query), k) * scale
-    return (scores if bias is None else scores + bias).logsumexp(-1).T
+    place, key = torch.arange(columns - rows, columns)[:, None], torch.arange(columns)
+    if kind != SPEC_MASK:
+        hidden = key > place
+        if kind == WINDOW:
+            hidden |= place - key >= call.param["windowSize"]
+        return call.wide(torch.zeros(rows, columns)).masked_fill(hidden, -torch.inf)
+    mask = call.wide(t["mask"])
+    # rows are those of the query's tokens, or in a square plane positions
+    start = first if len(mask) == t["query"].shape[0] else columns - rows
+    return mask[start : start + rows, :columns]
 
 
 RELAY = {
@@ -161,8 +196,8 @@ RING_MLA = {
     "headNum": integer(),
     "kvHeadNum": integer(),
     "qkScale": number(1.0),
-    "kernelType": choice(0, "default", "high precision"),
-    "maskType": choice(0, "none", "causal"),
+    "kernelType": choice(1, "default", "high precision", start=0),
+    "maskType": choice(1, "none", "causal", start=0),
     "inputLayout": choice(0, "BSND", "BNSD"),
 }
 _RING = ("query", "queryRope", "key", "keyRope", "value", "mask?", "seqLen", "prevOut?", "prevLse?")
@@ -196,7 +231,7 @@ def ring_mla(call: Call, t: Tensors) -> Outputs:
                 ahead = torch.arange(total) > torch.arange(count)[:, None]
                 bias = call.wide(torch.zeros(count, total)).masked_fill(ahead, -torch.inf)
             rows[part] = attend(call, q, k, v, bias, scale=p["qkScale"])
-            sums[part] = _log_sums(call, q, k, bias, p["qkScale"])
+            sums[part] = _log_sums(_scores(call, q, k) * p["qkScale"], bias)
     if "prevOut" in t:
         call.need("prevLse" in t, "prevOut needs prevLse")
         old_sums = call.wide(t["prevLse"]).T

@@ -123,7 +123,7 @@ def grouped_matmul_inplace_add(call: Call, t: Tensors) -> Outputs:
 
 UP, DOWN = 0, 1
 ROUTING = {
-    "transposeB": flag(),
+    "transposeB": flag(True),
     "topK": integer(),
     "moeType": choice(0, "up", "down"),
     "outDataType": data_type(),

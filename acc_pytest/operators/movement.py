@@ -227,7 +227,7 @@ def unpad(call: Call, t: Tensors) -> Outputs:
     return [packed, offsets, padding]
 
 
-HIDDEN = {"qSeqLen": integers(), "maxSeqLen": integer()}
+HIDDEN = {"qSeqLen": integers(), "maxSeqLen": integer(4096)}
 
 
 @operator("PadWithHiddenStateOperation", HIDDEN, ("x",))

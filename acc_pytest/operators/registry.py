@@ -157,13 +157,12 @@ def collective(
 
 
 WITHOUT_REFERENCE = {
-    "Event": "it synchronises and computes nothing",
-    "IfCondOperation": "it chooses between graphs and computes nothing",
-    "LinearSparseOperation": "its weight is stored compressed, and the index to undo that is not in a dump",
-    "GmmDeqSwigluQuantGmmDeqOperation": "the order of its permuted columns is not settled",
-    "MmDeqSwigluQuantMmDeqOperation": "the order of its permuted columns is not settled",
-    "MlaPreprocessOperation": "its parameters are reserved in ATB's own header",
-    "RazorFusionAttentionOperation": "its generated mask is not settled",
+    "EventOperation": "it records or awaits an event of a stream and has no tensors: there is nothing to "
+    "compute",
+    "IfCondOperation": "it runs one of two graphs and computes nothing itself; the operators of the graph "
+    "that ran are in the dump and are checked there",
+    "LinearSparseOperation": "its weight is stored compressed by an external tool whose format is not "
+    "published, so the weight that it multiplies by cannot be had from a dump",
 }
 """Operators of ATB that cannot be computed here, and why."""
 

@@ -156,7 +156,7 @@ def gating(call: Call, t: Tensors) -> Outputs:
     return [tokens, running, packed, torch.tensor([len(kept)], dtype=torch.int32)]
 
 
-SCATTER = {"axis": integer(), "reduction": choice(0, "none", "add")}
+SCATTER = {"axis": integer(-1), "reduction": choice(0, "none", "add")}
 
 
 @operator("ScatterElementsV2Operation", SCATTER, ("input", "indices", "updates"), writes=("input",))

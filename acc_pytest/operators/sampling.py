@@ -51,12 +51,13 @@ def multinomial(call: Call, t: Tensors) -> Outputs:
 SINGLE, MULTINOMIAL, EXPONENTIAL, LOGPROBS_MULTINOMIAL, LOGPROBS_EXPONENTIAL = range(5)
 TOPK_TOPP = {
     "topkToppSamplingType": choice(
-        -1,
+        SINGLE,
         "one topk",
         "batch, multinomial",
         "batch, exponential",
         "batch, multinomial, logprobs",
         "batch, exponential, logprobs",
+        start=0,
         more={-1: "undefined"},
     ),
     "randSeeds": integers(),

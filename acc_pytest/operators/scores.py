@@ -46,9 +46,9 @@ def attend(
 ) -> torch.Tensor:
     """`[n, heads, size]` over `[m, kv_heads, size]` and `[m, kv_heads, v_size]` -> wide `[n, heads, v_size]`.
 
-    Query head i uses key head i * kv_heads div heads. `before` `[m]` is added to the scores; `scale`
-    multiplies them (a number, or `[n, 1]`), `change` is applied next, `bias` (broadcast to
-    `[heads, n, m]`) is added last.
+    Query head i uses key head i * kv_heads div heads. `before` (`[m]`, or anything that broadcasts
+    to `[heads, n, m]`) is added to the scores; `scale` multiplies them (a number, or `[n, 1]`), `change` is
+    applied next, `bias` (broadcast to `[heads, n, m]`) is added last.
     """
     n, heads, size = query.shape
     groups = key.shape[1]

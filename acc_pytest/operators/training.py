@@ -39,7 +39,7 @@ def fast_softmax_grad(call: Call, t: Tensors) -> Outputs:
     return [As(torch.cat(value).reshape(t["y"].shape), t["y"].dtype)]
 
 
-@operator("GenAttentionMaskOperation", {"headNum": integer(), "seqLen": integers()}, ("mask",))
+@operator("GenAttentionMaskOperation", {"headNum": integer(1), "seqLen": integers()}, ("mask",))
 def gen_attention_mask(call: Call, t: Tensors) -> Outputs:
     """The corner `[s, s]` of every sequence's mask, once for each head, flat."""
     mask, counts = t["mask"], call.param["seqLen"]
@@ -54,8 +54,8 @@ def gen_attention_mask(call: Call, t: Tensors) -> Outputs:
 STRIDED = {
     "transposeA": flag(alias="transA"),
     "transposeB": flag(alias="transB"),
-    "batch": integer(),
-    "headNum": integer(alias="head_num"),
+    "batch": integer(1),
+    "headNum": integer(1, alias="head_num"),
     **{name: integers() for name in ("m", "n", "k", "lda", "ldb", "ldc", "strideA", "strideB", "strideC")},
 }
 

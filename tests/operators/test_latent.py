@@ -29,7 +29,7 @@ def test_the_latent_is_key_and_value() -> None:
         key = torch.cat((c, r), -1)
         torch.testing.assert_close(out[b : b + 1], sdpa(q, key, c))
         scores = torch.einsum("nhd,md->hnm", q, key[:, 0]) * SCALE
-        torch.testing.assert_close(sums[b], scores.logsumexp(-1)[:, 0])
+        torch.testing.assert_close(sums[b, :, 0], scores.logsumexp(-1)[:, 0])
     nz = [query, turned, nd_to_nz(latent[:, :, 0]), nd_to_nz(rope[:, :, 0]), TABLE, lengths(20, 5)]
     (packed,) = compute(LATENT, {**PARAM, "cacheMode": 3}, nz, **EXACT)
     assert torch.equal(packed, out)
@@ -39,7 +39,7 @@ def test_prefill_and_several_tokens_are_causal() -> None:
     query, turned = torch.randn(5, 4, 32, dtype=torch.float64), torch.randn(5, 4, 16, dtype=torch.float64)
     key, rope = torch.randn(5, 1, 32, dtype=torch.float64), torch.randn(5, 1, 16, dtype=torch.float64)
     param = {**PARAM, "calcType": 4, "maskType": 3}
-    inputs = [query, turned, key, rope, key, lengths(5), lengths(5), causal(5)]
+    inputs = [query, turned, key, rope, key, lengths(5), lengths(5)]
     (out,) = compute(LATENT, param, inputs, **EXACT)
     expected = sdpa(torch.cat((query, turned), -1), torch.cat((key, rope), -1), key, causal(5))
     torch.testing.assert_close(out, expected)
@@ -67,8 +67,51 @@ def test_masks_of_the_latent_form(kind: int) -> None:
 
 def test_forms_without_reference_are_refused() -> None:
     x = torch.ones(1, 4, 8)
-    with pytest.raises(OperatorError, match=r"cacheMode 0 with torch.float32 has no reference"):
+    with pytest.raises(OperatorError, match="ATB itself refuses cacheMode 0"):
         compute(LATENT, {**PARAM, "cacheMode": 0}, [x, x, x, x, TABLE, lengths(1)])
+    with pytest.raises(OperatorError, match=r"cacheMode 2 does not go with a query of torch.float32"):
+        compute(LATENT, {**PARAM, "cacheMode": 2}, [x, x, x, x, TABLE, lengths(1), x, x])
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_int8_latents_and_float_ropes(several: bool) -> None:
+    """Row by row: integers exact, weights rounded to 127 steps of the largest."""
+    counts = (2, 1) if several else (1, 1)
+    n = sum(counts)
+    query = torch.randint(-5, 6, (n, 4, 64)).to(torch.int8)
+    turned, rope = torch.randn(n, 4, 16).half(), torch.randn(4, 32, 1, 16).half()
+    latent = torch.randint(-5, 6, (4, 32, 1, 64)).to(torch.int8)
+    score, weight = torch.rand(4) / 20, torch.rand(4) / 20
+    caches = [nd_to_nz(latent[:, :, 0], 32), nd_to_nz(rope[:, :, 0])]
+    inputs = [query, turned, *caches, TABLE, lengths(40, 9), *([lengths(*counts)] if several else [])]
+    param = {**PARAM, "cacheMode": 2, "calcType": 3 if several else 2}
+    out, sums = compute(LATENT, param, [*inputs, score, weight], **EXACT)
+    row = 0
+    for b, (length, count) in enumerate(zip((40, 9), counts)):
+        c, r = (one[TABLE[b].long()].flatten(0, 1)[:length, 0].double() for one in (latent, rope))
+        for _ in range(count):
+            for h in range(4):
+                s = c @ query[row, h].double() * score[h].double() + r @ turned[row, h].double()
+                powers = (s * SCALE - (s * SCALE).max()).exp()
+                small = (powers * 127).half().double().round()
+                expected = small @ c * weight[h].double() / 127 / powers.sum()
+                torch.testing.assert_close(out[row, h], expected)
+                torch.testing.assert_close(sums[row, h, 0], (s * SCALE).logsumexp(0))
+            row += 1
+
+
+def test_a_mask_may_be_used_by_some_sequences_only_and_keys_may_be_padded() -> None:
+    query, turned = torch.randn(5, 4, 32, dtype=torch.float64), torch.randn(5, 4, 16, dtype=torch.float64)
+    key, rope = torch.randn(2, 6, 4 * 32, dtype=torch.float64), torch.randn(2, 6, 4 * 16, dtype=torch.float64)
+    param = {**PARAM, "kvHeadNum": 4, "calcType": 4, "maskType": 2, "maskUseStatusType": 1}
+    mask, status = torch.zeros(1, 1, dtype=torch.float64), torch.tensor([0, 1], dtype=torch.int32)
+    inputs = [query, turned, key, rope, key, lengths(2, 3), lengths(4, 3), mask, status]
+    (out,) = compute(LATENT, param, inputs, **EXACT)
+    both = torch.cat((query, turned), -1)
+    keys = [torch.cat((key[b].view(6, 4, 32), rope[b].view(6, 4, 16)), -1)[:n] for b, n in ((0, 4), (1, 3))]
+    first = sdpa(both[:2], keys[0], key[0].view(6, 4, 32)[:4])
+    second = sdpa(both[2:], keys[1], key[1].view(6, 4, 32)[:3], causal(3))
+    torch.testing.assert_close(out, torch.cat((first, second)))
 
 
 def test_shared_rows_come_before_the_sequences_own() -> None:
@@ -84,7 +127,7 @@ def test_shared_rows_come_before_the_sequences_own() -> None:
 def test_parts_of_a_ring_join_to_the_whole() -> None:
     q, k = torch.randn(3, 4, 16, dtype=torch.float64), torch.randn(10, 2, 16, dtype=torch.float64)
     v = torch.randn(10, 2, 8, dtype=torch.float64)
-    param = {"headNum": 4, "kvHeadNum": 2, "qkScale": SCALE}
+    param = {"headNum": 4, "kvHeadNum": 2, "qkScale": SCALE, "maskType": 0}
 
     def part(which: slice, *before: torch.Tensor) -> tuple[torch.Tensor, ...]:
         keys, values = k[which], v[which]

@@ -70,5 +70,6 @@ def test_logarithms_are_relative_to_what_is_kept() -> None:
 
 
 def test_the_kind_has_to_be_given() -> None:
+    kind = {"topkToppSamplingType": -1}
     with pytest.raises(OperatorError, match="topkToppSamplingType is missing"):
-        compute(TOPK, {}, [torch.ones(1, 2), torch.ones(1, 1).int(), torch.ones(1, 1)])
+        compute(TOPK, kind, [torch.ones(1, 2), torch.ones(1, 1).int(), torch.ones(1, 1)])

@@ -74,12 +74,33 @@ def test_laser_attention_and_its_gradients() -> None:
         torch.testing.assert_close(mine, leaf.grad)
 
 
+def test_laser_attention_with_the_sequence_first_is_the_same() -> None:
+    q, k, v, dy = (torch.randn(2, 3, 6, n, dtype=torch.float64) for n in (8, 10, 4, 4))
+
+    def turned(heads: torch.Tensor) -> torch.Tensor:
+        return heads.permute(2, 0, 1, 3).flatten(2).contiguous()
+
+    param = {"headNum": 3, "scaleValue": 0.3}
+    highest, total, _, out = compute("LaserAttentionOperation", param, [q, k, v], **EXACT)
+    sbh = {**param, "inputLayout": "SBH"}
+    again = compute("LaserAttentionOperation", sbh, [turned(one) for one in (q, k, v)], **EXACT)
+    for mine, wanted in zip(again, (highest, total, None, turned(out))):
+        if wanted is not None:
+            torch.testing.assert_close(mine, wanted)
+    rest = [None, None, None, None, highest, total, None]
+    plain = compute("LaserAttentionGradOperation", param, [q, k, v, dy, *rest, out], **EXACT)
+    given = [turned(one) for one in (q, k, v, dy)]
+    mine = compute("LaserAttentionGradOperation", sbh, [*given, *rest, turned(out)], **EXACT)
+    for one, wanted in zip(mine[:3], plain[:3]):
+        torch.testing.assert_close(one, turned(wanted))
+
+
 def test_parts_of_laser_attention_that_are_not_computed_are_refused() -> None:
     q = torch.ones(1, 1, 2, 4)
     with pytest.raises(OperatorError, match="pseShift has no reference computation"):
         compute("LaserAttentionOperation", {}, [q, q, q, q])
-    with pytest.raises(OperatorError, match=r"keepProb 0.5 .dropout."):
-        compute("LaserAttentionOperation", {"keepProb": 0.5}, [q, q, q])
+    with pytest.raises(OperatorError, match=r"is not \[s, b, 0 heads\]"):
+        compute("LaserAttentionOperation", {"inputLayout": "SBH"}, [q[0], q[0], q[0]])
 
 
 def test_partial_attention_is_joined() -> None:
