@@ -35,6 +35,8 @@ sides half of the nodes may have no partner; below a quarter the mapping itself 
 DEFAULT_EXAMPLES = 100
 """Cases that fuzzing draws for each operator: some seconds for most."""
 _TOP_LEVEL = ("description", "steps", "coverage", "threshold", "mapping")
+_FROM_FILES = ("rules", "mapping")
+"""Fields of `Settings` that no option gives."""
 _PACKAGE = Path(__file__).resolve().parent
 _CONFIG_DIRECTORIES = (_PACKAGE / "golden_configs", _PACKAGE.parent / "golden_configs")
 
@@ -57,7 +59,7 @@ class Settings:
 
     `config` are names under `golden_configs/` or TOML files, `metrics` custom metrics as
     `path.py:function`, `csv` the report's name (empty: a name with a timestamp below `output`),
-    `summary` the Markdown file.
+    `summary` the Markdown file, `rows` the file of rows.
     `rules` come from the config files in order, `mapping` is their merged `[mapping]` tables.
     """
 
@@ -72,6 +74,7 @@ class Settings:
     output: str = "."
     csv: str = ""
     summary: str = ""
+    rows: str = ""
     min_coverage: float = DEFAULT_MIN_COVERAGE
     explain_mapping: bool = False
     opcheck_fuzz: tuple[str, ...] = ()
@@ -84,6 +87,16 @@ class Settings:
         """The names of the custom metrics: their functions' names."""
         return tuple(name.rpartition(":")[2] for name in self.metrics)
 
+    @property
+    def plain(self) -> dict[str, Any]:
+        """What differs from the defaults, rules and mapping apart: builtins that any file can hold."""
+        found = {}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.name not in _FROM_FILES and value != one.default:
+                found[one.name] = value
+        return found
+
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Settings:
         """Settings from option values by field name; an option that is absent or `None` was not given.
@@ -91,7 +104,7 @@ class Settings:
         Loads `default` and the named config files. Raises `SettingsError` naming the option or the
         file and key, and what is allowed there.
         """
-        allowed = [f.name for f in fields(cls) if f.name not in ("rules", "mapping")]
+        allowed = [f.name for f in fields(cls) if f.name not in _FROM_FILES]
         for name in values:
             if name not in allowed:
                 raise unknown_name("setting", name, allowed, "Settings")

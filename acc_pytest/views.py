@@ -57,6 +57,10 @@ def open_views(
 
         file = functools.partial(_csv_file, settings.output, settings.csv, prefix)
         views.append(CsvReport(file, settings.custom_metrics if columns is None else (), columns))
+    if settings.rows:
+        from .reporting.rows_file import RowsFile
+
+        views.append(RowsFile(settings.rows, settings.plain))
     views += _for_ci(settings)
     return views
 

@@ -21,6 +21,13 @@ REPORTS = (
         metavar="FILE",
     ),
     Option(
+        "rows",
+        "rows",
+        "write every comparison as a line of JSON, from which --acc-from-rows judges again without data",
+        metavar="FILE",
+        is_path=True,
+    ),
+    Option(
         "summary",
         "summary",
         "write the run's summary as Markdown (on GitHub Actions without it: to the summary of the step)",

@@ -1,0 +1,175 @@
+"""Kinds of fields of JSON records: how a value is written, and how it is read and checked.
+
+JSON knows no NaN and no infinity: where a number stands they are the texts `NaN`, `Infinity` and `-Infinity`.
+A text that would read like one of these, where both may stand, gets an apostrophe in front.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from .row import Scalar
+
+_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_PLAIN = frozenset((bool, int, float, type(None)))
+"""What JSON itself says without ambiguity."""
+
+
+class WrongField(ValueError):
+    """A field of a record is not what it must be; the message names the field."""
+
+
+def pack_scalar(value: Scalar) -> Scalar:
+    """A value that may be a number or a text."""
+    if type(value) is float:
+        return value if math.isfinite(value) else _word(value)
+    if type(value) is str and value.lstrip("'") in _WORDS:
+        return "'" + value
+    return value
+
+
+def unpack_scalar(value: object, where: str) -> Scalar:
+    """What `pack_scalar` was given. Raises `WrongField` for lists and objects."""
+    if type(value) is str:
+        if value in _WORDS:
+            return _WORDS[value]
+        return value[1:] if value[:1] == "'" and value.lstrip("'") in _WORDS else value
+    if value is None or type(value) in (bool, int, float):
+        return value  # type: ignore[return-value]
+    raise WrongField(f"{where} must be a number, a text, true, false or null, not {value!r:.100}")
+
+
+def _word(value: float) -> str:
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+def as_is(value: Any) -> Any:
+    return value
+
+
+def text(value: object, where: str) -> str:
+    if type(value) is not str:
+        raise WrongField(f"{where} must be a text, not {value!r:.100}")
+    return value
+
+
+def flag(value: object, where: str) -> bool:
+    if type(value) is not bool:
+        raise WrongField(f"{where} must be true or false, not {value!r:.100}")
+    return value
+
+
+def whole(value: object, where: str) -> int:
+    if type(value) is not int or value < 0:
+        raise WrongField(f"{where} must be a whole number from 0, not {value!r:.100}")
+    return value
+
+
+def whole_or_none(value: object, where: str) -> int | None:
+    return None if value is None else whole(value, where)
+
+
+def number_or_none(value: object, where: str) -> float | None:
+    if value is None or type(value) in (int, float):
+        return value  # type: ignore[return-value]
+    if type(value) is str and value in _WORDS:
+        return _WORDS[value]
+    raise WrongField(f"{where} must be a number, not {value!r:.100}")
+
+
+def number(value: object, where: str) -> float:
+    found = number_or_none(value, where)
+    if found is None:
+        raise WrongField(f"{where} must be a number, not null")
+    return found
+
+
+def pack_number(value: Any) -> Any:
+    return _word(value) if type(value) is float and not math.isfinite(value) else value
+
+
+def pack_mapping(value: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    return {name: pack_scalar(one) for name, one in value.items()}
+
+
+def mapping(value: object, where: str) -> dict[str, Scalar]:
+    if type(value) is not dict:
+        raise WrongField(f"{where} must be an object, not {value!r:.100}")
+    if _PLAIN.issuperset(map(type, value.values())):
+        return value  # most mappings hold numbers only, and there are four of them in a row
+    return {name: unpack_scalar(one, f"{where}.{name:.100}") for name, one in value.items()}
+
+
+def list_of(one_of: Callable[[object, str], Any]) -> Callable[[object, str], list[Any]]:
+    def unpack(value: object, where: str) -> list[Any]:
+        if type(value) is not list:
+            raise WrongField(f"{where} must be a list, not {value!r:.100}")
+        return [one_of(one, where) for one in value]
+
+    return unpack
+
+
+def tuple_of(one_of: Callable[[object, str], Any]) -> Callable[[object, str], tuple[Any, ...]]:
+    listed = list_of(one_of)
+    return lambda value, where: tuple(listed(value, where))
+
+
+Field = tuple[str, Any, Callable[[Any], Any], Callable[[object, str], Any]]
+"""The name of a field, its neutral value (`MISSING`: none), how it is written, how it is read."""
+
+
+def record_fields(kind: type, special: Mapping[str, tuple[Any, Any]]) -> tuple[Field, ...]:
+    """The fields of a dataclass; those that are not in `special` are texts."""
+    found = []
+    for one in fields(kind):
+        default = one.default
+        if one.default_factory is not MISSING:
+            default = one.default_factory()
+        pack, unpack = special.get(one.name, (as_is, text))
+        found.append((one.name, default, pack, unpack))
+    return tuple(found)
+
+
+def packer(table: tuple[Field, ...]) -> Callable[[Any], dict[str, Any]]:
+    def pack_(value: Any) -> dict[str, Any]:
+        found = {}
+        for name, default, pack, _ in table:
+            one = getattr(value, name)
+            if default is MISSING or one != default:
+                found[name] = pack(one)
+        return found
+
+    return pack_
+
+
+def unpacker(kind: type, table: tuple[Field, ...]) -> Callable[[object, str], Any]:
+    known = {name: unpack for name, _, _, unpack in table}
+    needed = {name for name, default, _, _ in table if default is MISSING}
+
+    def unpack_(value: object, where: str) -> Any:
+        if type(value) is not dict:
+            raise WrongField(f"{where} must be an object, not {value!r:.100}")
+        if not needed <= value.keys():
+            raise WrongField(f"{where} lacks {min(needed - value.keys())}")
+        try:
+            return kind(**{name: known[name](one, name) for name, one in value.items()})
+        except KeyError as error:
+            raise WrongField(f"{where} has an unknown field {error.args[0]!r:.100}") from None
+        except WrongField as error:
+            raise WrongField(f"{where}.{error}") from None
+
+    return unpack_
+
+
+NUMBER = (pack_number, number)
+NUMBER_OR_NONE = (pack_number, number_or_none)
+WHOLE_OR_NONE = (as_is, whole_or_none)
+FLAG = (as_is, flag)
+SCALAR = (pack_scalar, unpack_scalar)
+MAPPING = (pack_mapping, mapping)
+TEXTS = (list, tuple_of(text))
+WHOLES = (list, tuple_of(whole))
+"""How a field of each kind is written and read."""

@@ -1,0 +1,133 @@
+"""Rows as a file: one JSON object a line, from which a run can be read, merged and judged again.
+
+The first record is the `run` (what was compared, on what machine), the last the `summary` (counts of
+verdicts, their hash, the exit status); between them stands one `row` each. A file without a summary is that
+of a run that was killed. `rows_reading.py` reads it; docs/rows.md has every field.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ..errors import AccError
+from .row import Row
+from .rows_json import row_to_json
+from .view import Result, Run, View
+
+if TYPE_CHECKING:
+    from ..mapping.pair import Plan
+
+FORMAT = "acc-pytest rows"
+VERSION = 1
+LONGEST_LINE = 4 * 1024 * 1024
+"""Characters of a line that are read; a row of ours has some thousands."""
+LONGEST_TEXT = 10_000
+"""What is kept of each text of a row whose line would be too long to be read."""
+
+PLAN_TEXTS = ("name", "golden_root", "mine_root", "golden_kind", "mine_kind", "lineage")
+PLAN_COUNTS = ("golden_total", "golden_mapped", "mine_total", "mine_mapped")
+
+
+class RowsFile(View):
+    """The file while a run writes it: row by row and flushed, so that a killed run leaves what it had.
+
+    `settings` are the options as they were given, which `pytest --acc-from-rows` falls back to.
+    """
+
+    def __init__(self, path: str, settings: Mapping[str, Any]) -> None:
+        self._path = os.path.abspath(path)
+        self._settings = settings
+        self._file: TextIO | None = None
+        self._parents: Sequence[Sequence[int]] = ()
+        self._rows = 0
+        self._verdicts: Counter[str] = Counter()
+
+    @property
+    def files(self) -> list[str]:
+        """The file, once there is one."""
+        return [] if self._file is None else [self._path]
+
+    def begin(self, run: Run) -> None:
+        """Make the file. Raises `AccError` where that cannot be."""
+        try:
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            self._file = open(self._path, "w", encoding="ascii", newline="\n")  # noqa: SIM115
+        except OSError as error:
+            raise AccError(
+                f"--acc-rows {self._path} cannot be written ({error.strerror or error}); name another file"
+            ) from error
+        self._parents = run.plan.parents if run.plan is not None else ()
+        self._write(_run_record(run, self._settings))
+
+    def add(self, row: Row) -> None:
+        """Write one row."""
+        self._rows += 1
+        self._verdicts[row.verdict] += 1
+        number = row.number
+        here = number is not None and row.verdict != "unmapped" and number < len(self._parents)
+        self._write(row_to_json(row, self._parents[number] if here and number is not None else ()))
+
+    def finish(self, result: Result) -> None:
+        """Write the summary, which makes the file a whole one."""
+        self._write(
+            {
+                "record": "summary",
+                "rows": self._rows,
+                "verdicts": dict(sorted(self._verdicts.items())),
+                "coverage": result.coverage,
+                "problems": list(result.problems),
+                "verdict_hash": result.verdict_hash,
+                "exit_status": result.exit_status,
+            }
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        if self._file is None:
+            return
+        line = _dumps(record)
+        if len(line) >= LONGEST_LINE:
+            line = _dumps(_cut(record))
+        self._file.write(line + "\n")
+        self._file.flush()
+
+
+_dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
+
+
+def _cut(value: Any) -> Any:
+    """The record with texts and lists short enough for its line to be read again."""
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST_TEXT else value[: LONGEST_TEXT - 3] + "..."
+    if isinstance(value, Mapping):
+        return {name: _cut(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_cut(one) for one in value[:100]]
+    return value
+
+
+def _run_record(run: Run, settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "record": "run",
+        "format": FORMAT,
+        "version": VERSION,
+        "title": run.title,
+        "plan": None if run.plan is None else _plan_record(run.plan),
+        "command": list(run.command),
+        "floor": run.floor,
+        "environment": dict(run.environment),
+        "settings": {name: list(one) if isinstance(one, tuple) else one for name, one in settings.items()},
+    }
+
+
+def _plan_record(plan: Plan) -> dict[str, Any]:
+    found: dict[str, Any] = {name: getattr(plan, name) for name in (*PLAN_TEXTS, *PLAN_COUNTS)}
+    return {**found, "notes": list(plan.notes), "pairs": len(plan.pairs)}

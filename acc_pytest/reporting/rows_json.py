@@ -1,0 +1,193 @@
+"""A `Row` as one JSON object and back: named fields, neutral values left out, nothing taken on trust.
+
+What judging saw (`statistics`, `context`) repeats much that other fields of a row say; what is the same
+there is left out and put back when the object is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING
+from typing import Any
+
+from .json_fields import (
+    FLAG,
+    MAPPING,
+    NUMBER,
+    NUMBER_OR_NONE,
+    SCALAR,
+    TEXTS,
+    WHOLE_OR_NONE,
+    WHOLES,
+    WrongField,
+    list_of,
+    packer,
+    record_fields,
+    tuple_of,
+    unpacker,
+    whole,
+)
+from .row import VERDICTS, Cause, Check, Row, Scalar, Side, Worst
+
+_SAID_BY_ROW = {
+    **{
+        name: ("metrics", name)
+        for name in (
+            "cosine_similarity",
+            "max_relative_error",
+            "mean_relative_error",
+            "max_absolute_error",
+            "mean_absolute_error",
+            "kl_divergence",
+            "relative_euclidean_distance",
+            "mean_error",
+            "beyond_fraction",
+        )
+    },
+    "numel": ("counts", "elements"),
+    **{name: ("counts", name) for name in ("near_zero", "mismatches", "beyond_tolerance")},
+    **{
+        f"nonfinite.{name}": ("counts", name.replace("mine", "my"))
+        for name in ("golden_nan", "golden_inf", "mine_nan", "mine_inf", "common_nan", "common_inf")
+    },
+}
+"""Statistics that a row has among its metrics and counts."""
+
+_SAID_BY_SIDES = {
+    "golden_op_type": ("golden", "op_type"),
+    "mine_op_type": ("mine", "op_type"),
+    "golden_path": ("golden", "node"),
+    "golden_name": ("golden", "name"),
+    "mine_path": ("mine", "node"),
+    "mine_name": ("mine", "name"),
+    **{name: ("", name) for name in ("level", "layer", "step", "policy")},
+}
+"""Parts of the context that a row has elsewhere."""
+
+
+_NO_SIDE = Side()
+
+
+def row_to_json(row: Row, parents: Sequence[int] = ()) -> dict[str, Any]:
+    """The row as an object of builtins that any JSON reader takes; `parents` are those of its pair."""
+    record: dict[str, Any] = {"record": "row"}
+    for name, default, pack, _ in _ROW:
+        value = getattr(row, name)
+        if default is MISSING or value != default:
+            record[name] = pack(value)
+    _shorten(row, record)
+    if parents:
+        record["parents"] = list(parents)
+    return record
+
+
+def row_from_json(record: Mapping[str, Any]) -> tuple[Row, tuple[int, ...]]:
+    """The row of an object, and the numbers of its pair's parents.
+
+    Raises `WrongField` for a field that is absent, unknown, or of another kind than it must be.
+    """
+    known: dict[str, Any] = {}
+    for name, value in record.items():
+        unpack = _UNPACK.get(name)
+        if unpack is not None:
+            known[name] = unpack(value, name)
+        elif name not in ("record", "parents"):
+            raise WrongField(f"unknown field {name!r:.100}")
+    for name in ("test_id", "verdict", "sentence"):
+        if name not in known:
+            raise WrongField(f"field {name} is missing")
+    if known["verdict"] not in VERDICTS:
+        raise WrongField(f"verdict {known['verdict']!r:.100} is none of {', '.join(VERDICTS)}")
+    if known.get("statistics", {}).get("as_above") is True:
+        known["statistics"] = _all_statistics(known)
+    if "context" in known:
+        known["context"] = _whole_context(known)
+    return Row(**known), tuple(list_of(whole)(record.get("parents", []), "parents"))
+
+
+def _shorten(row: Row, record: dict[str, Any]) -> None:
+    """Leave out of `statistics` and `context` what the row says elsewhere."""
+    statistics = row.statistics
+    if statistics and all(
+        name in statistics and _same(statistics[name], getattr(row, group).get(key, MISSING))
+        for name, (group, key) in _SAID_BY_ROW.items()
+    ):
+        for name in _SAID_BY_ROW:
+            del record["statistics"][name]
+        record["statistics"]["as_above"] = True
+    if row.context:
+        context = record["context"]
+        for name, (side, key) in _SAID_BY_SIDES.items():
+            said = getattr(getattr(row, side) if side else row, key)
+            if not said:
+                continue
+            if name not in context:
+                context[name] = None
+            elif _same(row.context[name], said):
+                del context[name]
+
+
+def _all_statistics(known: Mapping[str, Any]) -> dict[str, Scalar]:
+    """The statistics of a row, with those that `_shorten` left out."""
+    found: dict[str, Scalar] = dict(known["statistics"])
+    del found["as_above"]
+    for name, (group, key) in _SAID_BY_ROW.items():
+        if key not in known.get(group, {}):
+            raise WrongField(f"field {group} lacks {key}, which statistics refer to")
+        found[name] = known[group][key]
+    return found
+
+
+def _whole_context(known: Mapping[str, Any]) -> dict[str, Scalar]:
+    """The context of a row, with what `_shorten` left out and without what it only marked as neutral."""
+    written: Mapping[str, Scalar] = known["context"]
+    found: dict[str, Scalar] = {}
+    for name, (side, key) in _SAID_BY_SIDES.items():
+        said = getattr(known.get(side, _NO_SIDE), key) if side else known.get(key)
+        if said and name not in written:
+            found[name] = said
+    found |= {name: value for name, value in written.items() if value is not None}
+    return found
+
+
+def _same(one: object, other: object) -> bool:
+    return type(one) is type(other) and (one == other or (one != one and other != other))
+
+
+_SIDE = record_fields(Side, dict.fromkeys(("max", "min", "mean"), NUMBER_OR_NONE))
+_CHECK = record_fields(
+    Check, {"measured": NUMBER_OR_NONE, "allowed": NUMBER, "at_least": FLAG, "passed": FLAG}
+)
+_WORST = record_fields(Worst, {"golden": SCALAR, "mine": SCALAR})
+_CAUSE = record_fields(
+    Cause,
+    {
+        "parents": WHOLES,
+        "root": WHOLE_OR_NONE,
+        "local_error": NUMBER_OR_NONE,
+        "amplification": NUMBER_OR_NONE,
+    },
+)
+_pack_cause, _unpack_cause = packer(_CAUSE), unpacker(Cause, _CAUSE)
+_pack_check = packer(_CHECK)
+_ROW = record_fields(
+    Row,
+    {
+        "number": WHOLE_OR_NONE,
+        "step": SCALAR,
+        **dict.fromkeys(("skipped", "strict"), FLAG),
+        **dict.fromkeys(("golden", "mine"), (packer(_SIDE), unpacker(Side, _SIDE))),
+        **dict.fromkeys(("metrics", "counts", "custom", "case", "statistics", "context"), MAPPING),
+        "worst": (packer(_WORST), unpacker(Worst, _WORST)),
+        "checks": (
+            lambda checks: [_pack_check(check) for check in checks],
+            tuple_of(unpacker(Check, _CHECK)),
+        ),
+        **dict.fromkeys(("reasons", "notes"), TEXTS),
+        "cause": (
+            lambda cause: None if cause is None else _pack_cause(cause),
+            lambda value, where: None if value is None else _unpack_cause(value, where),
+        ),
+    },
+)
+_UNPACK = {name: unpack for name, _, _, unpack in _ROW}

@@ -1,0 +1,209 @@
+"""Reading a file of rows: the run, every row, and a summary that must agree with them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import AccError, FormatError
+from .json_fields import WrongField
+from .row import Row
+from .rows_file import FORMAT, LONGEST_LINE, PLAN_COUNTS, PLAN_TEXTS, VERSION
+from .rows_json import row_from_json
+from .verdict_hash import VerdictHash
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """What a run said of its plan; the pairs themselves are in the rows."""
+
+    name: str = ""
+    golden_root: str = ""
+    mine_root: str = ""
+    golden_kind: str = ""
+    mine_kind: str = ""
+    lineage: str = ""
+    notes: tuple[str, ...] = ()
+    pairs: int = 0
+    golden_total: int = 0
+    golden_mapped: int = 0
+    mine_total: int = 0
+    mine_mapped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRun:
+    """The first record of a file. `settings` are the options that the run was given, by field."""
+
+    title: str
+    plan: PlanFacts | None
+    command: tuple[str, ...]
+    floor: float
+    environment: Mapping[str, str]
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """A file of rows, read and checked.
+
+    `parents` are those of the rows' pairs, by row number. `exit_status` and `verdict_hash` are what the run
+    ended with; `exit_status` is `None` where it did not end: the file is incomplete.
+    """
+
+    path: str
+    run: RowsRun
+    rows: tuple[Row, ...]
+    parents: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    exit_status: int | None = None
+    verdict_hash: str = ""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run that wrote the file came to its end."""
+        return self.exit_status is not None
+
+
+def read_rows(path: str) -> StoredRows:
+    """The rows of a file, all fields checked.
+
+    A last line that was cut is that of a run that was killed. Raises `FormatError` naming the file and the
+    line for everything else that is not as `RowsFile` writes it, and `AccError` for a file that cannot be
+    read.
+    """
+    rows: list[Row] = []
+    parents: dict[int, tuple[int, ...]] = {}
+    run: RowsRun | None = None
+    summary: Mapping[str, Any] | None = None
+    hashed = VerdictHash()
+    for number, record in _records(path):
+        try:
+            if summary is not None:
+                raise WrongField("the summary is the last record, and something follows it")
+            kind = record.get("record")
+            if run is None:
+                run = _run_of(record)
+            elif kind == "row":
+                row, pair_parents = row_from_json(record)
+                rows.append(row)
+                hashed.add(row)
+                if pair_parents and row.number is not None:
+                    parents[row.number] = pair_parents
+            elif kind == "summary":
+                summary = record
+                _check_summary(record, rows, str(hashed))
+            else:
+                raise WrongField(f"record is {kind!r:.100}, not row or summary")
+        except WrongField as error:
+            raise FormatError(f"{path}:{number}: {error}") from None
+    if run is None:
+        raise FormatError(f"{path}: is empty; give a file that pytest --acc-rows wrote")
+    if summary is None:
+        return StoredRows(path, run, tuple(rows), parents)
+    return StoredRows(
+        path, run, tuple(rows), parents, summary["exit_status"], str(summary.get("verdict_hash", ""))
+    )
+
+
+_decoder = json.JSONDecoder(parse_constant=lambda name: _refuse(f"{name} is no JSON"))
+
+
+def _refuse(said: str) -> Any:
+    raise WrongField(said)
+
+
+def _records(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    try:
+        file = open(path, encoding="ascii", newline="\n")  # noqa: SIM115
+    except (OSError, ValueError) as error:
+        raise AccError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    with file:
+        number = 0
+        while True:
+            number += 1
+            try:
+                line = file.readline(LONGEST_LINE + 1)
+            except UnicodeDecodeError:
+                raise FormatError(f"{path}: holds bytes that are not ASCII; it is no file of rows") from None
+            except OSError as error:
+                raise AccError(f"{path}: cannot be read: {error.strerror or error}") from error
+            if not line:
+                return
+            if len(line) > LONGEST_LINE:
+                raise FormatError(f"{path}:{number}: the line is longer than {LONGEST_LINE} characters")
+            if not line.endswith("\n") and number > 1:
+                return  # cut by the end of the process that wrote it
+            try:
+                record = _decoder.decode(line)
+            except WrongField as error:
+                raise FormatError(f"{path}:{number}: {error}") from None
+            except (ValueError, RecursionError) as error:
+                said = getattr(error, "msg", "") or "numbers or nesting beyond reason"
+                raise FormatError(f"{path}:{number}: is not JSON: {said}") from None
+            if type(record) is not dict:
+                raise FormatError(f"{path}:{number}: must be an object, not {record!r:.100}")
+            yield number, record
+
+
+def _run_of(record: Mapping[str, Any]) -> RowsRun:
+    if record.get("record") != "run" or record.get("format") != FORMAT:
+        raise WrongField("is no file of rows: the first record does not say so; give what --acc-rows wrote")
+    if record.get("version") != VERSION:
+        raise WrongField(
+            f"is of version {record.get('version')!r:.100}, but this acc-pytest reads version {VERSION}"
+        )
+    plan, environment, settings = record.get("plan"), record.get("environment"), record.get("settings")
+    floor = record.get("floor")
+    if type(environment) is not dict or type(settings) is not dict:
+        raise WrongField("environment and settings must be objects")
+    if type(floor) not in (int, float) or not _texts(record.get("command")):
+        raise WrongField("floor must be a number and command a list of texts")
+    if not all(type(value) is str for value in environment.values()):
+        raise WrongField("environment must hold texts")
+    if record.get("title") not in ("comparison", "opcheck"):
+        raise WrongField(f"title is {record.get('title')!r:.100}, not comparison or opcheck")
+    return RowsRun(
+        record["title"],
+        None if plan is None else _plan_of(plan),
+        tuple(record["command"]),
+        float(floor),  # type: ignore[arg-type]
+        environment,
+        settings,
+    )
+
+
+def _plan_of(plan: object) -> PlanFacts:
+    if type(plan) is not dict:
+        raise WrongField(f"plan must be an object or null, not {plan!r:.100}")
+    for name in PLAN_TEXTS:
+        if type(plan.get(name)) is not str:
+            raise WrongField(f"plan.{name} must be a text, not {plan.get(name)!r:.100}")
+    for name in (*PLAN_COUNTS, "pairs"):
+        if type(plan.get(name)) is not int or plan[name] < 0:
+            raise WrongField(f"plan.{name} must be a whole number from 0, not {plan.get(name)!r:.100}")
+    if not _texts(plan.get("notes")):
+        raise WrongField("plan.notes must be a list of texts")
+    return PlanFacts(
+        **{name: plan[name] for name in (*PLAN_TEXTS, *PLAN_COUNTS, "pairs")}, notes=tuple(plan["notes"])
+    )
+
+
+def _texts(value: object) -> bool:
+    return type(value) is list and all(type(one) is str for one in value)
+
+
+def _check_summary(record: Mapping[str, Any], rows: Sequence[Row], hashed: str) -> None:
+    """Raise `WrongField` unless the totals are those of the rows before it."""
+    if type(record.get("exit_status")) is not int:
+        raise WrongField("exit_status must be a whole number")
+    counted = Counter(row.verdict for row in rows)
+    if record.get("rows") != len(rows) or record.get("verdicts") != dict(counted):
+        raise WrongField(
+            f"the summary counts {record.get('rows')!r:.100} rows, {record.get('verdicts')!r:.200}, but the "
+            f"file has {len(rows)}, {dict(counted)}: it was edited, or two files were put together"
+        )
+    if record.get("verdict_hash") != hashed:
+        raise WrongField("the verdict hash is not that of the rows: the file was edited")

@@ -1,0 +1,204 @@
+"""The file of rows: an exact round trip, portable numbers, a summary that must agree, hostile content."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acc_pytest.errors import AccError, FormatError
+from acc_pytest.judging.replay import statistics_scalars
+from acc_pytest.metrics.measurement import METRICS
+from acc_pytest.reporting.row import VERDICTS, Cause, Check, Row, Side, Worst
+from acc_pytest.reporting.rows_file import LONGEST_LINE, RowsFile
+from acc_pytest.reporting.rows_json import row_from_json, row_to_json
+from acc_pytest.reporting.rows_reading import read_rows
+from acc_pytest.reporting.summary import Tally
+from acc_pytest.reporting.verdict_hash import VerdictHash
+from acc_pytest.reporting.view import Result, Run
+from tests.judging.plain import build
+
+floats = st.floats(allow_nan=False)
+texts = st.text(max_size=5) | st.sampled_from(["NaN", "-Infinity", "'NaN", "''Infinity"])
+scalars = st.none() | st.booleans() | st.integers() | floats | texts
+mappings = st.dictionaries(texts, scalars, max_size=3)
+sides = st.builds(Side, node=texts, name=texts, op_type=texts, path=texts, max=st.none() | floats)
+checks = st.builds(
+    Check,
+    metric=texts,
+    measured=st.none() | floats,
+    allowed=floats,
+    at_least=st.booleans(),
+    reason=texts,
+    passed=st.booleans(),
+)
+causes = st.builds(
+    Cause, kind=texts, basis=texts, parents=st.tuples(st.integers(0, 9)), root=st.none() | st.just(3)
+)
+rows = st.builds(
+    Row,
+    test_id=texts,
+    verdict=st.sampled_from(VERDICTS),
+    sentence=texts,
+    number=st.none() | st.integers(0, 2**40),
+    step=st.integers(0, 3) | st.just("warmup"),
+    level=texts,
+    layer=texts,
+    policy=texts,
+    golden=sides,
+    mine=sides,
+    metrics=mappings,
+    counts=mappings,
+    custom=mappings,
+    case=mappings,
+    worst=st.builds(Worst, index=texts, golden=scalars, mine=scalars),
+    checks=st.lists(checks, max_size=2).map(tuple),
+    reasons=st.lists(texts, max_size=2).map(tuple),
+    cause=st.none() | causes,
+    statistics=mappings,
+    context=st.dictionaries(st.sampled_from(["id", "level", "layer", "mine_name"]), texts, max_size=3),
+)
+
+
+@given(rows)
+def test_a_row_survives_the_trip_through_json(row: Row) -> None:
+    line = json.dumps(row_to_json(row, (1, 2)), allow_nan=False)
+    assert line.isascii()
+    assert row_from_json(json.loads(line)) == (row, (1, 2))
+
+
+def test_what_metrics_and_counts_say_is_not_said_again_in_statistics() -> None:
+    measurement = build(cosine_similarity=1.0, kl_divergence=math.nan)
+    statistics = statistics_scalars(measurement)
+    counts = {"elements": 8, "near_zero": 0, "mismatches": None, "beyond_tolerance": 0}
+    counts |= {f"{side}_{kind}": 0 for side in ("golden", "my", "common") for kind in ("nan", "inf")}
+    metrics = {name: statistics[name] for name in (*METRICS, "mean_error", "beyond_fraction")}
+    row = Row("id", "pass", "", metrics=metrics, counts=counts, statistics=statistics)
+    record = row_to_json(row)
+    assert "cosine_similarity" not in record["statistics"]
+    assert row_from_json(record)[0].statistics.keys() == statistics.keys()
+    assert math.isnan(row_from_json(record)[0].statistics["kl_divergence"])  # type: ignore[arg-type]
+
+
+ROWS = (
+    Row("a::b", "pass", "all hold", 0, metrics={"cosine_similarity": math.nan}),
+    Row("a::<script>", "fail", "=cmd|' /C calc'!A0\x1b[31m", 1, worst=Worst("[0]", math.inf, -math.inf)),
+)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Path]:
+    def write(*rows: Row, finish: bool = True) -> Path:
+        view = RowsFile(str(tmp_path / "rows.jsonl"), {"metrics": ("m.py:f",)})
+        view.begin(Run(command=("pytest",), environment={"python": "3"}))
+        hashed, tally = VerdictHash(), Tally()
+        for row in rows:
+            view.add(row)
+            hashed.add(row)
+            tally.add(row)
+        if finish:
+            view.finish(Result(1, tally, None, str(hashed)))
+        view.close()
+        return Path(view.files[0])
+
+    return write
+
+
+def test_a_file_gives_back_run_rows_and_summary(written: Callable[..., Path]) -> None:
+    read = read_rows(str(written(*ROWS)))
+    assert read.complete
+    assert (read.exit_status, read.run.command, read.run.settings) == (
+        1,
+        ("pytest",),
+        {"metrics": ["m.py:f"]},
+    )
+    assert repr(read.rows) == repr(ROWS)  # repr, because NaN is not NaN
+
+
+def test_every_line_is_strict_json(written: Callable[..., Path]) -> None:
+    for line in written(*ROWS).read_text("ascii").splitlines():
+        json.loads(line, parse_constant=pytest.fail)
+
+
+def test_a_killed_run_leaves_what_it_had_and_is_known_to_be_incomplete(written: Callable[..., Path]) -> None:
+    path = written(*ROWS, finish=False)
+    assert not read_rows(str(path)).complete
+    path.write_text(path.read_text()[:-20])
+    read = read_rows(str(path))
+    assert (read.complete, len(read.rows)) == (False, 1)
+
+
+def test_a_line_that_would_be_too_long_is_cut_to_be_read(written: Callable[..., Path]) -> None:
+    row = replace(ROWS[0], reasons=("x" * 100, "y" * LONGEST_LINE))
+    read = read_rows(str(written(row, finish=False)))
+    assert read.rows[0].reasons[0] == "x" * 100
+    assert len(read.rows[0].reasons[1]) == 10_000
+
+
+def _field(**changed: Any) -> Callable[[list[str]], list[str]]:
+    return lambda lines: [lines[0], json.dumps(json.loads(lines[1]) | changed), *lines[2:]]
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda lines: lines[1:], "1: is no file of rows"),
+        (lambda lines: [lines[0].replace('"version":1', '"version":9'), *lines[1:]], "1: is of version 9"),
+        (
+            lambda lines: [lines[0].replace('"floor":0.0', '"floor":[]'), *lines[1:]],
+            "1: floor must be a number",
+        ),
+        (lambda lines: [lines[0], *lines[2:]], "3: the summary counts 2 rows"),
+        (lambda lines: [*lines, lines[1]], "5: the summary is the last record"),
+        (lambda lines: [lines[0], "{]", *lines[2:]], "2: is not JSON"),
+        (lambda lines: [lines[0], "[" * 100_000, *lines[2:]], "2: is not JSON"),
+        (lambda lines: [lines[0], '{"record": NaN}', *lines[2:]], "2: NaN is no JSON"),
+        (lambda lines: [lines[0], '{"number": ' + "9" * 5000 + "}", *lines[2:]], "2: is not JSON"),
+        (lambda lines: [lines[0], "17", *lines[2:]], "2: must be an object"),
+        (lambda lines: [lines[0], "x" * (LONGEST_LINE + 1), *lines[2:]], "2: the line is longer"),
+        (_field(record="note"), "2: record is 'note'"),
+        (_field(verdict="fail"), "4: the summary counts"),
+        (_field(verdict="great"), "2: verdict 'great' is none of"),
+        (_field(test_id=3), "2: test_id must be a text"),
+        (_field(colour="red"), "2: unknown field 'colour'"),
+        (_field(number=-1), "2: number must be a whole number"),
+        (_field(metrics={"cosine_similarity": []}), "2: metrics.cosine_similarity must be a number"),
+        (_field(checks=[{"metric": "x"}]), "2: checks lacks allowed"),
+        (_field(golden={"nod": ""}), "2: golden has an unknown field 'nod'"),
+        (_field(golden={"max": "big"}), "2: golden.max must be a number"),
+        (_field(parents=["0"]), "2: parents must be a whole number"),
+        (_field(statistics={"as_above": True}), "2: field metrics lacks max_relative_error"),
+        (_field(test_id="other"), "4: the verdict hash is not that of the rows"),
+    ],
+)
+def test_content_that_is_not_ours_is_one_error_that_names_file_and_line(
+    written: Callable[..., Path], edit: Callable[[list[str]], list[str]], said: str
+) -> None:
+    path = written(*ROWS)
+    path.write_text("".join(line + "\n" for line in edit(path.read_text().splitlines())))
+    with pytest.raises(FormatError) as error:
+        read_rows(str(path))
+    assert str(error.value).startswith(f"{path}:{said}")
+    assert len(str(error.value)) < len(str(path)) + 600
+
+
+def test_files_that_hold_nothing_or_bytes_or_are_not_there(tmp_path: Path) -> None:
+    empty, binary = tmp_path / "empty", tmp_path / "binary"
+    empty.touch()
+    binary.write_bytes(b"\x80\xff\n")
+    for path, kind in ((empty, FormatError), (binary, FormatError), (tmp_path / "none", AccError)):
+        with pytest.raises(kind, match=str(path)):
+            read_rows(str(path))
+
+
+def test_a_place_that_cannot_be_written_ends_the_run_before_its_first_test(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(AccError, match="cannot be written"):
+        RowsFile(str(tmp_path / "file" / "rows.jsonl"), {}).begin(Run())
