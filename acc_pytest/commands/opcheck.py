@@ -149,7 +149,7 @@ def catalogue() -> Iterator[str]:
 
     The class decides the bounds of the standard `ascend`, by default parameters.
     """
-    from ..opcheck.standards.op_class import op_class
+    from ..judging.standards.atb_classes import op_class
     from ..operators import WITHOUT_REFERENCE, known, operator_of
     from ..strategies import WITHOUT_STRATEGY
 

@@ -42,10 +42,7 @@ def derived(
     if is_exact(measurement):
         dtype = measurement.golden_dtype
         return (Threshold("mismatches", 0.0, False, f"{dtype} values are exact: indices, masks, counts"),)
-    counts = (
-        Threshold("new_nonfinite", 0.0, False, "NaN or Inf where golden is finite is never rounding"),
-        Threshold("lost_nonfinite", 0.0, False, "a NaN or Inf of golden must appear in mine too"),
-    )
+    counts = nonfinite_thresholds()
     peak, rms = measurement.golden_max_abs, measurement.golden_rms
     if peak is None or rms is None:
         return counts
@@ -53,6 +50,14 @@ def derived(
     if peak == 0:
         return (_zero(allowed), *counts)
     return (*_sized(allowed, rms, peak), *counts)
+
+
+def nonfinite_thresholds() -> tuple[Threshold, ...]:
+    """NaN and infinities are where golden has them."""
+    return (
+        Threshold("new_nonfinite", 0.0, False, "NaN or Inf where golden is finite is never rounding"),
+        Threshold("lost_nonfinite", 0.0, False, "a NaN or Inf of golden must appear in mine too"),
+    )
 
 
 def is_exact(measurement: Measurement) -> bool:
@@ -76,10 +81,15 @@ def tolerance_of(
     return tolerance(golden, mine, context.depth, context.length, tiny, factor, factor_origin, elements)
 
 
+def element_scale(rms: float, peak: float) -> float:
+    """What T is multiplied by to bound one element: max(8 * rms, max|golden|)."""
+    # Near the largest float64 the product overflows, and an infinite bound would mean none.
+    return min(max(ELEMENT_SIGMAS * rms, peak), sys.float_info.max)
+
+
 def _sized(allowed: Tolerance, rms: float, peak: float) -> tuple[Threshold, ...]:
     t = allowed.value
-    # Near the largest float64 the product overflows, and an infinite bound would mean none.
-    scale = min(max(ELEMENT_SIGMAS * rms, peak), sys.float_info.max)
+    scale = element_scale(rms, peak)
     what = "max|golden|" if scale == peak else f"{ELEMENT_SIGMAS}*rms(golden)"
     return (
         Threshold(

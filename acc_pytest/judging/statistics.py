@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import Incomparable
 from ..tensors.ref import Statistics
@@ -69,13 +69,16 @@ def thresholds_for_statistics(
 ) -> tuple[Threshold, ...]:
     """The thresholds of a statistics pair, for the statistics that both sides state.
 
+    They are those of the standard `default`; the others bound elements, which statistics do not have.
     `rules` as for `thresholds_for`; only their bounds on statistics metrics count here.
     """
     dtypes = (measurement.golden_dtype, measurement.mine_dtype)
     matching = [rule for rule in rules if rule.match.holds(context, dtypes)]
     factor, origin = factor_of(matching)
     chosen = {
-        t.metric: t for t in _derived(context, measurement, factor, origin) if t.metric in measurement.values
+        t.metric: replace(t, reason=f"default: {t.reason}")
+        for t in _derived(context, measurement, factor, origin)
+        if t.metric in measurement.values
     }
     absent = STATISTICS_METRICS.keys() - measurement.values.keys()
     overlay(chosen, matching, skip=TENSOR_METRICS.keys() | absent)

@@ -19,6 +19,11 @@ class JudgeContext:
     `layer` is the label of the repeated layer (`layers.3`), `depth` the number of layers completed
     before the tensor, `length` the longest sum behind one element (the last dimension is a fair
     guess), `None` where unknown.
+
+    The `noise_*` fields are what a noise run (`--acc-noise`) of golden differs from golden by, in this
+    tensor: relative Euclidean distance, largest absolute error, unequal elements (integers), NaN or Inf
+    where golden has none or another, the reverse, and the coarser dtype of the two. Without a noise run, or
+    a counterpart in it, `noise_error` is `None` and `noise_reason` says why (empty: no run was given).
     """
 
     id: str = ""
@@ -34,6 +39,13 @@ class JudgeContext:
     step: StepLabel = 0
     policy: str = ""
     length: int | None = None
+    noise_error: float | None = None
+    noise_max_absolute_error: float | None = None
+    noise_mismatches: int = 0
+    noise_new_nonfinite: int = 0
+    noise_lost_nonfinite: int = 0
+    noise_dtype: str = ""
+    noise_reason: str = ""
 
     @classmethod
     def of(cls, pair: Pair, length: int | None = None) -> JudgeContext:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import SettingsError
 from .catalogue import METRICS, STATISTICS_METRICS
-from .derive import derived, is_zero
+from .derive import is_zero
+from .standards import DEFAULT, Asked, ElementTolerance, Standard
 from .threshold import JudgeContext, Threshold, ThresholdRule
 from .tolerance import Tolerance, coarser, float_format
 
@@ -18,27 +20,50 @@ if TYPE_CHECKING:
 
 
 def thresholds_for(
-    context: JudgeContext, measurement: Measurement, rules: Sequence[ThresholdRule] = ()
+    context: JudgeContext,
+    measurement: Measurement,
+    rules: Sequence[ThresholdRule] = (),
+    standard: Standard = DEFAULT,
 ) -> tuple[Threshold, ...]:
     """The thresholds of a pair of tensors, in catalogue order; none for empty tensors.
 
-    `rules` come weakest first (`in_precedence`); of all that match the pair, the last that names a
-    metric decides it. Bounds on relative metrics do not apply where golden is all zero, because the
-    default bound on the absolute error stands in for them there.
-    Raises `SettingsError` when the rules leave nothing that measures the size of an error.
+    They are those of `standard`, whose name starts each reason, with `rules` laid over them. `rules` come
+    weakest first (`in_precedence`); of all that match the pair, the last that names a metric decides it.
+    Bounds on relative metrics do not apply where golden is all zero, because the default bound on the
+    absolute error stands in for them there.
+    Raises `SettingsError` when the rules leave nothing that measures the size of an error, `Incomparable`
+    when the standard needs elements counted with another tolerance (`element_tolerance`).
     """
     if measurement.empty:
         return ()
     dtypes = (measurement.golden_dtype, measurement.mine_dtype)
     matching = [rule for rule in rules if rule.match.holds(context, dtypes)]
-    factor, origin = factor_of(matching)
-    t = given_tolerance(matching, dtypes)
-    chosen = {threshold.metric: threshold for threshold in derived(context, measurement, factor, origin, t)}
+    asked = Asked(*factor_of(matching), given_tolerance(matching, dtypes))
+    chosen = {
+        threshold.metric: replace(threshold, reason=f"{standard.name}: {threshold.reason}")
+        for threshold in standard.thresholds(context, measurement, asked)
+    }
     has_size = any(_sizes(metric) for metric in chosen)
     overlay(chosen, matching, skip=_meaningless(measurement, has_size))
     if has_size:
         refuse_blind(chosen, matching)
     return in_order(chosen.values())
+
+
+def element_tolerance(
+    context: JudgeContext,
+    dtypes: tuple[str, str],
+    rules: Sequence[ThresholdRule] = (),
+    standard: Standard = DEFAULT,
+) -> ElementTolerance | None:
+    """The tolerance that `standard` needs elements to be counted with; `None` where it counts none.
+
+    `dtypes` are those of golden and mine by name. To be asked before the tensors are measured.
+    """
+    if standard.elements is None:
+        return None
+    matching = [rule for rule in rules if rule.match.holds(context, dtypes)]
+    return standard.elements(*dtypes, Asked(*factor_of(matching)))
 
 
 def _meaningless(measurement: Measurement, has_size: bool) -> AbstractSet[str]:

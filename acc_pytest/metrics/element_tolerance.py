@@ -40,7 +40,12 @@ _BY_NAME = {
 
 def default_tolerance(*dtypes: torch.dtype) -> Tolerance:
     """The loosest rtol and the loosest atol of `dtypes`."""
-    found = [_BY_NAME.get(dtype_name(dtype), _EXACT) for dtype in dtypes]
+    return tolerance_of_names(*(dtype_name(dtype) for dtype in dtypes))
+
+
+def tolerance_of_names(*dtypes: str) -> Tolerance:
+    """`default_tolerance` of dtypes by name."""
+    found = [_BY_NAME.get(dtype, _EXACT) for dtype in dtypes]
     return Tolerance(max(each.rtol for each in found), max(each.atol for each in found))
 
 

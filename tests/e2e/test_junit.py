@@ -27,7 +27,7 @@ def test_a_failing_case_carries_everything(acc: Run, faulty: DemoPaths) -> None:
     assert found["verdict"] == "fail"
     assert float(found["relative_euclidean_distance"]) > 0.01
     assert found["threshold.relative_euclidean_distance"].startswith("<= ")
-    assert found["threshold.relative_euclidean_distance.reason"].startswith("T = ")
+    assert found["threshold.relative_euclidean_distance.reason"].startswith("default: T = ")
     assert found["mine_name"] == faulty.faulty[0]
     assert found["policy"]
     failure = case.find("failure")

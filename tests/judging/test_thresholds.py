@@ -52,7 +52,7 @@ def test_default_then_config_files_then_closest_marker_then_hook() -> None:
     on_test = rule_from_marker({DISTANCE: 0.4}, "TestX::test_y")
     hook = rule_from_hook({DISTANCE: 0.5})
     markers = [on_test, on_class]  # iter_markers: closest first
-    assert bound_on(DISTANCE).reason.startswith("T = ")
+    assert bound_on(DISTANCE).reason.startswith("default: T = ")
     assert bound_on(DISTANCE, *in_precedence([first])).reason == "set by default.toml [[threshold]] 1"
     assert bound_on(DISTANCE, *in_precedence([first, second])).bound == 0.2
     assert bound_on(DISTANCE, *in_precedence([first, second], [on_class])).bound == 0.3

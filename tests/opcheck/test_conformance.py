@@ -15,7 +15,7 @@ from acc_pytest.opcheck.entry import Entry
 from acc_pytest.opcheck.run import run_entry
 from acc_pytest.opcheck.source_csv import entries_of_csv
 from acc_pytest.opcheck.source_directory import entries_of_directory
-from acc_pytest.opcheck.standards.op_class import op_class
+from acc_pytest.judging.standards.atb_classes import op_class
 from acc_pytest.operators import operator_of
 from acc_pytest.operators.param import read
 from acc_pytest.reporting.row import Row

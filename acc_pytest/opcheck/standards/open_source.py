@@ -5,26 +5,18 @@ The relative error of an element is |error| / (|golden| + 1e-7). Whole numbers h
 
 from __future__ import annotations
 
+from ...judging.standards.open_bounds import LARGEST, MEAN
 from ...reporting.row import Check
 from ..errors_of import ElementRule, Errors
 from .base import About, Judged, Standard, at_most, finite_check, unknown_dtype
-
-_T = {
-    "float16": 2.0**-10,
-    "bfloat16": 2.0**-7,
-    "float32": 2.0**-13,
-    "float8_e4m3fn": 2.0**-3,
-    "float8_e5m2": 2.0**-2,
-}
-_LARGEST = 10
 
 
 def _rule(about: About) -> ElementRule:
     if about.kind != "float":
         return ElementRule(0.0, "absolute")
-    if about.dtype not in _T:
+    if about.dtype not in MEAN:
         raise unknown_dtype("open", about)
-    return ElementRule(_LARGEST * _T[about.dtype] * about.factor, "relative")
+    return ElementRule(LARGEST * MEAN[about.dtype] * about.factor, "relative")
 
 
 def _below(metric: str, measured: float, allowed: float, reason: str) -> Check:
@@ -35,13 +27,13 @@ def _judge(about: About, errors: Errors, other: Errors | None) -> Judged:
     if about.kind != "float":
         check = at_most("max_absolute_error", errors.max_absolute, 0.0, "open: whole numbers are exact")
         return Judged((check, finite_check(errors)), "100%(|error| = 0)")
-    t = _T[about.dtype] * about.factor
+    t = MEAN[about.dtype] * about.factor
     checks = (
         _below("mere", errors.mean_relative, t, f"open: mean relative error of {about.dtype} below T"),
-        _below("mare", errors.max_relative, _LARGEST * t, "open: largest relative error below 10 T"),
+        _below("mare", errors.max_relative, LARGEST * t, "open: largest relative error below 10 T"),
         finite_check(errors),
     )
-    return Judged(checks, f"MERE < {t:.6g}, MARE < {_LARGEST * t:.6g}")
+    return Judged(checks, f"MERE < {t:.6g}, MARE < {LARGEST * t:.6g}")
 
 
 OPEN = Standard("open", _rule, _judge)

@@ -1,4 +1,4 @@
-"""The class of an operator, from which the `ascend` standard takes its bound: MOVE, COMPUTE_FLOAT, ...
+"""The class of an ATB operator, from which the `ascend` standard takes its bound: MOVE, COMPUTE_FLOAT, ...
 
 ATB's test suite asks each operator for its class under given parameters. What is not listed is
 COMPUTE_FLOAT. CV_FUSION needs the result of a second device; without one ATB judges it as VECTOR_FUSION.
@@ -55,6 +55,17 @@ def op_class(operator: str, param: Mapping[str, Any]) -> str:
         return "COMPUTE_QUANT" if param["quantType"] > 0 else "COMPUTE_FLOAT"
     if short in ("LayerNorm", "RmsNorm"):
         return _norm(short, param)
+    return _BY_NAME.get(operator, "COMPUTE_FLOAT")
+
+
+def class_by_name(operator: str) -> str:
+    """The class of `operator` where its parameters are not known: of those it may have, the loosest.
+
+    The outputs in question are float ones: what a norm quantises is int8.
+    """
+    short = operator.removesuffix("Operation")
+    if short in ("RmsNorm", "ReduceScatter", "ReduceScatterV"):
+        return "VECTOR_FUSION"
     return _BY_NAME.get(operator, "COMPUTE_FLOAT")
 
 

@@ -1,0 +1,122 @@
+"""The standard `three-way`: mine may be a few times further from golden than a noise run of golden is.
+
+The noise run is golden again, in lower precision or with another batch or device. With e its relative
+distance from golden in this very tensor, n its elements and u the unit roundoff of the coarser dtype,
+
+    T = max(k * e, u)          k = 3 * exp(3.72 / sqrt(n))
+    relative_euclidean_distance <= T
+    cosine_similarity           >= 1 - T^2/2 - 1e-12
+    max_absolute_error          <= max(5 * exp(3.72 / sqrt(n)) * the noise run's, u * max|golden|)
+    mismatches, NaN, Inf        up to 3 times, or as many as, the noise run's
+
+* 3 = 2 * 1.5. Mine may store four times as many results on the way as the noise run (an unfused graph
+  against a fused one), whose errors of random sign add to sqrt(4) = 2 times as much; 1.5 is the safety
+  factor. (torch._dynamo's accuracy check takes 2 to 3 of the error against float64, others 1.5 to 5.)
+* exp(3.72 / sqrt(n)): e is a sample, and so is mine's error. The logarithm of the ratio of two norms of n
+  elements has a standard deviation of 1/sqrt(n), and 3.72 of them are exceeded once in 10,000 tensors.
+* 5 instead of 3 for the largest element, a single value of each run that scatters more than a norm.
+* u: whatever the noise run, mine's result is rounded when it is stored.
+
+A noise run in a finer dtype than mine's does not show mine's rounding, so the derived T stands where it is
+larger. It stands, too, where the noise run has no counterpart of the tensor. docs/noise.md has the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING
+
+from ..derive import COSINE_RESOLUTION, element_scale, is_exact, is_zero, tolerance_of
+from ..threshold import JudgeContext, Threshold
+from ..tolerance import SAMPLE_SIGMAS, coarser, float_format
+from .base import Asked, Standard
+from .default import derived_thresholds
+
+if TYPE_CHECKING:
+    from ...metrics.measurement import Measurement
+
+RATIO = 3.0
+ELEMENT_RATIO = 5.0
+_WORTH_SAYING = 1.01
+
+
+def _thresholds(context: JudgeContext, measurement: Measurement, asked: Asked) -> tuple[Threshold, ...]:
+    if context.noise_error is None or asked.tolerance is not None:
+        found = derived_thresholds(context, measurement, asked)
+        if asked.tolerance is not None:
+            return found
+        why = context.noise_reason or "no noise run of this tensor"
+        return tuple(Threshold(t.metric, t.bound, t.at_least, f"{why}; {t.reason}") for t in found)
+    if is_exact(measurement):
+        allowed = float(math.floor(RATIO * context.noise_mismatches))
+        reason = f"{RATIO:g} times the {context.noise_mismatches} of the noise run"
+        return (Threshold("mismatches", allowed, False, reason),)
+    if measurement.golden_max_abs is None:
+        return _counts(context)
+    return (*_sized(context, measurement, asked), *_counts(context))
+
+
+def _counts(context: JudgeContext) -> tuple[Threshold, ...]:
+    new, lost = context.noise_new_nonfinite, context.noise_lost_nonfinite
+    said = "as many NaN or Inf {} as the noise run has: {}"
+    return (
+        Threshold("new_nonfinite", float(new), False, said.format("where golden has none", new)),
+        Threshold("lost_nonfinite", float(lost), False, said.format("missing where golden has them", lost)),
+    )
+
+
+def _sized(context: JudgeContext, measurement: Measurement, asked: Asked) -> tuple[Threshold, ...]:
+    """The bounds of float tensors with a finite element."""
+    run = f"the noise run ({context.noise_dtype})"
+    scatter = math.exp(SAMPLE_SIGMAS / math.sqrt(max(1, measurement.compared)))
+    times = f"*{scatter:.3g} (scatter of {measurement.compared} elements)" if scatter >= _WORTH_SAYING else ""
+    largest = context.noise_max_absolute_error or 0.0
+    element = ELEMENT_RATIO * scatter * asked.factor * largest
+    said = f"{ELEMENT_RATIO:g}{times} times {run}'s largest error {largest:.3g}{asked.words}"
+    if is_zero(measurement):
+        fmt = coarser(measurement.golden_dtype, measurement.mine_dtype)
+        said = f"golden is all zero; {said}, at least the smallest normal {fmt.name}"
+        return (Threshold("max_absolute_error", max(element, fmt.smallest_normal), False, said),)
+    own = context.noise_error or 0.0
+    t = RATIO * scatter * asked.factor * own
+    reason = f"T = {RATIO:g}{times} times {run}'s own error {own:.3g}{asked.words} = {t:.3g}"
+    floor, element_floor, floor_reason = _floor(context, measurement, asked)
+    if t < floor:
+        t, reason = floor, f"{floor_reason}, which is more than {reason}"
+    if element < element_floor:
+        element, said = element_floor, f"{floor_reason}, which allows an element more than {said}"
+    return (
+        Threshold(
+            "cosine_similarity",
+            max(-1.0, 1 - t * t / 2 - COSINE_RESOLUTION),
+            True,
+            f"1 - T^2/2: what noise of relative size T leaves of the angle; {reason}",
+        ),
+        Threshold("max_absolute_error", min(element, sys.float_info.max), False, said),
+        Threshold("relative_euclidean_distance", t, False, reason),
+    )
+
+
+def _floor(context: JudgeContext, measurement: Measurement, asked: Asked) -> tuple[float, float, str]:
+    """The least T, the least bound of an element, and why."""
+    fmt = coarser(measurement.golden_dtype, measurement.mine_dtype)
+    rms, peak = measurement.golden_rms or 0.0, measurement.golden_max_abs or 0.0
+    noise = float_format(context.noise_dtype) if context.noise_dtype else None
+    if noise is None or noise.roundoff < fmt.roundoff:
+        t = tolerance_of(context, measurement, asked.factor, asked.origin)
+        run = context.noise_dtype or "whole numbers"
+        why = f"a noise run in {run} does not show the rounding of {fmt.name}"
+        return t.value, t.value * element_scale(rms, peak), f"{why}: {t.reason}"
+    u, said = fmt.roundoff, f"T = u = {fmt.roundoff:.3g}, the rounding of {fmt.name}"
+    if 0 < rms < fmt.smallest_normal:
+        u = max(u, fmt.spacing / 2 / rms)
+        said = f"T = u = {u:.3g}, the spacing of subnormal {fmt.name} against rms {rms:.2g}"
+    return u, u * peak, said
+
+
+THREE_WAY = Standard(
+    "three-way",
+    "a few times the error of a noise run of golden, tensor by tensor (--acc-noise)",
+    _thresholds,
+)

@@ -1,0 +1,307 @@
+"""Standards by name: their tables, what they fall back to, and what their reasons say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from acc_pytest.errors import Incomparable
+from acc_pytest.judging import JudgeContext, Judgement, judge, rule_from_marker, thresholds_for
+from acc_pytest.judging.standards import STANDARDS, THREE_WAY
+from acc_pytest.judging.standards.atb_classes import class_by_name, op_class
+from acc_pytest.judging.threshold import ThresholdRule
+from acc_pytest.judging.thresholds import element_tolerance
+from acc_pytest.metrics import Measurement, TensorSource, measure
+from acc_pytest.operators import known, operator_of
+
+HALF, BRAIN, SINGLE, DOUBLE = torch.float16, torch.bfloat16, torch.float32, torch.float64
+LINEAR = JudgeContext(mine_op_type="LinearOperation", golden_op_type="Linear", level="op", depth=3)
+MODULE = JudgeContext(mine_op_type="Linear", golden_op_type="Linear", level="op")
+
+
+def measured(
+    golden: torch.Tensor, mine: torch.Tensor, name: str = "default", *rules: ThresholdRule
+) -> Measurement:
+    """Measured as the standard `name` wants elements counted."""
+    dtypes = str(golden.dtype).removeprefix("torch."), str(mine.dtype).removeprefix("torch.")
+    wanted = element_tolerance(MODULE, dtypes, rules, STANDARDS[name])
+    options = {"rtol": wanted.rtol, "atol": wanted.atol} if wanted else {}
+    return measure(TensorSource(golden), TensorSource(mine), **options)
+
+
+def verdict(
+    name: str, context: JudgeContext, golden: torch.Tensor, mine: torch.Tensor, *rules: ThresholdRule
+) -> Judgement:
+    measurement = measured(golden, mine, name, *rules)
+    return judge(measurement, thresholds_for(context, measurement, rules, STANDARDS[name]))
+
+
+def bounds(name: str, context: JudgeContext, golden: torch.Tensor, mine: torch.Tensor) -> dict[str, float]:
+    measurement = measured(golden, mine, name)
+    return {t.metric: t.bound for t in thresholds_for(context, measurement, (), STANDARDS[name])}
+
+
+def noisy(golden: torch.Tensor, size: float, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    noise = torch.randn(golden.shape, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
+    return (golden.double() * (1 + size * noise)).to(dtype)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), list(itertools.product((HALF, BRAIN, SINGLE, DOUBLE), repeat=2)), ids=str
+)
+def test_torch_agrees_with_assert_close(one: torch.dtype, other: torch.dtype) -> None:
+    verdicts = set()
+    for seed, exponent in enumerate(range(-26, -2, 2)):
+        golden = torch.randn(40, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE).to(one)
+        mine = noisy(golden, 2.0**exponent, other, seed + 100)
+        try:
+            torch.testing.assert_close(mine, golden, check_dtype=False, equal_nan=True)
+            wanted = "pass"
+        except AssertionError:
+            wanted = "fail"
+        assert verdict("torch", MODULE, golden, mine).verdict == wanted, exponent
+        verdicts.add(wanted)
+    assert verdicts == {"pass", "fail"}, "both sides of the tolerance are tried"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_torch_takes_nan_and_infinities_as_assert_close_with_equal_nan(value: float) -> None:
+    golden, mine = torch.tensor([1.0, value]), torch.tensor([1.0, value])
+    assert verdict("torch", MODULE, golden, mine).verdict == "pass"
+    assert verdict("torch", MODULE, torch.tensor([1.0, 2.0]), mine).verdict == "fail"
+    assert verdict("torch", MODULE, golden, torch.tensor([1.0, 2.0])).verdict == "fail"
+
+
+def test_torch_wants_integers_equal() -> None:
+    golden = torch.tensor([1, 2, 3])
+    assert verdict("torch", MODULE, golden, golden.clone()).verdict == "pass"
+    assert verdict("torch", MODULE, golden, golden + 1).verdict == "fail"
+
+
+def test_a_factor_widens_torchs_tolerances_and_an_old_count_is_not_used_for_it() -> None:
+    golden = torch.ones(8)
+    mine = golden + 3e-5
+    twice = rule_from_marker({"factor": 4, "reason": "TF32"}, "test_x")
+    assert verdict("torch", MODULE, golden, mine).verdict == "fail"
+    found = verdict("torch", MODULE, golden, mine, twice)
+    assert found.verdict == "pass"
+    assert "atol 4e-05 + rtol 5.2e-06" in found.checks[0].threshold.reason
+    assert "times 4 from marker acc_threshold on test_x (TF32)" in found.checks[0].threshold.reason
+    with pytest.raises(Incomparable, match="compare the dumps again"):
+        thresholds_for(MODULE, measured(golden, mine), (twice,), STANDARDS["torch"])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "length", "bound"),
+    [
+        (HALF, 2047, 2.0**-8),
+        (HALF, 2048, 2.0**-7),
+        (BRAIN, 64, 2.0**-7),
+        (BRAIN, 4096, 2.0**-6),
+        (SINGLE, 64, 2.0**-11),
+        (SINGLE, 2048, 2.0**-10),
+        (SINGLE, 16384, 2.0**-9),
+    ],
+    ids=str,
+)
+def test_ascend_has_atbs_row_of_a_linear(dtype: torch.dtype, length: int, bound: float) -> None:
+    """The numbers are those of the specification's table (COMPUTE_FLOAT)."""
+    golden = torch.ones(4, dtype=SINGLE)
+    found = bounds("ascend", replace(LINEAR, length=length), golden, golden.to(dtype))
+    assert found == {"max_scaled_error": bound, "new_nonfinite": 0.0, "lost_nonfinite": 0.0}
+
+
+def test_ascend_is_absolute_below_one_and_relative_above() -> None:
+    golden = torch.tensor([0.0, 0.5, 100.0], dtype=HALF)
+    assert (
+        verdict("ascend", LINEAR, golden, golden + torch.tensor([2.0**-8, 2.0**-8, 0.375]).half()).verdict
+        == "pass"
+    )
+    assert verdict("ascend", LINEAR, golden, golden + torch.tensor([2.0**-7, 0, 0]).half()).verdict == "fail"
+    assert verdict("ascend", LINEAR, golden, golden + torch.tensor([0, 0, 0.5]).half()).verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "t"),
+    [(HALF, 2.0**-10), (BRAIN, 2.0**-7), (SINGLE, 2.0**-13), (torch.float8_e4m3fn, 2.0**-3)],
+    ids=str,
+)
+def test_ascend_has_the_open_standards_row_where_no_operator_of_atb_is_known(
+    dtype: torch.dtype, t: float
+) -> None:
+    golden = torch.ones(4)
+    found = bounds("ascend", MODULE, golden, golden.to(dtype))
+    assert (found["mean_relative_error"], found["max_relative_error"]) == (t, 10 * t)
+
+
+@pytest.mark.parametrize(
+    ("context", "why"),
+    [
+        (replace(LINEAR, mine_op_type="SplitOperation"), "MOVE is exact on equal inputs"),
+        (replace(LINEAR, level="layer"), "this is a layer"),
+        (replace(LINEAR, level="module"), "this is a module"),
+    ],
+)
+def test_ascend_falls_back_to_the_derived_t_where_its_tables_mean_nothing(
+    context: JudgeContext, why: str
+) -> None:
+    golden = torch.randn(64, generator=torch.Generator().manual_seed(1))
+    mine = noisy(golden, 1e-4, HALF, 2)
+    found = {t.metric: t for t in thresholds_for(context, measured(golden, mine), (), STANDARDS["ascend"])}
+    derived = {t.metric: t.bound for t in thresholds_for(context, measured(golden, mine))}
+    assert {metric: t.bound for metric, t in found.items()} == derived
+    assert why in found["relative_euclidean_distance"].reason
+
+
+def test_ascend_says_its_row_and_what_it_does_not_forgive() -> None:
+    golden = torch.ones(4)
+    measurement = measured(golden, golden.half())
+    reason = thresholds_for(replace(LINEAR, length=4096), measurement, (), STANDARDS["ascend"])[0].reason
+    assert reason.startswith(
+        "ascend: ATB's row COMPUTE_FLOAT, float16, sums of 4096: every element within 2^-7*max"
+    )
+    assert "3 layers before not forgiven" in reason
+
+
+def test_the_class_without_parameters_is_the_loosest_of_those_with_them() -> None:
+    """By the order of the table: exact, VECTOR_FUSION, then what computes; of default parameters at least."""
+    order = {"VECTOR_FUSION": 1, "COMPUTE_FLOAT": 2, "COMPUTE_QUANT": 2}
+    for name in known():
+        defaults = op_class(name, operator_of(name).defaults())
+        assert order.get(class_by_name(name), 0) >= order.get(defaults, 0), name
+
+
+@pytest.mark.parametrize("name", ["ascend", "torch", "three-way"])
+def test_a_new_nan_fails_under_every_standard(name: str) -> None:
+    golden = torch.ones(100, dtype=HALF)
+    mine = golden.clone()
+    mine[3] = math.nan
+    assert verdict(name, LINEAR, golden, mine).verdict == "fail"
+
+
+@pytest.mark.parametrize("name", list(STANDARDS))
+def test_every_reason_starts_with_the_standard_and_rules_lie_over_it(name: str) -> None:
+    golden = torch.randn(256, generator=torch.Generator().manual_seed(3))
+    mine = noisy(golden, 1e-4, HALF, 4)
+    measurement = measured(golden, mine, name)
+    thresholds = thresholds_for(LINEAR, measurement, (), STANDARDS[name])
+    assert all(threshold.reason.startswith(f"{name}: ") for threshold in thresholds)
+    rule = rule_from_marker({"max_absolute_error": 0.5, "reason": "mine"}, "test_x")
+    found = {t.metric: t for t in thresholds_for(LINEAR, measurement, (rule,), STANDARDS[name])}
+    assert found["max_absolute_error"].bound == 0.5
+    assert found["max_absolute_error"].reason == "set by marker acc_threshold on test_x (mine)"
+
+
+def noise_context(golden: torch.Tensor, noise: torch.Tensor) -> JudgeContext:
+    """The context of a pair whose noise run is `noise`, by float64 NumPy."""
+    g, n = (side.double().numpy() for side in (golden, noise))
+    return replace(
+        LINEAR,
+        noise_error=float(np.linalg.norm(n - g) / np.linalg.norm(g)),
+        noise_max_absolute_error=float(np.abs(n - g).max()),
+        noise_dtype=str(noise.dtype).removeprefix("torch."),
+    )
+
+
+def test_three_way_allows_three_times_the_noise_runs_own_error() -> None:
+    golden = torch.randn(200_000, generator=torch.Generator().manual_seed(5))
+    noise = noisy(golden, 0.02, HALF, 6)
+    context = noise_context(golden, noise)
+    found = bounds("three-way", context, golden, noise)
+    assert found["relative_euclidean_distance"] == pytest.approx(
+        3 * context.noise_error, rel=0.01
+    )  # 1.008 scatter
+    assert found["max_absolute_error"] == pytest.approx(5 * context.noise_max_absolute_error, rel=0.01)
+    assert verdict("three-way", context, golden, noisy(golden, 0.055, HALF, 7)).verdict == "pass"
+    assert verdict("three-way", context, golden, noisy(golden, 0.065, HALF, 7)).verdict == "fail"
+
+
+def test_three_way_is_never_below_the_rounding_of_the_output() -> None:
+    golden = torch.randn(200_000, generator=torch.Generator().manual_seed(8))
+    context = replace(LINEAR, noise_error=0.0, noise_max_absolute_error=0.0, noise_dtype="float16")
+    measurement = measured(golden, golden.half())
+    found = {t.metric: t for t in thresholds_for(context, measurement, (), THREE_WAY)}
+    assert found["relative_euclidean_distance"].bound == 2.0**-11
+    assert "the rounding of float16" in found["relative_euclidean_distance"].reason
+    assert judge(measurement, tuple(found.values())).verdict == "pass"
+
+
+def test_three_way_gives_small_tensors_more() -> None:
+    golden = torch.randn(10, generator=torch.Generator().manual_seed(9))
+    noise = noisy(golden, 0.02, HALF, 10)
+    context = noise_context(golden, noise)
+    found = bounds("three-way", context, golden, noise)["relative_euclidean_distance"]
+    assert found / context.noise_error == pytest.approx(3 * math.exp(3.72 / math.sqrt(10)))
+
+
+def test_a_noise_run_in_a_finer_type_leaves_the_derived_t() -> None:
+    golden = torch.randn(4096, generator=torch.Generator().manual_seed(11))
+    mine = noisy(golden, 1e-3, HALF, 12)
+    context = noise_context(golden, noisy(golden, 1e-6, SINGLE, 13))
+    derived = {t.metric: t.bound for t in thresholds_for(LINEAR, measured(golden, mine))}
+    found = {t.metric: t for t in thresholds_for(context, measured(golden, mine), (), THREE_WAY)}
+    assert {metric: t.bound for metric, t in found.items()} == derived
+    assert "does not show the rounding of float16" in found["relative_euclidean_distance"].reason
+
+
+def test_without_a_counterpart_in_the_noise_run_the_derived_t_stands_and_says_why() -> None:
+    golden = torch.randn(64, generator=torch.Generator().manual_seed(14))
+    measurement = measured(golden, golden.half())
+    context = replace(LINEAR, noise_reason="the noise run did not dump it")
+    found = {t.metric: t for t in thresholds_for(context, measurement, (), THREE_WAY)}
+    assert {m: t.bound for m, t in found.items()} == {
+        t.metric: t.bound for t in thresholds_for(LINEAR, measurement)
+    }
+    reason = found["relative_euclidean_distance"].reason
+    assert reason.startswith("three-way: the noise run did not dump it; T = ")
+
+
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, SINGLE], ids=str)
+@pytest.mark.parametrize("numel", [1, 2, 7, 500])
+def test_the_noise_run_itself_always_passes_three_way(dtype: torch.dtype, numel: int) -> None:
+    """Whatever its error: also beyond the cap of T, where golden cancels."""
+    for seed, size in itertools.product(range(4), (1e-6, 1e-2, 0.5, 3.0)):
+        golden = torch.randn(numel, generator=torch.Generator().manual_seed(seed))
+        noise = noisy(golden, size, dtype, seed + 50)
+        assert verdict("three-way", noise_context(golden, noise), golden, noise).verdict == "pass"
+
+
+def test_three_way_allows_the_nan_and_the_flipped_integers_that_the_noise_run_has() -> None:
+    golden = torch.ones(100, dtype=SINGLE)
+    mine = golden.half()
+    mine[:2] = math.inf
+    context = replace(LINEAR, noise_error=1e-4, noise_max_absolute_error=1e-4, noise_dtype="float16")
+    assert verdict("three-way", replace(context, noise_new_nonfinite=2), golden, mine).verdict == "pass"
+    assert verdict("three-way", replace(context, noise_new_nonfinite=1), golden, mine).verdict == "fail"
+    index = torch.arange(100)
+    flipped = index.clone()
+    flipped[:3] += 1
+    counted = replace(LINEAR, noise_error=0.0, noise_mismatches=1)
+    assert verdict("three-way", counted, index, flipped).verdict == "pass"
+    assert verdict("three-way", replace(counted, noise_mismatches=0), index, flipped).verdict == "fail"
+
+
+def test_golden_all_zero_allows_what_the_noise_run_makes_of_it() -> None:
+    golden = torch.zeros(100)
+    mine = torch.full((100,), 4e-4, dtype=HALF)
+    context = replace(LINEAR, noise_error=0.0, noise_max_absolute_error=1e-4, noise_dtype="float16")
+    assert verdict("three-way", context, golden, mine).verdict == "pass"
+    assert (
+        verdict("three-way", replace(context, noise_max_absolute_error=0.0), golden, mine).verdict == "fail"
+    )
+
+
+def test_a_rule_that_sets_t_sets_it_under_three_way_too() -> None:
+    golden = torch.randn(4096, generator=torch.Generator().manual_seed(15))
+    context = noise_context(golden, noisy(golden, 0.2, HALF, 16))
+    rule = rule_from_marker({"relative_euclidean_distance": 0.01}, "test_x")
+    found = {
+        t.metric: t for t in thresholds_for(context, measured(golden, golden.half()), (rule,), THREE_WAY)
+    }
+    assert found["relative_euclidean_distance"].bound == 0.01
+    assert found["cosine_similarity"].bound == pytest.approx(1 - 0.01**2 / 2)
