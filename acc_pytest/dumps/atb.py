@@ -24,7 +24,8 @@ from .naming import stable_name
 from .ranks import Worker, select
 from .token_policy import WARMUP, Facts, decide
 
-_COMMUNICATION = re.compile(r"AllReduce|AllGather|ReduceScatter|AllToAll|Broadcast|LinearParallel")
+COMMUNICATION = re.compile(r"AllReduce|AllGather|ReduceScatter|AllToAll|Broadcast|LinearParallel")
+"""Names of operators that compute from the tensors of all ranks."""
 _LOOKED_AT = 4
 """Steps per model whose first tensors are read as evidence."""
 _STALE = "outputs saved before the operations ran (-time 0) hold stale memory and are not compared"
@@ -85,7 +86,7 @@ class AtbDump(Dump):
             parent=self._layout.data,
             root=self.root,
             named=named,
-            parallel=any(_COMMUNICATION.search(kind) for kind in reports.op_types()),
+            parallel=any(COMMUNICATION.search(kind) for kind in reports.op_types()),
         )
         notes += dropped
         return tuple(Rank(index, worker.name) for index, worker in enumerate(kept))

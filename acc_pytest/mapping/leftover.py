@@ -25,12 +25,16 @@ _NEARER = 0.35
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leftover:
-    """A node without a partner: the side, the reason, the nearest candidate (empty if none is near)."""
+    """A node without a partner: the side, the reason, the nearest candidate (empty if none is near).
+
+    `why` is that of `pair.Unmapped`.
+    """
 
     side: str
     node: Node
     reason: str
     nearest: str
+    why: str = "alone"
 
 
 def leftovers(matcher: TreeMatcher, matches: Sequence[Match], evidence: Evidence) -> list[Leftover]:
@@ -85,7 +89,8 @@ def _leftover(side: str, half: Half, node: Node, near: Sequence[Node], evidence:
     one, another = (node, other) if side == "golden" else (other, node)
     slot = Slot("output", (0,))
     refusal = evidence.refusal(Match(Export(one, slot, ""), Export(another, slot, ""), "", ""))
-    return Leftover(side, node, reason, f"{other.path} ({refusal or 'same size, but nothing else says so'})")
+    near_by = f"{other.path} ({refusal or 'same size, but nothing else says so'})"
+    return Leftover(side, node, reason, near_by, "refused" if refusal else "ambiguous")
 
 
 def _similarity(half: Half, kind: str, node: Node, other: Node) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Union
 
 from ..dumps.base import StepLabel
@@ -172,7 +173,8 @@ class Unmapped:
     """A dumped node that found no partner; `nearest` is the best candidate and why it was refused.
 
     Where tensors are mapped one by one (TorchAir) it is the tensor `ref` at `slot`, of one `rank` and
-    `graph`.
+    `graph`. `why` is `alone` where nothing comes near, `refused` where the nearest does not fit (its
+    shape), and `ambiguous` where it would fit, but nothing says that it is the one.
     """
 
     side: str
@@ -186,6 +188,7 @@ class Unmapped:
     rank: int | None = None
     graph: str = ""
     ref: TensorRef | None = None
+    why: str = "alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +196,9 @@ class Plan:
     """All pairs in execution order, what was left over, and what to tell the user about it.
 
     `golden_total` and `mine_total` count the dumped nodes that could have been mapped. `parents` are, for
-    each pair, the places in `pairs` of the nearest pairs it computes from; `lineage` says how that is known.
+    each pair, the places in `pairs` of the nearest pairs it computes from; `lineage` says how that is known,
+    and of the pairs `by_order` only the order of execution is. `between` names the operators of mine between
+    a pair and its parents of which nothing is compared.
     """
 
     golden_root: str
@@ -210,3 +215,5 @@ class Plan:
     mine_mapped: int
     parents: tuple[tuple[int, ...], ...] = ()
     lineage: str = ""
+    by_order: frozenset[int] = frozenset()
+    between: Mapping[int, tuple[str, ...]] = field(default_factory=dict)

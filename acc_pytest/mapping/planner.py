@@ -11,6 +11,7 @@ from ..dumps.base import Dump, Rank
 from ..topology.tree import Node
 from .evidence import Evidence, Side
 from .leftover import Leftover, leftovers
+from .lineage import trace
 from .manual import manual_plan
 from .match import Match
 from .naming import Names
@@ -38,12 +39,25 @@ def plan(
     wrong, `SettingsError` for a wrong table. No pair at all is not an error here: the plan then says why
     of each node.
     """
+    loaded = load_tables(tables)
+    made = _mapped(golden, mine, level, op_mapping_file, loaded)
+    lineage = trace(golden, mine, made.pairs, loaded)
+    return replace(
+        made,
+        parents=lineage.parents,
+        lineage=lineage.basis,
+        by_order=lineage.by_order,
+        between=lineage.between,
+    )
+
+
+def _mapped(golden: Dump, mine: Dump, level: str, op_mapping_file: str, tables: Tables) -> Plan:
     if golden.kind == "manual":
         return manual_plan(golden, mine)
     if is_torchair(golden, mine):
         return torchair_plan(golden, mine, level)
     user = read_op_mapping_file(op_mapping_file) if op_mapping_file else {}
-    return _Planner(golden, mine, load_tables(tables), user, level).plan()
+    return _Planner(golden, mine, tables, user, level).plan()
 
 
 @dataclass(slots=True, eq=False)
@@ -148,7 +162,9 @@ class _Planner:
         step = evidence.golden.step.label
         for left in mapped.leftovers:
             node = left.node
-            yield Unmapped(left.side, step, node.path, node.name, node.op_type, left.reason, left.nearest)
+            yield Unmapped(
+                left.side, step, node.path, node.name, node.op_type, left.reason, left.nearest, why=left.why
+            )
 
 
 def _incomplete(

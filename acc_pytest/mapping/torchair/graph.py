@@ -21,7 +21,8 @@ _SAME_VALUES = frozenset(
 """Operators whose output holds the values of their first input in their order, rounding of a Cast aside."""
 _GIVEN = frozenset({"Data", "RefData", "Variable"})
 _CONSTANT = frozenset({"Const", "Constant", "ConstPlaceHolder"})
-_NO_KERNEL = _GIVEN | _CONSTANT | {"NetOutput", "NoOp"}
+NO_KERNEL = _GIVEN | _CONSTANT | {"NetOutput", "NoOp"}
+"""Types of operators that compute nothing."""
 _MOVERS = ("Transpose", "Permute")
 _CONTRACTION = ("MatMul", "Matmul", "Conv", "Attention", "Gemm", "LSTM", "GRU", "FullyConnection")
 _PER_LAYER = 6
@@ -175,7 +176,7 @@ class GraphIndex:
                 continue
             name = self._direct.get(Edge(node.name, 0)) or found.get(Edge(node.name, 0), (None,))[0]
             producer = self.node(before.producer)
-            if name is not None and producer is not None and producer.op_type not in _NO_KERNEL:
+            if name is not None and producer is not None and producer.op_type not in NO_KERNEL:
                 found.setdefault(before, (name, f"{node.op_type} {node.name}"))
         return found
 
@@ -194,7 +195,7 @@ class GraphIndex:
     def _kernels(self) -> Mapping[str, tuple[GeNode, ...]]:
         found: dict[str, list[GeNode]] = defaultdict(list)
         for node in self.graph.nodes:
-            if node.op_type not in _NO_KERNEL and node.op_type not in _SAME_VALUES:
+            if node.op_type not in NO_KERNEL and node.op_type not in _SAME_VALUES:
                 found[self._owners[node.name]].append(node)
         return {owner: tuple(nodes) for owner, nodes in found.items()}
 

@@ -1,0 +1,70 @@
+"""Operators of an ATB tree as `nearest` wants them, from the tensor names of its topology."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+
+from ...dumps.atb import COMMUNICATION
+from ...topology.tree import Node, Tree
+from ..roles.dataflow import Dataflow, Value, trace
+from ..tables import Tables
+from .nearest import Operation, Place, nearest
+from .steps import Flow
+
+IN_STEP = frozenset({"rope", "cache"})
+"""Kinds of operators whose output `i` is made of input `i` and of those after the outputs' own inputs."""
+
+
+def atb_flow(tree: Tree, places: Iterable[Place], tables: Tables) -> Flow:
+    """Follow the tensor names of `tree`. Places whose node names no tensor are in nothing of the result."""
+    flow = trace(tree)
+    kinds = {leaf: tables.kind_of(leaf.op_type, leaf.param) for leaf in flow.leaves}
+    wanted = set(places)
+    shown: dict[Hashable, list[tuple[int, Place]]] = {}
+    by_kind: dict[str, set[Place]] = {"attention": set(), "cache": set(), "embedding": set()}
+    for node, values in flow.outputs.items():
+        for index, value in enumerate(values):
+            place = (node.path, f"output[{index}]")
+            if place not in wanted:
+                continue
+            shown.setdefault(value, []).append((node.order, place))
+            kind = kinds.get(value.producer, "") if value.producer is not None else ""
+            if kind in by_kind:
+                by_kind[kind].add(place)
+    for listed in shown.values():
+        listed.sort()
+    arriving = {
+        (leaf.path, number): place
+        for leaf in flow.leaves
+        for number in range(len(flow.inputs[leaf]))
+        if (place := (leaf.path, f"input[{number}]")) in wanted
+    }
+    above = nearest((_operation(leaf, kinds[leaf], flow) for leaf in flow.leaves), shown, arriving)
+    return Flow(
+        above,
+        frozenset(by_kind["attention"] | by_kind["cache"]),
+        frozenset(by_kind["attention"]),
+        frozenset(by_kind["embedding"]),
+    )
+
+
+def _operation(leaf: Node, kind: str, flow: Dataflow) -> Operation:
+    reads, writes = flow.inputs[leaf], flow.outputs[leaf]
+    stored: Sequence[Value] = writes
+    needs: Callable[[int], Iterable[int]] = _all(len(reads))
+    if kind == "cache" and not writes:
+        # It writes caches that are inputs of the model, and whoever reads these later reads what it wrote.
+        stored = [value for value in reads if value.producer is None]
+    elif kind in IN_STEP and len(reads) > len(writes) > 1:
+        needs = _own(len(reads), len(writes))
+    return Operation(
+        leaf.path, leaf.order, reads, stored, needs, crosses=bool(COMMUNICATION.search(leaf.op_type))
+    )
+
+
+def _all(count: int) -> Callable[[int], Iterable[int]]:
+    return lambda _: range(count)
+
+
+def _own(count: int, outputs: int) -> Callable[[int], Iterable[int]]:
+    return lambda index: (index, *range(outputs, count))

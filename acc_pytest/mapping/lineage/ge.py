@@ -1,0 +1,75 @@
+"""Operators of a GE graph as `nearest` wants them, from the edges of its text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Sequence
+
+from ...dumps.atb import COMMUNICATION
+from ...topology.ge_graph import Edge, GeNode
+from ..torchair.graph import NO_KERNEL, GraphIndex
+from ..torchair.operators import Operator
+from ..torchair.with_fx import output_edges
+from .nearest import Operation, Place, nearest
+from .steps import Flow
+
+_ATTENDS = re.compile("Attention")
+_STORES = re.compile("Scatter|IndexPut|Cache")
+_LOOKS_UP = re.compile("Gather|Embedding")
+
+
+def ge_flow(graph: GraphIndex, operators: Sequence[Operator], places: Iterable[Place]) -> Flow:
+    """Follow the edges of `graph` between places of the operators that were dumped.
+
+    Places of an operator that is in no part of the graph are in nothing of the result.
+    """
+    wanted = set(places)
+    shown: dict[Hashable, list[tuple[int, Place]]] = {}
+    arriving: dict[tuple[str, int], Place] = {}
+    attends: set[Place] = set()
+    states: set[Place] = set()
+    looked_up: list[tuple[int, Place]] = []
+    compared: set[str] = set()
+    for operator in operators:
+        if not operator.parts.nodes:
+            continue
+        kinds = " ".join(part.op_type for part in operator.parts.nodes)
+        for end, (edge, _, _) in zip(operator.outputs, output_edges(operator, operator.outputs, graph)):
+            place = (operator.node.path, str(end.slot))
+            if edge is None or place not in wanted:
+                continue
+            order = graph.position[edge.producer]
+            shown.setdefault(edge, []).append((order, place))
+            compared |= operator.parts.names
+            if _ATTENDS.search(kinds):
+                attends.add(place)
+            if _ATTENDS.search(kinds) or _STORES.search(kinds):
+                states.add(place)
+            if _LOOKS_UP.search(kinds):
+                looked_up.append((order, place))
+        edges = graph.arriving(operator.parts.nodes)
+        if len(edges) == len(operator.inputs):
+            for end, (part, number, _) in zip(operator.inputs, edges):
+                place = (operator.node.path, str(end.slot))
+                if place in wanted:
+                    arriving[part, number] = place
+    for listed in shown.values():
+        listed.sort()
+    ran = (_operation(node, graph, node.name in compared) for node in graph.graph.nodes)
+    above = nearest(ran, shown, arriving)
+    # Positions are looked up as well; what is looked up first is the tokens.
+    fed = [place for _, place in sorted(looked_up) if not above[place].places][:1]
+    return Flow(above, frozenset(states), frozenset(attends), frozenset(fed))
+
+
+def _operation(node: GeNode, graph: GraphIndex, compared: bool) -> Operation:
+    edges = node.data_inputs
+    return Operation(
+        node.name,
+        graph.position[node.name],
+        edges,
+        [Edge(node.name, index) for index in range(node.output_count)],
+        lambda _: range(len(edges)),
+        crosses=bool(COMMUNICATION.search(node.op_type)),
+        silent=compared or node.op_type in NO_KERNEL,
+    )

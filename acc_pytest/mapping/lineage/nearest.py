@@ -1,0 +1,106 @@
+"""From what each operator reads and writes to the nearest tensors above that are compared.
+
+A tensor that is compared is called a place here: a slot of a node of mine. Operators are walked once in
+execution order, so that no chain of operators that nothing is compared of is too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Place = tuple[str, str]
+"""Path of a node of mine, and the slot in words (`output[0]`)."""
+
+MOST_BETWEEN = 16
+"""Operators between a place and those above it that are named; the nearest of more."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """One operator: where it is in execution order, and the values it reads and writes.
+
+    `needs(i)` are the places in `reads` that output `i` is computed from. `crosses` says that it computes
+    from the tensors of all ranks, `silent` that it is never named as being between two places.
+    """
+
+    path: str
+    order: int
+    reads: Sequence[Hashable]
+    writes: Sequence[Hashable]
+    needs: Callable[[int], Iterable[int]]
+    crosses: bool = False
+    silent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """What is nearest above something: places, and whether a sum over ranks lies in between.
+
+    `between` are the operators passed on the way of which nothing is compared, the nearest first.
+    """
+
+    places: Mapping[Place, bool] = field(default_factory=dict)
+    between: tuple[str, ...] = ()
+
+
+NOTHING = Above()
+
+
+def nearest(
+    operations: Iterable[Operation],
+    shown: Mapping[Hashable, Sequence[tuple[int, Place]]],
+    arriving: Mapping[tuple[str, int], Place],
+) -> dict[Place, Above]:
+    """What is nearest above every place.
+
+    `operations` come in execution order. `shown` says at which places a value is compared, each with the
+    order of its node, ascending: the operator that wrote it first, then the nodes around it. `arriving`
+    are places that are inputs of an operator, by its path and the number of the input.
+    """
+    found: dict[Place, Above] = {}
+    written: dict[Hashable, Above] = {}
+    for operation in operations:
+        read = [
+            _arrived(operation, number, value, shown, arriving, written, found)
+            for number, value in enumerate(operation.reads)
+        ]
+        for index, value in enumerate(operation.writes):
+            above = _joined([read[number] for number in operation.needs(index)], operation.crosses)
+            places = shown.get(value, ())
+            own = () if operation.silent else (operation.path,)
+            written[value] = Above(above.places, (*own, *above.between)[:MOST_BETWEEN])
+            before = above
+            for _, place in places:
+                found[place] = before
+                before = Above({place: False})
+    return found
+
+
+def _arrived(
+    operation: Operation,
+    number: int,
+    value: Hashable,
+    shown: Mapping[Hashable, Sequence[tuple[int, Place]]],
+    arriving: Mapping[tuple[str, int], Place],
+    written: Mapping[Hashable, Above],
+    found: dict[Place, Above],
+) -> Above:
+    """What an operator's input is nearest to: itself where it is compared, else what shows its value."""
+    before = [place for order, place in shown.get(value, ()) if order < operation.order]
+    above = Above({before[-1]: False}) if before else written.get(value, NOTHING)
+    place = arriving.get((operation.path, number))
+    if place is None:
+        return above
+    found[place] = above
+    return Above({place: False})
+
+
+def _joined(several: Sequence[Above], crosses: bool) -> Above:
+    places: dict[Place, bool] = {}
+    between: dict[str, None] = {}
+    for one in several:
+        for place, crossed in one.places.items():
+            places[place] = places.get(place, False) or crossed or crosses
+        between.update(dict.fromkeys(one.between))
+    return Above(places, tuple(between)[:MOST_BETWEEN])

@@ -1,0 +1,122 @@
+"""Places become pairs: within a step, over ranks, and from one step to the next."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..pair import HeadPart, OwnPart, Pair, Part, SlotRows, TableRows
+from .nearest import Above, Place
+
+PIECES = (Part, OwnPart, HeadPart)
+"""Views of one tensor among several in one place."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flow:
+    """The dataflow of a step as far as places of it are compared: what is above them, and what they are.
+
+    `states` are places of what reads or writes a key and value cache, `attends` those of attention alone,
+    `fed` those that may be looked up by what the step before chose.
+    """
+
+    above: Mapping[Place, Above]
+    states: frozenset[Place]
+    attends: frozenset[Place]
+    fed: frozenset[Place]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """The pairs of one step and their numbers in the plan."""
+
+    numbers: Sequence[int]
+    pairs: Sequence[Pair]
+    flow: Flow
+
+
+def place_of(pair: Pair) -> Place:
+    """Where the tensor of mine is compared."""
+    return pair.mine.node, pair.mine.slot
+
+
+def _golden_place(pair: Pair) -> Place:
+    return pair.golden.node, pair.golden.slot
+
+
+def signature(pairs: Iterable[Pair]) -> tuple[tuple[Place, Place, int | None], ...]:
+    """What `parents_in_step` depends on beside the flow: steps of one signature have the same lineage."""
+    return tuple([(place_of(pair), _golden_place(pair), pair.rank) for pair in pairs])
+
+
+def parents_in_step(pairs: Sequence[Pair], flow: Flow) -> dict[int, tuple[int, ...]]:
+    """The parents of the pairs of one step, on all ranks, by position in `pairs`, the earliest first.
+
+    Pairs that `flow` does not know are left out.
+    """
+    at: dict[Place, list[int]] = defaultdict(list)
+    for position, pair in enumerate(pairs):
+        at[place_of(pair)].append(position)
+    found: dict[int, tuple[int, ...]] = {}
+    for position, pair in enumerate(pairs):
+        above = flow.above.get(place_of(pair))
+        if above is None:
+            continue
+        parents: set[int] = set()
+        for place, crossed in above.places.items():
+            there = at[place]
+            if not crossed and pair.rank is not None:
+                there = [one for one in there if pairs[one].rank in (pair.rank, None)]
+            parents.update(_of_same_tensor(pair, there, pairs, at))
+        found[position] = tuple(sorted(other for other in parents if other < position))
+    return found
+
+
+def _of_same_tensor(
+    pair: Pair, there: Sequence[int], pairs: Sequence[Pair], at: Mapping[Place, Sequence[int]]
+) -> Sequence[int]:
+    """Of the pairs of a parent's place those that are compared with the same tensor of golden, if any.
+
+    A tensor that packs several is compared piece by piece, and a piece is made from its own piece alone. What
+    a tensor that is no piece is compared with elsewhere counts as well (a value, and its cache).
+    """
+    if len(there) == 1:
+        return there
+    own = {_golden_place(pair)}
+    same = [one for one in there if _golden_place(pairs[one]) in own]
+    if not same and not isinstance(pair.mine.view, PIECES):
+        own = {_golden_place(pairs[one]) for one in at[place_of(pair)]}
+        same = [one for one in there if _golden_place(pairs[one]) in own]
+    return same or there
+
+
+def from_the_step_before(block: Block, earlier: Block) -> dict[int, list[int]]:
+    """What pairs of a decode step take from the step before it: the numbers of both.
+
+    Attention reads keys and values of earlier tokens, which the same layer's operators stored. The rows
+    that a step stores itself do not depend on those of earlier ones. The token looked up first was chosen
+    from the last output, where nothing else is known of it.
+    """
+    stored: dict[tuple[str, int | None], list[int]] = defaultdict(list)
+    last: dict[int | None, int] = {}
+    for number, pair in zip(earlier.numbers, earlier.pairs):
+        last[pair.rank] = number
+        if place_of(pair) in earlier.flow.states:
+            stored[pair.layer, pair.rank].append(number)
+    flow = block.flow
+    found: dict[int, list[int]] = {}
+    for number, pair in zip(block.numbers, block.pairs):
+        place = place_of(pair)
+        if place in flow.attends or (place in flow.states and not isinstance(pair.mine.view, SlotRows)):
+            found[number] = stored[pair.layer, pair.rank][::-1]
+        elif pair.rank in last and _is_fed(pair, flow):
+            found[number] = [last[pair.rank]]
+    return found
+
+
+def _is_fed(pair: Pair, flow: Flow) -> bool:
+    """Whether it looks up tokens, and no positions."""
+    place = place_of(pair)
+    tables = isinstance(pair.mine.view, TableRows) or pair.policy == "rope"
+    return place in flow.fed and not tables and not flow.above[place].places

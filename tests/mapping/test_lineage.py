@@ -1,0 +1,292 @@
+"""From which pairs each pair computes: in a layer, over steps and ranks, with much or little compared."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
+from acc_pytest.dumps import open_dump
+from acc_pytest.mapping.lineage import ORDER, trace
+from acc_pytest.mapping.lineage.nearest import Operation, nearest
+from acc_pytest.mapping.lineage.order import by_order
+from acc_pytest.mapping.pair import Operand, Pair, Part, SlotRows, TableRows, Whole
+from acc_pytest.mapping.planner import plan
+from acc_pytest.mapping.tables import load_tables
+from acc_pytest.topology.tree import Tree
+
+from .trees import MemoryDump, atb_tree, torch_node
+
+TABLES = load_tables()
+
+LAYER = [
+    ["Embed_0", "WordEmbedding", ["w0", "ids"], ["x"], {}, [["G", "GatherOperation", ["w0", "ids"], ["x"]]]],
+    ["G_1", "GatherOperation", ["cos_table", "positions"], ["cos"]],
+    [
+        "Layer_2",
+        "Layer",
+        ["x", "cos", "cache"],
+        ["x"],
+        {},
+        [
+            ["Norm", "RmsNormOperation", ["x", "w"], ["n"]],
+            ["Lin", "LinearOperation", ["n", "w1"], ["qkv"]],
+            ["Split", "SplitOperation", ["qkv"], ["q", "k", "v"]],
+            ["Rope", "RopeOperation", ["q", "k", "cos", "cos", "len"], ["q", "k"]],
+            ["Cache", "ReshapeAndCacheOperation", ["k", "v", "kc", "vc", "slots"], ["kc", "vc"]],
+            ["Att", "PagedAttentionOperation", ["q", "kc", "vc", "len"], ["a"]],
+            ["Reduce", "AllReduceOperation", ["a"], ["r"]],
+            ["Add", "ElewiseOperation", ["x", "r"], ["x"], {"elewiseType": 8}],
+        ],
+    ],
+    ["Head_3", "LinearOperation", ["x", "w2"], ["logits"]],
+]  # fmt: skip
+"""A model of one layer whose residual is written in place."""
+EVERYTHING = (
+    "0_WordEmbedding/0_GatherOperation", "0_WordEmbedding", "1_GatherOperation",
+    "2_Layer/0_RmsNormOperation", "2_Layer/1_LinearOperation", "2_Layer/2_SplitOperation",
+    "2_Layer/2_SplitOperation output[1]", "2_Layer/2_SplitOperation output[2]",
+    "2_Layer/3_RopeOperation input[2]", "2_Layer/3_RopeOperation", "2_Layer/3_RopeOperation output[1]",
+    "2_Layer/4_ReshapeAndCacheOperation", "2_Layer/4_ReshapeAndCacheOperation output[1]",
+    "2_Layer/5_PagedAttentionOperation", "2_Layer/6_AllReduceOperation", "2_Layer/7_ElewiseOperation",
+    "2_Layer", "3_LinearOperation",
+)  # fmt: skip
+
+
+WHOLE = Whole()
+
+
+def pair(place: str, step=0, rank=None, golden="", view=WHOLE, layer=None, policy="role") -> Pair:
+    """A pair of the node and slot in `place`; golden is a tensor of its own unless named."""
+    node, _, slot = place.partition(" ")
+    slot = slot or "output[0]"
+    return Pair(
+        id=place,
+        step=step,
+        rank=rank,
+        level="op",
+        layer=layer or ("layers.0" if node.startswith("2_") else "model"),
+        depth=0,
+        order=0,
+        policy=policy,
+        reason="",
+        golden=Operand(golden or f"{node} {slot}", "", "", "output[0]", ()),
+        mine=Operand(node, node, node.rpartition("_")[2], slot, (), view),
+    )
+
+
+def lineage(tmp_path, pairs, labels=(0,), kind="atb", tree=None):
+    """{id of the pair, with its step after the first: ids of its parents, with theirs}."""
+    tree = tree or atb_tree(LAYER)
+    mine = MemoryDump(tmp_path / "mine", kind, tree, labels=labels)
+    golden = MemoryDump(tmp_path / "golden", "torch", tree, labels=labels)
+    found = trace(golden, mine, pairs, TABLES)
+
+    def name(number):
+        one = pairs[number]
+        step = f"@{one.step}" if one.step else ""
+        return one.id + step + (f"#{one.rank}" if one.rank is not None else "")
+
+    return {name(n): [name(o) for o in others] for n, others in enumerate(found.parents)}, found
+
+
+def test_every_operator_has_the_tensors_it_reads_and_a_layer_what_was_written_last_in_it(tmp_path):
+    found, _ = lineage(tmp_path, [pair(one) for one in EVERYTHING])
+    assert found == {
+        "0_WordEmbedding/0_GatherOperation": [],
+        "0_WordEmbedding": ["0_WordEmbedding/0_GatherOperation"],
+        "1_GatherOperation": [],
+        "2_Layer/0_RmsNormOperation": ["0_WordEmbedding"],
+        "2_Layer/1_LinearOperation": ["2_Layer/0_RmsNormOperation"],
+        "2_Layer/2_SplitOperation": ["2_Layer/1_LinearOperation"],
+        "2_Layer/2_SplitOperation output[1]": ["2_Layer/1_LinearOperation"],
+        "2_Layer/2_SplitOperation output[2]": ["2_Layer/1_LinearOperation"],
+        "2_Layer/3_RopeOperation input[2]": ["1_GatherOperation"],
+        "2_Layer/3_RopeOperation": [
+            "1_GatherOperation", "2_Layer/2_SplitOperation", "2_Layer/3_RopeOperation input[2]",
+        ],
+        "2_Layer/3_RopeOperation output[1]": [
+            "1_GatherOperation", "2_Layer/2_SplitOperation output[1]", "2_Layer/3_RopeOperation input[2]",
+        ],
+        "2_Layer/4_ReshapeAndCacheOperation": ["2_Layer/3_RopeOperation output[1]"],
+        "2_Layer/4_ReshapeAndCacheOperation output[1]": ["2_Layer/2_SplitOperation output[2]"],
+        "2_Layer/5_PagedAttentionOperation": [
+            "2_Layer/3_RopeOperation", "2_Layer/4_ReshapeAndCacheOperation",
+            "2_Layer/4_ReshapeAndCacheOperation output[1]",
+        ],
+        "2_Layer/6_AllReduceOperation": ["2_Layer/5_PagedAttentionOperation"],
+        "2_Layer/7_ElewiseOperation": ["0_WordEmbedding", "2_Layer/6_AllReduceOperation"],
+        "2_Layer": ["2_Layer/7_ElewiseOperation"],
+        "3_LinearOperation": ["2_Layer"],
+    }  # fmt: skip
+
+
+def test_operators_of_which_nothing_is_compared_are_walked_through_and_named(tmp_path):
+    found, traced = lineage(tmp_path, [pair("0_WordEmbedding"), pair("2_Layer/5_PagedAttentionOperation")])
+    assert found["2_Layer/5_PagedAttentionOperation"] == ["0_WordEmbedding"]
+    assert traced.between[1] == (
+        "2_Layer/3_RopeOperation",
+        "2_Layer/2_SplitOperation",
+        "2_Layer/1_LinearOperation",
+        "2_Layer/0_RmsNormOperation",
+        "1_GatherOperation",
+        "2_Layer/4_ReshapeAndCacheOperation",
+    )
+
+
+def test_pieces_of_a_packed_tensor_have_the_same_piece_above_them(tmp_path):
+    pieces = [pair("2_Layer/1_LinearOperation", golden=one, view=Part(i, ())) for i, one in enumerate("qkv")]
+    pairs = [
+        *pieces,
+        pair("2_Layer/2_SplitOperation", golden="q"),
+        pair("2_Layer/2_SplitOperation output[2]", golden="v"),
+        pair("2_Layer/2_SplitOperation output[2]", golden="cached v"),
+    ]
+    _, traced = lineage(tmp_path, pairs)
+    assert traced.parents[3:] == ((0,), (2,), (2,))
+
+
+def test_attention_reads_what_earlier_steps_stored_and_what_a_step_stores_does_not(tmp_path):
+    cache, attention = "2_Layer/4_ReshapeAndCacheOperation", "2_Layer/5_PagedAttentionOperation"
+    rows = SlotRows(())
+    pairs = [
+        one
+        for step in (0, 1)
+        for one in (
+            pair(cache, step, view=SlotRows(())),
+            pair(attention, step),
+            pair("3_LinearOperation", step),
+        )
+    ]
+    found, _ = lineage(tmp_path, pairs, labels=(0, 1))
+    assert found[f"{attention}@1"] == [f"{cache}@1", attention, cache]
+    assert found[f"{cache}@1"] == []
+
+
+def test_the_token_fed_in_was_chosen_from_the_logits_before_and_positions_were_not(tmp_path):
+    pairs = [
+        one
+        for step in (0, 1)
+        for one in (
+            pair("0_WordEmbedding", step),
+            pair("1_GatherOperation", step, view=TableRows(0)),
+            pair("3_LinearOperation", step),
+        )
+    ]
+    found, _ = lineage(tmp_path, pairs, labels=(0, 1))
+    assert found["0_WordEmbedding@1"] == ["3_LinearOperation"]
+    assert found["1_GatherOperation@1"] == found["0_WordEmbedding"] == []
+
+
+def test_ranks_have_lineages_of_their_own_but_what_is_summed_comes_from_all(tmp_path):
+    places = ("2_Layer/5_PagedAttentionOperation", "2_Layer/6_AllReduceOperation", "3_LinearOperation")
+    found, _ = lineage(tmp_path, [pair(place, rank=rank) for place in places for rank in (0, 1)])
+    attention, reduced, head = places
+    assert found[f"{reduced}#1"] == [f"{attention}#0", f"{attention}#1"]
+    assert found[f"{head}#1"] == [f"{reduced}#1"]
+
+
+def test_a_sum_over_ranks_counts_although_it_is_not_compared(tmp_path):
+    places = ("2_Layer/5_PagedAttentionOperation", "2_Layer")
+    found, _ = lineage(tmp_path, [pair(place, rank=rank) for place in places for rank in (0, 1)])
+    attention, layer = places
+    assert found[f"{layer}#0"] == [f"{attention}#0", f"{attention}#1"]
+
+
+def test_without_dataflow_a_pair_comes_after_its_layer_so_far_and_the_layer_before(tmp_path):
+    names = ["root.embed", "root.layers.0.q", "root.layers.0.k", "root.layers.0", "root.layers.1.q"]
+    layers = ["model", "layers.0", "layers.0", "layers.0", "layers.1"]
+    tree = Tree(torch_node("root", "Model", *(torch_node(name, "M") for name in names)), "Model")
+    pairs = [pair(name, layer=layer) for name, layer in zip(names, layers)]
+    _, traced = lineage(tmp_path, pairs, kind="torch", tree=tree)
+    assert traced.basis == ORDER
+    assert traced.by_order == frozenset(range(5))
+    assert traced.parents == ((), (0,), (0, 1), (0, 1, 2), (3,))
+
+
+def test_an_operator_without_tensor_names_falls_back_to_order_and_the_basis_says_so(tmp_path):
+    tree = atb_tree([["A", "LinearOperation", ["x", "w"], ["y"]], ["B", "SortOperation", [], []]])
+    pairs = [pair("0_LinearOperation"), pair("1_SortOperation")]
+    _, traced = lineage(tmp_path, pairs, tree=tree)
+    assert traced.by_order == {1}
+    assert traced.parents == ((), (0,))
+    assert traced.basis == "tensor names of mine's topology; 1 of 2 pairs by execution order"
+
+
+def test_an_operator_that_only_stores_is_above_whoever_reads_the_cache_later(tmp_path):
+    tree = atb_tree(
+        [
+            ["K", "LinearOperation", ["x", "w"], ["k"]],
+            ["Q", "LinearOperation", ["x", "w"], ["q"]],
+            ["Early", "PagedAttentionOperation", ["q", "cache"], ["e"]],
+            ["Store", "KvCacheOperation", ["k", "cache"], []],
+            ["Late", "PagedAttentionOperation", ["q", "cache"], ["l"]],
+        ]
+    )
+    pairs = [
+        pair(one)
+        for one in (
+            "0_LinearOperation",
+            "1_LinearOperation",
+            "2_PagedAttentionOperation",
+            "4_PagedAttentionOperation",
+        )
+    ]
+    _, traced = lineage(tmp_path, pairs, tree=tree)
+    assert traced.parents[2:] == ((1,), (0, 1))
+
+
+def test_the_order_fallback_is_bounded_in_a_layer_of_thousands():
+    pairs = [(number, pair(str(number), layer="model")) for number in range(2000)]
+    found = by_order(pairs)
+    assert max(map(len, found.values())) < 30
+    assert all(others for number, others in found.items() if number)
+
+
+@pytest.fixture(scope="module")
+def ge_plan(tmp_path_factory):
+    paths = make_torchair_demo(tmp_path_factory.mktemp("ge"), TorchairSpec(tokens=(5,), steps=1))
+    golden = open_dump(str(paths.golden))
+    return plan(golden, open_dump(str(paths.mine), other=golden))
+
+
+def test_a_ge_graph_gives_edges_through_fused_operators_and_inputs(ge_plan):
+    names = [one.id for one in ge_plan.pairs]
+    found = {name: [names[n] for n in others] for name, others in zip(names, ge_plan.parents)}
+    assert ge_plan.lineage == "edges of mine's graph"
+    assert found["MatMulV2_1[in0]"] == ["Gelu"]
+    assert found["Mul_1Add_1"] == ["MatMulV2_1[in0]"]
+    assert found["ConcatV2"] == ["ConcatV2[in0]", "ConcatV2[in1]"]
+    assert found["ConcatV2[in1]"] == ["SplitV"]
+    assert found["TopKV2[in0]"] == found["SoftmaxV2[in0]"] == ["Reshape"]
+    assert found["trans_TransData_1[self]"] == []
+    assert ge_plan.between[names.index("Mul_1Add_1")] == ("MatMulV2_1", "Transpose_1")
+
+
+@st.composite
+def networks(draw):
+    """Operators that each read up to three earlier values, and which of their outputs are compared."""
+    count = draw(st.integers(1, 12))
+    reads = [
+        draw(st.lists(st.integers(0, number - 1), max_size=3, unique=True)) if number else []
+        for number in range(count)
+    ]
+    return reads, draw(st.sets(st.integers(0, count - 1)))
+
+
+@given(networks())
+def test_nearest_is_what_a_search_upwards_finds_first(network):
+    reads, compared = network
+    operations = [
+        Operation(str(number), number, read, [number], lambda _, read=read: range(len(read)))
+        for number, read in enumerate(reads)
+    ]
+    found = nearest(operations, {n: [(n, (str(n), "output[0]"))] for n in compared}, {})
+
+    def search(number):
+        return {one for value in reads[number] for one in ({value} if value in compared else search(value))}
+
+    assert {place: {int(p) for p, _ in above.places} for place, above in found.items()} == {
+        (str(n), "output[0]"): search(n) for n in compared
+    }
