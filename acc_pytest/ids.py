@@ -8,7 +8,9 @@ they are the same in every run over the same model.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -16,9 +18,14 @@ from typing import TYPE_CHECKING, TypeVar
 from .errors import AccError
 
 if TYPE_CHECKING:
-    from .mapping.pair import Pair, Plan
+    from .mapping.pair import Pair, Plan, Unmapped
 
 SEPARATOR = "::"
+UNMAPPED = "unmapped"
+"""The collector, below a step, of the nodes that found no partner."""
+LONGEST = 160
+"""Characters of the name of an unmapped node; a longer one is cut and gets a hash of the whole."""
+_NOT_SELECTABLE = re.compile(r"[^\w+\-.\[\]/]", re.ASCII)
 T = TypeVar("T")
 SHOWN = 5
 
@@ -42,13 +49,45 @@ class Naming:
             return (self.root, step, f"rank{pair.rank}", pair.layer)
         return (self.root, step, pair.layer)
 
+    def names(self, pair: Pair) -> tuple[str, ...]:
+        """Names of the collectors above a pair, and its own."""
+        return (*self.parents(pair), pair.id)
+
     def node_id(self, pair: Pair) -> str:
         """The whole id of a pair's test."""
-        return SEPARATOR.join((*self.parents(pair), pair.id))
+        return SEPARATOR.join(self.names(pair))
+
+    def of_unmapped(self, nodes: Iterable[Unmapped]) -> list[tuple[str, ...]]:
+        """Names of the collectors above each unmapped node and its own: `golden.model.layers.0.x`.
+
+        They are unique, for a node may stay alone more than once: the later ones are numbered.
+        """
+        used: dict[tuple[str, ...], int] = {}
+        found = []
+        for node in nodes:
+            rank = (f"rank{node.rank}",) if self.ranks and node.rank is not None else ()
+            slot = f"[{node.slot}]" if node.slot else ""
+            own = _short(f"{node.side}.{(node.name or node.node).removeprefix('root.')}{slot}")
+            names = (self.root, f"step{node.step}", *rank, UNMAPPED, own)
+            while (count := used.get(names, 0)) > 0:
+                used[names] = count + 1
+                names = (*names[:-1], f"{own}.{count + 1}")
+            used[names] = 1
+            found.append(names)
+        return found
 
     def parameter(self, pair: Pair) -> str:
         """The same without the root, fit for the brackets of a parametrized test."""
         return "/".join((*self.parents(pair)[1:], pair.id))
+
+
+def _short(name: str) -> str:
+    """A name that `-k` can spell, of bounded length."""
+    text = _NOT_SELECTABLE.sub("_", name[: LONGEST + 1])
+    if len(text) <= LONGEST:
+        return text
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:10]
+    return f"{text[: LONGEST - 11]}.{digest}"
 
 
 def is_ours(argument: str, root: str) -> bool:
@@ -62,22 +101,15 @@ def is_ours(argument: str, root: str) -> bool:
     return os.path.basename(path) == root if separator else path == root
 
 
-def select(
-    pairs: Iterable[tuple[int, Pair]], naming: Naming, arguments: Iterable[str]
-) -> tuple[tuple[int, Pair], ...]:
-    """The numbered pairs below any of the node ids `arguments` (each `is_ours`), in their own order.
-
-    As for function tests, an id without brackets stands for all ids that differ from it by brackets
-    alone. Raises `AccError` for an argument that selects nothing; the message has the nearest ids.
-    """
-    known = [((*naming.parents(pair), pair.id), (number, pair)) for number, pair in pairs]
-    return select_named(known, naming.root, arguments)
-
-
 def select_named(
     known: Sequence[tuple[tuple[str, ...], T]], root: str, arguments: Iterable[str]
 ) -> tuple[T, ...]:
-    """As `select`, for anything that is `known` by the names of its collectors and its own."""
+    """What is `known`, by the names of its collectors and its own, below any of the node ids `arguments`.
+
+    Each of these `is_ours`; the answer is in the order of `known`. As for function tests, an id without
+    brackets stands for all ids that differ from it by brackets alone. Raises `AccError` for an argument that
+    selects nothing; the message has the nearest ids.
+    """
     chosen: set[int] = set()
     for argument in arguments:
         wanted = (root, *argument.split(SEPARATOR)[1:])

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 USAGE = (
     "acc_op(type, level, layer, step, policy): what a generated test compares; select with "
     "-m \"acc_op(type='LinearOperation')\".",
+    "acc_unmapped(side, type, step, why): a node that found no partner; why is alone, refused or ambiguous.",
     "acc_threshold(metric=bound, ..., factor=1.0, reason=''): bounds for the comparisons of this test, "
     "e.g. acc_threshold(cosine_similarity=0.999, kl_divergence=None); None or False switches one off.",
 )
@@ -23,6 +24,12 @@ USAGE = (
 def op_mark(op_type: str, level: str, layer: str, step: int | str, policy: str) -> pytest.Mark:
     """The `acc_op` marker; pairs of one kind share one object, for there may be 100,000 of them."""
     return pytest.mark.acc_op(type=op_type, level=level, layer=layer, step=step, policy=policy).mark
+
+
+@functools.cache
+def unmapped_mark(side: str, op_type: str, step: int | str, why: str) -> pytest.Mark:
+    """The `acc_unmapped` marker, shared as `op_mark` is."""
+    return pytest.mark.acc_unmapped(side=side, type=op_type, step=step, why=why).mark
 
 
 def threshold_mark(rules: tuple[ThresholdRule, ...], pair: Pair) -> pytest.Mark | None:

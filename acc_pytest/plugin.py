@@ -98,7 +98,7 @@ def pytest_make_collect_report(
     """Put the generated tests below the session, beside the paths that were named."""
     report = yield
     acc = collector.config.stash.get(KEY, None) if isinstance(collector, pytest.Session) else None
-    if acc is not None and acc.chosen:
+    if acc is not None and (acc.chosen or acc.alone):
         from .items.pairs import root_collector
 
         report.result.append(root_collector(collector.session, acc))

@@ -22,7 +22,7 @@ from .reporting.view import Result, Run, View
 if TYPE_CHECKING:
     from .mapping.pair import Pair
     from .reporting.row import Row
-    from .session import AccSession
+    from .session import AccSession, Alone
 
 
 class RunReport:
@@ -33,6 +33,8 @@ class RunReport:
         self._acc = acc
         self._recorder = Recorder(views)
         self._lines: tuple[str, ...] = ()
+        self._unmapped: dict[str, Alone] = {}
+        self._ran_alone = self._ran_other = False
         config.stash[SINK] = self._recorder.add
 
     def pytest_report_header(self) -> list[str]:
@@ -64,6 +66,22 @@ class RunReport:
             self._recorder.begin(self._run())
         except AccError as error:
             raise pytest.UsageError(str(error)) from None
+        self._begin_unmapped()
+
+    def _begin_unmapped(self) -> None:
+        """Write the rows of unmapped nodes; but those whose tests fail have theirs when these have run."""
+        from .reporting.recorder import unmapped_row
+
+        if self._acc is None:
+            return
+        outcome = self._acc.settings.unmapped
+        later = {one.number for one in self._acc.alone} if outcome == "fail" else set()
+        for one in self._acc.unmapped:
+            if one.number in later:
+                self._unmapped[one.node_id] = one
+            else:
+                node_id = "" if outcome == "ignore" else one.node_id
+                self._recorder.add(unmapped_row(one.node, one.number, node_id))
 
     def _run(self) -> Run:
         """What the views are told before the first test."""
@@ -84,6 +102,11 @@ class RunReport:
         """Write the rows of a finished test, and give its failure back the form xdist took from it."""
         for arrived in rows_of(report):
             self._recorder.add(arrived)
+        if report.nodeid in self._alone_ids:
+            self._ran_alone = True
+            self._add_failed(report)
+        else:
+            self._ran_other = True
         if not report.failed:
             return
         if report.nodeid in self._recorder.tally.tests:
@@ -91,6 +114,26 @@ class RunReport:
                 report.longrepr = FailureText(report.longrepr)
         elif (row := self._lost_row(report)) is not None:
             self._recorder.add(row)
+
+    def _add_failed(self, report: Any) -> None:
+        """Write the row of an unmapped node whose test has failed."""
+        from .reporting.recorder import unmapped_row
+
+        one = self._unmapped.pop(report.nodeid, None) if report.failed else None
+        if one is not None:
+            self._recorder.add(unmapped_row(one.node, one.number, one.node_id, strict=True))
+
+    def _end_unmapped(self) -> None:
+        """Write the rows of unmapped nodes whose tests were to fail, but did not run."""
+        from .reporting.recorder import unmapped_row
+
+        for one in self._unmapped.values():
+            self._recorder.add(unmapped_row(one.node, one.number, one.node_id))
+        self._unmapped.clear()
+
+    @functools.cached_property
+    def _alone_ids(self) -> frozenset[str]:
+        return frozenset() if self._acc is None else frozenset(one.node_id for one in self._acc.alone)
 
     def _lost_row(self, report: Any) -> Row | None:
         """The row of a generated test that ended without one; `None` for people's own tests."""
@@ -112,8 +155,10 @@ class RunReport:
         """
         if self._config.option.collectonly:
             return
+        self._end_unmapped()
         tally = self._recorder.tally
-        if session.exitstatus == pytest.ExitCode.OK and tally.tried and not tally.compared:
+        tried = tally.tried or (self._ran_alone and not self._ran_other)
+        if session.exitstatus == pytest.ExitCode.OK and tried and not tally.compared:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
         problems = self._recorder.problems
         if problems or self._below_floor():

@@ -14,7 +14,7 @@ import pickle
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .comparison import Judge
     from .dumps.base import Dump
     from .ids import Naming
-    from .mapping.pair import Pair, Plan
+    from .mapping.pair import Pair, Plan, Unmapped
     from .reporting.row import Row
     from .settings import Settings
 
@@ -39,13 +39,15 @@ class AccSession:
     """The comparison of this session. `given` are the option values as the user gave them.
 
     `chosen` are the pairs that become generated tests, with their place in the plan: all of them,
-    those of the node ids on the command line, or none when only other paths were named.
+    those of the node ids on the command line, or none when only other paths were named. `alone` are
+    the unmapped nodes that become tests, likewise, numbered after the pairs.
     """
 
     settings: Settings
     plan: Plan
     given: Mapping[str, Any]
     chosen: tuple[tuple[int, Pair], ...] = ()
+    alone: tuple[Alone, ...] = ()
     _threads_limited: bool = field(default=False, repr=False)
 
     @functools.cached_property
@@ -54,6 +56,16 @@ class AccSession:
         from .ids import Naming
 
         return Naming.of(self.plan)
+
+    @functools.cached_property
+    def unmapped(self) -> tuple[Alone, ...]:
+        """All unmapped nodes, numbered after the pairs."""
+        nodes = self.plan.unmapped
+        first = len(self.plan.pairs)
+        return tuple(
+            Alone(names, number, node)
+            for number, (names, node) in enumerate(zip(self.naming.of_unmapped(nodes), nodes), start=first)
+        )
 
     @functools.cached_property
     def custom(self) -> tuple[Any, ...]:
@@ -128,6 +140,19 @@ class AccSession:
         return zlib.compress(pickle.dumps((self.settings, self.plan, dict(self.given))), 1)
 
 
+class Alone(NamedTuple):
+    """An unmapped node: the names of the collectors above its test and its own, its number, the node."""
+
+    names: tuple[str, ...]
+    number: int
+    node: Unmapped
+
+    @property
+    def node_id(self) -> str:
+        """The whole id of its test."""
+        return "::".join(self.names)
+
+
 KEY = pytest.StashKey["AccSession"]()
 
 
@@ -140,7 +165,7 @@ def open_session(config: pytest.Config) -> AccSession | None:
     try:
         session = _receive(config) if hasattr(config, "workerinput") else _open(config)
         if session is not None:
-            session.chosen = _choose(config, session)
+            session.chosen, session.alone = _choose(config, session)
     except AccError as error:
         raise pytest.UsageError(str(error)) from None
     return session
@@ -220,15 +245,28 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
     return golden, mine
 
 
-def _choose(config: pytest.Config, session: AccSession) -> tuple[tuple[int, Pair], ...]:
-    from .ids import is_ours, select
+def _choose(
+    config: pytest.Config, session: AccSession
+) -> tuple[tuple[tuple[int, Pair], ...], tuple[Alone, ...]]:
+    """The pairs and the unmapped nodes that become tests."""
+    from .ids import is_ours, select_named
 
+    alone = () if session.settings.unmapped == "ignore" else session.unmapped
     numbered = tuple(enumerate(session.plan.pairs))
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = []
-        return numbered
+        return numbered, alone
     ours = [argument for argument in config.args if is_ours(argument, session.plan.name)]
     if not ours:
-        return ()
+        return (), ()
     config.args = [argument for argument in config.args if argument not in ours]
-    return select(numbered, session.naming, ours)
+    naming = session.naming
+    known: list[tuple[tuple[str, ...], tuple[int, Pair] | Alone]] = [
+        (naming.names(one[1]), one) for one in numbered
+    ]
+    known += [(one.names, one) for one in alone]
+    found = select_named(known, naming.root, ours)
+    return (
+        tuple(one for one in found if not isinstance(one, Alone)),
+        tuple(one for one in found if isinstance(one, Alone)),
+    )

@@ -19,7 +19,7 @@ from .errors import SettingsError
 from .judging.catalogue import unknown_name
 from .judging.rules import rule_from_table
 from .judging.threshold import ThresholdRule
-from .vocabulary import LEVELS, TOKEN_POLICIES
+from .vocabulary import LEVELS, TOKEN_POLICIES, UNMAPPED_OUTCOMES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -76,6 +76,7 @@ class Settings:
     summary: str = ""
     rows: str = ""
     min_coverage: float = DEFAULT_MIN_COVERAGE
+    unmapped: str = "skip"
     explain_mapping: bool = False
     opcheck_fuzz: tuple[str, ...] = ()
     fuzz_examples: int = DEFAULT_EXAMPLES
@@ -130,6 +131,7 @@ class Settings:
         settings = cls(**{**merged, **given})
         _check_choice("--acc-token-policy", settings.token_policy, TOKEN_POLICIES)
         _check_choice("--acc-level", settings.level, ("all", *LEVELS))
+        _check_choice("--acc-unmapped", settings.unmapped, UNMAPPED_OUTCOMES)
         _share(settings.min_coverage, "--acc-min-coverage")
         return settings
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from acc_pytest.errors import AccError
-from acc_pytest.ids import Naming, is_ours, select
-from acc_pytest.mapping.pair import Operand, Pair, Plan
+from acc_pytest.ids import LONGEST, Naming, is_ours, select_named
+from acc_pytest.mapping.pair import Operand, Pair, Plan, Unmapped
 
 SIDE = Operand("n", "n", "Op", "output[0]", ())
 
@@ -30,7 +32,8 @@ NAMING = Naming.of(plan(*PAIRS))
 
 
 def chosen(*arguments: str) -> list[int]:
-    return [number for number, _ in select(enumerate(PAIRS), NAMING, arguments)]
+    known = [(NAMING.names(one), number) for number, one in enumerate(PAIRS)]
+    return list(select_named(known, NAMING.root, arguments))
 
 
 def test_a_rank_is_named_only_where_several_are_judged() -> None:
@@ -82,7 +85,7 @@ def test_an_argument_that_selects_nothing_names_the_nearest(argument: str, near:
 
 def test_an_argument_when_nothing_was_mapped() -> None:
     with pytest.raises(AccError, match="nothing could be mapped"):
-        select([], NAMING, ["d::step0"])
+        select_named([], NAMING.root, ["d::step0"])
 
 
 @pytest.mark.parametrize(
@@ -98,3 +101,53 @@ def test_an_argument_when_nothing_was_mapped() -> None:
 )
 def test_which_arguments_are_ours(argument: str, ours: bool) -> None:
     assert is_ours(argument, "d") is ours
+
+
+def alone(name: str, side: str = "golden", **more: object) -> Unmapped:
+    return Unmapped(side, 0, name, name, "Linear", "no partner", **more)  # type: ignore[arg-type]
+
+
+def unmapped_names(*nodes: Unmapped, naming: Naming = NAMING) -> list[str]:
+    return ["::".join(names) for names in naming.of_unmapped(nodes)]
+
+
+def test_unmapped_nodes_lie_below_their_step_by_side_and_name() -> None:
+    assert unmapped_names(
+        alone("root.model.layers.0.x"),
+        alone("LmHead_5", "mine"),
+        alone("Add", "mine", slot="output[0]", rank=1),
+    ) == [
+        "d::step0::unmapped::golden.model.layers.0.x",
+        "d::step0::unmapped::mine.LmHead_5",
+        "d::step0::unmapped::mine.Add[output[0]]",
+    ]
+    ranks = Naming("d", ranks=True)
+    assert unmapped_names(alone("Add", rank=1), naming=ranks) == ["d::step0::rank1::unmapped::golden.Add"]
+
+
+def test_unmapped_nodes_of_one_name_are_numbered() -> None:
+    nodes = [alone("a"), alone("a"), alone("a.2"), alone("a"), alone("a", "mine")]
+    assert [name.rpartition("::")[2] for name in unmapped_names(*nodes)] == [
+        "golden.a",
+        "golden.a.2",
+        "golden.a.2.2",
+        "golden.a.3",
+        "mine.a",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["a::b", "a b\n[x]", "<script>", "\x1b[31m", "\ud800", "名", "", "x" * 10_000]
+)
+def test_unmapped_nodes_of_any_name_have_ids_that_can_be_selected(name: str) -> None:
+    own = unmapped_names(alone(name))[0].split("::")
+    assert own[:3] == ["d", "step0", "unmapped"]
+    assert len(own) == 4
+    assert re.fullmatch(r"[\w+\-.\[\]/]+", own[3], re.ASCII)
+    assert len(own[3]) <= LONGEST
+
+
+def test_long_names_that_differ_at_the_end_stay_different() -> None:
+    names = unmapped_names(alone("x" * 10_000 + "a"), alone("x" * 10_000 + "b"))
+    assert names[0] != names[1]
+    assert not names[1].endswith(".2")

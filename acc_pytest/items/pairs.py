@@ -1,4 +1,7 @@
-"""Generated tests: one item per pair, below collectors for the plan, step, rank and layer."""
+"""Generated tests: one item per pair, below collectors for the plan, step, rank and layer.
+
+Unmapped nodes stand beside the layers of their step.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from ..recording import ComparisonFailed, record
 
 if TYPE_CHECKING:
     from ..mapping.pair import Pair
-    from ..session import AccSession
+    from ..session import AccSession, Alone
 
-Entry = tuple[tuple[str, ...], int, "Pair"]
-"""The names of the collectors above a pair, its number in the plan, and the pair."""
+Entry = tuple[tuple[str, ...], int, "Pair | Alone"]
+"""The names of the collectors above a pair (or unmapped node), its number in the plan, and the pair."""
 
 
 class PairCollector(pytest.Collector):
@@ -36,11 +39,21 @@ class PairCollector(pytest.Collector):
         """The collectors of the next level, or the items."""
         acc, depth = self._acc, self._depth
         if len(self._entries[0][0]) == depth:
-            for _, number, pair in self._entries:
-                yield PairItem.from_parent(self, name=pair.id, acc=acc, pair=pair, number=number)
+            for _, number, thing in self._entries:
+                yield self._item(number, thing)
             return
         for name, group in itertools.groupby(self._entries, lambda entry: entry[0][depth]):
             yield PairCollector.from_parent(self, name=name, acc=acc, entries=tuple(group), depth=depth + 1)
+
+    def _item(self, number: int, thing: Pair | Alone) -> pytest.Item:
+        from ..session import Alone
+
+        if isinstance(thing, Alone):
+            from .unmapped import UnmappedItem
+
+            fails = self._acc.settings.unmapped == "fail"
+            return UnmappedItem.from_parent(self, name=thing.names[-1], alone=thing, fails=fails)
+        return PairItem.from_parent(self, name=thing.id, acc=self._acc, pair=thing, number=number)
 
 
 def root_collector(session: pytest.Session, acc: AccSession) -> PairCollector:
@@ -50,6 +63,9 @@ def root_collector(session: pytest.Session, acc: AccSession) -> PairCollector:
     for number, pair in acc.chosen:
         names = naming.parents(pair)
         blocks.setdefault(names[:-1], []).append((names, number, pair))
+    for alone in acc.alone:
+        above = alone.names[:-1]
+        blocks.setdefault(above[:-1], []).append((above, alone.number, alone))
     entries = tuple(itertools.chain.from_iterable(blocks.values()))
     root: PairCollector = PairCollector.from_parent(
         session, name=naming.root, nodeid=naming.root, acc=acc, entries=entries, depth=1

@@ -38,12 +38,9 @@ class Recorder:
         return [problem for view in self._views for problem in view.problems()]
 
     def begin(self, run: Run) -> None:
-        """Open the views, then write the nodes that no test stands for, numbered after the pairs."""
+        """Open the views."""
         for view in self._views:
             view.begin(run)
-        if run.plan is not None:
-            for offset, node in enumerate(run.plan.unmapped):
-                self.add(unmapped_row(node, len(run.plan.pairs) + offset))
 
     def add(self, row: Row) -> None:
         """Count one row and hand it to every view."""
@@ -68,16 +65,24 @@ class Recorder:
             view.close()
 
 
-def unmapped_row(node: Unmapped, number: int) -> Row:
-    """The row of a node without partner: its side is filled, the other is empty."""
-    reason = f"unmapped {node.side} node: {node.reason}"
-    if node.nearest:
-        reason += f"; nearest: {node.nearest}"
+def unmapped_reason(node: Unmapped) -> str:
+    """Why a node is compared with nothing, in a sentence."""
+    nearest = f"; nearest: {node.nearest}" if node.nearest else ""
+    return f"unmapped {node.side} node: {node.reason}{nearest}"
+
+
+def unmapped_row(node: Unmapped, number: int, test_id: str = "", *, strict: bool = False) -> Row:
+    """The row of a node without partner: its side is filled, the other is empty.
+
+    `strict`: its test fails.
+    """
+    reason = unmapped_reason(node)
     where = "" if node.ref is None else place(node.ref)
     side = Side(node=node.node, name=node.name, op_type=node.op_type, slot=node.slot, path=where)
     return Row(
-        test_id="",
+        test_id=test_id,
         verdict="unmapped",
+        strict=strict,
         sentence=reason,
         number=number,
         step=node.step,

@@ -114,9 +114,9 @@ class Cause:
 class Row:
     """One comparison.
 
-    `number` is the running number of the CSV (`data_id`), `None` where it would depend on the order
-    in which tests run; it follows execution order. `skipped` marks a pair of which the dump holds no
-    values by design, `strict` an inherited failure that fails its test all the same. `sentence` says the
+    `number` is the running number of the CSV (`data_id`), `None` where it would depend on the order in
+    which tests run; it follows execution order. `skipped` marks a pair of which the dump holds no values by
+    design, `strict` an inherited failure, or an unmapped node, that fails its test. `sentence` says the
     verdict in words; `reasons` are the parts of `cmp_fail_reason`; `metrics`, `counts` and `custom` map
     names to numbers, `None` where a metric has no value for these tensors. `statistics` and `context` are
     what judging saw, so that it can be done again without the tensors (`judging.replay`).
@@ -169,7 +169,7 @@ class Row:
         """Whether the test of this row fails."""
         if self.verdict == "incomparable":
             return not self.skipped
-        return self.verdict == "fail" or (self.verdict == "inherited" and self.strict)
+        return self.verdict == "fail" or (self.verdict in ("inherited", "unmapped") and self.strict)
 
     @property
     def excused(self) -> bool:

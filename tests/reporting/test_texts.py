@@ -10,7 +10,7 @@ from acc_pytest.reporting.csv_report import CsvReport, new_report
 from acc_pytest.reporting.failure_text import FailureText, failure_text
 from acc_pytest.reporting.header import header_lines
 from acc_pytest.reporting.junit import properties
-from acc_pytest.reporting.recorder import Recorder
+from acc_pytest.reporting.recorder import Recorder, unmapped_row
 from acc_pytest.reporting.row import Check, Row, Side, Worst
 from acc_pytest.reporting.view import Run
 
@@ -126,6 +126,8 @@ def test_unmapped_nodes_become_rows_of_their_side(tmp_path: Path) -> None:
     recorder = Recorder([CsvReport(lambda: new_report(tmp_path, "r.csv"))])
     assert recorder.files == []
     recorder.begin(Run(plan=PLAN))
+    for number, node in enumerate(PLAN.unmapped, start=len(PLAN.pairs)):
+        recorder.add(unmapped_row(node, number))
     recorder.close()
     assert recorder.files == [str(tmp_path / "r.csv")]
     _, golden, mine = (tmp_path / "r.csv").read_text().splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...vocabulary import UNMAPPED_OUTCOMES
 from ..option import Option
 
 GATE = (
@@ -11,5 +12,11 @@ GATE = (
         "fail the run when a smaller share of nodes than this (0 to 1) was mapped",
         kind="number",
         metavar="SHARE",
+    ),
+    Option(
+        "unmapped",
+        "unmapped",
+        "nodes without a partner: skipped tests (default), failing ones, or none (the CSV has them anyway)",
+        choices=UNMAPPED_OUTCOMES,
     ),
 )
