@@ -1,6 +1,6 @@
 """`Settings`: options, ini values and config files as one frozen object.
 
-A config file is TOML: `description`, `[steps] policy`, `[coverage] min`, `[[threshold]]` tables
+A config file is TOML: `description`, `standard`, `[steps] policy`, `[coverage] min`, `[[threshold]]` tables
 (docs/thresholds.md) and a `[mapping]` table that the mapping room validates. `default` is always
 loaded first; of several files the later wins, an option wins over all of them.
 """
@@ -19,7 +19,7 @@ from .errors import SettingsError
 from .judging.catalogue import unknown_name
 from .judging.rules import rule_from_table
 from .judging.threshold import ThresholdRule
-from .vocabulary import LEVELS, TOKEN_POLICIES, UNMAPPED_OUTCOMES
+from .vocabulary import COMPARISON_STANDARDS, LEVELS, TOKEN_POLICIES, UNMAPPED_OUTCOMES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -34,7 +34,7 @@ sides half of the nodes may have no partner; below a quarter the mapping itself 
 """
 DEFAULT_EXAMPLES = 100
 """Cases that fuzzing draws for each operator: some seconds for most."""
-_TOP_LEVEL = ("description", "steps", "coverage", "threshold", "mapping")
+_TOP_LEVEL = ("description", "standard", "steps", "coverage", "threshold", "mapping")
 _FROM_FILES = ("rules", "mapping")
 """Fields of `Settings` that no option gives."""
 _PACKAGE = Path(__file__).resolve().parent
@@ -47,6 +47,7 @@ class ConfigFile:
 
     path: Path
     description: str = ""
+    standard: str | None = None
     token_policy: str | None = None
     min_coverage: float | None = None
     rules: tuple[ThresholdRule, ...] = ()
@@ -59,7 +60,9 @@ class Settings:
 
     `config` are names under `golden_configs/` or TOML files, `metrics` custom metrics as
     `path.py:function`, `csv` the report's name (empty: a name with a timestamp below `output`),
-    `summary` the Markdown file, `rows` the file of rows.
+    `summary` the Markdown file, `html` the page, `rows` the file of rows.
+    `standard` is that of the option, else of the last config file that names one, else `three-way` where
+    there is a `noise` run.
     `rules` come from the config files in order, `mapping` is their merged `[mapping]` tables.
     """
 
@@ -69,11 +72,14 @@ class Settings:
     level: str = "all"
     rank: int | None = None
     op_mapping_file: str = ""
+    standard: str = "default"
+    noise: str = ""
     config: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     output: str = "."
     csv: str = ""
     summary: str = ""
+    html: str = ""
     rows: str = ""
     min_coverage: float = DEFAULT_MIN_COVERAGE
     unmapped: str = "skip"
@@ -124,12 +130,15 @@ class Settings:
             "rules": tuple(rule for file in files for rule in file.rules),
             "mapping": merge_tables([file.mapping for file in files]),
         }
+        if given.get("noise"):
+            merged["standard"] = "three-way"
         for file in files:
-            for name in ("token_policy", "min_coverage"):
+            for name in ("standard", "token_policy", "min_coverage"):
                 if getattr(file, name) is not None:
                     merged[name] = getattr(file, name)
         settings = cls(**{**merged, **given})
         _check_choice("--acc-token-policy", settings.token_policy, TOKEN_POLICIES)
+        _check_choice("--acc-standard", settings.standard, COMPARISON_STANDARDS)
         _check_choice("--acc-level", settings.level, ("all", *LEVELS))
         _check_choice("--acc-unmapped", settings.unmapped, UNMAPPED_OUTCOMES)
         _share(settings.min_coverage, "--acc-min-coverage")
@@ -173,6 +182,8 @@ def read_config(path: Path, custom: Collection[str] = ()) -> ConfigFile:
     description = content.get("description", "")
     if not isinstance(description, str):
         raise SettingsError(f"{path}: description must be text, not {description!r}")
+    if "standard" in content:
+        _check_choice(f"{path}: standard", content["standard"], COMPARISON_STANDARDS)
     steps = _table(content, "steps", path, ("policy",))
     if "policy" in steps:
         _check_choice(f"{path}: steps.policy", steps["policy"], TOKEN_POLICIES)
@@ -183,6 +194,7 @@ def read_config(path: Path, custom: Collection[str] = ()) -> ConfigFile:
     return ConfigFile(
         path=path,
         description=description,
+        standard=content.get("standard"),
         token_policy=steps.get("policy"),
         min_coverage=_share(coverage["min"], f"{path}: coverage.min") if "min" in coverage else None,
         rules=tuple(

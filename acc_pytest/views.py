@@ -61,6 +61,10 @@ def open_views(
         from .reporting.rows_file import RowsFile
 
         views.append(RowsFile(settings.rows, settings.plain))
+    if settings.html:
+        from .reporting.html.view import HtmlReport
+
+        views.append(HtmlReport(settings.html))
     views += _for_ci(settings)
     return views
 

@@ -28,6 +28,13 @@ REPORTS = (
         is_path=True,
     ),
     Option(
+        "html",
+        "html",
+        "write the run as one self-contained HTML page: roots, charts, a table of every comparison",
+        metavar="FILE",
+        is_path=True,
+    ),
+    Option(
         "summary",
         "summary",
         "write the run's summary as Markdown (on GitHub Actions without it: to the summary of the step)",

@@ -1,0 +1,1 @@
+"""`--acc-html`: all rows of a run as one self-contained page."""

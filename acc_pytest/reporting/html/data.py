@@ -1,0 +1,233 @@
+"""Rows to the data of a page: columns of all rows, some rows whole. Filled row by row, small at any time."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..printable import printable
+from ..row import VERDICTS, Check, Row, Scalar
+from .columns import STEPS_PER_DECADE, Numbers, Place, Texts, differences, place_of
+from .kept import Kept
+from .whole import whole
+
+_COLUMNS: dict[str, Callable[[Row], str]] = {
+    "name": lambda row: row.name,
+    "type": lambda row: row.mine.op_type or row.golden.op_type,
+    "slot": lambda row: row.mine.slot or row.golden.slot,
+    "golden": lambda row: row.golden.node,
+    "dtype": lambda row: row.mine.dtype or row.golden.dtype,
+    "shape": lambda row: row.mine.shape or row.golden.shape,
+    "step": lambda row: str(row.step),
+    "rank": lambda row: row.rank,
+    "graph": lambda row: row.graph,
+    "layer": lambda row: row.layer,
+    "level": lambda row: row.level,
+    "policy": lambda row: row.policy,
+}
+"""Texts of every row. `name` and the ids are cut later than the others, for people search by them."""
+
+_FROM_ONE = frozenset(("cosine_similarity",))
+"""Metrics kept as their distance from 1: all of the digits that matter are behind a row of nines."""
+
+_DETAILS = 1000
+"""Rows kept whole."""
+
+_ID = 600
+"""Characters of a test id that are kept; no command repeats a test whose id is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much of everything goes into a page; `None` is no bound."""
+
+    details: int = _DETAILS
+    pictures: int = 60
+    width: int = 200
+    judged_only: bool = False
+    rows: int | None = None
+
+
+BUDGETS = (
+    Budget(),
+    Budget(details=500, judged_only=True),
+    Budget(details=200, pictures=30, width=80, judged_only=True),
+    Budget(details=100, pictures=10, width=40, judged_only=True, rows=50_000),
+    Budget(details=50, pictures=0, width=40, judged_only=True, rows=10_000),
+)
+"""From everything to little: a page takes the first that fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    """Two columns: what was measured, and what was allowed (nothing where no bound was)."""
+
+    values: Numbers
+    allowed: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The data of a page, and where each row is in its columns."""
+
+    body: dict[str, Any]
+    places: dict[Place, int]
+
+
+class PageData:
+    """The rows of a run so far."""
+
+    def __init__(self) -> None:
+        self._texts = {name: Texts() for name in (*_COLUMNS, "home", "leaf", "because")}
+        self._verdicts = bytearray()
+        self._places: list[Place] = []
+        self._roots = array("q")
+        self._closeness = Numbers()
+        self._metrics: dict[str, _Metric] = {}
+        self._judged: dict[str, bool] = {}
+        self._kept = Kept(_DETAILS)
+
+    def __len__(self) -> int:
+        return len(self._verdicts)
+
+    def add(self, row: Row) -> None:
+        """Take one row in."""
+        for name, of in _COLUMNS.items():
+            self._texts[name].add(of(row))
+        home, _, leaf = row.test_id.rpartition("::")
+        fits = len(row.test_id) <= _ID
+        self._texts["home"].add(home if fits else "")
+        self._texts["leaf"].add(leaf if fits else "")
+        closest = max(row.checks, key=_closeness, default=None)
+        excess = math.inf if row.verdict == "incomparable" else _closeness(closest)
+        self._texts["because"].add(closest.metric if closest is not None else "")
+        self._closeness.add(None if row.verdict == "unmapped" else excess)
+        self._add_metrics(row)
+        self._places.append(place_of(row))
+        self._roots.append(-1 if row.cause is None or row.cause.root is None else row.cause.root)
+        self._kept.add(len(self), row, excess)
+        self._verdicts.append(VERDICTS.index(row.verdict))
+
+    def _add_metrics(self, row: Row) -> None:
+        measured: dict[str, Scalar] = {**row.metrics, **row.custom}
+        allowed: dict[str, float] = {}
+        for check in row.checks:
+            measured[check.metric] = check.measured
+            if not math.isinf(check.allowed):
+                allowed[check.metric] = check.allowed
+                self._judged[check.metric] = check.at_least
+        for name in measured:
+            if name not in self._metrics:
+                self._metrics[name] = _Metric(Numbers(len(self)), Numbers(len(self)))
+        for name, metric in self._metrics.items():
+            stored = _from_one if name in _FROM_ONE else _as_is
+            metric.values.add(stored(measured.get(name)))
+            metric.allowed.add(stored(allowed.get(name)))
+
+    def order(self) -> list[int]:
+        """The indexes of arrival, in execution order."""
+        return sorted(range(len(self)), key=self._places.__getitem__)
+
+    def most_wanted(self, roots: Sequence[Row], count: int) -> list[Row]:
+        """At most `count` rows to look into: `roots`, then those farthest beyond their bounds."""
+        wanted = {place_of(row): row for row in roots}
+        for row in self._kept.worst(("fail", "known", "inherited"), count):
+            wanted.setdefault(place_of(row), row)
+        return list(wanted.values())[:count]
+
+    def packed(
+        self,
+        budget: Budget,
+        always: Sequence[Row],
+        order: Sequence[int],
+        pictures: Mapping[Place, dict[str, Any]],
+    ) -> Packed:
+        """What the page's script reads, with what was left out of it.
+
+        `always` are rows to keep whole whatever they are (roots), `pictures` what was drawn of some. Keys of
+        `details` are places in the columns.
+        """
+        order = self._thinned(order, budget.rows)
+        arrived = {self._places[index]: index for index in order}
+        wanted = {arrived[place]: row for row in always if (place := place_of(row)) in arrived}
+        kept = self._kept.chosen(budget.details, wanted)
+        drawn = dict(list(pictures.items())[: budget.pictures])
+        metrics = [name for name in self._metrics if name in self._judged or not budget.judged_only]
+        body = {
+            "length": len(order),
+            "texts": {
+                name: texts.packed(order, _ID if name in ("home", "leaf") else budget.width)
+                for name, texts in self._texts.items()
+            },
+            "verdicts": [self._verdicts[index] for index in order],
+            "numbers": differences([self._number(index) for index in order]),
+            "roots": differences([self._roots[index] for index in order]),
+            "closeness": self._closeness.packed(order),
+            "metrics": [
+                {
+                    "name": printable(name, budget.width),
+                    "from_one": name in _FROM_ONE,
+                    "at_least": self._judged.get(name),
+                    "values": self._metrics[name].values.packed(order),
+                    "allowed": self._metrics[name].allowed.packed(order),
+                }
+                for name in metrics
+            ],
+            "details": {
+                place: _detail(kept[index], budget, drawn)
+                for place, index in enumerate(order)
+                if index in kept
+            },
+            "steps_per_decade": STEPS_PER_DECADE,
+            "left_out": {
+                "rows": len(self) - len(order),
+                "details": len(order) - len(kept),
+                "metrics": len(self._metrics) - len(metrics),
+            },
+        }
+        return Packed(body, {self._places[index]: place for place, index in enumerate(order)})
+
+    def _number(self, index: int) -> int:
+        number = self._places[index][0]
+        return -1 if math.isinf(number) else int(number)
+
+    def _thinned(self, order: Sequence[int], rows: int | None) -> Sequence[int]:
+        """At most `rows` of `order`: those that are no pass first, then passing ones, evenly spread."""
+        if rows is None or len(order) <= rows:
+            return order
+        notable = [index for index in order if self._verdicts[index]]
+        passing = [index for index in order if not self._verdicts[index]]
+        taken = {*_spread(notable, rows), *_spread(passing, max(0, rows - len(notable)))}
+        return [index for index in order if index in taken]
+
+
+def _detail(row: Row, budget: Budget, pictures: Mapping[Place, dict[str, Any]]) -> dict[str, Any]:
+    made = whole(row, 4 * budget.width)
+    if (picture := pictures.get(place_of(row))) is not None:
+        made["pictures"] = picture
+    return made
+
+
+def _closeness(check: Check | None) -> float:
+    """How much of what is allowed was measured."""
+    return 0.0 if check is None else check.excess
+
+
+def _from_one(value: Scalar) -> Scalar:
+    """The distance from 1. One that rounding made more than 1 has none."""
+    if isinstance(value, (int, float)):
+        return max(0.0, 1.0 - value) if value == value else value
+    return None
+
+
+def _as_is(value: Scalar) -> Scalar:
+    return value
+
+
+def _spread(values: Sequence[int], count: int) -> Sequence[int]:
+    if len(values) <= count:
+        return values
+    return [values[place * len(values) // count] for place in range(count)]

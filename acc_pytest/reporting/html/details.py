@@ -1,0 +1,68 @@
+"""Pictures of the pairs that matter, from their files: made once, at the end of a run, in its main process.
+
+Only roots and the worst pairs are looked into, and no more than `ELEMENTS` elements are read in all; what is
+left out says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...errors import AccError
+from ..printable import printable
+from ..row import Row
+
+if TYPE_CHECKING:
+    from ...mapping.pair import Plan
+
+ELEMENTS = 200_000_000
+"""Elements read of each side, of all pairs together: about ten seconds."""
+
+_WIDTH = 300
+
+
+def details(plan: Plan | None, rows: Sequence[Row], elements: int = ELEMENTS) -> list[dict[str, Any]]:
+    """For each of `rows` its pictures (`drawn`), or `{"absent": reason}`.
+
+    Rows of a plan are opened as their tests opened them; another row (of an operator check) has no golden
+    file, for golden was computed.
+    """
+    found: list[dict[str, Any]] = []
+    left = elements
+    for row in rows:
+        try:
+            made, used = _look(plan, row, left)
+        except (AccError, OSError, RuntimeError, ValueError, MemoryError) as error:
+            made, used = {"absent": printable(str(error) or type(error).__name__, _WIDTH)}, 0
+        left -= used
+        found.append(made)
+    return found
+
+
+def _look(plan: Plan | None, row: Row, left: int) -> tuple[dict[str, Any], int]:
+    if plan is None:
+        return {"absent": "golden was computed for the check and is in no file"}, 0
+    if row.number is None or row.number >= len(plan.pairs):
+        return {"absent": "the tensors of this test were in no file of the dumps"}, 0
+    from ...mapping.reconcile import open_pair
+    from .drawn import drawn
+
+    opened = open_pair(plan.pairs[row.number])
+    label = row_label(row)
+    comparison = next((one for one in opened.comparisons if one.label == label), opened.comparisons[0])
+    count = math.prod(int(size) for size in comparison.golden.shape)
+    if count > left:
+        return {"absent": f"{count} elements: no more than {ELEMENTS} are read for all pictures of a page"}, 0
+    made = drawn(comparison.golden, comparison.mine)
+    return ({**made, "replica": comparison.label} if comparison.label else made), count
+
+
+def row_label(row: Row) -> str:
+    """Of replicas, the one that the row is of (`rank 1`): the comparison says so in a note."""
+    for note in row.notes:
+        label, separator, _ = note.partition(", the worst of ")
+        if separator:
+            return label
+    return ""

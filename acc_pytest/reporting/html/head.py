@@ -1,0 +1,93 @@
+"""What a page says of a whole run: what was compared, verdict, roots, environment. Small, and read first."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..printable import printable
+from .columns import Place, place_of
+from .whole import plain
+
+if TYPE_CHECKING:
+    from ...mapping.pair import Plan
+    from ..diagnosis import Diagnosis, Root
+    from ..view import Result, Run
+
+_WIDTH = 400
+_ROOTS = 200
+"""Roots that are listed; the page says how many more there are."""
+
+_FILES = ("--acc-html=", "--acc-csv=", "--acc-rows=", "--acc-summary=")
+"""Words that a command for one test leaves out: it would replace the reports of the whole run."""
+
+
+def head(run: Run, result: Result, places: Mapping[Place, int]) -> dict[str, Any]:
+    """The run in JSON values; `places` are those of rows in the columns."""
+    tally = result.tally
+    return {
+        "title": run.title,
+        "made": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        "plan": None if run.plan is None else _plan(run.plan),
+        "exit": result.exit_status,
+        "counts": {verdict: count for verdict, count in tally.counts.items() if count},
+        "coverage": plain(result.coverage),
+        "floor": plain(run.floor),
+        "hash": result.verdict_hash,
+        "problems": [_text(problem) for problem in result.problems],
+        "diagnosis": None if result.diagnosis is None else _diagnosis(result.diagnosis, places),
+        "command": shlex.join(run.command),
+        "rerun": shlex.join(word for word in run.command if not word.startswith(_FILES)),
+        "environment": [[_text(name), _text(str(value))] for name, value in run.environment.items()],
+        "lines": [_text(line) for line in result.lines],
+    }
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    return {
+        "golden": {
+            "root": _text(plan.golden_root),
+            "kind": plan.golden_kind,
+            "mapped": plan.golden_mapped,
+            "total": plan.golden_total,
+        },
+        "mine": {
+            "root": _text(plan.mine_root),
+            "kind": plan.mine_kind,
+            "mapped": plan.mine_mapped,
+            "total": plan.mine_total,
+        },
+        "notes": [_text(note) for note in plan.notes],
+    }
+
+
+def _diagnosis(diagnosis: Diagnosis, places: Mapping[Place, int]) -> dict[str, Any]:
+    return {
+        "basis": _text(diagnosis.basis),
+        "inherited": diagnosis.inherited,
+        "notes": [_text(note) for note in diagnosis.notes],
+        "more": max(0, len(diagnosis.roots) - _ROOTS),
+        "roots": [_root(root, places) for root in diagnosis.roots[:_ROOTS]],
+    }
+
+
+def _root(root: Root, places: Mapping[Place, int]) -> dict[str, Any]:
+    row = root.row
+    return {
+        "place": places.get(place_of(row)),
+        "name": _text(root.name),
+        "type": _text(row.mine.op_type or row.golden.op_type),
+        "step": _text(str(row.step)),
+        "layer": _text(row.layer),
+        "sentence": _text(row.sentence),
+        "inherited": root.inherited,
+        "amplification": plain(root.amplification),
+        "share": plain(root.share),
+        "basis": _text(root.basis),
+    }
+
+
+def _text(value: str) -> str:
+    return printable(value, _WIDTH)

@@ -1,0 +1,82 @@
+"""The page as one file: markup, style and script inlined, the data of the run beside them as JSON.
+
+Nothing in it loads anything: the content security policy allows the one script and the one style by their
+hashes, and no connection at all. Text of a run is data, never markup: the script puts it in as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+_HERE = Path(__file__).parent
+
+SCRIPTS = (
+    "strings",
+    "dom",
+    "numbers",
+    "data",
+    "state",
+    "banner",
+    "axis",
+    "network",
+    "heat",
+    "filters",
+    "table",
+    "pictures",
+    "details",
+    "environment",
+    "main",
+)
+"""Modules of the page's script in the order in which they are joined; all share one scope."""
+
+_PLAIN = 100_000
+"""Data up to this size stays readable in the file; more is compressed."""
+
+
+def page(title: str, head: dict[str, Any], body: dict[str, Any]) -> bytes:
+    """The whole file in UTF-8 (in fact ASCII where assets are)."""
+    script = _script()
+    style = (_HERE / "style.css").read_text(encoding="utf-8")
+    encoding, data = _packed(body)
+    parts = {
+        "policy": f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'",
+        "title": html.escape(title),
+        "style": style,
+        "script": script,
+        "head": _json(head),
+        "encoding": encoding,
+        "body": data,
+    }
+    markup = (_HERE / "page.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], markup).encode("utf-8")
+
+
+def _script() -> str:
+    modules = [(_HERE / "script" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
+    return '"use strict";\n(() => {\n' + "\n".join(modules) + "\n})();\n"
+
+
+def _packed(body: dict[str, Any]) -> tuple[str, str]:
+    """How the data is encoded (`json`, or `gzip` in base64), and the data."""
+    text = _json(body)
+    if len(text) <= _PLAIN:
+        return "json", text
+    return "gzip", base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+def _json(value: Any) -> str:
+    """JSON in ASCII that ends no script element and opens no comment."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,76 @@
+"""The view behind `--acc-html`: takes rows as they arrive and writes the page at the end."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ...errors import AccError
+from ...tensors.whole_file import whole_file
+from ..row import Row
+from ..view import Result, Run, View
+from .columns import Place, place_of
+from .data import BUDGETS, Budget, PageData
+from .details import details
+from .head import head
+from .page import page
+
+LIMIT = 4_800_000
+"""Bytes of a page: where everything does not fit, something is left out, and the page says what."""
+
+
+class HtmlReport(View):
+    """One page at `path`, replaced when it is whole. Raises `AccError` where it cannot be written."""
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.abspath(path)
+        self._data = PageData()
+        self._run = Run()
+        self._written = False
+
+    @property
+    def files(self) -> list[str]:
+        """The page, once it is written."""
+        return [self._path] if self._written else []
+
+    def begin(self, run: Run) -> None:
+        """Keep what is known of the run; a place that cannot be written ends it before its first test."""
+        self._run = run
+        if os.path.isdir(self._path):
+            raise AccError(f"{self._path}: is a directory; --acc-html needs the name of a file")
+        home = os.path.dirname(self._path)
+        while not os.path.exists(home):
+            home = os.path.dirname(home)
+        if not os.path.isdir(home) or not os.access(home, os.W_OK):
+            raise AccError(f"{self._path}: cannot be written; name another place with --acc-html")
+
+    def add(self, row: Row) -> None:
+        """Take one row."""
+        self._data.add(row)
+
+    def finish(self, result: Result) -> None:
+        """Look into the pairs that matter, and write the page."""
+        roots = [root.row for root in result.diagnosis.roots] if result.diagnosis is not None else []
+        order = self._data.order()
+        chosen = self._data.most_wanted(roots, BUDGETS[0].pictures)
+        found = details(self._run.plan, chosen)
+        pictures = {place_of(row): made for row, made in zip(chosen, found)}
+        for budget in BUDGETS:
+            text = self._page(result, budget, roots, order, pictures)
+            if len(text) <= LIMIT:
+                break
+        with whole_file(self._path) as file:
+            file.write(text)
+        self._written = True
+
+    def _page(
+        self,
+        result: Result,
+        budget: Budget,
+        roots: list[Row],
+        order: list[int],
+        pictures: dict[Place, dict[str, Any]],
+    ) -> bytes:
+        packed = self._data.packed(budget, roots, order, pictures)
+        name = self._run.plan.name if self._run.plan is not None else self._run.title
+        return page(f"{name} - acc", head(self._run, result, packed.places), packed.body)
