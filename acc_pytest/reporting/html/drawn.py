@@ -115,9 +115,7 @@ def drawn(golden: Source, mine: Source) -> dict[str, Any]:
         "errors": {**_trimmed(sums.bins), "equal": sums.equal},
         "onesided": sums.onesided,
         "common": sums.common,
-        "scatter": {"low": low, "high": high, "size": GRID, "cells": _sparse(sums.grid)}
-        if low < high
-        else None,
+        "scatter": _scatter(low, high, sums.grid) if low < high else None,
         "map": {
             "split": fold.split,
             "rows": fold.rows,
