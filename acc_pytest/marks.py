@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from .judging.threshold import ThresholdRule
+    from .judging.threshold import JudgeContext, ThresholdRule
     from .mapping.pair import Pair
+    from .opcheck.case import Case
 
 USAGE = (
     "acc_op(type, level, layer, step, policy): what a generated test compares; select with "
@@ -32,16 +33,11 @@ def unmapped_mark(side: str, op_type: str, step: int | str, why: str) -> pytest.
     return pytest.mark.acc_unmapped(side=side, type=op_type, step=step, why=why).mark
 
 
-def threshold_mark(rules: tuple[ThresholdRule, ...], pair: Pair) -> pytest.Mark | None:
-    """What the config files set for a pair, as a marker that `-m`, hooks and other plugins can read.
+def threshold_mark(rules: tuple[ThresholdRule, ...], context: JudgeContext) -> pytest.Mark | None:
+    """What the config files set for a pair or an operator, as a marker that hooks and plugins can read.
 
     Rules for certain dtypes are left out: dtypes are in the tensors, which collection does not open.
     """
-    if not rules:
-        return None
-    from .judging import JudgeContext
-
-    context = JudgeContext.of(pair)
     bounds: dict[str, float | None] = {}
     for rule in rules:
         if rule.match.dtype or not rule.match.holds(context, ()):
@@ -82,8 +78,20 @@ def hook_rules(item: pytest.Item, pair: Pair, custom: tuple[str, ...]) -> list[T
     if not item.config.hook.pytest_acc_thresholds.get_hookimpls():
         return []
     answer: Any = item.ihook.pytest_acc_thresholds(pair=pair, config=item.config)
+    return _answered(answer, "pytest_acc_thresholds", custom)
+
+
+def case_hook_rules(item: pytest.Item, case: Case, custom: tuple[str, ...]) -> list[ThresholdRule]:
+    """The rule of the `pytest_acc_case_thresholds` hook for an operator, likewise."""
+    if not item.config.hook.pytest_acc_case_thresholds.get_hookimpls():
+        return []
+    answer: Any = item.ihook.pytest_acc_case_thresholds(case=case, config=item.config)
+    return _answered(answer, "pytest_acc_case_thresholds", custom)
+
+
+def _answered(answer: Any, hook: str, custom: tuple[str, ...]) -> list[ThresholdRule]:
     if answer is None:
         return []
     from .judging import rule_from_hook
 
-    return [rule_from_hook(answer, custom)]
+    return [rule_from_hook(answer, custom, hook)]

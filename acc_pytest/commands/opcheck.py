@@ -62,6 +62,12 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="judge what an NPU computes from the inputs (torch_atb if installed, else OperationTorch)",
     )
+    parser.add_argument(
+        "-opt",
+        "--optimization-identify",
+        action="store_true",
+        help="with -rerun: attention also with each optimisation parameter neutral in turn",
+    )
     parser.add_argument("-device", "--device-id", type=int, metavar="N", help="the NPU of -rerun")
     parser.add_argument(
         "-pmode",
@@ -114,6 +120,7 @@ def values_of(given: argparse.Namespace) -> Mapping[str, Any]:
         "opcheck_other": given.other,
         "opcheck_soc": given.soc,
         "opcheck_backend": _installed_backend() if given.atb_rerun else "",
+        "opcheck_optimization": given.optimization_identify,
         "device_id": str(given.device_id) if given.atb_rerun and given.device_id else "",
         "opcheck_metric": tuple(given.precision_metric),
         "precision_mode": MODES.get(given.precision_mode, ""),

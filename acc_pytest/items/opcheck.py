@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..marks import op_mark
+from ..marks import op_mark, threshold_mark
+from ..opcheck.context import POLICY, context_of, layer_of
 from ..recording import ComparisonFailed, record_all
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from ..opcheck.listed import Named
     from ..reporting.row import Row
     from .opcheck_session import OpcheckSession
-
-POLICY = "opcheck"
 
 
 class OpcheckCollector(pytest.Collector):
@@ -59,11 +58,15 @@ class OpcheckItem(pytest.Item):
         self.entry = entry
         self._red: list[Row] = []
         step = entry.step if entry.step >= 0 else "unknown"
-        self.own_markers.append(op_mark(entry.name, "operation", _layer(entry.ids), step, POLICY))
+        self.own_markers.append(op_mark(entry.name, "operation", layer_of(entry.ids), step, POLICY))
+        rules = acc.common.rules
+        self._config_mark = threshold_mark(rules, context_of(entry)) if rules else None
+        if self._config_mark is not None:
+            self.own_markers.append(self._config_mark)
 
     def runtest(self) -> None:
         """Compute, judge, record every output's row, then pass, fail or skip."""
-        rows = self._acc.check(self.entry, self)
+        rows = self._acc.check(self.entry, self, self._config_mark)
         self._red = [row for row in rows if row.red]
         record_all(self, rows)
 
@@ -80,8 +83,3 @@ class OpcheckItem(pytest.Item):
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """The headline of failures."""
         return self.path, None, f"{self.entry.full_name} from {self.entry.source}"
-
-
-def _layer(ids: str) -> str:
-    """The id of the top-level operation that an operator lies in: its layer, in most models."""
-    return ids.partition("_")[0] or "model"

@@ -70,21 +70,25 @@ OUR_COLUMNS = {
 """Our columns, appended to the old ones."""
 
 
-def columns(metrics: tuple[str, ...], custom: tuple[str, ...]) -> dict[str, str]:
+def columns(metrics: tuple[str, ...], custom: tuple[str, ...], optimization: bool = False) -> dict[str, str]:
     """The report's columns: the old sheet's with these of its metrics, the user's own, ours."""
     found = dict(OLD_COLUMNS)
     for name, more in METRIC_COLUMNS.items():
         if not metrics or name in metrics:
             found |= more
     found |= {name: f"custom.{name}" for name in custom}
-    return {**found, "fail_reason": "reason", **OUR_COLUMNS}
+    found["fail_reason"] = "reason"
+    if optimization:
+        found["optimization_closed"] = "case.optimization_closed"
+    return found | OUR_COLUMNS
 
 
 class OpcheckReport(RunReport):
     """A `RunReport` of single-operator checks."""
 
     def __init__(self, config: pytest.Config, acc: OpcheckSession) -> None:
-        found = columns(acc.settings.columns, acc.settings.custom_metrics)
+        settings = acc.settings
+        found = columns(settings.columns, settings.custom_metrics, settings.optimization)
         super().__init__(config, None, open_views(acc.common, csv=True, columns=found, prefix=PREFIX))
         self._opcheck = acc
 

@@ -17,11 +17,13 @@ import pytest
 
 from .. import options
 from ..errors import AccError
-from ..marks import marker_rules
+from ..marks import case_hook_rules, marker_rules
 from ..vocabulary import DUMPED
 
 if TYPE_CHECKING:
+    from ..judging.threshold import ThresholdRule
     from ..opcheck.backends import Backend
+    from ..opcheck.case import Case
     from ..opcheck.entry import Entry
     from ..opcheck.listed import Named
     from ..opcheck.settings import OpcheckSettings
@@ -30,6 +32,21 @@ if TYPE_CHECKING:
 
 CHANNEL = "acc_opcheck"
 """Key of our bytes in xdist's `workerinput`."""
+
+
+def case_rules(
+    item: pytest.Item, common: Settings, ignored: pytest.Mark | None, case: Case
+) -> tuple[ThresholdRule, ...]:
+    """The rules for one case, weakest first: config files, markers of its test, the hook.
+
+    Raises `SettingsError` for a marker or an answer of the hook that makes no sense.
+    """
+    from ..judging import in_precedence
+
+    custom = common.custom_metrics
+    return in_precedence(
+        common.rules, marker_rules(item, custom, ignored), case_hook_rules(item, case, custom)
+    )
 
 
 @dataclass
@@ -55,9 +72,12 @@ class OpcheckSession:
 
         return load_customs(self.settings.metrics)
 
-    def check(self, entry: Entry, item: pytest.Item) -> list[Row]:
-        """The rows of one entry, markers of its test taken into account. Imports torch."""
-        from ..opcheck.run import refused_entry, run_entry
+    def check(self, entry: Entry, item: pytest.Item, ignored: pytest.Mark | None = None) -> list[Row]:
+        """The rows of one entry, judged as its test `item` asks for. Imports torch.
+
+        `ignored` is the marker that stands for the config files.
+        """
+        from ..opcheck.run import run_entry
         from ..opcheck.standards import standard_named
 
         if not self._threads_limited:
@@ -66,22 +86,18 @@ class OpcheckSession:
             share_cores()
             self._threads_limited = True
         settings = self.settings
-        standard = standard_named(settings.standard)
-        try:
-            rules = marker_rules(item, settings.custom_metrics)
-        except AccError as error:
-            return [refused_entry(entry, standard, str(error), item.nodeid)]
         return run_entry(
             entry,
-            standard,
+            standard_named(settings.standard),
             given=settings.input,
             other=settings.other,
             soc=settings.soc,
             precision=settings.precision,
             backend=self.backend,
+            optimization=settings.optimization,
             test_id=item.nodeid,
             custom=self.custom,
-            rules=rules[::-1],
+            rules=functools.partial(case_rules, item, self.common, ignored),
         )
 
     @functools.cached_property

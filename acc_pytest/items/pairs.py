@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..judging.threshold import JudgeContext
 from ..marks import op_mark, threshold_mark
 from ..recording import ComparisonFailed, record
 
@@ -85,7 +86,8 @@ class PairItem(pytest.Item):
         self.own_markers.append(op_mark(op_type, pair.level, pair.layer, pair.step, pair.policy))
         # `-k q_proj` finds what golden's module became. Its own name only: `layers.0` means mine's layer.
         self.extra_keyword_matches.update((pair.golden.node.rpartition(".")[2], pair.mine.op_type))
-        self._config_mark = threshold_mark(acc.settings.rules, pair)
+        rules = acc.settings.rules
+        self._config_mark = threshold_mark(rules, JudgeContext.of(pair)) if rules else None
         if self._config_mark is not None:
             self.own_markers.append(self._config_mark)
 

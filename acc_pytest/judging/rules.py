@@ -54,9 +54,11 @@ def rule_from_marker(kwargs: Mapping[str, Any], where: str, custom: Collection[s
     return rule_from_table(kwargs, f"marker acc_threshold on {where}", custom)
 
 
-def rule_from_hook(table: Mapping[str, Any], custom: Collection[str] = ()) -> ThresholdRule:
-    """The rule a `pytest_acc_thresholds` hook returned as a mapping."""
-    return rule_from_table(table, "hook pytest_acc_thresholds", custom)
+def rule_from_hook(
+    table: Mapping[str, Any], custom: Collection[str] = (), hook: str = "pytest_acc_thresholds"
+) -> ThresholdRule:
+    """The rule that the hook called `hook` returned as a mapping."""
+    return rule_from_table(table, f"hook {hook}", custom)
 
 
 def in_precedence(

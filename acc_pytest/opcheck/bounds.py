@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..judging.threshold import JudgeContext, Threshold, ThresholdRule
+from ..judging.threshold import Threshold, ThresholdRule
 from ..judging.verdict import value_of
 from ..metrics.measurement import Measurement
 from ..reporting.row import Check
 from .case import Case
+from .context import context_of
 
 
 def matching(rules: Sequence[ThresholdRule], case: Case, dtype: str) -> list[ThresholdRule]:
     """The rules that are for this case and type, weakest first as they came."""
-    context = JudgeContext(id=case.full_name, mine_op_type=case.name, mine_name=case.full_name, level="op")
+    context = context_of(case)
     return [rule for rule in rules if rule.match.holds(context, (dtype, dtype))]
 
 

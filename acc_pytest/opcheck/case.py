@@ -36,8 +36,9 @@ class Case:
     """One operator to be checked.
 
     `name` is ATB's class name, `full_name` that with the ids of its path (`LinearOperation_2_0_1`),
-    `ids` those ids alone (`2_0_1`). `inputs` are in ATB's order, `None` where there is no file: an
-    optional operand, or a tensor without elements. `outputs` are what is judged.
+    `ids` those ids alone (`2_0_1`), `step` the number of the execution (-1: not known). `inputs` are in
+    ATB's order, `None` where there is no file: an optional operand, or a tensor without elements. `outputs`
+    are what is judged.
 
     `written` are the inputs as they are after execution, where the dump has them: the results of
     operators that write in place. `clean` says that `inputs` are from before the execution.
@@ -53,6 +54,7 @@ class Case:
     inputs: tuple[TensorRef | None, ...]
     outputs: tuple[TensorRef | None, ...]
     rank: int = 0
+    step: int = -1
     source: str = ""
     directory: str = ""
     written: tuple[TensorRef | None, ...] = ()

@@ -152,6 +152,7 @@ def _from_directory(entry: Entry, directory: str, base: str) -> Case:
         outputs=outputs,
         rank=rank if isinstance(rank, int) else 0,
         source=entry.source,
+        step=entry.step,
         directory=directory,
         written=written,
         clean=clean,
@@ -185,6 +186,7 @@ def _from_files(entry: Entry, given: str) -> Case:
         inputs=inputs,
         outputs=outputs,
         source=entry.source,
+        step=entry.step,
     )
 
 

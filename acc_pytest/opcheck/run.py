@@ -6,9 +6,7 @@ operator does not write) becomes the sentence of its row: nothing is raised for 
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,12 +19,13 @@ from ..reporting.row import Row
 from ..tensors import hifloat8
 from ..tensors.dtypes import by_name
 from ..tensors.source import TensorSource
-from .backends import Backend, rerun
+from .backends import Backend
 from .bounds import factor_of, further_checks, matching
 from .case import Case
 from .entry import Entry
 from .errors_of import ElementRule, Errors, errors_of
 from .golden import Expected, Golden, check_outputs, refuse_unknown, refuse_unseen
+from .on_device import rows_on_device
 from .prepare import prepare
 from .rows import case_row, described, dtype_name, judged_row, ulp_note, unjudged
 from .standards import About, Standard
@@ -50,6 +49,15 @@ class _Way:
     rules: Sequence[ThresholdRule]
 
 
+Rules = Callable[[Case], Sequence[ThresholdRule]]
+"""Gives the bounds of a case that people set themselves, weakest first."""
+
+
+def no_rules(case: Case) -> Sequence[ThresholdRule]:
+    """Nothing beside the standard."""
+    return ()
+
+
 def run_entry(
     entry: Entry,
     standard: Standard = ASCEND,
@@ -59,13 +67,15 @@ def run_entry(
     soc: str = "",
     precision: str = "keep",
     backend: Backend | None = None,
+    optimization: bool = False,
     test_id: str = "",
     custom: Sequence[Any] = (),
-    rules: Sequence[ThresholdRule] = (),
+    rules: Rules = no_rules,
 ) -> list[Row]:
     """`run_case` of an entry; `given` and `other` are directories to look for files in.
 
-    With a `backend` its outputs are judged instead of the dump's.
+    With a `backend` its outputs are judged instead of the dump's, with `optimization` also those with each
+    optimisation switched off. What `rules` raises of ours is said in the row.
     """
     if entry.problem:
         return [refused_entry(entry, standard, entry.problem, test_id, entry.skipped)]
@@ -73,28 +83,21 @@ def run_entry(
         refuse_unknown(entry.name)
         case = replace(prepare(entry, given, soc), precision=precision)
         second = replace(prepare(entry, other, soc), precision=precision) if other else None
+        bounds = rules(case)
+
+        def check(one: Case, number: int) -> list[Row]:
+            running = entry.number * ROWS + number
+            return run_case(
+                one, standard, other=second, test_id=test_id, running=running, custom=custom, rules=bounds
+            )
+
+        if backend is None:
+            return check(case, 0)
+        return rows_on_device(case, backend, check, optimization=optimization)
     except NoPayload as error:
         return [refused_entry(entry, standard, str(error), test_id, skipped=True)]
     except (AccError, OSError) as error:
         return [refused_entry(entry, standard, str(error), test_id)]
-    running = entry.number * ROWS
-    with tempfile.TemporaryDirectory() if backend is not None else nullcontext("") as home:
-        if backend is not None:
-            try:
-                case = rerun(case, backend, home)
-            except (AccError, OSError) as error:
-                skipped = isinstance(error, NoPayload)
-                return [refused_entry(entry, standard, str(error), test_id, skipped)]
-        rows = run_case(
-            case, standard, other=second, test_id=test_id, running=running, custom=custom, rules=rules
-        )
-    return rows if backend is None else [_of_device(row) for row in rows]
-
-
-def _of_device(row: Row) -> Row:
-    """The row of an output that was computed again and is in no file any more."""
-    notes = (*row.notes, "judged is what the device computed from the dumped inputs")
-    return replace(row, mine=replace(row.mine, path=""), notes=notes)
 
 
 def refused_entry(

@@ -19,8 +19,8 @@ class OpcheckSettings:
     `sources` are operation CSVs and directories; `input` and `other` directories to look for tensors
     in, empty where the source says where they are; `ids` and `names` select, empty for all; `soc` is
     empty where the source may say it; `precision` is as what float tensors are read; `backend` says whose
-    outputs are judged, `device` is its NPU. `columns` are the old report's further metrics that the CSV
-    has; `metrics`, `output` and `csv` are those of `Settings`.
+    outputs are judged, `device` is its NPU, `optimization` asks it for every neutral copy. `columns` are
+    the old report's further metrics that the CSV has; `metrics`, `output` and `csv` are those of `Settings`.
     """
 
     sources: tuple[str, ...]
@@ -33,6 +33,7 @@ class OpcheckSettings:
     precision: str = "keep"
     backend: str = DUMPED
     device: int = 0
+    optimization: bool = False
     columns: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     output: str = "."
@@ -58,6 +59,7 @@ class OpcheckSettings:
             precision=get("precision_mode", "keep"),
             backend=get("opcheck_backend", DUMPED),
             device=_device(get("device_id", "0")),
+            optimization=bool(get("opcheck_optimization", False)),
             columns=tuple(get("opcheck_metric", ())),
             metrics=tuple(get("metrics", ())),
             output=get("output", "."),
@@ -66,6 +68,16 @@ class OpcheckSettings:
         for option, path in (("input", settings.input), ("other", settings.other)):
             if path and not os.path.isdir(path):
                 raise SettingsError(f"--acc-opcheck-{option} {path}: no such directory")
+        if settings.optimization and settings.backend == DUMPED:
+            raise SettingsError(
+                "--acc-opcheck-optimization runs operators again with other parameters, which needs an NPU; "
+                "add --acc-opcheck-backend torch_atb (-rerun)"
+            )
+        if settings.optimization and settings.other:
+            raise SettingsError(
+                "--acc-opcheck-optimization: the second device's dump has operators only as they were "
+                "dumped; leave --acc-opcheck-other out"
+            )
         if settings.standard == "three-way" and not settings.other:
             raise SettingsError(
                 "--acc-opcheck-standard three-way: needs the same operators' dump of a second device; "

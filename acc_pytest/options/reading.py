@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from .option import Option
-from .tables import COMPARISON, FUZZ, GATE, OPCHECK, REPORTS
+from .tables import COMPARISON, FUZZ, GATE, OPCHECK, REPORTS, THRESHOLDS
 
-OPTIONS = (*COMPARISON, *REPORTS, *GATE, *FUZZ)
+OPTIONS = (*COMPARISON, *THRESHOLDS, *REPORTS, *GATE, *FUZZ)
 """The options whose fields are those of `Settings`."""
 ALL = (*OPTIONS, *OPCHECK)
-SHARED = frozenset(option.field for option in (*REPORTS, *FUZZ))
+SHARED = frozenset(("config", *(option.field for option in (*REPORTS, *FUZZ))))
 """Fields of `Settings` that mean something to single-operator checks too, or go beside them."""
 
 

@@ -65,6 +65,13 @@ OPCHECK = (
         metavar="N",
     ),
     Option(
+        "opcheck-optimization",
+        "opcheck_optimization",
+        "attention on --acc-opcheck-backend again with each optimisation parameter neutral in turn: "
+        "which one changes the verdict",
+        kind="flag",
+    ),
+    Option(
         "precision-mode",
         "precision_mode",
         "read the float16, bfloat16 and float32 tensors of single operators as one type (default: keep)",

@@ -1,0 +1,118 @@
+"""Rows of a case whose outputs a device computes again, also with its optimisations switched off.
+
+The dump's outputs do not count here; its inputs do. Files that the device's outputs are kept in while they
+are judged are gone afterwards.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ..errors import AccError
+from ..reporting.row import Row
+from .backends import Backend, rerun
+from .case import Case
+from .neutral import Neutral, neutral_cases
+from .rows import case_row, unjudged
+
+Check = Callable[[Case, int], list[Row]]
+"""Judges a case; the number is added to those of its rows."""
+
+ROWS_EACH = 100
+"""Numbers of rows that a case, and each of its neutral copies, has for its outputs."""
+
+
+def rows_on_device(case: Case, backend: Backend, check: Check, *, optimization: bool = False) -> list[Row]:
+    """The rows of `case` with what `backend` computes in place of the dumped outputs.
+
+    With `optimization`, the rows of each neutral copy follow, and the rows of the case say which of them
+    has another verdict. Raises `AccError` where the device cannot compute the case.
+    """
+    rows = _rows(case, backend, check, 0)
+    if not optimization:
+        return rows
+    copies = [
+        _copied(neutral, backend, check, rows[0], number * ROWS_EACH)
+        for number, neutral in enumerate(neutral_cases(case), start=1)
+    ]
+    said = conclusion(rows, copies)
+    if said:
+        red = any(row.red for row in rows)
+        rows = [_saying(row, said) if row.red or not red else row for row in rows]
+    return [*rows, *(row for copy in copies for row in copy.rows)]
+
+
+def _rows(case: Case, backend: Backend, check: Check, number: int) -> list[Row]:
+    with tempfile.TemporaryDirectory() as home:
+        return [_of_device(row) for row in check(rerun(case, backend, home), number)]
+
+
+def _of_device(row: Row) -> Row:
+    """The row of an output that was computed again and is in no file any more."""
+    notes = (*row.notes, "judged is what the device computed from the dumped inputs")
+    return replace(row, mine=replace(row.mine, path=""), notes=notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The rows of one neutral copy. `judged` says that all of them could be."""
+
+    neutral: Neutral
+    rows: tuple[Row, ...]
+
+    @property
+    def judged(self) -> bool:
+        """Whether every output got a verdict."""
+        return all(row.verdict in ("pass", "fail") for row in self.rows)
+
+    @property
+    def red(self) -> bool:
+        """Whether the copy fails."""
+        return any(row.red for row in self.rows)
+
+
+def _copied(neutral: Neutral, backend: Backend, check: Check, row: Row, number: int) -> Copy:
+    """A neutral copy checked. One that cannot be computed is nobody's mistake: it was made up here."""
+    try:
+        rows = _rows(neutral.case, backend, check, number)
+    except AccError as error:
+        bare = case_row(neutral.case, str(row.case["standard"]), row.test_id, 0)
+        at = None if row.number is None else row.number + number
+        rows = [unjudged(replace(bare, number=at), str(error), skipped=True)]
+    return Copy(neutral, tuple(_of_copy(one, neutral) for one in rows))
+
+
+def _of_copy(row: Row, neutral: Neutral) -> Row:
+    """The row of a copy, named so that it is not taken for the case of the dump."""
+    case = {**row.case, "optimization_closed": neutral.closed}
+    row = replace(row, case=case, mine=replace(row.mine, name=f"{row.mine.name}[{neutral.change}]"))
+    if row.verdict == "incomparable":
+        return unjudged(row, f"not tried with {neutral.change}: {row.sentence}", skipped=True)
+    return replace(row, sentence=f"with {neutral.change}: {row.sentence}")
+
+
+def conclusion(rows: Sequence[Row], copies: Sequence[Copy]) -> str:
+    """Which optimisation changes the verdict, in words; empty where there is nothing to say."""
+    judged = [copy for copy in copies if copy.judged]
+    if not judged or not all(row.verdict in ("pass", "fail") for row in rows):
+        return ""
+    red = any(row.red for row in rows)
+    changing = [copy.neutral for copy in judged if copy.red != red]
+    changes = " or ".join(one.change for one in changing)
+    if red and changing:
+        names = " and ".join(one.closed for one in changing)
+        return f"with {changes} the device's result passes: suspect the optimisation {names}"
+    if changing:
+        return f"passes as dumped, and not with {changes}"
+    if not red:
+        return ""
+    tried = ", ".join(copy.neutral.change for copy in judged)
+    return f"fails with {tried} as well: no optimisation explains it"
+
+
+def _saying(row: Row, said: str) -> Row:
+    if not row.red:
+        return replace(row, notes=(*row.notes, said))
+    return replace(row, sentence=f"{row.sentence}; {said}", reasons=(*row.reasons, said))
