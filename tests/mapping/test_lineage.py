@@ -154,7 +154,7 @@ def test_attention_reads_what_earlier_steps_stored_and_what_a_step_stores_does_n
         one
         for step in (0, 1)
         for one in (
-            pair(cache, step, view=SlotRows(())),
+            pair(cache, step, view=rows),
             pair(attention, step),
             pair("3_LinearOperation", step),
         )
@@ -162,6 +162,11 @@ def test_attention_reads_what_earlier_steps_stored_and_what_a_step_stores_does_n
     found, _ = lineage(tmp_path, pairs, labels=(0, 1))
     assert found[f"{attention}@1"] == [f"{cache}@1", attention, cache]
     assert found[f"{cache}@1"] == []
+
+
+def test_a_layer_depends_on_itself_a_step_earlier_when_nothing_inside_it_is_compared(tmp_path):
+    found, _ = lineage(tmp_path, [pair("2_Layer"), pair("2_Layer", 1)], labels=(0, 1))
+    assert found["2_Layer@1"] == ["2_Layer"]
 
 
 def test_the_token_fed_in_was_chosen_from_the_logits_before_and_positions_were_not(tmp_path):

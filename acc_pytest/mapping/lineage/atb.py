@@ -15,22 +15,25 @@ IN_STEP = frozenset({"rope", "cache"})
 """Kinds of operators whose output `i` is made of input `i` and of those after the outputs' own inputs."""
 
 
+KEEPING = frozenset({"attention", "cache"})
+"""Kinds that read or write keys and values of earlier steps."""
+
+
 def atb_flow(tree: Tree, places: Iterable[Place], tables: Tables) -> Flow:
     """Follow the tensor names of `tree`. Places whose node names no tensor are in nothing of the result."""
     flow = trace(tree)
     kinds = {leaf: tables.kind_of(leaf.op_type, leaf.param) for leaf in flow.leaves}
     wanted = set(places)
     shown: dict[Hashable, list[tuple[int, Place]]] = {}
-    by_kind: dict[str, set[Place]] = {"attention": set(), "cache": set(), "embedding": set()}
+    fed: set[Place] = set()
     for node, values in flow.outputs.items():
         for index, value in enumerate(values):
             place = (node.path, f"output[{index}]")
             if place not in wanted:
                 continue
             shown.setdefault(value, []).append((node.order, place))
-            kind = kinds.get(value.producer, "") if value.producer is not None else ""
-            if kind in by_kind:
-                by_kind[kind].add(place)
+            if value.producer is not None and kinds[value.producer] == "embedding":
+                fed.add(place)
     for listed in shown.values():
         listed.sort()
     arriving = {
@@ -40,12 +43,7 @@ def atb_flow(tree: Tree, places: Iterable[Place], tables: Tables) -> Flow:
         if (place := (leaf.path, f"input[{number}]")) in wanted
     }
     above = nearest((_operation(leaf, kinds[leaf], flow) for leaf in flow.leaves), shown, arriving)
-    return Flow(
-        above,
-        frozenset(by_kind["attention"] | by_kind["cache"]),
-        frozenset(by_kind["attention"]),
-        frozenset(by_kind["embedding"]),
-    )
+    return Flow(above, frozenset(fed))
 
 
 def _operation(leaf: Node, kind: str, flow: Dataflow) -> Operation:
@@ -58,7 +56,13 @@ def _operation(leaf: Node, kind: str, flow: Dataflow) -> Operation:
     elif kind in IN_STEP and len(reads) > len(writes) > 1:
         needs = _own(len(reads), len(writes))
     return Operation(
-        leaf.path, leaf.order, reads, stored, needs, crosses=bool(COMMUNICATION.search(leaf.op_type))
+        leaf.path,
+        leaf.order,
+        reads,
+        stored,
+        needs,
+        crosses=bool(COMMUNICATION.search(leaf.op_type)),
+        keeps=kind in KEEPING,
     )
 
 

@@ -13,8 +13,7 @@ from ..torchair.with_fx import output_edges
 from .nearest import Operation, Place, nearest
 from .steps import Flow
 
-_ATTENDS = re.compile("Attention")
-_STORES = re.compile("Scatter|IndexPut|Cache")
+_KEEPS = re.compile("Attention|Scatter|IndexPut|Cache")
 _LOOKS_UP = re.compile("Gather|Embedding")
 
 
@@ -26,8 +25,6 @@ def ge_flow(graph: GraphIndex, operators: Sequence[Operator], places: Iterable[P
     wanted = set(places)
     shown: dict[Hashable, list[tuple[int, Place]]] = {}
     arriving: dict[tuple[str, int], Place] = {}
-    attends: set[Place] = set()
-    states: set[Place] = set()
     looked_up: list[tuple[int, Place]] = []
     compared: set[str] = set()
     for operator in operators:
@@ -41,10 +38,6 @@ def ge_flow(graph: GraphIndex, operators: Sequence[Operator], places: Iterable[P
             order = graph.position[edge.producer]
             shown.setdefault(edge, []).append((order, place))
             compared |= operator.parts.names
-            if _ATTENDS.search(kinds):
-                attends.add(place)
-            if _ATTENDS.search(kinds) or _STORES.search(kinds):
-                states.add(place)
             if _LOOKS_UP.search(kinds):
                 looked_up.append((order, place))
         edges = graph.arriving(operator.parts.nodes)
@@ -59,7 +52,7 @@ def ge_flow(graph: GraphIndex, operators: Sequence[Operator], places: Iterable[P
     above = nearest(ran, shown, arriving)
     # Positions are looked up as well; what is looked up first is the tokens.
     fed = [place for _, place in sorted(looked_up) if not above[place].places][:1]
-    return Flow(above, frozenset(states), frozenset(attends), frozenset(fed))
+    return Flow(above, frozenset(fed))
 
 
 def _operation(node: GeNode, graph: GraphIndex, compared: bool) -> Operation:
@@ -71,5 +64,6 @@ def _operation(node: GeNode, graph: GraphIndex, compared: bool) -> Operation:
         [Edge(node.name, index) for index in range(node.output_count)],
         lambda _: range(len(edges)),
         crosses=bool(COMMUNICATION.search(node.op_type)),
+        keeps=bool(_KEEPS.search(node.op_type)),
         silent=compared or node.op_type in NO_KERNEL,
     )

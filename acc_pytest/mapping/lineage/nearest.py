@@ -21,7 +21,8 @@ class Operation:
     """One operator: where it is in execution order, and the values it reads and writes.
 
     `needs(i)` are the places in `reads` that output `i` is computed from. `crosses` says that it computes
-    from the tensors of all ranks, `silent` that it is never named as being between two places.
+    from the tensors of all ranks, `keeps` that it reads or writes what a step leaves for the next, `silent`
+    that it is never named as being between two places.
     """
 
     path: str
@@ -30,6 +31,7 @@ class Operation:
     writes: Sequence[Hashable]
     needs: Callable[[int], Iterable[int]]
     crosses: bool = False
+    keeps: bool = False
     silent: bool = False
 
 
@@ -37,11 +39,13 @@ class Operation:
 class Above:
     """What is nearest above something: places, and whether a sum over ranks lies in between.
 
-    `between` are the operators passed on the way of which nothing is compared, the nearest first.
+    `between` are the operators passed on the way of which nothing is compared, the nearest first. `keeps`
+    says that one of them, or the operator itself, reads or writes what a step leaves for the next.
     """
 
     places: Mapping[Place, bool] = field(default_factory=dict)
     between: tuple[str, ...] = ()
+    keeps: bool = False
 
 
 NOTHING = Above()
@@ -66,10 +70,10 @@ def nearest(
             for number, value in enumerate(operation.reads)
         ]
         for index, value in enumerate(operation.writes):
-            above = _joined([read[number] for number in operation.needs(index)], operation.crosses)
+            above = _joined([read[number] for number in operation.needs(index)], operation)
             places = shown.get(value, ())
             own = () if operation.silent else (operation.path,)
-            written[value] = Above(above.places, (*own, *above.between)[:MOST_BETWEEN])
+            written[value] = Above(above.places, (*own, *above.between)[:MOST_BETWEEN], above.keeps)
             before = above
             for _, place in places:
                 found[place] = before
@@ -96,11 +100,12 @@ def _arrived(
     return Above({place: False})
 
 
-def _joined(several: Sequence[Above], crosses: bool) -> Above:
+def _joined(several: Sequence[Above], operation: Operation) -> Above:
     places: dict[Place, bool] = {}
     between: dict[str, None] = {}
     for one in several:
         for place, crossed in one.places.items():
-            places[place] = places.get(place, False) or crossed or crosses
+            places[place] = places.get(place, False) or crossed or operation.crosses
         between.update(dict.fromkeys(one.between))
-    return Above(places, tuple(between)[:MOST_BETWEEN])
+    keeps = operation.keeps or any(one.keeps for one in several)
+    return Above(places, tuple(between)[:MOST_BETWEEN], keeps)

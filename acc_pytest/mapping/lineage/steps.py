@@ -15,15 +15,10 @@ PIECES = (Part, OwnPart, HeadPart)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flow:
-    """The dataflow of a step as far as places of it are compared: what is above them, and what they are.
-
-    `states` are places of what reads or writes a key and value cache, `attends` those of attention alone,
-    `fed` those that may be looked up by what the step before chose.
-    """
+    """The dataflow of a step as far as places of it are compared: what is above them, and which of them
+    (`fed`) may be looked up by what the step before chose."""
 
     above: Mapping[Place, Above]
-    states: frozenset[Place]
-    attends: frozenset[Place]
     fed: frozenset[Place]
 
 
@@ -102,17 +97,21 @@ def from_the_step_before(block: Block, earlier: Block) -> dict[int, list[int]]:
     last: dict[int | None, int] = {}
     for number, pair in zip(earlier.numbers, earlier.pairs):
         last[pair.rank] = number
-        if place_of(pair) in earlier.flow.states:
+        if _keeps(pair, earlier.flow):
             stored[pair.layer, pair.rank].append(number)
     flow = block.flow
     found: dict[int, list[int]] = {}
     for number, pair in zip(block.numbers, block.pairs):
-        place = place_of(pair)
-        if place in flow.attends or (place in flow.states and not isinstance(pair.mine.view, SlotRows)):
+        if _keeps(pair, flow) and not isinstance(pair.mine.view, SlotRows):
             found[number] = stored[pair.layer, pair.rank][::-1]
         elif pair.rank in last and _is_fed(pair, flow):
             found[number] = [last[pair.rank]]
     return found
+
+
+def _keeps(pair: Pair, flow: Flow) -> bool:
+    above = flow.above.get(place_of(pair))
+    return above is not None and above.keeps
 
 
 def _is_fed(pair: Pair, flow: Flow) -> bool:
