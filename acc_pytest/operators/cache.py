@@ -182,6 +182,8 @@ def view(
     """`x` as a view of its own elements, in its own shape, by host tensors of strides and offset."""
     steps, start = lengths(strides), lengths(offset)[0]
     call.need(len(steps) == x.ndim, f"strides {steps} do not fit {name} {list(x.shape)}")
+    if not x.numel():
+        return x
     last = start + sum((n - 1) * s for n, s in zip(x.shape, steps))
     call.need(
         0 <= start <= last < x.numel() and min(steps) >= 0,

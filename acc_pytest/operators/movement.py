@@ -63,6 +63,8 @@ def as_strided(call: Call, t: Tensors) -> Outputs:
     p = call.param
     size, stride, offset = p["size"], p["stride"], p["offset"][0] if p["offset"] else 0
     call.need(len(size) == len(stride), f"size has {len(size)} entries, stride {len(stride)}")
+    if not all(size):
+        return [t["x"].new_empty(size)]
     last = offset + sum((s - 1) * d for s, d in zip(size, stride))
     call.need(
         0 <= offset <= last < t["x"].numel() and min(stride, default=0) >= 0,

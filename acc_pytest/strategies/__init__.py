@@ -27,11 +27,22 @@ if TYPE_CHECKING:
 
 __all__ = ["WITHOUT_STRATEGY", "cases", "check", "covered", "params"]
 
-_FAMILIES = ("attention", "caches", "elementwise", "moving", "norms", "products", "routing")
+_FAMILIES = (
+    "attention",
+    "caches",
+    "elementwise",
+    "experts",
+    "latent",
+    "moving",
+    "norms",
+    "preprocess",
+    "products",
+    "routing",
+    "training",
+)
 
 _RANKS = "it computes between ranks, and a case here is that of one rank"
 _RANDOM = "its random numbers have to be those of the device"
-_PARTS = "it is made of operators that have one, but which shapes fit it is not written down as a rule yet"
 _KERNEL = "it is what ATB's kernel does and no known function, so nothing independent could check it"
 
 WITHOUT_STRATEGY: Mapping[str, str] = {
@@ -54,27 +65,6 @@ WITHOUT_STRATEGY: Mapping[str, str] = {
     ),
     **dict.fromkeys(("MultinomialOperation", "TopkToppSamplingOperation"), _RANDOM),
     **dict.fromkeys(("GenAttentionMaskOperation", "RopeGradOperation"), _KERNEL),
-    **dict.fromkeys(
-        (
-            "FusedAddTopkDivOperation",
-            "GroupedMatmulInplaceAddOperation",
-            "GroupedMatmulWithRoutingOperation",
-            "LaserAttentionGradOperation",
-            "LaserAttentionOperation",
-            "GmmDeqSwigluQuantGmmDeqOperation",
-            "MlaPreprocessOperation",
-            "MmDeqSwigluQuantMmDeqOperation",
-            "RazorFusionAttentionOperation",
-            "MultiLatentAttentionOperation",
-            "NormRopeReshapeOperation",
-            "RelayAttentionOperation",
-            "ReshapeAndCacheOmniOperation",
-            "ReshapeAndCacheWithStrideOperation",
-            "RingMLAOperation",
-            "StridedBatchMatmulOperation",
-        ),
-        _PARTS,
-    ),
 }
 """Operators that have no strategy, and why."""
 

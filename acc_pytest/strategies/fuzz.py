@@ -4,6 +4,8 @@
     found.wrong      # what is wrong, one sentence an output; None instead of `found` when nothing was
     save(found, "acc_fuzz")
 
+Our own operators are fuzzed against an oracle, a device (`on_device.py`) against our operators.
+
 Importing this imports hypothesis and torch.
 """
 
@@ -17,23 +19,30 @@ from pathlib import Path
 import torch
 from hypothesis import HealthCheck, Verbosity, given, settings
 
-from ..opcheck.stand_alone import StandAlone, write_case
-from ..operators import compute, operator_of
+from ..opcheck.stand_alone import from_values, write_case
+from ..operators import compute
 from . import cases
 from .drawn import DrawnCase
+from .on_device import Refused
 from .oracles import disagreements, expected
 
 Backend = Callable[[DrawnCase], Sequence[torch.Tensor]]
 """What computes a case: outputs, then new values of the inputs that are written in place."""
+Judge = Callable[[DrawnCase, Sequence[torch.Tensor]], Sequence[str]]
+"""Says what is wrong with the outputs of a case, a sentence each."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """The smallest case that disagrees, what is wrong with its outputs, and how many were drawn before."""
+    """The smallest case that disagrees, what is wrong with its outputs, and how many were drawn before.
+
+    `outputs` are what was computed, `None` where nothing was.
+    """
 
     case: DrawnCase
     wrong: tuple[str, ...]
     drawn: int
+    outputs: tuple[torch.Tensor, ...] | None = None
 
 
 class _Disagrees(Exception):
@@ -45,13 +54,15 @@ def on_cpu(case: DrawnCase) -> Sequence[torch.Tensor]:
     return compute(case.operator, case.param, case.inputs)
 
 
-def fuzz(operator: str, examples: int, backend: Backend = on_cpu) -> Found | None:
-    """Draw `examples` cases of `operator` and compare what `backend` computes with the oracle.
+def fuzz(
+    operator: str, examples: int, backend: Backend = on_cpu, judge: Judge = disagreements
+) -> Found | None:
+    """Draw `examples` cases of `operator` and let `judge` say what is wrong with what `backend` computes.
 
     The smallest case that disagrees, `None` when none does. An exception of the backend is a disagreement
-    too. Raises `OperatorError` for an operator without strategy, `MissingPackage` without hypothesis.
+    too, but for `Refused`. Raises `OperatorError` for an operator without strategy, `MissingPackage` without hypothesis.
     """
-    worst: list[tuple[DrawnCase, tuple[str, ...]]] = []
+    worst: list[Found] = []
     drawn = 0
 
     @settings(
@@ -67,38 +78,41 @@ def fuzz(operator: str, examples: int, backend: Backend = on_cpu) -> Found | Non
     def agrees(case: DrawnCase) -> None:
         nonlocal drawn
         drawn += not worst
-        wrong = _wrong(case, backend)
-        if wrong:
-            worst[:] = [(case, wrong)]
+        found = _found(case, backend, judge, drawn)
+        if found is not None:
+            worst[:] = [found]
             raise _Disagrees
 
     try:
         agrees()
     except _Disagrees:
         # hypothesis runs the smallest case last
-        return Found(*worst[0], drawn)
+        return worst[0]
     return None
 
 
-def _wrong(case: DrawnCase, backend: Backend) -> tuple[str, ...]:
+def _found(case: DrawnCase, backend: Backend, judge: Judge, drawn: int) -> Found | None:
     try:
-        outputs = backend(case)
+        outputs = tuple(backend(case))
+    except Refused:
+        return None
     except Exception as error:  # noqa: BLE001 - whatever a backend raises is what the case has found
-        return (f"{type(error).__name__}: {error}",)
-    return tuple(disagreements(case, outputs))
+        return Found(case, (f"{type(error).__name__}: {error}",), drawn)
+    wrong = tuple(judge(case, outputs))
+    return Found(case, wrong, drawn, outputs) if wrong else None
 
 
-def save(found: Found, directory: str | os.PathLike[str]) -> Path:
-    """Write the case with the oracle's outputs below `directory`, in a new directory; the path of its CSV.
+def save(
+    found: Found, directory: str | os.PathLike[str], outputs: Sequence[torch.Tensor] | None = None
+) -> Path:
+    """Write the case with `outputs`, or with the oracle's, below `directory`, in a new directory.
 
-    The CSV is an operation CSV: `pytest --acc-opcheck` and ATB's own test runner run it. Raises `DumpError`.
+    Returns the path of its CSV, which is an operation CSV: `pytest --acc-opcheck` and ATB's own test runner
+    run it. Raises `DumpError`.
     """
     case = found.case
-    operator = operator_of(case.operator, case.param)
-    values = [one.rounded() for one in expected(case)]
-    count = len(values) - len(operator.writes)
-    written = dict(zip(operator.writes, values[count:]))
-    stand_alone = StandAlone(case.operator, case.param, case.inputs, values[:count], written)
+    values = [one.rounded() for one in expected(case)] if outputs is None else outputs
+    stand_alone = from_values(case.operator, case.param, case.inputs, values)
     return write_case(stand_alone, _unused(Path(directory) / case.operator))
 
 

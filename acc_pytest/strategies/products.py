@@ -1,6 +1,8 @@
-"""Shape rules of products: LinearOperation and MatmulOperation."""
+"""Shape rules of products: LinearOperation, MatmulOperation, StridedBatchMatmulOperation."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
@@ -58,3 +60,25 @@ def matmul(draw: Draw) -> Drawn:
     first, second, dtype = yes(draw), yes(draw), one_of(draw, *FLOATS)
     x = floats(draw, [k, m] if first else [m, k], dtype)
     return {"transposeA": first, "transposeB": second}, [x, floats(draw, [n, k] if second else [k, n], dtype)]
+
+
+@rule("StridedBatchMatmulOperation")
+def strided_batch_matmul(draw: Draw) -> Drawn:
+    """Heads behind each other, or side by side in the rows of each operand; batches of different sizes."""
+    batch, heads = whole(draw, 1, 3), whole(draw, 1, 3)
+    first, second = yes(draw), yes(draw)
+    param: dict[str, Any] = {"transposeA": first, "transposeB": second, "batch": batch, "headNum": heads}
+    keys = ("m", "n", "k", "lda", "ldb", "ldc", "strideA", "strideB", "strideC")
+    lists: dict[str, list[int]] = {key: [] for key in keys}
+    sizes = [0, 0]
+    for _ in range(batch):
+        m, n, k = whole(draw, 1, 5), whole(draw, 1, 5), whole(draw, 1, 9)
+        for key, size in zip("mnk", (m, n, k)):
+            lists[key].append(size)
+        matrices = ((k, m) if first else (m, k), (n, k) if second else (k, n), (m, n))
+        for letter, (rows, columns) in zip("abc", matrices):
+            beside = yes(draw)
+            lists[f"ld{letter}"].append(columns * heads if beside else columns)
+            lists[f"stride{letter.upper()}"].append(columns if beside else rows * columns)
+        sizes = [sizes[0] + m * k * heads, sizes[1] + n * k * heads]
+    return {**param, **lists}, [floats(draw, [size], torch.float16) for size in sizes]

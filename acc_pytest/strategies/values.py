@@ -82,6 +82,11 @@ def floats(draw: Draw, size: Sequence[int], dtype: torch.dtype, *, positive: boo
     return ((value.abs() + 0.0625) if positive else value).to(dtype)
 
 
+def uniform(draw: Draw, size: Sequence[int], low: float, high: float) -> torch.Tensor:
+    """float32 values between `low` and `high` with all their bits, so that products of them are no ties."""
+    return low + (high - low) * torch.rand(tuple(size), generator=generator(draw))
+
+
 def wholes(draw: Draw, size: Sequence[int], low: int, high: int, dtype: torch.dtype) -> torch.Tensor:
     """Whole numbers from `low` to `high`."""
     return torch.randint(low, high + 1, tuple(size), generator=generator(draw)).to(dtype)

@@ -18,7 +18,19 @@ from ..drawn import DrawnCase
 from .expected import Expected
 from .table import ORACLES
 
-_FAMILIES = ("attention", "caches", "elementwise", "moving", "norms", "products", "routing")
+_FAMILIES = (
+    "attention",
+    "caches",
+    "elementwise",
+    "experts",
+    "latent",
+    "moving",
+    "norms",
+    "preprocess",
+    "products",
+    "routing",
+    "training",
+)
 
 
 def with_oracle() -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from .expected import TINY, Expected, U
 from .table import Inputs, Param, oracle
 
 
-def _turned(
+def turned_heads(
     x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, parts: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Heads `[n, heads, size]` rotated in `parts` / 2 blocks, and what three roundings of its terms can lose.
@@ -39,7 +39,7 @@ def rope(p: Param, t: Inputs) -> Sequence[Expected]:
     results = []
     for name in ("query", "key"):
         heads = t[name].double().reshape(len(cos), -1, cos.shape[-1])
-        value, error = _turned(heads, cos, sin, p["rotaryCoeff"])
+        value, error = turned_heads(heads, cos, sin, p["rotaryCoeff"])
         shape = t[name].shape
         results.append(Expected(value.reshape(shape), t[name].dtype, error.reshape(shape)))
     return results
@@ -49,7 +49,7 @@ def rope(p: Param, t: Inputs) -> Sequence[Expected]:
 def rope_q_concat(p: Param, t: Inputs) -> Sequence[Expected]:
     """Rotated halves, and the rest behind."""
     cos, sin, tail = t["cos"].double(), t["sin"].double(), t["concat"].double()
-    value, error = _turned(t["query"].double().reshape(len(cos), tail.shape[1], -1), cos, sin, 2)
+    value, error = turned_heads(t["query"].double().reshape(len(cos), tail.shape[1], -1), cos, sin, 2)
     both = torch.cat((value, tail), -1)
     return [Expected(both, t["query"].dtype, torch.cat((error, torch.zeros_like(tail)), -1))]
 
@@ -67,7 +67,7 @@ def dynamic_ntk(p: Param, t: Inputs) -> Sequence[Expected]:
     return [Expected(both.sin(), dtype, error), Expected(both.cos(), dtype, error)]
 
 
-def _attention(
+def attention_of(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`[heads, n, size]` over `[heads, m, size]`, and what float32 can lose on the way.
@@ -113,7 +113,7 @@ def self_attention(p: Param, t: Inputs) -> Sequence[Expected]:
         first += n
         for head in range(heads):
             group = head // (heads // groups)
-            result = _attention(
+            result = attention_of(
                 q[part, head], k[part, group], v[part, group], _bias(p, t, b, head, n), p["qkScale"]
             )
             value[part, head], error[part, head] = result
@@ -153,7 +153,7 @@ def paged_attention(p: Param, t: Inputs) -> Sequence[Expected]:
             if "mask" in t:
                 bias = t["mask"][b, :, :length].double()
             q = query[b, head].double()[None]
-            result = _attention(q, k[:, group], v[:, group], bias, p["qkScale"])
+            result = attention_of(q, k[:, group], v[:, group], bias, p["qkScale"])
             value[b, head], error[b, head] = result[0][0], result[1][0]
     return [Expected(value, query.dtype, error)]
 

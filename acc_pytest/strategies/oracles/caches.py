@@ -36,6 +36,49 @@ def reshape_and_cache(p: Param, t: Inputs) -> Sequence[Expected]:
     return results
 
 
+def _by_head(t: Inputs, name: str) -> Expected:
+    """Entry by entry: the last tokens of a head, or all but a window, from its slot on."""
+    new, cache = t[name], t[f"{name}Cache"].clone()
+    rows, heads = cache.view(-1, cache.shape[-1]), new.shape[1]
+    lengths, wins, slots = (t[n].tolist() for n in ("seqLen", "wins", "slots"))
+    for i, (win, slot) in enumerate(zip(wins, slots)):
+        b, head = divmod(i, heads)
+        tokens = range(sum(lengths[:b]), sum(lengths[: b + 1]))
+        for j, token in enumerate(tokens):
+            if "offsetIndex" in t:
+                start = int(t["offsetIndex"][i])
+                keep = start == -1 or j < start or j >= start + win
+            else:
+                keep = j >= len(tokens) - win
+            if keep and slot >= 0:
+                rows[slot] = new[token, head]
+                slot += 1
+    return same(cache)
+
+
+@oracle("ReshapeAndCacheOmniOperation")
+def reshape_and_cache_omni(p: Param, t: Inputs) -> Sequence[Expected]:
+    """All tokens but those of a window."""
+    return [_by_head(t, "key"), _by_head(t, "value")]
+
+
+@oracle("ReshapeAndCacheWithStrideOperation")
+def reshape_and_cache_with_stride(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Element by element by strides, then as without."""
+    views = dict(t)
+    for name, letter in (("key", "k"), ("value", "v")):
+        if name in t:
+            steps, start = t[f"{letter}Stride"].tolist(), int(t[f"{letter}Offset"])
+            flat = t[name].flatten()
+            view = torch.empty_like(t[name])
+            for place in itertools.product(*(range(n) for n in view.shape)):
+                view[place] = flat[start + sum(i * step for i, step in zip(place, steps))]
+            views[name] = view
+    if p["compressType"]:
+        return [_by_head(views, "key"), _by_head(views, "value")]
+    return reshape_and_cache(p, views)
+
+
 @oracle("BlockCopyOperation")
 def block_copy(p: Param, t: Inputs) -> Sequence[Expected]:
     """Each block over its targets."""

@@ -75,10 +75,23 @@ class Expected:
         return error + half_spacing(self.value.abs() + error, self.dtype)
 
 
+def written(
+    value: torch.Tensor, error: torch.Tensor, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a kernel hands on as `dtype`, in float64, and how far what another computed may be from it.
+
+    Between value - error and value + error any number may have been rounded; whole numbers saturate.
+    """
+    ends = (value, value - error, value + error)
+    middle, low, high = (Expected(end, dtype)._written().double() for end in ends)
+    return middle, torch.maximum(middle - low, high - middle)
+
+
 def half_spacing(size: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Half the distance of neighbours of `dtype` at numbers of this `size`."""
     at_one, least = SPACING[dtype]
     exponent = torch.frexp(size.double()).exponent - 1 + at_one
+    exponent = exponent.where(size > 0, least)  # frexp calls the exponent of 0 that of 1/2
     return torch.exp2(exponent.clamp(min=least).double() - 1)
 
 

@@ -56,3 +56,29 @@ def linear(p: Param, t: Inputs) -> Sequence[Expected]:
         value = value + t["accum"].double()
         return [Expected(value, t["accum"].dtype, error + U * value.abs())]
     return [Expected(value, x.dtype, error)]
+
+
+@oracle("StridedBatchMatmulOperation")
+def strided_batch_matmul(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Element by element: every factor looked up in the flat operands."""
+    a, b = t["a"].double().tolist(), t["b"].double().tolist()
+    total = p["headNum"] * sum(m * n for m, n in zip(p["m"], p["n"]))
+    value, error = torch.zeros(total, dtype=torch.float64), torch.zeros(total, dtype=torch.float64)
+    starts = [0, 0, 0]
+    for i, (m, n, k) in enumerate(zip(p["m"], p["n"], p["k"])):
+        for head in range(p["headNum"]):
+            at, bt, ct = (
+                start + head * p[name][i] for start, name in zip(starts, ("strideA", "strideB", "strideC"))
+            )
+            lda, ldb = p["lda"][i], p["ldb"][i]
+            for row in range(m):
+                for column in range(n):
+                    left = [a[at + (j * lda + row if p["transposeA"] else row * lda + j)] for j in range(k)]
+                    right = [
+                        b[bt + (column * ldb + j if p["transposeB"] else j * ldb + column)] for j in range(k)
+                    ]
+                    place = ct + row * p["ldc"][i] + column
+                    value[place] = sum(x * y for x, y in zip(left, right))
+                    error[place] = k * U * sum(abs(x * y) for x, y in zip(left, right))
+        starts = [s + size * p["headNum"] for s, size in zip(starts, (m * k, n * k, m * n))]
+    return [Expected(value, t["a"].dtype, error)]

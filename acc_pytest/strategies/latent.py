@@ -1,0 +1,164 @@
+"""Shape rules of latent attention and its kin: rings, shared prefixes, pictures with bands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..operators.layout import nd_to_nz
+from .attention import LARGE
+from .table import rule
+from .values import SHORT, Draw, Drawn, counts, distinct, floats, one_of, some, whole, wholes, yes
+
+_SCALES = (1.0, 0.5, 0.125)
+
+
+@rule("MultiLatentAttentionOperation")
+def multi_latent_attention(draw: Draw) -> Drawn:
+    """Decoding over latent caches of all kinds, with and without sums, and prefill."""
+    if whole(draw, 0, 3) == 3:
+        return _prefill(draw)
+    kind, several, ring = one_of(draw, "apart", "nz", "int8"), yes(draw), yes(draw)
+    heads, dtype, tiled = whole(draw, 1, 4), one_of(draw, *SHORT), kind != "apart"
+    latent, rope = (32, 16) if tiled else (whole(draw, 1, 12), whole(draw, 1, 6))
+    lengths = some(draw, 1, 3, 1, 20)
+    queries = [whole(draw, 1, min(3, n)) for n in lengths] if several else [1] * len(lengths)
+    block = 16 if tiled else one_of(draw, 2, 5, 16)
+    columns = max(-(-n // block) for n in lengths)
+    blocks = len(lengths) * columns + whole(draw, 0, 2)
+    tables = distinct(draw, len(lengths) * columns, blocks).reshape(len(lengths), columns)
+    sizes, tokens = [(blocks, block, 1, width) for width in (latent, rope)], sum(queries)
+    if kind == "int8":
+        query, cache = (
+            wholes(draw, size, -20, 20, torch.int8) for size in ([tokens, heads, latent], sizes[0])
+        )
+    else:
+        query, cache = floats(draw, [tokens, heads, latent], dtype), floats(draw, sizes[0], dtype)
+    turned, ropes = floats(draw, [tokens, heads, rope], dtype), floats(draw, sizes[1], dtype)
+    if tiled:
+        cache, ropes = nd_to_nz(cache[:, :, 0], 32 if kind == "int8" else 16), nd_to_nz(ropes[:, :, 0])
+    param: dict[str, Any] = {
+        "headNum": heads,
+        "kvHeadNum": 1,
+        "qkScale": one_of(draw, *_SCALES),
+        "calcType": int(several) + 2 * int(ring),
+        "cacheMode": {"apart": 1, "nz": 3, "int8": 2}[kind],
+        "maskType": one_of(draw, 0, 1, 2, 3) if several else 0,
+    }
+    mask = _spec_mask(draw, param["maskType"], queries, lengths, dtype)
+    more = [counts(queries)] if several else []
+    if kind == "int8":
+        more += [floats(draw, [heads], torch.float32, positive=True) / 512 for _ in range(2)]
+    return param, [query, turned, cache, ropes, tables, counts(lengths), *mask, *more]
+
+
+def _spec_mask(
+    draw: Draw, kind: int, queries: list[int], lengths: list[int], dtype: torch.dtype
+) -> list[torch.Tensor]:
+    """The operand of a mask that is not made inside: a row for each token, every row sees its first key."""
+    if kind in (0, 3):
+        return []
+    if kind == 2:
+        return [torch.full((128, 128), LARGE).triu(1).to(dtype)]
+    mask = wholes(draw, [sum(queries), max(lengths)], 0, 1, torch.int8).to(dtype) * LARGE
+    mask[:, 0] = 0
+    return [mask]
+
+
+def _prefill(draw: Draw) -> Drawn:
+    """Packed queries over packed or padded keys: everything, up to themselves, or a window."""
+    lengths, kind = some(draw, 1, 3, 1, 6), one_of(draw, 0, 2, 3, 4)
+    before = [whole(draw, 0, 3) for _ in lengths]
+    totals = [n + more for n, more in zip(lengths, before)]
+    groups, each, dtype = whole(draw, 1, 2), whole(draw, 1, 2), one_of(draw, *SHORT)
+    heads, size, rope = groups * each, whole(draw, 1, 10), whole(draw, 1, 5)
+    param: dict[str, Any] = {
+        "headNum": heads,
+        "kvHeadNum": groups,
+        "qkScale": one_of(draw, *_SCALES),
+        "calcType": 4,
+        "cacheMode": 1,
+        "maskType": kind,
+        "windowSize": whole(draw, 1, 4) if kind == 4 else 0,
+    }
+    tokens, longest = sum(lengths), max(totals)
+    padded = longest != groups and yes(draw)
+    query, turned = floats(draw, [tokens, heads, size], dtype), floats(draw, [tokens, heads, rope], dtype)
+    keys = [
+        floats(draw, [len(totals), longest, groups * n] if padded else [sum(totals), groups, n], dtype)
+        for n in (size, rope, size)
+    ]
+    mask = [torch.full((4, 4), LARGE).triu(1).to(dtype)] if kind in (2, 4) else []
+    return param, [query, turned, *keys, counts(lengths), counts(totals), *mask]
+
+
+@rule("RingMLAOperation")
+def ring_mla(draw: Draw) -> Drawn:
+    """One part of a ring, the first or a later one; sequences without keys hand on what they had."""
+    lengths, groups, each = some(draw, 1, 3, 1, 5), whole(draw, 1, 2), whole(draw, 1, 2)
+    heads, size, rope, wide = groups * each, whole(draw, 1, 10), whole(draw, 1, 5), whole(draw, 1, 6)
+    dtype, first, own = one_of(draw, *SHORT), yes(draw), yes(draw)
+    totals = lengths if own else [whole(draw, 0, 6) for _ in lengths]
+    param = {
+        "headNum": heads,
+        "kvHeadNum": groups,
+        "qkScale": one_of(draw, *_SCALES),
+        "calcType": int(first),
+        "maskType": whole(draw, 0, 1),
+    }
+    queries = [floats(draw, [sum(lengths), heads, n], dtype) for n in (size, rope)]
+    keys = [floats(draw, [sum(totals), groups, n], dtype) for n in (size, rope, wide)]
+    mask = torch.full((8, 8), LARGE).triu(1).to(dtype) if param["maskType"] else None
+    count = counts(lengths) if own else torch.stack((counts(lengths), counts(totals)))
+    if first:
+        return param, [*queries, *keys, mask, count]
+    before = [
+        floats(draw, [sum(lengths), heads, wide], dtype),
+        floats(draw, [heads, sum(lengths)], torch.float32),
+    ]
+    return param, [*queries, *keys, mask, count, *before]
+
+
+@rule("RelayAttentionOperation")
+def relay_attention(draw: Draw) -> Drawn:
+    """Sequences with and without shared rows; every one sees something."""
+    shared = some(draw, 1, 3, 1, 4)
+    owners = some(draw, 1, 4, -1, len(shared) - 1)
+    queries = [whole(draw, 1, 3) for _ in owners]
+    own = [whole(draw, 1 if owner < 0 else 0, 5) for owner in owners]
+    groups, each, size = whole(draw, 1, 2), whole(draw, 1, 3), whole(draw, 1, 10)
+    heads, dtype = groups * each, one_of(draw, *SHORT)
+    totals = [n + (shared[owner] if owner >= 0 else 0) for n, owner in zip(own, owners)]
+    param = {"headNum": heads, "kvHeadNum": groups, "qkScale": one_of(draw, *_SCALES), "maskType": 0}
+    spread = yes(draw)
+
+    def rows(count: int, number: int) -> torch.Tensor:
+        return floats(draw, [count, number, size] if spread else [count, number * size], dtype)
+
+    tensors = [
+        rows(sum(queries), heads),
+        *(rows(n, groups) for n in (sum(own), sum(own), sum(shared), sum(shared))),
+    ]
+    return param, [*tensors, counts(queries), counts(totals), counts(owners), counts(shared)]
+
+
+@rule("RazorFusionAttentionOperation")
+def razor_fusion_attention(draw: Draw) -> Drawn:
+    """Pictures of up to three blocks, text or none."""
+    length, size, batch = one_of(draw, 0, 5, 130, 257), whole(draw, 1, 4), whole(draw, 1, 2)
+    least = 0 if length else 1
+    param = {
+        "qkScale": one_of(draw, *_SCALES),
+        "razorLen": length,
+        "tileQ": 1,
+        "tileKv": whole(draw, 1, 2),
+        "textQLen": whole(draw, least, 3),
+        "textKvLen": whole(draw, least, 3),
+        "preTokens": 128 * whole(draw, 0, 2),
+        "nextTokens": 128 * whole(draw, 0, 2),
+    }
+    rows = length + int(param["textQLen"])
+    columns = length * int(param["tileKv"]) + int(param["textKvLen"])
+    dtype, lead = one_of(draw, *SHORT), [1] if yes(draw) else []
+    return param, [floats(draw, [batch * n, *lead, size], dtype) for n in (rows, columns, columns)]

@@ -1,0 +1,61 @@
+"""Fuzzing a device: it computes the drawn cases, and our operators say what is right.
+
+What counts is the standard of single-operator checks, so that a case that is found fails in the same words when
+it is checked again from its files.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from ..errors import AccError, OperatorError
+from ..opcheck import backends
+from ..opcheck.run import run_entry
+from ..opcheck.source_csv import entries_of_csv
+from ..opcheck.stand_alone import from_values, write_case
+from ..opcheck.standards import Standard
+from .drawn import DrawnCase
+
+
+class Refused(AccError):
+    """The device does not take a drawn case: nothing can be said of it."""
+
+
+@dataclass
+class Device:
+    """A backend of single-operator checks, for drawn cases, and the standard that judges what it computes.
+
+    `refused` are the reasons for which cases were not taken; kernels take fewer types and shapes than the
+    rules that cases are drawn by.
+    """
+
+    backend: backends.Backend
+    standard: Standard
+    soc: str = ""
+    refused: list[str] = field(default_factory=list)
+
+    def compute(self, case: DrawnCase) -> Sequence[torch.Tensor]:
+        """What the device makes of `case`. Raises `Refused`."""
+        # a device that shares our memory may write into its inputs
+        inputs = [None if tensor is None else tensor.clone() for tensor in case.inputs]
+        try:
+            return self.backend(case.operator, case.param, inputs)
+        except (RuntimeError, OperatorError) as error:
+            reason = str(error).partition("\n")[0]
+            self.refused.append(reason)
+            raise Refused(reason) from error
+
+    def judge(self, case: DrawnCase, outputs: Sequence[torch.Tensor]) -> list[str]:
+        """What the standard finds wrong with `outputs`, a sentence an output."""
+        with tempfile.TemporaryDirectory() as home:
+            csv = write_case(from_values(case.operator, case.param, case.inputs, outputs, self.soc), home)
+            return [
+                f"{row.mine.slot}: {row.sentence}"
+                for entry in entries_of_csv(csv, "drawn")
+                for row in run_entry(entry, self.standard, soc=self.soc)
+                if row.red
+            ]

@@ -1,0 +1,65 @@
+"""Shape rules of the operators that norm, rotate and cache a key at once."""
+
+from __future__ import annotations
+
+import torch
+
+from ..operators.layout import nd_to_nz
+from .table import rule
+from .values import SHORT, Draw, Drawn, distinct, floats, one_of, uniform, whole, wholes, yes
+
+
+def _slots(draw: Draw, tokens: int, rows: int) -> torch.Tensor:
+    """Different slots, one of them perhaps skipped."""
+    slots = distinct(draw, tokens, rows)
+    if yes(draw):
+        slots[whole(draw, 0, tokens - 1)] = -1
+    return slots
+
+
+@rule("NormRopeReshapeOperation")
+def norm_rope_reshape(draw: Draw) -> Drawn:
+    """Some heads of a latent and one rotated part, side by side in a slot."""
+    tokens, heads, size, rope = whole(draw, 1, 4), whole(draw, 1, 2), whole(draw, 1, 9), 2 * whole(draw, 1, 4)
+    dtype, block, blocks = one_of(draw, *SHORT), whole(draw, 1, 3), whole(draw, 4, 5)
+    angles = floats(draw, [tokens, rope], torch.float32)
+    cache = floats(draw, [blocks, block, 1, heads * size + rope], dtype)
+    inputs = [floats(draw, [tokens, heads, size], dtype), floats(draw, [size], dtype)]
+    inputs += [floats(draw, [tokens, rope], dtype), angles.cos().to(dtype), angles.sin().to(dtype)]
+    param = {"epsilon": one_of(draw, 1e-5, 1e-6, 1e-2), "rotaryCoeff": 2}
+    return param, [*inputs, _slots(draw, tokens, blocks * block), cache]
+
+
+@rule("MlaPreprocessOperation")
+def mla_preprocess(draw: Draw) -> Drawn:
+    """All caches, quantised by tensor or by token, weights plain or in tiles."""
+    mode, by_token, tiled = whole(draw, 0, 3), yes(draw), yes(draw)
+    tokens, hidden, rank, heads = whole(draw, 1, 3), whole(draw, 1, 40), whole(draw, 1, 20), whole(draw, 1, 2)
+    nope, latent, rope, dtype = 16, 32, 16, one_of(draw, *SHORT)
+    first, second = latent + rope + rank, heads * (nope + rope)
+    inputs: list[torch.Tensor] = [floats(draw, [tokens, hidden], dtype)]
+    for width, columns in ((hidden, first), (rank, second)):
+        inputs += [floats(draw, [width], dtype), floats(draw, [width], dtype)]
+        inputs += [floats(draw, [1], dtype, positive=True) / 8, wholes(draw, [1], -20, 20, torch.int8)]
+        weight = wholes(draw, [columns, width], -20, 20, torch.int8)
+        scale = uniform(draw, [columns], 0.0001, 0.002)
+        if dtype == torch.float16 and not by_token:
+            scale = scale.view(torch.int32).to(torch.int64)
+        inputs += [nd_to_nz(weight[None], 32) if tiled else weight, scale]
+        inputs.append(wholes(draw, [1, columns], -50, 50, torch.int32))
+    angles = floats(draw, [tokens, rope], torch.float32)
+    inputs += [floats(draw, [latent], dtype), angles.cos().to(dtype), angles.sin().to(dtype)]
+    wuk = floats(draw, [heads, nope, latent], dtype)
+    inputs.append(nd_to_nz(wuk) if tiled else wuk)
+    block, blocks = 16, 2
+    if mode == 0:
+        caches = [floats(draw, [blocks, block, 1, latent + rope], dtype), torch.empty(0, dtype=dtype)]
+    elif mode == 1:
+        caches = [floats(draw, [blocks, block, 1, width], dtype) for width in (latent, rope)]
+    else:
+        cache = wholes(draw, [blocks, latent // 32, block, 32], -20, 20, torch.int8)
+        plain = floats(draw, [blocks, latent // 16, block, 16], dtype)
+        caches = [cache if mode == 2 else plain, floats(draw, [blocks, rope // 16, block, 16], dtype)]
+    inputs += [*caches, _slots(draw, tokens, blocks * block)]
+    inputs += [floats(draw, [1], dtype, positive=True) / 8, floats(draw, [1, heads, 1], dtype, positive=True)]
+    return {"cacheMode": mode, "quantMode": int(by_token)}, inputs
