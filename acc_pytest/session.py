@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from . import options
-from .errors import AccError
+from .errors import AccError, SettingsError
 from .marks import hook_rules, marker_rules
 
 if TYPE_CHECKING:
     from .comparison import Judge
     from .dumps.base import Dump
     from .ids import Naming
+    from .mapping.noise_run import NoisePlan
     from .mapping.pair import Pair, Plan, Unmapped
     from .reporting.row import Row
     from .settings import Settings
@@ -46,6 +47,7 @@ class AccSession:
     settings: Settings
     plan: Plan
     given: Mapping[str, Any]
+    noise: NoisePlan | None = None
     chosen: tuple[tuple[int, Pair], ...] = ()
     alone: tuple[Alone, ...] = ()
     _threads_limited: bool = field(default=False, repr=False)
@@ -91,6 +93,7 @@ class AccSession:
         """
         from .comparison import Judge
         from .judging import in_precedence, rule_from_table
+        from .judging.standards import STANDARDS
 
         custom = self.settings.custom_metrics
         markers = marker_rules(item, custom, ignored)
@@ -98,7 +101,7 @@ class AccSession:
         if arguments:
             stronger.append(rule_from_table(arguments, "arguments of the call", custom))
         rules = in_precedence(self.settings.rules, markers, stronger)
-        return Judge(rules, self.custom)
+        return Judge(rules, self.custom, STANDARDS[self.settings.standard])
 
     def limit_threads(self) -> None:
         """Share the cores between xdist workers: torch in each would otherwise start one thread per core."""
@@ -123,7 +126,8 @@ class AccSession:
 
         self.limit_threads()
         make_judge = functools.partial(self.judge, item, pair, ignored=ignored, arguments=arguments)
-        return compare_pair(pair, make_judge, item.nodeid, number)
+        counterpart = self.noise.counterparts[number] if self.noise is not None else None
+        return compare_pair(pair, make_judge, item.nodeid, number, counterpart)
 
     @property
     def command(self) -> list[str]:
@@ -137,7 +141,7 @@ class AccSession:
     @functools.cached_property
     def packed(self) -> bytes:
         """The session as bytes for a worker."""
-        return zlib.compress(pickle.dumps((self.settings, self.plan, dict(self.given))), 1)
+        return zlib.compress(pickle.dumps((self.settings, self.plan, dict(self.given), self.noise)), 1)
 
 
 class Alone(NamedTuple):
@@ -176,8 +180,32 @@ def _receive(config: pytest.Config) -> AccSession | None:
     if packed is None:
         return None
     # Our own bytes from our own controller, never a file: see `packed`.
-    settings, plan, given = pickle.loads(zlib.decompress(packed))  # noqa: S301
-    return AccSession(settings, plan, given)
+    settings, plan, given, noise = pickle.loads(zlib.decompress(packed))  # noqa: S301
+    return AccSession(settings, plan, given, noise)
+
+
+def make_noise_plan(settings: Settings, plan: Plan) -> NoisePlan | None:
+    """What the noise run has of golden's tensors in `plan`; `None` where no run was given.
+
+    Raises `SettingsError` where the standard needs one, and for a run that is none of golden.
+    """
+    if not settings.noise:
+        if settings.standard == "three-way":
+            raise SettingsError(
+                "--acc-standard three-way needs --acc-noise DUMP: golden again, in lower precision or with "
+                "another batch or device"
+            )
+        return None
+    from .dumps import open_dump
+    from .dumps.ranks import keep_rank
+    from .mapping.noise_run import noise_plan
+
+    with _without_collector():
+        golden = open_dump(settings.golden, token_policy=settings.token_policy)
+        noise = open_dump(settings.noise, token_policy=settings.token_policy, other=golden)
+        if settings.rank is not None:
+            keep_rank(golden, noise, settings.rank)
+        return noise_plan(golden, noise, plan.pairs, tables=settings.mapping)
 
 
 def _open(config: pytest.Config) -> AccSession | None:
@@ -190,7 +218,8 @@ def _open(config: pytest.Config) -> AccSession | None:
     from .settings import Settings
 
     settings = Settings.from_values(given)
-    session = AccSession(settings, make_plan(settings), given)
+    plan = make_plan(settings)
+    session = AccSession(settings, plan, given, make_noise_plan(settings, plan))
     _ = session.custom  # a metric that cannot be loaded is a mistake to report before the first test
     return session
 

@@ -7,6 +7,8 @@ LEVELS = ("layer", "module", "op", "logits")
 """What a pair compares: layers and what stands beside them, composites, operators, the last output."""
 STANDARDS = ("ascend", "msit", "open", "three-way")
 """Rules by which an output of a single operator passes."""
+COMPARISON_STANDARDS = ("default", "ascend", "torch", "three-way")
+"""Rules by which a pair of a comparison passes."""
 OPCHECK_METRICS = ("abs", "cos_sim", "kl")
 """Metrics of the old single-operator report beside the relative error."""
 DUMPED = "dumped"

@@ -12,34 +12,51 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AccError, NoPayload
 from ..judging import JudgeContext, Judgement, judge, thresholds_for
+from ..judging.standards import DEFAULT, Standard
 from ..judging.threshold import ThresholdRule
+from ..judging.thresholds import element_tolerance
 from ..mapping.pair import Pair
 from ..mapping.reconcile import open_pair
 from ..metrics import measure
 from ..metrics.measurement import Measurement
 from ..reporting.row import Row, Side
+from .noise import with_noise
 from .rows import incomparable, measured_row, pair_row
 from .statistics import compare_statistics
 
 if TYPE_CHECKING:
+    from ..mapping.noise_run import Counterpart
     from ..tensors.source import Source
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What is needed to judge tensors: rules (weakest first) and the custom metrics in use."""
+    """What is needed to judge tensors: rules (weakest first), the custom metrics in use, the standard."""
 
     rules: tuple[ThresholdRule, ...] = ()
     custom: tuple[Any, ...] = ()
+    standard: Standard = DEFAULT
 
     def tensors(self, context: JudgeContext, golden: Source, mine: Source) -> tuple[Measurement, Judgement]:
         """Measure and judge two sources of one shape. Raises `AccError` for what cannot be judged."""
-        measurement = measure(golden, mine, custom=self.custom)
-        return measurement, judge(measurement, thresholds_for(context, measurement, self.rules))
+        dtypes = (_dtype(golden), _dtype(mine))
+        wanted = element_tolerance(context, dtypes, self.rules, self.standard)
+        rtol, atol = (wanted.rtol, wanted.atol) if wanted is not None else (None, None)
+        measurement = measure(golden, mine, rtol=rtol, atol=atol, custom=self.custom)
+        thresholds = thresholds_for(context, measurement, self.rules, self.standard)
+        return measurement, judge(measurement, thresholds)
 
 
-def compare_pair(pair: Pair, make_judge: Callable[[], Judge], test_id: str, number: int) -> Row:
+def compare_pair(
+    pair: Pair,
+    make_judge: Callable[[], Judge],
+    test_id: str,
+    number: int,
+    counterpart: Counterpart | None = None,
+) -> Row:
     """Open, measure and judge a pair. `number` is its place in the plan.
+
+    `counterpart` is where a noise run has its golden tensor, `None` where none was given.
 
     `make_judge` may raise `AccError` (a marker or hook that makes no sense), which is a reason too.
 
@@ -53,11 +70,14 @@ def compare_pair(pair: Pair, make_judge: Callable[[], Judge], test_id: str, numb
         if _is_statistics(pair):
             return compare_statistics(pair, row, judge_.rules)
         opened = open_pair(pair)
+        contexts = [JudgeContext.of(pair, _length(one.golden)) for one in opened.comparisons]
+        contexts = with_noise(contexts, pair, opened.comparisons, counterpart)
         rows = []
-        for comparison in opened.comparisons:
-            context = JudgeContext.of(pair, _length(comparison.golden))
+        for context, comparison in zip(contexts, opened.comparisons):
             measurement, judgement = judge_.tensors(context, comparison.golden, comparison.mine)
             notes = opened.notes
+            if context.noise_reason:
+                notes += (context.noise_reason,)
             if comparison.label:
                 notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
             rows.append(measured_row(row, context, measurement, judgement, notes))
@@ -88,6 +108,10 @@ def compare_tensors(
 
 def _described(source: Source, name: str) -> Side:
     return Side(name=name, dtype=str(source.dtype), shape=str(list(source.shape)))
+
+
+def _dtype(source: Source) -> str:
+    return str(source.dtype).removeprefix("torch.")
 
 
 def _length(golden: Source) -> int | None:

@@ -95,7 +95,7 @@ def measured_row(
         after=messages,
         golden=replace(row.golden, max=m.golden_max, min=m.golden_min, mean=m.golden_mean),
         mine=replace(row.mine, max=m.mine_max, min=m.mine_min, mean=m.mine_mean),
-        metrics=_metrics(m),
+        metrics={**_metrics(m), **_noise(context)},
         counts={
             "elements": m.numel,
             "near_zero": m.near_zero,
@@ -121,6 +121,16 @@ def _metrics(m: Measurement) -> Mapping[str, float | None]:
     found["mean_error"] = m.mean_error
     found["beyond_fraction"] = m.beyond_fraction
     return found
+
+
+def _noise(context: JudgeContext) -> Mapping[str, float | None]:
+    """What the noise run of this tensor measures, beside what mine does; nothing without one."""
+    if context.noise_error is None:
+        return {}
+    return {
+        "noise_error": context.noise_error,
+        "noise_max_absolute_error": context.noise_max_absolute_error,
+    }
 
 
 def _element(value: object) -> Any:

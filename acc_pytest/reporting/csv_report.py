@@ -62,6 +62,7 @@ OUR_COLUMNS = {
     "my_slot": "mine.slot",
     "mean_error": "metrics.mean_error",
     "beyond_fraction": "metrics.beyond_fraction",
+    "noise_error": "metrics.noise_error",
     "elements": "counts.elements",
     "golden_nan": "counts.golden_nan",
     "golden_inf": "counts.golden_inf",

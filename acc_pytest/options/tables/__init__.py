@@ -5,5 +5,6 @@ from .fuzz import FUZZ
 from .gate import GATE
 from .opcheck import OPCHECK
 from .reports import REPORTS
+from .thresholds import THRESHOLDS
 
-__all__ = ["COMPARISON", "FUZZ", "GATE", "OPCHECK", "REPORTS"]
+__all__ = ["COMPARISON", "FUZZ", "GATE", "OPCHECK", "REPORTS", "THRESHOLDS"]

@@ -1,0 +1,74 @@
+"""How far a noise run is from golden in the tensor of one pair: measured where the pair is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..errors import AccError
+from ..judging.threshold import JudgeContext
+from ..judging.tolerance import coarser, float_format
+from ..judging.verdict import value_of
+from ..mapping.pair import Pair
+from ..mapping.reconcile import Comparison, open_pair
+from ..metrics import measure
+from ..metrics.measurement import Measurement
+
+if TYPE_CHECKING:
+    from ..mapping.noise_run import Counterpart
+
+
+def with_noise(
+    contexts: Sequence[JudgeContext],
+    pair: Pair,
+    comparisons: Sequence[Comparison],
+    counterpart: Counterpart | None,
+) -> list[JudgeContext]:
+    """The contexts of a pair's comparisons with what the noise run measures in them, or why it cannot.
+
+    `counterpart` is `None` where no noise run was given. Raises nothing for a noise run that is broken: the
+    contexts then say so.
+    """
+    if counterpart is None:
+        return list(contexts)
+    if not counterpart.found:
+        return [replace(context, noise_reason=counterpart.reason) for context in contexts]
+    try:
+        measured = _measured(pair, comparisons, counterpart)
+    except (AccError, OSError) as error:
+        said = f"the noise run's tensor cannot be measured: {error}"
+        return [replace(context, noise_reason=said) for context in contexts]
+    return [_noticed(context, one) for context, one in zip(contexts, measured)]
+
+
+def _measured(pair: Pair, comparisons: Sequence[Comparison], counterpart: Counterpart) -> list[Measurement]:
+    """The noise run against golden, for each comparison of the pair."""
+    if counterpart.operand is not None:
+        read = open_pair(replace(pair, golden=counterpart.operand)).comparisons
+        if len(read) == len(comparisons):
+            return [measure(one.golden, noise.golden) for one, noise in zip(comparisons, read)]
+    assert counterpart.pair is not None
+    whole = open_pair(counterpart.pair)
+    found = max(
+        (measure(one.golden, one.mine) for one in whole.comparisons),
+        key=lambda one: one.relative_euclidean_distance or 0.0,
+    )
+    return [found] * len(comparisons)
+
+
+def _noticed(context: JudgeContext, noise: Measurement) -> JudgeContext:
+    dtypes = (noise.golden_dtype, noise.mine_dtype)
+    exact = all(float_format(dtype) is None for dtype in dtypes)
+    return replace(
+        context,
+        noise_error=noise.relative_euclidean_distance,
+        noise_max_absolute_error=noise.max_absolute_error,
+        noise_mismatches=noise.mismatches or 0,
+        noise_new_nonfinite=int(value_of(noise, "new_nonfinite") or 0),
+        noise_lost_nonfinite=int(value_of(noise, "lost_nonfinite") or 0),
+        noise_dtype="" if exact else coarser(*dtypes).name,
+        noise_reason=""
+        if noise.relative_euclidean_distance is not None
+        else "the noise run has no number here",
+    )

@@ -1,0 +1,118 @@
+"""What each golden tensor of a plan is called in a noise run: golden again, on other terms.
+
+    golden, noise dump -> planner.plan -> its pairs, by golden's tensors -> a `Counterpart` of each pair
+
+The noise run is mapped onto golden as mine is. A pair whose golden tensors have the same shapes there is
+read from the noise run just as from golden, with the same pieces and rows picked; otherwise golden's whole
+tensor is compared with what the mapping found for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..dumps.base import Dump
+from ..errors import AccError, SettingsError
+from ..tensors.ref import TensorRef
+from .pair import Operand, Pair, SlotRows, View, WithBias
+from .planner import plan
+
+
+@dataclass(frozen=True, slots=True)
+class Counterpart:
+    """Where the noise run has the golden tensor of a pair.
+
+    `operand` is to be read in place of golden's. Without it `pair` compares golden's whole tensor with the
+    noise run's. With neither, `reason` says why there is none.
+    """
+
+    operand: Operand | None = None
+    pair: Pair | None = None
+    reason: str = ""
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a tensor to measure the noise of."""
+        return self.operand is not None or self.pair is not None
+
+
+@dataclass(frozen=True, slots=True)
+class NoisePlan:
+    """The counterpart of every pair of a plan, in the plan's order; where the noise run lies, its kind."""
+
+    root: str
+    kind: str
+    counterparts: tuple[Counterpart, ...]
+
+    @property
+    def found(self) -> int:
+        """How many pairs have one."""
+        return sum(one.found for one in self.counterparts)
+
+
+def noise_plan(
+    golden: Dump, noise: Dump, pairs: Sequence[Pair], *, tables: Mapping[str, Any] | None = None
+) -> NoisePlan:
+    """Map the noise run onto golden, and find what each pair's golden tensor is there.
+
+    Raises `MappingError` when the two share no step, `SettingsError` where golden names its partners itself
+    (`dump_data`), and when the noise run has none of the tensors.
+    """
+    if golden.kind == "manual":
+        raise SettingsError(
+            f"--acc-noise: {golden.root} was written by dump_data and names its partners itself; a noise run "
+            "is mapped by names, so dump golden with its modules"
+        )
+    mapped = plan(golden, noise, tables=tables).pairs
+    whole = {one.golden.refs: one for one in reversed(mapped)}
+    single = {
+        ref: other
+        for one in reversed(mapped)
+        if len(one.golden.refs) == len(one.mine.refs) and type(one.golden.view) is type(one.mine.view)
+        for ref, other in zip(one.golden.refs, one.mine.refs)
+    }
+    found = NoisePlan(
+        str(noise.root),
+        noise.kind,
+        tuple(_counterpart(pair, whole, single, str(noise.root)) for pair in pairs),
+    )
+    if pairs and not found.found:
+        raise SettingsError(
+            f"--acc-noise {noise.root}: none of the {len(pairs)} compared tensors of golden has a "
+            "counterpart there; it must be a run of the same golden model, dumped as golden was"
+        )
+    return found
+
+
+def _counterpart(
+    pair: Pair,
+    whole: Mapping[tuple[TensorRef, ...], Pair],
+    single: Mapping[TensorRef, TensorRef],
+    root: str,
+) -> Counterpart:
+    golden = pair.golden
+    refs = tuple(single[ref] for ref in golden.refs if ref in single)
+    if len(refs) == len(golden.refs) and _same_shapes(golden.refs, refs):
+        return Counterpart(operand=replace(golden, refs=refs, view=_view(golden.view, single)))
+    if golden.refs in whole:
+        return Counterpart(pair=whole[golden.refs])
+    return Counterpart(reason=f"{golden.name or golden.node} {golden.slot} has no counterpart in {root}")
+
+
+def _view(view: View, single: Mapping[TensorRef, TensorRef]) -> View:
+    """The view with its tensors taken from the noise run too, where that has them."""
+    if isinstance(view, SlotRows) and all(ref in single for ref in view.slots):
+        return replace(view, slots=tuple(single[ref] for ref in view.slots))
+    if isinstance(view, WithBias) and all(ref in single for ref in view.bias):
+        return replace(view, bias=tuple(single[ref] for ref in view.bias))
+    return view
+
+
+def _same_shapes(golden: Sequence[TensorRef], noise: Sequence[TensorRef]) -> bool:
+    """Whether every shard has the shape of its partner; a header that cannot be read is told when opened."""
+    try:
+        return all(one.header().shape == other.header().shape for one, other in zip(golden, noise))
+    except (AccError, OSError):
+        return True
