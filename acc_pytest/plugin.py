@@ -67,6 +67,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     acc = open_session(session.config)
     if acc is not None:
         session.config.stash[KEY] = acc
+        if acc.alone and acc.settings.unmapped == "skip":
+            from .items.unmapped import SkipsInOneReport
+
+            session.config.pluginmanager.register(SkipsInOneReport(), "acc_unmapped")
     on_worker = hasattr(session.config, "workerinput")
     reports: WorkerRows | RunReport
     if on_worker:
