@@ -1,28 +1,60 @@
 """Fuzzing as tests: `--acc-opcheck-fuzz LinearOperation` is one test, which draws many cases.
 
-A failing test says what is wrong with the smallest case that disagrees, and has saved that as an operation
-CSV with its tensors.
+Our operators are checked against independent formulations, or, with `--acc-opcheck-backend`, a device against
+our operators. A failing test says what is wrong with the smallest case that disagrees, and has saved that as
+an operation CSV with its tensors.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from .. import options
 from ..errors import AccError
+from ..vocabulary import DUMPED
 
 if TYPE_CHECKING:
+    from ..opcheck.settings import OpcheckSettings
     from ..settings import Settings
+    from ..strategies.fuzz import Found
+    from ..strategies.on_device import Device
 
 ROOT = "acc-fuzz"
 """Name of the collector; the ids of the tests are `acc-fuzz::LinearOperation`."""
 
-FUZZ = pytest.StashKey[tuple["Settings", tuple[str, ...]]]()
-"""In `config.stash`: the settings, and the operators that are fuzzed in this session."""
+ON_DEVICE = frozenset(("opcheck_backend", "device_id", "opcheck_standard", "opcheck_soc"))
+"""Options of single-operator checks that fuzzing on a device takes."""
+
+
+@dataclass(frozen=True)
+class Fuzzing:
+    """What is fuzzed in this session, and how. `checks` say on which device and by which standard."""
+
+    settings: Settings
+    checks: OpcheckSettings
+    operators: tuple[str, ...] = ()
+
+    def device(self) -> Device | None:
+        """The device that is fuzzed, `None` where our own operators are. Raises `AccError` without an NPU."""
+        if self.checks.backend == DUMPED:
+            return None
+        from ..opcheck.backends import backend_named
+        from ..opcheck.standards import standard_named
+        from ..strategies.on_device import Device
+
+        checks = self.checks
+        backend = backend_named(checks.backend, checks.device)
+        return Device(backend, standard_named(checks.standard), checks.soc)
+
+
+FUZZ = pytest.StashKey[Fuzzing]()
+"""In `config.stash`: what this session fuzzes."""
 
 
 class FuzzFailed(AssertionError):
@@ -37,14 +69,8 @@ def open_fuzz(config: pytest.Config) -> None:
         raise pytest.UsageError("--acc-fuzz-examples needs --acc-opcheck-fuzz OPERATOR")
     if not names:
         return
-    from ..settings import Settings
-    from ..strategies import cases
-
     try:
-        settings = Settings.from_values(given)
-        complete = tuple(dict.fromkeys(_complete(name) for name in names))
-        for name in complete:
-            cases(name)
+        fuzzing, complete = _opened(given, options.values(config, options.OPCHECK), names)
     except AccError as error:
         raise pytest.UsageError(f"--acc-opcheck-fuzz: {error}") from None
     ours = [argument for argument in config.args if argument.partition("::")[0] == ROOT]
@@ -60,7 +86,26 @@ def open_fuzz(config: pytest.Config) -> None:
         config.args = [argument for argument in config.args if argument not in ours]
     elif config.args:
         complete = ()
-    config.stash[FUZZ] = settings, complete
+    config.stash[FUZZ] = replace(fuzzing, operators=complete)
+
+
+def _opened(
+    given: Mapping[str, Any], checks: Mapping[str, Any], names: tuple[str, ...]
+) -> tuple[Fuzzing, tuple[str, ...]]:
+    """How is fuzzed, and the complete names of operators. Raises `AccError` for what cannot be."""
+    from ..opcheck.settings import OpcheckSettings
+    from ..settings import Settings
+    from ..strategies import cases
+
+    complete = tuple(dict.fromkeys(_complete(name) for name in names))
+    for name in complete:
+        cases(name)
+    asked = {name: value for name, value in checks.items() if name in ON_DEVICE}
+    if asked.get("opcheck_backend", DUMPED) == DUMPED:
+        asked = {}  # of the dump that is checked beside
+    fuzzing = Fuzzing(Settings.from_values(given), OpcheckSettings.from_values(asked))
+    fuzzing.device()
+    return fuzzing, complete
 
 
 def _complete(name: str) -> str:
@@ -69,61 +114,77 @@ def _complete(name: str) -> str:
 
 def fuzz_collector(session: pytest.Session) -> FuzzCollector | None:
     """The collector of the operators of this session, `None` when there are none."""
-    settings, operators = session.config.stash.get(FUZZ, (None, ()))
-    if not operators:
+    fuzzing = session.config.stash.get(FUZZ, None)
+    if fuzzing is None or not fuzzing.operators:
         return None
-    collector: FuzzCollector = FuzzCollector.from_parent(
-        session, name=ROOT, nodeid=ROOT, settings=settings, operators=operators
-    )
+    collector: FuzzCollector = FuzzCollector.from_parent(session, name=ROOT, nodeid=ROOT, fuzzing=fuzzing)
     return collector
 
 
 class FuzzCollector(pytest.Collector):
     """The collector above the tests, one for each operator."""
 
-    def __init__(self, *, settings: Settings, operators: tuple[str, ...], **kwargs: Any) -> None:
+    def __init__(self, *, fuzzing: Fuzzing, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._settings = settings
-        self._operators = operators
+        self._fuzzing = fuzzing
 
     def collect(self) -> Iterator[pytest.Item]:
         """The tests in the order in which the operators were given."""
-        for name in self._operators:
-            yield FuzzItem.from_parent(self, name=name, settings=self._settings)
+        for name in self._fuzzing.operators:
+            yield FuzzItem.from_parent(self, name=name, fuzzing=self._fuzzing)
 
 
 class FuzzItem(pytest.Item):
     """The test that fuzzes one operator."""
 
-    def __init__(self, *, settings: Settings, **kwargs: Any) -> None:
+    def __init__(self, *, fuzzing: Fuzzing, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._settings = settings
+        self._fuzzing = fuzzing
 
     def runtest(self) -> None:
         """Draw cases; save and say the smallest that disagrees."""
-        from ..strategies.fuzz import fuzz, save
+        from ..strategies.fuzz import fuzz
 
-        found = fuzz(self.name, self._settings.fuzz_examples)
-        if found is None:
+        examples, device = self._fuzzing.settings.fuzz_examples, self._fuzzing.device()
+        if device is None:
+            found = fuzz(self.name, examples)
+        else:
+            found = fuzz(self.name, examples, device.compute, device.judge)
+            self._say_refused(device, examples, found)
+        if found is not None:
+            raise FuzzFailed(self._text(found, device))
+
+    def _say_refused(self, device: Device, examples: int, found: Found | None) -> None:
+        """Warn of cases that the device did not take. Raises `FuzzFailed` when it took none."""
+        count = len(device.refused)
+        if not count:
             return
-        directory = os.path.join(self._settings.output, "acc_fuzz")
+        said = f"{self.name}: the device refused {count} of {examples} drawn cases: {device.refused[0]}"
+        if found is None and count >= examples:
+            raise FuzzFailed(f"{said}; nothing was checked")
+        warnings.warn(pytest.PytestWarning(said), stacklevel=1)
+
+    def _text(self, found: Found, device: Device | None) -> str:
+        against = "its independent formulation"
+        if device is not None:
+            against = f"our operator by the standard {device.standard.name}"
+        place = f"(case {found.drawn} of {self._fuzzing.settings.fuzz_examples}, made smaller)"
+        lines = [f"{self.name} disagrees with {against} {place}", *found.wrong, repr(found.case)]
+        return "\n".join([*lines, self._saved(found, device)])
+
+    def _saved(self, found: Found, device: Device | None) -> str:
+        """Save the case, with what the device computed where there is one; says where, or why not."""
+        from ..strategies.fuzz import save
+
+        checks = self._fuzzing.checks
+        directory = os.path.join(self._fuzzing.settings.output, "acc_fuzz")
         try:
-            csv = save(found, directory)
-            again = options.shell(["pytest", f"--acc-opcheck={csv}"])
-            saved = [f"saved as {csv}; check it: {again}"]
-        except AccError as error:
-            saved = [f"not saved: {error}"]
-        raise FuzzFailed(
-            "\n".join(
-                [
-                    f"{self.name} disagrees with its independent formulation "
-                    f"(case {found.drawn} of {self._settings.fuzz_examples}, made smaller)",
-                    *found.wrong,
-                    repr(found.case),
-                    *saved,
-                ]
-            )
-        )
+            csv = save(found, directory, None if device is None else found.outputs, checks.soc)
+        except (AccError, OSError) as error:
+            return f"not saved: {error}"
+        words = ["pytest", f"--acc-opcheck={csv}"]
+        words += [] if device is None else [f"--acc-opcheck-standard={device.standard.name}"]
+        return f"saved as {csv}; check it: {options.shell(words)}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The failure in our words; anything unexpected keeps its traceback."""

@@ -19,6 +19,7 @@ from .. import options
 from ..errors import AccError
 from ..marks import case_hook_rules, marker_rules
 from ..vocabulary import DUMPED
+from .fuzz import ON_DEVICE
 
 if TYPE_CHECKING:
     from ..judging.threshold import ThresholdRule
@@ -154,11 +155,14 @@ def _open(config: pytest.Config) -> OpcheckSession | None:
     given = options.values(config, options.OPCHECK)
     if not given:
         return None
+    others = options.values(config)
     if "opcheck" not in given:
+        device = given.get("opcheck_backend", DUMPED) != DUMPED
+        if device and "opcheck_fuzz" in others and given.keys() <= ON_DEVICE:
+            return None
         raise AccError(
             f"{_flags(given)} needs --acc-opcheck as well: the operation CSV, or the dump, to be checked"
         )
-    others = options.values(config)
     foreign = {name: value for name, value in others.items() if name not in options.SHARED}
     if foreign:
         raise AccError(

@@ -50,6 +50,19 @@ class StandAlone:
     soc: str = ""
 
 
+def from_values(
+    operator: str,
+    param: Mapping[str, Any],
+    inputs: Sequence[Value],
+    values: Sequence[torch.Tensor],
+    soc: str = "",
+) -> StandAlone:
+    """The case of `values` as `operators.compute` returns them: outputs, then inputs written in place."""
+    writes = operator_of(operator, param).writes
+    count = max(len(values) - len(writes), 0)
+    return StandAlone(operator, param, inputs, values[:count], dict(zip(writes, values[count:])), soc=soc)
+
+
 def export_case(case: Case, directory: str | os.PathLike[str]) -> Path:
     """Write `case` of a dump into `directory` as a case that stands alone; the path of its CSV.
 

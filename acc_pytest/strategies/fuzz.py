@@ -60,7 +60,8 @@ def fuzz(
     """Draw `examples` cases of `operator` and let `judge` say what is wrong with what `backend` computes.
 
     The smallest case that disagrees, `None` when none does. An exception of the backend is a disagreement
-    too, but for `Refused`. Raises `OperatorError` for an operator without strategy, `MissingPackage` without hypothesis.
+    too, but for `Refused`. Raises `OperatorError` for an operator without strategy, `MissingPackage`
+    without hypothesis.
     """
     worst: list[Found] = []
     drawn = 0
@@ -103,7 +104,10 @@ def _found(case: DrawnCase, backend: Backend, judge: Judge, drawn: int) -> Found
 
 
 def save(
-    found: Found, directory: str | os.PathLike[str], outputs: Sequence[torch.Tensor] | None = None
+    found: Found,
+    directory: str | os.PathLike[str],
+    outputs: Sequence[torch.Tensor] | None = None,
+    soc: str = "",
 ) -> Path:
     """Write the case with `outputs`, or with the oracle's, below `directory`, in a new directory.
 
@@ -112,7 +116,7 @@ def save(
     """
     case = found.case
     values = [one.rounded() for one in expected(case)] if outputs is None else outputs
-    stand_alone = from_values(case.operator, case.param, case.inputs, values)
+    stand_alone = from_values(case.operator, case.param, case.inputs, values, soc)
     return write_case(stand_alone, _unused(Path(directory) / case.operator))
 
 

@@ -1,7 +1,7 @@
 """Fuzzing a device: it computes the drawn cases, and our operators say what is right.
 
-What counts is the standard of single-operator checks, so that a case that is found fails in the same words when
-it is checked again from its files.
+What counts is the standard of single-operator checks, so that a case that is found fails in the same words
+when it is checked again from its files.
 """
 
 from __future__ import annotations
