@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +37,7 @@ class Golden:
     """The reference computation of one case.
 
     Raises `NoPayload` where nothing can be judged through no fault of the run, other `AccError` for
-    wrong parameters and files.
+    wrong parameters and files; what does not fit the operator when it is first computed.
     """
 
     def __init__(self, case: Case) -> None:
@@ -48,8 +49,16 @@ class Golden:
         self.ranks = tuple(in_precision(one) for one in self._all_ranks())
         self.inputs = [open_inputs(one) for one in self.ranks]
         self._exact: tuple[torch.Tensor, ...] | None = None
-        self.results = self._compute()
-        self.outputs = len(self.results) - len(self.operator.writes)
+
+    @functools.cached_property
+    def results(self) -> tuple[torch.Tensor, ...]:
+        """What the operator writes, rounded: its outputs, then the inputs that it writes in place."""
+        return self._compute()
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the operator has."""
+        return len(self._exact or self.results) - len(self.operator.writes)
 
     def _all_ranks(self) -> tuple[Case, ...]:
         if not self.operator.collective:
@@ -74,10 +83,17 @@ class Golden:
 
     def exact(self, number: int) -> torch.Tensor | None:
         """Output `number` in float64 and not rounded; `None` for one that holds no floats."""
+        found = self.unrounded(number)
+        return found if found is not None and found.is_floating_point() else None
+
+    def unrounded(self, number: int) -> torch.Tensor | None:
+        """Output `number` before its rounding, in float64 where it holds floats; `None` without such an output.
+
+        Of an operator that quantises these are the values that it rounds to whole numbers.
+        """
         if self._exact is None:
             self._exact = self._compute(accumulate=torch.float64, round_outputs=False)
-        found = self._exact[number] if number < len(self._exact) else None
-        return found if found is not None and found.is_floating_point() else None
+        return self._exact[number] if number < len(self._exact) else None
 
     @property
     def elements(self) -> int:

@@ -1,0 +1,234 @@
+"""Which failing pair is a root and which inherits, decided pair by pair and the same in every process.
+
+A pair beyond its thresholds is `inherited` when a pair that it computes from is beyond its own, else a
+`root`. What is above it is looked for through pairs that do not run in this session or could not be
+compared. Three rules refine this:
+
+- An inherited pair whose operator is wrong on mine's own inputs is a root as well: a second mistake. It is
+  computed again where its level jumps beyond its parents' by `JUMP`.
+- A root whose operator is right on mine's own inputs got its error from above, below the thresholds there:
+  it is called after the operator above that is wrong, or inherits from the nearest failing pair behind those
+  that pass. A jump beyond `JUMP` speaks against that: then its parameters or weights are other ones.
+- Where only the order of execution is known, a jump beyond `RATE` makes a root (rate of change).
+
+Every inherited pair comes from one that was executed before it, so following that one ends at a root: if
+anything that runs fails, a root that runs fails.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from ..reporting.row import Cause
+from .ancestors import Ancestors
+from .local import Local
+from .standing import Standing
+
+if TYPE_CHECKING:
+    from ..mapping.pair import Pair, Plan
+
+JUMP = 4.0
+"""How many times its parents' level a pair's own may be and still be taken for theirs: one operator seldom
+amplifies a relative error more (a norm and a product about 1, a softmax with its range of scores)."""
+RATE = 10.0
+"""The same where only the order of execution is known."""
+LOOKED_AT = 12
+"""Operators above a root that are computed again to find the one that is wrong."""
+NAMED = 3
+"""Operators between a root and its parents that its sentence names."""
+
+
+class Recomputed(Protocol):
+    """What computes operators of mine again: `LocalErrors`."""
+
+    def of_pair(self, pair: Pair) -> Local: ...
+
+    def of_operator(self, pair: Pair, path: str) -> Local: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """A pair's cause, but for its root: `via` is the failing pair that it inherits from, `None` of a root."""
+
+    via: int | None
+    cause: Cause
+
+
+class Inheritance:
+    """Causes of failing pairs of a plan.
+
+    `standing` judges a pair of this session (and remembers it), and is `None` for one that does not run.
+    """
+
+    def __init__(self, plan: Plan, standing: Callable[[int], Standing | None], local: Recomputed) -> None:
+        self._plan = plan
+        self._standing = standing
+        self._local = local
+        self._ancestors = Ancestors(plan.parents, standing, lambda number: plan.pairs[number].step)
+        self._decided: dict[int, _Decision] = {}
+        self._roots: dict[int, tuple[int, str]] = {}
+
+    def cause(self, standing: Standing) -> Cause:
+        """Why the pair that stands so fails; it must be failing."""
+        decision = self._decision(standing)
+        root, name = self._root(standing)
+        cause = replace(decision.cause, root=root, root_name=name)
+        if decision.via is None:
+            return cause
+        via = self._standing(decision.via)
+        way = f" by way of {via.name}" if via is not None and via.number != root else ""
+        more = f": {cause.text}" if cause.text else ""
+        return replace(cause, text=f"inherited from {name} at step {self._plan.pairs[root].step}{way}{more}")
+
+    def _root(self, standing: Standing) -> tuple[int, str]:
+        """The root of a pair and what it is called; every pair on the way learns it too."""
+        way: list[Standing] = []
+        while standing.number not in self._roots:
+            decision = self._decision(standing)
+            if decision.via is None:
+                self._roots[standing.number] = standing.number, decision.cause.root_name
+                break
+            way.append(standing)
+            above = self._standing(decision.via)
+            assert above is not None
+            standing = above
+        root = self._roots[standing.number]
+        self._roots.update((one.number, root) for one in way)
+        return root
+
+    def _decision(self, standing: Standing) -> _Decision:
+        if standing.number not in self._decided:
+            self._decided[standing.number] = self._decide(standing)
+        return self._decided[standing.number]
+
+    def _decide(self, standing: Standing) -> _Decision:
+        number = standing.number
+        above = list(self._ancestors.nearest(number))
+        failing = [one for one in above if one.failing]
+        ordered = number in self._plan.by_order
+        amplification = _ratio(standing, failing or above)
+        base = Cause(
+            "root", "order" if ordered else "dataflow", tuple(one.number for one in failing),
+            amplification=amplification,
+        )  # fmt: skip
+        if not failing:
+            return self._root_or_above(standing, above, base)
+        jumps = amplification is not None and amplification > (RATE if ordered else JUMP)
+        if not jumps:
+            return _inherited(base, failing[0])
+        local = self._own(number)
+        with_local = _with(base, local)
+        if local.outcome == "wrong":
+            said = f"its inputs differ already, but {_wrong(local)}"
+            return self._is_root(standing, replace(with_local, basis="local", text=said))
+        if ordered and not local.outcome:
+            said = f"its error is {amplification:.3g} times that of what ran before it (rate of change)"
+            return self._is_root(standing, replace(with_local, text=said))
+        return _inherited(with_local, failing[0])
+
+    def _root_or_above(self, standing: Standing, above: Sequence[Standing], base: Cause) -> _Decision:
+        """Nothing directly above fails: is it this operator, or what came in below the thresholds?"""
+        number = standing.number
+        local = self._own(number)
+        cause = _with(base, local)
+        if local.outcome == "wrong":
+            return self._is_root(standing, replace(cause, text=f"its inputs agree, and {_wrong(local)}"))
+        hidden = self._wrong_between(number)
+        if hidden:
+            said = f"{hidden} lies between it and its inputs, is not compared, and is wrong on its own inputs"
+            return self._is_root(standing, replace(cause, basis="local", text=said), hidden)
+        if local.outcome == "right":
+            return self._accumulated(standing, above, cause)
+        return self._is_root(standing, replace(cause, text=self._unknown(number, above, local)))
+
+    def _accumulated(self, standing: Standing, above: Sequence[Standing], cause: Cause) -> _Decision:
+        """The operator is right on its own inputs, and nothing directly above it fails."""
+        right = "the operator is right on its own inputs"
+        jumps = cause.amplification is not None and cause.amplification > JUMP
+        if above and not jumps:
+            for one, failing in self._ancestors.walk(standing.number, lambda one: one.failing):
+                if failing:
+                    parents = (one.number,)
+                    return _inherited(
+                        replace(cause, parents=parents), one, f"{right}, and what is between passes"
+                    )
+            culprit = self._wrong_above(standing.number)
+            if culprit:
+                said = f"{right}; {culprit} above it is wrong on its own, though within its thresholds"
+                return self._is_root(standing, replace(cause, basis="local", text=said), culprit)
+            return self._is_root(standing, replace(cause, text=f"{right}; error accumulated above"))
+        said = f"{right} and parameters, so these are other ones than golden's (weights, parameters, ids)"
+        return self._is_root(standing, replace(cause, text=said))
+
+    def _is_root(self, standing: Standing, cause: Cause, name: str = "") -> _Decision:
+        return _Decision(None, replace(cause, root_name=name or standing.name))
+
+    def _own(self, number: int) -> Local:
+        return self._local.of_pair(self._plan.pairs[number])
+
+    def _wrong_between(self, number: int) -> str:
+        """The operator that is wrong between a pair and those above it, where it is not compared; or empty."""
+        pair = self._plan.pairs[number]
+        for path in self._plan.between.get(number, ())[:LOOKED_AT]:
+            if self._local.of_operator(pair, path).outcome == "wrong":
+                return _full_name(path)
+        for other in self._ancestors.passed(number)[:LOOKED_AT]:
+            if self._own(other).outcome == "wrong":
+                return self._plan.pairs[other].mine.name
+        return ""
+
+    def _wrong_above(self, number: int) -> str:
+        """The nearest operator above that is wrong although it is within its thresholds; or empty."""
+        looked_at = 0
+        for one, _ in self._ancestors.walk(number, lambda _: False):
+            if looked_at == LOOKED_AT:
+                break
+            local = self._own(one.number)
+            looked_at += bool(local.outcome)
+            if local.outcome == "wrong":
+                return one.name
+        return ""
+
+    def _unknown(self, number: int, above: Sequence[Standing], local: Local) -> str:
+        """What to say of a root whose operator could not be computed again."""
+        agree = "its inputs agree" if above else "nothing above it is compared"
+        if number in self._plan.by_order:
+            agree = "nothing that ran before it fails" if above else "it ran first"
+        suspects = [_full_name(path) for path in self._plan.between.get(number, ())]
+        suspects += [self._plan.pairs[one].mine.name for one in self._ancestors.passed(number)]
+        if suspects:
+            more = f" and {len(suspects) - NAMED} more" if len(suspects) > NAMED else ""
+            agree += f"; between them, not compared: {', '.join(suspects[:NAMED])}{more}"
+        return f"{agree} (not computed again: {local.why})"
+
+
+def _inherited(cause: Cause, via: Standing, said: str = "") -> _Decision:
+    return _Decision(via.number, replace(cause, kind="inherited", text=said))
+
+
+def _ratio(standing: Standing, above: Sequence[Standing]) -> float | None:
+    """A pair's level over the largest of those above it; `None` where one of them is no number."""
+    most = max((one.level for one in above), default=0.0)
+    if not 0.0 < most < math.inf or math.isinf(standing.level):
+        return None
+    return standing.level / most
+
+
+def _with(cause: Cause, local: Local) -> Cause:
+    return replace(cause, local=local.outcome, local_error=local.error)
+
+
+def _wrong(local: Local) -> str:
+    error = f": relative L2 error {local.error:.3g}" if local.error is not None else ""
+    return f"the operator is wrong on mine's own inputs{error}"
+
+
+def _full_name(path: str) -> str:
+    """The name of the operator at `path`, as ATB makes it of the ids above: `RopeOperation_2_0_1_0`."""
+    parts = [part.partition("_") for part in path.split("/")]
+    if not all(number.isdecimal() for number, _, _ in parts):
+        return path
+    return "_".join((parts[-1][2], *(number for number, _, _ in parts)))

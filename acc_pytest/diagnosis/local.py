@@ -1,0 +1,178 @@
+"""Is mine's operator right? It is computed again in float64 from mine's own inputs and parameters.
+
+The bound is what rounding of the one operator allows: the tolerance T of `judging.tolerance` with no layer
+before it. Within it the operator is `right`, whatever came in; beyond it `wrong`. Where anything is missing
+(inputs, parameters, a reference, the state before an operator that writes in place) nothing is said: a
+wrong operator must never be called right for want of data.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ..errors import AccError
+from ..judging import JudgeContext, judge, thresholds_for
+from ..mapping.pair import Pair
+from ..metrics import measure
+from ..opcheck.golden import Golden
+from ..opcheck.loading import in_shape
+from ..opcheck.prepare import prepare
+from ..opcheck.source_directory import STATES, entries_of_directory
+from ..operators import known
+from ..tensors.ref import TensorRef
+from ..tensors.source import TensorSource
+
+LARGEST = 1 << 27
+"""Elements of inputs and outputs up to which an operator is computed again (1 GiB in float64)."""
+_ONE_STEP = 1.0
+"""What a quantised value may be off: the side to which a value between two is rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """`outcome` is `right`, `wrong`, or empty where nothing is known, with the reason in `why`.
+
+    `error` is the relative L2 distance from the exact result, `None` where it has no value.
+    """
+
+    outcome: str = ""
+    error: float | None = None
+    why: str = ""
+
+
+class LocalErrors:
+    """Computes operators again, each output once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], Local] = {}
+
+    def of_pair(self, pair: Pair) -> Local:
+        """Whether the operator of mine that wrote the tensor of `pair` is right, on every rank."""
+        operand = pair.mine
+        if operand.op_type not in known():
+            return Local(why=f"{operand.op_type or 'it'} has no reference computation")
+        kind, _, index = operand.slot.rstrip("]").partition("[")
+        if kind != "output" or not index.isdecimal():
+            return Local(why=f"{operand.slot} is not written by {operand.name}")
+        places = [_directory(ref) for ref in operand.refs]
+        if not all(places):
+            return Local(why="its inputs were not dumped beside it")
+        return worst([self._of(place, int(index)) for place in places])
+
+    def of_operator(self, pair: Pair, path: str) -> Local:
+        """The same of all outputs of the operator at `path` in mine's tree, in the execution of `pair`."""
+        places = [_beside(ref, pair.mine.node, path) for ref in pair.mine.refs]
+        if not all(places):
+            return Local(why="its directory is not known")
+        found = []
+        for place in places:
+            index = 0
+            while (one := self._of(place, index)).why != _NO_OUTPUT:
+                found.append(one)
+                index += 1
+        return worst(found)
+
+    def _of(self, directory: str, index: int) -> Local:
+        key = directory, index
+        if key not in self._known:
+            try:
+                self._known[key] = _computed(directory, index)
+            except (AccError, OSError) as error:
+                self._known[key] = Local(why=str(error))
+        return self._known[key]
+
+
+def worst(found: Sequence[Local]) -> Local:
+    """One word for several: `wrong` if any is, `right` if all are, of each the largest error."""
+    for outcome in ("wrong", "", "right"):
+        same = [one for one in found if one.outcome == outcome]
+        if same:
+            return max(same, key=lambda one: one.error if one.error is not None else -1.0)
+    return Local(why="it has no output")
+
+
+_NO_OUTPUT = "it has no such output"
+_CHOOSES = re.compile("Sort|Top[kK]|Gating|Multinomial|Sampl")
+"""Operators whose whole numbers say which elements were chosen."""
+
+
+def _computed(directory: str, index: int) -> Local:
+    """Raises `AccError` for everything that keeps the operator from being computed again."""
+    home = os.path.abspath(directory)
+    entry = next((one for one in entries_of_directory(Path(home)) if one.directory == home), None)
+    if entry is None or entry.problem:
+        return Local(why=entry.problem if entry is not None else f"{directory} is no operator's directory")
+    case = prepare(entry)
+    if index >= len(case.outputs) or case.outputs[index] is None:
+        return Local(why=_NO_OUTPUT)
+    if not case.clean:
+        # An output may lie in the memory of an input, so that these are no inputs any more.
+        return Local(why="its inputs were dumped after the execution only")
+    refs = [ref for ref in (*case.inputs, *case.outputs) if ref is not None]
+    if (elements := sum(ref.header().numel for ref in refs)) > LARGEST:
+        return Local(why=f"it has {elements} elements, too many to compute it again")
+    golden = Golden(case)
+    exact = golden.unrounded(index)
+    ref = case.outputs[index]
+    if exact is None or ref is None or index >= golden.outputs:
+        return Local(why=_NO_OUTPUT)
+    mine = in_shape(ref, tuple(exact.shape))
+    if mine.numel() != exact.numel():
+        return Local(why=f"output[{index}] has {mine.numel()} elements, the operator writes {exact.numel()}")
+    given = [tensor for row in golden.inputs for tensor in row if tensor is not None and tensor.ndim]
+    found = _judged(exact.reshape(mine.shape), mine, max((int(t.shape[-1]) for t in given), default=1))
+    if found.outcome == "wrong" and not exact.is_floating_point() and _CHOOSES.search(case.name):
+        return Local(why="it chose other elements, which it may among equal ones")
+    return found
+
+
+def _judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Local:
+    """Whether `mine` is `exact` but for its rounding; sums are of at most `length` terms."""
+    if exact.is_floating_point() and not mine.is_floating_point():
+        limits = torch.iinfo(mine.dtype)
+        off = (
+            float((exact.clamp(limits.min, limits.max) - mine.double()).abs().max()) if mine.numel() else 0.0
+        )
+        return Local("right" if off <= _ONE_STEP else "wrong")
+    if mine.is_floating_point():
+        largest = torch.finfo(mine.dtype).max
+        exact = torch.where(exact.abs() > largest, torch.sign(exact) * torch.inf, exact)
+    measurement = measure(TensorSource(exact), TensorSource(mine))
+    judgement = judge(measurement, thresholds_for(JudgeContext(length=length), measurement, ()))
+    outcome = "right" if judgement.verdict == "pass" else "wrong"
+    return Local(outcome, measurement.relative_euclidean_distance, judgement.sentence)
+
+
+def _directory(ref: TensorRef) -> str:
+    """The directory of the operator that a tensor of an ATB dump is of; empty for other files."""
+    state = os.path.dirname(ref.path)
+    return os.path.dirname(state) if os.path.basename(state) in STATES else ""
+
+
+def _beside(ref: TensorRef, node: str, path: str) -> str:
+    """The directory of the node `path`, given that `ref` is a tensor of `node` in the same execution.
+
+    Ids of the first level differ between the ranks of a run by a constant.
+    """
+    own = _directory(ref).split(os.sep)
+    parts, wanted = node.split("/"), path.split("/")
+    if len(own) <= len(parts) or own[len(own) - len(parts) + 1 :] != parts[1:]:
+        return ""
+    base, top = own[: len(own) - len(parts)], own[len(own) - len(parts)]
+    shift = _number(top) - _number(parts[0])
+    number, _, kind = wanted[0].partition("_")
+    if not number.isdecimal():
+        return ""
+    found = os.sep.join([*base, f"{int(number) + shift}_{kind}", *wanted[1:]])
+    return found if os.path.isdir(found) else ""
+
+
+def _number(name: str) -> int:
+    number = name.partition("_")[0]
+    return int(number) if number.isdecimal() else 0

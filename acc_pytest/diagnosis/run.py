@@ -1,0 +1,55 @@
+"""The whole analysis in one process, without pytest: a plan in, rows with causes and a diagnosis out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..comparison import Judge, compare_pair
+from ..reporting.diagnosis import Diagnosis
+from ..reporting.row import Cause, Row
+from .inheritance import Inheritance
+from .local import LocalErrors
+from .standing import Standing
+from .summary import Ledger
+
+if TYPE_CHECKING:
+    from ..mapping.pair import Pair, Plan
+
+
+def run(plan: Plan, judge_of: Callable[[Pair], Judge] | None = None) -> tuple[list[Row], Diagnosis]:
+    """Compare every pair of `plan`, find the causes, and sum up; rows are in execution order.
+
+    `judge_of` gives the judge of a pair, by default one without rules.
+    """
+    judge = judge_of or (lambda _: Judge())
+    rows = [
+        compare_pair(pair, lambda pair=pair: judge(pair), pair.id, number)  # type: ignore[misc]
+        for number, pair in enumerate(plan.pairs)
+    ]
+    return diagnose(plan, rows)
+
+
+def diagnose(plan: Plan, rows: Sequence[Row]) -> tuple[list[Row], Diagnosis]:
+    """The same of rows that were compared already, one for each pair in the plan's order."""
+    standings = [Standing.of(row, number) for number, row in enumerate(rows)]
+    inheritance = Inheritance(plan, standings.__getitem__, LocalErrors())
+    ledger = Ledger()
+    found = []
+    for standing, row in zip(standings, rows):
+        if standing.failing:
+            row = with_cause(row, inheritance.cause(standing))
+        ledger.add(row)
+        found.append(row)
+    return found, ledger.diagnosis(plan)
+
+
+def with_cause(row: Row, cause: Cause, strict: bool = False) -> Row:
+    """A failing row with its cause; an inherited failure gets that verdict, a known difference stays one.
+
+    `strict` says that an inherited failure fails its test all the same.
+    """
+    if cause.kind == "inherited" and row.verdict == "fail":
+        return replace(row, verdict="inherited", strict=strict, cause=cause)
+    return replace(row, cause=cause)

@@ -1,0 +1,46 @@
+"""What root analysis keeps of a row, for every pair of a run: a few numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..reporting.row import Row
+
+FAILING = frozenset({"fail", "inherited", "known"})
+"""Verdicts of pairs that are beyond their thresholds, whatever is made of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a pair stands: whether it was compared, is beyond its thresholds, and by how much.
+
+    `level` is the largest share of an allowed error that was measured, also where it is within its bound:
+    infinite for NaN where golden has none. `error` is the relative L2 distance, `None` where it has no value.
+    """
+
+    number: int
+    compared: bool
+    failing: bool
+    level: float
+    error: float | None
+    name: str
+
+    @classmethod
+    def of(cls, row: Row, number: int) -> Standing:
+        """The standing of the pair `number`, of which `row` is the row."""
+        error = row.metrics.get("relative_euclidean_distance")
+        return cls(
+            number,
+            row.verdict in FAILING or row.verdict == "pass",
+            row.verdict in FAILING,
+            level_of(row),
+            float(error) if isinstance(error, (int, float)) else None,
+            row.name,
+        )
+
+
+def level_of(row: Row) -> float:
+    """The largest share of an allowed error that was measured; metrics that are switched off do not count."""
+    levels = [check.excess for check in row.checks if not math.isinf(check.allowed)]
+    return max(levels, default=math.inf if row.verdict in FAILING else 0.0)
