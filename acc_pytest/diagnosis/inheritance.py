@@ -20,15 +20,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..reporting.row import Cause
 from .ancestors import Ancestors
-from .local import Local
+from .recomputed import Local, Recomputed
 from .standing import Standing
 
 if TYPE_CHECKING:
-    from ..mapping.pair import Pair, Plan
+    from ..mapping.pair import Plan
 
 JUMP = 4.0
 """How many times its parents' level a pair's own may be and still be taken for theirs: one operator seldom
@@ -39,14 +39,6 @@ LOOKED_AT = 12
 """Operators above a root that are computed again to find the one that is wrong."""
 NAMED = 3
 """Operators between a root and its parents that its sentence names."""
-
-
-class Recomputed(Protocol):
-    """What computes operators of mine again: `LocalErrors`."""
-
-    def of_pair(self, pair: Pair) -> Local: ...
-
-    def of_operator(self, pair: Pair, path: str) -> Local: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +159,12 @@ class Inheritance:
         return _Decision(None, replace(cause, root_name=name or standing.name))
 
     def _own(self, number: int) -> Local:
-        return self._local.of_pair(self._plan.pairs[number])
+        return self._local.of_pair(number)
 
     def _wrong_between(self, number: int) -> str:
-        """The operator that is wrong between a pair and those above it, where it is not compared; or empty."""
-        pair = self._plan.pairs[number]
+        """The operator that is wrong, and not compared, between a pair and those above it; or empty."""
         for path in self._plan.between.get(number, ())[:LOOKED_AT]:
-            if self._local.of_operator(pair, path).outcome == "wrong":
+            if self._local.of_operator(number, path).outcome == "wrong":
                 return _full_name(path)
         for other in self._ancestors.passed(number)[:LOOKED_AT]:
             if self._own(other).outcome == "wrong":

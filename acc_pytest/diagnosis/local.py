@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -27,6 +26,7 @@ from ..opcheck.source_directory import STATES, entries_of_directory
 from ..operators import known
 from ..tensors.ref import TensorRef
 from ..tensors.source import TensorSource
+from .recomputed import Local, worst
 
 LARGEST = 1 << 27
 """Elements of inputs and outputs up to which an operator is computed again (1 GiB in float64)."""
@@ -34,27 +34,16 @@ _ONE_STEP = 1.0
 """What a quantised value may be off: the side to which a value between two is rounded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Local:
-    """`outcome` is `right`, `wrong`, or empty where nothing is known, with the reason in `why`.
-
-    `error` is the relative L2 distance from the exact result, `None` where it has no value.
-    """
-
-    outcome: str = ""
-    error: float | None = None
-    why: str = ""
-
-
 class LocalErrors:
-    """Computes operators again, each output once."""
+    """Computes operators of the pairs of a plan again, each output once. See `Recomputed`."""
 
-    def __init__(self) -> None:
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        self._pairs = pairs
         self._known: dict[tuple[str, int], Local] = {}
 
-    def of_pair(self, pair: Pair) -> Local:
-        """Whether the operator of mine that wrote the tensor of `pair` is right, on every rank."""
-        operand = pair.mine
+    def of_pair(self, number: int) -> Local:
+        """Whether the operator of mine that wrote the tensor of a pair is right, on every rank."""
+        operand = self._pairs[number].mine
         if operand.op_type not in known():
             return Local(why=f"{operand.op_type or 'it'} has no reference computation")
         kind, _, index = operand.slot.rstrip("]").partition("[")
@@ -65,9 +54,10 @@ class LocalErrors:
             return Local(why="its inputs were not dumped beside it")
         return worst([self._of(place, int(index)) for place in places])
 
-    def of_operator(self, pair: Pair, path: str) -> Local:
-        """The same of all outputs of the operator at `path` in mine's tree, in the execution of `pair`."""
-        places = [_beside(ref, pair.mine.node, path) for ref in pair.mine.refs]
+    def of_operator(self, number: int, path: str) -> Local:
+        """The same of all outputs of the operator at `path` in mine's tree, in the execution of a pair."""
+        operand = self._pairs[number].mine
+        places = [_beside(ref, operand.node, path) for ref in operand.refs]
         if not all(places):
             return Local(why="its directory is not known")
         found = []
@@ -83,18 +73,9 @@ class LocalErrors:
         if key not in self._known:
             try:
                 self._known[key] = _computed(directory, index)
-            except (AccError, OSError) as error:
+            except (AccError, OSError, MemoryError) as error:
                 self._known[key] = Local(why=str(error))
         return self._known[key]
-
-
-def worst(found: Sequence[Local]) -> Local:
-    """One word for several: `wrong` if any is, `right` if all are, of each the largest error."""
-    for outcome in ("wrong", "", "right"):
-        same = [one for one in found if one.outcome == outcome]
-        if same:
-            return max(same, key=lambda one: one.error if one.error is not None else -1.0)
-    return Local(why="it has no output")
 
 
 _NO_OUTPUT = "it has no such output"

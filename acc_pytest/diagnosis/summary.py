@@ -187,8 +187,8 @@ def _notes(plan: Plan, roots: Sequence[Root], guessed: bool) -> tuple[str, ...]:
     notes = []
     if guessed:
         notes.append(
-            f"what a pair computes from is known by {plan.lineage or 'nothing'}; by execution order a root is "
-            "where the error starts or grows tenfold (rate of change)"
+            f"what a pair computes from is known by {plan.lineage or 'nothing'}; by execution order a "
+            "root is where the error starts or grows tenfold (rate of change)"
         )
     unknown = sum(1 for root in roots if not _cause(root).local)
     if unknown and not guessed:

@@ -49,6 +49,7 @@ class Golden:
         self.ranks = tuple(in_precision(one) for one in self._all_ranks())
         self.inputs = [open_inputs(one) for one in self.ranks]
         self._exact: tuple[torch.Tensor, ...] | None = None
+        self._low: dict[torch.dtype, tuple[torch.Tensor, ...]] = {}
 
     @functools.cached_property
     def results(self) -> tuple[torch.Tensor, ...]:
@@ -87,13 +88,20 @@ class Golden:
         return found if found is not None and found.is_floating_point() else None
 
     def unrounded(self, number: int) -> torch.Tensor | None:
-        """Output `number` before its rounding, in float64 where it holds floats; `None` without such an output.
+        """Output `number` before its rounding, in float64 where it holds floats; `None` where there is none.
 
         Of an operator that quantises these are the values that it rounds to whole numbers.
         """
         if self._exact is None:
             self._exact = self._compute(accumulate=torch.float64, round_outputs=False)
         return self._exact[number] if number < len(self._exact) else None
+
+    def low(self, number: int) -> torch.Tensor:
+        """Output `number` as a device would compute it that writes every intermediate value in its type."""
+        dtype = self.results[number].dtype
+        if dtype not in self._low:
+            self._low[dtype] = self._compute(accumulate=dtype)
+        return self._low[dtype][number]
 
     @property
     def elements(self) -> int:
