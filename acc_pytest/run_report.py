@@ -14,7 +14,7 @@ import pytest
 from .errors import AccError
 from .recording import SINK, rows_of
 from .reporting.failure_text import FailureText
-from .reporting.header import header_lines
+from .reporting.header import header_lines, judging_lines
 from .reporting.recorder import Recorder
 from .reporting.summary import coverage, summary_lines
 from .reporting.view import Result, Run, View
@@ -41,7 +41,8 @@ class RunReport:
         """Say what is compared, how much of it could be mapped and, if asked, how."""
         if self._acc is None:
             return []
-        return self._explanation() or header_lines(self._acc.plan)
+        judging = judging_lines(self._acc.standard, self._acc.noise)
+        return [*(self._explanation() or header_lines(self._acc.plan)), *judging]
 
     def _explanation(self) -> list[str]:
         """The plan in words, if asked for."""

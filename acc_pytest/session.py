@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .comparison import Judge
     from .dumps.base import Dump
     from .ids import Naming
+    from .judging.standards import Standard
     from .mapping.noise_run import NoisePlan
     from .mapping.pair import Pair, Plan, Unmapped
     from .reporting.row import Row
@@ -78,6 +79,13 @@ class AccSession:
 
         return load_customs(self.settings.metrics)
 
+    @property
+    def standard(self) -> Standard:
+        """By which standard pairs are judged."""
+        from .judging.standards import STANDARDS
+
+        return STANDARDS[self.settings.standard]
+
     def judge(
         self,
         item: pytest.Item,
@@ -93,7 +101,6 @@ class AccSession:
         """
         from .comparison import Judge
         from .judging import in_precedence, rule_from_table
-        from .judging.standards import STANDARDS
 
         custom = self.settings.custom_metrics
         markers = marker_rules(item, custom, ignored)
@@ -101,7 +108,7 @@ class AccSession:
         if arguments:
             stronger.append(rule_from_table(arguments, "arguments of the call", custom))
         rules = in_precedence(self.settings.rules, markers, stronger)
-        return Judge(rules, self.custom, STANDARDS[self.settings.standard])
+        return Judge(rules, self.custom, self.standard)
 
     def limit_threads(self) -> None:
         """Share the cores between xdist workers: torch in each would otherwise start one thread per core."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..options import command_line, shell
@@ -24,9 +25,14 @@ def add(commands: Commands) -> None:
         epilog="Everything after -- is passed to pytest: acc demo -- -k SelfAttention -n 2",
     )
     parser.add_argument(
-        "directory", nargs="?", default="acc_demo", metavar="DIR", help="gets golden, mine and the CSV report"
+        "directory", nargs="?", default="acc_demo", metavar="DIR", help="gets the dumps and the CSV report"
     )
     add_model(parser)
+    parser.add_argument(
+        "--noise",
+        action="store_true",
+        help="also run golden in mine's type, and judge by the error of that run (--acc-noise)",
+    )
     parser.add_argument("--only-dump", action="store_true", help="make the dumps, compare nothing")
     parser.set_defaults(run=run, passes_on=True)
 
@@ -40,9 +46,11 @@ def run(given: argparse.Namespace) -> int:
 
     from ..demo import make_demo
 
-    directory, spec = Path(given.directory), spec_of(given)
+    directory, spec = Path(given.directory), replace(spec_of(given), noise=given.noise)
     paths = make_demo(directory, spec)
     values: dict[str, Any] = {"golden": str(paths.golden), "mine": str(paths.mine), "output": str(directory)}
+    if paths.noise is not None:
+        values["noise"] = str(paths.noise)
     if spec.family == "llama-int8":
         values["config"] = ("w8a8",)
     code = 0 if given.only_dump else run_pytest(values, given.for_pytest)
@@ -53,6 +61,8 @@ def run(given: argparse.Namespace) -> int:
 
 def _said(paths: DemoPaths, values: dict[str, Any]) -> list[str]:
     said = [f"golden: {paths.golden}", f"mine:   {paths.mine}"]
+    if paths.noise is not None:
+        said.append(f"noise:  {paths.noise}")
     if paths.faulty:
         said.append(f"the fault is in {' and '.join(paths.faulty)}")
     return [*said, "compare again:", shell(["pytest", *command_line(values)])]

@@ -1,4 +1,7 @@
-"""`make_demo`: weights from a seed, the golden run, then mine over the same tokens, both dumped."""
+"""`make_demo`: weights from a seed, the golden run, then mine over the same tokens, both dumped.
+
+A noise run, if asked for, is the golden model once more over these tokens, in mine's dtype.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,26 @@ GOLDEN_PROCESS = "cpu_4001"
 
 
 def make_demo(directory: Path, spec: DemoSpec) -> DemoPaths:
-    """Write `directory/golden` and `directory/mine`; the same `spec` gives the same bytes.
+    """Write `directory/golden`, `directory/mine` and, if `spec` says so, `directory/noise`.
+
+    The same `spec` gives the same bytes.
 
     Directories of an earlier demo are replaced. Raises `SettingsError` when the fault names no
     operator and `DumpError` when `directory/golden` or `directory/mine` holds anything but a demo.
     """
     spec = spec.resolved()
-    golden, mine = directory / "golden", directory / "mine"
-    for path in (golden, mine):
+    golden, mine, noise = directory / "golden", directory / "mine", directory / "noise"
+    for path in (golden, mine, noise):
         _clear(path)
     with torch.no_grad():
         module = seeded(spec.model, spec.seed)
         runtime = Runtime(probes_of(mine, spec))
         model = LanguageModel(spec.model, dict(module.named_parameters()), runtime, spec.fault)
         tokens = _run_golden(module, spec, golden)
-    run_mine(model, spec, tokens)
-    return DemoPaths(golden, mine, model.faulty)
+        run_mine(model, spec, tokens)
+        if spec.noise:
+            _run_golden(module.to(spec.model.torch_dtype), spec, noise, tokens)
+    return DemoPaths(golden, mine, model.faulty, noise if spec.noise else None)
 
 
 def _clear(path: Path) -> None:
@@ -49,8 +56,10 @@ def _clear(path: Path) -> None:
 
 
 @one_thread()
-def _run_golden(module: Golden, spec: DemoSpec, directory: Path) -> list[list[int]]:
-    """Run prompt and greedy decoding, dumped; returns the ids fed at each step."""
+def _run_golden(
+    module: Golden, spec: DemoSpec, directory: Path, tokens: list[list[int]] | None = None
+) -> list[list[int]]:
+    """Run prompt and greedy decoding, or `tokens`, dumped; returns the ids fed at each step."""
     generator = torch.Generator().manual_seed(spec.seed + 1)
     ids = torch.randint(0, spec.vocab, (spec.prompt_length,), generator=generator).tolist()
     config = DumpConfig(
@@ -63,7 +72,8 @@ def _run_golden(module: Golden, spec: DemoSpec, directory: Path) -> list[list[in
     )
     cache, fed = None, []
     with register_hook(module, config):
-        for _ in range(spec.decode_steps + 1):
+        for number in range(spec.decode_steps + 1):
+            ids = tokens[number] if tokens is not None else ids
             fed.append(ids)
             logits, cache = module.step(torch.tensor([ids]), cache)
             ids = [int(logits.flatten(0, -2)[-1].argmax())]

@@ -26,7 +26,8 @@ class DemoSpec:
     `models` is the number of ATB models in the process (2 = prefill and decode apart) and `warmup`
     says whether a run with all-ones ids came first; `None` takes what the family usually does.
     `statistics` and `description` leave the payloads out (`tensor stats`, `-sd`), `kernels` adds
-    the kernel level, `named` the tensor names in the file names of operators (2026 probes).
+    the kernel level, `named` the tensor names in the file names of operators (2026 probes). `noise` adds
+    a noise run: golden in mine's dtype.
     Raises `SettingsError` for a combination that no model can have.
     """
 
@@ -51,6 +52,7 @@ class DemoSpec:
     kernels: bool = False
     named: bool = False
     fault: Fault | None = None
+    noise: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in (("family", FAMILIES), ("era", ERAS)):
@@ -112,8 +114,12 @@ class DemoSpec:
 
 @dataclass(frozen=True, slots=True)
 class DemoPaths:
-    """Where the pair lies. `faulty` names the operators that hold the fault (`RopeOperation_2_0_1_0`)."""
+    """Where the pair lies, and the noise run if there is one.
+
+    `faulty` names the operators that hold the fault (`RopeOperation_2_0_1_0`).
+    """
 
     golden: Path
     mine: Path
     faulty: tuple[str, ...] = field(default=())
+    noise: Path | None = None

@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..dumps.base import Dump
+from ..dumps.base import Dump, StepLabel
 from ..errors import AccError, SettingsError
 from ..tensors.ref import TensorRef
 from .pair import Operand, Pair, SlotRows, View, WithBias
 from .planner import plan
+from .steps import common_steps
+from .torchair import is_torchair
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ def noise_plan(
         if len(one.golden.refs) == len(one.mine.refs) and type(one.golden.view) is type(one.mine.view)
         for ref, other in zip(one.golden.refs, one.mine.refs)
     }
+    single = {**_beside(golden, noise, mapped), **single}
     found = NoisePlan(
         str(noise.root),
         noise.kind,
@@ -83,6 +86,26 @@ def noise_plan(
             f"--acc-noise {noise.root}: none of the {len(pairs)} compared tensors of golden has a "
             "counterpart there; it must be a run of the same golden model, dumped as golden was"
         )
+    return found
+
+
+def _beside(golden: Dump, noise: Dump, mapped: Sequence[Pair]) -> dict[TensorRef, TensorRef]:
+    """Equal slots of nodes that were mapped onto each other: inputs too, which equal names leave out."""
+    if is_torchair(golden, noise) or len(golden.ranks) != len(noise.ranks):
+        return {}
+    nodes: dict[StepLabel, dict[str, str]] = {}
+    for one in mapped:
+        nodes.setdefault(one.step, {})[one.golden.node] = one.mine.node
+    found: dict[TensorRef, TensorRef] = {}
+    for golden_step, noise_step in common_steps(golden, noise):
+        for path, other in nodes.get(golden_step.label, {}).items():
+            ends = golden_step.tree.by_path.get(path), noise_step.tree.by_path.get(other)
+            for golden_rank, noise_rank in zip(golden.ranks, noise.ranks):
+                if ends[0] is None or ends[1] is None:
+                    continue
+                there = noise.tensors(noise_step, noise_rank, ends[1])
+                here = golden.tensors(golden_step, golden_rank, ends[0])
+                found |= {ref: there[slot] for slot, ref in here.items() if slot in there}
     return found
 
 

@@ -6,6 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..judging.standards import Standard
+    from ..mapping.noise_run import NoisePlan
     from ..mapping.pair import Plan
 
 
@@ -20,6 +22,19 @@ def header_lines(plan: Plan) -> list[str]:
         f"acc mapping: {_count(len(plan.pairs), 'pair')} in {_count(steps, 'step')}; "
         f"unmapped: {left['golden']} of golden, {left['mine']} of mine",
     ]
+
+
+def judging_lines(standard: Standard, noise: NoisePlan | None) -> list[str]:
+    """By which standard pairs are judged, unless it is the default one, and what the noise run has."""
+    lines = []
+    if standard.name != "default" or noise is not None:
+        lines.append(f"acc standard: {standard.name}: {standard.about}")
+    if noise is not None:
+        pairs = _count(len(noise.counterparts), "pair")
+        lines.append(
+            f"acc noise: {noise.kind} {noise.root} (has the golden tensor of {noise.found} of {pairs})"
+        )
+    return lines
 
 
 def _warnings(plan: Plan) -> list[str]:

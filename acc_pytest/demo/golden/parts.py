@@ -40,7 +40,7 @@ def heads_attention(
     k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
     scores = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
     if bias is not None:
-        scores = scores + bias
+        scores = scores + bias.to(scores.dtype)
     probabilities = scores.softmax(-1)
     return probabilities @ v, probabilities
 
@@ -51,7 +51,8 @@ def causal_bias(new: int, total: int) -> torch.Tensor:
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotary position embedding of `[..., size]` by halves: x cos + (-x2, x1) sin."""
+    """Rotary position embedding of `[..., size]` by halves: x cos + (-x2, x1) sin, in the type of x."""
+    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
     first, second = x.chunk(2, -1)
     return x * cos + torch.cat((-second, first), -1) * sin
 
