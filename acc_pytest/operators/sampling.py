@@ -38,14 +38,18 @@ def multinomial(call: Call, t: Tensors) -> Outputs:
     """
     call.need(t["probs"].ndim == 2 and t["probs"].numel() > 0, "probs is not [batch, n]")
     numbers = list(islice(rand(call.param["randSeed"]), call.param["numSamples"]))
-    total = torch.zeros(len(t["probs"]), dtype=torch.float16)
-    sums = []
-    for column in t["probs"].T:
-        total = (total.float() + column.float()).half()
-        sums.append(total)
-    running = torch.stack(sums, 1).double()
+    running = running_sums(t["probs"]).double()
     chosen = [(running > number).int().argmax(1) for number in numbers]
     return [torch.stack(chosen, 1).int()]
+
+
+def running_sums(probs: torch.Tensor) -> torch.Tensor:
+    """Sums of `[batch, n]` along the rows, rounded to float16 at every step."""
+    total, sums = torch.zeros(len(probs), dtype=torch.float16), []
+    for column in probs.T:
+        total = (total.float() + column.float()).half()
+        sums.append(total)
+    return torch.stack(sums, 1)
 
 
 SINGLE, MULTINOMIAL, EXPONENTIAL, LOGPROBS_MULTINOMIAL, LOGPROBS_EXPONENTIAL = range(5)
