@@ -5,8 +5,10 @@ TOKEN_POLICIES = ("auto", "raw", "no-warmup", "warmup", "torch-like")
 
 LEVELS = ("layer", "module", "op", "logits")
 """What a pair compares: layers and what stands beside them, composites, operators, the last output."""
-STANDARDS = ("ascend", "msit", "open", "three-way")
+STANDARDS = ("ascend", "two-golden", "msit", "open", "three-way")
 """Rules by which an output of a single operator passes."""
+SECOND_DEVICE = ("three-way", "two-golden")
+"""Those of them that use the outputs of a second device."""
 COMPARISON_STANDARDS = ("default", "ascend", "torch", "three-way")
 """Rules by which a pair of a comparison passes."""
 OPCHECK_METRICS = ("abs", "cos_sim", "kl")
@@ -20,3 +22,5 @@ SOCS = ("Ascend910A", "Ascend910B", "Ascend310B", "Ascend310P", "Ascend950")
 """Chips whose operators differ."""
 UNMAPPED_OUTCOMES = ("skip", "fail", "ignore")
 """What becomes of the tests of nodes that found no partner."""
+INHERITED_OUTCOMES = ("xfail", "fail", "warn")
+"""What becomes of the tests of pairs that fail because what they compute from does."""

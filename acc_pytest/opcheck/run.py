@@ -23,12 +23,12 @@ from .backends import Backend
 from .bounds import factor_of, further_checks, matching
 from .case import Case
 from .entry import Entry
-from .errors_of import ElementRule, Errors, errors_of
+from .errors_of import Errors, errors_of
 from .golden import Expected, Golden, check_outputs, refuse_unknown, refuse_unseen
 from .on_device import rows_on_device
 from .prepare import prepare
 from .rows import case_row, described, dtype_name, judged_row, ulp_note, unjudged
-from .standards import About, Standard
+from .standards import About, Second, Standard
 from .standards.ascend import ASCEND
 from .ties import settled
 
@@ -156,20 +156,12 @@ def _row(row: Row, golden: Golden, expected: Expected, way: _Way) -> Row:
     rules = matching(way.rules, golden.case, dtype)
     about = _about(golden, dtype, factor_of(rules))
     rule = way.standard.rule(about)
-    second: Errors | None = None
-    if way.standard.needs_other and about.kind == "float":
-        truth = golden.exact(expected.number)
-        if truth is None:
-            raise Incomparable(f"{expected.slot} has no exact value to judge two devices by")
-        truth = truth.reshape(mine.shape)
-        errors = errors_of(truth, mine, rule, dtype)
-        second = _errors_of_second(way.theirs, expected, truth, rule, dtype)
-    else:
-        errors = errors_of(reference, mine, rule, dtype)
+    errors = errors_of(reference, mine, rule, dtype)
+    against = _against_exact(golden, expected, mine, way, about)
     measurement = measure(
         TensorSource(_shown(reference, dtype)), TensorSource(_shown(mine, dtype)), custom=way.custom
     )
-    judged = way.standard.judge(about, errors, second)
+    judged = way.standard.judge(about, errors, against)
     judged = replace(judged, checks=judged.checks + further_checks(rules, measurement))
     failed = not all(check.passed for check in judged.checks)
     exact, exact_errors = None, None
@@ -200,13 +192,33 @@ def _comparable(expected: Expected) -> torch.Tensor:
     return mine
 
 
-def _errors_of_second(
-    theirs: Golden | None, expected: Expected, truth: torch.Tensor, rule: ElementRule, dtype: str
-) -> Errors:
-    """The other device's errors against the exact value. Raises `Incomparable` where it lacks the output."""
+def _against_exact(
+    golden: Golden, expected: Expected, mine: torch.Tensor, way: _Way, about: About
+) -> tuple[Errors, ...]:
+    """The errors of mine and of the second golden against the exact value; empty where none is asked for.
+
+    Raises `Incomparable` where one of them is not to be had.
+    """
+    whose = way.standard.second(about, way.theirs is not None)
+    if whose is Second.NONE:
+        return ()
+    truth = golden.exact(expected.number)
+    if truth is None:
+        raise Incomparable(f"{expected.slot} has no exact value to judge two goldens by")
+    truth = truth.reshape(mine.shape)
+    if whose is Second.COMPUTED:
+        second = golden.low(expected.number).reshape(mine.shape)
+    else:
+        second = _of_second_device(way.theirs, expected).reshape(mine.shape)
+    rule = way.standard.rule(about)
+    return tuple(errors_of(truth, one, rule, about.dtype) for one in (mine, second))
+
+
+def _of_second_device(theirs: Golden | None, expected: Expected) -> torch.Tensor:
+    """The other device's output. Raises `Incomparable` where it lacks it."""
     for one in theirs.expected() if theirs is not None else ():
         if one.number == expected.number:
-            return errors_of(truth, _comparable(one).reshape(truth.shape), rule, dtype)
+            return _comparable(one)
     raise Incomparable(f"the second device has no {expected.slot}; give its dump with --acc-opcheck-other")
 
 

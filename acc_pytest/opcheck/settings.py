@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import SettingsError
-from ..vocabulary import DUMPED
+from ..vocabulary import DUMPED, SECOND_DEVICE
 from .select import ids_from, names_from
 
 
@@ -83,10 +83,10 @@ class OpcheckSettings:
                 "--acc-opcheck-standard three-way: needs the same operators' dump of a second device; "
                 "give it with --acc-opcheck-other DIR"
             )
-        if settings.other and settings.standard != "three-way":
+        if settings.other and settings.standard not in SECOND_DEVICE:
             raise SettingsError(
                 f"--acc-opcheck-other: the standard {settings.standard} uses no second device; "
-                "add --acc-opcheck-standard three-way"
+                f"add --acc-opcheck-standard {' or '.join(SECOND_DEVICE)}"
             )
         return settings
 

@@ -11,6 +11,8 @@ import pytest
 import torch
 from opcheck.made import MadeDump, softmax_dump
 
+from acc_pytest.operators import compute
+
 from .conftest import QUICKER, read_rows
 
 
@@ -211,6 +213,28 @@ def test_three_way_judges_against_a_second_device(
     assert "mare ratio" in read_rows("r.csv")[1]["precision_standard"]
 
 
+def test_a_small_attention_output_is_judged_by_two_goldens(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    """One head 10 % off: outputs around 2^-6, of which a bound of max(1, |golden|) says nothing."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(16, 32).half() for _ in range(3))
+    param = {"headNum": 2, "kvHeadNum": 2, "qkScale": 0.25, "calcType": 3}
+    inputs = [q, k, v / 64, torch.tensor([16], dtype=torch.int32)]
+    (right,) = compute("SelfAttentionOperation", param, inputs)
+    wrong = right.clone()
+    wrong[:, :16] *= 1.1
+    dumps = {name: MadeDump(tmp_path / name) for name in ("wrong", "right")}
+    dumps["wrong"].add("SelfAttentionOperation", param, inputs, [wrong])
+    dumps["right"].add("SelfAttentionOperation", param, inputs, [right])
+    given, standard = f"--acc-opcheck={dumps['wrong'].csv}", "--acc-opcheck-standard=two-golden"
+    run(pytester, given).assert_outcomes(passed=1)
+    result = run(pytester, given, standard)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["mere_ratio * times the allowed 2; *"])
+    run(pytester, f"--acc-opcheck={dumps['right'].csv}", standard).assert_outcomes(passed=1)
+    other = f"--acc-opcheck-other={dumps['wrong'].root}"
+    run(pytester, given, standard, other).assert_outcomes(passed=1)  # both devices are off alike
+
+
 def test_the_chip_may_be_given(pytester: pytest.Pytester, tmp_path: Path) -> None:
     """Only the 950 looks at the scale of this quantisation."""
     dump = MadeDump(tmp_path / "dump")
@@ -229,7 +253,7 @@ def test_the_chip_may_be_given(pytester: pytest.Pytester, tmp_path: Path) -> Non
         (["--acc-opcheck=CSV", "--acc-opcheck-ids=x"], "an id is numbers joined by _"),
         (["--acc-opcheck=CSV", "--acc-opcheck-input=gone"], "--acc-opcheck-input gone: no such directory"),
         (["--acc-opcheck=CSV", "--acc-opcheck-standard=three-way"], "needs the same operators' dump"),
-        (["--acc-opcheck=CSV", "--acc-opcheck-other=."], "add --acc-opcheck-standard three-way"),
+        (["--acc-opcheck=CSV", "--acc-opcheck-other=."], "add --acc-opcheck-standard three-way or"),
         (["--acc-opcheck-ids=1"], "--acc-opcheck-ids needs --acc-opcheck as well"),
         (["--acc-opcheck=CSV", "--acc-golden=."], "do one thing in a run"),
         (["--acc-opcheck=CSV", "opcheck::operation_tensors_0::Lin"], "no generated test matches"),

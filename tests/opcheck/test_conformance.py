@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from acc_pytest.judging.standards.atb_classes import op_class
 from acc_pytest.opcheck.entry import Entry
 from acc_pytest.opcheck.run import run_entry
 from acc_pytest.opcheck.source_csv import entries_of_csv
 from acc_pytest.opcheck.source_directory import entries_of_directory
-from acc_pytest.judging.standards.atb_classes import op_class
+from acc_pytest.opcheck.standards.two_golden import TWO_GOLDEN
 from acc_pytest.operators import operator_of
 from acc_pytest.operators.param import read
 from acc_pytest.reporting.row import Row
@@ -81,6 +82,31 @@ def test_a_perturbed_case_fails_and_the_worst_element_is_a_perturbed_one(k: int)
     changed = (before != after) & ~(before.isnan() & after.isnan())
     assert bool(changed[index])
     assert row.worst.mine == after[index].item() or after[index].isnan()
+
+
+FUSED = ("SelfAttention", "PagedAttention", "LaserAttention", "LaserAttentionGrad")
+
+
+def fused(root: Path) -> list[Any]:
+    """Attention whose exact and low-precision values take no time."""
+    return [
+        pytest.param(root, k, id=f"{root.name}-{k}-{record['operator']}")
+        for k, record in records(root).items()
+        if record["operator"].removesuffix("Operation") in FUSED and size(root, record) < 1 << 20
+    ]
+
+
+def size(root: Path, record: dict[str, Any]) -> int:
+    return sum(file.stat().st_size for file in (root / "ait_dump" / str(record["dir"])).rglob("*.bin"))
+
+
+@pytest.mark.parametrize(("root", "k"), [*fused(ROOT), *fused(PERTURBED)])
+def test_fused_attention_by_two_goldens(root: Path, k: int) -> None:
+    """ATB's own goldens are as good as a device may be, and faults are not."""
+    soc = records(root)[k]["soc_emulated"]
+    rows = [row for e in entries(root)[k] for row in run_entry(e, TWO_GOLDEN, soc=soc)]
+    assert any("mere_ratio" in row.thresholds for row in rows)
+    assert ("fail" in {row.verdict for row in rows}) == (root == PERTURBED)
 
 
 def test_directories_and_csvs_give_the_same_verdicts() -> None:

@@ -10,7 +10,7 @@ import torch
 from acc_pytest.errors import SettingsError
 from acc_pytest.opcheck.errors_of import errors_of
 from acc_pytest.opcheck.standards import STANDARDS, About, standard_named
-from acc_pytest.opcheck.standards.base import Standard
+from acc_pytest.opcheck.standards.base import Second, Standard
 from acc_pytest.operators import operator_of
 from acc_pytest.operators.param import read
 from acc_pytest.tensors.dtypes import by_name
@@ -23,7 +23,7 @@ def about(operator: str, dtype: str, length: int | None = None, **param: Any) ->
 
 def passes(standard: Standard, who: About, golden: torch.Tensor, mine: torch.Tensor) -> bool:
     errors = errors_of(golden, mine, standard.rule(who), who.dtype)
-    return all(check.passed for check in standard.judge(who, errors, None).checks)
+    return all(check.passed for check in standard.judge(who, errors, ()).checks)
 
 
 @pytest.mark.parametrize(
@@ -102,5 +102,65 @@ def test_open_bounds_the_mean_and_the_largest_relative_error() -> None:
 def test_a_type_without_a_bound_is_said() -> None:
     with pytest.raises(SettingsError, match="standard open has no bound for outputs of float64"):
         STANDARDS["open"].rule(about("SoftmaxOperation", "float64"))
-    with pytest.raises(SettingsError, match="there are ascend, msit, open, three-way"):
+    with pytest.raises(SettingsError, match="there are ascend, two-golden, msit, open, three-way"):
         standard_named("atb")
+
+
+def attention(dtype: str = "float16") -> About:
+    return about("SelfAttentionOperation", dtype, headNum=1)
+
+
+def ratios(name: str, error: float, theirs: float) -> dict[str, bool]:
+    """Which ratios hold for outputs around 2^-7 (a bound of max(1, |golden|) would say nothing of them)."""
+    truth = torch.full((64,), 2.0**-7, dtype=torch.float64)
+    standard, who = STANDARDS[name], attention()
+    mine, other = ((truth * (1 + e)) for e in (error, theirs))
+    rule = standard.rule(who)
+    errors = [errors_of(truth, one, rule, who.dtype) for one in (mine, other)]
+    checks = standard.judge(who, errors_of(truth, mine, rule, who.dtype), errors).checks
+    return {check.metric: check.passed for check in checks if check.metric.endswith("_ratio")}
+
+
+@pytest.mark.parametrize("name", ["two-golden", "three-way"])
+def test_errors_may_be_a_multiple_of_those_of_the_second_golden(name: str) -> None:
+    near = 2.0**-8
+    assert all(ratios(name, 1.9 * near, near).values())
+    assert ratios(name, 2.1 * near, near) == {"mare_ratio": True, "mere_ratio": False, "rmse_ratio": True}
+    assert not ratios(name, 11 * near, near)["mare_ratio"]
+
+
+@pytest.mark.parametrize("name", ["two-golden", "three-way"])
+def test_a_second_golden_that_is_exact_counts_as_one_step_off(name: str) -> None:
+    assert all(ratios(name, 1.9 * 2.0**-11, 0.0).values())
+    assert not ratios(name, 2.1 * 2.0**-11, 0.0)["mere_ratio"]
+
+
+@pytest.mark.parametrize(
+    ("who", "has_other", "second"),
+    [
+        (attention(), False, Second.COMPUTED),
+        (attention(), True, Second.DEVICE),
+        (about("RingMLAOperation", "bfloat16"), False, Second.COMPUTED),
+        (about("ReduceScatterOperation", "float16", reduceType="sum"), False, Second.COMPUTED),
+        (about("ReduceScatterOperation", "float16", reduceType="max"), False, Second.NONE),
+        (about("LinearOperation", "float16"), True, Second.NONE),
+        (attention("int8"), False, Second.NONE),
+    ],
+)
+def test_two_goldens_are_for_fused_attention(who: About, has_other: bool, second: Second) -> None:
+    assert STANDARDS["two-golden"].second(who, has_other) is second
+    assert STANDARDS["ascend"].second(who, has_other) is Second.NONE
+
+
+def test_two_golden_keeps_the_bound_of_single_elements() -> None:
+    """A mean over many elements does not see one, nor does the largest ratio beside a cancelled element."""
+    who, standard = attention(), STANDARDS["two-golden"]
+    truth = torch.full((1 << 16,), 0.5)
+    mine, other = truth.clone(), truth.clone()
+    mine[9] += 0.02
+    other[0] *= 2
+    rule = standard.rule(who)
+    errors = [errors_of(truth, one, rule, who.dtype) for one in (mine, other)]
+    checks = {c.metric: c.passed for c in standard.judge(who, errors[0], errors).checks}
+    assert all(checks[f"{name}_ratio"] for name in ("mare", "mere", "rmse"))
+    assert not checks["max_scaled_error"]

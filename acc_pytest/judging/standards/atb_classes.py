@@ -40,6 +40,22 @@ _FUSED_ACTIVATIONS = (4, 7, 8)
 _MAX_MIN = (1, 2)
 
 
+_CV_FUSION = frozenset(
+    f"{name}Operation"
+    for name in (
+        *("LaserAttention", "LaserAttentionGrad", "MultiLatentAttention", "PagedAttention"),
+        *("RelayAttention", "RingMLA", "SelfAttention"),
+    )
+)
+
+
+def has_two_goldens(operator: str, param: Mapping[str, Any]) -> bool:
+    """Whether ATB judges the operator by two goldens where it has both (its class CV_FUSION)."""
+    if operator in ("ReduceScatterOperation", "ReduceScatterVOperation"):
+        return param["reduceType"] not in ("max", "min")
+    return operator in _CV_FUSION
+
+
 def op_class(operator: str, param: Mapping[str, Any]) -> str:
     """The class of `operator` under its complete parameters."""
     short = operator.removesuffix("Operation")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from ...errors import SettingsError
 from .ascend import ASCEND
-from .base import About, Judged, Standard
+from .base import About, Judged, Second, Standard
 from .msit import MSIT
 from .open_source import OPEN
 from .three_way import THREE_WAY
+from .two_golden import TWO_GOLDEN
 
-STANDARDS = {standard.name: standard for standard in (ASCEND, MSIT, OPEN, THREE_WAY)}
+STANDARDS = {standard.name: standard for standard in (ASCEND, TWO_GOLDEN, MSIT, OPEN, THREE_WAY)}
 
-__all__ = ["STANDARDS", "About", "Judged", "Standard", "standard_named"]
+__all__ = ["STANDARDS", "About", "Judged", "Second", "Standard", "standard_named"]
 
 
 def standard_named(name: str) -> Standard:

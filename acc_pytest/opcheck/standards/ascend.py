@@ -8,6 +8,7 @@ operators that compute with floats (indices) as exact.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ...judging.standards.atb_bounds import EXACT, STEPPED, element_bound
 from ...judging.standards.atb_classes import op_class
@@ -32,7 +33,7 @@ def _bound(about: About) -> tuple[ElementRule, str]:
     return ElementRule(bound * about.factor), said
 
 
-def _judge(about: About, errors: Errors, other: Errors | None) -> Judged:
+def _judge(about: About, errors: Errors, against: Sequence[Errors]) -> Judged:
     rule, reason = _bound(about)
     metric, measured = "max_absolute_error", errors.max_absolute
     if rule.scale == "scaled":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import enum
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,18 +36,31 @@ class Judged:
     said: str
 
 
+class Second(enum.Enum):
+    """Where the second golden of an output comes from: nowhere, another device, our own low-precision run."""
+
+    NONE = enum.auto()
+    DEVICE = enum.auto()
+    COMPUTED = enum.auto()
+
+
+def _none(about: About, has_other: bool) -> Second:
+    return Second.NONE
+
+
 @dataclass(frozen=True, slots=True)
 class Standard:
     """A named set of rules. `rule` bounds one element; `judge` turns what was measured into checks.
 
-    `judge` is given the errors of mine and, for `needs_other`, those of the other device, both measured
-    against the exact values.
+    `judge` is given the errors of mine against golden and, where `second` asks for a second golden, the
+    errors of mine and of that, both against the exact values; else an empty sequence. `second` is told
+    whether there is a second device's dump.
     """
 
     name: str
     rule: Callable[[About], ElementRule]
-    judge: Callable[[About, Errors, Errors | None], Judged]
-    needs_other: bool = False
+    judge: Callable[[About, Errors, Sequence[Errors]], Judged]
+    second: Callable[[About, bool], Second] = _none
 
 
 def finite_check(errors: Errors) -> Check:

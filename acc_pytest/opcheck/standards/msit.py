@@ -7,6 +7,8 @@ to the same number instead of passing whatever it is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...reporting.row import Check
 from ..errors_of import ElementRule, Errors
 from .base import About, Judged, Standard, finite_check, unknown_dtype
@@ -31,7 +33,7 @@ def _rule(about: About) -> ElementRule:
     return ElementRule(rule.bound * about.factor, rule.scale)
 
 
-def _judge(about: About, errors: Errors, other: Errors | None) -> Judged:
+def _judge(about: About, errors: Errors, against: Sequence[Errors]) -> Judged:
     rule, rate = _rule(about), _RULES[about.dtype][1]
     reason = f"msit: share of elements of {about.dtype} with {rule}"
     passed = errors.rate >= rate

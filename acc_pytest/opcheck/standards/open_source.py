@@ -5,6 +5,8 @@ The relative error of an element is |error| / (|golden| + 1e-7). Whole numbers h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...judging.standards.open_bounds import LARGEST, MEAN
 from ...reporting.row import Check
 from ..errors_of import ElementRule, Errors
@@ -23,7 +25,7 @@ def _below(metric: str, measured: float, allowed: float, reason: str) -> Check:
     return Check(metric, measured, allowed, False, reason, measured < allowed)
 
 
-def _judge(about: About, errors: Errors, other: Errors | None) -> Judged:
+def _judge(about: About, errors: Errors, against: Sequence[Errors]) -> Judged:
     if about.kind != "float":
         check = at_most("max_absolute_error", errors.max_absolute, 0.0, "open: whole numbers are exact")
         return Judged((check, finite_check(errors)), "100%(|error| = 0)")

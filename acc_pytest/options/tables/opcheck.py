@@ -42,7 +42,7 @@ OPCHECK = (
     Option(
         "opcheck-other",
         "opcheck_other",
-        "the same operators' dump of a second device, for the standard three-way",
+        "the same operators' dump of a second device, for the standards three-way and two-golden",
         metavar="DIR",
         is_path=True,
     ),
