@@ -89,6 +89,8 @@ class PageData:
         self._metrics: dict[str, _Metric] = {}
         self._judged: dict[str, bool] = {}
         self._kept = Kept(_DETAILS)
+        self.own_failures = 0
+        """Rows whose test fails for themselves, not for their inputs."""
 
     def __len__(self) -> int:
         return len(self._verdicts)
@@ -109,6 +111,7 @@ class PageData:
         self._places.append(place_of(row))
         self._roots.append(-1 if row.cause is None or row.cause.root is None else row.cause.root)
         self._kept.add(len(self), row, excess)
+        self.own_failures += row.red and row.verdict != "inherited"
         self._verdicts.append(VERDICTS.index(row.verdict))
 
     def _add_metrics(self, row: Row) -> None:

@@ -24,8 +24,11 @@ _FILES = ("--acc-html=", "--acc-csv=", "--acc-rows=", "--acc-summary=")
 """Words that a command for one test leaves out: it would replace the reports of the whole run."""
 
 
-def head(run: Run, result: Result, places: Mapping[Place, int]) -> dict[str, Any]:
-    """The run in JSON values; `places` are those of rows in the columns."""
+def head(run: Run, result: Result, places: Mapping[Place, int], own_failures: int) -> dict[str, Any]:
+    """The run in JSON values.
+
+    `places` are those of rows in the columns; `own_failures` counts the failing rows that inherit nothing.
+    """
     tally = result.tally
     return {
         "title": run.title,
@@ -33,6 +36,7 @@ def head(run: Run, result: Result, places: Mapping[Place, int]) -> dict[str, Any
         "plan": None if run.plan is None else _plan(run.plan),
         "exit": result.exit_status,
         "counts": {verdict: count for verdict, count in tally.counts.items() if count},
+        "own_failures": own_failures,
         "coverage": plain(result.coverage),
         "floor": plain(run.floor),
         "hash": result.verdict_hash,

@@ -72,5 +72,6 @@ class HtmlReport(View):
         pictures: dict[Place, dict[str, Any]],
     ) -> bytes:
         packed = self._data.packed(budget, roots, order, pictures)
+        said = head(self._run, result, packed.places, self._data.own_failures)
         name = self._run.plan.name if self._run.plan is not None else self._run.title
-        return page(f"{name} - acc", head(self._run, result, packed.places), packed.body)
+        return page(f"{name} - acc", said, packed.body)

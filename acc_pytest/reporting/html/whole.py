@@ -47,7 +47,8 @@ def whole(row: Row, width: int) -> dict[str, Any]:
             {
                 "metric": text(check.metric),
                 "measured": plain(check.measured),
-                "bound": check.bound,
+                "allowed": plain(check.allowed),
+                "at_least": check.at_least,
                 "reason": text(check.reason),
                 "passed": check.passed,
                 "excess": plain(check.excess),

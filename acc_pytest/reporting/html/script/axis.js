@@ -53,8 +53,13 @@ function decades(metric, places) {
 /** A power of ten as people write it on an axis. */
 function powerOfTen(exponent) {
   if (exponent >= -2 && exponent <= 3) return String(Number(`1e${exponent}`));
+  return power(10, exponent);
+}
+
+/** `2⁻¹²`. */
+function power(base, exponent) {
   const digits = String(Math.abs(exponent)).replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]);
-  return `10${exponent < 0 ? "⁻" : ""}${digits}`;
+  return `${base}${exponent < 0 ? "⁻" : ""}${digits}`;
 }
 
 /** Where on the x axis groups (layers, or steps where several are shown) begin: [position, name]. */

@@ -6,7 +6,7 @@ function drawBanner() {
   const compared = sum("pass", "fail", "inherited", "known", "incomparable");
   const passed = head.exit === 0, failed = head.exit === 1;
   const word = passed ? say("verdict_passed") : failed ? say("verdict_failed") : say("verdict_stopped", head.exit);
-  const red = sum("fail", "incomparable");
+  const red = head.own_failures;
   let sentence = say("said_passed", count(sum("pass")), count(compared));
   if (red && counts.inherited) sentence = say("said_failed", count(red), count(compared), count(counts.inherited));
   else if (red) sentence = say("said_failed_plain", count(red), count(compared));
@@ -41,7 +41,7 @@ function coverageText() {
   const { golden, mine } = head.plan;
   const floor = head.coverage >= head.floor ? "floor" : "floor_missed";
   const part = (name, side) => `${say(name)} ${say("coverage_side", count(side.mapped), count(side.total))}`;
-  return `${percent(head.coverage)} (${part("golden", golden)}, ${part("mine", mine)}; ${say(floor, percent(head.floor))})`;
+  return say("coverage_said", percent(head.coverage), part("golden", golden), part("mine", mine), say(floor, percent(head.floor)));
 }
 
 /** A list of names and values; those without a value are left out. */

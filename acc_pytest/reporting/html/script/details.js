@@ -86,10 +86,10 @@ function shortDetails(place) {
     make("p", { class: "said", text: `${times(rows.closeness(place))} ${say("allowed")}` }),
     causePart(place, {}),
     part("checks_title", plainTable(["metric", "measured", "allowed"], lines, ["", "right number", "right number"])),
-    part("sides_title", plainTable(["", ""], [
+    plainTable(["", ""], [
       [say("node"), rows.text("golden", place)], [say("dtype"), rows.text("dtype", place)],
       [say("shape"), rows.text("shape", place)], [say("mapping_title"), rows.text("policy", place)],
-    ].filter(([, text]) => text))),
+    ].filter(([, text]) => text), ["key"]),
     rerunPart(place),
     make("p", { class: "muted", text: say("rounded") }),
   ];
@@ -111,24 +111,36 @@ function causePart(place, detail) {
 function checksPart(detail) {
   const checks = [...detail.checks].sort((one, other) => one.passed - other.passed);
   const bounded = new Set(checks.map((check) => check.metric));
-  const lines = checks.map((check) => [
-    make("i", { class: check.passed ? "ok" : "broken", text: check.passed ? "✓" : "✗", title: say(check.passed ? "pass" : "fail") }),
-    check.metric, nearOne(check.measured), check.bound, times(check.excess), make("span", { class: "why", text: check.reason }),
-  ]);
   const others = Object.entries(detail.metrics).filter(([name]) => !bounded.has(name));
   return [
-    checks.length ? part("checks_title", make("div", { class: "scroll" }, plainTable(
-      ["", "metric", "measured", "allowed", "share", "why"], lines,
-      ["", "", "right number", "right number", "right number", ""]))) : null,
+    checks.length ? part("checks_title", make("table", { class: "plain checks" },
+      make("thead", {}, make("tr", {}, ["", "metric", "measured", "allowed", "share"].map((key, place) =>
+        make("th", { scope: "col", class: place > 1 ? "right" : "", text: key ? say(key) : "" })))),
+      checks.map(checkLines))) : null,
     others.length ? make("details", {}, make("summary", { text: `${say("other_metrics")} (${others.length})` }),
       plainTable(["metric", "measured"], others.map(([name, value]) => [name, nearOne(value)]), ["", "right number"])) : null,
   ];
 }
 
+/** A check: its numbers, and below them why the bound is what it is. */
+function checkLines(check) {
+  const mark = make("i", {
+    class: check.passed ? "ok" : "broken", text: check.passed ? "✓" : "✗", role: "img",
+    "aria-label": say(check.passed ? "pass" : "fail"),
+  });
+  const off = typeof check.allowed === "string";
+  const bound = off ? say("off") : `${check.at_least ? "≥" : "≤"} ${nearOne(check.allowed)}`;
+  const numbers = [nearOne(check.measured), bound, times(check.excess)];
+  return make("tbody", {},
+    make("tr", {}, make("td", {}, mark), make("td", { text: check.metric }),
+      numbers.map((text) => make("td", { class: "right number", text }))),
+    make("tr", {}, make("td"), make("td", { colspan: "4", class: "why", text: check.reason })));
+}
+
 function sidesPart({ golden, mine }) {
   const shown = (name, format = (value) => value ?? "") => {
     const cells = [format(golden[name]), format(mine[name])];
-    return cells.some((cell) => cell !== "" && cell !== "–") ? [say(name === "dtype" ? "dtype" : name), ...cells] : null;
+    return cells.some((cell) => cell !== "" && cell !== "–") ? [say(name), ...cells] : null;
   };
   const lines = [
     shown("node"), shown("op_type"), shown("slot"), shown("dtype"), shown("shape"),
@@ -136,7 +148,7 @@ function sidesPart({ golden, mine }) {
   ].filter(Boolean);
   const files = [...golden.files.map((path) => ["golden", path]), ...mine.files.map((path) => ["mine", path])];
   return [
-    lines.length ? part("sides_title", make("div", { class: "scroll" }, plainTable(["", "golden", "mine"], lines))) : null,
+    lines.length ? part("sides_title", plainTable(["", "golden", "mine"], lines, ["key", "half", "half"])) : null,
     files.length ? part("files", make("ul", { class: "files" }, files.map(([side, path]) =>
       make("li", {}, make("span", { class: "muted", text: `${say(side)} ` }), make("code", { text: path }))))) : null,
   ];

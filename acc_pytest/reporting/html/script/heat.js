@@ -59,7 +59,7 @@ function drawHeat() {
 /** `layers.12` is 12 where columns are narrow. */
 function brief(name) {
   const digits = /(\d+)$/.exec(name);
-  return digits ? digits[1] : name.slice(0, 3);
+  return digits ? digits[1] : name.slice(0, 2);
 }
 
 function heatCell(cell, column, name, type, wide) {

@@ -1,6 +1,7 @@
 /* Error along the network: one mark a comparison, in execution order, on a log scale with what is allowed. */
 
-const PLOT = { height: 300, left: 56, right: 14, top: 34, bottom: 34, lane: 20 };
+const PLOT = { height: 300, left: 56, right: 14, top: 34, bottom: 34, lane: 20, zero: 14 };
+/* `lane` holds what has no number, `zero` what is exactly zero. */
 
 const network = {
   places: new Int32Array(0),
@@ -25,7 +26,7 @@ function drawNetworkControls() {
       : null,
     steps.length > 2 ? choice(say("step"), steps, state.step, (step) => change({ step })) : null,
     ranks.length > 2 ? choice(say("rank"), ranks, state.rank, (rank) => change({ rank })) : null,
-    choice(say("metric"), metrics, state.metric, (metric) => change({ metric: Number(metric) })),
+    choice(say("choose_metric"), metrics, state.metric, (metric) => change({ metric: Number(metric) })),
   );
 }
 
@@ -53,14 +54,15 @@ function geometry() {
   const inner = { left: PLOT.left, right: width - PLOT.right, top: PLOT.top + PLOT.lane, bottom: PLOT.height - PLOT.bottom };
   const step = (inner.right - inner.left) / Math.max(1, places.length);
   const [low, high] = span ?? [0, 1];
-  const y = (decade) => inner.bottom - ((decade - low) / (high - low)) * (inner.bottom - inner.top - 6);
+  const floor = inner.bottom - PLOT.zero;
+  const y = (decade) => floor - ((decade - low) / (high - low)) * (floor - inner.top - 6);
   return {
     metric, places, span, width, inner, step, low, high, y,
     x: (position) => inner.left + (position + 0.5) * step,
     height: (code) => {
-      if (code === ZERO) return inner.bottom - 2;
+      if (code === ZERO) return inner.bottom - 5;
       if (!plotted(code)) return PLOT.top + PLOT.lane / 2 - 4;
-      return Math.max(inner.top, Math.min(inner.bottom - 2, y(rows.decade(code))));
+      return Math.max(inner.top, Math.min(floor, y(rows.decade(code))));
     },
   };
 }
@@ -107,6 +109,7 @@ function drawGrid(pen, plot) {
     line(pen, inner.left, y, inner.right, y);
     pen.fillText(powerOfTen(decade), inner.left - 8, y);
   }
+  if (plot.places.some((place) => plot.metric.values[place] === ZERO)) pen.fillText(say("exactly_zero"), inner.left - 8, inner.bottom - 5);
   pen.textAlign = "left";
   pen.textBaseline = "top";
   const all = groups(plot.places);
@@ -139,7 +142,7 @@ function drawAllowed(pen, plot) {
   const { metric, places, inner } = plot;
   if (plot.span === null) return;
   pen.strokeStyle = colour("allowed");
-  pen.lineWidth = 1.5;
+  pen.lineWidth = 2;
   pen.setLineDash([5, 3]);
   pen.beginPath();
   let last = null, drawn = false, lastX = -Infinity;
@@ -149,7 +152,7 @@ function drawAllowed(pen, plot) {
       last = null;
       continue;
     }
-    const y = plot.y(rows.decade(code)), x = inner.left + position * plot.step;
+    const y = Math.round(plot.y(rows.decade(code))), x = inner.left + position * plot.step;
     drawn = true;
     if (last !== null && y === last && position < places.length - 1) continue;
     if (last !== null && x - lastX < 0.7 && position < places.length - 1) continue;
@@ -174,7 +177,7 @@ function drawMarks(pen, plot) {
     const taken = new Uint8Array(width * PLOT.height);
     pen.fillStyle = pen.strokeStyle = colour(verdict);
     pen.lineWidth = 1.3;
-    const mark = PAINT[verdict];
+    const mark = places.length > 20000 && verdict !== "fail" ? PAINT.pass : PAINT[verdict];
     for (let position = 0; position < places.length; position += 1) {
       const place = places[position];
       if (rows.verdicts[place] !== code) continue;

@@ -37,11 +37,11 @@ function histogram({ errors }) {
     const tall = size ? Math.max(2, (Math.log2(size + 1) / top) * (bottom - 12)) : 0;
     return draw("rect", {
       class: "bar-fill", x: left + place * step + 0.5, y: bottom - tall, width: Math.max(1, step - 1), height: tall,
-    }, draw("title", { text: say("count_at", `2^${lowest + place}`, count(size)) }));
+    }, draw("title", { text: say("count_at", `${short(2 ** (lowest + place))} ≤ |d| < ${short(2 ** (lowest + place + 1))}`, count(size)) }));
   });
   const every = Math.max(1, Math.ceil(bins.length / 9));
   const labels = bins.map((_, place) => place).filter((place) => place % every === 0).map((place) =>
-    draw("text", { class: "tick", x: left + (place + 0.5) * step, y: bottom + 14, "text-anchor": "middle", text: short(2 ** (lowest + place)) }));
+    draw("text", { class: "tick", x: left + (place + 0.5) * step, y: bottom + 14, "text-anchor": "middle", text: power(2, lowest + place) }));
   return svg(width, height, say("histogram_title"), bars,
     draw("line", { class: "axis", x1: left, x2: width - left, y1: bottom + 0.5, y2: bottom + 0.5 }), labels);
 }
