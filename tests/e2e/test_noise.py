@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
+from acc_pytest.session import CHANNEL, AccSession, make_noise_plan, make_plan, open_session
+from acc_pytest.settings import Settings
 
 from .conftest import Run, read_rows
 
@@ -98,12 +102,18 @@ def test_the_standard_may_be_another_one_and_the_noise_is_shown_beside(acc: Run,
     assert not any(row["noise_error"] for row in without)
 
 
-def test_workers_measure_the_same_noise(acc: Run, noisy: DemoPaths) -> None:
-    acc(noisy, noise(noisy), "--tb=no", "-q", "-p", "no:xdist")
-    alone = {row["test_id"]: (row["noise_error"], row["thresholds"]) for row in read_rows()}
-    result = acc(noisy, noise(noisy), "--tb=no", "-q", "-n2", subprocess=True)
-    assert result.ret == 0
-    assert {row["test_id"]: (row["noise_error"], row["thresholds"]) for row in read_rows()} == alone
+def test_a_worker_is_told_where_the_noise_is(noisy: DemoPaths) -> None:
+    """What it is not told it would have to find in the dump again, and workers open no dump."""
+    settings = Settings.from_values(
+        {"golden": str(noisy.golden), "mine": str(noisy.mine), "noise": str(noisy.noise)}
+    )
+    plan = make_plan(settings)
+    sent = AccSession(settings, plan, {}, make_noise_plan(settings, plan))
+    worker: Any = SimpleNamespace(workerinput={CHANNEL: sent.packed}, args_source=None, args=[])
+    received = open_session(worker)
+    assert received is not None and received.noise is not None
+    assert received.noise == sent.noise
+    assert received.standard.name == "three-way"
 
 
 def test_a_tensor_that_the_noise_run_lacks_keeps_the_derived_bound_and_says_why(
