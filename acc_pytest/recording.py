@@ -32,14 +32,22 @@ class ComparisonFailed(AssertionError):
         self.row = row
 
 
-def record(item: pytest.Item, row: Row) -> None:
+class InheritedFailure(pytest.PytestWarning):
+    """A pair that fails because what it computes from does, under `--acc-inherited warn`."""
+
+
+def record(item: pytest.Item, row: Row, *, warns: bool = False) -> None:
     """Hand `row` to the reports and put it into the JUnit properties of the test that runs.
 
     Raises `ComparisonFailed` when the verdict fails the test; a failure that is inherited or known is an
-    expected one (xfail). Skips the test when the dump holds no values to compare.
+    expected one (xfail), or with `warns` an inherited one is a warning. Skips the test when the dump holds no
+    values to compare.
     """
     __tracebackhide__ = True
     _hand_over(item, row)
+    if warns and row.verdict == "inherited":
+        item.warn(InheritedFailure(row.excuse))
+        return
     _end([row])
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..reporting.diagnosis import Diagnosis, Root
 from ..reporting.row import Cause, Row
+from ..reporting.view import View
 from .shares import shares
 from .standing import Standing
 
@@ -21,8 +22,11 @@ MOST_LINES = 8
 STEPS_NAMED = 4
 
 
-class Ledger:
-    """Takes the rows of a run in any order; keeps roots whole, and of every other pair a few numbers."""
+class Ledger(View):
+    """Takes the rows of a run in any order; keeps roots whole, and of every other pair a few numbers.
+
+    A view, so that it is fed as reports are; it writes nothing.
+    """
 
     def __init__(self) -> None:
         self._standings: dict[int, Standing] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .row import VERDICTS, Row
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 WORST = 5
 WIDTH = 160
+ROOT_WIDTH = 320
+"""A root's line says where, what follows from it, and why it is one."""
 
 
 class Tally:
@@ -86,17 +89,21 @@ def _of(mapped: int, total: int) -> str:
     return f"{mapped} of {total} nodes ({_share(mapped, total):.0%})"
 
 
-def summary_lines(tally: Tally, plan: Plan | None, floor: float) -> list[str]:
-    """The summary, at most 20 lines of at most `WIDTH` characters."""
+def summary_lines(tally: Tally, plan: Plan | None, floor: float, roots: Sequence[str] = ()) -> list[str]:
+    """The summary, at most 20 lines of at most `WIDTH` characters; `roots` are the lines of root causes.
+
+    What fails without one (it could not be compared, it is people's own) is named as the first failing.
+    """
     counted = ", ".join(f"{tally.counts[verdict]} {verdict}" for verdict in VERDICTS if tally.counts[verdict])
     lines = [f"verdicts: {counted or 'none'}"]
     if plan is not None:
         lines.append(coverage_line(plan, floor))
     if tally.tried and not tally.compared:
         lines.append("nothing was compared: every pair is incomparable, so the run is not a success")
-    if tally.first is not None:
+    lines += [_cut(line, ROOT_WIDTH) for line in roots]
+    if tally.first is not None and (not roots or tally.first.cause is None):
         lines.append(_cut(f"first failing: {describe(tally.first)}"))
-    if tally.worst:
+    if tally.worst and not roots:
         lines.append("worst by their bounds:")
         lines += [_cut(f"  {describe(row)}") for row in tally.worst]
     return lines
@@ -111,5 +118,5 @@ def describe(row: Row) -> str:
     return f"{row.name}{kind}{place}: {row.sentence}"
 
 
-def _cut(line: str) -> str:
-    return line if len(line) <= WIDTH else line[: WIDTH - 3] + "..."
+def _cut(line: str, width: int = WIDTH) -> str:
+    return line if len(line) <= width else line[: width - 3] + "..."

@@ -1,0 +1,122 @@
+"""Why generated tests of pairs fail: each is examined together with what is above it, in whatever process.
+
+A pair that fails is a root or inherits, and that depends on pairs that may run later, in another process, or
+not at all. So what is above it is judged here by the very path its own test takes, once a process, and only
+where it runs: a serial run has judged it already.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .pairs import PairItem, root_collector
+
+if TYPE_CHECKING:
+    from ..diagnosis.inheritance import Inheritance
+    from ..diagnosis.recomputed import Recomputed
+    from ..diagnosis.standing import Standing
+    from ..reporting.row import Row
+    from ..session import AccSession
+
+CAUSES = pytest.StashKey["Causes"]()
+AHEAD = 512
+"""Rows of tests that are still to run in this process which are kept for them; the oldest go first."""
+MAY_NOT_RUN = ("skip", "skipif")
+"""Markers of tests that may say nothing, so that nobody's failure can be left to them."""
+
+
+class Causes:
+    """The running pairs of a session and how each stands; `items` are the tests left after deselection."""
+
+    def __init__(self, acc: AccSession, session: pytest.Session, items: Sequence[pytest.Item]) -> None:
+        self._acc = acc
+        self._session = session
+        self._here = items
+        self._standings: dict[int, Standing] = {}
+        self._ahead: dict[int, Row] = {}
+
+    def examine(self, item: PairItem) -> Row:
+        """The row of the test `item`, with its cause where it fails."""
+        from ..diagnosis.run import with_cause
+        from ..diagnosis.standing import FAILING, Standing
+
+        number = item.number
+        row = self._ahead.pop(number, None) or item.examine()
+        standing = self._standings[number] = Standing.of(row, number)
+        if row.verdict not in FAILING:
+            return row
+        cause = self._inheritance.cause(standing)
+        return with_cause(row, cause, strict=self._acc.settings.inherited == "fail")
+
+    def _standing(self, number: int) -> Standing | None:
+        """How a pair stands; `None` for one whose test does not run."""
+        if number in self._standings:
+            return self._standings[number]
+        item = self._running.get(number)
+        if item is None:
+            return None
+        from ..diagnosis.standing import Standing
+
+        row = item.examine()
+        if len(self._ahead) >= AHEAD:
+            del self._ahead[next(iter(self._ahead))]
+        self._ahead[number] = row
+        standing = self._standings[number] = Standing.of(row, number)
+        return standing
+
+    @functools.cached_property
+    def _running(self) -> dict[int, PairItem]:
+        """The tests of pairs that run, those on other machines of a shared run among them."""
+        items = list(self._here)
+        if self._acc.share is not None:
+            items += self._elsewhere()
+        return {
+            item.number: item
+            for item in items
+            if isinstance(item, PairItem) and not any(map(item.get_closest_marker, MAY_NOT_RUN))
+        }
+
+    def _elsewhere(self) -> list[pytest.Item]:
+        """The tests of the other machines, selected and marked as they are there."""
+        acc = self._acc
+        others = [one for one in acc.asked if not acc.has_share_in(one[0])]
+        items = list(_items(root_collector(self._session, acc, others))) if others else []
+        config = self._session.config
+        config.hook.pytest_collection_modifyitems(session=self._session, config=config, items=items)
+        return items
+
+    @functools.cached_property
+    def _inheritance(self) -> Inheritance:
+        from ..diagnosis.inheritance import Inheritance
+
+        return Inheritance(self._acc.plan, self._standing, self._local)
+
+    @functools.cached_property
+    def _local(self) -> Recomputed:
+        from ..diagnosis.recomputed import Local, Remembered
+
+        stored = self._acc.stored
+        if stored is None:
+            from ..diagnosis.local import LocalErrors
+
+            return LocalErrors(self._acc.plan.pairs)
+        return Remembered(
+            {
+                number: Local(row.cause.local, row.cause.local_error)
+                for number, row in stored.pairs.items()
+                if row.cause is not None and row.cause.local
+            }
+        )
+
+
+def _items(node: pytest.Item | pytest.Collector) -> Iterator[pytest.Item]:
+    """The tests below a collector; what is collected to be looked at only is told to no plugin."""
+    if isinstance(node, pytest.Item):
+        yield node
+        return
+    for child in node.collect():
+        yield from _items(child)
