@@ -15,6 +15,7 @@ from .fixtures.torch_dump import acc_torch_dump
 from .fixtures.torchair import acc_fx_dump, acc_ge_dump
 from .items import opcheck_session as opcheck
 from .items.fuzz import fuzz_collector, open_fuzz
+from .items.shards import open_shard
 from .marks import USAGE
 from .recording import WorkerRows
 from .run_report import RunReport
@@ -67,10 +68,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     acc = open_session(session.config)
     if acc is not None:
         session.config.stash[KEY] = acc
-        if acc.alone and acc.settings.unmapped == "skip":
-            from .items.unmapped import SkipsInOneReport
+    open_shard(session.config, acc, checks)
+    if acc is not None and acc.alone and acc.settings.unmapped == "skip":
+        from .items.unmapped import SkipsInOneReport
 
-            session.config.pluginmanager.register(SkipsInOneReport(), "acc_unmapped")
+        session.config.pluginmanager.register(SkipsInOneReport(), "acc_unmapped")
     on_worker = hasattr(session.config, "workerinput")
     reports: WorkerRows | RunReport
     if on_worker:

@@ -78,6 +78,8 @@ class RunReport:
         outcome = self._acc.settings.unmapped
         later = {one.number for one in self._acc.alone} if outcome == "fail" else set()
         for one in self._acc.unmapped:
+            if not self._acc.has_share_in(one.number):
+                continue
             if one.number in later:
                 self._unmapped[one.node_id] = one
             else:
@@ -158,7 +160,7 @@ class RunReport:
             return
         self._end_unmapped()
         tally = self._recorder.tally
-        tried = tally.tried or (self._ran_alone and not self._ran_other)
+        tried = tally.tried or (self._ran_alone and not self._ran_other and not self._has_no_pairs())
         if session.exitstatus == pytest.ExitCode.OK and tried and not tally.compared:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
         problems = self._recorder.problems
@@ -183,6 +185,12 @@ class RunReport:
         if wrong:
             _redden(session)
         self._lines = (*lines, *wrong, *(f"report: {file}" for file in self._recorder.files))
+
+    def _has_no_pairs(self) -> bool:
+        """Whether other machines compare all the pairs there are."""
+        acc = self._acc
+        pairs = 0 if acc is None else len(acc.plan.pairs)
+        return acc is not None and acc.share is not None and pairs > 0 and min(acc.share, default=0) >= pairs
 
     def _below_floor(self) -> bool:
         acc = self._acc

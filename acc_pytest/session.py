@@ -42,7 +42,8 @@ class AccSession:
 
     `chosen` are the pairs that become generated tests, with their place in the plan: all of them,
     those of the node ids on the command line, or none when only other paths were named. `alone` are
-    the unmapped nodes that become tests, likewise, numbered after the pairs.
+    the unmapped nodes that become tests, likewise, numbered after the pairs. `share` are the numbers of this
+    machine's pairs and unmapped nodes, `None` where the run is not shared.
     """
 
     settings: Settings
@@ -51,6 +52,7 @@ class AccSession:
     noise: NoisePlan | None = None
     chosen: tuple[tuple[int, Pair], ...] = ()
     alone: tuple[Alone, ...] = ()
+    share: frozenset[int] | None = None
     _threads_limited: bool = field(default=False, repr=False)
 
     @functools.cached_property
@@ -59,6 +61,10 @@ class AccSession:
         from .ids import Naming
 
         return Naming.of(self.plan)
+
+    def has_share_in(self, number: int) -> bool:
+        """Whether the pair or the unmapped node of this number is this machine's."""
+        return self.share is None or number in self.share
 
     @functools.cached_property
     def unmapped(self) -> tuple[Alone, ...]:

@@ -83,6 +83,7 @@ class Settings:
     rows: str = ""
     min_coverage: float = DEFAULT_MIN_COVERAGE
     unmapped: str = "skip"
+    shard: tuple[int, int] | None = None
     explain_mapping: bool = False
     opcheck_fuzz: tuple[str, ...] = ()
     fuzz_examples: int = DEFAULT_EXAMPLES
@@ -124,6 +125,8 @@ class Settings:
             given["rank"] = _rank(given["rank"])
         if "fuzz_examples" in given:
             given["fuzz_examples"] = _examples(given["fuzz_examples"])
+        if "shard" in given:
+            given["shard"] = shard_from(given["shard"])
         custom = cls(metrics=given["metrics"]).custom_metrics
         files = [read_config(find_config(name), custom) for name in ("default", *given["config"])]
         merged: dict[str, Any] = {
@@ -248,6 +251,16 @@ def _rank(value: object) -> int:
     if isinstance(value, bool) or not (text.isascii() and text.isdecimal()):
         raise SettingsError(f"--acc-rank {text}: a rank is a number from 0, as in worldsize8_global_rank3")
     return int(text)
+
+
+def shard_from(value: object) -> tuple[int, int]:
+    """Number and count of shards from `I/N`. Raises `SettingsError`."""
+    number, slash, count = str(value).partition("/")
+    if not (slash and all(part.isascii() and part.isdecimal() and len(part) < 7 for part in (number, count))):
+        raise SettingsError(f"--acc-shard {value}: must be I/N, the shard and how many there are: 1/4")
+    if not 1 <= int(number) <= int(count):
+        raise SettingsError(f"--acc-shard {value}: of {int(count)} shards there is no number {int(number)}")
+    return int(number), int(count)
 
 
 def _examples(value: object) -> int:

@@ -8,13 +8,14 @@ working directory, paths in an ini file to the directory of that file.
 from .command_line import command_line, shell, start_over
 from .option import Option
 from .reading import ALL, OPTIONS, SHARED, add_options, values
-from .tables import OPCHECK
+from .tables import OPCHECK, SHARING
 
 __all__ = [
     "ALL",
     "OPCHECK",
     "OPTIONS",
     "SHARED",
+    "SHARING",
     "Option",
     "add_options",
     "command_line",

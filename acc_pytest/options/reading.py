@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from .option import Option
-from .tables import COMPARISON, FUZZ, GATE, OPCHECK, REPORTS, THRESHOLDS
+from .tables import COMPARISON, FUZZ, GATE, OPCHECK, REPORTS, SHARING, THRESHOLDS
 
-OPTIONS = (*COMPARISON, *THRESHOLDS, *REPORTS, *GATE, *FUZZ)
+OPTIONS = (*COMPARISON, *THRESHOLDS, *REPORTS, *GATE, *FUZZ, *SHARING)
 """The options whose fields are those of `Settings`."""
 ALL = (*OPTIONS, *OPCHECK)
-SHARED = frozenset(("config", *(option.field for option in (*REPORTS, *FUZZ))))
+SHARED = frozenset(("config", *(option.field for option in (*REPORTS, *FUZZ, *SHARING))))
 """Fields of `Settings` that mean something to single-operator checks too, or go beside them."""
 
 

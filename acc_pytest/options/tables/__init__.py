@@ -5,6 +5,7 @@ from .fuzz import FUZZ
 from .gate import GATE
 from .opcheck import OPCHECK
 from .reports import REPORTS
+from .sharing import SHARING
 from .thresholds import THRESHOLDS
 
-__all__ = ["COMPARISON", "FUZZ", "GATE", "OPCHECK", "REPORTS", "THRESHOLDS"]
+__all__ = ["COMPARISON", "FUZZ", "GATE", "OPCHECK", "REPORTS", "SHARING", "THRESHOLDS"]
