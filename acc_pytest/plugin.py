@@ -108,6 +108,10 @@ def pytest_make_collect_report(
         from .items.pairs import root_collector
 
         report.result.append(root_collector(collector.session, acc))
+    if acc is not None and acc.others:
+        from .items.from_rows import others_collectors
+
+        report.result += others_collectors(collector.session, acc)
     checks = collector.config.stash.get(opcheck.KEY, None) if isinstance(collector, pytest.Session) else None
     if checks is not None and checks.chosen:
         from .items.opcheck import root_collector as opcheck_collector

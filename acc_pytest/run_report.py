@@ -94,6 +94,7 @@ class RunReport:
         if acc is None:
             return Run(environment=environment())
         return Run(
+            acc.stored.title if acc.stored is not None else "comparison",
             plan=acc.plan,
             command=tuple(acc.command),
             floor=acc.settings.min_coverage,

@@ -25,6 +25,8 @@ from .marks import hook_rules, marker_rules
 if TYPE_CHECKING:
     from .comparison import Judge
     from .dumps.base import Dump
+    from .gate.from_rows import StoredRun
+    from .gate.gate import Gate
     from .ids import Naming
     from .judging.standards import Standard
     from .mapping.noise_run import NoisePlan
@@ -42,7 +44,9 @@ class AccSession:
 
     `chosen` are the pairs that become generated tests, with their place in the plan: all of them,
     those of the node ids on the command line, or none when only other paths were named. `alone` are
-    the unmapped nodes that become tests, likewise, numbered after the pairs. `share` are the numbers of this
+    the unmapped nodes that become tests, likewise, numbered after the pairs. `stored` is the run that is
+    judged again from its rows, `None` where dumps are compared, and `others` the ids of its tests that were
+    not generated from pairs. `gates` change verdicts after judging. `share` are the numbers of this
     machine's pairs and unmapped nodes, `None` where the run is not shared.
     """
 
@@ -52,6 +56,9 @@ class AccSession:
     noise: NoisePlan | None = None
     chosen: tuple[tuple[int, Pair], ...] = ()
     alone: tuple[Alone, ...] = ()
+    stored: StoredRun | None = None
+    others: tuple[str, ...] = ()
+    gates: tuple[Gate, ...] = ()
     share: frozenset[int] | None = None
     _threads_limited: bool = field(default=False, repr=False)
 
@@ -60,6 +67,8 @@ class AccSession:
         """How the pairs are called."""
         from .ids import Naming
 
+        if self.stored is not None:
+            return Naming(self.plan.name, self.stored.ranks)
         return Naming.of(self.plan)
 
     def has_share_in(self, number: int) -> bool:
@@ -79,7 +88,7 @@ class AccSession:
     @functools.cached_property
     def custom(self) -> tuple[Any, ...]:
         """The user's metrics, imported in this process. Raises `SettingsError`."""
-        if not self.settings.metrics:
+        if not self.settings.metrics or self.stored is not None:
             return ()
         from .metrics.custom import load_customs
 
@@ -135,12 +144,20 @@ class AccSession:
         arguments: Mapping[str, float | None] | None = None,
     ) -> Row:
         """The row of one pair, `number` its place in the plan, judged as the test `item` asks for."""
+        make_judge = functools.partial(self.judge, item, pair, ignored=ignored, arguments=arguments)
+        if self.stored is not None:
+            from .gate.rejudge import rejudge
+
+            return self.gated(rejudge(self.stored.pairs[number], make_judge))
         from .comparison import compare_pair
 
         self.limit_threads()
-        make_judge = functools.partial(self.judge, item, pair, ignored=ignored, arguments=arguments)
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
-        return compare_pair(pair, make_judge, item.nodeid, number, counterpart)
+        return self.gated(compare_pair(pair, make_judge, item.nodeid, number, counterpart))
+
+    def gated(self, row: Row) -> Row:
+        """The row as the gates leave it."""
+        return functools.reduce(lambda one, gate: gate.apply(one), self.gates, row)
 
     @property
     def command(self) -> list[str]:
@@ -154,7 +171,8 @@ class AccSession:
     @functools.cached_property
     def packed(self) -> bytes:
         """The session as bytes for a worker."""
-        return zlib.compress(pickle.dumps((self.settings, self.plan, dict(self.given), self.noise)), 1)
+        sent = (self.settings, self.plan, dict(self.given), self.noise, self.stored, self.gates)
+        return zlib.compress(pickle.dumps(sent), 1)
 
 
 class Alone(NamedTuple):
@@ -182,7 +200,10 @@ def open_session(config: pytest.Config) -> AccSession | None:
     try:
         session = _receive(config) if hasattr(config, "workerinput") else _open(config)
         if session is not None:
+            everything = config.args_source is not pytest.Config.ArgsSource.ARGS
             session.chosen, session.alone = _choose(config, session)
+            if session.stored is not None and everything:
+                session.others = tuple(session.stored.others)
     except AccError as error:
         raise pytest.UsageError(str(error)) from None
     return session
@@ -193,8 +214,8 @@ def _receive(config: pytest.Config) -> AccSession | None:
     if packed is None:
         return None
     # Our own bytes from our own controller, never a file: see `packed`.
-    settings, plan, given, noise = pickle.loads(zlib.decompress(packed))  # noqa: S301
-    return AccSession(settings, plan, given, noise)
+    settings, plan, given, noise, stored, gates = pickle.loads(zlib.decompress(packed))  # noqa: S301
+    return AccSession(settings, plan, given, noise, stored=stored, gates=gates)
 
 
 def make_noise_plan(settings: Settings, plan: Plan) -> NoisePlan | None:
@@ -223,6 +244,8 @@ def make_noise_plan(settings: Settings, plan: Plan) -> NoisePlan | None:
 
 def _open(config: pytest.Config) -> AccSession | None:
     given = options.values(config)
+    if "from_rows" in given:
+        return _from_rows(given)
     sides = [side for side in ("golden", "mine") if side in given]
     if not sides:
         return None
@@ -235,6 +258,22 @@ def _open(config: pytest.Config) -> AccSession | None:
     session = AccSession(settings, plan, given, make_noise_plan(settings, plan))
     _ = session.custom  # a metric that cannot be loaded is a mistake to report before the first test
     return session
+
+
+def _from_rows(given: Mapping[str, Any]) -> AccSession:
+    """The session that judges rows again. Raises `AccError`."""
+    from .gate.from_rows import stored_run
+    from .reporting.rows_reading import read_rows
+    from .settings import Settings
+
+    dumps = [f"--acc-{side}" for side in ("golden", "mine", "noise") if side in given]
+    if dumps:
+        raise AccError(f"--acc-from-rows judges without dumps; leave {' and '.join(dumps)} out")
+    with _without_collector():
+        stored = stored_run([read_rows(path) for path in given["from_rows"]])
+    metrics = dict.fromkeys((*stored.metrics, *given.get("metrics", ())))
+    settings = Settings.from_values({**given, "metrics": metrics})
+    return AccSession(settings, stored.plan, given, stored=stored)
 
 
 def make_plan(settings: Settings) -> Plan:
@@ -295,6 +334,8 @@ def _choose(
 
     alone = () if session.settings.unmapped == "ignore" else session.unmapped
     numbered = tuple(enumerate(session.plan.pairs))
+    if session.stored is not None:
+        numbered = tuple((number, session.plan.pairs[number]) for number in session.stored.pairs)
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = []
         return numbered, alone

@@ -60,7 +60,8 @@ class Settings:
 
     `config` are names under `golden_configs/` or TOML files, `metrics` custom metrics as
     `path.py:function`, `csv` the report's name (empty: a name with a timestamp below `output`),
-    `summary` the Markdown file, `html` the page, `rows` the file of rows.
+    `summary` the Markdown file, `html` the page, `rows` the file of rows, `from_rows`
+    those that are judged again.
     `standard` is that of the option, else of the last config file that names one, else `three-way` where
     there is a `noise` run.
     `rules` come from the config files in order, `mapping` is their merged `[mapping]` tables.
@@ -81,6 +82,7 @@ class Settings:
     summary: str = ""
     html: str = ""
     rows: str = ""
+    from_rows: tuple[str, ...] = ()
     min_coverage: float = DEFAULT_MIN_COVERAGE
     unmapped: str = "skip"
     shard: tuple[int, int] | None = None
@@ -117,7 +119,7 @@ class Settings:
             if name not in allowed:
                 raise unknown_name("setting", name, allowed, "Settings")
         given = {name: value for name, value in values.items() if value is not None}
-        for name in ("config", "metrics", "opcheck_fuzz"):
+        for name in ("config", "metrics", "opcheck_fuzz", "from_rows"):
             given[name] = tuple(given.get(name, ()))
         for metric in given["metrics"]:
             _check_metric(metric)

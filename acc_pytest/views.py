@@ -30,7 +30,7 @@ def comparison_views(config: pytest.Config, acc: AccSession | None) -> list[View
     come from `acc_compare`. Raises `pytest.UsageError` for an option that makes no sense.
     """
     if acc is not None:
-        return open_views(acc.settings, csv=True)
+        return [*_of_stored(acc), *open_views(acc.settings, csv=True)]
     given = values(config, REPORTS)
     if not given:
         return []
@@ -41,6 +41,14 @@ def comparison_views(config: pytest.Config, acc: AccSession | None) -> list[View
     except AccError as error:
         raise pytest.UsageError(str(error)) from None
     return open_views(settings, csv=any(name in given for name in REPORT_FIELDS))
+
+
+def _of_stored(acc: AccSession) -> list[View]:
+    if acc.stored is None:
+        return []
+    from .gate.stored_view import StoredView
+
+    return [StoredView(acc.stored)]
 
 
 def open_views(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import Incomparable, NoPayload
+from ..judging.replay import context_scalars, stated_scalars
 from ..judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
 from ..judging.threshold import JudgeContext, ThresholdRule
 from ..mapping.pair import LastToken, Operand, Pair, RankSum, Whole
@@ -50,6 +51,8 @@ def compare_statistics(pair: Pair, row: Row, rules: Sequence[ThresholdRule]) -> 
                 metrics=dict(measurement.values),
                 counts={"elements": one.count},
                 notes=("only statistics were dumped: max, min, mean, l2norm",),
+                statistics=stated_scalars(measurement),
+                context=context_scalars(context),
             )
         )
     return max(rows, key=lambda one: (one.red, one.excess))

@@ -7,6 +7,9 @@ from dataclasses import fields
 from typing import Any, Union
 
 from ..metrics.measurement import Measurement, Moments, NonFinite
+from ..tensors.ref import Statistics
+from .catalogue import STATISTICS, STATISTICS_METRICS
+from .statistics import StatisticsMeasurement
 from .threshold import JudgeContext
 
 Scalar = Union[None, bool, int, float, str]
@@ -60,3 +63,31 @@ def measurement_of(
         elif one.name not in _LEFT_OUT:
             known[one.name] = scalars[one.name]
     return Measurement(worst=None, custom=custom or {}, **known)
+
+
+def stated_scalars(measurement: StatisticsMeasurement) -> dict[str, Scalar]:
+    """What is known of a pair of which only statistics were dumped, those of golden as `stated.max`."""
+    return {
+        "numel": measurement.numel,
+        "golden_dtype": measurement.golden_dtype,
+        "mine_dtype": measurement.mine_dtype,
+        **{f"stated.{name}": getattr(measurement.golden, name) for name in STATISTICS},
+        **measurement.values,
+    }
+
+
+def is_stated(scalars: Mapping[str, Scalar]) -> bool:
+    """Whether these are scalars of `stated_scalars`."""
+    return "stated.max" in scalars
+
+
+def stated_of(scalars: Mapping[str, Scalar]) -> StatisticsMeasurement:
+    """The measurement that `stated_scalars` was given. Raises `KeyError` for scalars that lack a field."""
+    known: Any = scalars
+    return StatisticsMeasurement(
+        known["numel"],
+        known["golden_dtype"],
+        known["mine_dtype"],
+        Statistics(**{name: known[f"stated.{name}"] for name in STATISTICS}),
+        {name: known[name] for name in STATISTICS_METRICS if name in known},
+    )

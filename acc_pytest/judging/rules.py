@@ -15,7 +15,7 @@ from .threshold import Bound, Match, ThresholdRule
 if TYPE_CHECKING:
     from ..dumps.base import StepLabel
 
-_CRITERIA = ("op_type", "name", "level", "dtype", "layer", "policy", "step")
+_CRITERIA = ("op_type", "name", "level", "dtype", "mine_dtype", "layer", "policy", "step")
 
 
 def rule_from_table(table: Mapping[str, Any], source: str, custom: Collection[str] = ()) -> ThresholdRule:
@@ -43,7 +43,7 @@ def rule_from_table(table: Mapping[str, Any], source: str, custom: Collection[st
     reason = table.get("reason", "")
     if not isinstance(reason, str):
         raise SettingsError(f"{source}: reason must be text, not {reason!r}")
-    return ThresholdRule(tuple(bounds), source, _match(table.get("match", {}), source), factor, reason)
+    return ThresholdRule(tuple(bounds), source, match_of(table.get("match", {}), source), factor, reason)
 
 
 def rule_from_marker(kwargs: Mapping[str, Any], where: str, custom: Collection[str] = ()) -> ThresholdRule:
@@ -97,7 +97,8 @@ def _number(value: object, where: str) -> float:
     return float(value)
 
 
-def _match(table: object, source: str) -> Match:
+def match_of(table: object, source: str) -> Match:
+    """The criteria of a `match` table. Raises `SettingsError` that starts with `source` for a wrong one."""
     if not isinstance(table, Mapping):
         raise SettingsError(
             f'{source}: match must be a table such as {{ op_type = "Linear*" }}, not {table!r}'
@@ -123,7 +124,7 @@ def _steps(values: Sequence[object], source: str) -> tuple[StepLabel, ...]:
 
 def _globs(key: str, values: Sequence[object], source: str) -> tuple[str, ...]:
     known: Collection[str] = LEVELS if key == "level" else ()
-    if key == "dtype":
+    if key in ("dtype", "mine_dtype"):
         known = [dtype.name for dtype in DTYPES if dtype.kind != "raw"]
     for glob in values:
         if not isinstance(glob, str) or not glob:

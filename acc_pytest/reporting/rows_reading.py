@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import AccError, FormatError
 from .json_fields import WrongField
@@ -38,7 +38,7 @@ class PlanFacts:
 class RowsRun:
     """The first record of a file. `settings` are the options that the run was given, by field."""
 
-    title: str
+    title: Literal["comparison", "opcheck"]
     plan: PlanFacts | None
     command: tuple[str, ...]
     floor: float

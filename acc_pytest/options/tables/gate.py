@@ -7,6 +7,14 @@ from ..option import Option
 
 GATE = (
     Option(
+        "from-rows",
+        "from_rows",
+        "judge again, without any dump, what pytest --acc-rows wrote; repeatable, for the shards of one run",
+        kind="list",
+        metavar="FILE",
+        is_path=True,
+    ),
+    Option(
         "min-coverage",
         "min_coverage",
         "fail the run when a smaller share of nodes than this (0 to 1) was mapped",

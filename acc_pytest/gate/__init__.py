@@ -1,0 +1,1 @@
+"""What changes a verdict after the thresholds: baseline, known differences, lock; rows judged again."""

@@ -1,0 +1,72 @@
+"""Baselines as files, read, put together from those of shards, and written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import AccError, FormatError
+from .baseline import COUNT, RELATIVE, Accepted, Baseline
+from .json_file import read_json, texts_of, write_json
+
+FORMAT = "acc-pytest baseline"
+VERSION = 1
+DIGITS = 5
+"""Significant digits of an error: far finer than any band, and short enough to read in a diff."""
+
+
+def read_baseline(path: str) -> Baseline:
+    """The baseline in a file. Raises `FormatError` naming file and entry, `AccError` if unreadable."""
+    found = read_json(path, FORMAT, VERSION)
+    made, pairs = texts_of(path, found.get("made"), "made"), found.get("pairs")
+    if type(pairs) is not dict:
+        raise FormatError(f"{path}: pairs must be an object, not {pairs!r:.100}")
+    return Baseline(path, made, {key: _accepted(path, key, entry) for key, entry in pairs.items()})
+
+
+def read_baselines(paths: Sequence[str]) -> Baseline:
+    """One baseline of the files of several shards.
+
+    Raises `AccError` for a key that two files have with different values.
+    """
+    baselines = [read_baseline(path) for path in paths]
+    pairs: dict[str, Accepted] = {}
+    for baseline in baselines:
+        for key, entry in baseline.pairs.items():
+            if pairs.setdefault(key, entry) != entry:
+                raise AccError(
+                    f"{baseline.path}: accepts another error for {key!r:.200} than a file before it; "
+                    "accept that comparison in one of them only"
+                )
+    return Baseline(", ".join(paths), baselines[0].made if baselines else {}, pairs)
+
+
+def write_baseline(path: str, made: Mapping[str, str], pairs: Mapping[str, Accepted]) -> None:
+    """Write a baseline, atomically. Raises `AccError` where the system refuses."""
+    head = {"format": FORMAT, "version": VERSION, "made": dict(made)}
+    write_json(path, head, "pairs", ((key, _entry(one)) for key, one in pairs.items()))
+
+
+def _entry(one: Accepted) -> dict[str, Any]:
+    error = int(one.error) if one.metric == COUNT else float(f"{one.error:.{DIGITS}g}")
+    return {"dtypes": " ".join(one.dtypes), "elements": one.elements, one.metric: error}
+
+
+def _accepted(path: str, key: str, entry: object) -> Accepted:
+    where = f"{path}: entry {key!r:.200}"
+    if type(entry) is not dict:
+        raise FormatError(f"{where} must be an object, not {entry!r:.100}")
+    metrics = entry.keys() - {"dtypes", "elements"}
+    if len(metrics) != 1 or not metrics <= {COUNT, RELATIVE}:
+        raise FormatError(f"{where} must have dtypes, elements, and either {RELATIVE} or {COUNT}")
+    (metric,) = metrics
+    error, elements, dtypes = entry[metric], entry.get("elements"), entry.get("dtypes")
+    if type(error) not in (int, float) or not 0 <= error < math.inf:
+        raise FormatError(f"{where}: {metric} must be a number from 0, not {error!r:.100}")
+    if type(elements) is not int or elements < 1:
+        raise FormatError(f"{where}: elements must be a whole number from 1, not {elements!r:.100}")
+    if type(dtypes) is not str or dtypes.count(" ") != 1:
+        raise FormatError(f"{where}: dtypes must be two names with a blank between, not {dtypes!r:.100}")
+    golden, _, mine = dtypes.partition(" ")
+    return Accepted(metric, float(error), elements, (golden, mine))

@@ -1,0 +1,207 @@
+"""A run from its files of rows: the plan it had, and the row of every test, without any dump."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..errors import AccError
+from ..mapping.pair import Operand, Pair, Plan, Unmapped
+from ..reporting.row import Row, Side
+from ..reporting.rows_reading import PlanFacts, StoredRows
+from ..tensors.ref import TensorRef
+
+_NOT_STORED = Pair(
+    "", 0, None, "", "", 0, 0, "", "", Operand("", "", "", "", ()), Operand("", "", "", "", ())
+)
+"""Stands in the plan for a pair of which no row was given, so that the others keep their numbers."""
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """What files of rows say of one run (of several shards of it, taken together).
+
+    `pairs` are the rows of generated tests by number. `others` are, by test id, the rows of other tests:
+    of single operators, and of people's own. `ranks` says whether ids name the rank; `metrics` are the
+    custom metrics that were measured, as they were given.
+    """
+
+    title: Literal["comparison", "opcheck"]
+    plan: Plan
+    pairs: Mapping[int, Row] = field(default_factory=dict)
+    others: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
+    ranks: bool = False
+    metrics: tuple[str, ...] = ()
+    incomplete: tuple[str, ...] = ()
+
+
+def stored_run(files: Sequence[StoredRows]) -> StoredRun:
+    """The run of the given files, each of which is the whole of it or a shard.
+
+    Raises `AccError` for files of different runs, and for two that disagree on a test.
+    """
+    first = files[0]
+    for other in files[1:]:
+        _check_same_run(first, other)
+    facts = first.run.plan or PlanFacts()
+    parents: dict[int, tuple[int, ...]] = {}
+    pairs: dict[int, Row] = {}
+    others: dict[str, tuple[Row, ...]] = {}
+    unmapped: dict[int, Row] = {}
+    ranks = False
+    for file in files:
+        parents |= file.parents
+        own: dict[str, tuple[Row, ...]] = {}
+        for row in file.rows:
+            if row.verdict == "unmapped":
+                unmapped[row.number or 0] = row
+            elif (named := _named(row, facts.name)) is None:
+                own[row.test_id] = (*own.get(row.test_id, ()), row)
+            else:
+                ranks = ranks or named == "rank"
+                _put(pairs, row.number or 0, row, file.path)
+        for test_id, rows in own.items():
+            if others.setdefault(test_id, rows) != rows:
+                raise _disagreement(test_id, file.path)
+    return StoredRun(
+        title=first.run.title,
+        plan=_plan(facts, pairs, unmapped, parents, _notes(files, facts, pairs)),
+        pairs=dict(sorted(pairs.items())),
+        others=others,
+        ranks=ranks,
+        metrics=_metrics(files),
+        incomplete=tuple(
+            f"{file.path} is incomplete: the run that wrote it was killed, and what it had not yet compared "
+            "is not in it"
+            for file in files
+            if not file.complete
+        ),
+    )
+
+
+def pair_id(row: Row, root: str) -> tuple[str, bool] | None:
+    """The name of the pair of a generated test, and whether the id names the rank; `None` for other tests."""
+    for rank in (f"rank{row.rank}::", "") if row.rank else ("",):
+        above = f"{root}::step{row.step}::{rank}{row.layer}::"
+        if root and row.number is not None and row.test_id.startswith(above):
+            return row.test_id[len(above) :], bool(rank)
+    return None
+
+
+def _named(row: Row, root: str) -> str | None:
+    found = pair_id(row, root)
+    return None if found is None else "rank" if found[1] else "pair"
+
+
+def _put(pairs: dict[int, Row], number: int, row: Row, path: str) -> None:
+    earlier = pairs.setdefault(number, row)
+    # repr, because a NaN among the numbers does not equal itself
+    if earlier is not row and repr(earlier) != repr(row):
+        raise _disagreement(row.test_id, path)
+
+
+def _disagreement(test_id: str, path: str) -> AccError:
+    return AccError(
+        f"{path}: holds another result of {test_id:.200} than a file before it; give files of one run, or "
+        "leave the older one out"
+    )
+
+
+def _check_same_run(first: StoredRows, other: StoredRows) -> None:
+    one, two = first.run, other.run
+    name, count = (one.plan.name, one.plan.pairs) if one.plan else ("", 0)
+    other_name, other_count = (two.plan.name, two.plan.pairs) if two.plan else ("", 0)
+    if (one.title, name, count) != (two.title, other_name, other_count):
+        raise AccError(
+            f"{other.path}: is of another run ({two.title} {other_name}, {other_count} pairs) than "
+            f"{first.path} ({one.title} {name}, {count} pairs); give shards of one run"
+        )
+
+
+def _plan(
+    facts: PlanFacts,
+    pairs: Mapping[int, Row],
+    unmapped: Mapping[int, Row],
+    parents: Mapping[int, tuple[int, ...]],
+    notes: tuple[str, ...],
+) -> Plan:
+    size = max([facts.pairs, *(number + 1 for number in pairs)])
+    return Plan(
+        golden_root=facts.golden_root,
+        mine_root=facts.mine_root,
+        golden_kind=facts.golden_kind,
+        mine_kind=facts.mine_kind,
+        name=facts.name,
+        pairs=tuple(
+            _pair(pairs[number], facts.name) if number in pairs else _NOT_STORED for number in range(size)
+        ),
+        unmapped=tuple(_unmapped(unmapped[number]) for number in sorted(unmapped)),
+        notes=(*notes, *facts.notes),
+        golden_total=facts.golden_total,
+        golden_mapped=facts.golden_mapped,
+        mine_total=facts.mine_total,
+        mine_mapped=facts.mine_mapped,
+        parents=tuple(
+            tuple(parent for parent in parents.get(number, ()) if parent < number) for number in range(size)
+        )
+        if parents
+        else (),
+        lineage=facts.lineage,
+    )
+
+
+def _pair(row: Row, root: str) -> Pair:
+    """The pair of a row: all but its files."""
+    found = pair_id(row, root)
+    depth = row.context.get("depth", 0)
+    return Pair(
+        id=found[0] if found else row.test_id,
+        step=row.step,  # type: ignore[arg-type]
+        rank=int(row.rank) if row.rank.isdecimal() else None,
+        level=row.level,
+        layer=row.layer,
+        depth=depth if type(depth) is int else 0,
+        order=row.number or 0,
+        policy=row.policy,
+        reason=row.mapping_reason,
+        golden=_operand(row.golden),
+        mine=_operand(row.mine),
+        graph=row.graph,
+    )
+
+
+def _operand(side: Side) -> Operand:
+    return Operand(side.node, side.name, side.op_type, side.slot, ())
+
+
+def _unmapped(row: Row) -> Unmapped:
+    which = "golden" if row.golden != Side() else "mine"
+    side = row.golden if which == "golden" else row.mine
+    return Unmapped(
+        side=which,
+        step=row.step,  # type: ignore[arg-type]
+        node=side.node,
+        name=side.name,
+        op_type=side.op_type,
+        reason=row.sentence.removeprefix(f"unmapped {which} node: "),
+        slot=side.slot,
+        rank=int(row.rank) if row.rank.isdecimal() else None,
+        graph=row.graph,
+        ref=TensorRef(side.path) if side.path else None,
+    )
+
+
+def _metrics(files: Sequence[StoredRows]) -> tuple[str, ...]:
+    found = files[0].run.settings.get("metrics", [])
+    return tuple(one for one in found if type(one) is str) if type(found) is list else ()
+
+
+def _notes(files: Sequence[StoredRows], facts: PlanFacts, pairs: Mapping[int, Row]) -> tuple[str, ...]:
+    found = [f"judged again from {', '.join(file.path for file in files)}: no tensor is read"]
+    if len(pairs) < facts.pairs:
+        found.append(f"the rows are of {len(pairs)} of the {facts.pairs} pairs of that run")
+    configs = files[0].run.settings.get("config", [])
+    if configs:
+        found.append(f"the run that wrote them had --acc-config {', '.join(map(str, configs))}")
+    return tuple(found)

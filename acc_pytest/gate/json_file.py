@@ -1,0 +1,84 @@
+"""Files of a gate, kept under version control: JSON, sorted, one entry a line, checked when read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..errors import AccError, FormatError
+from ..tensors.whole_file import whole_file
+
+LARGEST = 256 * 1024 * 1024
+"""Bytes of a file that is read; 30,000 comparisons take some megabytes."""
+
+
+def write_json(path: str, head: Mapping[str, Any], name: str, entries: Iterable[tuple[str, Any]]) -> None:
+    """Write `head` and, under `name`, the entries sorted by key; the file is whole or as it was before.
+
+    Raises `AccError` naming the file where the system refuses.
+    """
+    lines = [f"  {_line(key)}: {_line(value)}" for key, value in head.items()]
+    body = ",\n".join(f"    {_line(key)}: {_line(value)}" for key, value in sorted(entries))
+    lines.append(f"  {_line(name)}: {{\n{body}\n  }}" if body else f"  {_line(name)}: {{}}")
+    text = "{\n" + ",\n".join(lines) + "\n}\n"
+    with whole_file(path) as file:
+        file.write(text.encode("ascii"))
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, allow_nan=False)
+
+
+def read_json(path: str, form: str, version: int) -> dict[str, Any]:
+    """The object in a file whose `format` is `form` and whose version is `version`.
+
+    Raises `FormatError` naming the file (and line, where JSON itself is broken) and what is wrong: also for
+    a key that stands twice, as after a merge that kept both sides. `AccError` for one that cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        raise AccError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if len(content) > LARGEST:
+        raise FormatError(f"{path}: is larger than {LARGEST >> 20} MiB; it is no {form}")
+    try:
+        found = json.loads(content, object_pairs_hook=_once, parse_constant=_refuse)
+    except _Wrong as error:
+        raise FormatError(f"{path}: {error}") from None
+    except json.JSONDecodeError as error:
+        raise FormatError(f"{path}:{error.lineno}: is not JSON: {error.msg}") from None
+    except (ValueError, RecursionError):
+        raise FormatError(f"{path}: is not JSON: bytes, numbers or nesting beyond reason") from None
+    if type(found) is not dict or found.get("format") != form:
+        raise FormatError(f"{path}: is no {form} file, or was not written by acc-pytest")
+    if found.get("version") != version:
+        raise FormatError(
+            f"{path}: is of version {found.get('version')!r:.100}, but this acc-pytest reads {version}"
+        )
+    return found
+
+
+class _Wrong(ValueError):
+    """What JSON allows and these files do not."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise _Wrong(f"{twice!r:.200} stands twice; keep one")
+    return found
+
+
+def _refuse(name: str) -> Any:
+    raise _Wrong(f"{name} is no number here")
+
+
+def texts_of(path: str, value: object, where: str) -> dict[str, str]:
+    """An object of texts. Raises `FormatError`."""
+    if type(value) is not dict or not all(type(one) is str for one in value.values()):
+        raise FormatError(f"{path}: {where} must be an object of texts, not {value!r:.100}")
+    return value

@@ -1,0 +1,81 @@
+"""Tests made from stored rows that are not those of generated pairs: of operators, of people's own tests.
+
+Their bounds were set where they ran, so their verdicts stay as they were; baseline, known differences
+and lock hold for them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..ids import SEPARATOR
+from ..marks import op_mark
+from ..recording import ComparisonFailed, record_all
+
+if TYPE_CHECKING:
+    from ..reporting.row import Row
+    from ..session import AccSession
+
+
+class StoredCollector(pytest.Collector):
+    """The tests of one file, or of one root."""
+
+    def __init__(self, *, acc: AccSession, ids: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._acc = acc
+        self._ids = ids
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """An item for each test id."""
+        for test_id in self._ids:
+            name = test_id.partition(SEPARATOR)[2] or test_id
+            yield StoredItem.from_parent(self, name=name, nodeid=test_id, acc=self._acc)
+
+
+def others_collectors(session: pytest.Session, acc: AccSession) -> list[pytest.Collector]:
+    """A collector for each first part of the ids, in the order of the rows."""
+    groups: dict[str, list[str]] = {}
+    for test_id in acc.others:
+        groups.setdefault(test_id.partition(SEPARATOR)[0], []).append(test_id)
+    return [
+        StoredCollector.from_parent(session, name=root, nodeid=root, acc=acc, ids=ids)
+        for root, ids in groups.items()
+    ]
+
+
+class StoredItem(pytest.Item):
+    """The test of an id: all rows that it left."""
+
+    def __init__(self, *, acc: AccSession, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._acc = acc
+        for row in self.rows:
+            op_type = row.mine.op_type or row.golden.op_type
+            if op_type:
+                step = row.step if isinstance(row.step, int) else str(row.step) or "unknown"
+                self.own_markers.append(op_mark(op_type, row.level, row.layer, step, row.policy))
+                break
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The rows, as they were judged."""
+        return self._acc.stored.others[self.nodeid] if self._acc.stored is not None else ()
+
+    def runtest(self) -> None:
+        """Record the rows, then pass, fail or skip."""
+        record_all(self, [self._acc.gated(row) for row in self.rows])
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The failure in our words; anything unexpected keeps its traceback."""
+        if isinstance(excinfo.value, ComparisonFailed):
+            from ..reporting.failure_text import FailureText
+
+            return FailureText(f"{excinfo.value}\nre-run: {self._acc.rerun_command('-k')} {self.name}")
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Any, int | None, str]:
+        """The headline of failures."""
+        return self.path, None, self.name

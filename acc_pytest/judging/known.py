@@ -1,0 +1,98 @@
+"""Known differences: failing pairs that somebody has looked at, with a reason, an owner and an end."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import SettingsError
+from .catalogue import METRICS, unknown_name
+from .rules import match_of
+from .threshold import Match
+
+_KEYS = ("match", "reason", "owner", "expires", "at_most")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One `[[known]]` table: the failing pairs that `match` are accepted until `expires` (that day included).
+
+    `at_most` bounds metrics beyond which a pair fails all the same. `expired` was decided once, by the
+    process that read the table, so that all processes agree. `source` says where it was written.
+    """
+
+    match: Match
+    reason: str
+    owner: str
+    expires: datetime.date
+    source: str
+    at_most: tuple[tuple[str, float], ...] = ()
+    expired: bool = False
+
+    @property
+    def origin(self) -> str:
+        """Reason, owner and end in one phrase, as reports say it."""
+        return f"{self.reason} ({self.owner}, until {self.expires.isoformat()})"
+
+
+def known_from_table(
+    table: Mapping[str, Any], source: str, today: datetime.date, custom: Collection[str] = ()
+) -> Known:
+    """The entry of one `[[known]]` table.
+
+    Raises `SettingsError` that starts with `source` for a key that is unknown or missing, and for a value
+    that makes no sense.
+    """
+    for key in table:
+        if key not in _KEYS:
+            raise unknown_name("key", key, _KEYS, source)
+    for key in ("reason", "owner"):
+        if not isinstance(table.get(key), str) or not table[key].strip():
+            raise SettingsError(f"{source}: {key} must be given, as text: an accepted failure has both")
+    if not table.get("match"):
+        raise SettingsError(f"{source}: match must be given; without it every failure would be accepted")
+    expires = _date(table.get("expires"), source)
+    return Known(
+        match_of(table["match"], source),
+        table["reason"].strip(),
+        table["owner"].strip(),
+        expires,
+        source,
+        _bounds(table.get("at_most", {}), source, custom),
+        expires < today,
+    )
+
+
+def _date(value: object, source: str) -> datetime.date:
+    if isinstance(value, str):
+        try:
+            value = datetime.date.fromisoformat(value)
+        except ValueError:
+            value = None
+    if isinstance(value, datetime.datetime):
+        return value.date()
+    if not isinstance(value, datetime.date):
+        raise SettingsError(f"{source}: expires must be given, as a date such as 2027-03-31")
+    return value
+
+
+def _bounds(table: object, source: str, custom: Collection[str]) -> tuple[tuple[str, float], ...]:
+    if not isinstance(table, Mapping):
+        raise SettingsError(
+            f"{source}: at_most must be a table such as {{ mean_absolute_error = 0.02 }}, not {table!r}"
+        )
+    found = []
+    for metric, value in table.items():
+        if metric not in METRICS and metric not in custom:
+            raise unknown_name("metric", metric, [*METRICS, *custom], f"{source}: at_most")
+        if metric in METRICS and METRICS[metric].at_least:
+            raise SettingsError(
+                f"{source}: at_most.{metric}: it is better when larger; bound an error instead"
+            )
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise SettingsError(f"{source}: at_most.{metric} must be a finite number, not {value!r}")
+        found.append((metric, float(value)))
+    return tuple(found)

@@ -1,0 +1,220 @@
+"""The baseline: what counts as significantly worse, the file, shards, mistakes in it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy
+import pytest
+
+from acc_pytest.errors import AccError, FormatError
+from acc_pytest.gate.baseline import Accepted, Baseline, BaselineGate, allowed, error_of, improved, worse
+from acc_pytest.gate.baseline_file import read_baseline, read_baselines, write_baseline
+from acc_pytest.gate.place import key_of
+from acc_pytest.reporting.row import Row, Side
+
+from .rows import row
+
+FP16 = ("float32", "float16")
+
+
+def accepted(error: float, elements: int = 10_000, dtypes: tuple[str, str] = FP16) -> Accepted:
+    return Accepted("relative_euclidean_distance", error, elements, dtypes)
+
+
+@pytest.mark.parametrize("elements", [1, 16, 256, 4096])
+def test_two_samples_of_one_error_are_no_alarm_more_than_once_in_ten_thousand(elements: int) -> None:
+    """Drawn noise of one size, rounding aside: 3.72 sigmas are 1 of 10,000, and the floor 2 leaves fewer."""
+    draws = 20_000
+    random = numpy.random.default_rng(elements)
+    norms = numpy.sqrt(random.chisquare(elements, size=(draws, 2)) / elements)
+    double = ("float64", "float64")
+    alarms = sum(
+        worse(accepted(one, elements, double), accepted(other, elements, double))
+        for one, other in norms.tolist()
+    )
+    # The logarithm of a chi of few degrees is not normal: of one element the quotient of two is Cauchy, and
+    # exceeds exp(3.72) in 2/pi * atan(exp(-3.72)) = 1.5 % of the draws.
+    allowed_share = 2 / math.pi * math.atan(math.exp(-3.72)) if elements == 1 else 1e-4
+    assert alarms <= draws * allowed_share + 4 * math.sqrt(draws * allowed_share)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_worse"),
+    [
+        (1e-9, 2e-9, False),
+        (0.0, 4e-4, False),  # one rounding of float16 is 2^-11 = 4.9e-4
+        (0.0, 6e-4, True),
+        (0.01, 0.02, False),
+        (0.01, 0.0206, True),
+        (0.01, 0.0, False),
+    ],
+)
+def test_an_error_may_double_and_round_once_more(before: float, now: float, is_worse: bool) -> None:
+    assert worse(accepted(before), accepted(now)) is is_worse
+
+
+def test_few_elements_scatter_more() -> None:
+    assert not worse(accepted(0.01, 4), accepted(0.06, 4))
+    assert allowed(accepted(0.01, 4), accepted(0.0, 4)) == pytest.approx(0.01 * math.exp(3.72 / 2) + 2**-11)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_worse"), [(0, 6, False), (0, 7, True), (100, 200, False), (4, 22, True)]
+)
+def test_counts_scatter_by_their_root(before: int, now: int, is_worse: bool) -> None:
+    exact = ("int64", "int64")
+    one, other = (Accepted("mismatches", float(count), 1000, exact) for count in (before, now))
+    assert worse(one, other) is is_worse
+
+
+def test_improved_is_worse_the_other_way_round() -> None:
+    assert improved(accepted(0.0206), accepted(0.01))
+    assert not improved(accepted(0.02), accepted(0.01))
+
+
+def gate(**entries: Accepted) -> BaselineGate:
+    pairs = {key_of(row()): entry for entry in entries.values()}
+    return BaselineGate(Baseline("b.json", {}, pairs))
+
+
+def test_a_pair_within_its_thresholds_fails_when_it_is_worse_than_accepted() -> None:
+    judged = gate(one=accepted(0.002)).apply(row(0.01))
+    assert (judged.verdict, judged.red) == ("fail", True)
+    assert judged.sentence == judged.reason
+    assert judged.sentence.startswith(
+        "relative_euclidean_distance 0.01 is 5 times the accepted 0.002 of b.json"
+    )
+    (check,) = judged.checks
+    assert (check.metric, check.passed) == ("baseline.relative_euclidean_distance", False)
+    assert check.allowed == pytest.approx(2 * 0.002 + 2**-11)
+
+
+def test_a_pair_that_is_not_worse_says_what_was_allowed() -> None:
+    judged = gate(one=accepted(0.01)).apply(row(0.011))
+    assert judged.verdict == "pass"
+    assert judged.thresholds == "baseline.relative_euclidean_distance <= 0.0204883"
+
+
+def test_a_failure_stays_the_failure_it_was() -> None:
+    judged = gate(one=accepted(0.002)).apply(row(0.01, verdict="fail", sentence="bad", reasons=("bad",)))
+    assert (judged.verdict, judged.sentence, len(judged.reasons)) == ("fail", "bad", 2)
+
+
+def test_an_accepted_error_of_another_dtype_says_nothing() -> None:
+    judged = gate(one=accepted(0.002)).apply(row(0.01, dtype="torch.bfloat16"))
+    assert judged.verdict == "pass"
+    assert judged.notes == (
+        "baseline: not compared, the accepted error is relative_euclidean_distance of float32 and float16",
+    )
+
+
+@pytest.mark.parametrize(
+    "without",
+    [
+        row(None),
+        row(math.nan),
+        row(math.inf),
+        Row("id", "incomparable", "no"),
+        Row("id", "pass", "", metrics={"l2norm_stat_relative_error": 0.0}),
+    ],
+)
+def test_what_has_no_error_is_left_alone(without: Row) -> None:
+    assert error_of(without) is None
+    assert gate(one=accepted(0.002)).apply(without) is without
+
+
+def test_integers_are_known_by_their_mismatches() -> None:
+    assert error_of(row(0.5, mismatches=3)) == Accepted("mismatches", 3, 10_000, FP16)
+
+
+@pytest.mark.parametrize(
+    ("test_id", "key"),
+    [
+        ("a.py::test_x", "a.py::test_x"),
+        ("a.py::test_x@group", "a.py::test_x"),
+        ("a.py::test_x[u@v]", "a.py::test_x[u@v]"),
+        ("a.py::test_x[u@v]@group", "a.py::test_x[u@v]"),
+        ("at@home/a.py::test_x", "at@home/a.py::test_x"),
+    ],
+)
+def test_the_key_leaves_out_what_xdist_appends(test_id: str, key: str) -> None:
+    assert key_of(replace(row(test_id=test_id), mine=Side())) == key
+    assert key_of(row(test_id=test_id)) == f"{key} output[0]"
+
+
+PAIRS = {"b::y output[0]": accepted(0.00123456789), "a::x": Accepted("mismatches", 3, 5, ("int64", "int64"))}
+
+
+def test_a_file_has_one_sorted_entry_a_line_and_reads_back(tmp_path: Path) -> None:
+    path = str(tmp_path / "new" / "b.json")
+    write_baseline(path, {"machine": "aarch64"}, PAIRS)
+    lines = Path(path).read_text().splitlines()
+    assert lines[4:8] == [
+        '  "pairs": {',
+        '    "a::x": {"dtypes": "int64 int64", "elements": 5, "mismatches": 3},',
+        '    "b::y output[0]": {"dtypes": "float32 float16", "elements": 10000, '
+        '"relative_euclidean_distance": 0.0012346}',
+        "  }",
+    ]
+    read = read_baseline(path)
+    assert (read.path, read.made) == (path, {"machine": "aarch64"})
+    assert read.pairs == {**PAIRS, "b::y output[0]": accepted(0.0012346)}
+
+
+def test_shards_are_put_together_and_must_not_contradict(tmp_path: Path) -> None:
+    one, other = str(tmp_path / "1.json"), str(tmp_path / "2.json")
+    write_baseline(one, {}, PAIRS)
+    write_baseline(other, {}, {"a::x": PAIRS["a::x"], "c": accepted(0.5)})
+    assert set(read_baselines([one, other]).pairs) == {*PAIRS, "c"}
+    write_baseline(other, {}, {"a::x": accepted(0.5)})
+    with pytest.raises(AccError, match=r"2.json: accepts another error for 'a::x'"):
+        read_baselines([one, other])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[]", "is no acc-pytest baseline file"),
+        ('{"format": "acc-pytest baseline", "version": 7}', "is of version 7"),
+        ('{"format": "acc-pytest baseline", "version": 1, "made": 3}', "made must be an object of texts"),
+        (
+            '{"format": "acc-pytest baseline", "version": 1, "made": {}, "pairs": []}',
+            "pairs must be an object",
+        ),
+        ('{"a": NaN}', "NaN is no number here"),
+        ('{"a": 1, "a": 2}', "'a' stands twice"),
+        ("\n{,}", "2: is not JSON"),
+    ],
+)
+def test_a_file_that_is_no_baseline_is_one_error_naming_it(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "b.json"
+    path.write_text(content)
+    with pytest.raises(FormatError) as error:
+        read_baseline(str(path))
+    assert str(error.value).startswith(str(path))
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("3", "must be an object"),
+        ('{"dtypes": "a b", "elements": 1}', "must have dtypes, elements, and either"),
+        ('{"dtypes": "a b", "elements": 1, "mismatches": -1}', "mismatches must be a number from 0"),
+        ('{"dtypes": "a b", "elements": 1, "mismatches": true}', "mismatches must be a number from 0"),
+        ('{"dtypes": "a b", "elements": 0, "mismatches": 1}', "elements must be a whole number"),
+        ('{"dtypes": "ab", "elements": 1, "mismatches": 1}', "dtypes must be two names"),
+    ],
+)
+def test_an_entry_that_is_wrong_is_named(tmp_path: Path, entry: str, said: str) -> None:
+    path = tmp_path / "b.json"
+    path.write_text(
+        f'{{"format": "acc-pytest baseline", "version": 1, "made": {{}}, "pairs": {{"k": {entry}}}}}'
+    )
+    with pytest.raises(FormatError, match=f"entry 'k'.*{said}"):
+        read_baseline(str(path))
