@@ -8,7 +8,7 @@ import torch
 
 from . import quantise
 from .layout import as_type, torch_dtype
-from .param import Param, Schema, choice, data_type, flag, integer, number
+from .param import Key, Param, Schema, choice, data_type, flag, integer, number
 from .registry import As, Call, Output, Outputs, Tensors, operator
 
 NAMES = (
@@ -40,7 +40,9 @@ ELEWISE: Schema = {
     "elewiseType": choice(0, *NAMES, start=1, more={0: "undefined"}),
     "quantParam": {"inputScale": number(1.0), "asymmetric": flag(), "inputOffset": integer()},
     "mulsParam": {"varAttr": number()},
-    "outTensorType": data_type(),
+    "outTensorType": data_type(alias="OutTensorType"),
+    # ATB's own CSV tests have it here
+    "varAttr": Key("float", None),
 }
 
 _ONE: dict[int, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -84,7 +86,8 @@ def elewise(call: Call, t: Tensors) -> Outputs:
     if "y" in t:
         return [_binary(call, kind, x, t["y"])]
     if kind == MULS:
-        return [As(call.wide(x) * call.param["mulsParam"]["varAttr"], x.dtype)]
+        outer = call.param["varAttr"]
+        return [As(call.wide(x) * (call.param["mulsParam"]["varAttr"] if outer is None else outer), x.dtype)]
     if kind == NOT:
         return [(x == 0).to(torch.int8)]
     if kind == CAST:

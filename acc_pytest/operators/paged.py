@@ -7,6 +7,7 @@ import torch
 from .cache import lengths
 from .layout import nz_to_nd
 from .param import Param, choice, data_type, flag, integer, number
+from .quantise import descale
 from .registry import As, Call, Outputs, Tensors, operator
 from .scores import EightBit, attend, heads_of, output_shape, output_type
 
@@ -18,7 +19,7 @@ HIDDEN = -60000.0
 PAGED_ATTENTION = {
     "headNum": integer(),
     "kvHeadNum": integer(),
-    "qScale": number(1.0),
+    "qScale": number(),
     "qkScale": number(1.0),
     "maskType": choice(0, "none", "norm", "alibi", "speculative", "mask free", "norm compress"),
     "batchRunStatusEnable": flag(),
@@ -61,12 +62,12 @@ def paged_attention(call: Call, t: Tensors) -> Outputs:
 
     query `[n, heads, size]` (or `[n, heads * size]`), caches `[blocks, block, kv_heads, size]` (BNSD:
     heads before rows; 310P: NZ), blockTables `[batch, blocks]`, contextLens `[batch]`. Sequences without
-    context or with batchRunStatus 0 give zeros. int8 caches are scaled back by channel first. Compressed
-    heads: tables, lengths and caches have a row for each (sequence, key head).
+    context or with batchRunStatus 0 give zeros. qScale, unless 0, multiplies the query. int8 caches are
+    scaled back by channel first. Compressed heads: tables, lengths and caches have a row for each (sequence,
+    key head).
     """
     p = call.param
     call.need(p["headNum"] > 0, "parameter headNum is missing")
-    call.need(p["qScale"] == 1.0, "the kernels do not read qScale; put it into qkScale")
     width = t["query"].shape[-1]
     call.need(
         p["headDim"] in (0, width, width // p["headNum"]),
@@ -79,6 +80,9 @@ def paged_attention(call: Call, t: Tensors) -> Outputs:
     tokens = sum(counts) if counts else t["query"].shape[:-2].numel()
     tokens = t["query"].shape[0] if t["query"].ndim == 2 else tokens
     query = heads_of(call, t["query"], tokens, heads, "query")
+    if p["qScale"] not in (0.0, 1.0):
+        # a kernel of its own scales the query; 0 means not at all
+        query = call.between(call.wide(query) * p["qScale"], query.dtype)
     groups = tables.shape[0] // max(tokens, 1) if split else 1
     if split:
         # every group of heads is a sequence of its own
@@ -150,7 +154,7 @@ class _Blocks:
         if self._offset is not None:
             found = found + self._call.wide(self._offset).reshape(shape)
         if self._scale is not None:
-            found = found * self._call.wide(self._scale).reshape(shape)
+            found = found * descale(self._call, self._scale).reshape(shape)
         return found
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
+from .expert_parallel import gathered_product, product_scattered
 from .layout import torch_dtype
 from .linear import weight_matrix
 from .param import COMMUNICATION, Param, choice, data_type, flag, integer
 from .quantise import descale, integer_matmul
 from .registry import As, Call, Output, Outputs, Tensors, collective
 
-ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, PURE, TWO_DIMENSIONS = range(5)
+ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, PURE, TWO_DIMENSIONS, TO_EXPERTS, FROM_EXPERTS = range(7)
 PER_TENSOR, PER_CHANNEL, PER_GROUP, PER_TOKEN = range(4)
 
 LINEAR_PARALLEL = {
@@ -37,12 +39,20 @@ LINEAR_PARALLEL = {
     "local_expert_nums": integer(1),
     "epSize": integer(1),
     "tpSize": integer(1),
+    # in ATB's struct, and so in its tests; a dump has its members beside the others
+    "moeInfo": {"localExpertNums": integer(), "epSize": integer(), "tpSize": integer()},
     "twoDimTPInfo": {"agDim": integer(), "rsDim": integer(), "innerDimIsAg": integer(1)},
 }
 
 
 def _inputs(param: Param) -> list[str]:
     quantised = param["quantType"] >= 0
+    if param["type"] in (TO_EXPERTS, FROM_EXPERTS):
+        scales = [
+            *(["scale"] if quantised else []),
+            *(["perTokenScale"] if param["quantType"] == PER_TOKEN else []),
+        ]
+        return ["x", "weight", *scales, "globalTokensPerExpert", "maxOutputSize"]
     names = ["x", "weight", *(["bias?", "scale"] if quantised else [])]
     names += ["residual"] if param["hasResidual"] else []
     # a plain linear may have one more operand, its bias
@@ -56,10 +66,16 @@ def linear_parallel(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
 
     all reduce: the sum on every rank. reduce scatter: its rows cut over ranks. all gather: the product of
     all ranks' rows (which `keepIntermediate` adds as output). pure: nothing. two dimensions: rows gathered
-    over `agDim` ranks, results summed and cut over `rsDim`. A residual is added once, after the sum.
+    over `agDim` ranks, results summed and cut over `rsDim`. A residual is added once, after the sum. To
+    and from experts: `expert_parallel`.
     """
     kind = call.param["type"]
-    call.need(0 <= kind <= TWO_DIMENSIONS, f"type {kind} has no reference computation")
+    call.need(kind >= 0, "parameter type is -1, undefined")
+    if kind in (TO_EXPERTS, FROM_EXPERTS):
+        known = {"local_expert_nums": "localExpertNums", "epSize": "epSize", "tpSize": "tpSize"}
+        info = {flat: call.param["moeInfo"][name] or call.param[flat] for flat, name in known.items()}
+        call = replace(call, param={**call.param, **info})
+        return gathered_product(call, ranks) if kind == TO_EXPERTS else product_scattered(call, ranks)
     rows: list[torch.Tensor] = [rank["x"] for rank in ranks]
     if kind == ALL_GATHER:
         gathered = torch.cat(rows)

@@ -96,6 +96,17 @@ def test_int8_caches_are_scaled_back_by_channel(query: torch.Tensor) -> None:
     extra = [scales[0], offsets[0], scales[1], offsets[1]]
     (out,) = compute(PAGED, param, [query, *stored, TABLE, CONTEXT, *extra], **EXACT)
     torch.testing.assert_close(out, expected(query, caches))
+    packed = [scale.float().view(torch.int32).long() for scale in scales]
+    caches = [c.double() * s.float().double().reshape(2, 16) for c, s in zip(stored, scales)]
+    plain = {**HEADS, "quantType": 1}
+    (out,) = compute(PAGED, plain, [query, *stored, TABLE, CONTEXT, *packed], **EXACT)
+    torch.testing.assert_close(out, expected(query, caches))
+
+
+def test_the_query_may_be_scaled_before(query: torch.Tensor, caches: list[torch.Tensor]) -> None:
+    for factor in (0.0, 1.0, 0.5):
+        (out,) = compute(PAGED, {**HEADS, "qScale": factor}, [query, *caches, TABLE, CONTEXT], **EXACT)
+        torch.testing.assert_close(out, expected(query * (factor or 1.0), caches))
 
 
 @pytest.mark.parametrize("offline", [False, True])
