@@ -126,3 +126,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests that ask for `acc_pair` once per pair."""
     if "acc_pair" in metafunc.fixturenames:
         parametrize_pairs(metafunc)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note which pairs run, for whether a failure is inherited depends on them."""
+    acc = session.config.stash.get(KEY, None)
+    if acc is not None:
+        from .items.causes import CAUSES, Causes
+
+        session.config.stash[CAUSES] = Causes(acc, session, session.items)

@@ -20,7 +20,9 @@ from .reporting.summary import coverage, summary_lines
 from .reporting.view import Result, Run, View
 
 if TYPE_CHECKING:
+    from .diagnosis.summary import Ledger
     from .mapping.pair import Pair
+    from .reporting.diagnosis import Diagnosis
     from .reporting.row import Row
     from .session import AccSession, Alone
 
@@ -31,7 +33,8 @@ class RunReport:
     def __init__(self, config: pytest.Config, acc: AccSession | None, views: Sequence[View]) -> None:
         self._config = config
         self._acc = acc
-        self._recorder = Recorder(views)
+        self._ledger = _ledger(acc)
+        self._recorder = Recorder(views if self._ledger is None else [*views, self._ledger])
         self._lines: tuple[str, ...] = ()
         self._unmapped: dict[str, Alone] = {}
         self._ran_alone = self._ran_other = False
@@ -169,7 +172,8 @@ class RunReport:
             _redden(session)
         plan = self._acc.plan if self._acc is not None else None
         floor = self._acc.settings.min_coverage if self._acc is not None else 0.0
-        lines = summary_lines(tally, plan, floor)
+        diagnosis, roots = self._diagnosis()
+        lines = summary_lines(tally, plan, floor, roots)
         lines += [*self._recorder.lines, *problems]
         if plan is not None or tally.tried:
             lines.append(f"verdict hash: {self._recorder.hash}")
@@ -181,11 +185,21 @@ class RunReport:
                 str(self._recorder.hash),
                 tuple(lines),
                 tuple(problems),
+                diagnosis,
             )
         )
         if wrong:
             _redden(session)
         self._lines = (*lines, *wrong, *(f"report: {file}" for file in self._recorder.files))
+
+    def _diagnosis(self) -> tuple[Diagnosis | None, list[str]]:
+        """Where the errors of this run start, and the lines that say so."""
+        if self._acc is None or self._ledger is None:
+            return None, []
+        from .diagnosis.summary import root_lines
+
+        found = self._ledger.diagnosis(self._acc.plan)
+        return found, root_lines(found, self._acc.plan)
 
     def _has_no_pairs(self) -> bool:
         """Whether other machines compare all the pairs there are."""
@@ -208,6 +222,15 @@ class RunReport:
     def pytest_unconfigure(self) -> None:
         """Close the reports, also after Ctrl-C."""
         self._recorder.close()
+
+
+def _ledger(acc: AccSession | None) -> Ledger | None:
+    """What sums up root causes, where pairs are compared."""
+    if acc is None:
+        return None
+    from .diagnosis.summary import Ledger
+
+    return Ledger()
 
 
 def _redden(session: pytest.Session) -> None:

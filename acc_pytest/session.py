@@ -47,7 +47,8 @@ class AccSession:
     the unmapped nodes that become tests, likewise, numbered after the pairs. `stored` is the run that is
     judged again from its rows, `None` where dumps are compared, and `others` the ids of its tests that were
     not generated from pairs. `gates` change verdicts after judging. `share` are the numbers of this
-    machine's pairs and unmapped nodes, `None` where the run is not shared.
+    machine's pairs and unmapped nodes, `None` where the run is not shared; `asked` are the chosen pairs
+    of all machines.
     """
 
     settings: Settings
@@ -60,6 +61,7 @@ class AccSession:
     others: tuple[str, ...] = ()
     gates: tuple[Gate, ...] = ()
     share: frozenset[int] | None = None
+    asked: tuple[tuple[int, Pair], ...] = ()
     _threads_limited: bool = field(default=False, repr=False)
 
     @functools.cached_property
@@ -202,6 +204,7 @@ def open_session(config: pytest.Config) -> AccSession | None:
         if session is not None:
             everything = config.args_source is not pytest.Config.ArgsSource.ARGS
             session.chosen, session.alone = _choose(config, session)
+            session.asked = session.chosen
             if session.stored is not None and everything:
                 session.others = tuple(session.stored.others)
     except AccError as error:

@@ -19,7 +19,13 @@ from .errors import SettingsError
 from .judging.catalogue import unknown_name
 from .judging.rules import rule_from_table
 from .judging.threshold import ThresholdRule
-from .vocabulary import COMPARISON_STANDARDS, LEVELS, TOKEN_POLICIES, UNMAPPED_OUTCOMES
+from .vocabulary import (
+    COMPARISON_STANDARDS,
+    INHERITED_OUTCOMES,
+    LEVELS,
+    TOKEN_POLICIES,
+    UNMAPPED_OUTCOMES,
+)
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -85,6 +91,7 @@ class Settings:
     from_rows: tuple[str, ...] = ()
     min_coverage: float = DEFAULT_MIN_COVERAGE
     unmapped: str = "skip"
+    inherited: str = "xfail"
     shard: tuple[int, int] | None = None
     explain_mapping: bool = False
     opcheck_fuzz: tuple[str, ...] = ()
@@ -146,6 +153,7 @@ class Settings:
         _check_choice("--acc-standard", settings.standard, COMPARISON_STANDARDS)
         _check_choice("--acc-level", settings.level, ("all", *LEVELS))
         _check_choice("--acc-unmapped", settings.unmapped, UNMAPPED_OUTCOMES)
+        _check_choice("--acc-inherited", settings.inherited, INHERITED_OUTCOMES)
         _share(settings.min_coverage, "--acc-min-coverage")
         return settings
 

@@ -17,6 +17,7 @@ from ..recording import ComparisonFailed, record
 
 if TYPE_CHECKING:
     from ..mapping.pair import Pair
+    from ..reporting.row import Row
     from ..session import AccSession, Alone
 
 Entry = tuple[tuple[str, ...], int, "Pair | Alone"]
@@ -57,14 +58,19 @@ class PairCollector(pytest.Collector):
         return PairItem.from_parent(self, name=thing.id, acc=self._acc, pair=thing, number=number)
 
 
-def root_collector(session: pytest.Session, acc: AccSession) -> PairCollector:
-    """The collector of all chosen pairs: steps and ranks one after the other, each in execution order."""
+def root_collector(
+    session: pytest.Session, acc: AccSession, others: Sequence[tuple[int, Pair]] = ()
+) -> PairCollector:
+    """The collector of all chosen pairs: steps and ranks one after the other, each in execution order.
+
+    With `others` it is the collector of these, which run on other machines.
+    """
     naming = acc.naming
     blocks: dict[tuple[str, ...], list[Entry]] = {}
-    for number, pair in acc.chosen:
+    for number, pair in others or acc.chosen:
         names = naming.parents(pair)
         blocks.setdefault(names[:-1], []).append((names, number, pair))
-    for alone in acc.alone:
+    for alone in () if others else acc.alone:
         above = alone.names[:-1]
         blocks.setdefault(above[:-1], []).append((above, alone.number, alone))
     entries = tuple(itertools.chain.from_iterable(blocks.values()))
@@ -91,9 +97,16 @@ class PairItem(pytest.Item):
         if self._config_mark is not None:
             self.own_markers.append(self._config_mark)
 
+    def examine(self) -> Row:
+        """Compare and judge; the row has no cause yet."""
+        return self._acc.examine(self, self.pair, self.number, ignored=self._config_mark)
+
     def runtest(self) -> None:
-        """Compare, record the row, then pass, fail or skip."""
-        record(self, self._acc.examine(self, self.pair, self.number, ignored=self._config_mark))
+        """Compare, find the cause of a failure, record the row, then pass, fail or skip."""
+        from .causes import CAUSES
+
+        row = self.config.stash[CAUSES].examine(self)
+        record(self, row, warns=self._acc.settings.inherited == "warn")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The failure in our words; anything unexpected keeps its traceback."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...vocabulary import UNMAPPED_OUTCOMES
+from ...vocabulary import INHERITED_OUTCOMES, UNMAPPED_OUTCOMES
 from ..option import Option
 
 GATE = (
@@ -20,6 +20,13 @@ GATE = (
         "fail the run when a smaller share of nodes than this (0 to 1) was mapped",
         kind="number",
         metavar="SHARE",
+    ),
+    Option(
+        "inherited",
+        "inherited",
+        "pairs that fail because what they compute from does: expected failures that name their root "
+        "(default), failures, or warnings",
+        choices=INHERITED_OUTCOMES,
     ),
     Option(
         "unmapped",

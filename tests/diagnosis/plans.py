@@ -1,0 +1,84 @@
+"""Small plans and rows for the tests of root analysis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from acc_pytest.diagnosis.inheritance import Inheritance
+from acc_pytest.diagnosis.recomputed import Local
+from acc_pytest.diagnosis.standing import Standing
+from acc_pytest.mapping.pair import Operand, Pair, Plan
+from acc_pytest.reporting.row import Check, Row, Side
+
+
+def plan_of(
+    parents: Sequence[Sequence[int]],
+    steps: Sequence[int] = (),
+    by_order: frozenset[int] = frozenset(),
+    between: Mapping[int, tuple[str, ...]] | None = None,
+    lineage: str = "tensor names of mine's topology",
+) -> Plan:
+    """A plan whose pairs are called `Op_0`, `Op_1` and so on."""
+    pairs = tuple(
+        Pair(
+            id=f"Op_{number}",
+            step=steps[number] if steps else 0,
+            rank=None,
+            level="op",
+            layer="model",
+            depth=0,
+            order=number,
+            policy="role",
+            reason="",
+            golden=Operand(f"g{number}", f"g{number}", "", "output[0]", ()),
+            mine=Operand(f"{number}_Op", f"Op_{number}", "Op", "output[0]", ()),
+        )
+        for number in range(len(parents))
+    )
+    return Plan(
+        "g", "m", "torch", "atb", "dump", pairs, (), (), 0, 0, 0, 0,
+        tuple(map(tuple, parents)), lineage, by_order, between or {},
+    )  # fmt: skip
+
+
+def row_of(number: int, level: float, step: int = 0, error: float | None = None, **more: object) -> Row:
+    """The row of `Op_{number}`, which fails where its `level` is above 1."""
+    passed = level <= 1
+    check = Check("relative_euclidean_distance", level * 0.01, 0.01, False, "", passed)
+    return Row(
+        f"dump::step{step}::Op_{number}",
+        "pass" if passed else "fail",
+        f"error is {level:g}",
+        number=number,
+        step=step,
+        mine=Side(name=f"Op_{number}", op_type="Op"),
+        metrics={"relative_euclidean_distance": level * 0.01 if error is None else error},
+        checks=() if math.isnan(level) else (check,),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+class Locals:
+    """Answers of what was computed again, by number, and by path for what is not compared."""
+
+    def __init__(self, known: Mapping[object, str] | None = None) -> None:
+        self._known = known or {}
+        self.asked: list[object] = []
+
+    def of_pair(self, number: int) -> Local:
+        self.asked.append(number)
+        return Local(self._known.get(number, ""), 0.3 if number in self._known else None, "no reference")
+
+    def of_operator(self, number: int, path: str) -> Local:
+        self.asked.append(path)
+        return Local(self._known.get(path, ""))
+
+
+def inheritance_of(
+    plan: Plan, levels: Mapping[int, float], known: Mapping[object, str] | None = None
+) -> tuple[Inheritance, dict[int, Standing], Locals]:
+    """Root analysis of pairs with these levels; those without one do not run."""
+    standings = {number: Standing.of(row_of(number, level), number) for number, level in levels.items()}
+    locals_ = Locals(known)
+    return Inheritance(plan, standings.get, locals_), standings, locals_

@@ -1,0 +1,181 @@
+"""Roots and inherited failures: who fails because of whom, whatever runs, in whatever order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acc_pytest.diagnosis.inheritance import JUMP, RATE
+from acc_pytest.reporting.row import Cause
+
+from .plans import inheritance_of, plan_of
+
+CHAIN = ((), (0,), (1,), (2,))
+"""Four operators, one after the other."""
+
+
+def causes(parents, levels, known=None, **more) -> dict[int, Cause]:
+    """The causes of all failing pairs, asked for in execution order."""
+    inheritance, standings, _ = inheritance_of(plan_of(parents, **more), levels, known)
+    return {n: inheritance.cause(one) for n, one in standings.items() if one.failing}
+
+
+def test_only_the_first_of_a_chain_is_a_root_and_the_others_name_it():
+    found = causes(CHAIN, {0: 0.1, 1: 5, 2: 6, 3: 7})
+    assert {number: cause.kind for number, cause in found.items()} == {
+        1: "root",
+        2: "inherited",
+        3: "inherited",
+    }
+    assert {(cause.root, cause.root_name) for cause in found.values()} == {(1, "Op_1")}
+    assert found[1].parents == ()
+    assert found[3].parents == (2,)
+    assert found[3].text == "inherited from Op_1 at step 0 by way of Op_2"
+
+
+def test_a_pair_that_does_not_run_or_has_no_result_is_walked_through():
+    inheritance, standings, _ = inheritance_of(plan_of(CHAIN), {0: 5, 3: 5})
+    assert inheritance.cause(standings[3]).parents == (0,)
+
+
+def test_a_pair_alone_is_a_root_for_what_does_not_run_excuses_nobody():
+    found = causes(CHAIN, {3: 5})
+    assert found[3].kind == "root"
+    assert "Op_2, Op_1, Op_0" in found[3].text
+
+
+def test_parents_that_pass_make_a_root_and_the_jump_is_told():
+    found = causes(CHAIN, {0: 0.2, 1: 5})
+    assert (found[1].kind, found[1].amplification) == ("root", pytest.approx(25))
+
+
+def test_a_second_mistake_below_the_first_is_a_root_when_its_operator_is_wrong():
+    found = causes(CHAIN, {0: 2, 1: 2, 2: 2 * JUMP + 0.1, 3: 9}, {0: "wrong", 2: "wrong"})
+    assert [found[n].kind for n in range(4)] == ["root", "inherited", "root", "inherited"]
+    assert (found[2].basis, found[2].parents, found[3].root) == ("local", (1,), 2)
+
+
+def test_an_operator_that_amplifies_and_is_right_inherits():
+    found = causes(CHAIN, {0: 2, 1: 2 * JUMP + 0.1}, {0: "wrong", 1: "right"})
+    assert (found[1].kind, found[1].local) == ("inherited", "right")
+
+
+def test_operators_are_computed_again_only_where_that_can_decide_something():
+    parents = CHAIN
+    inheritance, standings, locals_ = inheritance_of(plan_of(parents), {0: 2, 1: 3, 2: 4, 3: 5})
+    for standing in standings.values():
+        inheritance.cause(standing)
+    assert locals_.asked == [0]
+
+
+def test_an_error_that_accumulated_is_called_after_the_operator_above_that_is_wrong():
+    found = causes(CHAIN, {0: 0.4, 1: 0.9, 2: 0.95, 3: 1.1}, {1: "wrong", 2: "right", 3: "right"})
+    assert (found[3].kind, found[3].root, found[3].root_name) == ("root", 3, "Op_1")
+    assert found[3].basis == "local"
+
+
+def test_an_error_that_accumulated_from_right_operators_says_so():
+    found = causes(CHAIN, {0: 0.4, 1: 0.9, 2: 0.95, 3: 1.1}, dict.fromkeys(range(4), "right"))
+    assert (found[3].kind, found[3].root_name) == ("root", "Op_3")
+    assert "right on its own inputs; error accumulated above" in found[3].text
+
+
+def test_a_right_operator_behind_a_pair_that_passes_inherits_from_the_failing_one_behind_it():
+    found = causes(CHAIN, {0: 5, 1: 0.9, 2: 1.1}, {0: "wrong", 2: "right"})
+    assert (found[2].kind, found[2].parents, found[2].root) == ("inherited", (0,), 0)
+
+
+def test_a_right_operator_whose_error_jumps_has_other_weights_or_parameters():
+    found = causes(CHAIN, {0: 0.001, 1: 50}, {0: "right", 1: "right"})
+    assert (found[1].kind, found[1].root_name) == ("root", "Op_1")
+    assert "weights, parameters" in found[1].text
+
+
+def test_an_operator_that_is_not_compared_and_wrong_gives_the_root_its_name():
+    hidden = "2_Layer/1_RopeOperation"
+    found = causes(CHAIN, {2: 0.1, 3: 5}, {hidden: "wrong"}, between={3: (hidden,)})
+    assert (found[3].root, found[3].root_name, found[3].basis) == (3, "RopeOperation_2_1", "local")
+
+
+def test_an_operator_that_is_not_compared_and_cannot_be_computed_is_a_suspect():
+    found = causes(CHAIN, {2: 0.1, 3: 5}, between={3: ("2_Layer/1_RopeOperation",)})
+    assert "not compared: RopeOperation_2_1" in found[3].text
+
+
+def test_a_pair_of_its_own_step_is_the_reason_before_one_of_an_earlier_step():
+    parents = ((), (), (1, 0))
+    found = causes(parents, {0: 5, 1: 5, 2: 5}, steps=(0, 1, 1))
+    assert (found[2].root, found[2].parents) == (1, (1, 0))
+
+
+def test_an_earlier_step_is_the_reason_where_its_own_has_none():
+    found = causes(((), (), (1, 0)), {0: 5, 1: 0.1, 2: 5}, steps=(0, 1, 1))
+    assert (found[2].kind, found[2].root) == ("inherited", 0)
+
+
+def test_by_order_alone_a_tenfold_jump_is_a_root_of_its_own():
+    order = frozenset(range(4))
+    found = causes(CHAIN, {0: 2, 1: 2 * JUMP + 1, 2: 9 * RATE + 1, 3: 95}, by_order=order)
+    assert [found[n].kind for n in range(4)] == ["root", "inherited", "root", "inherited"]
+    assert {cause.basis for cause in found.values()} == {"order"}
+    assert "rate of change" in found[2].text
+
+
+def test_a_nan_is_inherited_like_any_other_error():
+    found = causes(CHAIN, {0: 0.1, 1: float("inf"), 2: float("inf"), 3: 2})
+    assert [found[n].kind for n in (1, 2, 3)] == ["root", "inherited", "inherited"]
+    assert found[2].amplification is None
+
+
+def test_a_chain_of_ten_thousand_needs_no_recursion():
+    count = 10_000
+    parents = tuple((n - 1,) if n else () for n in range(count))
+    inheritance, standings, _ = inheritance_of(plan_of(parents), dict.fromkeys(range(count), 2.0))
+    assert inheritance.cause(standings[count - 1]).root == 0
+
+
+@st.composite
+def runs(draw):
+    """A random graph, what runs of it, how far each is beyond its bound, and what computing again says."""
+    count = draw(st.integers(1, 14))
+    parents = [
+        tuple(sorted(draw(st.sets(st.integers(0, number - 1), max_size=4)))) if number else ()
+        for number in range(count)
+    ]
+    running = draw(st.sets(st.integers(0, count - 1), min_size=1))
+    level = st.sampled_from([0.0, 0.1, 0.9, 1.1, 3.0, 30.0, float("inf")])
+    levels = {number: draw(level) for number in sorted(running)}
+    known = {number: draw(st.sampled_from(["", "right", "wrong"])) for number in range(count)}
+    order = frozenset(number for number in range(count) if draw(st.booleans()))
+    return plan_of(parents, by_order=order), levels, known
+
+
+@given(runs(), st.randoms(use_true_random=False))
+def test_if_anything_fails_a_root_fails_and_every_inherited_pair_has_one(run, random):
+    plan, levels, known = run
+    inheritance, standings, _ = inheritance_of(plan, levels, known)
+    failing = [one for one in standings.values() if one.failing]
+    random.shuffle(failing)
+    found = {one.number: inheritance.cause(one) for one in failing}
+    roots = {number for number, cause in found.items() if cause.kind == "root"}
+    assert bool(roots) == bool(found)
+    for number, cause in found.items():
+        assert cause.root in roots
+        assert cause.root_name == found[cause.root].root_name
+        assert cause.root == number if cause.kind == "root" else cause.root < number
+        assert set(cause.parents) <= set(found)
+
+
+@given(runs(), st.randoms(use_true_random=False))
+def test_causes_do_not_depend_on_the_order_in_which_tests_run(run, random):
+    plan, levels, known = run
+
+    def found(numbers):
+        inheritance, standings, _ = inheritance_of(plan, levels, known)
+        return {n: inheritance.cause(standings[n]) for n in numbers if standings[n].failing}
+
+    numbers = sorted(levels)
+    expected = found(numbers)
+    random.shuffle(numbers)
+    assert found(numbers) == expected
