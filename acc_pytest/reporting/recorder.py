@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..errors import AccError
 from .row import Row, Side, place
 from .summary import Tally
 from .verdict_hash import VerdictHash
@@ -55,7 +56,7 @@ class Recorder:
         for view in self._views:
             try:
                 view.finish(result)
-            except OSError as error:
+            except (AccError, OSError) as error:
                 wrong.append(f"a report could not be written: {error}")
         return wrong
 

@@ -25,7 +25,7 @@ class HtmlReport(View):
     def __init__(self, path: str) -> None:
         self._path = os.path.abspath(path)
         self._data = PageData()
-        self._run = Run()
+        self._run: Run | None = None
         self._written = False
 
     @property
@@ -35,7 +35,6 @@ class HtmlReport(View):
 
     def begin(self, run: Run) -> None:
         """Keep what is known of the run; a place that cannot be written ends it before its first test."""
-        self._run = run
         if os.path.isdir(self._path):
             raise AccError(f"{self._path}: is a directory; --acc-html needs the name of a file")
         home = os.path.dirname(self._path)
@@ -43,20 +42,23 @@ class HtmlReport(View):
             home = os.path.dirname(home)
         if not os.path.isdir(home) or not os.access(home, os.W_OK):
             raise AccError(f"{self._path}: cannot be written; name another place with --acc-html")
+        self._run = run
 
     def add(self, row: Row) -> None:
         """Take one row."""
         self._data.add(row)
 
     def finish(self, result: Result) -> None:
-        """Look into the pairs that matter, and write the page."""
+        """Look into the pairs that matter, and write the page; nothing where the run did not begin."""
+        if self._run is None:
+            return
         roots = [root.row for root in result.diagnosis.roots] if result.diagnosis is not None else []
         order = self._data.order()
         chosen = self._data.most_wanted(roots, BUDGETS[0].pictures)
         found = details(self._run.plan, chosen)
         pictures = {place_of(row): made for row, made in zip(chosen, found)}
         for budget in BUDGETS:
-            text = self._page(result, budget, roots, order, pictures)
+            text = self._page(self._run, result, budget, roots, order, pictures)
             if len(text) <= LIMIT:
                 break
         with whole_file(self._path) as file:
@@ -65,6 +67,7 @@ class HtmlReport(View):
 
     def _page(
         self,
+        run: Run,
         result: Result,
         budget: Budget,
         roots: list[Row],
@@ -72,6 +75,6 @@ class HtmlReport(View):
         pictures: dict[Place, dict[str, Any]],
     ) -> bytes:
         packed = self._data.packed(budget, roots, order, pictures)
-        said = head(self._run, result, packed.places, self._data.own_failures)
-        name = self._run.plan.name if self._run.plan is not None else self._run.title
+        said = head(run, result, packed.places, self._data.own_failures)
+        name = run.plan.name if run.plan is not None else run.title
         return page(f"{name} - acc", said, packed.body)

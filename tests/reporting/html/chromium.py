@@ -36,7 +36,7 @@ class Page:
         self._last, self._read = 0, b""
         self._session = ""
         self.complaints: list[str] = []
-        """What the page logged as an error (a refusal of its policy, for one), and exceptions nobody caught."""
+        """What the page logged as errors (a refusal of its policy is one), and exceptions nobody caught."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
