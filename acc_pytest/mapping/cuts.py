@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -141,15 +142,17 @@ def _cache_tail(side: Side, part: int | None, other: Side) -> tuple[Source, str]
             raise Incomparable(f"{other.describe()} is no part of heads of {whole.shape[-1]} elements")
         whole = whole[..., :width] if part == 0 else whole[..., -width:]
         of = f", the {'last' if part else 'first'} {width} elements of each head"
-    for cache in _cache_layouts(whole, other):
+    # Ranks with heads of their own are likelier than ranks that hold the same ones.
+    for copies, cache in itertools.product(range(1, other.count + 1), _cache_layouts(whole, other)):
         batch, heads, cached, size = cache.shape
-        for tokens in _token_counts(other, batch * heads * size):
-            rule = other.rule((batch * tokens, heads * size))
-            apart = batch * tokens in _row_counts(other.shape)
-            if 0 < tokens <= cached and apart and rule and rule.how != "rows":
-                newest = TensorSource(cache[:, :, cached - tokens :].permute(0, 2, 1, 3))
-                note = f"newest {tokens} of {cached} tokens of the cache{of}"
-                return Reshaped(newest, (batch * tokens, heads * size)), note
+        per_token = copies * batch * heads * size
+        tokens, rest = divmod(math.prod(other.shape) * other.count, per_token) if per_token else (0, 0)
+        rule = other.rule((batch * tokens, heads * size))
+        apart = batch * tokens in _row_counts(other.shape)
+        if not rest and 0 < tokens <= cached and apart and rule and rule.how != "rows":
+            newest = TensorSource(cache[:, :, cached - tokens :].permute(0, 2, 1, 3))
+            note = f"newest {tokens} of {cached} tokens of the cache{of}"
+            return Reshaped(newest, (batch * tokens, heads * size)), note
     raise Incomparable(f"{other.describe()} are not the newest tokens of a cache of shape {list(side.shape)}")
 
 
@@ -161,7 +164,8 @@ def _cache_layouts(cache: torch.Tensor, other: Side) -> list[torch.Tensor]:
     of 1 tell which.
     """
     layouts = [cache, cache.permute(1, 2, 0, 3), cache.permute(0, 2, 1, 3)]
-    for apart in (other.shape, tuple(size for size in other.shape if size != 1)):
+    shape = _four_dimensions(other.shape)
+    for apart in (shape, tuple(size for size in shape if size != 1)):
         if len(apart) >= 2 and apart[-1] == cache.shape[-1]:
             # Ranks that are more than heads hold some of them twice.
             heads = {apart[-2] * n for n in range(1, other.count + 1) if other.count % n == 0}
@@ -172,16 +176,14 @@ def _cache_layouts(cache: torch.Tensor, other: Side) -> list[torch.Tensor]:
     return sorted(layouts, key=lambda layout: layout.shape[0] != 1)
 
 
+def _four_dimensions(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """`[batch, tokens, heads, 1, size]`, a piece of what packed query, key and value, without the 1."""
+    sizes = list(shape)
+    while len(sizes) > 4 and 1 in sizes[1:-1]:
+        del sizes[len(sizes) - 2 - sizes[-2::-1].index(1)]
+    return tuple(sizes)
+
+
 def _row_counts(shape: tuple[int, ...]) -> set[int]:
     """What the rows of a tensor may number: `[7, 2, 8]` has 7 rows, or 14 of 8 elements."""
     return {math.prod(shape[:dims]) for dims in range(1, len(shape))} or {1}
-
-
-def _token_counts(other: Side, per_token: int) -> list[int]:
-    """How many tokens the other side can hold, its shards being heads (first) or replicas."""
-    total = math.prod(other.shape) * other.count
-    return [
-        total // copies // per_token
-        for copies in range(1, other.count + 1)
-        if per_token and total % (copies * per_token) == 0
-    ]

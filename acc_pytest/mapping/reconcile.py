@@ -136,6 +136,12 @@ def reconcile(golden: Side, mine: Side) -> Opened:
         cut, note = cut_out(mine, golden)
         others, merged = _merged(golden, tuple(cut.shape), golden, mine)
         return _opened(others, [cut], note, merged)
+    golden, mine = golden.beside(_width(mine)), mine.beside(_width(golden))
+    for one, other, note in _last_token_of_replicas(golden, mine):
+        if same_order(one.shape, other.shape):
+            goldens, golden_note = _merged(one, one.shape, golden, mine)
+            mines, mine_note = _merged(other, one.shape, golden, mine)
+            return _opened(goldens, mines, note, golden_note, mine_note)
     for one, other, note in _trimmed(golden, mine):
         for whole in (*_wholes(one, other), *_wholes(other, one)):
             if one.rule(whole) and other.rule(whole):
@@ -171,6 +177,26 @@ def _trimmed(golden: Side, mine: Side) -> list[tuple[Side, Side, str]]:
     if isinstance(mine.view, Repeated):
         attempts.append((golden, _tiled(mine, mine.view), _batch_note("mine", mine.view)))
     return attempts
+
+
+def _last_token_of_replicas(golden: Side, mine: Side) -> list[tuple[Side, Side, str]]:
+    """The two sides with the longer cut to last tokens, where several ranks may hold the same last token.
+
+    Shards as wide as the other side are the whole of what they hold. Their rows must not be put below each
+    other only because there are as many ranks as tokens.
+    """
+    rows = [rows_and_width(side.shape)[0] for side in (golden, mine)]
+    if golden.count == mine.count == 1 or _width(golden) != _width(mine) or rows[0] == rows[1]:
+        return []
+    if not isinstance(golden.view, LastToken) and not isinstance(mine.view, LastToken):
+        return []
+    if rows[0] > rows[1]:
+        return [(shorter, mine, "last token of golden") for shorter in _last_token(golden)]
+    return [(golden, shorter, "last token of mine") for shorter in _last_token(mine)]
+
+
+def _width(side: Side) -> int:
+    return rows_and_width(side.shape)[1]
 
 
 def _tiled(side: Side, view: Repeated) -> Side:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -16,13 +16,15 @@ class Side:
     """The shards of one operand, in rank order, and how they are to be looked at.
 
     `part_sizes` are the sizes of the other side's pieces: elements for a `Part`, the width of a head's
-    piece for a `HeadPart`. `bias` is what every shard lacks, for a `WithBias`.
+    piece for a `HeadPart`. `bias` is what every shard lacks, for a `WithBias`. `gathered` says that an
+    operator collected the pieces of all ranks: `[ranks, ...]`.
     """
 
     shards: list[torch.Tensor]
     view: View
     part_sizes: tuple[int, ...] = ()
     bias: tuple[torch.Tensor, ...] = ()
+    gathered: bool = False
 
     @property
     def shape(self) -> Shape:
@@ -47,6 +49,13 @@ class Side:
             return Merge("sum") if same_order(self.shape, whole) else None
         return merge_rule(self.shape, self.count, whole)
 
+    def beside(self, width: int) -> Side:
+        """What was gathered with its pieces side by side, if that is `width` wide; else the side as it is."""
+        shape = self.shape
+        if not self.gathered or len(shape) < 3 or shape[0] != self.count or shape[-1] * self.count != width:
+            return self
+        return replace(self, shards=[shard.movedim(0, -2).flatten(-2) for shard in self.shards])
+
 
 def opened_side(operand: Operand) -> Side:
     """An operand with its files mapped.
@@ -59,7 +68,9 @@ def opened_side(operand: Operand) -> Side:
     elif isinstance(operand.view, OwnPart):
         shards = [_own_part(shard, operand.view) for shard in shards]
     bias = operand.view.bias if isinstance(operand.view, WithBias) else ()
-    return Side(shards, operand.view, _part_sizes(operand), tuple(ref.open() for ref in bias))
+    return Side(
+        shards, operand.view, _part_sizes(operand), tuple(ref.open() for ref in bias), _is_gathered(operand)
+    )
 
 
 def shape_side(operand: Operand) -> Side:
@@ -70,7 +81,11 @@ def shape_side(operand: Operand) -> Side:
         shards = [_places(cache).new_empty((n, *cache.shape[2:])) for cache, n in zip(shards, counts)]
     elif isinstance(operand.view, OwnPart):
         shards = [_own_part(shard, operand.view) for shard in shards]
-    return Side(shards, operand.view, _part_sizes(operand))
+    return Side(shards, operand.view, _part_sizes(operand), gathered=_is_gathered(operand))
+
+
+def _is_gathered(operand: Operand) -> bool:
+    return operand.op_type == "AllGatherOperation" and len(operand.refs) > 1
 
 
 def _part_sizes(operand: Operand) -> tuple[int, ...]:

@@ -262,3 +262,39 @@ def test_a_device_layout_against_plain_rows_says_why_it_cannot_be_compared(tmp_p
     with pytest.raises(Incomparable, match="mine is stored as fractal_nz"):
         open_pair(pair(tmp_path / "nd.bin", tmp_path / "nz.bin"))
     assert open_pair(pair(tmp_path / "nz.bin", tmp_path / "nz.bin")).comparisons
+
+
+def test_as_many_ranks_as_tokens_the_last_token_is_still_one_row():
+    golden, last = tokens(1, 2, 8), tokens(1, 2, 8)[0, -1:]
+    pairs, notes = both(side(golden, view=LastToken()), side(last, last.clone(), view=LastToken()))
+    assert len(pairs) == 2
+    assert all(torch.equal(one.reshape(1, 8), last) and torch.equal(other, one) for one, other in pairs)
+    assert notes[0] == "last token of golden"
+
+
+def test_what_was_gathered_from_ranks_is_put_side_by_side_also_with_as_many_tokens():
+    golden = tokens(1, 2, 8)
+    gathered = torch.stack(golden[0].chunk(2, 1))
+    mine = Side([gathered, gathered.clone()], Whole(), gathered=True)
+    pairs, notes = both(side(golden), mine)
+    assert [torch.equal(one, other) for one, other in pairs] == [True, True]
+    assert "replicated on 2 ranks" in notes[0]
+
+
+@pytest.mark.parametrize("prompt", [1, 2, 3])
+def test_the_cache_of_a_short_prompt_is_not_mistaken_for_heads_of_ranks(prompt):
+    megatron = tokens(prompt, 1, 2, 8)
+    ranks = [megatron[:, :, head] for head in range(2)]
+    [(golden, mine)], _ = both(side(megatron, view=CacheTail()), side(*ranks))
+    assert torch.equal(golden, megatron.reshape(prompt, 16))
+    assert torch.equal(mine, golden)
+
+
+@pytest.mark.parametrize("prompt", [1, 2, 3])
+def test_heads_beside_a_dimension_of_1_that_a_split_left_are_the_heads(prompt):
+    cache = tokens(1, 4, prompt, 8)
+    rows = cache.permute(0, 2, 1, 3)
+    ranks = [half.unsqueeze(3) for half in rows.chunk(2, 2)]
+    [(golden, mine)], _ = both(side(cache, view=CacheTail()), side(*ranks))
+    assert torch.equal(golden, rows.reshape(prompt, 32))
+    assert torch.equal(mine, golden)
