@@ -10,7 +10,11 @@ Printed, each with what is wanted:
     memory              what the case adds to the peak of resident memory, over the bytes of its tensors in
                         their own dtypes; at most 3. Each in a process of its own.
     processes           seconds of `pytest --acc-opcheck` over `--cases` rows with one process over those
-                        with two, one thread each, start-up included; at least 1.7.
+                        with two, start-up included; at least 1.7. The rows are the operators of decoder
+                        layers 4096 wide (`--tokens` tokens). One thread a process: without OMP_NUM_THREADS
+                        products use all cores in one process already. Printed beside it: what two processes
+                        of bare products gain on this machine, which nothing can exceed, and the ratio of
+                        processor seconds, which other work on the machine moves less.
     collection          seconds of `pytest --acc-opcheck --co` over a CSV of `--rows` rows; below 5.
 """
 
@@ -18,11 +22,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -35,8 +41,9 @@ from acc_pytest.opcheck.prepare import prepare
 from acc_pytest.opcheck.run import run_case
 from acc_pytest.opcheck.source_csv import entries_of_csv
 from acc_pytest.opcheck.stand_alone import COLUMNS, StandAlone, write_case
+from acc_pytest.operators import compute
 
-WIDTH, HEADS = 4096, 32
+WIDTH, HEADS, HIDDEN = 4096, 32, 11008
 
 
 def linear(tokens: int) -> tuple[StandAlone, Callable[[], torch.Tensor]]:
@@ -145,26 +152,89 @@ def pytest(home: Path, *words: str) -> tuple[float, float]:
     return time.perf_counter() - started, used_up
 
 
-def processes(cases: int) -> None:
+def decoder(tokens: int) -> list[StandAlone]:
+    """The operators of one layer: norms, the four products, rotation, attention, sums, gated activation."""
+    x, norm = torch.randn(tokens, WIDTH).half(), torch.rand(WIDTH).half()
+    half = torch.arange(HEADS * 2) / (HEADS * 2)
+    angle = torch.arange(tokens)[:, None] * 10000.0 ** -torch.cat([half, half])
+    lengths = torch.tensor([tokens], dtype=torch.int32)
+
+    def product(width: int, out: int) -> tuple[str, dict[str, object], list[torch.Tensor]]:
+        return (
+            "LinearOperation",
+            {"hasBias": False},
+            [torch.randn(tokens, width).half(), (torch.randn(out, width) / width**0.5).half()],
+        )
+
+    rotated = [x, x, angle.cos().half(), angle.sin().half(), lengths]
+    calls: list[tuple[str, dict[str, object], list[torch.Tensor]]] = [
+        ("RmsNormOperation", {"layerType": 1}, [x, norm]),
+        product(WIDTH, 3 * WIDTH),
+        ("RopeOperation", {"rotaryCoeff": 2}, rotated),
+        product(WIDTH, WIDTH),
+        ("ElewiseOperation", {"elewiseType": 8}, [x, x]),
+        ("RmsNormOperation", {"layerType": 1}, [x, norm]),
+        product(WIDTH, 2 * HIDDEN),
+        ("ActivationOperation", {"activationType": 6}, [torch.randn(tokens, 2 * HIDDEN).half()]),
+        product(HIDDEN, WIDTH),
+    ]
+    cases = [StandAlone(name, param, given, compute(name, param, given), {}) for name, param, given in calls]
+    return [*cases[:3], attention(tokens)[0], *cases[3:]]
+
+
+def layers(home: Path, cases: int, tokens: int) -> None:
+    """`cases` rows of such layers; the files of all layers are those of the first."""
+    layer = decoder(tokens)
+    for number in range(cases):
+        case = layer[number % len(layer)]
+        if number < len(layer):
+            write_case(replace(case, ids=str(number)), home)
+            continue
+        first = home / f"{number % len(layer)}_{case.operator}"
+        shutil.copytree(first, home / f"{number}_{case.operator}", copy_function=os.link)
+        lines = (home / "operation_tensors_0.csv").read_text().splitlines()
+        row = lines[1 + number % len(layer)].replace(first.name, f"{number}_{case.operator}")
+        row = row.replace(f"{case.operator}_{number % len(layer)}", f"{case.operator}_{number}")
+        with (home / "operation_tensors_0.csv").open("a") as file:
+            file.write(row + "\n")
+
+
+def processes(cases: int, tokens: int) -> None:
     with tempfile.TemporaryDirectory() as text:
         home = Path(text)
-        x, weight = torch.randn(512, 2048).half(), (torch.randn(2048, 2048) / 45).half()
-        y = F.linear(x.float(), weight.float()).half()
-        for number in range(cases):
-            param = {"hasBias": False}
-            case = StandAlone("LinearOperation", param, [x, weight], [y], {}, str(number))
-            write_case(case, home)
-            weights = home / f"{number}_LinearOperation" / "before" / "intensor1.bin"
-            if number:
-                weights.unlink()  # 300 times 8 MB need not be on the disk
-                weights.hardlink_to(home / "0_LinearOperation" / "before" / "intensor1.bin")
+        layers(home, cases, tokens)
         (one, alone), (two, together) = pytest(home), pytest(home, "-n", "2")
     print(
         f"processes    {cases} cases: {one:.1f} s, -n 2 {two:.1f} s  ratio {one / two:.2f}  (at least 1.7)\n"
+        f"             bare products in two processes: {bare_gain():.2f}\n"
         f"             processor seconds {alone:.1f} and {together:.1f}: on two free cores the ratio is "
         f"{2 * alone / together:.2f}; load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
+
+
+def bare_gain() -> float:
+    """What a second process of the same products gains: 2, less what they take from each other."""
+    code = [sys.executable, __file__, "--products"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def seconds(count: int) -> float:
+        running = [
+            subprocess.Popen(code, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(count)
+        ]
+        return max(float(one.communicate()[0]) for one in running)
+
+    return 2 * seconds(1) / seconds(2)
+
+
+def products() -> None:
+    """In the processes of `bare_gain`: print the processor seconds of twenty products."""
+    x, weight = torch.randn(512, WIDTH), torch.randn(WIDTH, WIDTH)
+    F.linear(x, weight)
+    started = time.process_time()
+    for _ in range(20):
+        F.linear(x, weight)
+    print(time.process_time() - started)
 
 
 def collection(rows: int) -> None:
@@ -191,10 +261,14 @@ def main() -> None:
     names = ["linear", "attention", "memory", "processes", "collection"]
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--peak", help=argparse.SUPPRESS)
+    parser.add_argument("--products", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.manual_seed(0)
     if given.peak:
         peak(Path(given.peak))
+        return
+    if given.products:
+        products()
         return
     for name in MAKERS:
         if name in given.only:
@@ -202,7 +276,7 @@ def main() -> None:
         if "memory" in given.only:
             memory(name, given.tokens)
     if "processes" in given.only:
-        processes(given.cases)
+        processes(given.cases, given.tokens)
     if "collection" in given.only:
         collection(given.rows)
 

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from acc_pytest.errors import OperatorError
 from acc_pytest.operators import compute
 from acc_pytest.operators.layout import nd_to_nz
+from acc_pytest.operators.linear import BLOCK
 
 LINEAR = "LinearOperation"
 
@@ -24,6 +25,17 @@ def test_products_are_those_of_float64(dtype: torch.dtype, left: bool, right: bo
     (rounded,) = compute(LINEAR, param, inputs)
     assert rounded.dtype == dtype
     torch.testing.assert_close(rounded.double(), expected, rtol=torch.finfo(dtype).eps, atol=1e-5)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("shape", [(6, 8), (2, 3, 8)])
+def test_a_wide_weight_is_multiplied_by_blocks_of_columns(transposed: bool, shape: tuple[int, ...]) -> None:
+    x, w = torch.randn(shape).half(), torch.randn(BLOCK * 2 + 5, 8).half()
+    param = {"hasBias": False, "transposeB": transposed}
+    (out,) = compute(
+        LINEAR, param, [x, w if transposed else w.T], accumulate=torch.float64, round_outputs=False
+    )
+    torch.testing.assert_close(out, F.linear(x.double(), w.double()), rtol=1e-14, atol=1e-14)
 
 
 def test_a_weight_in_nz_is_the_same_weight() -> None:
