@@ -5,7 +5,7 @@ TOKEN_POLICIES = ("auto", "raw", "no-warmup", "warmup", "torch-like")
 
 LEVELS = ("layer", "module", "op", "logits")
 """What a pair compares: layers and what stands beside them, composites, operators, the last output."""
-STANDARDS = ("ascend", "two-golden", "msit", "open", "three-way")
+STANDARDS = ("ascend", "two-golden", "msit", "open", "three-way", "distribution")
 """Rules by which an output of a single operator passes."""
 SECOND_DEVICE = ("three-way", "two-golden")
 """Those of them that use the outputs of a second device."""
@@ -22,5 +22,7 @@ SOCS = ("Ascend910A", "Ascend910B", "Ascend310B", "Ascend310P", "Ascend950")
 """Chips whose operators differ."""
 UNMAPPED_OUTCOMES = ("skip", "fail", "ignore")
 """What becomes of the tests of nodes that found no partner."""
+BASELINE_UPDATES = ("new", "all")
+"""What of a run is written to its baseline."""
 INHERITED_OUTCOMES = ("xfail", "fail", "warn")
 """What becomes of the tests of pairs that fail because what they compute from does."""

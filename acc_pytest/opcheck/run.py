@@ -22,6 +22,7 @@ from ..tensors.source import TensorSource
 from .backends import Backend
 from .bounds import factor_of, further_checks, matching
 from .case import Case
+from .draws import MULTINOMIAL, is_drawn, settled_draws
 from .entry import Entry
 from .errors_of import Errors, errors_of
 from .golden import Expected, Golden, check_outputs, refuse_unknown, refuse_unseen
@@ -150,8 +151,11 @@ def _row(row: Row, golden: Golden, expected: Expected, way: _Way) -> Row:
     """One output judged. Raises `AccError` for one that cannot be."""
     mine = _comparable(expected)
     reference = expected.golden.reshape(mine.shape)
-    if golden.case.name == "SortOperation" and expected.number == 1 and golden.inputs[0][0] is not None:
-        reference = settled(golden.inputs[0][0], golden.results[0], reference, mine)
+    given = golden.inputs[0][0] if golden.inputs[0] else None
+    if golden.case.name == "SortOperation" and expected.number == 1 and given is not None:
+        reference = settled(given, golden.results[0], reference, mine)
+    if golden.case.name == MULTINOMIAL and given is not None:
+        reference = settled_draws(given, golden.param, reference, mine)
     dtype = dtype_name(expected.golden, golden.param)
     rules = matching(way.rules, golden.case, dtype)
     about = _about(golden, dtype, factor_of(rules))
@@ -162,6 +166,8 @@ def _row(row: Row, golden: Golden, expected: Expected, way: _Way) -> Row:
         TensorSource(_shown(reference, dtype)), TensorSource(_shown(mine, dtype)), custom=way.custom
     )
     judged = way.standard.judge(about, errors, against)
+    if way.standard.drawn and given is not None and is_drawn(golden.case.name, golden.param, expected.number):
+        judged = way.standard.drawn(about, expected.number, given, reference, mine)
     judged = replace(judged, checks=judged.checks + further_checks(rules, measurement))
     failed = not all(check.passed for check in judged.checks)
     exact, exact_errors = None, None

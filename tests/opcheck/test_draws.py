@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
+from acc_pytest.opcheck.case import Case
 from acc_pytest.opcheck.draws import MULTINOMIAL, TOPK_TOPP, compared, is_drawn, p_value, settled_draws
+from acc_pytest.opcheck.run import run_case
+from acc_pytest.opcheck.standards import STANDARDS
 from acc_pytest.operators import compute
 from acc_pytest.operators.sampling import running_sums
+from acc_pytest.tensors import atb_bin
+from acc_pytest.tensors.ref import TensorRef
 
 
 def largest_gap(labels: tuple[int, ...]) -> int:
@@ -111,3 +117,37 @@ def next_number(seed: int, index: int) -> float:
     libc = ctypes.CDLL(None)
     libc.srand(seed)
     return float([libc.rand() for _ in range(index + 1)][-1]) / 0x7FFFFFFF
+
+
+def multinomial_dump(tmp_path: Path, mine: torch.Tensor, probs: torch.Tensor) -> Case:
+    """A case whose device drew `mine`, with the golden side drawing by another seed."""
+    directory = tmp_path / "0_MultinomialOperation"
+    for name, tensor in (("before/intensor0.bin", probs), ("after/outtensor0.bin", mine)):
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atb_bin.write(path, tensor)
+    refs = [TensorRef(str(directory / name)) for name in ("before/intensor0.bin", "after/outtensor0.bin")]
+    param = {"numSamples": mine.shape[1], "randSeed": 11}
+    return Case(MULTINOMIAL, MULTINOMIAL, "0", param, (refs[0],), (refs[1],))
+
+
+def test_other_random_numbers_pass_by_distribution_and_fail_by_ascend(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    probs = torch.softmax(torch.randn(1, 50), -1).half()
+    mine = torch.multinomial(probs.float(), 64, replacement=True).int()
+    case = multinomial_dump(tmp_path, mine, probs)
+    (exact,) = run_case(case, STANDARDS["ascend"])
+    assert exact.verdict == "fail"
+    (row,) = run_case(case, STANDARDS["distribution"])
+    assert row.verdict == "pass", row.sentence
+    assert [check.metric for check in row.checks] == ["ks_p_value", "impossible_draws", "mean_shift"]
+    assert row.case["precision_standard"] == "KS p > 0.01"
+    far = multinomial_dump(tmp_path / "far", (mine - mine % 25).int(), probs)
+    (row,) = run_case(far, STANDARDS["distribution"])
+    assert row.verdict == "fail"
+    assert "ks_p_value" in row.sentence or "mean_shift" in row.sentence
+
+
+def test_what_is_not_drawn_is_judged_as_by_ascend() -> None:
+    standard, ascend = STANDARDS["distribution"], STANDARDS["ascend"]
+    assert (standard.rule, standard.judge) == (ascend.rule, ascend.judge)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from ...errors import SettingsError
 from .ascend import ASCEND
 from .base import About, Judged, Second, Standard
+from .distribution import DISTRIBUTION
 from .msit import MSIT
 from .open_source import OPEN
 from .three_way import THREE_WAY
 from .two_golden import TWO_GOLDEN
 
-STANDARDS = {standard.name: standard for standard in (ASCEND, TWO_GOLDEN, MSIT, OPEN, THREE_WAY)}
+_ALL = (ASCEND, TWO_GOLDEN, MSIT, OPEN, THREE_WAY, DISTRIBUTION)
+STANDARDS = {standard.name: standard for standard in _ALL}
 
 __all__ = ["STANDARDS", "About", "Judged", "Second", "Standard", "standard_named"]
 

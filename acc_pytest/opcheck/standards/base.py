@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ...errors import SettingsError
 from ...reporting.row import Check
 from ..errors_of import ElementRule, Errors
@@ -54,13 +56,15 @@ class Standard:
 
     `judge` is given the errors of mine against golden and, where `second` asks for a second golden, the
     errors of mine and of that, both against the exact values; else an empty sequence. `second` is told
-    whether there is a second device's dump.
+    whether there is a second device's dump. `drawn` judges outputs of random operators in its place: the
+    number of the output, what was drawn from, golden and mine.
     """
 
     name: str
     rule: Callable[[About], ElementRule]
     judge: Callable[[About, Errors, Sequence[Errors]], Judged]
     second: Callable[[About, bool], Second] = _none
+    drawn: Callable[[About, int, torch.Tensor, torch.Tensor, torch.Tensor], Judged] | None = None
 
 
 def finite_check(errors: Errors) -> Check:
