@@ -14,6 +14,7 @@ import pytest
 from ..ids import SEPARATOR
 from ..marks import op_mark
 from ..recording import ComparisonFailed, record_all
+from ..session import gated
 
 if TYPE_CHECKING:
     from ..reporting.row import Row
@@ -66,7 +67,7 @@ class StoredItem(pytest.Item):
 
     def runtest(self) -> None:
         """Record the rows, then pass, fail or skip."""
-        record_all(self, [self._acc.gated(row) for row in self.rows])
+        record_all(self, [gated(self.config, row) for row in self.rows])
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The failure in our words; anything unexpected keeps its traceback."""
@@ -74,6 +75,9 @@ class StoredItem(pytest.Item):
             from ..reporting.failure_text import FailureText
 
             return FailureText(f"{excinfo.value}\nre-run: {self._acc.rerun_command('-k')} {self.name}")
+        if isinstance(excinfo.value, pytest.xfail.Exception):
+            # An expected failure has its reason; a traceback of each would take longer than comparing.
+            return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Any, int | None, str]:

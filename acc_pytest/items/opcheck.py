@@ -11,6 +11,7 @@ import pytest
 from ..marks import op_mark, threshold_mark
 from ..opcheck.context import POLICY, context_of, layer_of
 from ..recording import ComparisonFailed, record_all
+from ..session import gated
 
 if TYPE_CHECKING:
     from ..opcheck.entry import Entry
@@ -66,7 +67,7 @@ class OpcheckItem(pytest.Item):
 
     def runtest(self) -> None:
         """Compute, judge, record every output's row, then pass, fail or skip."""
-        rows = self._acc.check(self.entry, self, self._config_mark)
+        rows = [gated(self.config, row) for row in self._acc.check(self.entry, self, self._config_mark)]
         self._red = [row for row in rows if row.red]
         record_all(self, rows)
 
@@ -78,6 +79,9 @@ class OpcheckItem(pytest.Item):
             rerun = self._acc.rerun_command(self.nodeid)
             texts = [failure_text(row) for row in self._red[:-1]]
             return FailureText("\n\n".join([*texts, failure_text(self._red[-1], rerun)]))
+        if isinstance(excinfo.value, pytest.xfail.Exception):
+            # An expected failure has its reason; a traceback of each would take longer than comparing.
+            return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Any, int | None, str]:

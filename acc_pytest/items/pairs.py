@@ -114,6 +114,9 @@ class PairItem(pytest.Item):
             from ..reporting.failure_text import FailureText, failure_text
 
             return FailureText(failure_text(excinfo.value.row, self._acc.rerun_command(self.nodeid)))
+        if isinstance(excinfo.value, pytest.xfail.Exception):
+            # An expected failure has its reason; a traceback of each would take longer than comparing.
+            return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
