@@ -71,7 +71,8 @@ class JudgeContext:
 class Match:
     """Which pairs a rule is for: every criterion that is given must hold, each by any of its globs.
 
-    `op_type` and `dtype` are tried on both sides, `name` on names and paths of both sides. Globs are
+    `op_type` and `dtype` are tried on both sides, `name` on names and paths of both sides, `mine_dtype` on
+    mine alone. Globs are
     those of `fnmatch` and respect case. An empty criterion holds for all pairs.
     """
 
@@ -79,6 +80,7 @@ class Match:
     name: tuple[str, ...] = ()
     level: tuple[str, ...] = ()
     dtype: tuple[str, ...] = ()
+    mine_dtype: tuple[str, ...] = ()
     layer: tuple[str, ...] = ()
     policy: tuple[str, ...] = ()
     step: tuple[StepLabel, ...] = ()
@@ -91,6 +93,7 @@ class Match:
             and _any(self.name, c.golden_path, c.golden_name, c.mine_path, c.mine_name)
             and _any(self.level, c.level)
             and _any(self.dtype, *dtypes)
+            and _any(self.mine_dtype, *dtypes[-1:])
             and _any(self.layer, c.layer)
             and _any(self.policy, c.policy)
             and (not self.step or c.step in self.step)

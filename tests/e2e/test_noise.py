@@ -111,7 +111,8 @@ def test_a_worker_is_told_where_the_noise_is(noisy: DemoPaths) -> None:
     sent = AccSession(settings, plan, {}, make_noise_plan(settings, plan))
     worker: Any = SimpleNamespace(workerinput={CHANNEL: sent.packed}, args_source=None, args=[])
     received = open_session(worker)
-    assert received is not None and received.noise is not None
+    assert received is not None
+    assert received.noise is not None
     assert received.noise == sent.noise
     assert received.standard.name == "three-way"
 

@@ -1,0 +1,96 @@
+"""`acc calibrate`: noise runs of golden in, a file of thresholds out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from ..errors import AccError, SettingsError
+from ..vocabulary import TOKEN_POLICIES
+
+if TYPE_CHECKING:
+    from ..mapping.pair import Pair
+    from .arguments import Commands
+
+SHOWN = 5
+"""Reasons that are printed; the others are counted."""
+
+
+def add(commands: Commands) -> None:
+    """Register the subcommand."""
+    parser = commands.add_parser(
+        "calibrate",
+        help="turn noise runs of golden into a file of thresholds",
+        description="Compare golden with noise runs of itself (lower precision, another batch or device) and "
+        "write thresholds that these runs keep, for --acc-config.",
+    )
+    parser.add_argument("-gp", "--golden", required=True, metavar="PATH", help="the trusted dump")
+    parser.add_argument(
+        "--noise", action="append", required=True, metavar="PATH", help="a noise run of it; repeatable"
+    )
+    parser.add_argument(
+        "-o", "--output", default="thresholds.toml", metavar="FILE", help="default: thresholds.toml"
+    )
+    parser.add_argument(
+        "--quantile",
+        type=float,
+        default=0.99,
+        metavar="Q",
+        help="quantile of the noise that sets a factor, before the margin (default: 0.99)",
+    )
+    parser.add_argument(
+        "--margin",
+        type=float,
+        default=2.0,
+        metavar="K",
+        help="how many times that mine may need, being another implementation (default: 2)",
+    )
+    parser.add_argument(
+        "--token-policy", default="auto", choices=TOKEN_POLICIES, help="as --acc-token-policy"
+    )
+    parser.add_argument(
+        "--config", action="append", default=[], metavar="NAME_OR_FILE", help="as --acc-config, for mapping"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Measure the noise runs, write the thresholds, and say what came of it."""
+    if not 0.5 <= given.quantile < 1:
+        raise SettingsError(f"--quantile {given.quantile:g}: a share from 0.5 to below 1")
+    if not 1 <= given.margin < float("inf"):
+        raise SettingsError(f"--margin {given.margin:g}: a number from 1")
+    from ..comparison.samples import samples_of
+    from ..judging.calibration import Sample, calibrated
+    from ..reporting.calibration import calibration_lines, calibration_text
+    from ..tensors.whole_file import whole_file
+
+    samples: list[Sample] = []
+    for noise in given.noise:
+        found, reasons = samples_of(_pairs(given, noise))
+        samples += found
+        for reason in reasons[:SHOWN]:
+            print(f"acc: left out of {noise}: {reason}", file=sys.stderr)
+        if len(reasons) > SHOWN:
+            print(f"acc: and {len(reasons) - SHOWN} more", file=sys.stderr)
+        if not found:
+            raise AccError(
+                f"{noise}: none of its tensors could be compared with golden, so nothing is learnt"
+            )
+    calibration = calibrated(samples, runs=len(given.noise), quantile=given.quantile, margin=given.margin)
+    text = calibration_text(calibration, given.golden, given.noise, given.quantile, given.margin)
+    with whole_file(given.output) as file:
+        file.write(text.encode("utf-8"))
+    print("\n".join(calibration_lines(calibration)))
+    print(f"written: {given.output}; use it with --acc-config={given.output}")
+    return 0
+
+
+def _pairs(given: argparse.Namespace, noise: str) -> tuple[Pair, ...]:
+    """Golden against one noise run. Raises `AccError`."""
+    from ..session import make_plan
+    from ..settings import Settings
+
+    values = {"golden": given.golden, "mine": noise, "token_policy": given.token_policy}
+    return make_plan(Settings.from_values({**values, "config": tuple(given.config)})).pairs
