@@ -49,7 +49,10 @@ def _look(plan: Plan | None, row: Row, left: int) -> tuple[dict[str, Any], int]:
     from ...mapping.reconcile import open_pair
     from .drawn import drawn
 
-    opened = open_pair(plan.pairs[row.number])
+    pair = plan.pairs[row.number]
+    if not (pair.golden.refs and pair.mine.refs):
+        return {"absent": "the page was made from rows, without the dumps"}, 0
+    opened = open_pair(pair)
     label = row_label(row)
     comparison = next((one for one in opened.comparisons if one.label == label), opened.comparisons[0])
     count = math.prod(int(size) for size in comparison.golden.shape)

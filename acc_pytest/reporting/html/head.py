@@ -86,6 +86,7 @@ def _root(root: Root, places: Mapping[Place, int]) -> dict[str, Any]:
         "step": _text(str(row.step)),
         "layer": _text(row.layer),
         "sentence": _text(row.sentence),
+        "cause": "" if row.cause is None else _text(row.cause.text),
         "inherited": root.inherited,
         "amplification": plain(root.amplification),
         "share": plain(root.share),

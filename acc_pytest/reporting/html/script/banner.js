@@ -93,7 +93,8 @@ function rootLine(root) {
   make("span", { class: "root-name", text: root.name }),
   make("span", { class: "root-where", text: where }),
   make("span", { class: "root-effects" }, effects.map((text) => make("span", { class: "pill", text }))),
-  make("span", { class: "root-said", text: root.sentence })));
+  make("span", { class: "root-said", text: root.sentence }),
+  root.cause ? make("span", { class: "root-said muted", text: root.cause }) : null));
 }
 
 /** `0 · prefill`, `3 · decode 3`; steps that are no numbers as they are. */
