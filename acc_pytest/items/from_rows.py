@@ -13,8 +13,9 @@ import pytest
 
 from ..ids import SEPARATOR
 from ..marks import op_mark
-from ..recording import ComparisonFailed, record_all
+from ..recording import record_all
 from ..session import gated
+from .generated import GeneratedItem
 
 if TYPE_CHECKING:
     from ..reporting.row import Row
@@ -47,7 +48,7 @@ def others_collectors(session: pytest.Session, acc: AccSession) -> list[pytest.C
     ]
 
 
-class StoredItem(pytest.Item):
+class StoredItem(GeneratedItem):
     """The test of an id: all rows that it left."""
 
     def __init__(self, *, acc: AccSession, **kwargs: Any) -> None:
@@ -69,16 +70,10 @@ class StoredItem(pytest.Item):
         """Record the rows, then pass, fail or skip."""
         record_all(self, [gated(self.config, row) for row in self.rows])
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """The failure in our words; anything unexpected keeps its traceback."""
-        if isinstance(excinfo.value, ComparisonFailed):
-            from ..reporting.failure_text import FailureText
-
-            return FailureText(f"{excinfo.value}\nre-run: {self._acc.rerun_command('-k')} {self.name}")
-        if isinstance(excinfo.value, pytest.xfail.Exception):
-            # An expected failure has its reason; a traceback of each would take longer than comparing.
-            return str(excinfo.value)
-        return super().repr_failure(excinfo, style)
+    @property
+    def rerun(self) -> str:
+        """The command that runs the test again."""
+        return f"{self._acc.rerun_command('-k')} {self.name}"
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """The headline of failures."""

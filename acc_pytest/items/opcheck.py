@@ -10,13 +10,13 @@ import pytest
 
 from ..marks import op_mark, threshold_mark
 from ..opcheck.context import POLICY, context_of, layer_of
-from ..recording import ComparisonFailed, record_all
+from ..recording import record_all
 from ..session import gated
+from .generated import GeneratedItem
 
 if TYPE_CHECKING:
     from ..opcheck.entry import Entry
     from ..opcheck.listed import Named
-    from ..reporting.row import Row
     from .opcheck_session import OpcheckSession
 
 
@@ -50,14 +50,13 @@ def root_collector(session: pytest.Session, acc: OpcheckSession) -> OpcheckColle
     return root
 
 
-class OpcheckItem(pytest.Item):
+class OpcheckItem(GeneratedItem):
     """The test of one operator: each of its outputs against the reference computation."""
 
     def __init__(self, *, acc: OpcheckSession, entry: Entry, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._acc = acc
         self.entry = entry
-        self._red: list[Row] = []
         step = entry.step if entry.step >= 0 else "unknown"
         self.own_markers.append(op_mark(entry.name, "operation", layer_of(entry.ids), step, POLICY))
         rules = acc.common.rules
@@ -67,22 +66,13 @@ class OpcheckItem(pytest.Item):
 
     def runtest(self) -> None:
         """Compute, judge, record every output's row, then pass, fail or skip."""
-        rows = [gated(self.config, row) for row in self._acc.check(self.entry, self, self._config_mark)]
-        self._red = [row for row in rows if row.red]
-        record_all(self, rows)
+        rows = self._acc.check(self.entry, self, self._config_mark)
+        record_all(self, [gated(self.config, row) for row in rows])
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """The failure in our words, one text an output; anything unexpected keeps its traceback."""
-        if isinstance(excinfo.value, ComparisonFailed):
-            from ..reporting.failure_text import FailureText, failure_text
-
-            rerun = self._acc.rerun_command(self.nodeid)
-            texts = [failure_text(row) for row in self._red[:-1]]
-            return FailureText("\n\n".join([*texts, failure_text(self._red[-1], rerun)]))
-        if isinstance(excinfo.value, pytest.xfail.Exception):
-            # An expected failure has its reason; a traceback of each would take longer than comparing.
-            return str(excinfo.value)
-        return super().repr_failure(excinfo, style)
+    @property
+    def rerun(self) -> str:
+        """The command that runs the check again."""
+        return self._acc.rerun_command(self.nodeid)
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """The headline of failures."""

@@ -13,7 +13,8 @@ import pytest
 
 from ..judging.threshold import JudgeContext
 from ..marks import op_mark, threshold_mark
-from ..recording import ComparisonFailed, record
+from ..recording import record
+from .generated import GeneratedItem
 
 if TYPE_CHECKING:
     from ..mapping.pair import Pair
@@ -80,7 +81,7 @@ def root_collector(
     return root
 
 
-class PairItem(pytest.Item):
+class PairItem(GeneratedItem):
     """The test of one pair. `pair` is what it compares, `number` its place in the plan."""
 
     def __init__(self, *, acc: AccSession, pair: Pair, number: int, **kwargs: Any) -> None:
@@ -108,16 +109,10 @@ class PairItem(pytest.Item):
         row = self.config.stash[CAUSES].examine(self)
         record(self, row, warns=self._acc.settings.inherited == "warn")
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """The failure in our words; anything unexpected keeps its traceback."""
-        if isinstance(excinfo.value, ComparisonFailed):
-            from ..reporting.failure_text import FailureText, failure_text
-
-            return FailureText(failure_text(excinfo.value.row, self._acc.rerun_command(self.nodeid)))
-        if isinstance(excinfo.value, pytest.xfail.Exception):
-            # An expected failure has its reason; a traceback of each would take longer than comparing.
-            return str(excinfo.value)
-        return super().repr_failure(excinfo, style)
+    @property
+    def rerun(self) -> str:
+        """The command that runs the test again."""
+        return self._acc.rerun_command(self.nodeid)
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """The headline of failures. (It must not be the end of the id, whose dots pytest would rewrite.)"""
