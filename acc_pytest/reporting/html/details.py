@@ -26,8 +26,8 @@ _WIDTH = 300
 def details(plan: Plan | None, rows: Sequence[Row], elements: int = ELEMENTS) -> list[dict[str, Any]]:
     """For each of `rows` its pictures (`drawn`), or `{"absent": reason}`.
 
-    Rows of a plan are opened as their tests opened them; another row (of an operator check) has no golden
-    file, for golden was computed.
+    Rows of a plan are opened as their tests opened them. A row of an operator check has no golden file, for
+    golden was computed; one of somebody's own test, or one read back from a file, has no files at all.
     """
     found: list[dict[str, Any]] = []
     left = elements
@@ -42,10 +42,10 @@ def details(plan: Plan | None, rows: Sequence[Row], elements: int = ELEMENTS) ->
 
 
 def _look(plan: Plan | None, row: Row, left: int) -> tuple[dict[str, Any], int]:
-    if plan is None:
+    if row.case:
         return {"absent": "golden was computed for the check and is in no file"}, 0
-    if row.number is None or row.number >= len(plan.pairs):
-        return {"absent": "the tensors of this test were in no file of the dumps"}, 0
+    if plan is None or row.number is None or row.number >= len(plan.pairs):
+        return {"absent": "the tensors of this comparison are in no file of a dump that this run has open"}, 0
     from ...mapping.reconcile import open_pair
     from .drawn import drawn
 

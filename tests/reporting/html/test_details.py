@@ -54,8 +54,13 @@ def test_a_row_of_a_test_of_ones_own_says_why_there_is_nothing(plan: Plan) -> No
     assert "in no file" in found["absent"]
 
 
-def test_an_operator_check_has_no_golden_file() -> None:
+def test_a_row_read_back_from_a_file_says_the_same() -> None:
     (found,) = details(None, [made_row(0)])
+    assert "in no file" in found["absent"]
+
+
+def test_an_operator_check_has_no_golden_file() -> None:
+    (found,) = details(None, [made_row(0, case={"op_id": "1"})])
     assert "computed" in found["absent"]
 
 

@@ -72,7 +72,7 @@ function groups(places) {
     const code = column.codes[place];
     if (code !== last) {
       const text = column.texts[code];
-      found.push([position, several ? stepText(text) : text]);
+      found.push([position, several && text === "0" ? stepText(text) : text]);
     }
     last = code;
   });

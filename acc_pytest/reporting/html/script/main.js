@@ -52,16 +52,19 @@ function follow(changed) {
     drawHeat();
   }
   if (any("step", "rank", "metric")) drawNetworkControls();
+  if (changed.has("row")) showRow(); // before the chart, which may become narrower
   if (any("step", "rank", "metric", "theme", "row")) drawNetwork();
   if (any("step", "layer", "type") || (changed.has("query") && $("search").value !== state.query)) drawFilters();
   else if (any(...FILTERS)) showFilters();
   if (any(...FILTERS, "sort", "descending", "metric")) renewTable();
-  else if (changed.has("row")) {
-    const index = table.places.indexOf(state.row);
-    if (index >= 0) table.at = index;
-    drawSight();
-  }
-  if (changed.has("row")) drawDetails();
+}
+
+/** Open the chosen row (or close the panel), and mark it in the table. */
+function showRow() {
+  const index = table.places.indexOf(state.row);
+  if (index >= 0) table.at = index;
+  drawSight();
+  drawDetails();
 }
 
 async function start() {
