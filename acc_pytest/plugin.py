@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Generator
 from typing import Any
 
@@ -19,7 +20,7 @@ from .items.shards import open_shard
 from .marks import USAGE
 from .recording import WorkerRows
 from .run_report import RunReport
-from .session import CHANNEL, KEY, open_session
+from .session import CHANNEL, GATES, GATES_CHANNEL, KEY, open_gates, open_session
 from .views import comparison_views
 
 __all__ = [
@@ -73,6 +74,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         from .items.unmapped import SkipsInOneReport
 
         session.config.pluginmanager.register(SkipsInOneReport(), "acc_unmapped")
+    settings = acc.settings if acc is not None else checks.common if checks is not None else None
+    open_gates(session.config, settings)
     on_worker = hasattr(session.config, "workerinput")
     reports: WorkerRows | RunReport
     if on_worker:
@@ -89,6 +92,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Send the plan to an xdist worker, which then opens no dump."""
+    node.workerinput[GATES_CHANNEL] = pickle.dumps(node.config.stash[GATES])
     acc = node.config.stash.get(KEY, None)
     if acc is not None:
         node.workerinput[CHANNEL] = acc.packed

@@ -36,6 +36,7 @@ class RunReport:
         self._ledger = _ledger(acc)
         self._recorder = Recorder(views if self._ledger is None else [*views, self._ledger])
         self._lines: tuple[str, ...] = ()
+        self._reported: set[str] = set()
         self._unmapped: dict[str, Alone] = {}
         self._ran_alone = self._ran_other = False
         config.stash[SINK] = self._recorder.add
@@ -107,6 +108,7 @@ class RunReport:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Write the rows of a finished test, and give its failure back the form xdist took from it."""
+        self._reported.add(report.nodeid)
         for arrived in rows_of(report):
             self._recorder.add(arrived)
         if report.nodeid in self._alone_ids:
@@ -167,6 +169,7 @@ class RunReport:
         tried = tally.tried or (self._ran_alone and not self._ran_other and not self._has_no_pairs())
         if session.exitstatus == pytest.ExitCode.OK and tried and not tally.compared:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+        self._recorder.end(self._is_complete(session))
         problems = self._recorder.problems
         if problems or self._below_floor():
             _redden(session)
@@ -206,6 +209,16 @@ class RunReport:
         acc = self._acc
         pairs = 0 if acc is None else len(acc.plan.pairs)
         return acc is not None and acc.share is not None and pairs > 0 and min(acc.share, default=0) >= pairs
+
+    def _is_complete(self, session: pytest.Session) -> bool:
+        """Whether every test that was collected and not deselected has run."""
+        stopped = session.shouldstop or session.shouldfail
+        ended = session.exitstatus in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.TESTS_FAILED,
+            pytest.ExitCode.NO_TESTS_COLLECTED,
+        )
+        return ended and not stopped and len(self._reported) >= session.testscollected
 
     def _below_floor(self) -> bool:
         acc = self._acc

@@ -46,7 +46,7 @@ class AccSession:
     those of the node ids on the command line, or none when only other paths were named. `alone` are
     the unmapped nodes that become tests, likewise, numbered after the pairs. `stored` is the run that is
     judged again from its rows, `None` where dumps are compared, and `others` the ids of its tests that were
-    not generated from pairs. `gates` change verdicts after judging. `share` are the numbers of this
+    not generated from pairs. `share` are the numbers of this
     machine's pairs and unmapped nodes, `None` where the run is not shared; `asked` are the chosen pairs
     of all machines.
     """
@@ -59,7 +59,6 @@ class AccSession:
     alone: tuple[Alone, ...] = ()
     stored: StoredRun | None = None
     others: tuple[str, ...] = ()
-    gates: tuple[Gate, ...] = ()
     share: frozenset[int] | None = None
     asked: tuple[tuple[int, Pair], ...] = ()
     _threads_limited: bool = field(default=False, repr=False)
@@ -150,16 +149,12 @@ class AccSession:
         if self.stored is not None:
             from .gate.rejudge import rejudge
 
-            return self.gated(rejudge(self.stored.pairs[number], make_judge))
+            return gated(item.config, rejudge(self.stored.pairs[number], make_judge))
         from .comparison import compare_pair
 
         self.limit_threads()
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
-        return self.gated(compare_pair(pair, make_judge, item.nodeid, number, counterpart))
-
-    def gated(self, row: Row) -> Row:
-        """The row as the gates leave it."""
-        return functools.reduce(lambda one, gate: gate.apply(one), self.gates, row)
+        return gated(item.config, compare_pair(pair, make_judge, item.nodeid, number, counterpart))
 
     @property
     def command(self) -> list[str]:
@@ -173,7 +168,7 @@ class AccSession:
     @functools.cached_property
     def packed(self) -> bytes:
         """The session as bytes for a worker."""
-        sent = (self.settings, self.plan, dict(self.given), self.noise, self.stored, self.gates)
+        sent = (self.settings, self.plan, dict(self.given), self.noise, self.stored)
         return zlib.compress(pickle.dumps(sent), 1)
 
 
@@ -191,6 +186,50 @@ class Alone(NamedTuple):
 
 
 KEY = pytest.StashKey["AccSession"]()
+GATES = pytest.StashKey[tuple["Gate", ...]]()
+"""In `config.stash`: what may change a verdict after the thresholds."""
+GATES_CHANNEL = "acc_gates"
+"""Key of the gates' bytes in xdist's `workerinput`."""
+
+
+def open_gates(config: pytest.Config, settings: Settings | None) -> None:
+    """Make the gates that `settings` ask for (without any: those that the options do), or receive them.
+
+    Raises `pytest.UsageError` for everything that is the user's to mend.
+    """
+    if hasattr(config, "workerinput"):
+        # Our own bytes from our own controller, never a file.
+        config.stash[GATES] = pickle.loads(config.workerinput[GATES_CHANNEL])  # noqa: S301
+        return
+    try:
+        if settings is None and (settings := common_settings(config)) is None:
+            config.stash[GATES] = ()
+            return
+        from .gate.opening import gates_of
+
+        config.stash[GATES] = gates_of(settings)
+    except AccError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def common_settings(config: pytest.Config) -> Settings | None:
+    """The settings of what is no comparison of two dumps; `None` where no option is about it.
+
+    Raises `AccError`.
+    """
+    given = {name: value for name, value in options.values(config).items() if name in options.SHARED}
+    if not given:
+        return None
+    from .settings import Settings
+
+    return Settings.from_values(given)
+
+
+def gated(config: pytest.Config, row: Row) -> Row:
+    """The row as the gates leave it."""
+    for gate in config.stash[GATES]:
+        row = gate.apply(row)
+    return row
 
 
 def open_session(config: pytest.Config) -> AccSession | None:
@@ -217,8 +256,8 @@ def _receive(config: pytest.Config) -> AccSession | None:
     if packed is None:
         return None
     # Our own bytes from our own controller, never a file: see `packed`.
-    settings, plan, given, noise, stored, gates = pickle.loads(zlib.decompress(packed))  # noqa: S301
-    return AccSession(settings, plan, given, noise, stored=stored, gates=gates)
+    settings, plan, given, noise, stored = pickle.loads(zlib.decompress(packed))  # noqa: S301
+    return AccSession(settings, plan, given, noise, stored=stored)
 
 
 def make_noise_plan(settings: Settings, plan: Plan) -> NoisePlan | None:

@@ -7,6 +7,7 @@ loaded first; of several files the later wins, an option wins over all of them.
 
 from __future__ import annotations
 
+import datetime
 import math
 import os
 import sys
@@ -17,9 +18,11 @@ from typing import Any
 
 from .errors import SettingsError
 from .judging.catalogue import unknown_name
+from .judging.known import Known, known_from_table
 from .judging.rules import rule_from_table
 from .judging.threshold import ThresholdRule
 from .vocabulary import (
+    BASELINE_UPDATES,
     COMPARISON_STANDARDS,
     INHERITED_OUTCOMES,
     LEVELS,
@@ -40,8 +43,8 @@ sides half of the nodes may have no partner; below a quarter the mapping itself 
 """
 DEFAULT_EXAMPLES = 100
 """Cases that fuzzing draws for each operator: some seconds for most."""
-_TOP_LEVEL = ("description", "standard", "steps", "coverage", "threshold", "mapping")
-_FROM_FILES = ("rules", "mapping")
+_TOP_LEVEL = ("description", "standard", "steps", "coverage", "threshold", "known", "mapping")
+_FROM_FILES = ("rules", "known", "mapping")
 """Fields of `Settings` that no option gives."""
 _PACKAGE = Path(__file__).resolve().parent
 _CONFIG_DIRECTORIES = (_PACKAGE / "golden_configs", _PACKAGE.parent / "golden_configs")
@@ -57,6 +60,7 @@ class ConfigFile:
     token_policy: str | None = None
     min_coverage: float | None = None
     rules: tuple[ThresholdRule, ...] = ()
+    known: tuple[Known, ...] = ()
     mapping: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -70,7 +74,8 @@ class Settings:
     those that are judged again.
     `standard` is that of the option, else of the last config file that names one, else `three-way` where
     there is a `noise` run.
-    `rules` come from the config files in order, `mapping` is their merged `[mapping]` tables.
+    `baseline` are files of accepted errors (several: of shards), `update_baseline` what is written to it.
+    `rules` and `known` come from the config files in order, `mapping` is their merged `[mapping]` tables.
     """
 
     golden: str = ""
@@ -90,6 +95,8 @@ class Settings:
     rows: str = ""
     from_rows: tuple[str, ...] = ()
     min_coverage: float = DEFAULT_MIN_COVERAGE
+    baseline: tuple[str, ...] = ()
+    update_baseline: str = ""
     unmapped: str = "skip"
     inherited: str = "xfail"
     shard: tuple[int, int] | None = None
@@ -97,6 +104,7 @@ class Settings:
     opcheck_fuzz: tuple[str, ...] = ()
     fuzz_examples: int = DEFAULT_EXAMPLES
     rules: tuple[ThresholdRule, ...] = ()
+    known: tuple[Known, ...] = ()
     mapping: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -126,7 +134,7 @@ class Settings:
             if name not in allowed:
                 raise unknown_name("setting", name, allowed, "Settings")
         given = {name: value for name, value in values.items() if value is not None}
-        for name in ("config", "metrics", "opcheck_fuzz", "from_rows"):
+        for name in ("config", "metrics", "opcheck_fuzz", "from_rows", "baseline"):
             given[name] = tuple(given.get(name, ()))
         for metric in given["metrics"]:
             _check_metric(metric)
@@ -140,6 +148,7 @@ class Settings:
         files = [read_config(find_config(name), custom) for name in ("default", *given["config"])]
         merged: dict[str, Any] = {
             "rules": tuple(rule for file in files for rule in file.rules),
+            "known": tuple(entry for file in files for entry in file.known),
             "mapping": merge_tables([file.mapping for file in files]),
         }
         if given.get("noise"):
@@ -155,6 +164,7 @@ class Settings:
         _check_choice("--acc-unmapped", settings.unmapped, UNMAPPED_OUTCOMES)
         _check_choice("--acc-inherited", settings.inherited, INHERITED_OUTCOMES)
         _share(settings.min_coverage, "--acc-min-coverage")
+        _check_update(settings)
         return settings
 
 
@@ -201,9 +211,7 @@ def read_config(path: Path, custom: Collection[str] = ()) -> ConfigFile:
     if "policy" in steps:
         _check_choice(f"{path}: steps.policy", steps["policy"], TOKEN_POLICIES)
     coverage = _table(content, "coverage", path, ("min",))
-    tables = content.get("threshold", [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise SettingsError(f"{path}: threshold must be written as [[threshold]] tables")
+    today = datetime.datetime.now(datetime.timezone.utc).date()
     return ConfigFile(
         path=path,
         description=description,
@@ -212,7 +220,11 @@ def read_config(path: Path, custom: Collection[str] = ()) -> ConfigFile:
         min_coverage=_share(coverage["min"], f"{path}: coverage.min") if "min" in coverage else None,
         rules=tuple(
             rule_from_table(table, f"{path.name} [[threshold]] {number}", custom)
-            for number, table in enumerate(tables, start=1)
+            for number, table in enumerate(_tables(content, "threshold", path), start=1)
+        ),
+        known=tuple(
+            known_from_table(table, f"{path.name} [[known]] {number}", today, custom)
+            for number, table in enumerate(_tables(content, "known", path), start=1)
         ),
         mapping=_table(content, "mapping", path, ()),
     )
@@ -243,6 +255,23 @@ def _table(content: Mapping[str, Any], name: str, path: Path, keys: tuple[str, .
         if keys and key not in keys:
             raise unknown_name(f"key in [{name}]", key, keys, str(path))
     return table
+
+
+def _tables(content: Mapping[str, Any], name: str, path: Path) -> list[dict[str, Any]]:
+    """The tables `[[name]]`, none where there are none."""
+    tables = content.get(name, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise SettingsError(f"{path}: {name} must be written as [[{name}]] tables")
+    return tables
+
+
+def _check_update(settings: Settings) -> None:
+    """An update needs one file to go to."""
+    if not settings.update_baseline:
+        return
+    _check_choice("--acc-update-baseline", settings.update_baseline, BASELINE_UPDATES)
+    if len(settings.baseline) != 1:
+        raise SettingsError("--acc-update-baseline needs one --acc-baseline FILE, which it writes")
 
 
 def _check_choice(where: str, value: object, choices: tuple[str, ...]) -> None:

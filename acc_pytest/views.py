@@ -13,6 +13,7 @@ import pytest
 from .errors import AccError
 from .options import values
 from .options.tables import REPORTS
+from .session import common_settings
 
 if TYPE_CHECKING:
     from .reporting.view import View
@@ -31,15 +32,13 @@ def comparison_views(config: pytest.Config, acc: AccSession | None) -> list[View
     """
     if acc is not None:
         return [*_of_stored(acc), *open_views(acc.settings, csv=True)]
-    given = values(config, REPORTS)
-    if not given:
-        return []
-    from .settings import Settings
-
     try:
-        settings = Settings.from_values(given)
+        settings = common_settings(config)
     except AccError as error:
         raise pytest.UsageError(str(error)) from None
+    if settings is None:
+        return []
+    given = values(config, REPORTS)
     return open_views(settings, csv=any(name in given for name in REPORT_FIELDS))
 
 
@@ -59,12 +58,15 @@ def open_views(
     `csv` says whether a CSV is wanted, `columns` and `prefix` which columns it has and what the name
     begins with that it gets without `--acc-csv`.
     """
+    from .gate.opening import views_of
+
     views: list[View] = []
     if csv:
         from .reporting.csv_report import CsvReport
 
         file = functools.partial(_csv_file, settings.output, settings.csv, prefix)
         views.append(CsvReport(file, settings.custom_metrics if columns is None else (), columns))
+    views += views_of(settings)
     if settings.rows:
         from .reporting.rows_file import RowsFile
 

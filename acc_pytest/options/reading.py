@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from .option import Option
-from .tables import COMPARISON, FUZZ, GATE, OPCHECK, REPORTS, SHARING, THRESHOLDS
+from .tables import COMPARISON, FUZZ, GATE, GATES, OPCHECK, REPORTS, SHARING, THRESHOLDS
 
-OPTIONS = (*COMPARISON, *THRESHOLDS, *REPORTS, *GATE, *FUZZ, *SHARING)
+OPTIONS = (*COMPARISON, *THRESHOLDS, *REPORTS, *GATE, *GATES, *FUZZ, *SHARING)
 """The options whose fields are those of `Settings`."""
 ALL = (*OPTIONS, *OPCHECK)
-SHARED = frozenset(("config", *(option.field for option in (*REPORTS, *FUZZ, *SHARING))))
+SHARED = frozenset(("config", *(option.field for option in (*REPORTS, *GATES, *FUZZ, *SHARING))))
 """Fields of `Settings` that mean something to single-operator checks too, or go beside them."""
 
 
@@ -36,6 +36,8 @@ def _add(group: Any, option: Option) -> None:
     more: dict[str, Any] = {"choices": option.choices} if option.choices else {"metavar": option.metavar}
     if option.kind == "number":
         more["type"] = float
+    if option.alone:
+        more |= {"nargs": "?", "const": option.alone}
     action = "append" if option.kind == "list" else "store"
     group.addoption(option.flag, dest=option.dest, action=action, default=None, help=option.help, **more)
 

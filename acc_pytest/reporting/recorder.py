@@ -50,6 +50,11 @@ class Recorder:
         for view in self._views:
             view.add(row)
 
+    def end(self, complete: bool) -> None:
+        """Tell the views that no row will follow."""
+        for view in self._views:
+            view.end(complete)
+
     def finish(self, result: Result) -> list[str]:
         """Finish the views; returns what went wrong, a sentence each. One that fails harms no other."""
         wrong = []

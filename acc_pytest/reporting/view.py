@@ -67,6 +67,9 @@ class View:
     def add(self, row: Row) -> None:
         """A row has arrived."""
 
+    def end(self, complete: bool) -> None:
+        """The last row has come; `complete`: every test that was asked for has run to its end."""
+
     def lines(self) -> list[str]:
         """What the view adds to the terminal summary, asked for after the last row."""
         return []

@@ -2,10 +2,10 @@
 
 from .comparison import COMPARISON
 from .fuzz import FUZZ
-from .gate import GATE
+from .gate import GATE, GATES
 from .opcheck import OPCHECK
 from .reports import REPORTS
 from .sharing import SHARING
 from .thresholds import THRESHOLDS
 
-__all__ = ["COMPARISON", "FUZZ", "GATE", "OPCHECK", "REPORTS", "SHARING", "THRESHOLDS"]
+__all__ = ["COMPARISON", "FUZZ", "GATE", "GATES", "OPCHECK", "REPORTS", "SHARING", "THRESHOLDS"]

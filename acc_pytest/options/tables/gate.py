@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...vocabulary import INHERITED_OUTCOMES, UNMAPPED_OUTCOMES
+from ...vocabulary import BASELINE_UPDATES, INHERITED_OUTCOMES, UNMAPPED_OUTCOMES
 from ..option import Option
 
 GATE = (
@@ -35,3 +35,22 @@ GATE = (
         choices=UNMAPPED_OUTCOMES,
     ),
 )
+
+GATES = (
+    Option(
+        "baseline",
+        "baseline",
+        "fail what became significantly worse than the errors accepted in this file; repeatable, for shards",
+        kind="list",
+        metavar="FILE",
+        is_path=True,
+    ),
+    Option(
+        "update-baseline",
+        "update_baseline",
+        "write the baseline at the end: what is new (the value where it stands alone), or all",
+        choices=BASELINE_UPDATES,
+        alone="new",
+    ),
+)
+"""What holds for single-operator checks and people's own comparisons too."""

@@ -1,0 +1,141 @@
+"""The baseline as a run ends: what is stale, new, better than accepted; and the file, where it is updated."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+
+from ..reporting.row import Row
+from ..reporting.view import Result, Run, View
+from .baseline import Accepted, Baseline, comparable, error_of, improved
+from .baseline_file import write_baseline
+from .extent import Extent
+from .place import key_of, root_of
+
+NEW, ALL = "new", "all"
+SHOWN = 3
+_TELLING = ("machine", "torch", "torch-npu", "numpy", "acc-pytest")
+"""Parts of the environment that may move an error."""
+
+
+class BaselineView(View):
+    """Compares the errors of a run with `baseline`, the accepted ones (`None`: there is no file yet).
+
+    `update` says what is written to `path` at the end: `new` pairs only, `all`, or nothing (empty).
+    """
+
+    def __init__(self, path: str, baseline: Baseline | None, update: str) -> None:
+        self._path = path
+        self._before: Mapping[str, Accepted] = baseline.pairs if baseline is not None else {}
+        self._made: Mapping[str, str] = baseline.made if baseline is not None else {}
+        self._update = update
+        self._now: dict[str, Accepted] = {}
+        self._without = 0
+        self._environment: Mapping[str, str] = {}
+        self._extent = Extent(Run())
+        self._complete = False
+
+    @property
+    def files(self) -> list[str]:
+        """The file, where it is written."""
+        return [self._path] if self._writes else []
+
+    def begin(self, run: Run) -> None:
+        """Note the machine, and what there is to run."""
+        self._environment = run.environment
+        self._extent = Extent(run)
+
+    def add(self, row: Row) -> None:
+        """Note the error of a row; of two rows at one place the larger."""
+        self._extent.add(row)
+        if row.verdict in ("unmapped", "incomparable"):
+            return
+        found = error_of(row)
+        if found is None:
+            self._without += 1
+            return
+        earlier = self._now.get(key_of(row))
+        if earlier is None or earlier.error < found.error:
+            self._now[key_of(row)] = found
+
+    def end(self, complete: bool) -> None:
+        """Whether what was asked for has run to its end."""
+        self._complete = complete
+
+    def lines(self) -> list[str]:
+        """What the summary says of the baseline."""
+        new = [key for key in self._now if key not in self._before]
+        same = {key: self._before[key] for key in self._now if key in self._before}
+        other = [key for key, one in same.items() if not comparable(one, self._now[key])]
+        better = [key for key, one in same.items() if improved(one, self._now[key])]
+        lines = [f"baseline: {len(same) - len(other)} comparisons held against the errors of {self._path}"]
+        if self._before and (differing := self._differing()):
+            lines.append(f"baseline: it was made with {differing}")
+        if self._without:
+            lines.append(
+                f"baseline: {self._without} comparisons have no error to compare (statistics, zeros)"
+            )
+        if other:
+            lines.append(f"baseline: {_some(other)} of another dtype than accepted: not compared")
+        if stale := self._stale():
+            lines.append(
+                f"baseline: {_some(stale)} in it met no test: stale, --acc-update-baseline=all drops them"
+            )
+        if self._update:
+            lines.append(self._said_of_update(new, better))
+            return lines
+        if new:
+            lines.append(f"baseline: {_some(new)} not in it: add with --acc-update-baseline=new")
+        if better:
+            lines.append(f"baseline: {_some(better)} clearly better than accepted: tighten with =all")
+        return lines
+
+    def finish(self, result: Result) -> None:
+        """Write the file, if it is to be updated. Raises `AccError` where the system refuses."""
+        if self._writes:
+            write_baseline(self._path, self._made_now(), self._updated())
+
+    @property
+    def _writes(self) -> bool:
+        return bool(self._update) and self._complete and bool(self._now)
+
+    def _said_of_update(self, new: list[str], better: list[str]) -> str:
+        if not self._writes:
+            return "baseline: NOT updated, for the run did not come to its end or compared nothing"
+        changed = f"{len(new)} new"
+        if self._update == ALL:
+            changed += f", {len(self._now) - len(new)} accepted anew ({len(better)} clearly better)"
+        return f"baseline: updated, {changed}"
+
+    def _updated(self) -> dict[str, Accepted]:
+        if self._update == NEW:
+            return {**self._now, **self._before}
+        stale = set(self._stale())
+        return {**{key: one for key, one in self._before.items() if key not in stale}, **self._now}
+
+    def _stale(self) -> list[str]:
+        """Entries of this plan that no test met, where all of the plan has run."""
+        if not self._extent.whole or not self._complete:
+            return []
+        return [key for key in self._before if root_of(key) == self._extent.root and key not in self._now]
+
+    def _differing(self) -> str:
+        """The parts of machine and versions that the baseline was made with and that are others now."""
+        return ", ".join(
+            f"{name} {self._made[name]} (now {self._environment.get(name, 'none')})"
+            for name in _TELLING
+            if name in self._made and self._made[name] != self._environment.get(name)
+        )
+
+    def _made_now(self) -> dict[str, str]:
+        """With `new` entries beside old ones the head stays that of the old ones."""
+        if self._update == NEW and self._before:
+            return dict(self._made)
+        day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+        return {"date": day, **{name: self._environment[name] for name in self._environment}}
+
+
+def _some(keys: list[str]) -> str:
+    """`12 entries (a, b, c, ...)`."""
+    named = ", ".join(sorted(keys)[:SHOWN]) + (", ..." if len(keys) > SHOWN else "")
+    return f"{len(keys)} {'entry' if len(keys) == 1 else 'entries'} ({named})"

@@ -1,0 +1,117 @@
+"""The files of rows of several shards as one run: its plan, all its rows, and how it would have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import AccError
+from ..mapping.pair import Plan
+from ..reporting.row import Row
+from ..reporting.rows_file import PLAN_COUNTS
+from ..reporting.rows_reading import StoredRows
+from ..reporting.summary import Tally, coverage
+from .from_rows import StoredRun, stored_run
+
+OK, FAILED, NOTHING = 0, 1, 5
+"""pytest's exit codes for a run that ended by itself."""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """One run. `rows` are in the order of the plan, others after it; `plan` is `None` of single operators.
+
+    `without_row` counts pairs of the plan of which no file has a row; `incomplete` says, a sentence each,
+    what is missing that the run would have had.
+    """
+
+    stored: StoredRun
+    plan: Plan | None
+    rows: tuple[Row, ...]
+    command: tuple[str, ...]
+    floor: float
+    statuses: tuple[int, ...]
+    without_row: int
+    incomplete: tuple[str, ...]
+
+    def exit_status(self, tally: Tally) -> int:
+        """How pytest would have ended the run whose rows `tally` has counted."""
+        stopped = [status for status in self.statuses if status not in (OK, FAILED, NOTHING)]
+        if stopped:
+            return max(stopped)
+        below = self.plan is not None and bool(self.plan.pairs) and coverage(self.plan) < self.floor
+        red = any(row.red for row in self.rows)
+        if self.incomplete or below or red or FAILED in self.statuses:
+            return FAILED
+        if not tally.compared and (tally.tried or NOTHING in self.statuses):
+            return NOTHING
+        return OK
+
+
+def merged(files: Sequence[StoredRows]) -> Merged:
+    """One run of the files of its shards, in any order.
+
+    Raises `AccError` for files of different runs or plans, and for two that disagree.
+    """
+    first = files[0]
+    for other in files[1:]:
+        _check_same_plan(first, other)
+    missing = _missing(files)
+    stored = stored_run(files)
+    unmapped: dict[int, Row] = {}
+    for file in files:
+        for row in file.rows:
+            if row.verdict == "unmapped":
+                unmapped[row.number or 0] = row
+    others = (row for rows in stored.others.values() for row in rows)
+    run = first.run
+    pairs = run.plan.pairs if run.plan is not None else 0
+    return Merged(
+        stored=stored,
+        plan=None if run.plan is None else stored.plan,
+        rows=(*stored.pairs.values(), *(unmapped[number] for number in sorted(unmapped)), *others),
+        command=tuple(word for word in run.command if not word.startswith("--acc-shard=")),
+        floor=run.floor,
+        statuses=tuple(file.exit_status for file in files if file.exit_status is not None),
+        without_row=pairs - len(stored.pairs),
+        incomplete=(*missing, *stored.incomplete),
+    )
+
+
+def _check_same_plan(first: StoredRows, other: StoredRows) -> None:
+    one, two = first.run.plan, other.run.plan
+    if one is None or two is None:
+        return  # `stored_run` compares what else there is
+    for name in ("pairs", *PLAN_COUNTS, "golden_kind", "mine_kind"):
+        if getattr(one, name) != getattr(two, name):
+            raise AccError(
+                f"{other.path}: is of another plan than {first.path} ({name.replace('_', ' ')}: "
+                f"{getattr(two, name)}, not {getattr(one, name)}); give shards of one run"
+            )
+
+
+def _missing(files: Sequence[StoredRows]) -> list[str]:
+    """A sentence where not all shards are there. Raises `AccError` for shards of different divisions."""
+    found = [(_shard(file), file.path) for file in files]
+    counts = {count for (_, count), _ in found}
+    if len(counts) > 1:
+        said = ", ".join(f"{path} is {number}/{count}" for (number, count), path in found)
+        raise AccError(f"the files are not shards of one division: {said}")
+    (count,) = counts
+    absent = sorted(set(range(1, count + 1)) - {number for (number, _), _ in found})
+    if not absent:
+        return []
+    names = ", ".join(f"{number}/{count}" for number in absent[:20])
+    return [f"incomplete: no file is of shard {names}{', ...' if len(absent) > 20 else ''}"]
+
+
+def _shard(file: StoredRows) -> tuple[int, int]:
+    """Number and count of the shard that a file is of; 1 of 1 for a whole run."""
+    said = file.run.settings.get("shard")
+    if type(said) is list and len(said) == 2 and all(type(one) is int for one in said):
+        number, count = said
+        if 1 <= number <= count < 10**6:
+            return number, count
+    if said is not None:
+        raise AccError(f"{file.path}: settings.shard is {said!r:.100}, not two numbers")
+    return 1, 1

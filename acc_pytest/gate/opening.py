@@ -1,0 +1,61 @@
+"""The gates and their views that settings ask for; files are read here, before the first test."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..errors import SettingsError
+from ..reporting.view import View
+from .gate import Gate
+
+if TYPE_CHECKING:
+    from ..settings import Settings
+    from .baseline import Baseline
+
+
+def gates_of(settings: Settings) -> tuple[Gate, ...]:
+    """The gates in their order: baseline, known differences. Raises `AccError` for a file that is wrong."""
+    gates: list[Gate] = []
+    accepted = None if settings.update_baseline == "all" else _baseline(settings)
+    if accepted is not None:
+        from .baseline import BaselineGate
+
+        gates.append(BaselineGate(accepted))
+    if settings.known:
+        from .known import KnownGate
+
+        gates.append(KnownGate(settings.known))
+    return tuple(gates)
+
+
+def views_of(settings: Settings) -> list[View]:
+    """What the gates say at the end of a run, and the files they write. Raises `AccError` as `gates_of`."""
+    views: list[View] = []
+    if settings.baseline:
+        from .baseline_view import BaselineView
+
+        paths = settings.baseline
+        views.append(BaselineView(", ".join(paths), _baseline(settings), settings.update_baseline))
+    if settings.known:
+        from .known_view import KnownView
+
+        views.append(KnownView(settings.known))
+    return views
+
+
+def _baseline(settings: Settings) -> Baseline | None:
+    """The accepted errors; `None` where none are asked for, or a file that is to be made."""
+    paths = settings.baseline
+    if not paths:
+        return None
+    from .baseline_file import read_baselines
+
+    absent = [path for path in paths if not os.path.exists(path)]
+    if absent and settings.update_baseline:
+        return None
+    if absent:
+        raise SettingsError(
+            f"--acc-baseline {absent[0]}: no such file; make it of an accepted run by --acc-update-baseline"
+        )
+    return read_baselines(paths)
