@@ -74,6 +74,12 @@ OUR_COLUMNS = {
     "worst_golden_value": "worst.golden",
     "worst_my_value": "worst.mine",
     "thresholds": "thresholds",
+    "cause": "cause.kind",
+    "root": "cause.root_name",
+    "inherits_from": "cause.inherits_from",
+    "local": "cause.local",
+    "local_error": "cause.local_error",
+    "why": "cause.text",
     "notes": "note",
     "test_id": "test_id",
 }
@@ -91,6 +97,8 @@ def _getter(place: str) -> Callable[[Row], Scalar]:
         return lambda row: row.counts.get(name)
     if group == "custom":
         return lambda row: row.custom.get(name)
+    if group == "cause":
+        return lambda row: None if row.cause is None else getattr(row.cause, name)
     if group == "case":
         return lambda row: row.case.get(name)
     return attrgetter(place)

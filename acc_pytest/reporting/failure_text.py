@@ -49,6 +49,9 @@ class FailureText:
 def failure_text(row: Row, rerun: str = "") -> str:
     """The failure in words. First line: the verdict; `rerun` is the command that repeats this test."""
     lines = [row.sentence]
+    if row.cause is not None and row.cause.text:
+        said = "root cause" if row.cause.kind == "root" else "inherited"
+        lines.append(f"{said}: {row.cause.text.removeprefix('inherited ')}")
     if row.checks:
         lines += ["", *_table(row)]
     if row.worst.index:

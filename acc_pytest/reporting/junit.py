@@ -25,6 +25,15 @@ def properties(row: Row, prefix: str = "") -> list[tuple[str, Scalar]]:
     for check in row.checks:
         found.append((f"threshold.{check.metric}", check.bound))
         found.append((f"threshold.{check.metric}.reason", check.reason))
+    if row.cause is not None:
+        found += [
+            ("cause", row.cause.kind),
+            ("root", row.cause.root_name),
+            ("inherits_from", row.cause.inherits_from),
+            ("local", row.cause.local),
+            ("why", row.cause.text),
+        ]
+        found += [("local_error", row.cause.local_error)] if row.cause.local_error is not None else []
     if row.reasons:
         found.append(("fail_reason", "; ".join(row.reasons)))
     if row.notes:

@@ -109,6 +109,11 @@ class Cause:
     amplification: float | None = None
     text: str = ""
 
+    @property
+    def inherits_from(self) -> str:
+        """The numbers of the rows it inherits from, in one text."""
+        return ";".join(map(str, self.parents))
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
