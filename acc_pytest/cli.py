@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 
 from . import __version__
-from .commands import calibrate, compare, demo, dump, dump_info, map, onnx, opcheck
+from .commands import calibrate, compare, demo, dump, dump_info, map, onnx, opcheck, report
 from .commands.arguments import USAGE_ERROR, Parser
 from .errors import AccError
 
-COMMANDS = (compare, opcheck, dump, dump_info, map, onnx, calibrate, demo)
+COMMANDS = (compare, opcheck, dump, dump_info, map, onnx, calibrate, report, demo)
 BROKEN_PIPE = 128 + 13
 """What a shell reports of a command that SIGPIPE ended."""
 

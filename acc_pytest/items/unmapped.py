@@ -7,7 +7,7 @@ one report and not pytest's whole protocol around two.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -32,7 +32,7 @@ class SkipsInOneReport:
         """Report the skip where a test of the same collector follows."""
         if not isinstance(item, UnmappedItem) or nextitem is None or nextitem.parent is not item.parent:
             return None
-        keywords = {item.name: 1, "acc_unmapped": 1}
+        keywords: dict[str, Literal[1]] = {item.name: 1, "acc_unmapped": 1}
         why = (str(item.path), 0, f"Skipped: {item.reason}")
         report = pytest.TestReport(item.nodeid, item.location, keywords, "skipped", why, "setup")
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)

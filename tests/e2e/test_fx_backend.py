@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,10 @@ def test_the_same_graph_run_in_another_way_is_green(
     options: dict[str, Any], golden: Path, tmp_path: Path, acc: Run
 ) -> None:
     result = acc(DemoPaths(golden, dump(tmp_path / "mine", **options)))
-    assert result.parseoutcomes().keys() == {"passed"}
-    steps = {(row["token_id"], row["golden_op_type"]) for row in read_rows()}
+    rows = read_rows()
+    verdicts = Counter(row["verdict"] for row in rows)
+    assert result.parseoutcomes() == {"passed": verdicts["pass"], "skipped": verdicts["unmapped"]}
+    steps = {(row["token_id"], row["golden_op_type"]) for row in rows}
     assert steps >= {(step, f"aten.{op}.default") for step in "01" for op in ("bmm", "copy_")}
 
 

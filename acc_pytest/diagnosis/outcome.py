@@ -1,0 +1,36 @@
+"""What a run came to, from its rows: the same words for a run of pytest and for its shards put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..reporting.summary import coverage, summary_lines
+from ..reporting.view import Result
+
+if TYPE_CHECKING:
+    from ..mapping.pair import Plan
+    from ..reporting.recorder import Recorder
+    from .summary import Ledger
+
+
+def result_of(
+    recorder: Recorder, ledger: Ledger | None, plan: Plan | None, floor: float, exit_status: int
+) -> Result:
+    """The result of a run whose rows have all come to `recorder`, `ledger` (with a plan) among its views."""
+    from .summary import root_lines
+
+    diagnosis = ledger.diagnosis(plan) if ledger is not None and plan is not None else None
+    roots = root_lines(diagnosis, plan) if diagnosis is not None and plan is not None else []
+    problems = recorder.problems
+    lines = [*summary_lines(recorder.tally, plan, floor, roots), *recorder.lines, *problems]
+    if plan is not None or recorder.tally.tried:
+        lines.append(f"verdict hash: {recorder.hash}")
+    return Result(
+        exit_status,
+        recorder.tally,
+        None if plan is None else coverage(plan),
+        str(recorder.hash),
+        tuple(lines),
+        tuple(problems),
+        diagnosis,
+    )

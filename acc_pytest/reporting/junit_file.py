@@ -1,0 +1,107 @@
+"""Rows as a JUnit file: what `pytest --junitxml` would have written of their tests, without properties.
+
+The shape is that of pytest's family `xunit2`, which is the schema of Jenkins' xUnit plugin: one suite, in
+it a case for each test, in it at most one `failure` or `skipped`. Durations are not in rows.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from xml.sax.saxutils import escape, quoteattr
+
+from ..errors import AccError
+from .failure_text import failure_text
+from .printable import printable
+from .row import Row
+from .view import Result, Run, View
+
+MESSAGE = 1000
+"""Characters of a message, which consumers show in a list; the text of a failure is whole."""
+_NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 allows in no form."""
+
+
+def address(node_id: str) -> tuple[str, str]:
+    """`classname` and `name` of a node id, as pytest makes them: `a/b.py::C::t[x]` is `a.b.C` and `t[x]`."""
+    path, bracket, parameters = node_id.partition("[")
+    names = path.split("::")
+    names[0] = names[0].replace("/", ".").removesuffix(".py")
+    return ".".join(names[:-1]), f"{names[-1]}{bracket}{parameters}"
+
+
+class JunitFile(View):
+    """The view: keeps the outcome of every test, of which there may be rows in several places."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._tests: dict[str, list[Row]] = {}
+
+    @property
+    def files(self) -> list[str]:
+        """The file."""
+        return [os.path.abspath(self._path)]
+
+    def begin(self, run: Run) -> None:
+        """Make the file. Raises `AccError` where that cannot be."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_text("", encoding="utf-8")
+        except OSError as error:
+            raise AccError(f"{self._path}: cannot be written: {error.strerror or error}") from None
+
+    def add(self, row: Row) -> None:
+        """Take a row into account; one without a test is none of JUnit's."""
+        if row.test_id:
+            self._tests.setdefault(row.test_id, []).append(row)
+
+    def finish(self, result: Result) -> None:
+        """Write the file."""
+        cases, failures, skipped = [], 0, 0
+        for node_id, rows in self._tests.items():
+            outcome, body = _outcome(rows)
+            failures += outcome == "failure"
+            skipped += outcome == "skipped"
+            classname, name = map(_attribute, address(node_id))
+            cases.append(f'<testcase classname={classname} name={name} time="0.000">{body}</testcase>')
+        head = (
+            f'<testsuite name="pytest" errors="0" failures="{failures}" skipped="{skipped}" '
+            f'tests="{len(cases)}" time="0.000" timestamp="{datetime.now(timezone.utc).isoformat()}" '
+            f"hostname={_attribute(platform.node())}>"
+        )
+        with self._path.open("w", encoding="utf-8") as file:
+            file.write('<?xml version="1.0" encoding="utf-8"?><testsuites name="pytest tests">')
+            file.write(head + "".join(cases))
+            file.write("</testsuite></testsuites>")
+
+
+def _outcome(rows: Sequence[Row]) -> tuple[str, str]:
+    """What became of a test, and the element that says so: as `recording` ends it."""
+    red = [row for row in rows if row.red]
+    excused = [row for row in rows if row.excused]
+    if red:
+        text = "\n\n".join(failure_text(row) for row in red)
+        worst = max(red, key=lambda row: row.excess)
+        return "failure", f"<failure message={_message(worst.sentence)}>{_text(text)}</failure>"
+    if excused:
+        return "skipped", f'<skipped type="pytest.xfail" message={_message(excused[0].excuse)} />'
+    if all(row.skipped or row.verdict == "unmapped" for row in rows):
+        said = rows[0].sentence
+        return "skipped", f'<skipped type="pytest.skip" message={_message(said)}>{_text(said)}</skipped>'
+    return "passed", ""
+
+
+def _text(text: str) -> str:
+    return escape(_NO_XML.sub("\ufffd", text))
+
+
+def _attribute(text: str) -> str:
+    return quoteattr(_NO_XML.sub("\ufffd", text))
+
+
+def _message(text: str) -> str:
+    return _attribute(printable(text, MESSAGE))

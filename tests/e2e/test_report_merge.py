@@ -1,0 +1,186 @@
+"""`acc report merge`: shards put together say and do what the run in one piece says and does."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from acc_pytest.cli import main
+from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
+
+from .conftest import Run, read_rows
+
+
+@pytest.fixture(scope="module")
+def torn(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
+    """Two steps, a fault, and logits that only mine has."""
+    spec = DemoSpec(layers=1, decode_steps=1, fault=Fault("residual", 0))
+    paths = make_demo(tmp_path_factory.mktemp("torn"), spec)
+    for file in (
+        *paths.golden.rglob("root.lm_head/output.pth"),
+        *paths.golden.rglob("root/output_logits.pth"),
+    ):
+        file.unlink()
+    return paths
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not on GitHub, also where this repository's own tests are."""
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def merge(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str], str]:
+    """Exit code, lines and standard error of `acc report merge`."""
+    capsys.readouterr()
+    code = main(["report", "merge", *words])
+    captured = capsys.readouterr()
+    return code, captured.out.splitlines(), captured.err
+
+
+def said(lines: list[str]) -> list[str]:
+    """The summary: everything from the verdicts to the hash."""
+    start = next(place for place, line in enumerate(lines) if line.startswith("verdicts: "))
+    end = next(place for place, line in enumerate(lines) if line.startswith("verdict hash: "))
+    return lines[start : end + 1]
+
+
+def run_shards(acc: Run, paths: DemoPaths, count: int, *words: str) -> list[str]:
+    files = [f"r{number}.jsonl" for number in range(1, count + 1)]
+    for number, file in enumerate(files, start=1):
+        acc(paths, f"--acc-shard={number}/{count}", f"--acc-rows={file}", *words)
+    return files
+
+
+def test_shards_merged_and_workers_say_what_the_whole_run_says(
+    acc: Run, torn: DemoPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same verdicts, roots, hash and exit code for -n 0, -n 2 and three shards put together."""
+    whole = acc(torn, "--acc-rows=whole.jsonl", "--junitxml=whole.xml")
+    expected = said(whole.outlines)
+    assert any(line.startswith("root cause: ") for line in expected)
+    rows = read_rows()
+    files = run_shards(acc, torn, 3)
+    words = ("--csv=m.csv", "--junit=m.xml", "--summary=m.md", "--rows=m.jsonl", "--html=m.html")
+    code, lines, _ = merge(capsys, *reversed(files), *words)
+    assert said(lines) == expected
+    assert code == whole.ret == pytest.ExitCode.TESTS_FAILED
+    assert read_rows("m.csv") == sorted(rows, key=lambda row: int(row["data_id"]))
+    assert cases("m.xml") == cases("whole.xml")
+    assert expected[-1].partition(": ")[2] in Path("m.md").read_text(encoding="utf-8")
+    assert "--acc-shard" not in Path("m.md").read_text(encoding="utf-8")
+    assert Path("m.html").stat().st_size > 1000
+    again = merge(capsys, "m.jsonl")
+    assert (again[0], said(again[1])) == (code, expected)
+    workers = acc(torn, "-n2", subprocess=True)
+    assert said(workers.outlines) == expected
+    assert workers.ret == code
+
+
+def cases(path: str) -> dict[str, tuple[str, ...]]:
+    """What JUnit says of each test: outcome and message.
+
+    Without closing brackets: of `x[1].cache` some releases of pytest make `x[1].cache]`.
+    """
+    found = {}
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        outcome = [one for one in case if one.tag in ("failure", "skipped", "error")]
+        said = (outcome[0].tag, outcome[0].get("type", ""), outcome[0].get("message", "")) if outcome else ()
+        found[f"{case.get('classname')}::{case.get('name')}".replace("]", "")] = said
+    return found
+
+
+def test_green_shards_are_green_together(
+    acc: Run, clean: DemoPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, lines, _ = merge(capsys, *run_shards(acc, clean, 2))
+    assert code == pytest.ExitCode.OK
+    assert not [line for line in lines if "incomplete" in line or "no row" in line]
+
+
+def test_a_missing_shard_is_said_and_fails(
+    acc: Run, clean: DemoPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = run_shards(acc, clean, 3)
+    code, lines, _ = merge(capsys, files[0], files[2])
+    assert code == pytest.ExitCode.TESTS_FAILED
+    assert "incomplete: no file is of shard 2/3" in lines
+    absent = Path(files[1]).read_text().count('"record":"row"')
+    assert f"of {absent} pairs of the plan there is no row: deselected, or not run" in lines
+
+
+def test_a_shard_that_was_killed_is_said_and_fails(
+    acc: Run, clean: DemoPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = run_shards(acc, clean, 2)
+    written = Path(files[1]).read_text().splitlines(keepends=True)
+    Path(files[1]).write_text("".join(written[:-3]))
+    code, lines, _ = merge(capsys, *files)
+    assert code == pytest.ExitCode.TESTS_FAILED
+    assert [line for line in lines if line.startswith("r2.jsonl is incomplete")]
+
+
+def test_shards_of_two_plans_or_divisions_are_refused(
+    acc: Run, clean: DemoPaths, faulty: DemoPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    acc(clean, "--acc-shard=1/2", "--acc-rows=a.jsonl")
+    acc(faulty, "--acc-shard=2/2", "--acc-rows=b.jsonl")
+    code, _, error = merge(capsys, "a.jsonl", "b.jsonl")
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert "b.jsonl: is of another plan than a.jsonl" in error
+    acc(clean, "--acc-shard=2/3", "--acc-rows=c.jsonl")
+    code, _, error = merge(capsys, "a.jsonl", "c.jsonl")
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert "not shards of one division: a.jsonl is 1/2, c.jsonl is 2/3" in error
+
+
+def test_a_selection_has_no_row_of_the_rest_and_is_no_failure(
+    acc: Run, clean: DemoPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, lines, _ = merge(capsys, *run_shards(acc, clean, 2, "-k", "RmsNorm"))
+    assert code == pytest.ExitCode.OK
+    assert [line for line in lines if "deselected, or not run" in line]
+
+
+def test_a_run_that_compared_nothing_is_none_when_merged(
+    acc: Run, described: DemoPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, _ = merge(capsys, *run_shards(acc, described, 2))
+    assert code == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_the_floor_of_coverage_holds_when_merged(
+    acc: Run, torn: DemoPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = run_shards(acc, torn, 2, "-k", "Embedding", "--acc-min-coverage=1")
+    code, lines, _ = merge(capsys, *files)
+    assert code == pytest.ExitCode.TESTS_FAILED
+    assert [line for line in lines if "NOT reached" in line]
+
+
+def test_show_prints_the_summary_of_one_file(
+    acc: Run, torn: DemoPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = said(acc(torn, "--acc-rows=r.jsonl").outlines)
+    capsys.readouterr()
+    assert main(["report", "show", "r.jsonl"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("rows of a run that ended with exit status 1")
+    assert said(lines) == expected
+
+
+@pytest.mark.parametrize(
+    "words", [["merge"], ["show"], [], ["merge", "gone.jsonl"], ["show", "a", "b"], ["merge", "text"]]
+)
+def test_mistakes_are_usage_errors(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text(json.dumps({"record": "row"}) + "\n")
+    try:
+        code = main(["report", *words])
+    except SystemExit as stop:
+        code = int(str(stop.code))
+    assert code == pytest.ExitCode.USAGE_ERROR
