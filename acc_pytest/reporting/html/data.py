@@ -19,7 +19,7 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "type": lambda row: row.mine.op_type or row.golden.op_type,
     "slot": lambda row: row.mine.slot or row.golden.slot,
     "golden": lambda row: row.golden.node,
-    "dtype": lambda row: row.mine.dtype or row.golden.dtype,
+    "dtype": lambda row: (row.mine.dtype or row.golden.dtype).replace("torch.", ""),
     "shape": lambda row: row.mine.shape or row.golden.shape,
     "step": lambda row: str(row.step),
     "rank": lambda row: row.rank,

@@ -59,6 +59,7 @@ function showOnly(verdict) {
 
 function drawRoots() {
   const diagnosis = head.diagnosis;
+  $("roots").hidden = diagnosis === null && head.title === "opcheck"; // operators alone inherit from nothing
   const title = make("h2", { id: "roots-title", text: say("roots_title") });
   if (diagnosis === null) {
     replace($("roots"), title, make("p", { class: "muted", text: say("roots_no_analysis") }));

@@ -13,6 +13,7 @@ const network = {
 };
 
 function drawNetworkControls() {
+  $("network-title").textContent = say(head.title === "opcheck" ? "network_title_checks" : "network_title");
   const metrics = rows.metrics.map((metric, place) => [
     place,
     place === 0 ? say("closeness") : metric.fromOne ? say("from_one", metric.name) : metric.name,

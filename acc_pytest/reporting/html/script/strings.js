@@ -51,6 +51,7 @@ const STRINGS = {
   explains: ["{0} of the final error", "占最终误差的 {0}"],
 
   network_title: ["Error along the network", "误差沿网络的变化"],
+  network_title_checks: ["Error of each check", "各项检查的误差"],
   network_help: [
     "Error of each comparison in execution order. Left and right move, up and down jump between those that are no pass, Enter opens.",
     "按执行顺序显示每项比较的误差。左右键移动，上下键在未通过项之间跳转，回车打开详情。",
