@@ -29,7 +29,8 @@ function times(value) {
   if (value >= 1e5) return `${value.toExponential(0).replace("e+", "e")}×`;
   if (value >= 100) return `${Math.round(value)}×`;
   if (value < 0.005) return value === 0 ? "0×" : "<0.01×";
-  return `${Number(value.toPrecision(value < 1 ? 2 : 3))}×`;
+  const two = Number(value.toPrecision(2));
+  return two === 1 && value > 1 ? ">1×" : `${two}×`;
 }
 
 function percent(share) {
