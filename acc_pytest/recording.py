@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from .options import values
+from .options.tables import REPORTS
 from .reporting.junit import properties
 from .reporting.row import Row
 
@@ -19,6 +21,9 @@ SINK = pytest.StashKey[Callable[[Row], None]]()
 
 ROWS = pytest.StashKey[int]()
 """In `item.stash`: how many rows the test has recorded."""
+
+PROPERTIES = pytest.StashKey[bool]()
+"""In `config.stash`: whether tests get properties."""
 
 ATTRIBUTE = "acc_rows"
 """Attribute of a test report that carries rows, as builtins, from a worker to the controller."""
@@ -81,8 +86,17 @@ def _end(rows: Sequence[Row]) -> None:
 def _hand_over(item: pytest.Item, row: Row) -> None:
     earlier = item.stash.get(ROWS, 0)
     item.stash[ROWS] = earlier + 1
-    item.user_properties.extend(properties(row, f"{earlier + 1}." if earlier else ""))
+    if _wants_properties(item.config):
+        item.user_properties.extend(properties(row, f"{earlier + 1}." if earlier else ""))
     item.config.stash[SINK](row)
+
+
+def _wants_properties(config: pytest.Config) -> bool:
+    """Whether rows are to be properties of JUnit cases too, read once."""
+    if PROPERTIES not in config.stash:
+        given = values(config, REPORTS).get("junit_properties", "all")
+        config.stash[PROPERTIES] = given == "all"
+    return config.stash[PROPERTIES]
 
 
 class WorkerRows:

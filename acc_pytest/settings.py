@@ -25,6 +25,7 @@ from .vocabulary import (
     BASELINE_UPDATES,
     COMPARISON_STANDARDS,
     INHERITED_OUTCOMES,
+    JUNIT_PROPERTIES,
     LEVELS,
     TOKEN_POLICIES,
     UNMAPPED_OUTCOMES,
@@ -100,6 +101,7 @@ class Settings:
     unmapped: str = "skip"
     inherited: str = "xfail"
     shard: tuple[int, int] | None = None
+    junit_properties: str = "all"
     explain_mapping: bool = False
     opcheck_fuzz: tuple[str, ...] = ()
     fuzz_examples: int = DEFAULT_EXAMPLES
@@ -162,6 +164,7 @@ class Settings:
         _check_choice("--acc-standard", settings.standard, COMPARISON_STANDARDS)
         _check_choice("--acc-level", settings.level, ("all", *LEVELS))
         _check_choice("--acc-unmapped", settings.unmapped, UNMAPPED_OUTCOMES)
+        _check_choice("--acc-junit-properties", settings.junit_properties, JUNIT_PROPERTIES)
         _check_choice("--acc-inherited", settings.inherited, INHERITED_OUTCOMES)
         _share(settings.min_coverage, "--acc-min-coverage")
         _check_update(settings)

@@ -20,6 +20,8 @@ PRECISION_MODES = ("keep", "fp16", "fp32")
 """As what the float tensors of a single operator are read."""
 SOCS = ("Ascend910A", "Ascend910B", "Ascend310B", "Ascend310P", "Ascend950")
 """Chips whose operators differ."""
+JUNIT_PROPERTIES = ("all", "none")
+"""What the cases of a JUnit file say beside their outcome."""
 UNMAPPED_OUTCOMES = ("skip", "fail", "ignore")
 """What becomes of the tests of nodes that found no partner."""
 BASELINE_UPDATES = ("new", "all")

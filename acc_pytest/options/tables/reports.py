@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...vocabulary import JUNIT_PROPERTIES
 from ..option import Option
 
 REPORTS = (
@@ -33,6 +34,12 @@ REPORTS = (
         "write the run as one self-contained HTML page: roots, charts, a table of every comparison",
         metavar="FILE",
         is_path=True,
+    ),
+    Option(
+        "junit-properties",
+        "junit_properties",
+        "what --junitxml says of a test beside its outcome: all (default); none for GitLab and Jenkins' xUnit",
+        choices=JUNIT_PROPERTIES,
     ),
     Option(
         "summary",
