@@ -38,7 +38,7 @@ REPORTS = (
     Option(
         "junit-properties",
         "junit_properties",
-        "what --junitxml says of a test beside its outcome: all (default); none for GitLab and Jenkins' xUnit",
+        "what --junitxml says of a test beside its outcome: all (default), or none for strict readers",
         choices=JUNIT_PROPERTIES,
     ),
     Option(
