@@ -71,8 +71,8 @@ class Settings:
 
     `config` are names under `golden_configs/` or TOML files, `metrics` custom metrics as
     `path.py:function`, `csv` the report's name (empty: a name with a timestamp below `output`),
-    `summary` the Markdown file, `html` the page, `rows` the file of rows, `from_rows`
-    those that are judged again.
+    `summary` the Markdown file, `html` the page, `rows` the file of rows, `from_rows` those that are judged
+    again, `repro` the directory of failures that repeat on their own.
     `standard` is that of the option, else of the last config file that names one, else `three-way` where
     there is a `noise` run.
     `baseline` are files of accepted errors (several: of shards), `update_baseline` what is written to it.
@@ -94,6 +94,7 @@ class Settings:
     summary: str = ""
     html: str = ""
     rows: str = ""
+    repro: str = ""
     from_rows: tuple[str, ...] = ()
     min_coverage: float = DEFAULT_MIN_COVERAGE
     baseline: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from .options.tables import REPORTS
 from .session import common_settings
 
 if TYPE_CHECKING:
+    from .diagnosis.repro.view import CaseOf
     from .reporting.view import View
     from .session import AccSession
     from .settings import Settings
@@ -51,12 +52,17 @@ def _of_stored(acc: AccSession) -> list[View]:
 
 
 def open_views(
-    settings: Settings, *, csv: bool, columns: Mapping[str, str] | None = None, prefix: str = "ait_cmp_report"
+    settings: Settings,
+    *,
+    csv: bool,
+    columns: Mapping[str, str] | None = None,
+    prefix: str = "ait_cmp_report",
+    case_of: CaseOf | None = None,
 ) -> list[View]:
     """The views that `settings` ask for, files made later.
 
     `csv` says whether a CSV is wanted, `columns` and `prefix` which columns it has and what the name
-    begins with that it gets without `--acc-csv`.
+    begins with that it gets without `--acc-csv`. `case_of` gives the case of a single-operator check.
     """
     from .gate.opening import views_of
 
@@ -75,6 +81,10 @@ def open_views(
         from .reporting.html.view import HtmlReport
 
         views.append(HtmlReport(settings.html))
+    if settings.repro:
+        from .diagnosis.repro.view import ReproBundles
+
+        views.append(ReproBundles(settings.repro, settings.standard, case_of))
     views += _for_ci(settings)
     return views
 

@@ -49,7 +49,7 @@ class LocalErrors:
         kind, _, index = operand.slot.rstrip("]").partition("[")
         if kind != "output" or not index.isdecimal():
             return Local(why=f"{operand.slot} is not written by {operand.name}")
-        places = [_directory(ref) for ref in operand.refs]
+        places = [operator_directory(ref) for ref in operand.refs]
         if not all(places):
             return Local(why="its inputs were not dumped beside it")
         return worst([self._of(place, int(index)) for place in places])
@@ -130,7 +130,7 @@ def _judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Local:
     return Local(outcome, measurement.relative_euclidean_distance, judgement.sentence)
 
 
-def _directory(ref: TensorRef) -> str:
+def operator_directory(ref: TensorRef) -> str:
     """The directory of the operator that a tensor of an ATB dump is of; empty for other files."""
     state = os.path.dirname(ref.path)
     return os.path.dirname(state) if os.path.basename(state) in STATES else ""
@@ -141,7 +141,7 @@ def _beside(ref: TensorRef, node: str, path: str) -> str:
 
     Ids of the first level differ between the ranks of a run by a constant.
     """
-    own = _directory(ref).split(os.sep)
+    own = operator_directory(ref).split(os.sep)
     parts, wanted = node.split("/"), path.split("/")
     if len(own) <= len(parts) or own[len(own) - len(parts) + 1 :] != parts[1:]:
         return ""

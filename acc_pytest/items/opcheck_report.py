@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..errors import NoPayload
 from ..reporting.environment import environment
 from ..reporting.row import Row
 from ..reporting.view import Run
 from ..run_report import RunReport, lost
 from ..views import open_views
 from .opcheck_session import OpcheckSession
+
+if TYPE_CHECKING:
+    from ..opcheck.case import Case
 
 PREFIX = "opcheck_result"
 """What the names of the old tool's reports begin with."""
@@ -89,7 +94,8 @@ class OpcheckReport(RunReport):
     def __init__(self, config: pytest.Config, acc: OpcheckSession) -> None:
         settings = acc.settings
         found = columns(settings.columns, settings.custom_metrics, settings.optimization)
-        super().__init__(config, None, open_views(acc.common, csv=True, columns=found, prefix=PREFIX))
+        views = open_views(acc.common, csv=True, columns=found, prefix=PREFIX, case_of=self._case_of)
+        super().__init__(config, None, views)
         self._opcheck = acc
 
     def _run(self) -> Run:
@@ -109,6 +115,16 @@ class OpcheckReport(RunReport):
     @functools.cached_property
     def _entries(self) -> dict[str, Any]:
         return {"::".join(names): entry for names, entry in self._opcheck.chosen}
+
+    def _case_of(self, test_id: str) -> Case:
+        """The case of a check, its files found again. Raises `AccError`."""
+        from ..opcheck.prepare import prepare
+
+        settings = self._opcheck.settings
+        if test_id not in self._entries:
+            raise NoPayload("it is no check of this run's sources")
+        case = prepare(self._entries[test_id], settings.input, settings.soc)
+        return dataclasses.replace(case, precision=settings.precision)
 
     def _lost_row(self, report: Any) -> Row | None:
         """The row of a check that ended without one: its worker died."""

@@ -159,6 +159,8 @@ def _row(row: Row, golden: Golden, expected: Expected, way: _Way) -> Row:
     dtype = dtype_name(expected.golden, golden.param)
     rules = matching(way.rules, golden.case, dtype)
     about = _about(golden, dtype, factor_of(rules))
+    if about.factor != 1:
+        row = replace(row, case={**row.case, "factor": about.factor})
     rule = way.standard.rule(about)
     errors = errors_of(reference, mine, rule, dtype)
     against = _against_exact(golden, expected, mine, way, about)

@@ -42,6 +42,13 @@ REPORTS = (
         choices=JUNIT_PROPERTIES,
     ),
     Option(
+        "repro",
+        "repro",
+        "write a folder for each root (or failing operator of --acc-opcheck) whose test fails on its own",
+        metavar="DIR",
+        is_path=True,
+    ),
+    Option(
         "summary",
         "summary",
         "write the run's summary as Markdown (on GitHub Actions without it: to the summary of the step)",

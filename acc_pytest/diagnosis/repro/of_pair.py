@@ -1,0 +1,156 @@
+"""The bundle of a failing pair: both tensors as they were compared, what it computes from, its operator."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from ...errors import AccError, NoPayload
+from ...judging.catalogue import TENSOR_METRICS
+from ...mapping.pair import Pair, Plan
+from ...mapping.reconcile import Comparison, open_pair
+from ...opcheck.prepare import prepare
+from ...opcheck.source_directory import entries_of_directory
+from ...opcheck.stand_alone import CSV, export_case
+from ...reporting.markdown import code
+from ...reporting.row import Row
+from ...tensors.ref import TensorRef
+from ...tensors.source import Source
+from ..local import operator_directory
+from . import texts
+from .folder import folder_name, inside, write_text, write_texts
+
+OPERATOR = "operator"
+"""The folder with mine's operator as a case of its own."""
+
+
+@dataclass
+class Written:
+    """What became of a bundle: its files with a word on each, and what had to be left out."""
+
+    files: list[tuple[str, str]] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+def write_pair(home: Path, plan: Plan, row: Row, standard: str, budget: int) -> Written:
+    """Write the bundle of the pair of `row` into `home`, at most about `budget` bytes of tensors.
+
+    Raises `AccError` for a pair whose tensors cannot be had, or are larger.
+    """
+    number = row.number if row.number is not None else -1
+    if not 0 <= number < len(plan.pairs):
+        raise NoPayload("its tensors are not at hand")
+    pair = plan.pairs[number]
+    one = _comparison(pair, row)
+    size = _bytes(one.golden) + _bytes(one.mine)
+    if size > budget:
+        raise NoPayload(f"its tensors have {size / 2**20:.0f} MiB, more than is left for bundles")
+    written = Written()
+    _save(home, "golden.pt", one.golden)
+    _save(home, "mine.pt", one.mine)
+    written.files += [("golden.pt", "the trusted tensor, as it was compared"), ("mine.pt", "mine, likewise")]
+    parents = plan.parents[number] if number < len(plan.parents) else ()
+    _write_inputs(home, [plan.pairs[parent] for parent in parents], budget - size, written)
+    _write_operator(home, pair, budget - size, written)
+    bounds, unknown = _bounds(row)
+    if unknown:
+        written.left_out.append(f"bounds of your own metrics ({', '.join(unknown)}), which are not installed")
+    test = f"test_{home.name.replace('-', '_')}.py"
+    write_text(home / test, texts.pair_test(test, row.mine.name or pair.id, bounds))
+    write_texts(home, texts.settings_files(standard))
+    written.files.insert(
+        0, (test, "fails as the pair does, and passes when `golden.pt` is copied over `mine.pt`")
+    )
+    return written
+
+
+def facts(row: Row) -> list[str]:
+    """What a README says of a pair, one Markdown line each."""
+    sides = [("golden", row.golden), ("mine", row.mine)]
+    said = []
+    for label, side in sides:
+        what = code(f"{side.op_type} {side.node} {side.slot}".strip())
+        said.append(f"- {label}: {what} {code(f'{side.dtype} {side.shape}')}")
+    return [*said, f"- in the run it came from: {code(row.test_id, 400)}"]
+
+
+def _comparison(pair: Pair, row: Row) -> Comparison:
+    """The comparison that the row is of: of replicas the one that its notes name."""
+    found = open_pair(pair).comparisons
+    named = [one for one in found if one.label and any(n.startswith(f"{one.label}, ") for n in row.notes)]
+    return (named or list(found))[0]
+
+
+def _bytes(source: Source) -> int:
+    return math.prod(source.shape) * source.dtype.itemsize
+
+
+def _save(home: Path, name: str, source: Source) -> None:
+    path = inside(home, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = source.read(0, math.prod(source.shape)).reshape(source.shape)
+    torch.save(values.clone(), path)
+
+
+def _write_inputs(home: Path, parents: Sequence[Pair], budget: int, written: Written) -> None:
+    """The nearest compared tensors that the pair computes from, as both sides have them."""
+    for place, parent in enumerate(parents):
+        name = folder_name(place, parent.id)
+        try:
+            one = open_pair(parent).comparisons[0]
+            budget -= _bytes(one.golden) + _bytes(one.mine)
+            if budget < 0:
+                raise NoPayload("too large for what is left")
+            _save(home, f"inputs/{name}.golden.pt", one.golden)
+            _save(home, f"inputs/{name}.mine.pt", one.mine)
+        except (AccError, OSError) as error:
+            written.left_out.append(f"input {name}: {error}")
+            continue
+        written.files += [
+            (f"inputs/{name}.golden.pt", "what it computes from, trusted"),
+            (f"inputs/{name}.mine.pt", "the same in mine"),
+        ]
+
+
+def _write_operator(home: Path, pair: Pair, budget: int, written: Written) -> None:
+    """Mine's operator with its own inputs and parameters, as a case that can be checked on its own."""
+    directory = operator_directory(pair.mine.refs[0]) if pair.mine.refs else ""
+    if not directory:
+        return
+    directory = os.path.abspath(directory)
+    try:
+        entry = next(
+            (one for one in entries_of_directory(Path(directory)) if one.directory == directory), None
+        )
+        if entry is None:
+            return
+        case = prepare(entry)
+        if _size([*case.inputs, *case.outputs, *case.written]) > budget:
+            raise NoPayload("too large for what is left")
+        export_case(case, inside(home, OPERATOR))
+    except (AccError, OSError) as error:
+        written.left_out.append(f"mine's operator: {error}")
+        return
+    check = f"pytest --acc-opcheck={OPERATOR}/{CSV}"
+    written.files.append((OPERATOR, f"mine's operator with its own inputs and parameters: {code(check)}"))
+
+
+def _size(refs: Sequence[TensorRef | None]) -> int:
+    return sum(os.path.getsize(ref.path) for ref in refs if ref is not None)
+
+
+def _bounds(row: Row) -> tuple[Mapping[str, float | None], list[str]]:
+    """Every bound of the row as an argument of `acc_compare`, and the metrics that only its run had."""
+    bounds: dict[str, float | None] = {}
+    unknown = []
+    for check in row.checks:
+        if check.metric not in TENSOR_METRICS:
+            unknown.append(check.metric)
+            continue
+        bounds[check.metric] = None if math.isinf(check.allowed) else check.allowed
+    return bounds, unknown

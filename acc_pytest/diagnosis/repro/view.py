@@ -1,0 +1,135 @@
+"""The view behind `--acc-repro DIR`: at the end of a run, a bundle for each root, or each failed operator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import AccError
+from ...reporting.markdown import code
+from ...reporting.row import Row
+from ...reporting.view import Result, Run, View
+from . import texts
+from .folder import MARK, folder_name, opened, size_of, write_text, write_texts
+
+if TYPE_CHECKING:
+    from ...opcheck.case import Case
+    from .of_pair import Written
+
+MOST = 20
+"""Bundles of a run. Where there are more roots, the run has one mistake or a mapping that is wrong."""
+BUDGET = 1 << 30
+"""Bytes of tensors in all bundles of a run."""
+
+CaseOf = Callable[[str], "Case"]
+"""The case of a single-operator test by its node id. Raises `AccError`."""
+
+
+class ReproBundles(View):
+    """Folders below `directory`. `standard` is that of comparisons, `case_of` that of single operators."""
+
+    def __init__(self, directory: str, standard: str = "", case_of: CaseOf | None = None) -> None:
+        self._directory = directory
+        self._standard = standard
+        self._case_of = case_of
+        self._home: Path | None = None
+        self._run = Run()
+        self._failed: dict[str, list[Row]] = {}
+        self._index: Path | None = None
+
+    @property
+    def files(self) -> list[str]:
+        """The list of bundles, once they are written."""
+        return [str(self._index)] if self._index is not None else []
+
+    def begin(self, run: Run) -> None:
+        """Make the directory ready; one that cannot be used ends the run before its first test."""
+        self._home = opened(self._directory)
+        self._run = run
+
+    def add(self, row: Row) -> None:
+        """Keep failed checks of single operators; what a comparison's roots are is known at the end."""
+        if self._case_of is not None and row.verdict == "fail" and row.red:
+            self._failed.setdefault(row.test_id, []).append(row)
+
+    def finish(self, result: Result) -> None:
+        """Write the bundles and the list of them; nothing where nothing failed."""
+        if self._home is None:
+            return
+        wanted = list(self._wanted(result))
+        if not wanted:
+            return
+        budget, lines = BUDGET, []
+        for number, rows in enumerate(wanted[:MOST], start=1):
+            said, used = self._bundle(self._home / folder_name(number, rows[0].name), rows, budget)
+            budget -= used
+            lines.append(said)
+        if len(wanted) > MOST:
+            lines.append(f"- {len(wanted) - MOST} more have no bundle: {MOST} are enough")
+        total = BUDGET - budget
+        head = [
+            "# Failures that repeat on their own",
+            "",
+            f"`pytest .` here runs all of them; acc_pytest is all they need. {_mib(total)} in all.",
+            "",
+        ]
+        write_texts(self._home, texts.settings_files(self._standard))
+        self._index = self._home / "README.md"
+        write_text(self._index, "\n".join([*head, *lines, ""]))
+
+    def _wanted(self, result: Result) -> Iterator[Sequence[Row]]:
+        """The rows of each bundle: roots in execution order, or failed operators in that of the source."""
+        if self._case_of is not None:
+            yield from sorted(self._failed.values(), key=lambda rows: rows[0].number or 0)
+        elif result.diagnosis is not None:
+            yield from ([root.row] for root in result.diagnosis.roots)
+
+    def _bundle(self, home: Path, rows: Sequence[Row], budget: int) -> tuple[str, int]:
+        """One bundle; returns its line in the list, and its bytes."""
+        row = rows[0]
+        title = row.name
+        try:
+            home.mkdir()
+            written = self._write(home, rows, budget)
+        except (AccError, OSError) as error:
+            write_text(home / MARK, _facts(row))
+            write_text(home / "README.md", texts.readme(title, row.sentence, [], []))
+            return f"- {code(home.name)} has no test: {code(str(error), 400)}", size_of(home)
+        facts = self._said(rows)
+        left = [f"- left out: {code(one, 400)}" for one in written.left_out]
+        write_text(home / "README.md", texts.readme(title, row.sentence, [*facts, *left], written.files))
+        write_text(home / MARK, _facts(row))
+        used = size_of(home)
+        return f"- {code(f'pytest {home.name}')} ({_mib(used)}): {code(row.sentence, 400)}", used
+
+    def _write(self, home: Path, rows: Sequence[Row], budget: int) -> Written:
+        if self._case_of is not None:
+            from .of_case import write_case
+
+            return write_case(home, self._case_of(rows[0].test_id), rows, budget)
+        from .of_pair import write_pair
+
+        if self._run.plan is None:
+            raise AccError("the run compared no dumps")
+        return write_pair(home, self._run.plan, rows[0], self._standard, budget)
+
+    def _said(self, rows: Sequence[Row]) -> list[str]:
+        if self._case_of is not None:
+            from .of_case import facts as case_facts
+
+            return case_facts(rows)
+        from .of_pair import facts
+
+        return facts(rows[0])
+
+
+def _facts(row: Row) -> str:
+    """What programs may want to know of a bundle, and what marks its folder as ours."""
+    found = {"test_id": row.test_id, "name": row.name, "sentence": row.sentence, "number": row.number}
+    return json.dumps(found, indent=2) + "\n"
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB" if size >= 1 << 20 else f"{size / 2**10:.0f} KiB"

@@ -1,0 +1,154 @@
+"""`--acc-repro DIR`: each root in a folder whose test fails alone as it failed in the run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from opcheck.made import MadeDump, softmax_dump
+
+from acc_pytest.demo import DemoPaths
+from acc_pytest.diagnosis.repro import view
+
+from .conftest import QUICKER, Run
+
+
+def alone(pytester: pytest.Pytester, bundle: Path) -> pytest.RunResult:
+    return pytester.runpytest_inprocess(*QUICKER, "-p", "no:cacheprovider", str(bundle))
+
+
+def bundles(home: str | Path = "repro") -> list[Path]:
+    return sorted(path for path in Path(home).iterdir() if path.is_dir())
+
+
+def sentence(bundle: Path) -> str:
+    return str(json.loads((bundle / "repro.json").read_text())["sentence"])
+
+
+@pytest.mark.parametrize("standard", ["default", "torch"])
+def test_a_root_fails_alone_with_the_sentence_of_the_run_and_passes_when_it_is_mended(
+    acc: Run, pytester: pytest.Pytester, faulty: DemoPaths, standard: str
+) -> None:
+    result = acc(faulty, "--acc-repro=repro", f"--acc-standard={standard}")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["report: *repro/README.md"])
+    bundle = bundles()[0]
+    said = sentence(bundle)
+    assert any(said in line for line in result.outlines)
+    failed = alone(pytester, bundle)
+    failed.assert_outcomes(failed=1)
+    assert any(line.endswith(said) for line in failed.outlines)
+    shutil.copy(bundle / "golden.pt", bundle / "mine.pt")
+    alone(pytester, bundle).assert_outcomes(passed=1)
+
+
+def test_a_bundle_holds_inputs_and_the_operator_with_its_parameters(
+    acc: Run, pytester: pytest.Pytester, faulty: DemoPaths
+) -> None:
+    acc(faulty, "--acc-repro=repro")
+    (bundle,) = bundles()
+    assert bundle.name == "01_ElewiseOperation_3_3"
+    inputs = sorted(file.name for file in (bundle / "inputs").iterdir())
+    assert [name.partition(".")[2] for name in inputs] == ["golden.pt", "mine.pt"] * 2
+    assert torch.load(bundle / "inputs" / inputs[1], weights_only=True).numel() == 7 * 32
+    case = bundle / "operator" / "operation_tensors_0.csv"
+    pytester.runpytest_inprocess(*QUICKER, f"--acc-opcheck={case}").assert_outcomes(failed=1)
+    text = (bundle / "README.md").read_text()
+    for word in ("# `ElewiseOperation_3_3`", sentence(bundle), "`golden.pt`", "::ElewiseOperation_3_3`"):
+        assert word in text
+    assert "`pytest 01_ElewiseOperation_3_3` (" in Path("repro/README.md").read_text()
+
+
+def test_all_bundles_run_together_and_settings_around_them_do_not_matter(
+    acc: Run, pytester: pytest.Pytester, faulty: DemoPaths
+) -> None:
+    acc(faulty, "--acc-repro=repro")
+    pytester.makeini("[pytest]\naddopts = --no-such-option\n")
+    pytester.makeconftest("raise SystemExit('not mine')")
+    alone(pytester, Path("repro")).assert_outcomes(failed=1)
+
+
+def test_what_an_earlier_run_left_is_replaced_and_what_is_not_ours_is_not_touched(
+    acc: Run, pytester: pytest.Pytester, faulty: DemoPaths, clean: DemoPaths
+) -> None:
+    acc(faulty, "--acc-repro=repro")
+    pytester.runpytest_inprocess(*QUICKER, "repro")  # leaves a cache behind
+    assert acc(clean, "--acc-repro=repro").ret == 0
+    assert bundles() in ([], [Path("repro/.pytest_cache")])
+    mine = Path("repro/mine.txt")
+    mine.write_text("precious")
+    result = acc(clean, "--acc-repro=repro")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--acc-repro repro: holds 'mine.txt', which is no bundle of ours*"])
+    assert mine.read_text() == "precious"
+    Path("notes").mkdir()
+    Path("notes/README.md").write_text("precious")
+    assert acc(clean, "--acc-repro=notes").ret == pytest.ExitCode.USAGE_ERROR
+    assert Path("notes/README.md").read_text() == "precious"
+
+
+def test_what_is_too_large_is_said_instead_of_written(
+    acc: Run, faulty: DemoPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "BUDGET", 100)
+    acc(faulty, "--acc-repro=repro")
+    (bundle,) = bundles()
+    assert sorted(file.name for file in bundle.iterdir()) == ["README.md", "repro.json"]
+    assert "more than is left for bundles" in Path("repro/README.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory: pytest.TempPathFactory) -> MadeDump:
+    """Three operators, the softmax with a wrong element."""
+    return softmax_dump(tmp_path_factory.mktemp("wrong"), wrong=True)
+
+
+@pytest.mark.parametrize("standard", ["ascend", "open"])
+def test_an_operator_fails_alone_and_passes_when_it_is_mended(
+    pytester: pytest.Pytester, wrong: MadeDump, standard: str
+) -> None:
+    pytester.makeini("[pytest]\nacc_repro = found\n")
+    words = [f"--acc-opcheck={wrong.csv}", f"--acc-opcheck-standard={standard}", "--acc-output=out"]
+    result = pytester.runpytest_inprocess(*QUICKER, *words)
+    result.assert_outcomes(passed=2, failed=1)
+    (bundle,) = bundles("found")
+    assert bundle.name == "01_SoftmaxOperation_5_0"
+    failed = alone(pytester, bundle)
+    failed.assert_outcomes(failed=1)
+    assert any(line.endswith(sentence(bundle)) for line in failed.outlines)
+    shutil.copy(bundle / "golden/outtensor0.bin", bundle / "5_0_SoftmaxOperation/after/outtensor0.bin")
+    alone(pytester, bundle).assert_outcomes(passed=1)
+
+
+def test_bounds_of_the_test_hold_in_the_bundle_of_an_operator(
+    pytester: pytest.Pytester, wrong: MadeDump
+) -> None:
+    pytester.makeconftest(
+        "def pytest_acc_case_thresholds(case):\n"
+        "    return {'factor': 1000, 'max_absolute_error': 0.125} if case.ids == '5_0' else None\n"
+    )
+    words = [f"--acc-opcheck={wrong.csv}", "--acc-repro=found", "--acc-output=out"]
+    pytester.runpytest_inprocess(*QUICKER, *words).assert_outcomes(passed=2, failed=1)
+    (bundle,) = bundles("found")
+    assert sentence(bundle).startswith("max_absolute_error 0.25 is 2 times the allowed 0.125")
+    failed = alone(pytester, bundle)
+    failed.assert_outcomes(failed=1)
+    assert any(line.endswith(sentence(bundle)) for line in failed.outlines)
+
+
+def test_no_more_than_enough_operators_are_bundled(
+    pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "MOST", 2)
+    dump = MadeDump(tmp_path / "dump")
+    for _ in range(4):
+        dump.add("TransposeOperation", {"perm": [1, 0]}, [torch.ones(2, 3)], [torch.zeros(3, 2)])
+    pytester.runpytest_inprocess(*QUICKER, f"--acc-opcheck={dump.csv}", "--acc-repro=found")
+    assert [bundle.name for bundle in bundles("found")] == [
+        "01_TransposeOperation_0",
+        "02_TransposeOperation_1",
+    ]
+    assert "2 more have no bundle" in Path("found/README.md").read_text()
