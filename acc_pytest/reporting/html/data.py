@@ -111,7 +111,7 @@ class PageData:
         self._places.append(place_of(row))
         self._roots.append(-1 if row.cause is None or row.cause.root is None else row.cause.root)
         self._kept.add(len(self), row, excess)
-        self.own_failures += row.red and row.verdict != "inherited"
+        self.own_failures += row.red and row.verdict not in ("inherited", "unmapped")
         self._verdicts.append(VERDICTS.index(row.verdict))
 
     def _add_metrics(self, row: Row) -> None:

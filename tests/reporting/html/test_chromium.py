@@ -200,6 +200,14 @@ def test_every_control_can_be_reached_with_tab(page: Page, failing: Path) -> Non
     assert sum(one.startswith("heat-") for one in seen) == 1  # one stop, arrows inside
 
 
+def test_every_control_has_a_name(page: Page, failing: Path) -> None:
+    page.open(failing, "row=12")
+    nameless = """[...document.querySelectorAll('button, select, input, canvas, [tabindex="0"], [role=img]')]
+        .filter((one) => !(one.innerText || one.ariaLabel || one.labels?.[0]?.innerText))
+        .map((one) => one.outerHTML.slice(0, 80))"""
+    assert page.evaluate(nameless) == []
+
+
 def test_arrows_walk_along_the_chart_and_up_and_down_seek_failures(page: Page, failing: Path) -> None:
     page.open(failing)
     page.evaluate("document.querySelector('canvas').focus()")

@@ -82,7 +82,7 @@ function rootLine(root) {
   const where = [root.type, root.layer, root.step === "" ? "" : stepText(root.step)].filter(Boolean).join(" · ");
   const effects = [
     root.inherited ? say("inherit_n", count(root.inherited)) : "",
-    root.amplification === null ? "" : say("amplified", times(root.amplification)),
+    root.amplification === null || root.amplification < 1.05 ? "" : say("amplified", times(root.amplification)),
     root.share === null ? "" : say("explains", percent(root.share)),
   ].filter(Boolean);
   return make("li", {}, make("button", {

@@ -1,6 +1,6 @@
 /* Error along the network: one mark a comparison, in execution order, on a log scale with what is allowed. */
 
-const PLOT = { height: 300, left: 56, right: 14, top: 34, bottom: 34, lane: 20, zero: 14 };
+const PLOT = { height: 300, left: 56, right: 14, top: 34, bottom: 34, lane: 20, zero: 20 };
 /* `lane` holds what has no number, `zero` what is exactly zero. */
 
 const network = {
@@ -61,7 +61,7 @@ function geometry() {
     metric, places, span, width, inner, step, low, high, y,
     x: (position) => inner.left + (position + 0.5) * step,
     height: (code) => {
-      if (code === ZERO) return inner.bottom - 5;
+      if (code === ZERO) return inner.bottom - 6;
       if (!plotted(code)) return PLOT.top + PLOT.lane / 2 - 4;
       return Math.max(inner.top, Math.min(floor, y(rows.decade(code))));
     },
@@ -110,7 +110,7 @@ function drawGrid(pen, plot) {
     line(pen, inner.left, y, inner.right, y);
     pen.fillText(powerOfTen(decade), inner.left - 8, y);
   }
-  if (plot.places.some((place) => plot.metric.values[place] === ZERO)) pen.fillText(say("exactly_zero"), inner.left - 8, inner.bottom - 5);
+  if (plot.places.some((place) => plot.metric.values[place] === ZERO)) pen.fillText(say("exactly_zero"), inner.left - 8, inner.bottom - 6);
   pen.textAlign = "left";
   pen.textBaseline = "top";
   const all = groups(plot.places);

@@ -34,7 +34,7 @@ function times(value) {
 }
 
 function percent(share) {
-  return share === 1 ? "100%" : `${(100 * share).toFixed(share < 0.01 ? 2 : 1)}%`;
+  return share > 0.9995 ? "100%" : `${(100 * share).toFixed(share < 0.01 ? 2 : 1)}%`;
 }
 
 function count(value) {

@@ -119,7 +119,7 @@ const STRINGS = {
   max: ["max", "最大值"],
   min: ["min", "最小值"],
   mean: ["mean", "均值"],
-  files: ["files", "文件"],
+  files: ["Files", "文件"],
   counts_title: ["Counts", "计数"],
   case_title: ["Case", "用例"],
   mapping_title: ["Why these two", "映射依据"],
