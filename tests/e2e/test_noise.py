@@ -16,7 +16,7 @@ from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.session import CHANNEL, AccSession, make_noise_plan, make_plan, open_session
 from acc_pytest.settings import Settings
 
-from .conftest import Run, read_rows
+from .conftest import QUICKER, Run, read_rows
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +156,15 @@ def test_the_noise_run_can_stand_in_the_ini_file(
     pytester.makeini(f"[pytest]\nacc_noise = {noisy.noise}\nacc_standard = three-way\n")
     assert acc(noisy, "--tb=no", "-q").ret == 0
     assert any(row["noise_error"] for row in read_rows())
+
+
+def test_stored_rows_are_judged_by_the_noise_that_they_keep(
+    acc: Run, noisy: DemoPaths, pytester: pytest.Pytester
+) -> None:
+    """Without any dump: the same bounds as with the noise run, from rows of a run that judged by T."""
+    acc(noisy, noise(noisy), "--tb=no", "-q")
+    wanted = {row["test_id"]: row["thresholds"] for row in read_rows()}
+    acc(noisy, noise(noisy), "--acc-standard=default", "--acc-rows=rows.jsonl", "--tb=no", "-q")
+    again = ("--acc-from-rows=rows.jsonl", "--acc-standard=three-way", "--acc-csv=again.csv", "--tb=no", "-q")
+    assert pytester.runpytest_inprocess(*QUICKER, *again).ret == 0
+    assert {row["test_id"]: row["thresholds"] for row in read_rows("again.csv")} == wanted

@@ -77,6 +77,14 @@ def test_torch_takes_nan_and_infinities_as_assert_close_with_equal_nan(value: fl
     assert verdict("torch", MODULE, golden, torch.tensor([1.0, 2.0])).verdict == "fail"
 
 
+@pytest.mark.parametrize("name", list(STANDARDS))
+def test_tensors_without_a_finite_element_pass_where_they_agree_whatever_a_rule_bounds(name: str) -> None:
+    golden = torch.full((4,), math.nan)
+    rule = rule_from_marker({"max_absolute_error": 1.0}, "test_x")
+    assert verdict(name, LINEAR, golden, golden.clone(), rule).verdict == "pass"
+    assert verdict(name, LINEAR, golden, torch.ones(4), rule).verdict == "fail"
+
+
 def test_torch_wants_integers_equal() -> None:
     golden = torch.tensor([1, 2, 3])
     assert verdict("torch", MODULE, golden, golden.clone()).verdict == "pass"
