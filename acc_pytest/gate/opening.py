@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 def gates_of(settings: Settings) -> tuple[Gate, ...]:
     """The gates in their order: baseline, known differences. Raises `AccError` for a file that is wrong."""
+    if settings.update_baseline and len(settings.baseline) != 1:
+        raise SettingsError("--acc-update-baseline needs one --acc-baseline FILE, which it writes")
     gates: list[Gate] = []
     accepted = None if settings.update_baseline == "all" else _baseline(settings)
     if accepted is not None:
