@@ -1,0 +1,199 @@
+"""The networks that are compared: golden in float32 by torch hooks, mine as ATB operators on the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from acc_pytest.atb_cpu import Fault, LanguageModel, Runtime
+from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
+from acc_pytest.demo import DemoSpec
+from acc_pytest.demo.golden import seeded
+from acc_pytest.demo.published import published
+from acc_pytest.judging.tolerance import tolerance
+from acc_pytest.threads import one_thread
+
+DECODE_STEPS = 2
+TOKENS = 24
+"""What the caches of mine hold."""
+VOCABULARY = 128
+
+
+@dataclass(frozen=True)
+class Network:
+    """A golden network (one of `published`, or the demo's `chatglm`) and the ATB graphs that run it.
+
+    `family` and `models` choose among the graphs of one network, see `LanguageModel.from_torch`. `config`
+    names the shipped settings it is judged by.
+    """
+
+    name: str
+    golden: str
+    family: str | None = None
+    models: int | None = None
+    config: str = "default"
+
+
+NETWORKS = {
+    one.name: one
+    for one in (
+        Network("llama", "llama"),
+        Network("llama-separate", "llama", family="llama-separate"),
+        Network("llama-one-model", "llama", models=1),
+        Network("mistral", "mistral"),
+        Network("qwen2", "qwen"),
+        Network("glm", "glm"),
+        Network("glm4", "glm4"),
+        Network("chatglm2", "chatglm"),
+        Network("bloom", "bloom"),
+        Network("mixtral", "mixtral"),
+    )
+}
+"""All that are judged by the default thresholds."""
+ROUTED = ("mixtral",)
+"""Golden networks whose routers choose experts."""
+INT8 = Network("llama-int8", "llama", family="llama-int8", config="w8a8")
+"""Quantised: its error is that of int8, which the thresholds must be told (`--acc-config w8a8`)."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What golden depends on. Weights are values that mine's `dtype` holds exactly."""
+
+    golden: str
+    dtype: str
+    layers: int = 2
+    seed: int = 1
+    prompt: int = 11
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A golden network, where its dump is, and the ids that were fed at each step.
+
+    `margin` is the least distance between the last expert that a router chose and the first it did not, as a
+    share of T of its logits; infinite without routers.
+    """
+
+    module: Any
+    path: Path
+    fed: Sequence[Sequence[int]]
+    margin: float
+
+    @property
+    def decided(self) -> bool:
+        """Whether no rounding can choose another expert, which would be a difference but no mistake.
+
+        Both logits may be off by T.
+        """
+        return self.margin > 2.0
+
+
+@dataclass
+class Goldens:
+    """Golden dumps below `directory`, each made once."""
+
+    directory: Path
+    _made: dict[Setting, Golden] = field(default_factory=dict)
+
+    def of(self, setting: Setting) -> Golden:
+        """The dump of prefill and `DECODE_STEPS` greedy decode steps."""
+        if setting not in self._made:
+            self._made[setting] = self._run(setting)
+        return self._made[setting]
+
+    @one_thread()
+    @torch.no_grad()
+    def _run(self, setting: Setting) -> Golden:
+        module, step = _module(setting)
+        path = self.directory / f"golden-{len(self._made)}"
+        generator = torch.Generator().manual_seed(1000 + setting.seed)
+        ids = torch.randint(2, VOCABULARY, (setting.prompt,), generator=generator).tolist()
+        fed, cache = [], None
+        config = DumpConfig(path, range(DECODE_STEPS + 1))
+        with _margins(module, setting) as margins, register_hook(module, config):
+            for _ in range(DECODE_STEPS + 1):
+                fed.append(ids)
+                logits, cache = step(torch.tensor([ids]), cache)
+                ids = [int(logits.flatten(0, -2)[-1].argmax())]
+        return Golden(module, path, fed, min(margins, default=float("inf")))
+
+
+Step = Callable[[torch.Tensor, Any], tuple[torch.Tensor, Any]]
+
+
+def _module(setting: Setting) -> tuple[Any, Step]:
+    if setting.golden == "chatglm":
+        module = seeded(_demo(setting), setting.seed)
+        return module, module.step
+    module = published(setting.golden, layers=setting.layers, dtype=setting.dtype, seed=setting.seed)
+
+    def step(ids: torch.Tensor, cache: Any) -> tuple[torch.Tensor, Any]:
+        made = module(ids, past_key_values=cache, use_cache=True)
+        return made.logits, made.past_key_values
+
+    return module, step
+
+
+def _demo(setting: Setting, ranks: int = 1) -> Any:
+    return DemoSpec(
+        family=setting.golden,
+        layers=setting.layers,
+        hidden=64,
+        kv_heads=2,
+        intermediate=96,
+        prompt_length=TOKENS - DECODE_STEPS - 1,
+        decode_steps=DECODE_STEPS,
+        dtype=setting.dtype,
+        ranks=ranks,
+    ).model
+
+
+@contextlib.contextmanager
+def _margins(module: Any, setting: Setting) -> Iterator[list[float]]:
+    """While golden runs, how clearly each of its routers decided."""
+    found: list[float] = []
+    removers = []
+    routers = [one for name, one in module.named_modules() if name.endswith(".mlp.gate")]
+    for depth, router in enumerate(routers):
+
+        def look(router: Any, inputs: tuple[torch.Tensor], depth: int = depth) -> None:
+            logits = inputs[0].flatten(0, -2) @ router.weight.t()
+            chosen = module.config.num_experts_per_tok
+            ordered = logits.sort(-1, descending=True).values
+            allowed = tolerance("float32", setting.dtype, depth, inputs[0].shape[-1]).value
+            gap = (ordered[..., chosen - 1] - ordered[..., chosen]).min() / logits.square().mean().sqrt()
+            found.append(float(gap) / allowed)
+
+        removers.append(router.register_forward_pre_hook(look))
+    try:
+        yield found
+    finally:
+        for remover in removers:
+            remover.remove()
+
+
+def mine(
+    network: Network, golden: Golden, setting: Setting, runtime: Runtime, fault: Fault | None = None
+) -> LanguageModel:
+    """The network as ATB runs it, over the runtime's ranks, with the fault in it.
+
+    Raises `SettingsError` when it has no operator that can have this fault.
+    """
+    if setting.golden == "chatglm":
+        weights = dict(golden.module.named_parameters())
+        return LanguageModel(_demo(setting, runtime.ranks), weights, runtime, fault)
+    return LanguageModel.from_torch(
+        golden.module,
+        runtime,
+        dtype=setting.dtype,
+        tokens=TOKENS,
+        fault=fault,
+        family=network.family,
+        models=network.models,
+    )

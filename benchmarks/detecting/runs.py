@@ -1,0 +1,173 @@
+"""One run: mine is dumped, mapped, compared and diagnosed as pytest does it, in this process."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import mkdtemp
+
+import torch
+
+from acc_pytest.atb_cpu import Runtime
+from acc_pytest.comparison import Judge
+from acc_pytest.demo import DemoSpec
+from acc_pytest.demo.probes import probes_of
+from acc_pytest.diagnosis.run import run
+from acc_pytest.diagnosis.summary import root_lines
+from acc_pytest.dumps import open_dump
+from acc_pytest.mapping.planner import plan
+from acc_pytest.reporting.row import Row
+from acc_pytest.settings import find_config, read_config
+
+from .grid import Case
+from .networks import INT8, NETWORKS, Goldens, Network, mine
+
+
+@dataclass(frozen=True)
+class Own:
+    """The pair of the injected operator that came closest to a threshold at the first step with the fault.
+
+    `share` is measured over allowed; `error` and `allowed` are its relative distance and T, `None` for whole
+    numbers.
+    """
+
+    slot: str
+    share: float
+    error: float | None
+    allowed: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a case.
+
+    `failing` counts pairs beyond their thresholds, inherited or not. `faulty` are the full names of the
+    injected operator (prefill and decode may be models of their own), `own` is `None` where it has no pair:
+    golden has no such tensor. `roots` are the operators of mine that the roots name, in execution order, and
+    `steps` theirs; `first` is the summary's first line.
+    """
+
+    case: Case
+    pairs: int
+    failing: int
+    faulty: tuple[str, ...]
+    own: Own | None
+    roots: tuple[str, ...]
+    steps: tuple[object, ...]
+    first: str
+    seconds: float
+
+    @property
+    def red(self) -> bool:
+        """Whether the run fails."""
+        return self.failing > 0
+
+    @property
+    def hit(self) -> bool:
+        """Whether the first root is the injected operator.
+
+        It is when the root's name is the full name of the operator of mine that has the fault, with the ids
+        of all graphs around it (`RopeOperation_2_0_1_0`), and its step is the first that has the fault.
+        """
+        fault = self.case.fault
+        if fault is None or not self.roots:
+            return False
+        return self.roots[0] in self.faulty and self.steps[0] == (fault.step or 0)
+
+    @property
+    def others(self) -> int:
+        """Operators that are called roots and are not the injected one."""
+        return len({name for name in self.roots if name not in self.faulty})
+
+
+def write_mine(case: Case, goldens: Goldens, directory: Path) -> tuple[str, ...]:
+    """Dump mine into `directory`; returns the full names of the injected operator."""
+    golden = goldens.of(case.setting)
+    runtime = Runtime(probes_of(directory, DemoSpec(ranks=case.ranks)))
+    model = mine(_network(case), golden, case.setting, runtime, case.fault)
+    for ids in golden.fed:
+        model.step(ids)
+    return model.faulty
+
+
+def examine(case: Case, goldens: Goldens, directory: Path) -> Outcome:
+    """Make the pair of dumps, compare all their pairs, and say where it starts; mine's dump is removed."""
+    started = time.perf_counter()
+    faulty = write_mine(case, goldens, directory)
+    golden = open_dump(str(goldens.of(case.setting).path))
+    mapped = plan(golden, open_dump(str(directory), other=golden))
+    rules = tuple(read_config(find_config(_network(case).config)).rules)
+    rows, diagnosis = run(mapped, lambda _: Judge(rules))
+    shutil.rmtree(directory)
+    return Outcome(
+        case,
+        pairs=len(rows),
+        failing=sum(row.red or row.verdict == "inherited" for row in rows),
+        faulty=faulty,
+        own=_own(case, rows, faulty),
+        roots=tuple(root.name for root in diagnosis.roots),
+        steps=tuple(root.row.step for root in diagnosis.roots),
+        first=next(iter(root_lines(diagnosis, mapped)), ""),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _own(case: Case, rows: Sequence[Row], faulty: Sequence[str]) -> Own | None:
+    if case.fault is None:
+        return None
+    step = case.fault.step or 0
+    found = []
+    for row in rows:
+        if row.step == step and row.mine.name in faulty and row.checks:
+            relative = [one for one in row.checks if one.metric == "relative_euclidean_distance"]
+            size = (relative[0].measured, relative[0].allowed) if relative else (None, None)
+            found.append(Own(row.mine.slot, max(check.excess for check in row.checks), *size))
+    return max(found, key=lambda own: own.share, default=None)
+
+
+def _network(case: Case) -> Network:
+    return NETWORKS.get(case.network, INT8)
+
+
+def examine_all(cases: Sequence[Case], directory: Path, jobs: int) -> Iterator[Outcome]:
+    """Outcomes in the order of `cases`, from as many processes as `jobs`; dumps lie below `directory`."""
+    if jobs == 1:
+        _begin(directory)
+        yield from map(_work, cases)
+        return
+    # A forked torch may wait for threads that were not forked with it.
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (directory,)) as pool:
+        yield from pool.map(_work, cases)
+
+
+_GOLDENS: list[Goldens] = []
+"""Of this process."""
+
+
+def _begin(directory: Path) -> None:
+    torch.set_num_threads(1)
+    _GOLDENS[:] = [Goldens(Path(mkdtemp(dir=directory)))]
+
+
+def _work(case: Case) -> Outcome:
+    goldens = _GOLDENS[0]
+    return examine(case, goldens, goldens.directory / "mine")
+
+
+def first_line_of_pytest(case: Case, directory: Path) -> str:
+    """The first line of roots that a whole session of pytest prints for a case."""
+    goldens = Goldens(directory)
+    write_mine(case, goldens, directory / "mine")
+    words = [f"--acc-golden={goldens.of(case.setting).path}", f"--acc-mine={directory / 'mine'}"]
+    words += [f"--acc-output={directory / 'out'}", f"--acc-config={_network(case).config}"]
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=directory, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("root cause: ")]
+    return lines[0] if lines else f"(exit {done.returncode}, no root) {done.stderr[-300:]}"

@@ -1,0 +1,133 @@
+"""Outcomes as tables, misses in words, and the figures of the last line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from acc_pytest.atb_cpu import FAULTS
+
+from .runs import Outcome
+
+DETECTION, FIRST_ROOT = 0.99, 0.98
+"""What is wanted of faulty runs; of clean ones, that none fails."""
+
+Cells = list[str]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Faulty runs, red ones, those whose first root is the injected operator; clean runs, red ones, pairs."""
+
+    faulty: int
+    red: int
+    hits: int
+    clean: int
+    alarms: int
+    pairs: int
+
+    @classmethod
+    def of(cls, faulty: Sequence[Outcome], clean: Sequence[Outcome]) -> Figures:
+        return cls(
+            len(faulty),
+            sum(one.red for one in faulty),
+            sum(one.hit for one in faulty),
+            len(clean),
+            sum(one.red for one in clean),
+            sum(one.pairs for one in clean),
+        )
+
+    @property
+    def good(self) -> bool:
+        """Whether the goal holds."""
+        return (
+            self.red >= DETECTION * self.faulty and self.hits >= FIRST_ROOT * self.faulty and self.alarms == 0
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"detection {share(self.red, self.faulty)}, first root {share(self.hits, self.faulty)}, "
+            f"false alarms {self.alarms} of {self.clean} clean runs ({self.pairs} pairs): "
+            f"the goal {'holds' if self.good else 'does not hold'}"
+        )
+
+
+def share(part: int, whole: int) -> str:
+    """`99.4 % (313 of 315)`."""
+    return f"{part / whole if whole else math.nan:.1%} ({part} of {whole})"
+
+
+def by(outcomes: Iterable[Outcome], key: Callable[[Outcome], str], title: str) -> list[Cells]:
+    """A table with a line for each value of `key`: runs, red ones, right first roots, other roots a run."""
+    groups: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault(key(outcome), []).append(outcome)
+    table = [[title, "runs", "detected", "first root", "other roots a run"]]
+    for name, found in groups.items():
+        others = sum(one.others for one in found) / len(found)
+        red, hits = sum(one.red for one in found), sum(one.hit for one in found)
+        table.append([name, str(len(found)), str(red), str(hits), f"{others:.2f}"])
+    return table
+
+
+def fault_of(outcome: Outcome) -> str:
+    fault = outcome.case.fault
+    return f"{fault.kind}: {FAULTS[fault.kind].what}" if fault else ""
+
+
+def step_of(outcome: Outcome) -> str:
+    fault = outcome.case.fault
+    return "all" if fault is None or fault.step is None else str(fault.step)
+
+
+TABLES: tuple[tuple[str, Callable[[Outcome], str]], ...] = (
+    ("fault", fault_of),
+    ("network", lambda one: one.case.network),
+    ("dtype", lambda one: one.case.setting.dtype),
+    ("ranks", lambda one: str(one.case.ranks)),
+    ("step", step_of),
+    ("operator is compared", lambda one: "yes" if one.own is not None else "no: golden has no such tensor"),
+)
+
+
+def explained(outcome: Outcome) -> str:
+    """Why a fault was not detected, or another operator was called the first root; with numbers."""
+    own, names = outcome.own, " or ".join(outcome.faulty)
+    if own is None:
+        seen = f"{names} has no pair, for golden has no such tensor"
+    else:
+        size = (
+            f"relative distance {own.error:.3g}, T {own.allowed:.3g}"
+            if own.error is not None
+            else "whole numbers"
+        )
+        seen = f"{names} {own.slot} is at {own.share:.2g} times its bound ({size})"
+    if not outcome.red:
+        return f"{seen}; no pair fails: too small for any threshold, or nothing reads it"
+    if outcome.roots and outcome.roots[0] in outcome.faulty:
+        return f"{seen}; found at step {outcome.steps[0]} only"
+    later = outcome.faulty and any(name in outcome.faulty for name in outcome.roots)
+    return f"{seen}; {'it is a later root' if later else 'it is no root'}; {outcome.first[:400]}"
+
+
+def plain(table: Sequence[Cells]) -> str:
+    """The table for a terminal; numbers are right-aligned."""
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    lines = []
+    for row in table:
+        cells = [
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def markdown(table: Sequence[Cells]) -> str:
+    """The table for a document."""
+    head, *rows = table
+    rule = ["---", *["---:" for _ in head[1:]]]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, rule, *rows)
+    )

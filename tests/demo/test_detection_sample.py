@@ -1,0 +1,79 @@
+"""The detection benchmark's own functions on three runs: a mistake found, one too small to be, none at all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from acc_pytest.atb_cpu import Fault
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def detecting() -> Iterator[SimpleNamespace]:
+    """The modules of the benchmark, which is no part of the package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        from detecting import grid, networks, runs, tables
+
+        yield SimpleNamespace(grid=grid, networks=networks, runs=runs, tables=tables)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "detecting"]:
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def outcomes(detecting: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> list:
+    setting = detecting.networks.Setting("chatglm", "float16", layers=1, prompt=5)
+    faults = (Fault("row", step=1), Fault("scale", size=1.0001), None)
+    cases = [detecting.grid.Case("chatglm2", setting, fault=fault) for fault in faults]
+    return list(detecting.runs.examine_all(cases, tmp_path_factory.mktemp("detection"), 1))
+
+
+def test_a_fault_is_red_and_the_first_root_is_its_operator(outcomes: list) -> None:
+    found = outcomes[0]
+    assert found.red
+    assert found.hit
+    assert found.own.share > 1
+    assert found.first.startswith(f"root cause: {found.roots[0]}")
+    assert found.steps[0] == 1
+
+
+def test_a_fault_below_the_rounding_is_a_miss_that_is_explained_with_numbers(
+    outcomes: list, detecting: SimpleNamespace
+) -> None:
+    missed = outcomes[1]
+    assert not missed.red
+    assert not missed.hit
+    assert missed.own.error < missed.own.allowed
+    assert "too small" in detecting.tables.explained(missed)
+
+
+def test_the_goal_needs_every_clean_run_green(outcomes: list, detecting: SimpleNamespace) -> None:
+    found, missed, clean = outcomes
+    assert not clean.red
+    figures = detecting.tables.Figures.of
+    assert figures([found], [clean]).good
+    assert not figures([found], [found]).good
+    assert not figures([found, missed], [clean]).good
+    assert "detection 50.0% (1 of 2)" in str(figures([found, missed], [clean]))
+
+
+def test_the_sample_has_every_fault_and_network_and_is_the_same_for_the_same_seed(
+    detecting: SimpleNamespace,
+) -> None:
+    grid, networks = (
+        detecting.grid,
+        [one for one in detecting.networks.NETWORKS.values() if one.golden != "mixtral"],
+    )
+    spots = [grid.Spot(one.name, 1, kind, 0, "") for one in networks for kind in ("scale", "row", "nan")]
+    goldens = detecting.networks.Goldens(Path("unused"))
+    cases = grid.sample(spots, 30, 1, goldens)
+    assert {case.fault.kind for case in cases} == {"scale", "row", "nan"}
+    assert {case.network for case in cases} == {one.name for one in networks}
+    assert cases == grid.sample(spots, 30, 1, goldens)
+    assert cases != grid.sample(spots, 30, 2, goldens)
