@@ -1,4 +1,4 @@
-"""The detection benchmark's own functions on three runs: a mistake found, one too small to be, none at all."""
+"""The detection benchmark on three runs: a mistake that is found, one too small to be, and none at all."""
 
 from __future__ import annotations
 
