@@ -91,7 +91,7 @@ def store(
     Without `nz` the parameter `kvCacheCfg` says so, or the chip and the shape.
     """
     where = slots.flatten().long()
-    rows = new.reshape(new.shape[0], -1) if new.ndim > 1 else new[:, None]
+    rows = new.flatten(1) if new.ndim > 1 else new[:, None]
     nz = _is_nz(call, new, cache) if nz is None else nz
     block = cache.shape[2] if nz else cache.shape[1]
     call.need(
@@ -239,7 +239,7 @@ def paged_cache_load(call: Call, t: Tensors) -> Outputs:
         cache, out = t[f"{name}Cache"], t[name].clone()
         rows = nz_to_nd(cache) if p["kvCacheCfg"] == 0 else cache.flatten(2)
         block, place = rows.shape[1], 0
-        flat = out.view(out.shape[0], -1)
+        flat = out.flatten(1)
         for table, count, start in zip(tables, counts, starts):
             for position in range(count):
                 number = int(table[start // block + position // block])

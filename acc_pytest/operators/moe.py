@@ -25,7 +25,7 @@ def _best_groups(call: Call, scores: torch.Tensor, groups: int, best: int, n: in
         groups > 0 and experts % groups == 0 and 0 < best <= groups and 0 < n <= experts // groups,
         f"{experts} experts, {groups} groups, the best {best} by {n}: these do not fit",
     )
-    parts = scores.reshape(len(scores), groups, -1)
+    parts = scores.reshape(len(scores), groups, experts // groups)
     strength = parts.topk(n, -1).values.sum(-1)
     order = torch.sort(strength, dim=-1, descending=True, stable=True).indices[:, :best]
     kept = torch.zeros(len(scores), groups, dtype=torch.bool).scatter_(1, order, True)

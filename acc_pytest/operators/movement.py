@@ -40,7 +40,8 @@ def gather(call: Call, t: Tensors) -> Outputs:
         return [x.index_select(axis, indices.flatten()).reshape(shape)]
     rows = x.flatten(0, batch - 1)
     picked = indices.flatten(0, batch - 1).flatten(1)
-    return [torch.stack([r.index_select(axis - batch, i) for r, i in zip(rows, picked)]).reshape(shape)]
+    found = [r.index_select(axis - batch, i) for r, i in zip(rows, picked)]
+    return [torch.stack(found).reshape(shape) if found else x.new_empty(shape)]
 
 
 @operator("TransposeOperation", {"perm": integers()}, ("x",))
@@ -104,7 +105,7 @@ def split(call: Call, t: Tensors) -> Outputs:
         x.shape[dim] % p["splitNum"] == 0,
         f"dimension {dim} has size {x.shape[dim]}, which does not split into {p['splitNum']} equal parts",
     )
-    return torch.split(x, x.shape[dim] // p["splitNum"], dim)
+    return torch.split(x, [x.shape[dim] // p["splitNum"]] * p["splitNum"], dim)
 
 
 @operator("SliceOperation", {"offsets": integers(), "size": integers()}, ("x",))

@@ -37,7 +37,7 @@ def _rotated(call: Call, x: torch.Tensor, name: str, cos: torch.Tensor, sin: tor
         x.numel() % (tokens * size) == 0 if tokens * size else x.numel() == 0,
         f"{name} {list(x.shape)} is not {tokens} tokens of heads of {size} elements, as cos has",
     )
-    heads = call.wide(x).reshape(tokens, -1, size)
+    heads = call.wide(x).reshape(tokens, x.numel() // max(tokens * size, 1), size)
     return rotated(heads, cos, sin, call.param["rotaryCoeff"]).reshape(x.shape)
 
 

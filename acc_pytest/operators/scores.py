@@ -48,7 +48,7 @@ def attend(
 
     Query head i uses key head i * kv_heads div heads. `before` (`[m]`, or anything that broadcasts
     to `[heads, n, m]`) is added to the scores; `scale` multiplies them (a number, or `[n, 1]`), `change` is
-    applied next, `bias` (broadcast to `[heads, n, m]`) is added last.
+    applied next, `bias` (broadcast to `[heads, n, m]`) is added last. Without keys all is 0.
     """
     n, heads, size = query.shape
     groups = key.shape[1]
@@ -58,7 +58,10 @@ def attend(
     )
     if groups > 1 and heads * n * key.shape[0] > _SCORES_AT_ONCE and eight_bit is None:
         return _by_group(call, query, key, value, bias, scale=scale, change=change, before=before)
-    q = query.reshape(n, groups, -1, size).permute(1, 2, 0, 3)
+    if not key.shape[0]:
+        return torch.zeros(n, heads, value.shape[-1], dtype=call.accumulate)
+    each = heads // groups
+    q = query.reshape(n, groups, each, size).permute(1, 2, 0, 3)
     k = key.permute(1, 2, 0)[:, None]
     scores = _products(call, q, k, eight_bit is not None).flatten(0, 1)
     if eight_bit is not None:
@@ -71,7 +74,7 @@ def attend(
     v = value.transpose(0, 1)[:, None]
     if eight_bit is not None:
         return _quantised(call, scores, v, eight_bit, groups).transpose(0, 1)
-    weights = scores.softmax(-1).reshape(groups, -1, n, key.shape[0])
+    weights = scores.softmax(-1).reshape(groups, each, n, key.shape[0])
     return (weights @ call.wide(v)).flatten(0, 1).transpose(0, 1)
 
 
@@ -107,7 +110,7 @@ def _quantised(
     total = powers.sum(-1, keepdim=True)
     step = 127.0 if scales.weight is None else call.wide(scales.weight).reshape(-1, 1, 1)
     small = rounded((powers * step).half(), torch.int8)
-    product = integer_matmul(small.reshape(groups, -1, *small.shape[1:]), value).flatten(0, 1)
+    product = integer_matmul(torch.unflatten(small, 0, (groups, -1)), value).flatten(0, 1)
     factor = call.wide(scales.value).reshape(-1, 1, 1)
     # offline the scale of the weights is part of `value`
     return call.wide(product) * (factor / 127 if scales.weight is None else factor) / total

@@ -7,9 +7,8 @@ from typing import Any
 import torch
 
 from ..operators.layout import nd_to_nz
-from .attention import LARGE
 from .table import rule
-from .values import SHORT, Draw, Drawn, counts, distinct, floats, one_of, some, whole, wholes, yes
+from .values import LARGE, SHORT, Draw, Drawn, counts, distinct, floats, one_of, some, whole, wholes, yes
 
 _SCALES = (1.0, 0.5, 0.125)
 

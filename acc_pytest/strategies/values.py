@@ -21,6 +21,9 @@ Drawn = tuple[Mapping[str, Any], Sequence["torch.Tensor | None"]]
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 SHORT = (torch.float16, torch.bfloat16)
 
+LARGE = -10000.0
+"""What hides a key in a mask of numbers; small enough for float16, and exp of it is 0 in every dtype."""
+
 T = TypeVar("T")
 
 
@@ -58,6 +61,12 @@ def order(draw: Draw, count: int) -> list[int]:
 def axis(draw: Draw, ndim: int) -> int:
     """An axis of a tensor, counted from either end."""
     return whole(draw, -ndim, ndim - 1)
+
+
+def head_counts(draw: Draw) -> tuple[int, int, int]:
+    """Query heads, key heads, size of one."""
+    groups, each = whole(draw, 1, 3), whole(draw, 1, 3)
+    return groups * each, groups, whole(draw, 1, 12)
 
 
 def generator(draw: Draw) -> torch.Generator:

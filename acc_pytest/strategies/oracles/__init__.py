@@ -26,9 +26,11 @@ _FAMILIES = (
     "latent",
     "moving",
     "norms",
+    "paged",
     "preprocess",
     "products",
     "routing",
+    "self_attention",
     "training",
 )
 

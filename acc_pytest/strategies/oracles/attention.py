@@ -80,82 +80,13 @@ def attention_of(
     size, m = q.shape[-1], k.shape[-2]
     sums = scale * (q.abs() @ k.abs().transpose(-1, -2))
     scores = scale * (q @ k.transpose(-1, -2)) + bias
-    lost = (size + 2) * U * sums + U * scores.abs()
+    lost = (size + 2) * U * sums + U * (scores.abs() + bias.abs().nan_to_num(0.0, 0.0))
     weights = scores.softmax(-1)
     seen = weights > 0
     spread = (scores.amax(-1, keepdim=True) - scores).where(seen, 0.0).amax(-1, keepdim=True)
     lost = lost.where(seen, 0.0).amax(-1, keepdim=True)
     relative = torch.expm1(2 * lost) + (2 * m + 8) * U + U * spread
     return value, relative * (weights @ v.abs()) + TINY
-
-
-def _hidden(rows: int, columns: int, window: int) -> torch.Tensor:
-    """-inf for keys ahead of their query, and for those `window` or more behind it."""
-    bias = torch.zeros(rows, columns, dtype=torch.float64)
-    for i in range(rows):
-        for j in range(columns):
-            if j > i or (window and i - j >= window):
-                bias[i, j] = -torch.inf
-    return bias
-
-
-@oracle("SelfAttentionOperation")
-def self_attention(p: Param, t: Inputs) -> Sequence[Expected]:
-    """Each sequence and head by itself."""
-    heads, groups, query = p["headNum"], p["kvHeadNum"], t["query"]
-    lengths = t["seqLen"].tolist()
-    tokens = sum(lengths)
-    q = query.double().reshape(tokens, heads, -1)
-    k, v = (t[name].double().reshape(tokens, groups, -1) for name in ("key", "value"))
-    value, error, first = torch.empty_like(q), torch.empty_like(q), 0
-    for b, n in enumerate(lengths):
-        part = slice(first, first + n)
-        first += n
-        for head in range(heads):
-            group = head // (heads // groups)
-            result = attention_of(
-                q[part, head], k[part, group], v[part, group], _bias(p, t, b, head, n), p["qkScale"]
-            )
-            value[part, head], error[part, head] = result
-    return [Expected(value.reshape(query.shape), query.dtype, error.reshape(query.shape))]
-
-
-def _bias(p: Param, t: Inputs, sequence: int, head: int, n: int) -> torch.Tensor:
-    kind = p["maskType"]
-    if kind in (8, 9):
-        return _hidden(n, n, p["windowSize"] if kind == 8 else 0)
-    if kind == 0:
-        return torch.zeros(n, n, dtype=torch.float64)
-    mask = t["mask"].double()
-    if mask.ndim == 3:
-        mask = mask[head if kind == 2 else sequence]
-    return mask[:n, :n]
-
-
-@oracle("PagedAttentionOperation")
-def paged_attention(p: Param, t: Inputs) -> Sequence[Expected]:
-    """Keys and values collected row by row."""
-    heads, groups, query = p["headNum"], p["kvHeadNum"], t["query"]
-    value, error = (
-        torch.zeros(query.shape, dtype=torch.float64),
-        torch.zeros(query.shape, dtype=torch.float64),
-    )
-    block = t["keyCache"].shape[1]
-    for b, length in enumerate(t["contextLens"].tolist()):
-        table = t["blockTables"][b].tolist()
-        places = [(table[i // block], i % block) for i in range(length)]
-        k, v = (
-            torch.stack([t[name][place] for place in places]).double() for name in ("keyCache", "valueCache")
-        )
-        for head in range(heads):
-            group = head // (heads // groups)
-            bias = torch.zeros(1, length, dtype=torch.float64)
-            if "mask" in t:
-                bias = t["mask"][b, :, :length].double()
-            q = query[b, head].double()[None]
-            result = attention_of(q, k[:, group], v[:, group], bias, p["qkScale"])
-            value[b, head], error[b, head] = result[0][0], result[1][0]
-    return [Expected(value, query.dtype, error)]
 
 
 @oracle("FaUpdateOperation")

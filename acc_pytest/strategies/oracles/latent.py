@@ -80,7 +80,10 @@ def multi_latent_attention(p: Param, t: Inputs) -> Sequence[Expected]:
             q, turn = query[part, head], turned[part, head]
             if eight:
                 scales = (float(t["qkDescale"][head].double()), float(t["pvDescale"][head].double()))
-                found = _eight_bit(q, turn, c, r, bias, p["qkScale"], scales)
+                products = q @ c.T * scales[0], turn @ r.T
+                parts = products[0].abs() + (turn.shape[-1] + 2) * (turn.abs() @ r.abs().T)
+                scores = p["qkScale"] * sum(products) + bias
+                found = eight_bit(scores, p["qkScale"] * parts, v, 127.0, scales[1] / 127)
             else:
                 both, keys = torch.cat((q, turn), -1), torch.cat((c, r), -1)
                 one = attention_of(both, keys, v, bias, p["qkScale"])
@@ -102,19 +105,14 @@ def _of_prefill(t: Inputs, name: str, totals: list[int], b: int, groups: int) ->
     return keys[b, : totals[b]].reshape(totals[b], groups, -1)
 
 
-def _eight_bit(
-    q: torch.Tensor,
-    turned: torch.Tensor,
-    c: torch.Tensor,
-    r: torch.Tensor,
-    bias: torch.Tensor,
-    scale: float,
-    scales: tuple[float, float],
+def eight_bit(
+    scores: torch.Tensor, parts: torch.Tensor, v: torch.Tensor, step: float, factor: float
 ) -> tuple[torch.Tensor, ...]:
-    """Weights of 127 steps, each perhaps rounded the other way where the score is off by a little."""
-    whole, ropes = q @ c.T * scales[0], turned @ r.T
-    scores = scale * (whole + ropes) + bias
-    parts = scale * (whole.abs() + (turned.shape[-1] + 2) * (turned.abs() @ r.abs().T))
+    """Weights in `step` steps of the largest, each perhaps rounded the other way, times int8 values.
+
+    `parts` are the sizes of what a score is summed of. The result, its error, the logarithms of the rows'
+    sums, theirs.
+    """
     seen = scores > -torch.inf
     lost = (4 * U * (parts + scores.abs())).where(seen, 0.0).nan_to_num(0.0)
     highest = scores.amax(-1, keepdim=True)
@@ -122,14 +120,14 @@ def _eight_bit(
     worst = lost.amax(-1, keepdim=True)
     relative = torch.expm1(2 * worst) + 4 * U + U * (highest - scores).where(seen, 0.0)
     total = powers.sum(-1, keepdim=True)
-    half, half_off = written(powers * 127, powers * 127 * relative, torch.float16)
+    half, half_off = written(powers * step, powers * step * relative, torch.float16)
     small, off = written(half, half_off, torch.int8)
-    factor = scales[1] / 127 / total
-    value = small @ c * factor
-    loose = relative.amax(-1, keepdim=True) + (c.shape[0] + 6) * U
-    error = off @ c.abs() * abs(factor) * (1 + loose) + loose * value.abs()
+    share = factor / total
+    value = small @ v * share
+    loose = relative.amax(-1, keepdim=True) + (v.shape[0] + 6) * U
+    error = off @ v.abs() * abs(share) * (1 + loose) + loose * value.abs()
     sums = scores.logsumexp(-1)
-    return value, error, sums, worst[:, 0] + (c.shape[0] + 4) * U + 2 * U * sums.abs()
+    return value, error, sums, worst[:, 0] + (v.shape[0] + 4) * U + 2 * U * sums.abs()
 
 
 @oracle("RingMLAOperation")
