@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from .diagnosis.outcome import result_of
 from .errors import AccError
 from .recording import SINK, rows_of
 from .reporting.failure_text import FailureText
 from .reporting.header import header_lines, judging_lines
 from .reporting.recorder import Recorder
-from .reporting.summary import coverage, summary_lines
-from .reporting.view import Result, Run, View
+from .reporting.summary import coverage
+from .reporting.view import Run, View
 
 if TYPE_CHECKING:
     from .diagnosis.summary import Ledger
     from .mapping.pair import Pair
-    from .reporting.diagnosis import Diagnosis
     from .reporting.row import Row
     from .session import AccSession, Alone
 
@@ -170,39 +170,15 @@ class RunReport:
         if session.exitstatus == pytest.ExitCode.OK and tried and not tally.compared:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
         self._recorder.end(self._is_complete(session))
-        problems = self._recorder.problems
-        if problems or self._below_floor():
+        if self._recorder.problems or self._below_floor():
             _redden(session)
         plan = self._acc.plan if self._acc is not None else None
         floor = self._acc.settings.min_coverage if self._acc is not None else 0.0
-        diagnosis, roots = self._diagnosis()
-        lines = summary_lines(tally, plan, floor, roots)
-        lines += [*self._recorder.lines, *problems]
-        if plan is not None or tally.tried:
-            lines.append(f"verdict hash: {self._recorder.hash}")
-        wrong = self._recorder.finish(
-            Result(
-                int(session.exitstatus),
-                tally,
-                None if plan is None else coverage(plan),
-                str(self._recorder.hash),
-                tuple(lines),
-                tuple(problems),
-                diagnosis,
-            )
-        )
+        result = result_of(self._recorder, self._ledger, plan, floor, int(session.exitstatus))
+        wrong = self._recorder.finish(result)
         if wrong:
             _redden(session)
-        self._lines = (*lines, *wrong, *(f"report: {file}" for file in self._recorder.files))
-
-    def _diagnosis(self) -> tuple[Diagnosis | None, list[str]]:
-        """Where the errors of this run start, and the lines that say so."""
-        if self._acc is None or self._ledger is None:
-            return None, []
-        from .diagnosis.summary import root_lines
-
-        found = self._ledger.diagnosis(self._acc.plan)
-        return found, root_lines(found, self._acc.plan)
+        self._lines = (*result.lines, *wrong, *(f"report: {file}" for file in self._recorder.files))
 
     def _has_no_pairs(self) -> bool:
         """Whether other machines compare all the pairs there are."""

@@ -104,6 +104,7 @@ def _print(whole: Merged, views: list[View], environment: Mapping[str, str]) -> 
     )
     for row in whole.rows:
         recorder.add(row)
+    recorder.end(not whole.incomplete)
     status = whole.exit_status(recorder.tally)
     result = result_of(recorder, ledger if whole.plan is not None else None, whole.plan, whole.floor, status)
     wrong = recorder.finish(result)
