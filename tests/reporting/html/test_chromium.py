@@ -308,6 +308,16 @@ def test_chinese_is_spoken_and_nothing_of_ours_stays_english(page: Page, failing
         assert any("\u4e00" <= one <= "\u9fff" for one in head) or head in ("#", "RopeOperation_1_12")
 
 
+def test_the_language_is_first_that_of_the_browser(page: Page, failing: Path) -> None:
+    agent = page.evaluate("navigator.userAgent")
+    page.call("Emulation.setUserAgentOverride", userAgent=agent, acceptLanguage="zh-CN")
+    page.open(failing)
+    assert page.text("h1") == "未通过"
+    page.call("Emulation.setUserAgentOverride", userAgent=agent, acceptLanguage="en-GB")
+    page.open(failing)
+    assert page.text("h1") == "Failed"
+
+
 def test_a_switch_changes_language_and_theme(page: Page, failing: Path) -> None:
     page.open(failing)
     choose = "(select, value) => { select.value = value; select.dispatchEvent(new Event('change')); }"

@@ -192,10 +192,10 @@ function drawMarks(pen, plot) {
     }
   }
   pen.fillStyle = colour("muted");
-  pen.textAlign = "left";
+  pen.textAlign = "right";
   pen.textBaseline = "middle";
   if (places.some((place) => !plotted(metric.values[place]) && metric.values[place] > ZERO)) {
-    pen.fillText(say("no_number"), plot.inner.left + 4, PLOT.top - 6);
+    pen.fillText(say("no_number"), plot.inner.left - 8, plot.height(NAN));
   }
 }
 

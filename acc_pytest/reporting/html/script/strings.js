@@ -67,7 +67,7 @@ const STRINGS = {
   rank: ["Rank", "卡"],
   all_ranks: ["all", "全部"],
   allowed: ["allowed", "允许值"],
-  no_number: ["NaN, ∞ or not compared", "NaN、∞ 或未比较"],
+  no_number: ["NaN, ∞", "NaN, ∞"],
   exactly_zero: ["0", "0"],
   execution_order: ["execution order", "执行顺序"],
   nothing_here: ["No comparison has this metric here.", "此处没有该指标的数据。"],
