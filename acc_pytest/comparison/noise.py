@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..errors import AccError
+from ..errors import AccError, Incomparable
 from ..judging.threshold import JudgeContext
 from ..judging.tolerance import coarser, float_format
 from ..judging.verdict import value_of
@@ -46,15 +46,12 @@ def _measured(pair: Pair, comparisons: Sequence[Comparison], counterpart: Counte
     """The noise run against golden, for each comparison of the pair."""
     if counterpart.operand is not None:
         read = open_pair(replace(pair, golden=counterpart.operand)).comparisons
-        if len(read) == len(comparisons):
-            return [measure(one.golden, noise.golden) for one, noise in zip(comparisons, read)]
-    assert counterpart.pair is not None
-    whole = open_pair(counterpart.pair)
-    found = max(
-        (measure(one.golden, one.mine) for one in whole.comparisons),
-        key=lambda one: one.relative_euclidean_distance or 0.0,
-    )
-    return [found] * len(comparisons)
+        if len(read) != len(comparisons):
+            raise Incomparable(f"{len(read)} replicas in the noise run, {len(comparisons)} in golden")
+        return [measure(one.golden, noise.golden) for one, noise in zip(comparisons, read)]
+    whole = open_pair(counterpart.pair).comparisons if counterpart.pair is not None else ()
+    found = [measure(one.golden, one.mine) for one in whole]
+    return [max(found, key=lambda one: one.relative_euclidean_distance or 0.0)] * len(comparisons)
 
 
 def _noticed(context: JudgeContext, noise: Measurement) -> JudgeContext:

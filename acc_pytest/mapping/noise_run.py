@@ -9,6 +9,7 @@ tensor is compared with what the mapping found for it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -60,12 +61,16 @@ def noise_plan(
     """Map the noise run onto golden, and find what each pair's golden tensor is there.
 
     Raises `MappingError` when the two share no step, `SettingsError` where golden names its partners itself
-    (`dump_data`), and when the noise run has none of the tensors.
+    (`dump_data`), and when the noise run is golden or has none of the tensors.
     """
     if golden.kind == "manual":
         raise SettingsError(
             f"--acc-noise: {golden.root} was written by dump_data and names its partners itself; a noise run "
             "is mapped by names, so dump golden with its modules"
+        )
+    if os.path.realpath(golden.root) == os.path.realpath(noise.root):
+        raise SettingsError(
+            f"--acc-noise {noise.root} is golden itself, which has no noise; give another run"
         )
     mapped = plan(golden, noise, tables=tables).pairs
     whole = {one.golden.refs: one for one in reversed(mapped)}
