@@ -9,6 +9,7 @@ from typing import Literal
 from ..errors import AccError
 from ..mapping.pair import Operand, Pair, Plan, Unmapped
 from ..reporting.row import Row, Side
+from ..reporting.rows_json import NO_LINKS, Links
 from ..reporting.rows_reading import PlanFacts, StoredRows
 from ..tensors.ref import TensorRef
 
@@ -45,13 +46,13 @@ def stored_run(files: Sequence[StoredRows]) -> StoredRun:
     for other in files[1:]:
         _check_same_run(first, other)
     facts = first.run.plan or PlanFacts()
-    parents: dict[int, tuple[int, ...]] = {}
+    links: dict[int, Links] = {}
     pairs: dict[int, Row] = {}
     others: dict[str, tuple[Row, ...]] = {}
     unmapped: dict[int, Row] = {}
     ranks = False
     for file in files:
-        parents |= file.parents
+        links |= file.links
         own: dict[str, tuple[Row, ...]] = {}
         for row in file.rows:
             if row.verdict == "unmapped":
@@ -66,7 +67,7 @@ def stored_run(files: Sequence[StoredRows]) -> StoredRun:
                 raise _disagreement(test_id, file.path)
     return StoredRun(
         title=first.run.title,
-        plan=_plan(facts, pairs, unmapped, parents, _notes(files, facts, pairs)),
+        plan=_plan(facts, pairs, unmapped, links, _notes(files, facts, pairs)),
         pairs=dict(sorted(pairs.items())),
         others=others,
         ranks=ranks,
@@ -123,7 +124,7 @@ def _plan(
     facts: PlanFacts,
     pairs: Mapping[int, Row],
     unmapped: Mapping[int, Row],
-    parents: Mapping[int, tuple[int, ...]],
+    links: Mapping[int, Links],
     notes: tuple[str, ...],
 ) -> Plan:
     size = max([facts.pairs, *(number + 1 for number in pairs)])
@@ -143,10 +144,14 @@ def _plan(
         mine_total=facts.mine_total,
         mine_mapped=facts.mine_mapped,
         parents=tuple(
-            tuple(parent for parent in parents.get(number, ()) if parent < number) for number in range(size)
+            # Only what ran before: a file that says otherwise must not lead anybody in a circle.
+            tuple(parent for parent in links.get(number, NO_LINKS).parents if parent < number)
+            for number in range(size)
         )
-        if parents
+        if links
         else (),
+        by_order=frozenset(number for number, link in links.items() if link.by_order),
+        between={number: link.between for number, link in links.items() if link.between},
         lineage=facts.lineage,
     )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..diagnosis.inheritance import Inheritance
     from ..diagnosis.recomputed import Recomputed
     from ..diagnosis.standing import Standing
-    from ..reporting.row import Row
+    from ..reporting.row import Cause, Row
     from ..session import AccSession
 
 CAUSES = pytest.StashKey["Causes"]()
@@ -49,7 +49,7 @@ class Causes:
         standing = self._standings[number] = Standing.of(row, number)
         if row.verdict not in FAILING:
             return row
-        cause = self._inheritance.cause(standing)
+        cause = self._stored_cause(number) or self._inheritance.cause(standing)
         return with_cause(row, cause, strict=self._acc.settings.inherited == "fail")
 
     def _standing(self, number: int) -> Standing | None:
@@ -88,6 +88,25 @@ class Causes:
         config = self._session.config
         config.hook.pytest_collection_modifyitems(session=self._session, config=config, items=items)
         return items
+
+    def _stored_cause(self, number: int) -> Cause | None:
+        """What the run that is judged again found; `None` where verdicts are others now, or dumps compared.
+
+        With the tensors it could compute more again than this run, which has none.
+        """
+        stored = self._acc.stored
+        return None if stored is None or not self._unchanged else stored.pairs[number].cause
+
+    @functools.cached_property
+    def _unchanged(self) -> bool:
+        """Whether just those pairs fail that failed when their rows were written."""
+        stored = self._acc.stored
+        if stored is None or self._running.keys() != stored.pairs.keys():
+            return False
+        from ..diagnosis.standing import FAILING
+
+        standings = ((self._standing(number), row) for number, row in stored.pairs.items())
+        return all(one is not None and one.failing is (row.verdict in FAILING) for one, row in standings)
 
     @functools.cached_property
     def _inheritance(self) -> Inheritance:

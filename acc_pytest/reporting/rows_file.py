@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..errors import AccError
 from .row import Row
-from .rows_json import row_to_json
+from .rows_json import NO_LINKS, Links, row_to_json
 from .view import Result, Run, View
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class RowsFile(View):
         self._path = os.path.abspath(path)
         self._settings = settings
         self._file: TextIO | None = None
-        self._parents: Sequence[Sequence[int]] = ()
+        self._plan: Plan | None = None
         self._rows = 0
         self._verdicts: Counter[str] = Counter()
 
@@ -60,16 +60,22 @@ class RowsFile(View):
             raise AccError(
                 f"--acc-rows {self._path} cannot be written ({error.strerror or error}); name another file"
             ) from error
-        self._parents = run.plan.parents if run.plan is not None else ()
+        self._plan = run.plan
         self._write(_run_record(run, self._settings))
 
     def add(self, row: Row) -> None:
         """Write one row."""
         self._rows += 1
         self._verdicts[row.verdict] += 1
-        number = row.number
-        here = number is not None and row.verdict != "unmapped" and number < len(self._parents)
-        self._write(row_to_json(row, self._parents[number] if here and number is not None else ()))
+        self._write(row_to_json(row, self._links(row)))
+
+    def _links(self, row: Row) -> Links:
+        """What the plan says of the place of a pair; nothing for other rows."""
+        plan, number = self._plan, row.number
+        if plan is None or number is None or row.verdict == "unmapped" or number >= len(plan.pairs):
+            return NO_LINKS
+        parents = plan.parents[number] if number < len(plan.parents) else ()
+        return Links(tuple(parents), number in plan.by_order, tuple(plan.between.get(number, ())))
 
     def finish(self, result: Result) -> None:
         """Write the summary, which makes the file a whole one."""

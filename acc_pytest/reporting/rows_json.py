@@ -6,8 +6,8 @@ there is left out and put back when the object is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
 from typing import Any
 
 from .json_fields import (
@@ -20,12 +20,10 @@ from .json_fields import (
     WHOLE_OR_NONE,
     WHOLES,
     WrongField,
-    list_of,
     packer,
     record_fields,
     tuple_of,
     unpacker,
-    whole,
 )
 from .row import VERDICTS, Cause, Check, Row, Scalar, Side, Worst
 
@@ -68,30 +66,45 @@ _SAID_BY_SIDES = {
 _NO_SIDE = Side()
 
 
-def row_to_json(row: Row, parents: Sequence[int] = ()) -> dict[str, Any]:
-    """The row as an object of builtins that any JSON reader takes; `parents` are those of its pair."""
+@dataclass(frozen=True, slots=True)
+class Links:
+    """What a plan says of one pair: `Plan.parents`, `Plan.by_order` and `Plan.between` of its number."""
+
+    parents: tuple[int, ...] = ()
+    by_order: bool = False
+    between: tuple[str, ...] = ()
+
+
+NO_LINKS = Links()
+
+
+def row_to_json(row: Row, links: Links = NO_LINKS) -> dict[str, Any]:
+    """The row, and the links of its pair, as an object of builtins that any JSON reader takes."""
     record: dict[str, Any] = {"record": "row"}
     for name, default, pack, _ in _ROW:
         value = getattr(row, name)
         if default is MISSING or value != default:
             record[name] = pack(value)
     _shorten(row, record)
-    if parents:
-        record["parents"] = list(parents)
+    if links != NO_LINKS:
+        record |= _pack_links(links)
     return record
 
 
-def row_from_json(record: Mapping[str, Any]) -> tuple[Row, tuple[int, ...]]:
-    """The row of an object, and the numbers of its pair's parents.
+def row_from_json(record: Mapping[str, Any]) -> tuple[Row, Links]:
+    """The row of an object, and the links of its pair.
 
     Raises `WrongField` for a field that is absent, unknown, or of another kind than it must be.
     """
     known: dict[str, Any] = {}
+    links: dict[str, Any] = {}
     for name, value in record.items():
         unpack = _UNPACK.get(name)
         if unpack is not None:
             known[name] = unpack(value, name)
-        elif name not in ("record", "parents"):
+        elif name in _UNPACK_LINKS:
+            links[name] = _UNPACK_LINKS[name](value, name)
+        elif name != "record":
             raise WrongField(f"unknown field {name!r:.100}")
     for name in ("test_id", "verdict", "sentence"):
         if name not in known:
@@ -102,7 +115,7 @@ def row_from_json(record: Mapping[str, Any]) -> tuple[Row, tuple[int, ...]]:
         known["statistics"] = _all_statistics(known)
     if "context" in known:
         known["context"] = _whole_context(known)
-    return Row(**known), tuple(list_of(whole)(record.get("parents", []), "parents"))
+    return Row(**known), Links(**links) if links else NO_LINKS
 
 
 def _shorten(row: Row, record: dict[str, Any]) -> None:
@@ -190,4 +203,7 @@ _ROW = record_fields(
         ),
     },
 )
+_LINKS = record_fields(Links, {"parents": WHOLES, "by_order": FLAG, "between": TEXTS})
+_pack_links = packer(_LINKS)
+_UNPACK_LINKS = {name: unpack for name, _, _, unpack in _LINKS}
 _UNPACK = {name: unpack for name, _, _, unpack in _ROW}

@@ -12,7 +12,7 @@ from ..errors import AccError, FormatError
 from .json_fields import WrongField
 from .row import Row
 from .rows_file import FORMAT, LONGEST_LINE, PLAN_COUNTS, PLAN_TEXTS, VERSION
-from .rows_json import row_from_json
+from .rows_json import NO_LINKS, Links, row_from_json
 from .verdict_hash import VerdictHash
 
 
@@ -50,14 +50,14 @@ class RowsRun:
 class StoredRows:
     """A file of rows, read and checked.
 
-    `parents` are those of the rows' pairs, by row number. `exit_status` and `verdict_hash` are what the run
+    `links` are those of the rows' pairs, by row number. `exit_status` and `verdict_hash` are what the run
     ended with; `exit_status` is `None` where it did not end: the file is incomplete.
     """
 
     path: str
     run: RowsRun
     rows: tuple[Row, ...]
-    parents: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    links: Mapping[int, Links] = field(default_factory=dict)
     exit_status: int | None = None
     verdict_hash: str = ""
 
@@ -75,7 +75,7 @@ def read_rows(path: str) -> StoredRows:
     read.
     """
     rows: list[Row] = []
-    parents: dict[int, tuple[int, ...]] = {}
+    links: dict[int, Links] = {}
     run: RowsRun | None = None
     summary: Mapping[str, Any] | None = None
     hashed = VerdictHash()
@@ -87,11 +87,11 @@ def read_rows(path: str) -> StoredRows:
             if run is None:
                 run = _run_of(record)
             elif kind == "row":
-                row, pair_parents = row_from_json(record)
+                row, links_of_pair = row_from_json(record)
                 rows.append(row)
                 hashed.add(row)
-                if pair_parents and row.number is not None:
-                    parents[row.number] = pair_parents
+                if links_of_pair is not NO_LINKS and row.number is not None:
+                    links[row.number] = links_of_pair
             elif kind == "summary":
                 summary = record
                 _check_summary(record, rows, str(hashed))
@@ -102,9 +102,9 @@ def read_rows(path: str) -> StoredRows:
     if run is None:
         raise FormatError(f"{path}: is empty; give a file that pytest --acc-rows wrote")
     if summary is None:
-        return StoredRows(path, run, tuple(rows), parents)
+        return StoredRows(path, run, tuple(rows), links)
     return StoredRows(
-        path, run, tuple(rows), parents, summary["exit_status"], str(summary.get("verdict_hash", ""))
+        path, run, tuple(rows), links, summary["exit_status"], str(summary.get("verdict_hash", ""))
     )
 
 

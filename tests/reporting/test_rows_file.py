@@ -18,7 +18,7 @@ from acc_pytest.judging.replay import statistics_scalars
 from acc_pytest.metrics.measurement import METRICS
 from acc_pytest.reporting.row import VERDICTS, Cause, Check, Row, Side, Worst
 from acc_pytest.reporting.rows_file import LONGEST_LINE, RowsFile
-from acc_pytest.reporting.rows_json import row_from_json, row_to_json
+from acc_pytest.reporting.rows_json import Links, row_from_json, row_to_json
 from acc_pytest.reporting.rows_reading import read_rows
 from acc_pytest.reporting.summary import Tally
 from acc_pytest.reporting.verdict_hash import VerdictHash
@@ -69,9 +69,10 @@ rows = st.builds(
 
 @given(rows)
 def test_a_row_survives_the_trip_through_json(row: Row) -> None:
-    line = json.dumps(row_to_json(row, (1, 2)), allow_nan=False)
+    links = Links((1, 2), by_order=True, between=("x",))
+    line = json.dumps(row_to_json(row, links), allow_nan=False)
     assert line.isascii()
-    assert row_from_json(json.loads(line)) == (row, (1, 2))
+    assert row_from_json(json.loads(line)) == (row, links)
 
 
 def test_what_metrics_and_counts_say_is_not_said_again_in_statistics() -> None:
