@@ -351,7 +351,14 @@ def test_hostile_names_are_text(page: Page, tmp_path: Path) -> None:
     for _ in rows[1:]:
         page.evaluate("document.querySelector('.panel-tools button:nth-of-type(2)').click()")
         assert page.evaluate("document.querySelectorAll('img, iframe').length") == 0
+        assert (
+            page.evaluate(
+                "(panel => panel.scrollWidth - panel.clientWidth)(document.getElementById('details'))"
+            )
+            == 0
+        )
     assert f"row={len(rows) - 1}" in page.evaluate("location.hash")
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
     assert page.evaluate("document.title") == "comparison - acc"
     assert page.evaluate("document.scripts.length") == 2  # the data of the rows is taken out when it is read
     assert (

@@ -4,8 +4,9 @@ function drawBanner() {
   const counts = head.counts;
   const sum = (...names) => names.reduce((total, name) => total + (counts[name] ?? 0), 0);
   const compared = sum("pass", "fail", "inherited", "known", "incomparable");
-  const passed = head.exit === 0, failed = head.exit === 1;
-  const word = passed ? say("verdict_passed") : failed ? say("verdict_failed") : say("verdict_stopped", head.exit);
+  const passed = head.exit === 0;
+  const words = { 0: "verdict_passed", 1: "verdict_failed", 2: "verdict_stopped" };
+  const word = say(words[head.exit] ?? "verdict_other", head.exit);
   const red = head.own_failures;
   let sentence = say("said_passed", count(sum("pass")), count(compared));
   if (red && counts.inherited) sentence = say("said_failed", count(red), count(compared), count(counts.inherited));

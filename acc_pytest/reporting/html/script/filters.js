@@ -54,7 +54,7 @@ function clearFilters() {
   $("search").focus();
 }
 
-const SEARCHED = ["name", "golden", "leaf", "home", "type", "dtype", "policy"];
+const SEARCHED = ["name", "golden", "leaf", "home", "type", "dtype", "policy", "graph"];
 
 /** Places of the rows that the filters leave, in execution order. */
 function filtered() {

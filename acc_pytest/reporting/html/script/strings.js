@@ -25,6 +25,7 @@ const STRINGS = {
   verdict_passed: ["Passed", "通过"],
   verdict_failed: ["Failed", "未通过"],
   verdict_stopped: ["Stopped before the end (exit status {0})", "运行中断（退出码 {0}）"],
+  verdict_other: ["Not passed (exit status {0})", "未通过（退出码 {0}）"],
   said_passed: ["{0} of {1} comparisons are within their thresholds.", "{1} 项比较中有 {0} 项在阈值之内。"],
   said_failed: [
     "{0} of {1} comparisons fail on their own; {2} more inherit a difference from their inputs.",
