@@ -18,6 +18,7 @@ anything that runs fails, a root that runs fails.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -37,6 +38,8 @@ RATE = 10.0
 """The same where only the order of execution is known."""
 LOOKED_AT = 12
 """Operators above a root that are computed again to find the one that is wrong."""
+_PLAIN = re.compile("Elewise|Split|Concat|Slice|Transpose|Reshape|AllReduce|AllGather")
+"""Operators without weights, and whose parameters hardly differ: they only move, add and multiply."""
 NAMED = 3
 """Operators between a root and its parents that its sentence names."""
 
@@ -152,6 +155,10 @@ class Inheritance:
                 said = f"{right}; {culprit} above it is wrong on its own, though within its thresholds"
                 return self._is_root(standing, replace(cause, basis="local", text=said), culprit)
             return self._is_root(standing, replace(cause, text=f"{right}; error accumulated above"))
+        suspect = self._other_between(standing.number)
+        if suspect:
+            said = f"{right}; {suspect}, between it and its inputs, is not compared: its parameters differ"
+            return self._is_root(standing, replace(cause, text=said), suspect)
         said = f"{right} and parameters, so these are other ones than golden's (weights, parameters, ids)"
         return self._is_root(standing, replace(cause, text=said))
 
@@ -170,6 +177,16 @@ class Inheritance:
             if self._own(other).outcome == "wrong":
                 return self._plan.pairs[other].mine.name
         return ""
+
+    def _other_between(self, number: int) -> str:
+        """The operator that must have other parameters than golden's, and is not compared; or empty.
+
+        It is sought above an operator that has none itself: a sum or a split cannot be off where it is right.
+        """
+        if not _PLAIN.match(self._plan.pairs[number].mine.op_type):
+            return ""
+        paths = self._plan.between.get(number, ())
+        return next((name for name in map(_full_name, paths) if not _PLAIN.match(name)), "")
 
     def _wrong_above(self, number: int) -> str:
         """The nearest operator above that is wrong although it is within its thresholds; or empty."""

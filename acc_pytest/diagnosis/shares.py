@@ -9,12 +9,14 @@ need none of them by name:
 
 - of an inherited pair a = 0 (that is what the verdict says). With equal gains the part of the square that
   comes by way of p is e_p^2 / sum e_q^2;
-- of a root g = 1 is taken, so that it adds a^2 = e_out^2 - max e_p^2. Where mine's operator was computed
-  again on its own inputs, `a` is measured: the local error.
+- of a root, and of a pair that passes (which adds its rounding), g = 1 is taken, so that it adds
+  a^2 = e_out^2 - max e_p^2. Where the operator of a root was computed again on mine's own inputs, `a` is
+  measured: the local error.
 
-The final output of a step has the part 1. Going up from it, each inherited pair hands its part on to what
-is above it in these proportions, and a root keeps a^2 / e_out^2 of what arrives. What reaches a pair that
-passes is explained by no root. So shares are at least 0 and together at most 1.
+The final output of a step has the part 1. Going up from it, each pair hands on to what is above it, in
+these proportions, what it has not added itself; it keeps a^2 / e_out^2 of what arrives. What roots keep is
+their share; what pairs that pass keep is explained by no root. So shares are at least 0 and together at
+most 1.
 
 Where a pair has no relative error (statistics, whole numbers) its level takes its place, on that step of
 the way.
@@ -57,11 +59,12 @@ def shares(
             for one in above:
                 parts[one] += part / len(above)
             continue
-        if cause is None:
-            continue
-        if cause.kind == "root":
+        if cause is not None and cause.kind == "inherited" and not set(cause.parents) & set(above):
+            above = [one for one in cause.parents if first <= one < number]
+        if cause is None or cause.kind == "root":
             kept = _added(standing, cause, [standings[one] for one in above if one in standings])
-            found[number] = part * kept
+            if cause is not None:
+                found[number] = part * kept
             part *= 1.0 - kept
         weights = _weights([standings[one] for one in above if one in standings])
         hidden = [one for one in above if one not in standings or not standings[one].compared]
@@ -73,10 +76,16 @@ def shares(
     return found
 
 
-def _added(standing: Standing, cause: Cause, above: Sequence[Standing]) -> float:
-    """The part of a root's squared error that it adds itself."""
+def _added(standing: Standing, cause: Cause | None, above: Sequence[Standing]) -> float:
+    """The part of its squared error that a root, or a pair that passes, adds itself."""
     error = standing.error
-    if cause.local == "wrong" and cause.local_error is not None and error and math.isfinite(error):
+    if (
+        cause is not None
+        and cause.local == "wrong"
+        and cause.local_error is not None
+        and error
+        and math.isfinite(error)
+    ):
         return min(1.0, (cause.local_error / error) ** 2)
     own, others = _comparable(standing, above)
     most = max(others, default=0.0)

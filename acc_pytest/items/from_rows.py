@@ -75,6 +75,6 @@ class StoredItem(GeneratedItem):
         """The command that runs the test again."""
         return f"{self._acc.rerun_command('-k')} {self.name}"
 
-    def reportinfo(self) -> tuple[Any, int | None, str]:
+    def reportinfo(self) -> tuple[Any, int, str]:
         """The headline of failures."""
-        return self.path, None, self.name
+        return self.path, 0, self.name

@@ -192,6 +192,6 @@ class FuzzItem(pytest.Item):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
-    def reportinfo(self) -> tuple[Any, int | None, str]:
+    def reportinfo(self) -> tuple[Any, int, str]:
         """The headline of failures."""
-        return self.path, None, f"fuzzing {self.name}"
+        return self.path, 0, f"fuzzing {self.name}"

@@ -74,6 +74,6 @@ class OpcheckItem(GeneratedItem):
         """The command that runs the check again."""
         return self._acc.rerun_command(self.nodeid)
 
-    def reportinfo(self) -> tuple[Any, int | None, str]:
+    def reportinfo(self) -> tuple[Any, int, str]:
         """The headline of failures."""
-        return self.path, None, f"{self.entry.full_name} from {self.entry.source}"
+        return self.path, 0, f"{self.entry.full_name} from {self.entry.source}"

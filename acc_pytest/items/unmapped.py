@@ -81,6 +81,6 @@ class UnmappedItem(pytest.Item):
             return FailureText("\n".join(lines))
         return super().repr_failure(excinfo, style)
 
-    def reportinfo(self) -> tuple[Any, int | None, str]:
+    def reportinfo(self) -> tuple[Any, int, str]:
         """The headline of failures."""
-        return self.path, None, f"unmapped {self.node.side} node {self.node.name} of step {self.node.step}"
+        return self.path, 0, f"unmapped {self.node.side} node {self.node.name} of step {self.node.step}"

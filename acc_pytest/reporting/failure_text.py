@@ -50,8 +50,7 @@ def failure_text(row: Row, rerun: str = "") -> str:
     """The failure in words. First line: the verdict; `rerun` is the command that repeats this test."""
     lines = [row.sentence]
     if row.cause is not None and row.cause.text:
-        said = "root cause" if row.cause.kind == "root" else "inherited"
-        lines.append(f"{said}: {row.cause.text.removeprefix('inherited ')}")
+        lines.append(f"cause: {row.cause.text}")
     if row.checks:
         lines += ["", *_table(row)]
     if row.worst.index:

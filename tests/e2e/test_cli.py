@@ -37,7 +37,7 @@ def test_compare_runs_the_comparison_and_returns_pytests_exit_code(
     (report,) = Path("reports").glob("ait_cmp_report_*.csv")
     assert {row["verdict"] for row in read_rows(report)} == {"pass"}
     assert compare(faulty, "-o reports -l warning -- -x") == 1
-    assert "first failing: " in capsys.readouterr().out
+    assert "root cause: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("old", "level"), [("api", "op"), ("layer", "layer"), ("module", "module")])

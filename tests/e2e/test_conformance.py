@@ -40,7 +40,7 @@ def test_a_fault_is_red_and_named(acc: Run, fault: str) -> None:
     assert result.ret == 1
     found = FAULTS[fault]
     result.stdout.fnmatch_lines(
-        [f"first failing: {found['ops'][0]} ({found['op_type']}) step 0 layers.{found['layer']}: *"]
+        [f"root cause: {found['ops'][0]} ({found['op_type']}) step 0 layers.{found['layer']}: *"]
     )
 
 
@@ -49,5 +49,6 @@ def test_of_two_different_models_only_position_tables_pass(acc: Run, tmp_path: P
     mine = make_demo(tmp_path / "two", DemoSpec(layers=1, decode_steps=0, seed=2)).mine
     result = acc(DemoPaths(golden, mine), "--tb=no", "-q", "-rN")
     assert result.ret == 1
-    assert result.parseoutcomes()["failed"] > 40
+    outcomes = result.parseoutcomes()
+    assert outcomes["failed"] + outcomes["xfailed"] > 40
     assert {row["policy"] for row in read_rows() if row["verdict"] == "pass"} == {"rope"}

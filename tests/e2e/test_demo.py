@@ -45,7 +45,7 @@ def test_the_printed_command_compares_again(pytester: pytest.Pytester, capsys: C
     name = said.split()[4]
     result = pytester.runpytest_inprocess(*QUICKER, *shlex.split(command)[1:])
     assert result.ret == 1
-    result.stdout.fnmatch_lines([f"first failing: {name} *"])
+    result.stdout.fnmatch_lines([f"root cause: {name} *"])
 
 
 @pytest.mark.parametrize("fault", ["rope_sign", "bias", "all_reduce", "int8_scale"])
@@ -53,12 +53,12 @@ def test_a_fault_is_red_and_named_by_the_summary(fault: str, capsys: Capture) ->
     assert demo("--fault", fault) == 1
     out = capsys.readouterr().out
     (said,) = [line for line in out.splitlines() if line.startswith("the fault is in ")]
-    assert f"first failing: {said.split()[4]} " in out
+    assert f"root cause: {said.split()[4]} " in out
 
 
 def test_a_fault_at_one_step_leaves_the_steps_before_green(capsys: Capture) -> None:
     assert cli.main(["demo", "--layers", "1", "--fault", "scale", "--fault-step", "1", "--", *QUICKER]) == 1
-    assert "step 1" in capsys.readouterr().out.split("first failing: ")[1].splitlines()[0]
+    assert "step 1" in capsys.readouterr().out.split("root cause: ")[1].splitlines()[0]
 
 
 def test_the_faults_are_listed_one_a_line(capsys: Capture) -> None:

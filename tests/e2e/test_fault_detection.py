@@ -84,5 +84,5 @@ def test_the_summary_names_the_faulty_operator(
     mine, faulty = hugging_face.run(golden, ranks=ranks, fault=Fault(kind))
     result = acc(SimpleNamespace(golden=golden.path, mine=mine), "-q")
     assert result.ret == 1
-    [line] = [line for line in result.outlines if line.startswith("first failing: ")]
-    assert line.removeprefix("first failing: ").startswith(faulty[0])
+    [line] = [line for line in result.outlines if line.startswith("root cause: ")]
+    assert line.removeprefix("root cause: ").startswith(faulty[0])

@@ -37,7 +37,7 @@ def test_a_fault_fails_and_the_summary_names_where_it_starts(acc: Run, faulty: D
     result = acc(faulty)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     (operator,) = faulty.faulty[:1]
-    result.stdout.fnmatch_lines([f"first failing: {operator} (ElewiseOperation) step 0 layers.1: *"])
+    result.stdout.fnmatch_lines([f"root cause: {operator} (ElewiseOperation) step 0 layers.1: *"])
 
 
 def test_x_stops_at_the_operator_where_the_error_starts(acc: Run, faulty: DemoPaths) -> None:
