@@ -13,7 +13,7 @@ import os
 import pickle
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -38,9 +38,31 @@ CHANNEL = "acc_pytest"
 """Key of our bytes in xdist's `workerinput`."""
 
 
+class Asked:
+    """What all kinds of generated tests share. `given` are the option values as the user gave them."""
+
+    given: Mapping[str, Any]
+
+    @property
+    def command(self) -> list[str]:
+        """The words that repeat the run."""
+        return ["pytest", *options.command_line(self.given)]
+
+    def rerun_command(self, node_id: str) -> str:
+        """The command line that runs one generated test again."""
+        return options.shell([*self.command, node_id])
+
+    def limit_threads(self) -> None:
+        """Share the cores between xdist workers: torch in each would otherwise start one thread per core."""
+        if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
+            from .threads import share_cores
+
+            share_cores()
+
+
 @dataclass
-class AccSession:
-    """The comparison of this session. `given` are the option values as the user gave them.
+class AccSession(Asked):
+    """The comparison of this session.
 
     `chosen` are the pairs that become generated tests, with their place in the plan: all of them,
     those of the node ids on the command line, or none when only other paths were named. `alone` are
@@ -61,7 +83,6 @@ class AccSession:
     others: tuple[str, ...] = ()
     share: frozenset[int] | None = None
     asked: tuple[tuple[int, Pair], ...] = ()
-    _threads_limited: bool = field(default=False, repr=False)
 
     @functools.cached_property
     def naming(self) -> Naming:
@@ -126,15 +147,6 @@ class AccSession:
         rules = in_precedence(self.settings.rules, markers, stronger)
         return Judge(rules, self.custom, self.standard)
 
-    def limit_threads(self) -> None:
-        """Share the cores between xdist workers: torch in each would otherwise start one thread per core."""
-        if self._threads_limited or "PYTEST_XDIST_WORKER_COUNT" not in os.environ:
-            return
-        from .threads import share_cores
-
-        share_cores()
-        self._threads_limited = True
-
     def examine(
         self,
         item: pytest.Item,
@@ -155,15 +167,6 @@ class AccSession:
         self.limit_threads()
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
         return gated(item.config, compare_pair(pair, make_judge, item.nodeid, number, counterpart))
-
-    @property
-    def command(self) -> list[str]:
-        """The words that repeat the run."""
-        return ["pytest", *options.command_line(self.given)]
-
-    def rerun_command(self, node_id: str) -> str:
-        """The command line that runs one generated test again."""
-        return options.shell([*self.command, node_id])
 
     @functools.cached_property
     def packed(self) -> bytes:

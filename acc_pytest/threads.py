@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +27,15 @@ def one_thread() -> Iterator[None]:
 
 
 def share_cores() -> None:
-    """In an xdist worker, take its share of the cores: torch would start one thread per core in each."""
+    """In an xdist worker, take its share of the cores: torch would start one thread per core in each.
+
+    Once in a process, so that a test may choose otherwise for itself.
+    """
     workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "")
     if workers.isdigit():
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(workers)))
+        _limit(max(1, (os.cpu_count() or 1) // int(workers)))
+
+
+@functools.cache
+def _limit(threads: int) -> None:
+    torch.set_num_threads(threads)

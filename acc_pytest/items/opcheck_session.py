@@ -10,7 +10,7 @@ import os
 import pickle
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +18,7 @@ import pytest
 from .. import options
 from ..errors import AccError
 from ..marks import case_hook_rules, marker_rules
+from ..session import Asked
 from ..vocabulary import DUMPED
 from .fuzz import ON_DEVICE
 
@@ -51,8 +52,8 @@ def case_rules(
 
 
 @dataclass
-class OpcheckSession:
-    """The checks of this session. `given` are the option values as the user gave them.
+class OpcheckSession(Asked):
+    """The checks of this session.
 
     `common` are the options that comparisons of dumps have too: metrics and reports.
     """
@@ -62,7 +63,6 @@ class OpcheckSession:
     named: tuple[Named, ...]
     given: Mapping[str, Any]
     chosen: tuple[Named, ...] = ()
-    _threads_limited: bool = field(default=False, repr=False)
 
     @functools.cached_property
     def custom(self) -> tuple[Any, ...]:
@@ -81,11 +81,7 @@ class OpcheckSession:
         from ..opcheck.run import run_entry
         from ..opcheck.standards import standard_named
 
-        if not self._threads_limited:
-            from ..threads import share_cores
-
-            share_cores()
-            self._threads_limited = True
+        self.limit_threads()
         settings = self.settings
         return run_entry(
             entry,
@@ -109,15 +105,6 @@ class OpcheckSession:
         from ..opcheck.backends import backend_named
 
         return backend_named(self.settings.backend, self.settings.device)
-
-    @property
-    def command(self) -> list[str]:
-        """The words that repeat the run."""
-        return ["pytest", *options.command_line(self.given)]
-
-    def rerun_command(self, node_id: str) -> str:
-        """The command line that runs one check again."""
-        return options.shell([*self.command, node_id])
 
     @functools.cached_property
     def packed(self) -> bytes:
