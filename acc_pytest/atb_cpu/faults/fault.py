@@ -13,8 +13,8 @@ from ..models.spec import ModelSpec
 class Fault:
     """One mistake in mine.
 
-    `kind` is one of `FAULTS`, `layer` the layer that has it. `operator` is the end of the operator's path
-    below its layer (`3_ElewiseOperation`, `4_LinearNoQuant/0_LinearOperation`) or an operation type,
+    `kind` is one of `FAULTS`, `layer` the layer that has it. `operator` is the operator's path below its
+    layer, or the end of it (`3_ElewiseOperation`, `4_LinearNoQuant/0_LinearOperation`) or an operation type,
     whose first operator is meant; empty takes the operator where the mistake usually happens. `step` is
     the step that has it (0 = prefill), `None` every one. `size` is how large the mistake is, for kinds that
     have a size (`FaultKind.size`, which `None` takes).

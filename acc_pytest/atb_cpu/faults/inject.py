@@ -68,7 +68,8 @@ def _find(layer: Operation, fault: Fault, kind: FaultKind, spec: ModelSpec) -> L
     leaves = list(_leaves(layer, (), "", spec))
     if fault.operator:
         ends = ("/" + fault.operator, "_" + fault.operator)
-        found = [leaf for leaf in leaves if leaf.path.endswith(ends)]
+        whole = [leaf for leaf in leaves if leaf.path == ends[0]]
+        found = whole or [leaf for leaf in leaves if leaf.path.endswith(ends)]
     else:
         found = [leaf for leaf in leaves if kind.is_usual(leaf)]
     if not found:
