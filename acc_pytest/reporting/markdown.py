@@ -69,7 +69,7 @@ def blocks(run: Run, result: Result) -> Iterator[str]:
     """The summary in blocks, the most important first."""
     what = "Operator checks" if run.title == "opcheck" else "Accuracy comparison"
     state = STATES.get(result.exit_status, f"ended with exit status {result.exit_status}")
-    yield f"## {what} {state}"
+    yield f"## {what} {state}{_shard(run.command)}"
     yield _verdict(result)
     counts = result.tally.counts
     yield table(("verdict", "comparisons"), [(one, str(counts[one])) for one in VERDICTS if counts[one]])
@@ -89,6 +89,12 @@ def blocks(run: Run, result: Result) -> Iterator[str]:
     if run.environment:
         rows = [(code(name), code(value)) for name, value in run.environment.items()]
         yield _folded("Environment", table(("", ""), rows))
+
+
+def _shard(command: Sequence[str]) -> str:
+    """Which share of a run this is, if it is one."""
+    found = [word.partition("=")[2] for word in command if word.startswith("--acc-shard=")]
+    return f" (shard {found[-1]})" if found and re.fullmatch(r"\d+/\d+", found[-1]) else ""
 
 
 def _verdict(result: Result) -> str:

@@ -140,6 +140,12 @@ def test_the_headline_is_the_exit_status(status: int, said: str) -> None:
     assert said in page(Run(), result([], status)).splitlines()[0]
 
 
+def test_a_share_of_a_run_is_called_one() -> None:
+    run = Run(command=("pytest", "--acc-shard=2/3"))
+    assert page(run, result([], 0)).startswith("## Accuracy comparison passed (shard 2/3)\n")
+    assert "(shard" not in page(Run(command=("pytest", "--acc-shard=<b>")), result([], 0)).splitlines()[0]
+
+
 def test_a_green_run_is_short_and_has_its_hash() -> None:
     text = page(Run(), result([row(0, verdict="pass")], 0))
     assert "1 comparisons, all within their bounds or accepted." in text
