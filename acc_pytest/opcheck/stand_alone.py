@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from ..tensors.whole_file import whole_file
 from .case import Case
 
 CSV = "operation_tensors_0.csv"
+_UNSAFE = re.compile(r"[^A-Za-z0-9_\-]+")
 COLUMNS = (
     *("CaseNum", "CaseName", "OpName", "OpParam", "InNum", "InDType", "InFormat", "InShape"),
     *("OutNum", "OutDType", "OutFormat", "OutShape", "DataGenType", "DataGenRange"),
@@ -92,7 +94,7 @@ def write_case(case: StandAlone, directory: str | os.PathLike[str]) -> Path:
     Raises `DumpError` when the CSV has the case already, or the directory cannot be written.
     """
     home = Path(directory)
-    name = f"{case.ids}_{case.operator}"
+    name = folder_of(case.operator, case.ids)
     try:
         (home / name).mkdir(parents=True)
         with whole_file(home / name / "op_param.json") as file:
@@ -106,6 +108,15 @@ def write_case(case: StandAlone, directory: str | os.PathLike[str]) -> Path:
     for number, value in case.written.items():
         _write(value, home, f"{name}/after/intensor{number}.bin")
     return _add_row(case, home, inputs, outputs)
+
+
+def folder_of(operator: str, ids: str) -> str:
+    """The folder of a case. Names come from dumps: whatever could lead out of a directory is replaced."""
+    return f"{_plain(ids or '0')}_{_plain(operator)}"
+
+
+def _plain(name: str) -> str:
+    return _UNSAFE.sub("_", name)
 
 
 @dataclass(frozen=True)
@@ -141,7 +152,7 @@ def _add_row(case: StandAlone, home: Path, inputs: Sequence[_Written], outputs: 
     try:
         earlier = csv.read_text(encoding="utf-8") if csv.exists() else "|".join(COLUMNS) + "\n"
         number = earlier.count("\n")
-        full_name = f"{case.operator}_{case.ids}"
+        full_name = f"{_plain(case.operator)}_{_plain(case.ids)}"
         param = json.dumps(dict(case.param), separators=(",", ":"))
         cells = [str(number), f"{full_name}{number}", full_name, param]
         for side in (inputs, outputs):

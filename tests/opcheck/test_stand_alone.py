@@ -100,3 +100,17 @@ def test_exported_cases_of_the_corpus_have_the_same_verdicts(tmp_path: Path) -> 
         ]
         exported += all(row.verdict == "pass" for row in after)
     assert exported > 20
+
+
+@pytest.mark.parametrize("ids", ["../../evil", "/tmp/evil", "..", "0/x", "a|b\nc", "\x00"])
+def test_a_name_from_a_dump_leads_nowhere_else(tmp_path: Path, ids: str) -> None:
+    """Ids are what an operation CSV has behind the class name: anything."""
+    x = torch.ones(2)
+    home = tmp_path / "deep" / "home"
+    case = StandAlone("RepeatOperation", {"multiples": [1]}, [x], [x], {}, ids)
+    csv = write_case(case, home)
+    assert {path.name for path in tmp_path.iterdir()} == {"deep"}
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["home"]
+    assert len(list(home.iterdir())) == 2
+    (entry,) = entries_of_csv(csv, "one")
+    assert [row.verdict for row in run_entry(entry)] == ["pass"]

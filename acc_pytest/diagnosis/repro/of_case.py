@@ -10,7 +10,7 @@ from ...judging.catalogue import TENSOR_METRICS
 from ...opcheck.case import Case
 from ...opcheck.golden import Golden
 from ...opcheck.precision import in_precision
-from ...opcheck.stand_alone import CSV, export_case
+from ...opcheck.stand_alone import CSV, export_case, folder_of
 from ...reporting.markdown import code
 from ...reporting.row import Row
 from ...tensors import atb_bin
@@ -35,7 +35,7 @@ def write_case(home: Path, case: Case, rows: Sequence[Row], budget: int) -> Writ
         raise NoPayload(f"its tensors have {size / 2**20:.0f} MiB, more than is left for bundles")
     export_case(in_precision(case), home)
     golden = Golden(case)
-    folder = f"{case.ids or '0'}_{case.name}"
+    folder = folder_of(case.name, case.ids)
     for one in golden.expected():
         kind, _, index = one.slot.rstrip("]").partition("[")
         name = f"{'outtensor' if kind == 'output' else 'intensor'}{index}.bin"
