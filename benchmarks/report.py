@@ -4,12 +4,12 @@
 
 Printed, each with what is wanted:
 
-    write    seconds of `HtmlReport` (taking rows in, packing, writing) over those of the plainest report
+    write    CPU seconds of `HtmlReport` (taking rows in, packing, writing) over those of the plainest report
              there is, `json.dumps` of the same rows; at most 1, and below 20 seconds.
-    summary  seconds of the terminal summary (`Tally`, `summary_lines`) over the same; below 2 seconds.
+    summary  CPU seconds of the terminal summary (`Tally`, `summary_lines`) over the same; below 2 seconds.
     size     bytes of the page over those of that JSON; and below 5 000 000.
-    open     seconds from the start of loading until the page can be used, in headless Chromium, the best of
-             five; below 2. Left out where there is no Chromium.
+    open     wall seconds from the start of loading until the page can be used, in headless Chromium, the
+             best of five; below 2. Left out where there is no Chromium.
 
 No two rows have equal numbers, one in fifty fails, and no pair has pictures: reading files is what
 benchmarks/metrics.py times. The exit status is 1 when something wanted does not hold.
@@ -37,27 +37,27 @@ from acc_pytest.reporting.view import Result, Run
 
 
 def written(rows: list[Row], path: Path) -> float:
-    """Seconds from the first row to the page."""
+    """CPU seconds from the first row to the page; one process does it all."""
     tally = Tally()
     for row in rows:
         tally.add(row)
-    begun = time.perf_counter()
+    begun = time.process_time()
     report = HtmlReport(str(path))
     report.begin(Run(command=("pytest", "--acc-golden=g", "--acc-mine=m")))
     for row in rows:
         report.add(row)
     report.finish(Result(1, tally, None, "0123abcd"))
-    return time.perf_counter() - begun
+    return time.process_time() - begun
 
 
 def summarised(rows: list[Row]) -> float:
-    """Seconds of the terminal summary."""
-    begun = time.perf_counter()
+    """CPU seconds of the terminal summary."""
+    begun = time.process_time()
     tally = Tally()
     for row in rows:
         tally.add(row)
     summary_lines(tally, None, 0.0)
-    return time.perf_counter() - begun
+    return time.process_time() - begun
 
 
 def opened(path: Path) -> float:
@@ -76,9 +76,9 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="write the page here and leave it")
     asked = parser.parse_args()
     rows = list(many_rows(asked.rows))
-    begun = time.perf_counter()
+    begun = time.process_time()
     plain = len(json.dumps([row.to_plain() for row in rows]))
-    baseline = time.perf_counter() - begun
+    baseline = time.process_time() - begun
     good = True
 
     def say(name: str, ratio: float, measured: str, wanted: str, holds: bool) -> None:
