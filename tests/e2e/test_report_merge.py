@@ -7,11 +7,13 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from opcheck.made import MadeDump
 
 from acc_pytest.cli import main
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 
-from .conftest import Run, read_rows
+from .conftest import QUICKER, Run, read_rows
+from .test_opcheck import wrong  # noqa: F401
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +173,39 @@ def test_show_prints_the_summary_of_one_file(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("rows of a run that ended with exit status 1")
     assert said(lines) == expected
+
+
+def test_shards_of_operator_checks_merge_too(
+    pytester: pytest.Pytester,
+    wrong: MadeDump,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = (*QUICKER, f"--acc-opcheck={wrong.csv}", "--acc-output=out", "--acc-csv=acc.csv")
+    whole = pytester.runpytest_inprocess(*words)
+    rows = read_rows()
+    files = [f"r{number}.jsonl" for number in (1, 2)]
+    for number, file in enumerate(files, start=1):
+        pytester.runpytest_inprocess(*words, f"--acc-shard={number}/2", f"--acc-rows={file}")
+    code, lines, _ = merge(capsys, *files, "--csv=m.csv", "--junit=m.xml", "--html=m.html")
+    assert said(lines) == said(whole.outlines)
+    assert code == whole.ret == pytest.ExitCode.TESTS_FAILED
+    assert sorted(map(str, read_rows("m.csv"))) == sorted(map(str, rows))
+    assert len(cases("m.xml")) == len(rows)
+
+
+def test_on_github_the_merged_summary_is_that_of_the_step(
+    acc: Run, torn: DemoPaths, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acc(torn, "--acc-rows=r.jsonl")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "step.md")
+    _, lines, _ = merge(capsys, "r.jsonl")
+    text = Path("step.md").read_text(encoding="utf-8")
+    assert text.startswith("## Accuracy comparison FAILED\n\n**")
+    assert "### Root causes, in execution order" in text
+    errors = [line for line in lines if line.startswith("::error title=root cause%3A ")]
+    assert 1 <= len(errors) <= 10
+    assert lines[-len(errors) :] == errors
 
 
 @pytest.mark.parametrize(
