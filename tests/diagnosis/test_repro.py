@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import math
 from pathlib import Path
 
 import pytest
 
 from acc_pytest.diagnosis.repro import texts
 from acc_pytest.diagnosis.repro.folder import folder_name, inside
-from acc_pytest.errors import AccError
+from acc_pytest.diagnosis.repro.of_pair import bounds_of
+from acc_pytest.errors import AccError, NoPayload
+from acc_pytest.reporting.row import Check, Row
 
 HOSTILE = (
     "../../etc/passwd",
@@ -67,6 +70,37 @@ def test_nothing_is_written_outside_of_a_bundle(tmp_path: Path) -> None:
     for name in ("../x", "inputs/../../x", "/etc/x"):
         with pytest.raises(AccError, match="lies outside of"):
             inside(tmp_path, name)
+
+
+def failing(**checks: tuple[float, float, bool]) -> Row:
+    """A row of checks: measured, allowed, passed."""
+    made = [Check(name.replace("__", "."), a, b, False, "why", ok) for name, (a, b, ok) in checks.items()]
+    return Row("id", "fail", "", checks=tuple(made))
+
+
+def test_every_bound_of_the_run_is_one_of_the_bundle() -> None:
+    row = failing(
+        relative_euclidean_distance=(0.5, 0.1, False),
+        max_absolute_error=(9.0, math.inf, True),
+        snr=(7.0, 3.0, False),
+    )
+    bounds, unknown = bounds_of(row)
+    assert bounds == {"relative_euclidean_distance": 0.1, "max_absolute_error": None}
+    assert unknown == ["snr"]
+
+
+@pytest.mark.parametrize(("accepted", "bound"), [(0.01, 0.01), (0.5, 0.1)])
+def test_an_accepted_error_is_a_bound_where_it_is_tighter(accepted: float, bound: float) -> None:
+    row = failing(
+        relative_euclidean_distance=(0.05, 0.1, True),
+        baseline__relative_euclidean_distance=(0.05, accepted, False),
+    )
+    assert bounds_of(row)[0] == {"relative_euclidean_distance": bound}
+
+
+def test_what_fails_by_own_metrics_alone_has_no_bundle() -> None:
+    with pytest.raises(NoPayload, match="it fails by snr, which is no part of a bundle"):
+        bounds_of(failing(relative_euclidean_distance=(0.05, 0.1, True), snr=(7.0, 3.0, False)))
 
 
 def test_a_test_without_own_bounds_has_no_marker() -> None:

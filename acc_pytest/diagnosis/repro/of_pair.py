@@ -46,6 +46,7 @@ def write_pair(home: Path, plan: Plan, row: Row, standard: str, budget: int) -> 
     if not 0 <= number < len(plan.pairs):
         raise NoPayload("its tensors are not at hand")
     pair = plan.pairs[number]
+    bounds, unknown = bounds_of(row)
     one = _comparison(pair, row)
     size = _bytes(one.golden) + _bytes(one.mine)
     if size > budget:
@@ -57,9 +58,8 @@ def write_pair(home: Path, plan: Plan, row: Row, standard: str, budget: int) -> 
     parents = plan.parents[number] if number < len(plan.parents) else ()
     _write_inputs(home, [plan.pairs[parent] for parent in parents], budget - size, written)
     _write_operator(home, pair, budget - size, written)
-    bounds, unknown = _bounds(row)
     if unknown:
-        written.left_out.append(f"bounds of your own metrics ({', '.join(unknown)}), which are not installed")
+        written.left_out.append(f"bounds on {', '.join(unknown)}, whose functions are not part of a bundle")
     test = f"test_{home.name.replace('-', '_')}.py"
     write_text(home / test, texts.pair_test(test, row.mine.name or pair.id, bounds))
     write_texts(home, texts.settings_files(standard))
@@ -144,13 +144,30 @@ def _size(refs: Sequence[TensorRef | None]) -> int:
     return sum(os.path.getsize(ref.path) for ref in refs if ref is not None)
 
 
-def _bounds(row: Row) -> tuple[Mapping[str, float | None], list[str]]:
-    """Every bound of the row as an argument of `acc_compare`, and the metrics that only its run had."""
+_BASELINE = "baseline."
+"""What the names of checks against an accepted error begin with."""
+
+
+def bounds_of(row: Row) -> tuple[Mapping[str, float | None], list[str]]:
+    """Every bound of the row as an argument of `acc_compare`, and what could not be made one.
+
+    An accepted error of a baseline is a bound on the metric that it is of, where it is the tighter one.
+    Raises `NoPayload` where nothing that made the row fail can be a bound.
+    """
     bounds: dict[str, float | None] = {}
     unknown = []
     for check in row.checks:
-        if check.metric not in TENSOR_METRICS:
+        metric = check.metric.removeprefix(_BASELINE)
+        if metric not in TENSOR_METRICS:
             unknown.append(check.metric)
             continue
-        bounds[check.metric] = None if math.isinf(check.allowed) else check.allowed
+        earlier = bounds.get(metric)
+        if metric == check.metric:
+            bounds[metric] = None if math.isinf(check.allowed) else check.allowed
+        elif earlier is None or check.allowed < earlier:
+            bounds[metric] = check.allowed
+    if all(check.passed or check.metric in unknown for check in row.checks):
+        raise NoPayload(
+            f"it fails by {', '.join(unknown) or 'no bound on a metric'}, which is no part of a bundle"
+        )
     return bounds, unknown
