@@ -12,7 +12,7 @@ import gc
 import os
 import pickle
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -161,12 +161,23 @@ class AccSession(Asked):
         if self.stored is not None:
             from .gate.rejudge import rejudge
 
-            return gated(item.config, rejudge(self.stored.pairs[number], make_judge))
+            row = rejudge(self.stored.pairs[number], make_judge)
+            return gated(item.config, self.levelled(row, make_judge))
         from .comparison import compare_pair
 
         self.limit_threads()
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
-        return gated(item.config, compare_pair(pair, make_judge, item.nodeid, number, counterpart))
+        row = compare_pair(pair, make_judge, item.nodeid, number, counterpart)
+        return gated(item.config, self.levelled(row, make_judge))
+
+    def levelled(self, row: Row, make_judge: Callable[[], Judge]) -> Row:
+        """The row with its thresholds apart from its data, where a lock is in use."""
+        if not self.settings.lock or not row.checks:
+            return row
+        from .gate.lock import with_levels
+
+        judge = make_judge()
+        return with_levels(row, judge.rules, judge.standard)
 
     @functools.cached_property
     def packed(self) -> bytes:

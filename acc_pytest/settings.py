@@ -75,7 +75,8 @@ class Settings:
     again, `repro` the directory of failures that repeat on their own.
     `standard` is that of the option, else of the last config file that names one, else `three-way` where
     there is a `noise` run.
-    `baseline` are files of accepted errors (several: of shards), `update_baseline` what is written to it.
+    `baseline` are files of accepted errors (several: of shards), `update_baseline` what is written to it;
+    `lock` is the file of agreed thresholds, `update_lock` the reason for which it is written.
     `rules` and `known` come from the config files in order, `mapping` is their merged `[mapping]` tables.
     """
 
@@ -99,6 +100,8 @@ class Settings:
     min_coverage: float = DEFAULT_MIN_COVERAGE
     baseline: tuple[str, ...] = ()
     update_baseline: str = ""
+    lock: str = ""
+    update_lock: str = ""
     unmapped: str = "skip"
     inherited: str = "xfail"
     shard: tuple[int, int] | None = None

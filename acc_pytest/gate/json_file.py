@@ -18,12 +18,21 @@ def write_json(path: str, head: Mapping[str, Any], name: str, entries: Iterable[
 
     Raises `AccError` naming the file where the system refuses.
     """
-    lines = [f"  {_line(key)}: {_line(value)}" for key, value in head.items()]
+    lines = [f"  {_line(key)}: {_several(value)}" for key, value in head.items()]
     body = ",\n".join(f"    {_line(key)}: {_line(value)}" for key, value in sorted(entries))
     lines.append(f"  {_line(name)}: {{\n{body}\n  }}" if body else f"  {_line(name)}: {{}}")
     text = "{\n" + ",\n".join(lines) + "\n}\n"
     with whole_file(path) as file:
         file.write(text.encode("ascii"))
+
+
+def _several(value: Any) -> str:
+    """A list or an object with one entry a line."""
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(f"    {_line(one)}" for one in value) + "\n  ]"
+    if isinstance(value, dict) and any(isinstance(one, dict) for one in value.values()):
+        return "{\n" + ",\n".join(f"    {_line(key)}: {_line(one)}" for key, one in value.items()) + "\n  }"
+    return _line(value)
 
 
 def _line(value: Any) -> str:

@@ -12,13 +12,19 @@ from .gate import Gate
 if TYPE_CHECKING:
     from ..settings import Settings
     from .baseline import Baseline
+    from .lock import Lock
 
 
 def gates_of(settings: Settings) -> tuple[Gate, ...]:
     """The gates in their order: baseline, known differences. Raises `AccError` for a file that is wrong."""
     if settings.update_baseline and len(settings.baseline) != 1:
         raise SettingsError("--acc-update-baseline needs one --acc-baseline FILE, which it writes")
+    _lock(settings)
     gates: list[Gate] = []
+    if settings.lock:
+        from .lock import OperatorLevels
+
+        gates.append(OperatorLevels())
     accepted = None if settings.update_baseline == "all" else _baseline(settings)
     if accepted is not None:
         from .baseline import BaselineGate
@@ -43,7 +49,26 @@ def views_of(settings: Settings) -> list[View]:
         from .known_view import KnownView
 
         views.append(KnownView(settings.known))
+    if settings.lock:
+        from .lock_view import LockView
+
+        views.append(LockView(settings.lock, _lock(settings), settings.update_lock))
     return views
+
+
+def _lock(settings: Settings) -> Lock | None:
+    """The locked thresholds; `None` where none are asked for, or a file that is to be made."""
+    if not settings.lock:
+        if settings.update_lock:
+            raise SettingsError("--acc-update-lock needs --acc-lock FILE, which it writes")
+        return None
+    if not os.path.exists(settings.lock):
+        if settings.update_lock:
+            return None
+        raise SettingsError(f"--acc-lock {settings.lock}: no such file; make it by --acc-update-lock REASON")
+    from .lock_file import read_lock
+
+    return read_lock(settings.lock)
 
 
 def _baseline(settings: Settings) -> Baseline | None:

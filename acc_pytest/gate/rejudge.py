@@ -27,7 +27,11 @@ def rejudge(row: Row, make_judge: Callable[[], Judge]) -> Row:
     without the tensors becomes incomparable with the reason, never a pass.
     """
     clean = replace(
-        row, cause=None, strict=False, notes=tuple(n for n in row.notes if not n.startswith(NOTE_STARTS))
+        row,
+        cause=None,
+        strict=False,
+        levels={},
+        notes=tuple(n for n in row.notes if not n.startswith(NOTE_STARTS)),
     )
     if not row.statistics:
         return clean

@@ -124,7 +124,8 @@ class Row:
     design, `strict` an inherited failure, or an unmapped node, that fails its test. `sentence` says the
     verdict in words; `reasons` are the parts of `cmp_fail_reason`; `metrics`, `counts` and `custom` map
     names to numbers, `None` where a metric has no value for these tensors. `statistics` and `context` are
-    what judging saw, so that it can be done again without the tensors (`judging.replay`).
+    what judging saw, so that it can be done again without the tensors (`judging.replay`); `levels` are its
+    thresholds apart from its data, for the threshold lock (`judging.levels`).
     """
 
     test_id: str
@@ -153,6 +154,7 @@ class Row:
     cause: Cause | None = None
     statistics: Mapping[str, Scalar] = field(default_factory=dict)
     context: Mapping[str, Scalar] = field(default_factory=dict)
+    levels: Mapping[str, Scalar] = field(default_factory=dict)
 
     @property
     def reason(self) -> str:
@@ -205,7 +207,7 @@ class Row:
             plain[name] = _values(plain[name])
         # execnet cannot send integers below -2^31, and int64 tensors hold such.
         plain["worst"] = (self.worst.index, _packed(self.worst.golden), _packed(self.worst.mine))
-        for name in ("metrics", "counts", "custom", "case", "statistics", "context"):
+        for name in ("metrics", "counts", "custom", "case", "statistics", "context", "levels"):
             plain[name] = dict(plain[name])
         plain["checks"] = tuple(_values(check) for check in self.checks)
         plain["cause"] = None if self.cause is None else _values(self.cause)

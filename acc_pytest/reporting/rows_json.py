@@ -190,7 +190,7 @@ _ROW = record_fields(
         "step": SCALAR,
         **dict.fromkeys(("skipped", "strict"), FLAG),
         **dict.fromkeys(("golden", "mine"), (packer(_SIDE), unpacker(Side, _SIDE))),
-        **dict.fromkeys(("metrics", "counts", "custom", "case", "statistics", "context"), MAPPING),
+        **dict.fromkeys(("metrics", "counts", "custom", "case", "statistics", "context", "levels"), MAPPING),
         "worst": (packer(_WORST), unpacker(Worst, _WORST)),
         "checks": (
             lambda checks: [_pack_check(check) for check in checks],

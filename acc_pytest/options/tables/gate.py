@@ -52,5 +52,18 @@ GATES = (
         choices=BASELINE_UPDATES,
         alone="new",
     ),
+    Option(
+        "lock",
+        "lock",
+        "fail the run when a threshold allows more than it did when this file was written",
+        metavar="FILE",
+        is_path=True,
+    ),
+    Option(
+        "update-lock",
+        "update_lock",
+        "write the thresholds of this run into the lock, and why they may change",
+        metavar="REASON",
+    ),
 )
 """What holds for single-operator checks and people's own comparisons too."""

@@ -1,0 +1,135 @@
+"""The thresholds of a pair apart from its data: what rules and standards allow, in a form that can be kept.
+
+Thresholds depend on the tensors: the bound of one element on the size of golden, T on the number of
+elements, that of a noise run on its errors. What the same rules allow for a standard tensor (of rms 1/8
+and largest element 1, so large that it is no sample, with a noise run that is off by 1 %) depends on dtypes,
+place in the model and rules alone: it changes when somebody changes a rule, and not with the prompt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Union
+
+from ..errors import AccError
+from .derive import ELEMENT_SIGMAS
+from .replay import context_of, is_stated, measurement_of, stated_of
+from .standards import DEFAULT, Standard
+from .statistics import thresholds_for_statistics
+from .threshold import JudgeContext, Threshold, ThresholdRule
+from .thresholds import factor_of, given_tolerance, thresholds_for
+
+Scalar = Union[None, bool, int, float, str]
+
+NO_SAMPLE = 2**40
+NOISE = 0.01
+OFF = "off"
+_BY_RULE = ("set by ", "switched off by ")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One bound: `<= 0.005`, `>= 0.999` or off (an infinite `bound`), and the rule that it comes from."""
+
+    bound: float
+    at_least: bool
+    rule: str
+
+    def __str__(self) -> str:
+        sign = OFF if math.isinf(self.bound) else f"{'>=' if self.at_least else '<='} {self.bound!r}"
+        return f"{sign} {self.rule}"
+
+    @classmethod
+    def parse(cls, text: str) -> Level:
+        """The level that `str` was made of. Raises `ValueError`."""
+        if text == OFF or text.startswith(f"{OFF} "):
+            return cls(math.inf, False, text[len(OFF) + 1 :])
+        sign, _, rest = text.partition(" ")
+        bound, _, rule = rest.partition(" ")
+        if sign not in ("<=", ">="):
+            raise ValueError(f"{text!r:.100} is no bound such as '<= 0.005 default'")
+        return cls(float(bound), sign == ">=", rule)
+
+    def looser_than(self, other: Level) -> float:
+        """How many times the error that `other` allows; 1 where it is the same, infinite where none was."""
+        if math.isinf(other.bound):
+            return 1.0 if math.isinf(self.bound) else 0.0
+        if math.isinf(self.bound) or self.at_least is not other.at_least:
+            return math.inf
+        now, before = self.bound, other.bound
+        if self.at_least:
+            # A floor of a similarity by the noise it stands for: noise r leaves 1 - r^2/2.
+            if max(now, before) > 1:
+                return math.inf if now < before else 1.0 if now == before else 0.0
+            now, before = math.sqrt(1 - now), math.sqrt(1 - before)
+        if before <= 0:
+            return 1.0 if now <= before else math.inf
+        return now / before
+
+
+def levels_of(
+    context: Mapping[str, Scalar],
+    statistics: Mapping[str, Scalar],
+    rules: Sequence[ThresholdRule],
+    standard: Standard = DEFAULT,
+) -> dict[str, str]:
+    """The levels of a pair by metric, as text; empty where nothing can be judged.
+
+    `context` and `statistics` are those of its row (`replay`).
+    """
+    try:
+        place = _standard_place(context_of(context))
+        if is_stated(statistics):
+            stated = stated_of(statistics)
+            dtypes = (stated.golden_dtype, stated.mine_dtype)
+            golden = replace(stated.golden, max=1.0, min=-1.0, mean=0.0, l2norm=math.sqrt(NO_SAMPLE))
+            stated = replace(stated, numel=NO_SAMPLE, golden=golden)
+            thresholds = thresholds_for_statistics(place, stated, rules)
+        else:
+            measurement = measurement_of(statistics)
+            dtypes = (measurement.golden_dtype, measurement.mine_dtype)
+            tensor = replace(
+                measurement,
+                numel=NO_SAMPLE,
+                compared=NO_SAMPLE,
+                golden_rms=1.0 / ELEMENT_SIGMAS,
+                golden_max_abs=1.0,
+            )
+            thresholds = thresholds_for(place, tensor, rules, standard)
+    except (AccError, KeyError):
+        return {}
+    matching = [rule for rule in rules if rule.match.holds(place, dtypes)]
+    return {
+        threshold.metric: str(
+            Level(threshold.bound, threshold.at_least, _rule(threshold, matching, dtypes, standard))
+        )
+        for threshold in thresholds
+    }
+
+
+def _standard_place(context: JudgeContext) -> JudgeContext:
+    if context.noise_error is None:
+        return context
+    return replace(
+        context,
+        noise_error=NOISE,
+        noise_max_absolute_error=NOISE,
+        noise_mismatches=0,
+        noise_new_nonfinite=0,
+        noise_lost_nonfinite=0,
+    )
+
+
+def _rule(
+    threshold: Threshold, rules: Sequence[ThresholdRule], dtypes: tuple[str, str], standard: Standard
+) -> str:
+    """Where a bound comes from, without the arithmetic."""
+    if threshold.reason.startswith(_BY_RULE):
+        return threshold.reason
+    given = given_tolerance(rules, dtypes)
+    if given is not None:
+        return f"{standard.name}, {given.reason}"
+    factor, origin = factor_of(rules)
+    return f"{standard.name}, factor {factor:g} from {origin}" if factor != 1.0 else standard.name
