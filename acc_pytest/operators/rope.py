@@ -98,12 +98,13 @@ def rope_grad(call: Call, t: Tensors) -> Outputs:
         f"c_qSeqLen {list(counts)} does not fit {t['queryGrad'].shape[0]} tokens "
         f"and {t['cos'].shape[0]} rows of cos",
     )
-    cos, sin = (torch.cat([call.wide(t[n])[:count] for count in counts]) for n in ("cos", "sin"))
+    rows = [position for count in counts for position in range(count)]
+    cos, sin = (call.wide(t[n])[rows] for n in ("cos", "sin"))
     first, second = sin.chunk(2, -1)
     factor = (cos + torch.cat((second, -first), -1))[:, None]
     results = []
     for name in ("queryGrad", "keyGrad"):
         gradient = call.wide(t[name])
-        value = gradient.reshape(len(gradient), -1, size) * factor
+        value = torch.unflatten(gradient, -1, (-1, size)) * factor
         results.append(As(value.reshape(gradient.shape), t[name].dtype))
     return results

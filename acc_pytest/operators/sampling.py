@@ -17,9 +17,10 @@ def rand(seed: int) -> Iterator[float]:
     """The numbers of glibc after `srand(seed)`, divided by RAND_MAX.
 
     Its generator adds two earlier numbers: r[i] = r[i - 3] + r[i - 31] mod 2^32, without the last bit;
-    the first 31 come from multiplication by 16807 and the next 310 are thrown away.
+    the first 31 come from multiplication by 16807 and the next 310 are thrown away. Seeds from 2^31 on
+    count as negative.
     """
-    state = [seed or 1]
+    state = [(seed + 2**31) % 2**32 - 2**31 or 1]
     for _ in range(30):
         state.append(16807 * state[-1] % _MODULUS)
     state += state[:3]

@@ -48,7 +48,7 @@ def gen_attention_mask(call: Call, t: Tensors) -> Outputs:
         f"seqLen {list(counts)} does not fit mask {list(mask.shape)}",
     )
     corners = [m[0, :s, :s].flatten().repeat(call.param["headNum"]) for m, s in zip(mask, counts)]
-    return [torch.cat(corners)]
+    return [torch.cat(corners) if corners else mask.new_empty(0)]
 
 
 STRIDED = {

@@ -39,13 +39,12 @@ _FAMILIES = (
     "preprocess",
     "products",
     "routing",
+    "sampling",
     "self_attention",
     "training",
 )
 
 _RANKS = "it computes between ranks, and a case here is that of one rank"
-_RANDOM = "its random numbers have to be those of the device"
-_KERNEL = "it is what ATB's kernel does and no known function, so nothing independent could check it"
 
 WITHOUT_STRATEGY: Mapping[str, str] = {
     **dict.fromkeys(
@@ -65,8 +64,6 @@ WITHOUT_STRATEGY: Mapping[str, str] = {
         ),
         _RANKS,
     ),
-    **dict.fromkeys(("MultinomialOperation", "TopkToppSamplingOperation"), _RANDOM),
-    **dict.fromkeys(("GenAttentionMaskOperation", "RopeGradOperation"), _KERNEL),
 }
 """Operators that have no strategy, and why."""
 

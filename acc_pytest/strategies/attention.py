@@ -10,15 +10,29 @@ from .values import FLOATS, SHORT, Draw, Drawn, counts, floats, one_of, some, wh
 
 @rule("RopeOperation")
 def rope(draw: Draw) -> Drawn:
-    """Heads of query and key, rotated by halves, by quarters or by pairs."""
+    """Heads of query and key, side by side or apart, rotated by halves, by quarters or by pairs."""
     size = 4 * whole(draw, 1, 4)
-    tokens, heads, key_heads = whole(draw, 1, 6), whole(draw, 1, 3), whole(draw, 1, 3)
-    dtype = one_of(draw, *FLOATS)
+    batch, length = whole(draw, 1, 3), whole(draw, 1, 4)
+    dtype, form = one_of(draw, *FLOATS), one_of(draw, "beside", "apart", "batch")
     table = torch.float32 if yes(draw) else dtype
-    angles = floats(draw, [tokens, size], torch.float32)
-    vectors = [floats(draw, [tokens, n * size], dtype) for n in (heads, key_heads)]
+    angles = floats(draw, [batch * length, size], torch.float32)
+    vectors = []
+    for _ in range(2):
+        heads = whole(draw, 1, 3)
+        vector = floats(draw, [batch * length, heads * size], dtype)
+        shapes = {"apart": [batch * length, heads, size], "batch": [batch, length, heads, size]}
+        vectors.append(vector.reshape(shapes.get(form, [batch * length, heads * size])))
     param = {"rotaryCoeff": one_of(draw, 2, 4, size)}
-    return param, [*vectors, angles.cos().to(table), angles.sin().to(table), counts([tokens])]
+    return param, [*vectors, angles.cos().to(table), angles.sin().to(table), counts([length] * batch)]
+
+
+@rule("RopeGradOperation")
+def rope_grad(draw: Draw) -> Drawn:
+    """Gradients of packed sequences, each from the first row of the tables on."""
+    lengths, size = some(draw, 1, 3, 0, 5), 2 * whole(draw, 1, 8)
+    angles = floats(draw, [max(lengths) + whole(draw, 1, 2), size], torch.float32)
+    gradients = [floats(draw, [sum(lengths), whole(draw, 1, 3) * size], torch.float16) for _ in range(2)]
+    return {"c_qSeqLen": lengths}, [*gradients, angles.cos().half(), angles.sin().half()]
 
 
 @rule("RopeQConcatOperation")

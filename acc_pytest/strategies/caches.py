@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import accumulate
-from typing import Any
 
 import torch
 
@@ -14,29 +12,45 @@ from .values import SHORT, Draw, Drawn, counts, distinct, floats, one_of, some, 
 
 @rule("KvCacheOperation")
 def kv_cache(draw: Draw) -> Drawn:
-    """New rows of some sequences behind what each has."""
-    new, layers, width, dtype = some(draw, 1, 3, 1, 3), whole(draw, 1, 3), whole(draw, 1, 8), torch.float16
+    """New rows of some sequences behind what each has, in rows or in groups of columns."""
+    new, layers, dtype, tiled = some(draw, 1, 3, 0, 3), whole(draw, 1, 3), torch.float16, yes(draw)
+    width = 16 * whole(draw, 1, 2) if tiled else whole(draw, 1, 8)
     ends = [n + whole(draw, 0, 3) for n in new]
-    positions, batch = max(ends) + whole(draw, 0, 2), len(new) + whole(draw, 0, 1)
-    cache = floats(draw, [layers, batch, positions, width], dtype)
+    positions, batch = max(ends) + whole(draw, 0 if max(ends) else 1, 2), len(new) + whole(draw, 0, 1)
+    size = [width // 16, positions, 16] if tiled else [positions, width]
+    cache = floats(draw, [layers, batch, *size], dtype)
     layer = counts([whole(draw, 0, layers - 1)])
     return {}, [floats(draw, [sum(new), width], dtype), layer, cache, counts(ends), counts(new)]
 
 
 @rule("ReshapeAndCacheOperation")
 def reshape_and_cache(draw: Draw) -> Drawn:
-    """Different slots, some of them skipped; keys and values, or keys alone."""
-    tokens, heads, size = whole(draw, 1, 5), whole(draw, 1, 3), whole(draw, 1, 8)
-    block, blocks = whole(draw, 1, 4), whole(draw, 2, 6)
+    """Different slots, some skipped; keys and values, or keys alone; tiled caches; compressed heads."""
+    kind = one_of(draw, "plain", "alone", "tiled", "last", "window")
+    if kind in ("last", "window"):
+        new, caches, last = _by_head(draw, window=kind == "window")
+        return {"compressType": 1 if kind == "last" else 2}, [*new, *caches, *last]
+    tokens, block, blocks = whole(draw, 0, 5), whole(draw, 1, 4), whole(draw, 2, 6)
     tokens = min(tokens, block * blocks)
     slots = distinct(draw, tokens, block * blocks)
-    if yes(draw):
+    if tokens and yes(draw):
         slots[whole(draw, 0, tokens - 1)] = -1
-    alone, dtype = yes(draw), one_of(draw, *SHORT)
-    number = 1 if alone else 2
-    new = [floats(draw, [tokens, heads, size], dtype) for _ in range(number)]
-    caches = [floats(draw, [blocks, block, heads, size], dtype) for _ in range(number)]
-    return {"kvCacheCfg": int(alone)}, [*new, *caches, slots]
+    heads, dtype = whole(draw, 1, 3), one_of(draw, *SHORT, torch.int8)
+    group = 32 if dtype == torch.int8 else 16
+    new, caches = [], []
+    for _ in range(1 if kind == "alone" else 2):
+        size = group // one_of(draw, 1, 2) if kind == "tiled" else whole(draw, 1, 8)
+        heads = heads if kind != "tiled" or size == group else 2
+        cache = [blocks, block, heads, size]
+        if kind == "tiled":
+            cache = [blocks, heads * size // group, block, group]
+        new.append(_numbers(draw, [tokens, heads, size], dtype))
+        caches.append(_numbers(draw, cache, dtype))
+    return {"kvCacheCfg": {"plain": 0, "alone": 1, "tiled": 2}[kind]}, [*new, *caches, slots]
+
+
+def _numbers(draw: Draw, size: list[int], dtype: torch.dtype) -> torch.Tensor:
+    return wholes(draw, size, -128, 127, dtype) if dtype == torch.int8 else floats(draw, size, dtype)
 
 
 def _by_head(
@@ -71,16 +85,9 @@ def reshape_and_cache_omni(draw: Draw) -> Drawn:
 @rule("ReshapeAndCacheWithStrideOperation")
 def reshape_and_cache_with_stride(draw: Draw) -> Drawn:
     """All forms, of views that begin anywhere and step over, repeat or overlap their rows."""
-    kind = whole(draw, 0, 2)
-    param: Mapping[str, Any]
-    if kind:
-        new, caches, last = _by_head(draw, window=kind == 2)
-        param, operands = {"compressType": kind}, [*new, *caches, *last]
-    else:
-        param, given = reshape_and_cache(draw)
-        operands = [one for one in given if one is not None]
-        new = operands[: 1 if param["kvCacheCfg"] else 2]
-    views = [_view(draw, one) for one in new]
+    param, given = reshape_and_cache(draw)
+    operands = [one for one in given if one is not None]
+    views = [_view(draw, one) for one in operands[: 1 if param.get("kvCacheCfg") == 1 else 2]]
     return param, [*operands, *(steps for steps, _ in views), *(start for _, start in views)]
 
 
@@ -108,14 +115,22 @@ def block_copy(draw: Draw) -> Drawn:
 
 @rule("PagedCacheLoadOperation")
 def paged_cache_load(draw: Draw) -> Drawn:
-    """Rows of some requests from their blocks, by lengths or by running sums of them."""
-    contexts, block = some(draw, 1, 3, 1, 7), whole(draw, 1, 4)
-    batch, columns = len(contexts), max(-(-n // block) for n in contexts)
-    blocks = batch * columns + whole(draw, 0, 2)
+    """Rows of some requests from their blocks, by lengths or running sums, from any block on."""
+    contexts, block, tiled, late = some(draw, 1, 3, 0, 7), whole(draw, 1, 4), yes(draw), yes(draw)
+    starts = [whole(draw, 0, 2) if late else 0 for _ in contexts]
+    batch, columns = len(contexts), max(-(-n // block) + first for n, first in zip(contexts, starts))
+    blocks = batch * columns + whole(draw, 1, 2)
     tables = distinct(draw, batch * columns, blocks).reshape(batch, columns)
-    heads, size, running = whole(draw, 1, 2), whole(draw, 1, 8), yes(draw)
-    caches = [floats(draw, [blocks, block, heads, size], torch.float16) for _ in range(2)]
+    heads, running = whole(draw, 1, 2), yes(draw)
+    dtype = one_of(draw, *SHORT, torch.int8)
+    group = 32 if dtype == torch.int8 else 16
+    caches, out = [], []
+    for _ in range(2):
+        size = group * whole(draw, 1, 2) if tiled else whole(draw, 1, 8)
+        shape = [blocks, heads * size // group, block, group] if tiled else [blocks, block, heads, size]
+        caches.append(_numbers(draw, shape, dtype))
+        out.append(wholes(draw, [sum(contexts), heads, size], 7, 7, dtype))
     ends = [0, *accumulate(contexts)] if running else contexts
-    out = [wholes(draw, [sum(contexts), heads, size], 0, 0, torch.float16) for _ in range(2)]
-    param = {"kvCacheCfg": 1, "isSeqLensCumsumMode": running, "hasSeqStarts": False}
-    return param, [*caches, tables, counts(ends), *out]
+    param = {"kvCacheCfg": int(not tiled), "isSeqLensCumsumMode": running, "hasSeqStarts": late}
+    more = [counts([first * block for first in starts])] if late else []
+    return param, [*caches, tables, counts(ends), *out, *more]

@@ -60,7 +60,8 @@ def elewise(draw: Draw) -> Drawn:
         x = floats(draw, size, given) if given.is_floating_point else wholes(draw, size, -100, 100, given)
         return {**param, "outTensorType": code}, [x]
     if kind == 2:
-        param["mulsParam"] = {"varAttr": one_of(draw, 1.0, -0.5, 0.3, 3.0)}
+        factor = {"varAttr": one_of(draw, 1.0, -0.5, 0.3, 3.0)}
+        param.update(factor if yes(draw) else {"mulsParam": factor})
     if kind in (8, 9, 10, 15, 13, 14, 16):
         left, right = _broadcast(draw)
         if kind in (8, 9, 15) and yes(draw):
@@ -74,8 +75,13 @@ def elewise(draw: Draw) -> Drawn:
     if kind in (17, 18):
         return _by_channel(draw, param, kind)
     if kind == 19:
-        param["quantParam"] = {"asymmetric": False}
-        return param, [floats(draw, shape(draw, 2, 3, 9), one_of(draw, torch.float16, torch.bfloat16))]
+        shifted, size = yes(draw), shape(draw, 1, 3, 9)
+        param["quantParam"] = {"asymmetric": shifted}
+        size[-1] += int(shifted)
+        x = floats(draw, size, one_of(draw, torch.float16, torch.bfloat16))
+        if shifted:
+            x[..., 0] = x.amax(-1) + 1  # a row of equal elements has no range
+        return param, [x]
     return param, [floats(draw, shape(draw), torch.float16 if kind == 6 else dtype)]
 
 

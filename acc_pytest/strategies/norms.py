@@ -7,7 +7,21 @@ from typing import Any
 import torch
 
 from .table import rule
-from .values import FLOATS, SHORT, Draw, Drawn, floats, one_of, shape, some, whole, wholes, yes
+from .values import (
+    FLOATS,
+    SHORT,
+    Draw,
+    Drawn,
+    distinct,
+    floats,
+    one_of,
+    shape,
+    some,
+    uniform,
+    whole,
+    wholes,
+    yes,
+)
 
 _PARTS = {1: "normParam", 2: "preNormParam", 3: "postNormParam"}
 
@@ -18,7 +32,7 @@ def _epsilon(draw: Draw) -> float:
 
 @rule("RmsNormOperation")
 def rms_norm(draw: Draw) -> Drawn:
-    """norm, prenorm, postnorm; int8 with a given scale or one of each row; rstd and gemma."""
+    """norm, prenorm, postnorm; int8 with a given scale or those of each row; rstd and gemma."""
     kind, dtype = one_of(draw, 1, 2, 3), one_of(draw, *FLOATS)
     quantised = yes(draw)
     dtype = torch.float16 if quantised else dtype
@@ -31,13 +45,17 @@ def rms_norm(draw: Draw) -> Drawn:
     if kind == 1:
         inputs.append(weight)
         if quantised:
-            part["dynamicQuantType"] = whole(draw, 0, 1)
+            part["dynamicQuantType"] = whole(draw, 0, 2 if gamma[0] > 1 else 1)
             inputs.append(floats(draw, gamma, dtype))
             inputs += scale if not part["dynamicQuantType"] else []
+            if part["dynamicQuantType"] == 2:
+                inputs[1:] = _spread(draw, gamma[0], dtype)
         elif yes(draw):
             part["rstd"] = True
         else:
             part["modelType"] = whole(draw, 0, 1)
+        if part.get("dynamicQuantType") != 2 and yes(draw):
+            inputs[1] = weight[None]  # dimensions of size 1 in front count for nothing
     else:
         part["hasBias"] = yes(draw)
         inputs += [floats(draw, size[-1:], dtype)] if part["hasBias"] else []
@@ -48,9 +66,15 @@ def rms_norm(draw: Draw) -> Drawn:
     return {"layerType": kind, _PARTS[kind]: part}, inputs
 
 
+def _spread(draw: Draw, width: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    """gamma and beta that keep the elements of a row apart: a row of equal ones has no scale of its own."""
+    beta = 8.0 * distinct(draw, width, width)
+    return [uniform(draw, [width], 0.1, 1.0).to(dtype), beta.to(dtype)]
+
+
 @rule("LayerNormOperation")
 def layer_norm(draw: Draw) -> Drawn:
-    """norm over trailing dimensions, prenorm, postnorm; int8 with a given scale."""
+    """norm over trailing dimensions, prenorm, postnorm; int8 with a given scale or those of each row."""
     kind, quantised = one_of(draw, 1, 2, 3), yes(draw)
     dtype = torch.float16 if quantised else one_of(draw, *FLOATS)
     size = shape(draw, 1, 4, 9)
@@ -67,6 +91,11 @@ def layer_norm(draw: Draw) -> Drawn:
         if not quantised:
             part["zoomScaleValue"] = one_of(draw, 1.0, 0.5, 3.0)
     inputs += weights
+    if kind == 1 and quantised:
+        part["dynamicQuantType"] = whole(draw, 0, 2 if size[-1] > 1 else 0)
+        if part["dynamicQuantType"]:
+            inputs[1:] = _spread(draw, size[-1], dtype)
+            return {"layerType": kind, _PARTS[kind]: part}, inputs
     if quantised:
         inputs += [floats(draw, [1], dtype, positive=True), wholes(draw, [1], -20, 20, torch.int8)]
     return {"layerType": kind, _PARTS[kind]: part}, inputs

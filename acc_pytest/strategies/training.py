@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .table import rule
-from .values import SHORT, Draw, Drawn, floats, one_of, whole, yes
+from .values import SHORT, Draw, Drawn, floats, one_of, some, whole, yes
 
 
 def _laid_out(heads: torch.Tensor, layout: str) -> torch.Tensor:
@@ -61,3 +61,11 @@ def laser_attention_grad(draw: Draw) -> Drawn:
     laid = [_laid_out(one, layout) for one in (*tensors, grad)]
     rest = [None, None, None, mask, highest.float(), total.float(), None, _laid_out(out, layout).float()]
     return param, [*laid, *rest]
+
+
+@rule("GenAttentionMaskOperation")
+def gen_attention_mask(draw: Draw) -> Drawn:
+    """Corners of masks, one after the other."""
+    lengths, largest = some(draw, 1, 3, 0, 5), whole(draw, 5, 6)
+    mask = floats(draw, [len(lengths), 1, largest, largest], torch.float16)
+    return {"headNum": whole(draw, 1, 3), "seqLen": lengths}, [mask]

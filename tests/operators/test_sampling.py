@@ -16,10 +16,10 @@ TOPK = "TopkToppSamplingOperation"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="compares with glibc")
-@pytest.mark.parametrize("seed", [0, 1, 42, 2**31 - 1])
+@pytest.mark.parametrize("seed", [0, 1, 42, 2**31 - 1, 2**31, 2**31 + 5, 2**32 - 1])
 def test_numbers_are_those_of_glibc(seed: int) -> None:
     libc = ctypes.CDLL(ctypes.util.find_library("c"))
-    libc.srand(seed)
+    libc.srand(ctypes.c_uint(seed))
     theirs = [libc.rand() / (2**31 - 1) for _ in range(600)]
     assert list(islice(rand(seed), 600)) == theirs
 

@@ -30,6 +30,7 @@ _FAMILIES = (
     "preprocess",
     "products",
     "routing",
+    "sampling",
     "self_attention",
     "training",
 )

@@ -45,6 +45,26 @@ def rope(p: Param, t: Inputs) -> Sequence[Expected]:
     return results
 
 
+@oracle("RopeGradOperation")
+def rope_grad(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Element by element: cos, and sin of the other half, taken off in the second half."""
+    cos, sin = t["cos"].double().tolist(), t["sin"].double().tolist()
+    size = len(cos[0])
+    positions = [position for count in p["c_qSeqLen"] for position in range(count)]
+    results = []
+    for name in ("queryGrad", "keyGrad"):
+        value, error = t[name].double().clone(), torch.zeros_like(t[name], dtype=torch.float64)
+        for row, position in enumerate(positions):
+            for column in range(value.shape[1]):
+                i = column % size
+                other = sin[position][i + size // 2] if i < size // 2 else -sin[position][i - size // 2]
+                gradient = float(value[row, column])
+                value[row, column] = gradient * (cos[position][i] + other)
+                error[row, column] = 2 * U * abs(gradient) * (abs(cos[position][i]) + abs(other))
+        results.append(Expected(value, t[name].dtype, error))
+    return results
+
+
 @oracle("RopeQConcatOperation")
 def rope_q_concat(p: Param, t: Inputs) -> Sequence[Expected]:
     """Rotated halves, and the rest behind."""

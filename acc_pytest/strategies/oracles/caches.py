@@ -17,7 +17,10 @@ def kv_cache(p: Param, t: Inputs) -> Sequence[Expected]:
     cache, layer, row = t["cache"].clone(), int(t["layerId"]), 0
     for b, (end, count) in enumerate(zip(t["tokenOffset"].tolist(), t["seqLen"].tolist())):
         for position in range(end - count, end):
-            cache[layer, b, position] = t["newKv"][row]
+            if cache.ndim == 4:
+                cache[layer, b, position] = t["newKv"][row]
+            for column, value in enumerate(t["newKv"][row] if cache.ndim == 5 else ()):
+                cache[layer, b, column // 16, position, column % 16] = value
             row += 1
     return [same(cache)]
 
@@ -25,13 +28,19 @@ def kv_cache(p: Param, t: Inputs) -> Sequence[Expected]:
 @oracle("ReshapeAndCacheOperation")
 def reshape_and_cache(p: Param, t: Inputs) -> Sequence[Expected]:
     """Each token into its slot."""
+    if p["compressType"]:
+        return [_by_head(t, "key"), _by_head(t, "value")]
     results = []
     for name in ("key", "value")[: 1 if p["kvCacheCfg"] == 1 else 2]:
         cache = t[f"{name}Cache"].clone()
-        block = cache.shape[1]
+        tiled = p["kvCacheCfg"] == 2
+        block = cache.shape[2 if tiled else 1]
         for row, slot in zip(t[name], t["slots"].tolist()):
-            if slot >= 0:
+            if slot >= 0 and not tiled:
                 cache[slot // block, slot % block] = row
+            for column, value in enumerate(row.flatten() if slot >= 0 and tiled else ()):
+                group = cache.shape[-1]
+                cache[slot // block, column // group, slot % block, column % group] = value
         results.append(same(cache))
     return results
 
@@ -74,8 +83,6 @@ def reshape_and_cache_with_stride(p: Param, t: Inputs) -> Sequence[Expected]:
             for place in itertools.product(*(range(n) for n in view.shape)):
                 view[place] = flat[start + sum(i * step for i, step in zip(place, steps))]
             views[name] = view
-    if p["compressType"]:
-        return [_by_head(views, "key"), _by_head(views, "value")]
     return reshape_and_cache(p, views)
 
 
@@ -99,13 +106,19 @@ def paged_cache_load(p: Param, t: Inputs) -> Sequence[Expected]:
     counts = t["contextLens"].tolist()
     if p["isSeqLensCumsumMode"]:
         counts = [after - before for before, after in itertools.pairwise(counts)]
+    starts = t["seqStarts"].tolist() if "seqStarts" in t else [0] * len(counts)
     results = []
-    for name in ("keyCache", "valueCache"):
-        block = t[name].shape[1]
-        rows = [
-            t[name][int(table[i // block]), i % block]
-            for table, count in zip(t["blockTables"], counts)
+    for name in ("key", "value"):
+        cache, out = t[f"{name}Cache"], t[name].clone()
+        if p["kvCacheCfg"] == 0:
+            cache = torch.cat(cache.unbind(1), -1)
+        block = cache.shape[1]
+        places = [
+            (int(table[first // block + i // block]), i % block)
+            for table, count, first in zip(t["blockTables"], counts, starts)
             for i in range(count)
         ]
-        results.append(same(torch.stack(rows)))
+        for row, (number, place) in zip(out, places):
+            row.copy_(cache[number, place].reshape(row.shape))
+        results.append(same(out))
     return results

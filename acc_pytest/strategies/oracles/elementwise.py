@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from .expected import TINY, Expected, U, same
+from .norms import by_row
 from .table import Inputs, Param, oracle
 
 _SQRT_2_PI = math.sqrt(2 / math.pi)
@@ -77,7 +78,7 @@ def elewise(p: Param, t: Inputs) -> Sequence[Expected]:
     if kind in (7, 11, 12, 13, 14, 16):
         return [_truth(kind, x, t.get("y"))]
     if kind in (6, 17, 18, 19):
-        return _quantised(kind, t)
+        return _quantised(kind, p, t)
     if "y" in t and not x.is_floating_point():
         return [same(_arithmetic(kind, x, t["y"]))]
     wide = x.double()
@@ -85,7 +86,7 @@ def elewise(p: Param, t: Inputs) -> Sequence[Expected]:
         value = _arithmetic(kind, wide, t["y"].double())
         return [Expected(value, x.dtype, U * value.abs() + TINY)]
     if kind == 2:
-        value = wide * p["mulsParam"]["varAttr"]
+        value = wide * (p["mulsParam"]["varAttr"] if p["varAttr"] is None else p["varAttr"])
         return [Expected(value, x.dtype, 2 * U * value.abs() + TINY)]  # the factor is rounded as well
     if kind == 5:
         return [Expected(0 - wide, x.dtype, torch.zeros_like(wide))]
@@ -131,18 +132,12 @@ def _truth(kind: int, x: torch.Tensor, y: torch.Tensor | None) -> Expected:
     )
 
 
-def _quantised(kind: int, t: Inputs) -> list[Expected]:
+def _quantised(kind: int, p: Param, t: Inputs) -> list[Expected]:
     x = t["x"].double()
     if kind == 6:
         return [Expected(x, torch.int8, torch.zeros_like(x))]
     if kind == 19:
-        largest = x.abs().amax(-1)
-        scale = largest / 127
-        small = x / torch.where(scale > 0, scale, 1.0)[..., None]
-        return [
-            Expected(small, torch.int8, 3 * U * small.abs()),
-            Expected(scale, torch.float32, U * scale + TINY),
-        ]
+        return by_row(x, torch.zeros_like(x), shifted=p["quantParam"]["asymmetric"])
     scale = t["scale"].double()
     offset = t["offset"].double() if "offset" in t else torch.zeros_like(scale)
     if kind == 17:

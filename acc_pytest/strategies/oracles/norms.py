@@ -16,7 +16,7 @@ _PARTS = ("normParam", "normParam", "preNormParam", "postNormParam")
 
 def _rms(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> tuple[torch.Tensor, torch.Tensor]:
     """The norm, and its error: the mean of n squares is off by n + 1 roundings, its root by half of them."""
-    value = F.rms_norm(x, list(weight.shape), weight, epsilon)
+    value = F.rms_norm(x, list(weight.shape), weight, epsilon)  # over the dimensions of the weight
     return value, (weight.numel() + 8) * U * value.abs()
 
 
@@ -30,6 +30,8 @@ def rms_norm(p: Param, t: Inputs) -> Sequence[Expected]:
         if name in t:
             total, parts = total + t[name].double(), parts + t[name].double().abs()
     weight = t["gamma"].double() + (1 if part.get("modelType") == 1 else 0)
+    if weight.ndim > 1 and weight.shape[0] == 1:
+        weight = weight[0]
     value, error = _rms(total, weight, part["epsilon"])
     # a sum that cancels is off by U times its parts; the norm divides that by the root mean square
     rstd = 1 / (total.square().mean(tuple(range(-weight.ndim, 0)), keepdim=True) + part["epsilon"]).sqrt()
@@ -50,7 +52,7 @@ def rms_norm(p: Param, t: Inputs) -> Sequence[Expected]:
         value = value + t["beta"].double()
         error = error + U * value.abs()
     if p["layerType"] == 1 and part["dynamicQuantType"]:
-        return _by_row(value, error)
+        return by_row(value, error, shifted=part["dynamicQuantType"] == 2)
     scale, offset = t["scale"].double(), t["offset"].double()
     small = value / scale + offset
     error8 = (error + U * value.abs()) / scale + U * small.abs()
@@ -60,9 +62,25 @@ def rms_norm(p: Param, t: Inputs) -> Sequence[Expected]:
     return [quantised, before if p["layerType"] == 2 else Expected(value, dtype, error)]
 
 
-def _by_row(value: torch.Tensor, error: torch.Tensor) -> list[Expected]:
-    """The largest of each row becomes 127."""
-    largest, off = value.abs().amax(-1), error.amax(-1)
+def by_row(value: torch.Tensor, error: torch.Tensor, *, shifted: bool) -> list[Expected]:
+    """The largest of each row becomes 127; or the range of each row 255 steps, its middle 0."""
+    off = error.amax(-1)
+    if shifted:
+        high, low = value.amax(-1), value.amin(-1)
+        scale, middle = (high - low) / 255, (high + low) / 2
+        rows = torch.where(scale > 0, scale, 1.0)
+        # the scale is off by what both ends are, and so is the middle
+        relative = 2 * off / (255 * rows) + 4 * U
+        offset, small = -middle / rows, value / rows[..., None]
+        moved = off / rows + offset.abs() * relative + 2 * U * (high.abs() + low.abs()) / rows
+        lost = error / rows[..., None] + small.abs() * relative[..., None] + moved[..., None]
+        steps = small + offset[..., None]
+        return [
+            Expected(steps, torch.int8, lost + 2 * U * steps.abs()),
+            Expected(scale, torch.float32, 2 * off / 255 + 2 * U * scale),
+            Expected(offset, torch.float32, moved),
+        ]
+    largest = value.abs().amax(-1)
     scale = largest / 127
     rows = torch.where(scale > 0, scale, 1.0)[..., None]
     small = value / rows
@@ -70,7 +88,7 @@ def _by_row(value: torch.Tensor, error: torch.Tensor) -> list[Expected]:
     lost = error / rows + small.abs() * (off / torch.where(largest > 0, largest, 1.0))[..., None]
     return [
         Expected(small, torch.int8, lost + 3 * U * small.abs()),
-        Expected(scale, torch.float32, off / 127 + U * scale),
+        Expected(scale, torch.float32, off / 127 + U * scale + TINY),
     ]
 
 
@@ -109,6 +127,8 @@ def layer_norm(p: Param, t: Inputs) -> Sequence[Expected]:
     value, error = _layer(x, lost, t["gamma"].double(), t["beta"].double(), part["epsilon"])
     if part["quantType"] == 0:
         return [Expected(value, dtype, error), *([Expected(x, dtype, lost)] if kind == 2 else [])]
+    if kind == 1 and part["dynamicQuantType"]:
+        return by_row(value, error, shifted=part["dynamicQuantType"] == 2)
     scale = t["scale"].double()
     small = value * scale + t["offset"].double()
     eight = Expected(small, torch.int8, error * scale + U * (value * scale).abs() + U * small.abs())

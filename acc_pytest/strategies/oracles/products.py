@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import pack, unpack
 
 import torch
 
@@ -32,30 +33,48 @@ def matmul(p: Param, t: Inputs) -> Sequence[Expected]:
 @oracle("LinearOperation")
 def linear(p: Param, t: Inputs) -> Sequence[Expected]:
     """Float, accumulating, einsum and int8 products."""
-    x, weight = t["x"], t["weight"]
+    x, weight = t["x"], _untiled(t["weight"], t["x"], p)
     if p["matmulType"] == 1:
         value = torch.einsum("mbk,bkn->mbn", x.double(), weight.double())
         size = torch.einsum("mbk,bkn->mbn", x.double().abs(), weight.double().abs())
         return [Expected(value, x.dtype, x.shape[-1] * U * size)]
     value, error = _product(x, weight, p)
+    if x.ndim == 2:
+        value, error = value.reshape(value.shape[-2:]), error.reshape(error.shape[-2:])
     bias = t.get("bias")
     if x.dtype == torch.int8:
-        value = value + (0 if bias is None else bias.double())
-        value = value * t["deqScale"].double()
+        value = value + (0 if bias is None else _columns(bias.double(), value))
+        scale = t["deqScale"]
+        if scale.dtype == torch.int64:
+            scale = torch.tensor([unpack("<fi", pack("<q", one))[0] for one in scale.flatten().tolist()])
+        value = value * _columns(scale.reshape(t["deqScale"].shape).double(), value)
         if "perTokenScale" in t:
-            value = value * t["perTokenScale"].double()[:, None]
+            value = value * t["perTokenScale"].double().reshape(*value.shape[:-1], 1)
         # the integers are exact; widening them and two products by scales are rounded
         return [Expected(value, _TYPES[p["outDataType"]], 4 * U * value.abs())]
     if bias is not None:
         if bias.dtype in (torch.float16, torch.bfloat16):
             error = error + half_spacing(value.abs() + error, bias.dtype)  # a kernel of its own adds it
-        row = bias.double()[:, None] if bias.ndim == 2 else bias.double()
-        value = value + row
+        value = value + _columns(bias.double(), value)
         error = error + U * value.abs()
     if "accum" in t:
         value = value + t["accum"].double()
         return [Expected(value, t["accum"].dtype, error + U * value.abs())]
     return [Expected(value, x.dtype, error)]
+
+
+def _untiled(weight: torch.Tensor, x: torch.Tensor, p: Param) -> torch.Tensor:
+    """The groups of columns of a tiled weight side by side, without the padding of the summed side."""
+    if weight.ndim < 4:
+        return weight
+    inner = x.shape[-2] if p["transposeA"] else x.shape[-1]
+    plain = torch.cat(weight.unbind(-3), -1)
+    return plain[..., :inner] if p["transposeB"] else plain[..., :inner, :]
+
+
+def _columns(values: torch.Tensor, product: torch.Tensor) -> torch.Tensor:
+    """Values of columns, one row for all matrices or one for each."""
+    return values[:, None] if values.ndim == 2 and product.ndim == 3 else values
 
 
 @oracle("StridedBatchMatmulOperation")

@@ -102,3 +102,16 @@ def laser_attention_grad(p: Param, t: Inputs) -> Sequence[Expected]:
         Expected(_laid_out(p, value), t[name].dtype, _laid_out(p, off) + TINY) for value, off, name in found
     ]
     return [*results, same(torch.zeros(1, dtype=t["query"].dtype))]
+
+
+@oracle("GenAttentionMaskOperation")
+def gen_attention_mask(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Element by element: sequences, heads, rows, columns."""
+    found = [
+        float(mask[0, row, column])
+        for mask, n in zip(t["mask"], p["seqLen"])
+        for _ in range(p["headNum"])
+        for row in range(n)
+        for column in range(n)
+    ]
+    return [same(torch.tensor(found, dtype=t["mask"].dtype))]
