@@ -81,7 +81,7 @@ def _views(whole: Merged, reports: Mapping[str, str], settings: Mapping[str, Any
     if reports["junit"]:
         from ..reporting.junit_file import JunitFile
 
-        yield JunitFile(reports["junit"])
+        yield JunitFile(reports["junit"], warns=settings.get("inherited") == "warn")
     if reports["rows"]:
         from ..reporting.rows_file import RowsFile
 

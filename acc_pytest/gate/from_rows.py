@@ -153,6 +153,7 @@ def _plan(
         by_order=frozenset(number for number, link in links.items() if link.by_order),
         between={number: link.between for number, link in links.items() if link.between},
         lineage=facts.lineage,
+        digest=facts.digest,
     )
 
 

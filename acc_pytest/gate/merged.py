@@ -82,7 +82,7 @@ def _check_same_plan(first: StoredRows, other: StoredRows) -> None:
     one, two = first.run.plan, other.run.plan
     if one is None or two is None:
         return  # `stored_run` compares what else there is
-    for name in ("pairs", *PLAN_COUNTS, "golden_kind", "mine_kind"):
+    for name in ("pairs", *PLAN_COUNTS, "golden_kind", "mine_kind", "digest"):
         if getattr(one, name) != getattr(two, name):
             raise AccError(
                 f"{other.path}: is of another plan than {first.path} ({name.replace('_', ' ')}: "

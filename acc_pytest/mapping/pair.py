@@ -198,7 +198,8 @@ class Plan:
     `golden_total` and `mine_total` count the dumped nodes that could have been mapped. `parents` are, for
     each pair, the places in `pairs` of the nearest pairs it computes from; `lineage` says how that is known,
     and of the pairs `by_order` only the order of execution is. `between` names the operators of mine between
-    a pair and its parents of which nothing is compared.
+    a pair and its parents of which nothing is compared. `digest` stands for what is paired with what, where
+    the plan was made from rows, which need not be all; empty elsewhere.
     """
 
     golden_root: str
@@ -217,3 +218,4 @@ class Plan:
     lineage: str = ""
     by_order: frozenset[int] = frozenset()
     between: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    digest: str = ""

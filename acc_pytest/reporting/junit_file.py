@@ -35,10 +35,14 @@ def address(node_id: str) -> tuple[str, str]:
 
 
 class JunitFile(View):
-    """The view: keeps the outcome of every test, of which there may be rows in several places."""
+    """The view: keeps the outcome of every test, of which there may be rows in several places.
 
-    def __init__(self, path: str) -> None:
+    `warns`: tests of inherited failures passed with a warning (`--acc-inherited warn`).
+    """
+
+    def __init__(self, path: str, *, warns: bool = False) -> None:
         self._path = Path(path)
+        self._warns = warns
         self._tests: dict[str, list[Row]] = {}
 
     @property
@@ -63,7 +67,7 @@ class JunitFile(View):
         """Write the file."""
         cases, failures, skipped = [], 0, 0
         for node_id, rows in self._tests.items():
-            outcome, body = _outcome(rows)
+            outcome, body = _outcome(rows, self._warns)
             failures += outcome == "failure"
             skipped += outcome == "skipped"
             classname, name = map(_attribute, address(node_id))
@@ -79,10 +83,10 @@ class JunitFile(View):
             file.write("</testsuite></testsuites>")
 
 
-def _outcome(rows: Sequence[Row]) -> tuple[str, str]:
+def _outcome(rows: Sequence[Row], warns: bool) -> tuple[str, str]:
     """What became of a test, and the element that says so: as `recording` ends it."""
     red = [row for row in rows if row.red]
-    excused = [row for row in rows if row.excused]
+    excused = [row for row in rows if row.excused and not (warns and row.verdict == "inherited")]
     if red:
         text = "\n\n".join(failure_text(row) for row in red)
         worst = max(red, key=lambda row: row.excess)

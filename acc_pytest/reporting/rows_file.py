@@ -7,6 +7,7 @@ of a run that was killed. `rows_reading.py` reads it; docs/rows.md has every fie
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import Counter
@@ -28,7 +29,7 @@ LONGEST_LINE = 4 * 1024 * 1024
 LONGEST_TEXT = 10_000
 """What is kept of each text of a row whose line would be too long to be read."""
 
-PLAN_TEXTS = ("name", "golden_root", "mine_root", "golden_kind", "mine_kind", "lineage")
+PLAN_TEXTS = ("name", "golden_root", "mine_root", "golden_kind", "mine_kind", "lineage", "digest")
 PLAN_COUNTS = ("golden_total", "golden_mapped", "mine_total", "mine_mapped")
 
 
@@ -136,4 +137,15 @@ def _run_record(run: Run, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plan_record(plan: Plan) -> dict[str, Any]:
     found: dict[str, Any] = {name: getattr(plan, name) for name in (*PLAN_TEXTS, *PLAN_COUNTS)}
+    found["digest"] = plan.digest or _digest(plan)
     return {**found, "notes": list(plan.notes), "pairs": len(plan.pairs)}
+
+
+def _digest(plan: Plan) -> str:
+    """What is paired with what, as a word: equal for equal plans, wherever the dumps lie."""
+    hashed = hashlib.sha256(str(len(plan.unmapped)).encode())
+    for pair in plan.pairs:
+        sides = (pair.golden.node, pair.golden.slot, pair.mine.node, pair.mine.slot)
+        text = "\0".join((pair.id, pair.layer, str(pair.step), str(pair.rank), pair.graph, *sides))
+        hashed.update(text.encode("utf-8", "surrogatepass") + b"\n")
+    return hashed.hexdigest()[:16]

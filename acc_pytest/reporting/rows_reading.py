@@ -26,6 +26,7 @@ class PlanFacts:
     golden_kind: str = ""
     mine_kind: str = ""
     lineage: str = ""
+    digest: str = ""
     notes: tuple[str, ...] = ()
     pairs: int = 0
     golden_total: int = 0

@@ -133,7 +133,12 @@ def test_shards_of_two_plans_or_divisions_are_refused(
     acc(faulty, "--acc-shard=2/2", "--acc-rows=b.jsonl")
     code, _, error = merge(capsys, "a.jsonl", "b.jsonl")
     assert code == pytest.ExitCode.USAGE_ERROR
-    assert "b.jsonl: is of another plan than a.jsonl" in error
+    assert "b.jsonl: is of another plan than a.jsonl (pairs: " in error
+    other = Path("a.jsonl").read_text().replace('"digest":"', '"digest":"x', 1)
+    Path("d.jsonl").write_text(other.replace('"shard":[1,2]', '"shard":[2,2]', 1))
+    code, _, error = merge(capsys, "a.jsonl", "d.jsonl")
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert "d.jsonl: is of another plan than a.jsonl (digest: " in error
     acc(clean, "--acc-shard=2/3", "--acc-rows=c.jsonl")
     code, _, error = merge(capsys, "a.jsonl", "c.jsonl")
     assert code == pytest.ExitCode.USAGE_ERROR

@@ -14,8 +14,8 @@ from acc_pytest.reporting.summary import Tally
 from acc_pytest.reporting.view import Result, Run
 
 
-def written(path: Path, *rows: Row) -> ElementTree.Element:
-    view = JunitFile(str(path / "j.xml"))
+def written(path: Path, *rows: Row, warns: bool = False) -> ElementTree.Element:
+    view = JunitFile(str(path / "j.xml"), warns=warns)
     view.begin(Run())
     for row in rows:
         view.add(row)
@@ -93,6 +93,11 @@ def test_any_text_leaves_a_file_that_can_be_read(tmp_path: Path, text: str) -> N
     failure = root.find(".//failure")
     assert failure is not None
     assert len(failure.get("message", "")) <= 1000
+
+
+def test_inherited_failures_that_were_warnings_pass(tmp_path: Path) -> None:
+    rows = (Row("d::inherited", "inherited", "bad"), Row("d::known", "known", "accepted"))
+    assert outcomes(written(tmp_path, *rows, warns=True)) == {"d.inherited": "", "d.known": "pytest.xfail"}
 
 
 def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
