@@ -59,7 +59,7 @@ class Baseline:
 
 
 def error_of(row: Row) -> Accepted | None:
-    """The error of a row; `None` for one that has none: incomparable, statistics only, golden all zero."""
+    """The error of a row; `None` for one that has none: incomparable, or of statistics only."""
     for metric in (COUNT, RELATIVE):
         value = row.counts.get(metric) if metric == COUNT else row.metrics.get(metric)
         if isinstance(value, (int, float)) and math.isfinite(value):

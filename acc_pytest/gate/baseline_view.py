@@ -72,9 +72,7 @@ class BaselineView(View):
         if self._before and (differing := self._differing()):
             lines.append(f"baseline: it was made with {differing}")
         if self._without:
-            lines.append(
-                f"baseline: {self._without} comparisons have no error to compare (statistics, zeros)"
-            )
+            lines.append(f"baseline: {self._without} comparisons have no relative error (statistics only)")
         if other:
             lines.append(f"baseline: {_some(other)} of another dtype than accepted: not compared")
         if stale := self._stale():
