@@ -1,9 +1,10 @@
 """Is mine's operator right? It is computed again in float64 from mine's own inputs and parameters.
 
 The bound is what rounding of the one operator allows: the tolerance T of `judging.tolerance` with no layer
-before it. Within it the operator is `right`, whatever came in; beyond it `wrong`. Where anything is missing
-(inputs, parameters, a reference, the state before an operator that writes in place) nothing is said: a
-wrong operator must never be called right for want of data.
+before it and no allowance for the scatter of few elements (each is rounded once); nothing at all for
+operators that move or cast. Within it the operator is `right`, whatever came in; beyond it `wrong`. Where
+anything is missing (inputs, parameters, a reference, the state before an operator that writes in place)
+nothing is said: a wrong operator must never be called right for want of data.
 """
 
 from __future__ import annotations
@@ -16,9 +17,14 @@ from pathlib import Path
 import torch
 
 from ..errors import AccError
-from ..judging import JudgeContext, judge, thresholds_for
+from ..judging import JudgeContext, judge
+from ..judging.derive import derived, is_exact
+from ..judging.standards.atb_bounds import EXACT
+from ..judging.standards.atb_classes import op_class
+from ..judging.tolerance import Tolerance, coarser, tolerance
 from ..mapping.pair import Pair
 from ..metrics import measure
+from ..metrics.measurement import Measurement
 from ..opcheck.golden import Golden
 from ..opcheck.loading import in_shape
 from ..opcheck.prepare import prepare
@@ -79,6 +85,7 @@ class LocalErrors:
 
 
 _NO_OUTPUT = "it has no such output"
+_SHAPE = "its output has another size than the operator writes"
 _CHOOSES = re.compile("Sort|Top[kK]|Gating|Multinomial|Sampl")
 """Operators whose whole numbers say which elements were chosen."""
 
@@ -103,9 +110,13 @@ def _computed(directory: str, index: int) -> Local:
     ref = case.outputs[index]
     if exact is None or ref is None or index >= golden.outputs:
         return Local(why=_NO_OUTPUT)
+    if op_class(case.name, golden.param) in EXACT:
+        exact = golden.results[index]
+        mine = in_shape(ref, tuple(exact.shape))
+        return _moved(exact.reshape(mine.shape), mine) if exact.numel() == mine.numel() else Local(why=_SHAPE)
     mine = in_shape(ref, tuple(exact.shape))
     if mine.numel() != exact.numel():
-        return Local(why=f"output[{index}] has {mine.numel()} elements, the operator writes {exact.numel()}")
+        return Local(why=_SHAPE)
     given = [tensor for row in golden.inputs for tensor in row if tensor is not None and tensor.ndim]
     found = _judged(exact.reshape(mine.shape), mine, max((int(t.shape[-1]) for t in given), default=1))
     if found.outcome == "wrong" and not exact.is_floating_point() and _CHOOSES.search(case.name):
@@ -125,9 +136,30 @@ def _judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Local:
         largest = torch.finfo(mine.dtype).max
         exact = torch.where(exact.abs() > largest, torch.sign(exact) * torch.inf, exact)
     measurement = measure(TensorSource(exact), TensorSource(mine))
-    judgement = judge(measurement, thresholds_for(JudgeContext(length=length), measurement, ()))
+    given = None if is_exact(measurement) else _one_operator(measurement, length)
+    judgement = judge(measurement, derived(JudgeContext(length=length), measurement, given=given))
     outcome = "right" if judgement.verdict == "pass" else "wrong"
     return Local(outcome, measurement.relative_euclidean_distance, judgement.sentence)
+
+
+def _one_operator(measurement: Measurement, length: int) -> Tolerance:
+    """T of one operator alone."""
+    one, other, rms = measurement.golden_dtype, measurement.mine_dtype, measurement.golden_rms
+    tiny = rms if rms and rms < coarser(one, other).smallest_normal else None
+    return tolerance(one, other, 0, length, tiny)
+
+
+def _moved(exact: torch.Tensor, mine: torch.Tensor) -> Local:
+    """Whether `mine` holds the very values of `exact`; NaN is a value like any other here."""
+    if exact.dtype != mine.dtype:
+        return Local(why=f"it wrote {mine.dtype} where the operator writes {exact.dtype}")
+    same = exact == mine
+    if exact.is_floating_point():
+        same |= exact.isnan() & mine.isnan()
+    if bool(same.all()):
+        return Local("right", 0.0)
+    distance = measure(TensorSource(exact), TensorSource(mine)).relative_euclidean_distance
+    return Local("wrong", distance, f"{int((~same).sum())} of {same.numel()} elements are not those it moves")
 
 
 def operator_directory(ref: TensorRef) -> str:

@@ -78,7 +78,7 @@ def test_what_strict_readers_mind_of_the_other_ways(acc: Run, clean: DemoPaths) 
     acc(clean, "--junitxml=j.xml", "-k", "RmsNorm")
     assert kinds("j.xml") == {"testcase holds properties"}
     acc(clean, "--junitxml=j.xml", "-k", "RmsNorm", "-o", "junit_family=xunit1")
-    assert kinds("j.xml") == {"testcase holds properties", "testcase has file"}
+    assert kinds("j.xml") == {"testcase holds properties", "testcase has file", "testcase has line"}
 
 
 def test_the_ini_file_can_leave_properties_out(acc: Run, clean: DemoPaths, pytester: pytest.Pytester) -> None:
