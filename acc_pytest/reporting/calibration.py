@@ -35,7 +35,7 @@ def calibration_lines(calibration: Calibration) -> list[str]:
     if few:
         lines.append(f"too few samples for any quantile (below {FEWEST}): {_names(few)}; T is kept for them")
     if short:
-        wanted = math.ceil(1 / (1 - short[0].quantile)) - 1
+        wanted = math.ceil(round(short[0].quantile / (1 - short[0].quantile), 6))
         lines.append(
             f"too few samples to show the {short[0].quantile:g} quantile ({wanted} are needed), so it is "
             f"extrapolated: {_names(short)}; more noise runs (other prompts, batches, devices) make it surer"

@@ -278,6 +278,13 @@ def test_the_noise_run_itself_always_passes_three_way(dtype: torch.dtype, numel:
         assert verdict("three-way", noise_context(golden, noise), golden, noise).verdict == "pass"
 
 
+def test_noise_beyond_all_numbers_does_not_switch_the_bounds_off() -> None:
+    golden = torch.randn(64, generator=torch.Generator().manual_seed(17))
+    context = replace(LINEAR, noise_error=1e308, noise_max_absolute_error=math.inf, noise_dtype="float16")
+    measurement = measured(golden, golden.half())
+    assert not any(t.off for t in thresholds_for(context, measurement, (), THREE_WAY))
+
+
 def test_three_way_allows_the_nan_and_the_flipped_integers_that_the_noise_run_has() -> None:
     golden = torch.ones(100, dtype=SINGLE)
     mine = golden.half()

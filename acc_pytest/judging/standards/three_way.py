@@ -72,14 +72,15 @@ def _sized(context: JudgeContext, measurement: Measurement, asked: Asked) -> tup
     scatter = math.exp(SAMPLE_SIGMAS / math.sqrt(max(1, measurement.compared)))
     times = f"*{scatter:.3g} (scatter of {measurement.compared} elements)" if scatter >= _WORTH_SAYING else ""
     largest = context.noise_max_absolute_error or 0.0
-    element = ELEMENT_RATIO * scatter * asked.factor * largest
+    # An infinite bound would be none.
+    element = min(ELEMENT_RATIO * scatter * asked.factor * largest, sys.float_info.max)
     said = f"{ELEMENT_RATIO:g}{times} times {run}'s largest error {largest:.3g}{asked.words}"
     if is_zero(measurement):
         fmt = coarser(measurement.golden_dtype, measurement.mine_dtype)
         said = f"golden is all zero; {said}, at least the smallest normal {fmt.name}"
         return (Threshold("max_absolute_error", max(element, fmt.smallest_normal), False, said),)
     own = context.noise_error or 0.0
-    t = RATIO * scatter * asked.factor * own
+    t = min(RATIO * scatter * asked.factor * own, sys.float_info.max)
     reason = f"T = {RATIO:g}{times} times {run}'s own error {own:.3g}{asked.words} = {t:.3g}"
     floor, element_floor, floor_reason = _floor(context, measurement, asked)
     if t < floor:
@@ -93,7 +94,7 @@ def _sized(context: JudgeContext, measurement: Measurement, asked: Asked) -> tup
             True,
             f"1 - T^2/2: what noise of relative size T leaves of the angle; {reason}",
         ),
-        Threshold("max_absolute_error", min(element, sys.float_info.max), False, said),
+        Threshold("max_absolute_error", element, False, said),
         Threshold("relative_euclidean_distance", t, False, reason),
     )
 
