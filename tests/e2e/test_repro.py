@@ -45,7 +45,7 @@ def test_a_root_fails_alone_with_the_sentence_of_the_run_and_passes_when_it_is_m
     alone(pytester, bundle).assert_outcomes(passed=1)
 
 
-def test_a_bundle_holds_inputs_and_the_operator_with_its_parameters(
+def test_a_bundle_holds_inputs_and_the_operator_and_settings_around_it_do_not_matter(
     acc: Run, pytester: pytest.Pytester, faulty: DemoPaths
 ) -> None:
     acc(faulty, "--acc-repro=repro")
@@ -60,44 +60,9 @@ def test_a_bundle_holds_inputs_and_the_operator_with_its_parameters(
     for word in ("# `ElewiseOperation_3_3`", sentence(bundle), "`golden.pt`", "::ElewiseOperation_3_3`"):
         assert word in text
     assert "`pytest 01_ElewiseOperation_3_3` (" in Path("repro/README.md").read_text()
-
-
-def test_all_bundles_run_together_and_settings_around_them_do_not_matter(
-    acc: Run, pytester: pytest.Pytester, faulty: DemoPaths
-) -> None:
-    acc(faulty, "--acc-repro=repro")
     pytester.makeini("[pytest]\naddopts = --no-such-option\n")
     pytester.makeconftest("raise SystemExit('not mine')")
-    alone(pytester, Path("repro")).assert_outcomes(failed=1)
-
-
-def test_what_an_earlier_run_left_is_replaced_and_what_is_not_ours_is_not_touched(
-    acc: Run, pytester: pytest.Pytester, faulty: DemoPaths, clean: DemoPaths
-) -> None:
-    acc(faulty, "--acc-repro=repro")
-    pytester.runpytest_inprocess(*QUICKER, "repro")  # leaves a cache behind
-    assert acc(clean, "--acc-repro=repro").ret == 0
-    assert bundles() in ([], [Path("repro/.pytest_cache")])
-    mine = Path("repro/mine.txt")
-    mine.write_text("precious")
-    result = acc(clean, "--acc-repro=repro")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--acc-repro repro: holds 'mine.txt', which is no bundle of ours*"])
-    assert mine.read_text() == "precious"
-    Path("notes").mkdir()
-    Path("notes/README.md").write_text("precious")
-    assert acc(clean, "--acc-repro=notes").ret == pytest.ExitCode.USAGE_ERROR
-    assert Path("notes/README.md").read_text() == "precious"
-
-
-def test_what_is_too_large_is_said_instead_of_written(
-    acc: Run, faulty: DemoPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(view, "BUDGET", 100)
-    acc(faulty, "--acc-repro=repro")
-    (bundle,) = bundles()
-    assert sorted(file.name for file in bundle.iterdir()) == ["README.md", "repro.json"]
-    assert "more than is left for bundles" in Path("repro/README.md").read_text()
+    alone(pytester, Path("repro")).assert_outcomes(failed=1)  # all bundles there are
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +102,47 @@ def test_bounds_of_the_test_hold_in_the_bundle_of_an_operator(
     failed = alone(pytester, bundle)
     failed.assert_outcomes(failed=1)
     assert any(line.endswith(sentence(bundle)) for line in failed.outlines)
+
+
+def test_what_an_earlier_run_left_is_replaced_and_what_is_not_ours_is_not_touched(
+    pytester: pytest.Pytester, wrong: MadeDump
+) -> None:
+    def run(*words: str) -> pytest.RunResult:
+        return pytester.runpytest_inprocess(*QUICKER, f"--acc-opcheck={wrong.csv}", "--acc-csv=r.csv", *words)
+
+    run("--acc-repro=repro")
+    pytester.runpytest_inprocess(*QUICKER, "repro")  # leaves a cache behind
+    assert run("--acc-repro=repro", "-kTranspose").ret == 0
+    assert bundles() in ([], [Path("repro/.pytest_cache")])
+    mine = Path("repro/mine.txt")
+    mine.write_text("precious")
+    result = run("--acc-repro=repro")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--acc-repro repro: holds 'mine.txt', which is no bundle of ours*"])
+    assert mine.read_text() == "precious"
+    Path("notes").mkdir()
+    Path("notes/README.md").write_text("precious")
+    assert run("--acc-repro=notes").ret == pytest.ExitCode.USAGE_ERROR
+    assert Path("notes/README.md").read_text() == "precious"
+
+
+@pytest.mark.parametrize("kind", ["pair", "operator"])
+def test_what_is_too_large_is_said_instead_of_written(
+    acc: Run,
+    pytester: pytest.Pytester,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    monkeypatch.setattr(view, "BUDGET", 100)
+    if kind == "pair":
+        acc(request.getfixturevalue("faulty"), "--acc-repro=repro")
+    else:
+        words = [f"--acc-opcheck={request.getfixturevalue('wrong').csv}", "--acc-repro=repro"]
+        pytester.runpytest_inprocess(*QUICKER, *words)
+    (bundle,) = bundles()
+    assert sorted(file.name for file in bundle.iterdir()) == ["README.md", "repro.json"]
+    assert "more than is left for bundles" in Path("repro/README.md").read_text()
 
 
 def test_no_more_than_enough_operators_are_bundled(
