@@ -14,6 +14,7 @@ import pytest
 from .options import values
 from .options.tables import REPORTS
 from .reporting.junit import properties
+from .reporting.printable import printable
 from .reporting.row import Row
 
 SINK = pytest.StashKey[Callable[[Row], None]]()
@@ -24,6 +25,9 @@ ROWS = pytest.StashKey[int]()
 
 PROPERTIES = pytest.StashKey[bool]()
 """In `config.stash`: whether tests get properties."""
+
+REASON = 2000
+"""Characters of why a test is skipped or may fail: names in it come from files."""
 
 ATTRIBUTE = "acc_rows"
 """Attribute of a test report that carries rows, as builtins, from a worker to the controller."""
@@ -72,7 +76,7 @@ def _end(rows: Sequence[Row]) -> None:
     red = [row for row in rows if row.red]
     excused = [row for row in rows if row.excused]
     if excused and not red:
-        pytest.xfail(excused[0].excuse)
+        pytest.xfail(printable(excused[0].excuse, REASON))
     # With --runxfail pytest.xfail does nothing, and what was excused fails after all.
     if failing := red or excused:
         from .reporting.failure_text import failure_text
@@ -80,7 +84,7 @@ def _end(rows: Sequence[Row]) -> None:
         worst = max(failing, key=lambda row: row.excess)
         raise ComparisonFailed(worst, "\n\n".join(failure_text(row) for row in failing))
     if all(row.skipped for row in rows):
-        pytest.skip(rows[0].sentence)
+        pytest.skip(printable(rows[0].sentence, REASON))
 
 
 def _hand_over(item: pytest.Item, row: Row) -> None:

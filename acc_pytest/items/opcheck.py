@@ -11,6 +11,7 @@ import pytest
 from ..marks import op_mark, threshold_mark
 from ..opcheck.context import POLICY, context_of, layer_of
 from ..recording import record_all
+from ..reporting.printable import printable
 from ..session import gated
 from .generated import GeneratedItem
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from ..opcheck.entry import Entry
     from ..opcheck.listed import Named
     from .opcheck_session import OpcheckSession
+
+HEADLINE = 400
+"""Characters of the headline of a failure: names and paths come from files."""
 
 
 class OpcheckCollector(pytest.Collector):
@@ -76,4 +80,4 @@ class OpcheckItem(GeneratedItem):
 
     def reportinfo(self) -> tuple[Any, int, str]:
         """The headline of failures."""
-        return self.path, 0, f"{self.entry.full_name} from {self.entry.source}"
+        return self.path, 0, printable(f"{self.entry.full_name} from {self.entry.source}", HEADLINE)

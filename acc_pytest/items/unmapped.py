@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from ..marks import unmapped_mark
+from ..recording import REASON
 
 if TYPE_CHECKING:
     from ..session import Alone
@@ -55,9 +56,10 @@ class UnmappedItem(pytest.Item):
     @property
     def reason(self) -> str:
         """Why there is nothing to compare, in a sentence."""
+        from ..reporting.printable import printable
         from ..reporting.recorder import unmapped_reason
 
-        return unmapped_reason(self.node)
+        return printable(unmapped_reason(self.node), REASON)
 
     def setup(self) -> None:
         """Skip, unless the test is to fail."""
@@ -71,16 +73,17 @@ class UnmappedItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The failure in our words."""
         if isinstance(excinfo.value, UnmappedFailed):
-            from ..reporting.failure_text import FailureText
+            from ..reporting.failure_text import WIDTH, FailureText
+            from ..reporting.printable import printable
 
             node = self.node
             lines = [str(excinfo.value), f"{node.side}: {node.op_type} {node.node} {node.slot}".rstrip()]
             if node.ref is not None:
                 lines.append(f"file: {node.ref}")
             lines.append("map it with a [mapping] table or --acc-op-mapping-file, or use --acc-unmapped skip")
-            return FailureText("\n".join(lines))
+            return FailureText("\n".join(printable(line, WIDTH) for line in lines))
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Any, int, str]:
         """The headline of failures."""
-        return self.path, 0, f"unmapped {self.node.side} node {self.node.name} of step {self.node.step}"
+        return self.path, 0, f"unmapped {self.name} of step {self.node.step}"

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .printable import printable
 from .row import Row, Scalar, Side, number
+
+WIDTH = 4000
+"""Characters of a line: names come from files, and paths may be long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ def failure_text(row: Row, rerun: str = "") -> str:
     if row.policy:
         lines.append(f"matched by {row.policy}: {row.mapping_reason}")
     lines += [f"note: {note}" for note in row.notes]
+    lines = [printable(line, WIDTH) for line in lines]
     if rerun:
         lines.append(f"re-run: {rerun}")
     return "\n".join(lines)

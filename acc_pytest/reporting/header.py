@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from .printable import printable
+
 if TYPE_CHECKING:
     from ..judging.standards import Standard
     from ..mapping.noise_run import NoisePlan
     from ..mapping.pair import Plan
+
+NOTE = 2000
+"""Characters of a note, which may name what lies in a dump."""
 
 
 def header_lines(plan: Plan) -> list[str]:
@@ -18,7 +23,7 @@ def header_lines(plan: Plan) -> list[str]:
     return [
         f"acc golden: {plan.golden_kind} {plan.golden_root} ({_count(plan.golden_total, 'dumped node')})",
         f"acc mine: {plan.mine_kind} {plan.mine_root} ({_count(plan.mine_total, 'dumped node')})",
-        *(f"acc note: {note}" for note in (*plan.notes, *_warnings(plan))),
+        *(f"acc note: {printable(note, NOTE)}" for note in (*plan.notes, *_warnings(plan))),
         f"acc mapping: {_count(len(plan.pairs), 'pair')} in {_count(steps, 'step')}; "
         f"unmapped: {left['golden']} of golden, {left['mine']} of mine",
     ]

@@ -17,7 +17,9 @@ def printable(text: str, width: int) -> str:
     become blanks. What is cut ends in `...`. (Only the beginning of a text of megabytes is looked at.)
     """
     cut = len(text) > width
-    shown = "".join([_shown(one) for one in text[:width]])
+    shown = text[:width]
+    if not shown.isprintable():
+        shown = "".join([_shown(one) for one in shown])
     return shown[: max(0, width - 3)] + "..." if cut else shown
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .printable import printable
 from .row import VERDICTS, Row
 
 if TYPE_CHECKING:
@@ -119,4 +120,4 @@ def describe(row: Row) -> str:
 
 
 def _cut(line: str, width: int = WIDTH) -> str:
-    return line if len(line) <= width else line[: width - 3] + "..."
+    return printable(line, width)

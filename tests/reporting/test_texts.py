@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 from acc_pytest.mapping.pair import Plan, Unmapped
@@ -12,6 +13,7 @@ from acc_pytest.reporting.header import header_lines
 from acc_pytest.reporting.junit import properties
 from acc_pytest.reporting.recorder import Recorder, unmapped_row
 from acc_pytest.reporting.row import Check, Row, Side, Worst
+from acc_pytest.reporting.summary import Tally, summary_lines
 from acc_pytest.reporting.view import Run
 
 ROW = Row(
@@ -143,3 +145,19 @@ def test_without_a_report_rows_are_only_counted() -> None:
     recorder.close()
     assert recorder.files == []
     assert recorder.tally.first is ROW
+
+
+def test_a_hostile_name_is_one_visible_line_in_every_text() -> None:
+    """Terminals obey escape sequences, and a line end in a name would begin a line of its own."""
+    name = "\x1b]0;owned\x07\n::error::x\u202e" + "n" * 10_000
+    side = Side(node=name, name=name, op_type=name, slot=name, path=name, dtype="float16", shape=name)
+    row = Row(
+        "d::x", "fail", name, 0, golden=side, mine=side, policy=name, mapping_reason=name, notes=(name,)
+    )
+    tally = Tally()
+    tally.add(row)
+    plan = replace(PLAN, notes=(name,))
+    lines = [*failure_text(row).split("\n"), *summary_lines(tally, PLAN, 0.5), *header_lines(plan)]
+    assert all(line.isprintable() for line in lines)
+    assert not [line for line in lines if line.startswith("::")]
+    assert max(map(len, lines)) <= 4000
