@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from acc_pytest.cli import main
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.session import CHANNEL, AccSession, make_noise_plan, make_plan, open_session
 from acc_pytest.settings import Settings
@@ -156,6 +157,12 @@ def test_the_noise_run_can_stand_in_the_ini_file(
     pytester.makeini(f"[pytest]\nacc_noise = {noisy.noise}\nacc_standard = three-way\n")
     assert acc(noisy, "--tb=no", "-q").ret == 0
     assert any(row["noise_error"] for row in read_rows())
+
+
+def test_the_demo_makes_a_noise_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", str(tmp_path), "--noise", "--only-dump", "--layers=1", "--steps=0"]) == 0
+    assert list((tmp_path / "noise").rglob("output.pth"))
+    assert f"--acc-noise={tmp_path / 'noise'}" in capsys.readouterr().out
 
 
 def test_stored_rows_are_judged_by_the_noise_that_they_keep(
