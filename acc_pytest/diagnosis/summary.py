@@ -157,9 +157,14 @@ def root_lines(diagnosis: Diagnosis, plan: Plan) -> list[str]:
     At most `MOST_LINES` of them, then how many more; then what has to be known of how they were found.
     """
     groups: dict[object, list[Root]] = {}
+    seen: Counter[object] = Counter()
     for root in diagnosis.roots:
         pair = plan.pairs[root.number]
-        groups.setdefault((pair.graph, pair.layer, _below_top(pair), pair.mine.op_type), []).append(root)
+        place = pair.graph, pair.layer, _below_top(pair), pair.mine.op_type
+        # Two of a step and rank are two operators, whatever their names have in common.
+        here = place, pair.step, pair.rank
+        groups.setdefault((place, seen[here]), []).append(root)
+        seen[here] += 1
     lines = []
     for roots in list(groups.values())[:MOST_LINES]:
         lines.append(f"root cause: {roots[0].sentence}{_again(roots)}")

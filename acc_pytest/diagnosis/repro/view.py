@@ -37,6 +37,7 @@ class ReproBundles(View):
         self._home: Path | None = None
         self._run = Run()
         self._failed: dict[str, list[Row]] = {}
+        self._own = 0
         self._index: Path | None = None
 
     @property
@@ -51,8 +52,18 @@ class ReproBundles(View):
 
     def add(self, row: Row) -> None:
         """Keep failed checks of single operators; what a comparison's roots are is known at the end."""
-        if self._case_of is not None and row.verdict == "fail" and row.red:
+        if row.verdict != "fail" or not row.red:
+            return
+        if self._case_of is not None:
             self._failed.setdefault(row.test_id, []).append(row)
+        elif row.number is None:
+            self._own += 1
+
+    def lines(self) -> list[str]:
+        """That failures of people's own tests have no bundle: their tensors are in no file."""
+        if not self._own:
+            return []
+        return [f"no bundle of {self._own} failures of your own tests: their tensors are in no dump"]
 
     def finish(self, result: Result) -> None:
         """Write the bundles and the list of them; nothing where nothing failed."""
