@@ -158,3 +158,11 @@ def test_no_more_than_enough_operators_are_bundled(
         "02_TransposeOperation_1",
     ]
     assert "2 more have no bundle" in Path("found/README.md").read_text()
+
+
+def test_failures_of_own_tests_are_said_to_have_no_bundle(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_own(acc_compare):\n    acc_compare([1.0, 2.0], [1.0, 3.0])\n")
+    result = pytester.runpytest_inprocess(*QUICKER, "--acc-repro=repro")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["no bundle of 1 failures of your own tests: their tensors are in no dump"])
+    assert bundles() == []
