@@ -29,7 +29,7 @@ def one_thread() -> Iterator[None]:
 def share_cores() -> None:
     """In an xdist worker, take its share of the cores: torch would start one thread per core in each.
 
-    Once in a process, so that a test may choose otherwise for itself.
+    Fewer stay fewer (`OMP_NUM_THREADS`). Once in a process, so that a test may choose otherwise for itself.
     """
     workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "")
     if workers.isdigit():
@@ -38,4 +38,4 @@ def share_cores() -> None:
 
 @functools.cache
 def _limit(threads: int) -> None:
-    torch.set_num_threads(threads)
+    torch.set_num_threads(min(threads, torch.get_num_threads()))
