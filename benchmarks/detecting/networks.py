@@ -18,7 +18,7 @@ from acc_pytest.demo.published import published
 from acc_pytest.judging.tolerance import tolerance
 from acc_pytest.threads import one_thread
 
-DECODE_STEPS = 2
+DECODE_STEPS = 1
 TOKENS = 24
 """What the caches of mine hold."""
 VOCABULARY = 128
@@ -76,8 +76,8 @@ class Setting:
 class Golden:
     """A golden network, where its dump is, and the ids that were fed at each step.
 
-    `margin` is the least distance between the last expert that a router chose and the first it did not, as a
-    share of T of its logits; infinite without routers.
+    `margin` is the least distance between neighbours among the logits of the experts that a router chose and
+    the first that it did not, as a share of their T; infinite without routers.
     """
 
     module: Any
@@ -87,7 +87,7 @@ class Golden:
 
     @property
     def decided(self) -> bool:
-        """Whether no rounding can choose another expert, which would be a difference but no mistake.
+        """Whether no rounding can choose other experts or another order: a difference, but no mistake.
 
         Both logits may be off by T.
         """
@@ -167,7 +167,8 @@ def _margins(module: Any, setting: Setting) -> Iterator[list[float]]:
             chosen = module.config.num_experts_per_tok
             ordered = logits.sort(-1, descending=True).values
             allowed = tolerance("float32", setting.dtype, depth, inputs[0].shape[-1]).value
-            gap = (ordered[..., chosen - 1] - ordered[..., chosen]).min() / logits.square().mean().sqrt()
+            gaps = (ordered[..., :chosen] - ordered[..., 1 : chosen + 1]).min()
+            gap = gaps / logits.square().mean().sqrt()
             found.append(float(gap) / allowed)
 
         removers.append(router.register_forward_pre_hook(look))

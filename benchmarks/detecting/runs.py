@@ -15,7 +15,7 @@ from tempfile import mkdtemp
 
 import torch
 
-from acc_pytest.atb_cpu import Runtime
+from acc_pytest.atb_cpu import NoProbe, Runtime
 from acc_pytest.comparison import Judge
 from acc_pytest.demo import DemoSpec
 from acc_pytest.demo.probes import probes_of
@@ -51,7 +51,8 @@ class Outcome:
     `failing` counts pairs beyond their thresholds, inherited or not. `faulty` are the full names of the
     injected operator (prefill and decode may be models of their own), `own` is `None` where it has no pair:
     golden has no such tensor. `roots` are the operators of mine that the roots name, in execution order, and
-    `steps` theirs; `first` is the summary's first line.
+    `steps` theirs; `first` is the summary's first line. `void` says of a green run that its logits of all
+    steps are bit by bit those without the fault: what it changed is not read (an expert that no token chose).
     """
 
     case: Case
@@ -62,6 +63,7 @@ class Outcome:
     roots: tuple[str, ...]
     steps: tuple[object, ...]
     first: str
+    void: bool
     seconds: float
 
     @property
@@ -74,12 +76,14 @@ class Outcome:
         """Whether the first root is the injected operator.
 
         It is when the root's name is the full name of the operator of mine that has the fault, with the ids
-        of all graphs around it (`RopeOperation_2_0_1_0`), and its step is the first that has the fault.
+        of all graphs around it (`RopeOperation_2_0_1_0`).
         """
-        fault = self.case.fault
-        if fault is None or not self.roots:
-            return False
-        return self.roots[0] in self.faulty and self.steps[0] == (fault.step or 0)
+        return bool(self.roots) and self.roots[0] in self.faulty
+
+    @property
+    def late(self) -> bool:
+        """Whether the injected operator is the first root, but at a later step than the fault's first."""
+        return self.hit and self.case.fault is not None and self.steps[0] != (self.case.fault.step or 0)
 
     @property
     def others(self) -> int:
@@ -106,17 +110,28 @@ def examine(case: Case, goldens: Goldens, directory: Path) -> Outcome:
     rules = tuple(read_config(find_config(_network(case).config)).rules)
     rows, diagnosis = run(mapped, lambda _: Judge(rules))
     shutil.rmtree(directory)
+    failing = sum(row.red or row.verdict == "inherited" for row in rows)
     return Outcome(
         case,
         pairs=len(rows),
-        failing=sum(row.red or row.verdict == "inherited" for row in rows),
+        failing=failing,
         faulty=faulty,
         own=_own(case, rows, faulty),
         roots=tuple(root.name for root in diagnosis.roots),
         steps=tuple(root.row.step for root in diagnosis.roots),
         first=next(iter(root_lines(diagnosis, mapped)), ""),
+        void=case.fault is not None and not failing and _changes_nothing(case, goldens),
         seconds=time.perf_counter() - started,
     )
+
+
+def _changes_nothing(case: Case, goldens: Goldens) -> bool:
+    golden, made = goldens.of(case.setting), []
+    for fault in (None, case.fault):
+        runtime = Runtime([NoProbe() for _ in range(case.ranks)])
+        model = mine(_network(case), golden, case.setting, runtime, fault)
+        made.append([model.step(ids) for ids in golden.fed])
+    return all(torch.equal(one, other) for one, other in zip(*made))
 
 
 def _own(case: Case, rows: Sequence[Row], faulty: Sequence[str]) -> Own | None:

@@ -18,21 +18,27 @@ Cells = list[str]
 
 @dataclass(frozen=True)
 class Figures:
-    """Faulty runs, red ones, those whose first root is the injected operator; clean runs, red ones, pairs."""
+    """Counts: faulty runs that change anything, red ones, those whose first root is the injected operator (of
+    these `late` at a later step), faults that nothing reads; clean runs, red ones, pairs."""
 
     faulty: int
     red: int
     hits: int
+    late: int
+    void: int
     clean: int
     alarms: int
     pairs: int
 
     @classmethod
     def of(cls, faulty: Sequence[Outcome], clean: Sequence[Outcome]) -> Figures:
+        felt = [one for one in faulty if not one.void]
         return cls(
-            len(faulty),
-            sum(one.red for one in faulty),
-            sum(one.hit for one in faulty),
+            len(felt),
+            sum(one.red for one in felt),
+            sum(one.hit for one in felt),
+            sum(one.late for one in felt),
+            len(faulty) - len(felt),
             len(clean),
             sum(one.red for one in clean),
             sum(one.pairs for one in clean),
@@ -47,7 +53,9 @@ class Figures:
 
     def __str__(self) -> str:
         return (
-            f"detection {share(self.red, self.faulty)}, first root {share(self.hits, self.faulty)}, "
+            f"detection {share(self.red, self.faulty)}, first root {share(self.hits, self.faulty)}"
+            f"{f', {self.late} of them at a later step' if self.late else ''}"
+            f"{f', {self.void} faults that nothing reads left out' if self.void else ''}, "
             f"false alarms {self.alarms} of {self.clean} clean runs ({self.pairs} pairs): "
             f"the goal {'holds' if self.good else 'does not hold'}"
         )
@@ -103,9 +111,11 @@ def explained(outcome: Outcome) -> str:
             else "whole numbers"
         )
         seen = f"{names} {own.slot} is at {own.share:.2g} times its bound ({size})"
+    if outcome.void:
+        return f"{seen}; the logits of all steps are bit by bit those without the fault: nothing reads it"
     if not outcome.red:
-        return f"{seen}; no pair fails: too small for any threshold, or nothing reads it"
-    if outcome.roots and outcome.roots[0] in outcome.faulty:
+        return f"{seen}; no pair fails: too small for any threshold"
+    if outcome.late:
         return f"{seen}; found at step {outcome.steps[0]} only"
     later = outcome.faulty and any(name in outcome.faulty for name in outcome.roots)
     return f"{seen}; {'it is a later root' if later else 'it is no root'}; {outcome.first[:400]}"

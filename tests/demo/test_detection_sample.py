@@ -29,7 +29,7 @@ def detecting() -> Iterator[SimpleNamespace]:
 @pytest.fixture(scope="module")
 def outcomes(detecting: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> list:
     setting = detecting.networks.Setting("chatglm", "float16", layers=1, prompt=5)
-    faults = (Fault("row", step=1), Fault("scale", size=1.0001), None)
+    faults = (Fault("row", step=1), Fault("scale", size=1.002), Fault("scale", size=1.00001), None)
     cases = [detecting.grid.Case("chatglm2", setting, fault=fault) for fault in faults]
     return list(detecting.runs.examine_all(cases, tmp_path_factory.mktemp("detection"), 1))
 
@@ -49,12 +49,21 @@ def test_a_fault_below_the_rounding_is_a_miss_that_is_explained_with_numbers(
     missed = outcomes[1]
     assert not missed.red
     assert not missed.hit
-    assert missed.own.error < missed.own.allowed
+    assert not missed.void
+    assert 0 < missed.own.error < missed.own.allowed
     assert "too small" in detecting.tables.explained(missed)
 
 
+def test_a_fault_that_changes_no_bit_is_no_miss(outcomes: list, detecting: SimpleNamespace) -> None:
+    found, _, void, clean = outcomes
+    assert void.void
+    assert "bit by bit" in detecting.tables.explained(void)
+    figures = detecting.tables.Figures.of([found, void], [clean])
+    assert (figures.faulty, figures.void) == (1, 1)
+
+
 def test_the_goal_needs_every_clean_run_green(outcomes: list, detecting: SimpleNamespace) -> None:
-    found, missed, clean = outcomes
+    found, missed, _, clean = outcomes
     assert not clean.red
     figures = detecting.tables.Figures.of
     assert figures([found], [clean]).good
