@@ -73,7 +73,7 @@ def merged(files: Sequence[StoredRows]) -> Merged:
         command=tuple(word for word in run.command if not word.startswith("--acc-shard=")),
         floor=run.floor,
         statuses=tuple(file.exit_status for file in files if file.exit_status is not None),
-        without_row=pairs - len(stored.pairs),
+        without_row=pairs - sum(number < pairs for number in stored.pairs),
         incomplete=(*missing, *stored.incomplete),
     )
 

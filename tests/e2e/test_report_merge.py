@@ -11,6 +11,12 @@ from opcheck.made import MadeDump
 
 from acc_pytest.cli import main
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
+from acc_pytest.mapping.pair import Plan
+from acc_pytest.reporting.recorder import Recorder
+from acc_pytest.reporting.row import Row, Side
+from acc_pytest.reporting.rows_file import RowsFile
+from acc_pytest.reporting.view import Result
+from acc_pytest.reporting.view import Run as RunOf
 
 from .conftest import QUICKER, Run, read_rows
 from .test_opcheck import wrong  # noqa: F401
@@ -211,6 +217,37 @@ def test_on_github_the_merged_summary_is_that_of_the_step(
     errors = [line for line in lines if line.startswith("::error title=root cause%3A ")]
     assert 1 <= len(errors) <= 10
     assert lines[-len(errors) :] == errors
+
+
+def test_hostile_names_in_rows_are_text_in_every_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "=cmd|' /C calc'!A0<script>alert(1)</script>\x1b[31m\n::error::x`|" + "n" * 10_000
+    side = Side(node=name, name=name, op_type=name, slot=name, path=name)
+    rows = [
+        Row(
+            f"d::step0::model::{number}", verdict, name, number, step=0, layer="model", golden=side, mine=side
+        )
+        for number, verdict in enumerate(("fail", "incomparable", "pass"))
+    ]
+    rows.append(Row("d::step0::unmapped::x", "unmapped", name, 3, step=0, golden=side))
+    file = RowsFile("r.jsonl", {})
+    recorder = Recorder([file])
+    recorder.begin(RunOf(plan=Plan(name, name, "torch", "atb", "d", (), (), (name,), 9, 3, 9, 3)))
+    for row in rows:
+        recorder.add(row)
+    recorder.finish(Result(1, recorder.tally, None, str(recorder.hash)))
+    recorder.close()
+    reports = ("--csv=m.csv", "--junit=m.xml", "--summary=m.md", "--rows=m.jsonl", "--html=m.html")
+    code, lines, _ = merge(capsys, "r.jsonl", *reports)
+    assert code == pytest.ExitCode.TESTS_FAILED
+    assert all(line.isprintable() and not line.startswith("::") for line in lines)
+    assert "<script>alert" not in Path("m.html").read_text(encoding="utf-8")
+    assert not [line for line in Path("m.md").read_text().splitlines() if line.startswith(("::", "<script"))]
+    assert [row["golden_op_type"][:2] for row in read_rows("m.csv")] == ["'="] * 4
+    assert [said[0] for said in cases("m.xml").values() if said] == ["failure", "failure", "skipped"]
+    assert merge(capsys, "m.jsonl")[1] == lines[: -len(reports)]
 
 
 @pytest.mark.parametrize(
