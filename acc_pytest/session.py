@@ -50,7 +50,8 @@ class Asked:
 
     def rerun_command(self, node_id: str) -> str:
         """The command line that runs one generated test again."""
-        return options.shell([*self.command, node_id])
+        words = options.command_line(options.of_one_test(self.given))
+        return options.shell(["pytest", *words, node_id])
 
     def limit_threads(self) -> None:
         """Share the cores between xdist workers: torch in each would otherwise start one thread per core."""

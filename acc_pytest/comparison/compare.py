@@ -21,7 +21,7 @@ from ..metrics import measure
 from ..metrics.measurement import Measurement
 from ..reporting.row import Row, Side
 from .noise import with_noise
-from .rows import incomparable, measured_row, pair_row
+from .rows import incomparable, measured_row, of_replicas, pair_row
 from .statistics import compare_statistics
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def compare_pair(
             if comparison.label:
                 notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
             rows.append(measured_row(row, context, measurement, judgement, notes))
-        return max(rows, key=lambda one: (one.red, one.excess))
+        return of_replicas(rows)
 
     return _or_reason(row, compared)
 

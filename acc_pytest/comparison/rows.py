@@ -8,10 +8,10 @@ from typing import Any
 
 from ..errors import AccError
 from ..judging import JudgeContext, Judgement
-from ..judging.replay import context_scalars, statistics_scalars
+from ..judging.replay import context_scalars, statistics_scalars, with_replicas
 from ..mapping.pair import Operand, Pair
 from ..metrics.measurement import METRICS, Measurement
-from ..reporting.row import Check, Row, Side, Worst, native, place
+from ..reporting.row import Check, Row, Scalar, Side, Worst, native, place
 
 NAN_REASONS = {"golden": "golden_data includes NAN or inf.", "mine": "my_data includes NAN or inf."}
 """Words of the old tool's `cmp_fail_reason`, which people's scripts look for."""
@@ -114,6 +114,20 @@ def measured_row(
         statistics=statistics_scalars(m),
         context=context_scalars(context),
     )
+
+
+def of_replicas(rows: Sequence[Row]) -> Row:
+    """The row of several replicas of a tensor: that of the worst, with what judging saw of the others.
+
+    Under other thresholds another one may be the worst. Replicas with equal numbers are kept once.
+    """
+    worst = max(rows, key=lambda one: (one.red, one.excess))
+    others: dict[str, dict[str, Scalar]] = {}
+    for row in rows:
+        custom = {f"custom.{name}": value for name, value in row.custom.items()}
+        others.setdefault(repr((row.statistics, custom)), {**row.statistics, **custom})
+    others.pop(repr((worst.statistics, {f"custom.{n}": value for n, value in worst.custom.items()})))
+    return replace(worst, statistics=with_replicas(worst.statistics, others.values())) if others else worst
 
 
 def _metrics(m: Measurement) -> Mapping[str, float | None]:

@@ -19,7 +19,7 @@ from ..metrics import measure
 from ..reporting.row import Row
 from ..tensors.ref import Statistics, TensorRef
 from ..tensors.source import TensorSource
-from .rows import judged
+from .rows import judged, of_replicas
 
 
 def compare_statistics(pair: Pair, row: Row, rules: Sequence[ThresholdRule]) -> Row:
@@ -55,7 +55,7 @@ def compare_statistics(pair: Pair, row: Row, rules: Sequence[ThresholdRule]) -> 
                 context=context_scalars(context),
             )
         )
-    return max(rows, key=lambda one: (one.red, one.excess))
+    return of_replicas(rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ..comparison import Judge
-from ..comparison.rows import NAN_REASONS, incomparable, judged
+from ..comparison.rows import NAN_REASONS, incomparable, judged, measured_row
 from ..errors import AccError, Incomparable
 from ..judging import Judgement, judge, judge_statistics, thresholds_for, thresholds_for_statistics
 from ..judging.catalogue import METRICS
-from ..judging.replay import context_of, is_stated, measurement_of, stated_of
+from ..judging.replay import context_of, is_stated, measurement_of, replicas_of, stated_of
 from ..judging.threshold import Threshold
 from ..metrics.measurement import Measurement
-from ..reporting.row import Row
+from ..reporting.row import Row, Scalar
 
 NOTE_STARTS = ("baseline: ", "known: ")
 """What the notes of gates begin with; they are made anew."""
+_CUSTOM = "custom."
+_TEXTS = ("shape", "golden_dtype", "mine_dtype")
+_WHOLES = ("numel", "compared", "near_zero", "beyond_tolerance")
 
 
 def rejudge(row: Row, make_judge: Callable[[], Judge]) -> Row:
@@ -36,34 +39,71 @@ def rejudge(row: Row, make_judge: Callable[[], Judge]) -> Row:
     if not row.statistics:
         return clean
     try:
-        judgement = _judgement(row, make_judge())
+        judge_ = make_judge()
+        own, *others = replicas_of(row.statistics)
+        rows = [_rejudged(clean, own, judge_), *(_other(clean, one, judge_) for one in others)]
     except Incomparable as error:
         return incomparable(clean, f"cannot be judged without data: {error}")
     except AccError as error:
         return incomparable(clean, str(error))
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         return incomparable(clean, f"cannot be judged without data: its statistics are not whole ({error})")
+    return max(rows, key=lambda one: (one.red, one.excess))
+
+
+def _rejudged(row: Row, statistics: Mapping[str, Scalar], judge_: Judge) -> Row:
+    """The row under the rules of `judge_`, with the numbers it has."""
+    judgement = _judgement(row, statistics, row.custom, judge_)
     found = NAN_REASONS.values()
     messages = [one for one in row.reasons if one.startswith(tuple(f"{name}: " for name in row.custom))]
-    return judged(clean, judgement, before=[r for r in row.reasons if r in found], after=messages)
+    return judged(row, judgement, before=[r for r in row.reasons if r in found], after=messages)
 
 
-def _judgement(row: Row, judge_: Judge) -> Judgement:
-    """The judgement of the stored numbers. Raises `Incomparable` where they are not enough."""
+def _other(row: Row, statistics: Mapping[str, Scalar], judge_: Judge) -> Row:
+    """The row of another replica, which was not the worst when it was measured."""
+    custom = {name[len(_CUSTOM) :]: value for name, value in statistics.items() if name.startswith(_CUSTOM)}
+    judgement = _judgement(row, statistics, custom, judge_)
+    notes = (*(note for note in row.notes if not note.endswith(" replicas")), "another of its replicas")
+    if is_stated(statistics):
+        return judged(row, judgement, metrics=dict(stated_of(statistics).values), notes=notes)
+    measured = measurement_of(statistics, _custom(custom))
+    return measured_row(row, context_of(row.context), measured, judgement, notes)
+
+
+def _judgement(
+    row: Row, statistics: Mapping[str, Scalar], custom: Mapping[str, Scalar], judge_: Judge
+) -> Judgement:
+    """The judgement of stored numbers. Raises `Incomparable` where they are not enough."""
+    _check_kinds(statistics)
     context = context_of(row.context)
-    if is_stated(row.statistics):
-        stated = stated_of(row.statistics)
+    if is_stated(statistics):
+        stated = stated_of(statistics)
         return judge_statistics(stated, thresholds_for_statistics(context, stated, judge_.rules))
-    measurement = measurement_of(row.statistics, _custom(row))
+    measurement = measurement_of(statistics, _custom(custom))
     thresholds = thresholds_for(context, measurement, judge_.rules, judge_.standard)
     for threshold in thresholds:
         _refuse_unmeasured(threshold, measurement)
     return judge(measurement, thresholds)
 
 
-def _custom(row: Row) -> Mapping[str, tuple[float | str, str]]:
+def _check_kinds(statistics: Mapping[str, Scalar]) -> None:
+    """Raise `TypeError` for a statistic of a kind it never is: files of rows may come from anywhere."""
+    for name, value in statistics.items():
+        if name.startswith(_CUSTOM):
+            continue
+        if name in _TEXTS:
+            right = type(value) is str
+        elif name in _WHOLES or name.startswith("nonfinite."):
+            right = type(value) is int and value >= 0
+        else:
+            right = value is None or type(value) in (bool, int, float)
+        if not right:
+            raise TypeError(f"{name:.100} is {value!r:.100}")
+
+
+def _custom(values: Mapping[str, Scalar]) -> dict[str, tuple[float | str, str]]:
     """The values of the user's own metrics; their messages are among the row's reasons."""
-    return {name: (math.nan if value is None else value, "") for name, value in row.custom.items()}
+    return {name: (math.nan if value is None else value, "") for name, value in values.items()}
 
 
 def _refuse_unmeasured(threshold: Threshold, measurement: Measurement) -> None:

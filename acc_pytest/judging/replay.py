@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Union
 
@@ -15,6 +15,7 @@ from .threshold import JudgeContext
 Scalar = Union[None, bool, int, float, str]
 
 _NESTED = {"nonfinite": NonFinite, "moments": Moments}
+_REPLICA = "replica"
 _LEFT_OUT = ("worst", "custom")
 """Values of elements, and of the user's own metrics: rows have them in words of their own."""
 
@@ -63,6 +64,26 @@ def measurement_of(
         elif one.name not in _LEFT_OUT:
             known[one.name] = scalars[one.name]
     return Measurement(worst=None, custom=custom or {}, **known)
+
+
+def with_replicas(scalars: Mapping[str, Scalar], others: Iterable[Mapping[str, Scalar]]) -> dict[str, Scalar]:
+    """The scalars of one replica, and those of the others as `replica1.numel` and so on."""
+    found = dict(scalars)
+    for number, other in enumerate(others, start=1):
+        found |= {f"{_REPLICA}{number}.{name}": value for name, value in other.items()}
+    return found
+
+
+def replicas_of(scalars: Mapping[str, Scalar]) -> list[dict[str, Scalar]]:
+    """The scalars of each replica, those of the row first. The inverse of `with_replicas`."""
+    found: dict[str, dict[str, Scalar]] = {"": {}}
+    for name, value in scalars.items():
+        replica, _, rest = name.partition(".")
+        if replica.startswith(_REPLICA):
+            found.setdefault(replica, {})[rest] = value
+        else:
+            found[""][name] = value
+    return list(found.values())
 
 
 def stated_scalars(measurement: StatisticsMeasurement) -> dict[str, Scalar]:

@@ -40,6 +40,15 @@ def _one_word_each(args: Sequence[str]) -> tuple[list[str], list[str]]:
     return words, alone
 
 
+WHOLE_RUN = ("update_baseline", "update_lock")
+"""Fields of options that a command for a single test must not have: it would accept what it is to look at."""
+
+
+def of_one_test(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The option values for a command that runs one test of the run again."""
+    return {field: value for field, value in given.items() if field not in WHOLE_RUN}
+
+
 def command_line(given: Mapping[str, Any]) -> list[str]:
     """The words that give pytest the option values `given`, as `values` returns them.
 

@@ -71,6 +71,9 @@ def test_worse_than_accepted_fails_within_its_threshold_until_all_is_accepted(
     assert {row["test_id"] for row in read_rows() if row["verdict"] not in ("pass", "unmapped")} == worse
     assert 'name="threshold.baseline.relative_euclidean_distance"' in Path("j.xml").read_text()
     assert content()["pairs"] == json.loads(before)["pairs"]
+    (rerun, *_) = [line for line in result.outlines if line.startswith("re-run: ")]
+    assert BASELINE in rerun
+    assert "update" not in rerun
     assert acc(clean, BASELINE, "--acc-update-baseline=all").ret == pytest.ExitCode.OK
     assert content()["pairs"] == json.loads(KEPT["base"])["pairs"]
 
