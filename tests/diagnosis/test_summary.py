@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from dataclasses import replace
 
 import pytest
@@ -45,7 +44,7 @@ def test_a_root_says_how_many_inherit_how_much_it_grows_and_what_it_explains():
     assert (root.number, root.name, root.inherited, found.inherited) == (1, "Op_1", 2, 2)
     assert root.amplification == pytest.approx(2)
     assert root.share == pytest.approx(1.0)  # its local error of 0.3 is more than its error of 0.04
-    assert root.sentence.startswith("Op_1 (Op) step 0 model: 2 pairs inherit from it, ")
+    assert root.sentence.startswith("Op_1 (Op) step 0: 2 pairs inherit from it, ")
     assert "explains 100% of the error of Op_3" in root.sentence
 
 
@@ -84,7 +83,7 @@ def test_the_same_operator_at_later_steps_shares_its_line():
     plan = replace(plan, pairs=tuple(pairs))
     lines = root_lines(diagnosed(plan, dict.fromkeys(range(8), 5.0), dict.fromkeys(range(8), "wrong")), plan)
     [line] = lines
-    assert line.startswith("root cause: Op_0 (Op) step 0 ")
+    assert line.startswith("root cause: Op_0 (Op) step 0: ")
     assert line.endswith("; again at steps 1, 2, 3, 4 and 3 more")
 
 
@@ -110,33 +109,3 @@ def test_rows_that_are_no_pairs_say_nothing():
     ledger.add(replace(row_of(0, 5.0), case={"op_id": "1"}))
     ledger.add(replace(row_of(7, 0.5), verdict="unmapped"))
     assert ledger.diagnosis(CHAIN).roots == ()
-
-
-def test_a_hundred_thousand_rows_are_summed_up_at_once():
-    """The issue allows two seconds; this is a guard against anything quadratic, not a benchmark."""
-    width, steps = 500, 40
-    count = width * steps
-    parents = tuple((n - 1, max(n - 7, n - n % width)) if n % width else () for n in range(count))
-    plan = plan_of(parents, steps=[n // width for n in range(count)])
-    ledger = Ledger()
-    cause = None
-    for n in range(count):
-        level = 5.0 if n % width > 10 else 0.5
-        row = row_of(n, level, n // width)
-        if level > 1:
-            first = n - n % width + 11
-            kind = "root" if n == first else "inherited"
-            cause = replace(inheritance_cause(kind, first), parents=() if kind == "root" else (n - 1,))
-            row = with_cause(row, cause)
-        ledger.add(row)
-    start = time.process_time()
-    found = ledger.diagnosis(plan)
-    root_lines(found, plan)
-    assert len(found.roots) == steps
-    assert time.process_time() - start < 2
-
-
-def inheritance_cause(kind: str, root: int):
-    from acc_pytest.reporting.row import Cause
-
-    return Cause(kind, "dataflow", (), root, f"Op_{root}")
