@@ -11,6 +11,10 @@ from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
 
 from .conftest import Run, read_rows
 
+# It imports torch.distributed when it is first called. In a test with pytester that is forgotten again, and
+# torch cannot import it twice.
+torch.testing.assert_close(torch.ones(1), torch.ones(1))
+
 
 @pytest.fixture(scope="module")
 def half(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
