@@ -37,7 +37,8 @@ amplifies a relative error more (a norm and a product about 1, a softmax with it
 RATE = 10.0
 """The same where only the order of execution is known."""
 LOOKED_AT = 12
-"""Operators above a root that are computed again to find the one that is wrong."""
+"""Pairs above a root whose operators are computed again to find the one that is wrong. Of operators that are
+not compared at all it is as many as the plan names (`nearest.MOST_BETWEEN`)."""
 _PLAIN = re.compile("Elewise|Split|Concat|Slice|Transpose|Reshape|AllReduce|AllGather")
 """Operators without weights, and whose parameters hardly differ: they only move, add and multiply."""
 NAMED = 3
@@ -170,7 +171,7 @@ class Inheritance:
 
     def _wrong_between(self, number: int) -> str:
         """The operator that is wrong, and not compared, between a pair and those above it; or empty."""
-        for path in self._plan.between.get(number, ())[:LOOKED_AT]:
+        for path in self._plan.between.get(number, ()):
             if self._local.of_operator(number, path).outcome == "wrong":
                 return _full_name(path)
         for other in self._ancestors.passed(number)[:LOOKED_AT]:

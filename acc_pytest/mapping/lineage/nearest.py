@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 Place = tuple[str, str]
 """Path of a node of mine, and the slot in words (`output[0]`)."""
 
-MOST_BETWEEN = 16
-"""Operators between a place and those above it that are named; the nearest of more."""
+MOST_BETWEEN = 128
+"""Operators between a place and those above it that are named; the nearest of more. A mixture of experts has
+eight or so for each of its experts, of which golden often holds no tensor."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
