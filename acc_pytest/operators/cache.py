@@ -21,12 +21,13 @@ def kv_cache(call: Call, t: Tensors) -> Outputs:
     """Append packed rows `[tokens, hidden]` to layer `layerId` of `[layers, batch, positions, hidden]`.
 
     Sequence b ends at `tokenOffset[b]` afterwards and has `seqLen[b]` new rows. A NZ cache is `[layers,
-    batch, hidden / 16, positions, 16]`. No output.
+    batch, hidden / 16, positions, 16]`, and the rows may then be NZ as well. No output.
     """
     cache = t["cache"].clone()
-    layer = cache[int(t["layerId"].flatten()[0])]
-    rows = t["newKv"].reshape(-1, t["newKv"].shape[-1])
-    append(call, layer, rows, lengths(t["tokenOffset"]), lengths(t["seqLen"]))
+    layer, rows, counts = cache[int(t["layerId"].flatten()[0])], t["newKv"], lengths(t["seqLen"])
+    if layer.ndim == 4 and rows.ndim > 2 and rows.shape[-1] == layer.shape[-1] < layer[0, :, 0].numel():
+        rows = nz_to_nd(rows, sum(counts))
+    append(call, layer, rows.reshape(-1, rows.shape[-1]), lengths(t["tokenOffset"]), counts)
     return [cache]
 
 

@@ -36,12 +36,15 @@ def gather(call: Call, t: Tensors) -> Outputs:
         f"indices reach outside 0..{size - 1}, the rows of x along axis {axis}",
     )
     shape = (*x.shape[:axis], *indices.shape[batch:], *x.shape[axis + 1 :])
+    dtype = x.dtype
+    if str(dtype) == "torch.uint32":
+        x = x.view(torch.int32)  # torch picks none of them along every axis
     if not batch:
-        return [x.index_select(axis, indices.flatten()).reshape(shape)]
+        return [x.index_select(axis, indices.flatten()).reshape(shape).view(dtype)]
     rows = x.flatten(0, batch - 1)
     picked = indices.flatten(0, batch - 1).flatten(1)
     found = [r.index_select(axis - batch, i) for r, i in zip(rows, picked)]
-    return [torch.stack(found).reshape(shape) if found else x.new_empty(shape)]
+    return [(torch.stack(found).reshape(shape) if found else x.new_empty(shape)).view(dtype)]
 
 
 @operator("TransposeOperation", {"perm": integers()}, ("x",))

@@ -64,11 +64,13 @@ def cumsum(call: Call, t: Tensors) -> Outputs:
         f"parameter axes is {list(p['axes'])}, x has {x.ndim} dimensions",
     )
     axis, wide = p["axes"][0], call.wide(x)
+    n = x.shape[axis]
     if p["reverse"]:
         wide = wide.flip(axis)
     total = wide.cumsum(axis)
-    if p["exclusive"]:
-        total = total - wide
+    if p["exclusive"] and n:
+        # one place on; taking the element off again would lose what it outweighs
+        total = torch.cat((torch.zeros_like(wide.narrow(axis, 0, 1)), total.narrow(axis, 0, n - 1)), axis)
     return [As(total.flip(axis) if p["reverse"] else total, x.dtype)]
 
 

@@ -23,9 +23,13 @@ def linear(draw: Draw) -> Drawn:
         n = 32  # a tiled weight has whole tiles of columns
         dtype = one_of(draw, *SHORT)
     if mode == "einsum":
-        weight = floats(draw, [batch, k, n], dtype)
-        einsum = {"transposeB": False, "hasBias": False, "matmulType": 1}
-        return einsum, [floats(draw, [m, batch, k], dtype), nd_to_nz(weight) if tiled else weight]
+        weight, biased = floats(draw, [batch, k, n] if yes(draw) else [k, n], dtype), yes(draw)
+        inputs = [
+            floats(draw, [m, batch, k], dtype),
+            nd_to_nz(weight if weight.ndim == 3 else weight[None]) if tiled else weight,
+        ]
+        inputs += [floats(draw, [n], dtype)] if biased else []
+        return {"transposeB": False, "hasBias": biased, "matmulType": 1}, inputs
     turned = mode != "accumulating" and yes(draw)
     second = yes(draw)
     lead = [batch] if mode == "batched" or (mode.startswith("int8") and yes(draw)) else []

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from acc_pytest.errors import OperatorError
 from acc_pytest.operators import compute
-from acc_pytest.operators.layout import nz_to_nd
+from acc_pytest.operators.layout import nd_to_nz, nz_to_nd
 
 RESHAPE = "ReshapeAndCacheOperation"
 
@@ -29,6 +29,17 @@ def test_kv_cache_in_nz() -> None:
     cache, rows = torch.zeros(1, 1, 2, 4, 16), torch.randn(2, 32)
     (out,) = compute("KvCacheOperation", {}, [rows, ints(0), cache, ints(3), ints(2)])
     assert torch.equal(nz_to_nd(out[0, 0])[1:3], rows)
+
+
+def test_new_rows_in_nz() -> None:
+    cache, rows = torch.zeros(1, 1, 2, 4, 16), torch.randn(3, 32)
+    operands = [ints(0), cache, ints(3), ints(3)]
+    (want,) = compute("KvCacheOperation", {}, [rows, *operands])
+    for tiled in (nd_to_nz(rows), nd_to_nz(rows[None])):
+        (out,) = compute("KvCacheOperation", {}, [tiled, *operands])
+        assert torch.equal(out, want)
+    (out,) = compute("KvCacheOperation", {}, [rows[None], *operands])
+    assert torch.equal(out, want)
 
 
 def test_rows_beyond_the_cache_are_refused() -> None:

@@ -52,6 +52,14 @@ def test_running_sums(exclusive: bool, reverse: bool) -> None:
     assert out.tolist() == [expected[exclusive, reverse]]
 
 
+def test_a_large_element_left_out_takes_nothing_with_it() -> None:
+    x = torch.tensor([[1.0, 1e30, torch.inf]])
+    (out,) = run("Cumsum", [x], axes=[1], exclusive=True)
+    assert torch.equal(out, torch.tensor([[0.0, 1.0, 1e30]]))
+    (none,) = run("Cumsum", [x[:, :0]], axes=[1], exclusive=True)
+    assert none.shape == (1, 0)
+
+
 def test_where_and_nonzero() -> None:
     cond = torch.tensor([[1], [0]]).char()
     x, y = torch.ones(1, 3).half(), torch.zeros(1, 3).half()

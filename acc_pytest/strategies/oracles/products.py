@@ -35,9 +35,15 @@ def linear(p: Param, t: Inputs) -> Sequence[Expected]:
     """Float, accumulating, einsum and int8 products."""
     x, weight = t["x"], _untiled(t["weight"], t["x"], p)
     if p["matmulType"] == 1:
-        value = torch.einsum("mbk,bkn->mbn", x.double(), weight.double())
-        size = torch.einsum("mbk,bkn->mbn", x.double().abs(), weight.double().abs())
-        return [Expected(value, x.dtype, x.shape[-1] * U * size)]
+        matrices = weight.double() if weight.ndim == 3 else weight.double()[None]
+        matrices = matrices.expand(x.shape[1], -1, -1)
+        value = torch.einsum("mbk,bkn->mbn", x.double(), matrices)
+        error = x.shape[-1] * U * torch.einsum("mbk,bkn->mbn", x.double().abs(), matrices.abs())
+        if "bias" in t:
+            error = error + half_spacing(value.abs() + error, x.dtype)
+            value = value + t["bias"].double()
+            error = error + U * value.abs()
+        return [Expected(value, x.dtype, error)]
     value, error = _product(x, weight, p)
     if x.ndim == 2:
         value, error = value.reshape(value.shape[-2:]), error.reshape(error.shape[-2:])
