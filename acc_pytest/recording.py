@@ -55,7 +55,7 @@ def record(item: pytest.Item, row: Row, *, warns: bool = False) -> None:
     __tracebackhide__ = True
     _hand_over(item, row)
     if warns and row.verdict == "inherited":
-        item.warn(InheritedFailure(row.excuse))
+        item.warn(InheritedFailure(printable(row.excuse, REASON)))
         return
     _end([row])
 

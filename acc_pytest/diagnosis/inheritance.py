@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..reporting.printable import printable
 from ..reporting.row import Cause
 from .ancestors import Ancestors
 from .recomputed import Local, Recomputed
@@ -41,6 +42,7 @@ LOOKED_AT = 12
 not compared at all it is as many as the plan names (`nearest.MOST_BETWEEN`)."""
 _PLAIN = re.compile("Elewise|Split|Concat|Slice|Transpose|Reshape|AllReduce|AllGather")
 """Operators without weights, and whose parameters hardly differ: they only move, add and multiply."""
+NAME_WIDTH = 120
 NAMED = 3
 """Operators between a root and its parents that its sentence names."""
 
@@ -75,9 +77,10 @@ class Inheritance:
         if decision.via is None:
             return cause
         via = self._standing(decision.via)
-        way = f" by way of {via.name}" if via is not None and via.number != root else ""
+        way = f" by way of {shown(via.name)}" if via is not None and via.number != root else ""
         more = f": {cause.text}" if cause.text else ""
-        return replace(cause, text=f"inherited from {name} at step {self._plan.pairs[root].step}{way}{more}")
+        step = self._plan.pairs[root].step
+        return replace(cause, text=f"inherited from {shown(name)} at step {step}{way}{more}")
 
     def _root(self, standing: Standing) -> tuple[int, str]:
         """The root of a pair and what it is called; every pair on the way learns it too."""
@@ -134,7 +137,7 @@ class Inheritance:
             return self._is_root(standing, replace(cause, text=f"its inputs agree, and {_wrong(local)}"))
         hidden = self._wrong_between(number)
         if hidden:
-            said = f"{hidden} lies between it and its inputs, is not compared, and is wrong on its own inputs"
+            said = f"{shown(hidden)} lies between it and its inputs, is not compared, and is wrong on its own inputs"
             return self._is_root(standing, replace(cause, basis="local", text=said), hidden)
         if local.outcome == "right":
             return self._accumulated(standing, above, cause)
@@ -153,12 +156,12 @@ class Inheritance:
                     )
             culprit = self._wrong_above(standing.number)
             if culprit:
-                said = f"{right}; {culprit} above it is wrong on its own, though within its thresholds"
+                said = f"{right}; {shown(culprit)} above it is wrong on its own, though within its thresholds"
                 return self._is_root(standing, replace(cause, basis="local", text=said), culprit)
             return self._is_root(standing, replace(cause, text=f"{right}; error accumulated above"))
         suspect = self._other_between(standing.number)
         if suspect:
-            said = f"{right}; {suspect}, between it and its inputs, is not compared: its parameters differ"
+            said = f"{right}; {shown(suspect)}, between it and its inputs, is not compared: its parameters differ"
             return self._is_root(standing, replace(cause, text=said), suspect)
         said = f"{right} and parameters, so these are other ones than golden's (weights, parameters, ids)"
         return self._is_root(standing, replace(cause, text=said))
@@ -210,12 +213,17 @@ class Inheritance:
         suspects += [self._plan.pairs[one].mine.name for one in self._ancestors.passed(number)]
         if suspects:
             more = f" and {len(suspects) - NAMED} more" if len(suspects) > NAMED else ""
-            agree += f"; between them, not compared: {', '.join(suspects[:NAMED])}{more}"
+            agree += f"; between them, not compared: {', '.join(map(shown, suspects[:NAMED]))}{more}"
         return f"{agree} (not computed again: {local.why})"
 
 
 def _inherited(cause: Cause, via: Standing, said: str = "") -> _Decision:
     return _Decision(via.number, replace(cause, kind="inherited", text=said))
+
+
+def shown(name: str) -> str:
+    """A name from a dump as it stands in sentences: a row for every inherited failure repeats it."""
+    return printable(name, NAME_WIDTH)
 
 
 def _ratio(standing: Standing, above: Sequence[Standing]) -> float | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..reporting.diagnosis import Diagnosis, Root
 from ..reporting.row import Cause, Row
 from ..reporting.view import View
+from .inheritance import shown
 from .shares import shares
 from .standing import Standing
 
@@ -138,16 +139,16 @@ class _Found:
         where += [f"rank {row.rank}"] if row.rank else []
         where += [row.graph] if row.graph else []
         where += [row.layer] if row.layer and row.layer != row.graph else []
-        seen = "" if name == row.name else f" (first seen at {row.name})"
+        seen = "" if name == row.name else f" (first seen at {shown(row.name)})"
         count = self.inherited
         said = [f"{count} pair{'' if count == 1 else 's'} inherit{'s' if count == 1 else ''} from it"]
         if self.amplification is not None and count:
             said.append(f"at most {self.amplification:.2g} times its error there")
         if self.share is not None:
-            said.append(f"explains {self.share:.0%} of the error of {self.final}")
+            said.append(f"explains {self.share:.0%} of the error of {shown(self.final)}")
         elif self.final:
-            said.append(f"the final output {self.final} is within its bounds")
-        about = f"{name}{f' ({kind})' if kind else ''} {' '.join(where)}{seen}"
+            said.append(f"the final output {shown(self.final)} is within its bounds")
+        about = f"{shown(name)}{f' ({shown(kind)})' if kind else ''} {' '.join(map(shown, where))}{seen}"
         return f"{about}: {', '.join(said)}; {self.cause.text or row.sentence}"
 
 

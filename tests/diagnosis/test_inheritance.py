@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.diagnosis.inheritance import JUMP, RATE
+from acc_pytest.diagnosis.inheritance import JUMP, RATE, Inheritance
+from acc_pytest.diagnosis.standing import Standing
 from acc_pytest.reporting.row import Cause
 
-from .plans import inheritance_of, plan_of
+from .plans import Locals, inheritance_of, plan_of, row_of
 
 CHAIN = ((), (0,), (1,), (2,))
 """Four operators, one after the other."""
@@ -133,6 +136,19 @@ def test_a_chain_of_ten_thousand_needs_no_recursion():
     parents = tuple((n - 1,) if n else () for n in range(count))
     inheritance, standings, _ = inheritance_of(plan_of(parents), dict.fromkeys(range(count), 2.0))
     assert inheritance.cause(standings[count - 1]).root == 0
+
+
+def test_a_hostile_name_is_short_and_harmless_in_what_is_said():
+    plan = plan_of(CHAIN)
+    standings = {n: replace(one, name="\x1b[2J" + "A" * 10_000) for n, one in standings_of(plan).items()}
+    inheritance = Inheritance(plan, standings.get, Locals())
+    text = inheritance.cause(standings[3]).text
+    assert len(text) < 300
+    assert "\x1b" not in text
+
+
+def standings_of(plan):
+    return {n: Standing.of(row_of(n, 5.0), n) for n in range(len(plan.pairs))}
 
 
 @st.composite
