@@ -137,7 +137,10 @@ class Inheritance:
             return self._is_root(standing, replace(cause, text=f"its inputs agree, and {_wrong(local)}"))
         hidden = self._wrong_between(number)
         if hidden:
-            said = f"{shown(hidden)} lies between it and its inputs, is not compared, and is wrong on its own inputs"
+            said = (
+                f"{shown(hidden)} lies between it and its inputs, is not compared, "
+                "and is wrong on its own inputs"
+            )
             return self._is_root(standing, replace(cause, basis="local", text=said), hidden)
         if local.outcome == "right":
             return self._accumulated(standing, above, cause)
@@ -161,7 +164,10 @@ class Inheritance:
             return self._is_root(standing, replace(cause, text=f"{right}; error accumulated above"))
         suspect = self._other_between(standing.number)
         if suspect:
-            said = f"{right}; {shown(suspect)}, between it and its inputs, is not compared: its parameters differ"
+            said = (
+                f"{right}; {shown(suspect)}, between it and its inputs, is not compared: "
+                "its parameters differ"
+            )
             return self._is_root(standing, replace(cause, text=said), suspect)
         said = f"{right} and parameters, so these are other ones than golden's (weights, parameters, ids)"
         return self._is_root(standing, replace(cause, text=said))
