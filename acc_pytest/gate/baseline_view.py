@@ -68,7 +68,10 @@ class BaselineView(View):
         same = {key: self._before[key] for key in self._now if key in self._before}
         other = [key for key, one in same.items() if not comparable(one, self._now[key])]
         better = [key for key, one in same.items() if improved(one, self._now[key])]
-        lines = [f"baseline: {len(same) - len(other)} comparisons held against the errors of {self._path}"]
+        lines = []
+        if self._before:
+            held = len(same) - len(other)
+            lines.append(f"baseline: {held} comparisons held against the errors of {self._path}")
         if self._before and (differing := self._differing()):
             lines.append(f"baseline: it was made with {differing}")
         if self._without:

@@ -14,7 +14,8 @@ from ..judging.catalogue import METRICS
 from ..judging.replay import context_of, is_stated, measurement_of, replicas_of, stated_of
 from ..judging.threshold import Threshold
 from ..metrics.measurement import Measurement
-from ..reporting.row import Row, Scalar
+from ..reporting.row import Row, Scalar, number
+from .baseline import PREFIX
 
 NOTE_STARTS = ("baseline: ", "known: ")
 """What the notes of gates begin with; they are made anew."""
@@ -49,6 +50,22 @@ def rejudge(row: Row, make_judge: Callable[[], Judge]) -> Row:
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         return incomparable(clean, f"cannot be judged without data: its statistics are not whole ({error})")
     return max(rows, key=lambda one: (one.red, one.excess))
+
+
+def ungated(row: Row) -> Row:
+    """A row that is not judged again, as its own bounds left it: without what gates made of it."""
+    checks = tuple(check for check in row.checks if not check.metric.startswith(PREFIX))
+    notes = tuple(note for note in row.notes if not note.startswith(NOTE_STARTS))
+    clean = replace(row, checks=checks, notes=notes)
+    failing = [check for check in checks if not check.passed]
+    if row.verdict == "known" and failing:
+        worst = max(failing, key=lambda check: check.excess)
+        measured = "undefined" if worst.measured is None else number(worst.measured)
+        sentence = f"{worst.metric} {measured} is not {worst.bound}"
+        return replace(clean, verdict="fail", sentence=sentence, reasons=(sentence,))
+    if row.verdict in ("fail", "known") and checks and not failing:
+        return replace(clean, verdict="pass", sentence=f"all {len(checks)} bounds hold", reasons=())
+    return clean
 
 
 def _rejudged(row: Row, statistics: Mapping[str, Scalar], judge_: Judge) -> Row:

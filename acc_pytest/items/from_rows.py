@@ -6,6 +6,7 @@ and lock hold for them too.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -63,17 +64,19 @@ class StoredItem(GeneratedItem):
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """The rows, as they were judged."""
+        """The rows, as they were judged and gated when they were written."""
         return self._acc.stored.others[self.nodeid] if self._acc.stored is not None else ()
 
     def runtest(self) -> None:
         """Record the rows, then pass, fail or skip."""
-        record_all(self, [gated(self.config, row) for row in self.rows])
+        from ..gate.rejudge import ungated
+
+        record_all(self, [gated(self.config, ungated(row)) for row in self.rows])
 
     @property
     def rerun(self) -> str:
         """The command that runs the test again."""
-        return f"{self._acc.rerun_command('-k')} {self.name}"
+        return f"{self._acc.rerun_command('-k')} {shlex.quote(self.name)}"
 
     def reportinfo(self) -> tuple[Any, int, str]:
         """The headline of failures."""

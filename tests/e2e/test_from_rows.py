@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from opcheck.made import softmax_dump
 
 from acc_pytest.demo import DemoPaths
 from acc_pytest.reporting.rows_reading import read_rows
@@ -158,6 +160,33 @@ def test_people_s_own_comparisons_come_back_with_their_verdicts(
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["PASSED test_own.py::test_it*1.0*", "FAILED test_own.py::test_it*2.0*"])
     assert ids(again("--acc-from-rows=own.jsonl", "--co", "-q", "-k", "2.0")) == ["test_own.py::test_it[2.0]"]
+
+
+def test_operator_checks_come_back_and_are_held_to_baseline_and_lock(
+    again: Again, pytester: pytest.Pytester, tmp_path: Path
+) -> None:
+    wrong = softmax_dump(tmp_path, wrong=True)
+    gates = ("--acc-baseline=base.json", "--acc-lock=lock.json")
+    words = (*QUICKER, f"--acc-opcheck={wrong.csv}", "--acc-csv=r.csv", "--acc-rows=op.jsonl")
+    first = pytester.runpytest_inprocess(*words, *gates, "--acc-update-baseline", "--acc-update-lock=first")
+    first.assert_outcomes(passed=2, failed=1)
+    result = again("--acc-from-rows=op.jsonl", "--acc-rows=op2.jsonl", *gates)
+    result.assert_outcomes(passed=2, failed=1)
+    one, two = read_rows("op.jsonl"), read_rows("op2.jsonl")
+    assert (one.verdict_hash, one.run.title) == (two.verdict_hash, "opcheck")
+    assert two.run.title == "opcheck"
+    result.stdout.fnmatch_lines(["baseline: 3 comparisons held against *", "lock: * of 3 comparisons held *"])
+    result.stdout.fnmatch_lines(["re-run: pytest *--acc-from-rows=op.jsonl * -k *SoftmaxOperation_5_0*"])
+    accepted = json.loads(Path("base.json").read_text())
+    for entry in accepted["pairs"].values():
+        entry["relative_euclidean_distance"] = 0.0
+    Path("base.json").write_text(json.dumps(accepted))
+    worse = pytester.runpytest_inprocess(*words, *gates)
+    worse.stdout.fnmatch_lines(["FAIL  baseline.relative_euclidean_distance *"])
+    # What the baseline said then is no verdict of now.
+    again("--acc-from-rows=op.jsonl").assert_outcomes(passed=2, failed=1)
+    marked = again("--acc-from-rows=op.jsonl", "--co", "-q", "-m", "acc_op(type='SoftmaxOperation')")
+    assert len(ids(marked)) == 1
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from acc_pytest.comparison import Judge, compare_pair
-from acc_pytest.gate.rejudge import rejudge
+from acc_pytest.gate.rejudge import rejudge, ungated
 from acc_pytest.judging import rule_from_table
 from acc_pytest.mapping.pair import Operand, Pair
-from acc_pytest.reporting.row import Row
+from acc_pytest.reporting.row import Check, Row
 from acc_pytest.tensors.dtypes import by_name
 from acc_pytest.tensors.ref import Statistics, TensorHeader, TensorRef
 
@@ -117,3 +117,26 @@ def test_statistics_that_are_not_whole_are_no_pass(compare: Compare, change: dic
     assert rejudge(replace(row, statistics=without), judge()).sentence.startswith(
         "cannot be judged without data"
     )
+
+
+def check(metric: str, passed: bool) -> Check:
+    return Check(metric, 0.5 if passed else 2.0, 1.0, False, "", passed)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "checks", "expected", "sentence"),
+    [
+        ("fail", (check("a", True), check("baseline.a", False)), "pass", "all 1 bounds hold"),
+        ("known", (check("a", False), check("baseline.a", False)), "fail", "a 2 is not <= 1"),
+        ("known", (check("a", True), check("baseline.a", False)), "pass", "all 1 bounds hold"),
+        ("fail", (check("a", False),), "fail", "said"),
+        ("pass", (check("a", True), check("baseline.a", True)), "pass", "said"),
+        ("fail", (), "fail", "said"),
+    ],
+)
+def test_what_gates_made_of_a_row_is_taken_back(
+    verdict: str, checks: tuple[Check, ...], expected: str, sentence: str
+) -> None:
+    found = ungated(Row("id", verdict, "said", checks=checks, notes=("baseline: x", "kept")))
+    assert (found.verdict, found.sentence, found.notes) == (expected, sentence, ("kept",))
+    assert not [one for one in found.checks if one.metric.startswith("baseline.")]
