@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -204,3 +205,13 @@ def test_softmax_of_noisy_router_logits_stays_within_the_factor_of_deepseek_moe(
     golden, mine = logits.softmax(-1), (logits + noise).softmax(-1)
     error = ((mine - golden).norm() / golden.norm()).item()
     assert t < error < rule.factor * t
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/0", "a/b", "1/2/3", "-1/2", "١/٢", "1/9999999", "/"])
+def test_a_wrong_shard_is_named(text: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(f"--acc-shard {text}: ")):
+        Settings.from_values({"shard": text})
+
+
+def test_a_shard_is_two_numbers() -> None:
+    assert Settings.from_values({"shard": "02/10"}).shard == (2, 10)

@@ -10,6 +10,7 @@ import pytest
 from opcheck.made import MadeDump
 
 from acc_pytest.cli import main
+from acc_pytest.commands.compare import run_pytest
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.reporting.recorder import Recorder
@@ -65,9 +66,12 @@ def run_shards(acc: Run, paths: DemoPaths, count: int, *words: str) -> list[str]
 
 
 def test_shards_merged_and_workers_say_what_the_whole_run_says(
-    acc: Run, torn: DemoPaths, capsys: pytest.CaptureFixture[str]
+    acc: Run, torn: DemoPaths, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same verdicts, roots, hash and exit code for -n 0, -n 2 and three shards put together."""
+    """The same verdicts, roots, hash and exit code for -n 0, -n 2 and three shards put together.
+
+    Summary and annotations of GitHub are written once, whatever workers there are.
+    """
     whole = acc(torn, "--acc-rows=whole.jsonl", "--junitxml=whole.xml")
     expected = said(whole.outlines)
     assert any(line.startswith("root cause: ") for line in expected)
@@ -84,9 +88,14 @@ def test_shards_merged_and_workers_say_what_the_whole_run_says(
     assert Path("m.html").stat().st_size > 1000
     again = merge(capsys, "m.jsonl")
     assert (again[0], said(again[1])) == (code, expected)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "step.md")
     workers = acc(torn, "-n2", subprocess=True)
     assert said(workers.outlines) == expected
     assert workers.ret == code
+    assert Path("step.md").read_text(encoding="utf-8").count("## Accuracy comparison FAILED\n") == 1
+    errors = [line for line in workers.outlines if line.startswith("::error ")]
+    assert 1 <= len(errors) == len(set(errors)) <= 10
 
 
 def cases(path: str) -> dict[str, tuple[str, ...]]:
@@ -102,53 +111,80 @@ def cases(path: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def test_green_shards_are_green_together(
-    acc: Run, clean: DemoPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, lines, _ = merge(capsys, *run_shards(acc, clean, 2))
+@pytest.fixture(scope="module")
+def shards(clean: DemoPaths, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The rows of a green run in three shards."""
+    home = tmp_path_factory.mktemp("shards")
+    files = [str(home / f"r{number}.jsonl") for number in (1, 2, 3)]
+    for number, file in enumerate(files, start=1):
+        values = {"golden": str(clean.golden), "mine": str(clean.mine), "output": str(home)}
+        words = [*QUICKER, "-p", "no:cacheprovider", f"--rootdir={home}"]
+        run_pytest({**values, "shard": f"{number}/3", "rows": file}, words)
+    return files
+
+
+def edited(file: str, name: str, *changes: tuple[str, str]) -> str:
+    """A copy of a file of rows, with the first of each text replaced."""
+    text = Path(file).read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    Path(name).write_text(text)
+    return name
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_green_shards_are_green_together(shards: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines, _ = merge(capsys, *shards)
     assert code == pytest.ExitCode.OK
     assert not [line for line in lines if "incomplete" in line or "no row" in line]
 
 
-def test_a_missing_shard_is_said_and_fails(
-    acc: Run, clean: DemoPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = run_shards(acc, clean, 3)
-    code, lines, _ = merge(capsys, files[0], files[2])
+def test_a_missing_shard_is_said_and_fails(shards: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines, _ = merge(capsys, shards[0], shards[2])
     assert code == pytest.ExitCode.TESTS_FAILED
     assert "incomplete: no file is of shard 2/3" in lines
-    absent = Path(files[1]).read_text().count('"record":"row"')
+    absent = Path(shards[1]).read_text().count('"record":"row"')
     assert f"of {absent} pairs of the plan there is no row: deselected, or not run" in lines
 
 
+@pytest.mark.usefixtures("here")
 def test_a_shard_that_was_killed_is_said_and_fails(
-    acc: Run, clean: DemoPaths, capsys: pytest.CaptureFixture[str]
+    shards: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = run_shards(acc, clean, 2)
-    written = Path(files[1]).read_text().splitlines(keepends=True)
-    Path(files[1]).write_text("".join(written[:-3]))
-    code, lines, _ = merge(capsys, *files)
+    written = Path(shards[1]).read_text().splitlines(keepends=True)
+    Path("cut.jsonl").write_text("".join(written[:-3]))
+    code, lines, _ = merge(capsys, shards[0], "cut.jsonl", shards[2])
     assert code == pytest.ExitCode.TESTS_FAILED
-    assert [line for line in lines if line.startswith("r2.jsonl is incomplete")]
+    assert [line for line in lines if line.startswith("cut.jsonl is incomplete")]
 
 
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ([('"digest":"', '"digest":"x')], "is of another plan than {first} (digest: "),
+        ([('"golden_total":', '"golden_total":1')], "is of another plan than {first} (golden total: "),
+        (
+            [('"shard":[2,3]', '"shard":[2,4]')],
+            "are not shards of one division: {first} is 1/3, o.jsonl is 2/4",
+        ),
+        ([('"shard":[2,3]', '"shard":[5,3]')], "settings.shard is [5, 3], not two numbers"),
+    ],
+)
 def test_shards_of_two_plans_or_divisions_are_refused(
-    acc: Run, clean: DemoPaths, faulty: DemoPaths, capsys: pytest.CaptureFixture[str]
+    shards: list[str],
+    changes: list[tuple[str, str]],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    acc(clean, "--acc-shard=1/2", "--acc-rows=a.jsonl")
-    acc(faulty, "--acc-shard=2/2", "--acc-rows=b.jsonl")
-    code, _, error = merge(capsys, "a.jsonl", "b.jsonl")
+    code, _, error = merge(capsys, shards[0], edited(shards[1], "o.jsonl", *changes), shards[2])
     assert code == pytest.ExitCode.USAGE_ERROR
-    assert "b.jsonl: is of another plan than a.jsonl (pairs: " in error
-    other = Path("a.jsonl").read_text().replace('"digest":"', '"digest":"x', 1)
-    Path("d.jsonl").write_text(other.replace('"shard":[1,2]', '"shard":[2,2]', 1))
-    code, _, error = merge(capsys, "a.jsonl", "d.jsonl")
-    assert code == pytest.ExitCode.USAGE_ERROR
-    assert "d.jsonl: is of another plan than a.jsonl (digest: " in error
-    acc(clean, "--acc-shard=2/3", "--acc-rows=c.jsonl")
-    code, _, error = merge(capsys, "a.jsonl", "c.jsonl")
-    assert code == pytest.ExitCode.USAGE_ERROR
-    assert "not shards of one division: a.jsonl is 1/2, c.jsonl is 2/3" in error
+    assert said.format(first=shards[0]) in error
 
 
 def test_a_selection_has_no_row_of_the_rest_and_is_no_failure(

@@ -63,13 +63,6 @@ def test_a_summary_that_was_asked_for_is_written_instead_of_the_step_s(
     assert errors(result) == []
 
 
-def test_workers_write_neither(acc: Run, faulty: DemoPaths, step: Path) -> None:
-    result = acc(faulty, "-n2", subprocess=True)
-    assert step.read_text(encoding="utf-8").count("## Accuracy comparison") == 1
-    assert len(errors(result)) == len(set(errors(result))) <= 10
-    assert errors(result)
-
-
 def test_runs_that_compare_nothing_leave_the_step_alone(pytester: pytest.Pytester, step: Path) -> None:
     pytester.makepyfile("def test_own(): pass")
     result = pytester.runpytest_inprocess(*QUICKER, "--acc-output=out")
