@@ -61,6 +61,11 @@ def stored_run(files: Sequence[StoredRows]) -> StoredRun:
                 own[row.test_id] = (*own.get(row.test_id, ()), row)
             else:
                 ranks = ranks or named == "rank"
+                if (row.number or 0) >= facts.pairs:
+                    raise AccError(
+                        f"{file.path}: {row.test_id:.200} has the number {row.number}, but the plan of its "
+                        f"run has {facts.pairs} pairs"
+                    )
                 _put(pairs, row.number or 0, row, file.path)
         for test_id, rows in own.items():
             if others.setdefault(test_id, rows) != rows:
@@ -127,7 +132,7 @@ def _plan(
     links: Mapping[int, Links],
     notes: tuple[str, ...],
 ) -> Plan:
-    size = max([facts.pairs, *(number + 1 for number in pairs)])
+    size = facts.pairs
     return Plan(
         golden_root=facts.golden_root,
         mine_root=facts.mine_root,

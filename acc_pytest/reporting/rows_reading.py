@@ -15,6 +15,9 @@ from .rows_file import FORMAT, LONGEST_LINE, PLAN_COUNTS, PLAN_TEXTS, VERSION
 from .rows_json import NO_LINKS, Links, row_from_json
 from .verdict_hash import VerdictHash
 
+MOST_PAIRS = 10_000_000
+"""Of a plan that is believed: what is made for each pair takes memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
@@ -185,6 +188,8 @@ def _plan_of(plan: object) -> PlanFacts:
     for name in (*PLAN_COUNTS, "pairs"):
         if type(plan.get(name)) is not int or plan[name] < 0:
             raise WrongField(f"plan.{name} must be a whole number from 0, not {plan.get(name)!r:.100}")
+    if plan["pairs"] > MOST_PAIRS:
+        raise WrongField(f"plan.pairs is {plan['pairs']}, more than any plan has ({MOST_PAIRS})")
     if not _texts(plan.get("notes")):
         raise WrongField("plan.notes must be a list of texts")
     return PlanFacts(

@@ -133,6 +133,21 @@ def test_shards_are_one_run_and_files_of_two_runs_are_not(
     wrong.stderr.fnmatch_lines(["ERROR: shard1.jsonl: is of another run*"])
 
 
+def test_numbers_beyond_the_plan_are_refused_before_anything_is_made_of_them(
+    again: Again, stored: Path
+) -> None:
+    text = (stored / "rows.jsonl").read_text()
+    Path("rows.jsonl").write_text(text.replace('"number":102,', '"number":102000000000,'))
+    result = again("--acc-from-rows=rows.jsonl")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: rows.jsonl: msit_dump::* has the number 102000000000, but the plan *"]
+    )
+    Path("rows.jsonl").write_text(text.replace('"pairs":103', '"pairs":99000000000'))
+    result = again("--acc-from-rows=rows.jsonl")
+    result.stderr.fnmatch_lines(["ERROR: rows.jsonl:1: plan.pairs is 99000000000, more than any plan has *"])
+
+
 def test_an_incomplete_file_is_no_success(again: Again, stored: Path) -> None:
     lines = (stored / "rows.jsonl").read_text().splitlines()
     passing = [line for line in lines if '"verdict":"pass"' in line][:3]
