@@ -159,5 +159,6 @@ def clean(networks: Iterable[Network], count: int, seed: int, goldens: Goldens) 
 def decided(setting: Setting, goldens: Goldens) -> Setting:
     """The setting with the first seed, from its own on, for which no router decides by a rounding."""
     while setting.golden in ROUTED and not goldens.of(setting).decided:
+        goldens.forget(setting)
         setting = replace(setting, seed=setting.seed + 1000)
     return setting

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,9 +91,9 @@ class Golden:
     def decided(self) -> bool:
         """Whether no rounding can choose other experts or another order: a difference, but no mistake.
 
-        Both logits may be off by T.
+        Neighbours must be T apart.
         """
-        return self.margin > 2.0
+        return self.margin > 1.0
 
 
 @dataclass
@@ -100,6 +102,7 @@ class Goldens:
 
     directory: Path
     _made: dict[Setting, Golden] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def of(self, setting: Setting) -> Golden:
         """The dump of prefill and `DECODE_STEPS` greedy decode steps."""
@@ -107,11 +110,15 @@ class Goldens:
             self._made[setting] = self._run(setting)
         return self._made[setting]
 
+    def forget(self, setting: Setting) -> None:
+        """Remove a dump that is not used."""
+        shutil.rmtree(self._made.pop(setting).path)
+
     @one_thread()
     @torch.no_grad()
     def _run(self, setting: Setting) -> Golden:
         module, step = _module(setting)
-        path = self.directory / f"golden-{len(self._made)}"
+        path = self.directory / f"golden-{next(self._numbers)}"
         generator = torch.Generator().manual_seed(1000 + setting.seed)
         ids = torch.randint(2, VOCABULARY, (setting.prompt,), generator=generator).tolist()
         fed, cache = [], None
