@@ -10,8 +10,8 @@ need none of them by name:
 - of an inherited pair a = 0 (that is what the verdict says). With equal gains the part of the square that
   comes by way of p is e_p^2 / sum e_q^2;
 - of a root, and of a pair that passes (which adds its rounding), g = 1 is taken, so that it adds
-  a^2 = e_out^2 - max e_p^2. Where the operator of a root was computed again on mine's own inputs, `a` is
-  measured: the local error.
+  a^2 = e_out^2 - max e_p^2. Of a second mistake below a first `a` is measured: the local error of its
+  operator, computed again on mine's own inputs.
 
 The final output of a step has the part 1. Going up from it, each pair hands on to what is above it, in
 these proportions, what it has not added itself; it keeps a^2 / e_out^2 of what arrives. What roots keep is
@@ -19,7 +19,7 @@ their share; what pairs that pass keep is explained by no root. So shares are at
 most 1.
 
 Where a pair has no relative error (statistics, whole numbers) its level takes its place, on that step of
-the way.
+the way; a new NaN is infinite beside any number.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def shares(
             if cause is not None:
                 found[number] = part * kept
             part *= 1.0 - kept
-        weights = _weights([standings[one] for one in above if one in standings])
+        weights = _weights(standing, [standings[one] for one in above if one in standings])
         hidden = [one for one in above if one not in standings or not standings[one].compared]
         for one, weight in weights.items():
             parts[one] += part * weight
@@ -78,38 +78,35 @@ def shares(
 
 def _added(standing: Standing, cause: Cause | None, above: Sequence[Standing]) -> float:
     """The part of its squared error that a root, or a pair that passes, adds itself."""
-    error = standing.error
-    if (
-        cause is not None
-        and cause.local == "wrong"
-        and cause.local_error is not None
-        and error
-        and math.isfinite(error)
-    ):
-        return min(1.0, (cause.local_error / error) ** 2)
-    own, others = _comparable(standing, above)
+    own, others = _sizes(standing, above)
+    if cause is not None and cause.parents and cause.local_error is not None and 0 < own < math.inf:
+        return min(1.0, (cause.local_error / own) ** 2)
     most = max(others, default=0.0)
-    if not math.isfinite(own) or own <= 0.0 or most >= own:
-        # A new NaN is its own; an error that came in at full size is not.
-        return 1.0 if math.isinf(own) and not math.isinf(most) else 0.0 if above and most >= own else 1.0
-    return 1.0 - (most / own) ** 2
+    if math.isinf(own):
+        return 0.0 if math.isinf(most) else 1.0
+    if own <= 0.0:
+        return 0.0 if above else 1.0
+    return max(0.0, 1.0 - (most / own) ** 2)
 
 
-def _comparable(standing: Standing, above: Sequence[Standing]) -> tuple[float, list[float]]:
-    """Errors in one unit: relative ones where all have them, else levels."""
+def _sizes(standing: Standing, above: Sequence[Standing]) -> tuple[float, list[float]]:
+    """Errors in one unit, infinite for a new NaN: relative ones where all have them, else levels."""
     compared = [one for one in above if one.compared]
-    errors = [one.error for one in compared if one.error is not None]
-    if standing.error is not None and len(errors) == len(compared):
-        return standing.error, errors
-    return standing.level, [one.level for one in compared]
+    known = all(one.error is not None for one in (standing, *compared))
+
+    def size(one: Standing) -> float:
+        if math.isinf(one.level) or not known:
+            return one.level
+        return one.error if one.error is not None and not math.isnan(one.error) else math.inf
+
+    return size(standing), [size(one) for one in compared]
 
 
-def _weights(above: Sequence[Standing]) -> dict[int, float]:
+def _weights(standing: Standing, above: Sequence[Standing]) -> dict[int, float]:
     """The parts that the pairs above have in what came in, by number; they sum to 1, or nothing came in."""
-    compared = [one for one in above if one.compared]
-    known = all(one.error is not None for one in compared)
-    sizes = {one.number: (one.error or 0.0) if known else one.level for one in compared}
-    infinite = [number for number, size in sizes.items() if math.isinf(size) or math.isnan(size)]
+    numbers = [one.number for one in above if one.compared]
+    sizes = dict(zip(numbers, _sizes(standing, above)[1]))
+    infinite = [number for number, size in sizes.items() if math.isinf(size)]
     if infinite:
         return dict.fromkeys(infinite, 1.0 / len(infinite))
     largest = max(sizes.values(), default=0.0)

@@ -200,7 +200,7 @@ def _notes(plan: Plan, roots: Sequence[Root], guessed: bool) -> tuple[str, ...]:
             f"what a pair computes from is known by {plan.lineage or 'nothing'}; by execution order a "
             "root is where the error starts or grows tenfold (rate of change)"
         )
-    unknown = sum(1 for root in roots if not _cause(root).local)
+    unknown = sum(1 for root in roots if not _cause(root).local and root.basis != "local")
     if unknown and not guessed:
         notes.append(f"{unknown} of {len(roots)} could not be computed again on mine's own inputs")
     return tuple(notes)

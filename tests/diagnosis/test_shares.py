@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -46,7 +47,8 @@ def test_two_branches_share_by_their_squares():
 def test_a_second_root_keeps_its_local_error_and_hands_on_the_rest():
     parents = ((), (0,), (1,))
     standings = {number: standing(number, error) for number, error in enumerate((0.3, 0.5, 0.5))}
-    found = shares(2, 0, parents, standings, {0: root(0), 1: root(1, 0.4), 2: inherited(1)})
+    second = replace(root(1, 0.4), parents=(0,))
+    found = shares(2, 0, parents, standings, {0: root(0), 1: second, 2: inherited(1)})
     assert found == {1: pytest.approx(16 / 25), 0: pytest.approx(9 / 25)}
 
 
@@ -72,7 +74,7 @@ def test_an_error_that_came_by_way_of_a_pair_without_a_result_is_that_of_the_pai
 def test_a_nan_explains_everything():
     parents = ((), (), (0, 1))
     nan = math.inf
-    standings = {0: standing(0, None, nan), 1: standing(1, None, 3.0), 2: standing(2, None, nan)}
+    standings = {0: standing(0, 0.0002, nan), 1: standing(1, 0.3), 2: standing(2, 0.0002, nan)}
     found = shares(2, 0, parents, standings, {0: root(0), 1: root(1), 2: inherited(0, 1)})
     assert found == {0: 1.0}
 

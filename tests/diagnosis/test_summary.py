@@ -43,7 +43,7 @@ def test_a_root_says_how_many_inherit_how_much_it_grows_and_what_it_explains():
     [root] = found.roots
     assert (root.number, root.name, root.inherited, found.inherited) == (1, "Op_1", 2, 2)
     assert root.amplification == pytest.approx(2)
-    assert root.share == pytest.approx(1.0)  # its local error of 0.3 is more than its error of 0.04
+    assert root.share == pytest.approx(1 - (0.1 / 4) ** 2)
     assert root.sentence.startswith("Op_1 (Op) step 0: 2 pairs inherit from it, ")
     assert "explains 100% of the error of Op_3" in root.sentence
 
