@@ -25,15 +25,15 @@ def test_two_workers_give_the_verdicts_and_the_report_of_one_process(
         """
         import os
         from pathlib import Path
-        import acc_pytest.session as session
+        import acc_pytest.session.opening as opening
 
-        original = session.make_plan
+        original = opening.make_plan
 
         def noted(settings):
             Path(f"planned.{os.environ.get('PYTEST_XDIST_WORKER', 'controller')}").touch()
             return original(settings)
 
-        session.make_plan = noted
+        opening.make_plan = noted
         """
     )
     alone = acc(faulty)
