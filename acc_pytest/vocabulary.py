@@ -26,7 +26,5 @@ UNMAPPED_OUTCOMES = ("skip", "fail", "ignore")
 """What becomes of the tests of nodes that found no partner."""
 BASELINE_UPDATES = ("new", "all")
 """What of a run is written to its baseline."""
-BASELINE_UPDATES = ("new", "all")
-"""What of a run is written to its baseline."""
 INHERITED_OUTCOMES = ("xfail", "fail", "warn")
 """What becomes of the tests of pairs that fail because what they compute from does."""
