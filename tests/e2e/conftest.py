@@ -12,7 +12,7 @@ import pytest
 import acc_pytest.comparison
 import acc_pytest.dumps
 import acc_pytest.mapping.planner
-import acc_pytest.session
+import acc_pytest.session.opening
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 
 Run = Callable[..., pytest.RunResult]
@@ -65,9 +65,9 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
 def acc(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run pytest over a pair of dumps, in this process; the CSV is `out/acc.csv`.
 
-    A conftest of the inner session may replace `acc_pytest.session.make_plan`; it is put back.
+    A conftest of the inner session may replace `acc_pytest.session.opening.make_plan`; it is put back.
     """
-    monkeypatch.setattr(acc_pytest.session, "make_plan", acc_pytest.session.make_plan)
+    monkeypatch.setattr(acc_pytest.session.opening, "make_plan", acc_pytest.session.opening.make_plan)
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):  # of the outer session
         monkeypatch.delenv(name, raising=False)
     pytester.makeini("[pytest]")

@@ -108,10 +108,10 @@ def test_coverage_below_the_floor_says_so(acc: Run, clean: DemoPaths, pytester: 
     pytester.makeconftest(
         """
         import dataclasses
-        import acc_pytest.session as session
+        import acc_pytest.session.opening as opening
 
-        original = session.make_plan
-        session.make_plan = lambda settings: dataclasses.replace(
+        original = opening.make_plan
+        opening.make_plan = lambda settings: dataclasses.replace(
             original(settings), golden_mapped=10, golden_total=50, mine_mapped=10, mine_total=40
         )
         """
@@ -129,12 +129,12 @@ def test_no_pairs_at_all_is_not_green_and_leaves_the_unmapped_nodes(
     pytester.makeconftest(
         """
         import dataclasses
-        import acc_pytest.session as session
+        import acc_pytest.session.opening as opening
         from acc_pytest.mapping.pair import Unmapped
 
-        original = session.make_plan
+        original = opening.make_plan
         alone = (Unmapped("golden", 0, "root.x", "x", "Linear", "no partner", "y, but its shape differs"),)
-        session.make_plan = lambda settings: dataclasses.replace(
+        opening.make_plan = lambda settings: dataclasses.replace(
             original(settings), pairs=(), unmapped=alone, golden_mapped=0, mine_mapped=0
         )
         """

@@ -121,16 +121,16 @@ def test_two_ranks_that_are_judged_one_by_one_get_a_level_of_their_own(
     pytester.makeconftest(
         """
         import dataclasses
-        import acc_pytest.session as session
+        import acc_pytest.session.opening as opening
 
-        original = session.make_plan
+        original = opening.make_plan
 
         def two_ranks(settings):
             plan = original(settings)
             pairs = [dataclasses.replace(p, rank=rank) for p in plan.pairs[:2] for rank in (0, 1)]
             return dataclasses.replace(plan, pairs=tuple(pairs))
 
-        session.make_plan = two_ranks
+        opening.make_plan = two_ranks
         """
     )
     found = ids(acc(clean, "--co", "-q"))
