@@ -18,8 +18,7 @@ def rope(call: Call, t: Tensors) -> Outputs:
     `cos` and `sin` are `[n, size]`, one row a token; their width is the head size. `rotaryCoeff` c cuts a
     head into blocks of 2 t, t = size / c: (u, w) -> (u cos - w sin, w cos + u sin). c = 2 is the rotation
     by halves, c = size the one of neighbouring pairs, c = 4 rotates two halves on their own (the second
-    stays as it is where its cos is 1 and sin 0). All float16, the chips before Ascend950 write each
-    product as float16 before they add.
+    stays as it is where its cos is 1 and sin 0).
     """
     size = t["cos"].shape[-1]
     coefficient = call.param["rotaryCoeff"]
@@ -29,38 +28,26 @@ def rope(call: Call, t: Tensors) -> Outputs:
     )
     call.need(t["cos"].shape == t["sin"].shape, "cos and sin have different shapes")
     cos, sin = (call.wide(t[name]).reshape(-1, 1, size) for name in ("cos", "sin"))
-    short = call.soc != "Ascend950" and t["cos"].dtype == torch.float16
-    return [As(_rotated(call, t, name, cos, sin, short=short), t[name].dtype) for name in ("query", "key")]
+    return [As(_rotated(call, t[name], name, cos, sin), t[name].dtype) for name in ("query", "key")]
 
 
-def _rotated(
-    call: Call, t: Tensors, name: str, cos: torch.Tensor, sin: torch.Tensor, *, short: bool
-) -> torch.Tensor:
-    x = t[name]
+def _rotated(call: Call, x: torch.Tensor, name: str, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     tokens, size = cos.shape[0], cos.shape[-1]
     call.need(
         x.numel() % (tokens * size) == 0 if tokens * size else x.numel() == 0,
         f"{name} {list(x.shape)} is not {tokens} tokens of heads of {size} elements, as cos has",
     )
     heads = call.wide(x).reshape(tokens, x.numel() // max(tokens * size, 1), size)
-    turned = quarter_turn(heads, call.param["rotaryCoeff"])
-    straight, across = heads * cos, turned * sin
-    if short and x.dtype == torch.float16:
-        straight, across = (call.between(product, torch.float16) for product in (straight, across))
-    return (straight + across).reshape(x.shape)
-
-
-def quarter_turn(heads: torch.Tensor, coefficient: int) -> torch.Tensor:
-    """`[..., size]` with (u, w) replaced by (-w, u) in blocks of size / coefficient."""
-    stride = heads.shape[-1] // coefficient
-    blocks = torch.unflatten(heads, -1, (-1, 2, stride))
-    first, second = blocks.unbind(-2)
-    return torch.stack((-second, first), -2).flatten(-3)
+    return rotated(heads, cos, sin, call.param["rotaryCoeff"]).reshape(x.shape)
 
 
 def rotated(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, coefficient: int) -> torch.Tensor:
     """`[..., size]` rotated in blocks of size / coefficient."""
-    return heads * cos + quarter_turn(heads, coefficient) * sin
+    stride = heads.shape[-1] // coefficient
+    blocks = torch.unflatten(heads, -1, (-1, 2, stride))
+    first, second = blocks.unbind(-2)
+    turned = torch.stack((-second, first), -2).flatten(-3)
+    return heads * cos + turned * sin
 
 
 @operator("RopeQConcatOperation", {}, ("query", "cos", "sin", "concat"))

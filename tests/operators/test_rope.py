@@ -32,23 +32,6 @@ def test_halves_turn_as_complex_numbers(form: tuple[int, ...]) -> None:
         torch.testing.assert_close(out.reshape(3, -1, 8), torch.cat((turned.real, turned.imag), -1))
 
 
-def test_float16_products_are_written_before_they_are_added() -> None:
-    """So the chips before Ascend950 do it; large terms that cancel show it."""
-    x = torch.tensor([[100.0, 100.1]]).half()
-    cos, sin = torch.tensor([[0.7, 0.7]]).half(), torch.tensor([[0.6997, 0.6997]]).half()
-    (u, w), c, s = x[0], cos[0, 0], sin[0, 0]
-    early = torch.stack((u * c - w * s, w * c + u * s))[None]
-    late = (x.float() * c.float() + torch.stack((-w, u))[None].float() * s.float()).half()
-    assert not torch.equal(early, late)
-    inputs, param = [x, x, cos, sin, LENGTH], {"rotaryCoeff": 2}
-    assert torch.equal(compute(ROPE, param, inputs)[0], early)
-    assert torch.equal(compute(ROPE, param, inputs, soc="Ascend950")[0], late)
-    wide = [x, x, cos.float(), sin.float(), LENGTH]
-    assert torch.equal(compute(ROPE, param, wide)[0], late)
-    exact = compute(ROPE, param, inputs, **EXACT)[0]
-    assert torch.allclose(exact.half(), late, atol=1e-6)
-
-
 def test_pairs_turn_as_complex_numbers() -> None:
     x = torch.randn(3, 16, dtype=torch.float64)
     cos, sin = tables(3, 8, pairs=True)
