@@ -60,7 +60,7 @@ def test_golden_alone_compares_every_pair_and_names_step_and_data_id(
             "manual::step0::model::data_hidden PASSED*",
             "manual::step0::model::data_logits PASSED*",
             "manual::step1::model::data_attention FAILED*",
-            "first failing: 3_SelfAttentionOperation (SelfAttentionOperation) step 1 *",
+            "root cause: 3_SelfAttentionOperation (SelfAttentionOperation) step 1 *",
         ]
     )
     rows = {(row["token_id"], Path(row["my_data_path"]).name): row for row in read_rows("acc.csv")}
