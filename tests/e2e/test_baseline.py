@@ -79,13 +79,25 @@ def test_worse_than_accepted_fails_within_its_threshold_until_all_is_accepted(
 
 
 @pytest.mark.usefixtures("accepted")
-def test_workers_hold_pairs_against_the_same_errors_and_write_nothing(acc: Run, clean: DemoPaths) -> None:
+def test_workers_hold_pairs_against_the_same_files_and_write_the_same_rows(
+    acc: Run, clean: DemoPaths
+) -> None:
+    """One run of workers for rows, baseline and lock: each costs seconds of importing torch."""
     before = edit(all_errors(0.0))
-    alone = acc(clean, BASELINE)
-    rows = {(row["test_id"], row["verdict"]) for row in read_rows()}
-    both = acc(clean, BASELINE, "--acc-update-baseline=new", "-n2", "--dist=loadgroup", subprocess=True)
-    assert both.ret == alone.ret == pytest.ExitCode.TESTS_FAILED
-    assert {(row["test_id"], row["verdict"]) for row in read_rows()} == rows
+    lock = "--acc-lock=lock.json"
+    acc(clean, lock, "--acc-update-lock=first", "-k", "RmsNorm")
+    Path("off.toml").write_text("[[threshold]]\ncosine_similarity = false\n")
+    words = (BASELINE, lock, "--acc-config=off.toml", "--acc-rows=rows.jsonl")
+
+    def said(result: pytest.RunResult) -> tuple[object, list[str], list[str]]:
+        rows = sorted(Path("rows.jsonl").read_text().splitlines()[1:])
+        return result.ret, [line for line in result.outlines if line.startswith("lock: ")], rows
+
+    alone = said(acc(clean, *words))
+    assert alone[0] == pytest.ExitCode.TESTS_FAILED
+    assert any("looser" in line for line in alone[1])
+    both = acc(clean, *words, "--acc-update-baseline=new", "-n2", "--dist=loadgroup", subprocess=True)
+    assert said(both) == alone
     assert content()["pairs"] == json.loads(before)["pairs"]
 
 

@@ -74,20 +74,6 @@ def test_a_metric_switched_off_is_loosened_and_a_tighter_one_is_told(acc: Run, c
 
 
 @pytest.mark.usefixtures("locked")
-def test_workers_hold_to_the_same_lock(acc: Run, clean: DemoPaths) -> None:
-    Path("off.toml").write_text(RULE + "cosine_similarity = false\n")
-    chosen = ("--acc-config=off.toml", LOCK, "-k", "RmsNorm")
-
-    def said(result: pytest.RunResult) -> list[str]:
-        assert result.ret == pytest.ExitCode.TESTS_FAILED
-        return [line for line in result.outlines if line.startswith("lock: ")]
-
-    alone = said(acc(clean, *chosen))
-    assert any("looser" in line for line in alone)
-    assert said(acc(clean, *chosen, "-n2", subprocess=True)) == alone
-
-
-@pytest.mark.usefixtures("locked")
 def test_rows_judged_again_hold_to_the_lock(acc: Run, clean: DemoPaths, pytester: pytest.Pytester) -> None:
     acc(clean, "--acc-rows=rows.jsonl", "-k", "RmsNorm")
     Path("off.toml").write_text(RULE + "cosine_similarity = false\n")

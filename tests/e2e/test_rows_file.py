@@ -38,14 +38,6 @@ def test_rows_hold_what_the_csv_holds_and_enough_to_judge_again(acc: Run, faulty
             ]
 
 
-def test_workers_leave_the_same_rows(acc: Run, clean: DemoPaths) -> None:
-    def rows(*arguments: str, subprocess: bool = False) -> list[str]:
-        acc(clean, "--acc-rows=rows.jsonl", *arguments, subprocess=subprocess)
-        return sorted(Path("rows.jsonl").read_text().splitlines()[1:])
-
-    assert rows("-n2", subprocess=True) == rows()
-
-
 def test_a_run_that_stops_early_has_no_summary_only_when_it_was_killed(
     acc: Run, faulty: DemoPaths, pytester: pytest.Pytester
 ) -> None:
