@@ -1,0 +1,95 @@
+"""What a run of pytest has of ours: opened at its start, sent to workers, put below the session as tests."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..recording import WorkerRows
+from ..run_report import RunReport
+from ..session import CHANNEL, GATES, GATES_CHANNEL, KEY, open_gates, open_session
+from ..views import comparison_views
+from . import opcheck_session as opcheck
+from .fuzz import fuzz_collector, open_fuzz
+from .shards import open_shard
+
+if TYPE_CHECKING:
+    from ..session import AccSession
+    from .opcheck_session import OpcheckSession
+
+
+def open_run(config: pytest.Config) -> None:
+    """Open what the options ask for and register the reports.
+
+    Raises `pytest.UsageError` for everything that is the user's to mend.
+    """
+    open_fuzz(config)
+    checks = opcheck.open_opcheck(config)
+    if checks is not None:
+        config.stash[opcheck.KEY] = checks
+    acc = open_session(config)
+    if acc is not None:
+        config.stash[KEY] = acc
+    open_shard(config, acc, checks)
+    settings = acc.settings if acc is not None else checks.common if checks is not None else None
+    open_gates(config, settings)
+    config.pluginmanager.register(_reports(config, acc, checks), "acc_reports")
+    if acc is not None and acc.alone and acc.settings.unmapped == "skip":
+        from .unmapped import SkipsInOneReport
+
+        config.pluginmanager.register(SkipsInOneReport(), "acc_unmapped")
+
+
+def _reports(
+    config: pytest.Config, acc: AccSession | None, checks: OpcheckSession | None
+) -> WorkerRows | RunReport:
+    """What takes the rows of this process."""
+    if hasattr(config, "workerinput"):
+        return WorkerRows(config)
+    if checks is not None:
+        from .opcheck_report import OpcheckReport
+
+        return OpcheckReport(config, checks)
+    return RunReport(config, acc, comparison_views(config, acc))
+
+
+def send_to(node: Any) -> None:
+    """Give an xdist worker what the controller has opened."""
+    stash = node.config.stash
+    node.workerinput[GATES_CHANNEL] = pickle.dumps(stash[GATES])
+    if (acc := stash.get(KEY, None)) is not None:
+        node.workerinput[CHANNEL] = acc.packed
+    if (checks := stash.get(opcheck.KEY, None)) is not None:
+        node.workerinput[opcheck.CHANNEL] = checks.packed
+
+
+def collectors(session: pytest.Session) -> Iterator[pytest.Collector]:
+    """The collectors of the generated tests, to be put below the session."""
+    stash = session.config.stash
+    if (acc := stash.get(KEY, None)) is not None:
+        if acc.chosen or acc.alone:
+            from .pairs import root_collector
+
+            yield root_collector(session, acc)
+        if acc.others:
+            from .from_rows import others_collectors
+
+            yield from others_collectors(session, acc)
+    if (checks := stash.get(opcheck.KEY, None)) is not None and checks.chosen:
+        from .opcheck import root_collector as opcheck_collector
+
+        yield opcheck_collector(session, checks)
+    if (fuzzing := fuzz_collector(session)) is not None:
+        yield fuzzing
+
+
+def note_what_runs(session: pytest.Session) -> None:
+    """Keep which pairs run: whether a failure is inherited depends on them."""
+    acc = session.config.stash.get(KEY, None)
+    if acc is not None:
+        from .causes import CAUSES, Causes
+
+        session.config.stash[CAUSES] = Causes(acc, session, session.items)
