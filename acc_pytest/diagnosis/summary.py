@@ -153,10 +153,14 @@ class _Found:
 
 
 def root_lines(diagnosis: Diagnosis, plan: Plan) -> list[str]:
-    """A line for each root, which begins with `root cause: `; an operator has one for all steps and ranks.
+    """A line for each root, which begins with `root cause: `.
 
-    At most `MOST_LINES` of them, then how many more; then what has to be known of how they were found.
+    Of more than `MOST_LINES` an operator has one line for all steps and ranks, and what is beyond that
+    number is counted; then comes what has to be known of how they were found.
     """
+    if len(diagnosis.roots) <= MOST_LINES:
+        lines = [f"root cause: {root.sentence}" for root in diagnosis.roots]
+        return lines + [f"root causes: {note}" for note in diagnosis.notes]
     groups: dict[object, list[Root]] = {}
     seen: Counter[object] = Counter()
     for root in diagnosis.roots:

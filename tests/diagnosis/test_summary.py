@@ -77,14 +77,25 @@ def test_tensors_of_one_operator_are_one_root():
     assert (root.number, root.inherited) == (1, 2)
 
 
-def test_the_same_operator_at_later_steps_shares_its_line():
-    plan = plan_of(tuple(() for _ in range(8)), steps=range(8))
+def at_steps(count: int) -> list[str]:
+    """The lines of one operator that is a root at so many steps."""
+    plan = plan_of(tuple(() for _ in range(count)), steps=range(count))
     pairs = [replace(pair, mine=plan.pairs[0].mine) for pair in plan.pairs]
     plan = replace(plan, pairs=tuple(pairs))
-    lines = root_lines(diagnosed(plan, dict.fromkeys(range(8), 5.0), dict.fromkeys(range(8), "wrong")), plan)
-    [line] = lines
+    numbers = range(count)
+    return root_lines(diagnosed(plan, dict.fromkeys(numbers, 5.0), dict.fromkeys(numbers, "wrong")), plan)
+
+
+def test_each_root_has_a_line():
+    lines = at_steps(MOST_LINES)
+    assert [line.partition(":")[0] for line in lines] == ["root cause"] * MOST_LINES
+    assert "step 7" in lines[7]
+
+
+def test_of_many_roots_an_operator_has_one_line_for_all_steps():
+    [line] = at_steps(MOST_LINES + 1)
     assert line.startswith("root cause: Op_0 (Op) step 0: ")
-    assert line.endswith("; again at steps 1, 2, 3, 4 and 3 more")
+    assert line.endswith("; again at steps 1, 2, 3, 4 and 4 more")
 
 
 def test_many_roots_are_cut_and_counted():
