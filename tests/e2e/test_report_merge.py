@@ -262,12 +262,10 @@ def test_hostile_names_in_rows_are_text_in_every_report(
     name = "=cmd|' /C calc'!A0<script>alert(1)</script>\x1b[31m\n::error::x`|" + "n" * 10_000
     side = Side(node=name, name=name, op_type=name, slot=name, path=name)
     rows = [
-        Row(
-            f"d::step0::model::{number}", verdict, name, number, step=0, layer="model", golden=side, mine=side
-        )
+        Row(f"d::step0::model::{number}", verdict, name, step=0, layer="model", golden=side, mine=side)
         for number, verdict in enumerate(("fail", "incomparable", "pass"))
     ]
-    rows.append(Row("d::step0::unmapped::x", "unmapped", name, 3, step=0, golden=side))
+    rows.append(Row("d::step0::unmapped::x", "unmapped", name, step=0, golden=side))
     file = RowsFile("r.jsonl", {})
     recorder = Recorder([file])
     recorder.begin(RunOf(plan=Plan(name, name, "torch", "atb", "d", (), (), (name,), 9, 3, 9, 3)))
@@ -282,7 +280,7 @@ def test_hostile_names_in_rows_are_text_in_every_report(
     assert "<script>alert" not in Path("m.html").read_text(encoding="utf-8")
     assert not [line for line in Path("m.md").read_text().splitlines() if line.startswith(("::", "<script"))]
     assert [row["golden_op_type"][:2] for row in read_rows("m.csv")] == ["'="] * 4
-    assert [said[0] for said in cases("m.xml").values() if said] == ["failure", "failure", "skipped"]
+    assert sorted(said[0] for said in cases("m.xml").values() if said) == ["failure", "failure", "skipped"]
     assert merge(capsys, "m.jsonl")[1] == lines[: -len(reports)]
 
 
