@@ -35,9 +35,10 @@ ELSEWHERE = [
     ("mixtral", 2, "stale_kv"),
 ]
 CASES = [
-    *((*case, dtype) for case in EVERY_FAULT for dtype in ("float16", "bfloat16")),
-    *((*case, dtype) for case, dtype in zip(ELSEWHERE, itertools.cycle(("float16", "bfloat16")))),
+    (*case, dtype)
+    for case, dtype in zip((*EVERY_FAULT, *ELSEWHERE), itertools.cycle(("float16", "bfloat16")))
 ]
+"""A sample: `benchmarks/detection.py` tries each fault in both dtypes and many more places."""
 
 
 @pytest.mark.parametrize(("name", "ranks", "kind", "dtype"), CASES)
@@ -84,5 +85,7 @@ def test_the_summary_names_the_faulty_operator(
     mine, faulty = hugging_face.run(golden, ranks=ranks, fault=Fault(kind))
     result = acc(SimpleNamespace(golden=golden.path, mine=mine), "-q")
     assert result.ret == 1
-    [line] = [line for line in result.outlines if line.startswith("root cause: ")]
-    assert line.removeprefix("root cause: ").startswith(faulty[0])
+    named = [line.split()[2] for line in result.outlines if line.startswith("root cause: ")]
+    assert named
+    assert named[0] == faulty[0]
+    assert set(named) <= set(faulty)
