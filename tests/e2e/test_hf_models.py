@@ -38,8 +38,7 @@ def share(operators: dict[tuple[StepLabel, str], bool]) -> float:
     return sum(known) / len(known)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("dtype", "ranks"), [("float16", 1), ("bfloat16", 2)])
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_clean_pair_is_mapped_and_green(
     name: str, dtype: str, ranks: int, hugging_face: HuggingFace

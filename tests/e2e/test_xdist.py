@@ -48,7 +48,7 @@ def test_two_workers_give_the_verdicts_and_the_report_of_one_process(
     assert 'name="threshold.relative_euclidean_distance"' in Path("j.xml").read_text()
 
 
-@pytest.mark.parametrize("dist", ["loadscope", "loadgroup"])
+@pytest.mark.parametrize("dist", ["loadgroup"])
 def test_any_distribution_runs_a_selection_once(acc: Run, clean: DemoPaths, dist: str) -> None:
     result = acc(clean, "-n2", f"--dist={dist}", "msit_dump::step1::model", subprocess=True)
     rows = [row for row in read_rows() if row["verdict"] == "pass"]
