@@ -1,8 +1,10 @@
-"""For this repository's own tests only: the plugin that drives pytest from inside pytest, and their order."""
+"""For this repository's own tests only: the plugin that drives pytest from inside pytest, order, surroundings."""
 
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,6 +14,10 @@ pytest_plugins = ["pytester"]
 # wait for each other. It has to be said before torch is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# A shell has its background jobs ignore Ctrl-C, and what they start inherits that; some tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 LONGEST = ("test_torchair_document.py", "html/test_chromium.py", "test_real_torchair.py")
 """Files whose tests cannot be split: a worker that met them last would keep the others waiting."""
 
@@ -19,3 +25,15 @@ LONGEST = ("test_torchair_document.py", "html/test_chromium.py", "test_real_torc
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest tests first; the order of the others stays."""
     items.sort(key=lambda item: not item.path.as_posix().endswith(LONGEST))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _directories_of_inner_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep those of the pytest processes that tests start below our own.
+
+    A pytest that ends removes what all but the last three runs left beside its own directory. Beside ours
+    that is hundreds of thousands of files of earlier suites: minutes, in the middle of a test.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_DEBUG_TEMPROOT", str(tmp_path_factory.mktemp("inner")))
+        yield

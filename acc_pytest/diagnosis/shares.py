@@ -64,7 +64,7 @@ def shares(
         if cause is None or cause.kind == "root":
             kept = _added(standing, cause, [standings[one] for one in above if one in standings])
             if cause is not None:
-                found[number] = part * kept
+                found[number] = min(1.0, part * kept)  # parts of 1 may sum to a rounding more
             part *= 1.0 - kept
         weights = _weights(standing, [standings[one] for one in above if one in standings])
         hidden = [one for one in above if one not in standings or not standings[one].compared]

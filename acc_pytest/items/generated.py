@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ class GeneratedItem(pytest.Item):
     """A test whose failure is told in our words, without a traceback of ours."""
 
     @property
+    @abc.abstractmethod
     def rerun(self) -> str:
         """The command that runs the test again."""
-        raise NotImplementedError
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The failure in our words; anything unexpected keeps its traceback."""

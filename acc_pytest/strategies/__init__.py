@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingPackage, OperatorError
+from .families import FAMILIES
 
 if TYPE_CHECKING:
     import torch
@@ -26,23 +27,6 @@ if TYPE_CHECKING:
     from .table import Rule
 
 __all__ = ["WITHOUT_STRATEGY", "cases", "check", "covered", "params"]
-
-_FAMILIES = (
-    "attention",
-    "caches",
-    "elementwise",
-    "experts",
-    "latent",
-    "moving",
-    "norms",
-    "paged",
-    "preprocess",
-    "products",
-    "routing",
-    "sampling",
-    "self_attention",
-    "training",
-)
 
 _RANKS = "it computes between ranks, and a case here is that of one rank"
 
@@ -126,7 +110,7 @@ def _rules() -> Mapping[str, Rule]:
         )
     from .table import RULES
 
-    for family in _FAMILIES:
+    for family in FAMILIES:
         importlib.import_module(f"{__name__}.{family}")
     return RULES
 

@@ -15,30 +15,14 @@ from ...errors import OperatorError
 from ...operators import operator_of
 from ...operators.param import read
 from ..drawn import DrawnCase
+from ..families import FAMILIES
 from .expected import Expected
 from .table import ORACLES
-
-_FAMILIES = (
-    "attention",
-    "caches",
-    "elementwise",
-    "experts",
-    "latent",
-    "moving",
-    "norms",
-    "paged",
-    "preprocess",
-    "products",
-    "routing",
-    "sampling",
-    "self_attention",
-    "training",
-)
 
 
 def with_oracle() -> tuple[str, ...]:
     """The operators that have an independent formulation."""
-    for family in _FAMILIES:
+    for family in FAMILIES:
         importlib.import_module(f"{__name__}.{family}")
     return tuple(sorted(ORACLES))
 
