@@ -1,9 +1,10 @@
-"""For this repository's own tests only: the plugin that drives pytest from inside pytest, order, surroundings."""
+"""For this repository's own tests only: the plugin that drives pytest from pytest, order, surroundings."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,10 @@ pytest_plugins = ["pytester"]
 # Several workers share the cores, and their tests start processes of their own: threads of torch would only
 # wait for each other. It has to be said before torch is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Sessions inside tests, and processes that tests start, would each compile the whole plugin again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A shell has its background jobs ignore Ctrl-C, and what they start inherits that; some tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
