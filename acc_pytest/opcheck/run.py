@@ -19,10 +19,11 @@ from ..reporting.row import Row
 from ..tensors import hifloat8
 from ..tensors.dtypes import by_name
 from ..tensors.source import TensorSource
+from .as_right import settled
 from .backends import Backend
 from .bounds import factor_of, further_checks, matching
 from .case import Case
-from .draws import MULTINOMIAL, is_drawn, settled_draws
+from .draws import is_drawn
 from .entry import Entry
 from .errors_of import Errors, errors_of
 from .golden import Expected, Golden, check_outputs, refuse_unknown, refuse_unseen
@@ -31,7 +32,6 @@ from .prepare import prepare
 from .rows import case_row, described, dtype_name, judged_row, ulp_note, unjudged
 from .standards import About, Second, Standard
 from .standards.ascend import ASCEND
-from .ties import settled
 
 ROWS = 1000
 """Numbers of rows that each entry has for its outputs."""
@@ -150,12 +150,7 @@ def _row_or_reason(row: Row, golden: Golden, expected: Expected, way: _Way) -> R
 def _row(row: Row, golden: Golden, expected: Expected, way: _Way) -> Row:
     """One output judged. Raises `AccError` for one that cannot be."""
     mine = _comparable(expected)
-    reference = expected.golden.reshape(mine.shape)
-    given = golden.inputs[0][0] if golden.inputs[0] else None
-    if golden.case.name == "SortOperation" and expected.number == 1 and given is not None:
-        reference = settled(given, golden.results[0], reference, mine)
-    if golden.case.name == MULTINOMIAL and given is not None:
-        reference = settled_draws(given, golden.param, reference, mine)
+    reference = settled(golden, expected, mine)
     dtype = dtype_name(expected.golden, golden.param)
     rules = matching(way.rules, golden.case, dtype)
     about = _about(golden, dtype, factor_of(rules))
@@ -168,6 +163,7 @@ def _row(row: Row, golden: Golden, expected: Expected, way: _Way) -> Row:
         TensorSource(_shown(reference, dtype)), TensorSource(_shown(mine, dtype)), custom=way.custom
     )
     judged = way.standard.judge(about, errors, against)
+    given = golden.inputs[0][0] if golden.inputs[0] else None
     if way.standard.drawn and given is not None and is_drawn(golden.case.name, golden.param, expected.number):
         judged = way.standard.drawn(about, expected.number, given, reference, mine)
     judged = replace(judged, checks=judged.checks + further_checks(rules, measurement))

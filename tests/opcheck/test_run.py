@@ -233,6 +233,25 @@ def test_a_missing_rank_is_named(tmp_path: Path) -> None:
     assert "computes on 2 ranks, but the dump has 1 (rank 0)" in row.sentence
 
 
+def test_a_rotation_of_float16_may_round_its_products_first(tmp_path: Path) -> None:
+    """As the chips before Ascend950 do; large terms that cancel show it. Nothing between the two is taken."""
+    x = torch.tensor([[100.0, 100.1]]).half()
+    cos, sin = torch.tensor([[0.7, 0.7]]).half(), torch.tensor([[0.6997, 0.6997]]).half()
+    given, param = [x, x, cos, sin, torch.tensor([1], dtype=torch.int32)], {"rotaryCoeff": 2}
+    late = compute("RopeOperation", param, given)[0]
+    u, w = x[0]
+    early = torch.stack((u * cos[0, 0] - w * sin[0, 0], w * cos[0, 0] + u * sin[0, 0]))[None]
+    assert (late - early).abs().max() > 0.01
+    dump = MadeDump(tmp_path)
+    for written in (late, early, (late + early) / 2):
+        dump.add("RopeOperation", param, given, [written, written])
+    assert [[row.verdict for row in rows] for rows in of_csv(dump)] == [
+        ["pass"] * 2,
+        ["pass"] * 2,
+        ["fail"] * 2,
+    ]
+
+
 def test_equal_values_may_be_sorted_in_any_order(tmp_path: Path) -> None:
     x = torch.tensor([[3.0, 1.0, 3.0, 2.0]]).half()
     values, places = compute("SortOperation", {"num": [3]}, [x])
