@@ -72,18 +72,6 @@ def test_the_faulty_operator_is_the_only_red_test_and_the_others_name_it(acc: Ru
     assert "the operator is wrong on mine's own inputs" in line
 
 
-def test_two_workers_come_to_the_same(acc: Run, early: DemoPaths) -> None:
-    said = []
-    for words in ((), ("-n", "2", "--dist=load")):
-        result = acc(early, "-q", "--tb=no", *words, subprocess=bool(words))
-        rows = sorted(
-            (row["test_id"], row["verdict"], row["root"], row["inherits_from"]) for row in read_rows()
-        )
-        [line] = [line for line in result.outlines if line.startswith("verdict hash: ")]
-        said.append((line, roots(result), rows))
-    assert said[0] == said[1]
-
-
 def test_a_pair_that_runs_alone_fails_for_nobody_else_does(acc: Run, early: DemoPaths) -> None:
     result = acc(early, "-q", "-k", "LmHead")
     assert failed(result) == ["LmHead_5"]

@@ -1,4 +1,4 @@
-"""-n: the same verdicts and report as without, the plan sent to workers, any --dist."""
+"""-n: the same verdicts and report as without, the plan sent to workers (test_baseline.py: any --dist)."""
 
 from __future__ import annotations
 
@@ -46,14 +46,6 @@ def test_two_workers_give_the_verdicts_and_the_report_of_one_process(
     # The verdict sentence survives the trip, although xdist makes plain text of failures.
     both.stdout.fnmatch_lines([f"FAILED msit_dump::step0::layers.1::{faulty.faulty[0]} - *"])
     assert 'name="threshold.relative_euclidean_distance"' in Path("j.xml").read_text()
-
-
-@pytest.mark.parametrize("dist", ["loadgroup"])
-def test_any_distribution_runs_a_selection_once(acc: Run, clean: DemoPaths, dist: str) -> None:
-    result = acc(clean, "-n2", f"--dist={dist}", "msit_dump::step1::model", subprocess=True)
-    rows = [row for row in read_rows() if row["verdict"] == "pass"]
-    result.assert_outcomes(passed=len(rows))
-    assert len({row["test_id"] for row in rows}) == len(rows) > 2
 
 
 def test_a_worker_that_dies_leaves_a_row_for_the_pair_it_was_at(
