@@ -21,6 +21,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..reporting.printable import printable
@@ -161,13 +162,16 @@ class Inheritance:
             if culprit:
                 said = f"{right}; {shown(culprit)} above it is wrong on its own, though within its thresholds"
                 return self._is_root(standing, replace(cause, basis="local", text=said), culprit)
+            culprit, unlike = self._unlike_above(standing.number)
+            if culprit:
+                said = f"{right}; of {shown(culprit)} above it, within its thresholds: {unlike}"
+                return self._is_root(standing, replace(cause, text=said), culprit)
             return self._is_root(standing, replace(cause, text=f"{right}; error accumulated above"))
-        suspect = self._other_between(standing.number)
+        if unlike := self._unlike(standing.number):
+            return self._is_root(standing, replace(cause, text=f"{right}, but {unlike}"))
+        suspect, unlike = self._other_between(standing.number)
         if suspect:
-            said = (
-                f"{right}; {shown(suspect)}, between it and its inputs, is not compared: "
-                "its parameters differ"
-            )
+            said = f"{right}; {shown(suspect)}, between it and its inputs, is not compared: {unlike}"
             return self._is_root(standing, replace(cause, text=said), suspect)
         said = f"{right} and parameters, so these are other ones than golden's (weights, parameters, ids)"
         return self._is_root(standing, replace(cause, text=said))
@@ -188,15 +192,23 @@ class Inheritance:
                 return self._plan.pairs[other].mine.name
         return ""
 
-    def _other_between(self, number: int) -> str:
-        """The operator that must have other parameters than golden's, and is not compared; or empty.
+    def _unlike(self, number: int) -> str:
+        return self._local.unlike(number, self._plan.pairs[number].mine.node)
 
-        It is sought above an operator that has none itself: a sum or a split cannot be off where it is right.
+    def _other_between(self, number: int) -> tuple[str, str]:
+        """The operator that has other parameters than golden's and is not compared, and why; or empty.
+
+        One whose parameters are not those of the other layers; else the nearest that has any, above an
+        operator that has none itself: a sum or a split cannot be off where it is right.
         """
-        if not _PLAIN.match(self._plan.pairs[number].mine.op_type):
-            return ""
         paths = self._plan.between.get(number, ())
-        return next((name for name in map(_full_name, paths) if not _PLAIN.match(name)), "")
+        for path in paths:
+            if unlike := self._local.unlike(number, path):
+                return _full_name(path), unlike
+        if not _PLAIN.match(self._plan.pairs[number].mine.op_type):
+            return "", ""
+        nearest = next((name for name in map(_full_name, paths) if not _PLAIN.match(name)), "")
+        return nearest, "its weights or parameters are other ones than golden's"
 
     def _wrong_above(self, number: int) -> str:
         """The nearest operator above that is wrong although it is within its thresholds; or empty."""
@@ -210,6 +222,14 @@ class Inheritance:
                 return one.name
         return ""
 
+    def _unlike_above(self, number: int) -> tuple[str, str]:
+        """The nearest operator above with a parameter that other layers do not have, and which; or empty."""
+        near = (one for one, _ in self._ancestors.walk(number, lambda _: False))
+        for one in islice(near, LOOKED_AT):
+            if unlike := self._unlike(one.number):
+                return one.name, unlike
+        return "", ""
+
     def _unknown(self, number: int, above: Sequence[Standing], local: Local) -> str:
         """What to say of a root whose operator could not be computed again."""
         agree = "its inputs agree" if above else "nothing above it is compared"
@@ -220,6 +240,8 @@ class Inheritance:
         if suspects:
             more = f" and {len(suspects) - NAMED} more" if len(suspects) > NAMED else ""
             agree += f"; between them, not compared: {', '.join(map(shown, suspects[:NAMED]))}{more}"
+        if unlike := self._unlike(number):
+            agree += f"; {unlike}"
         return f"{agree} (not computed again: {local.why})"
 
 
@@ -245,8 +267,8 @@ def _with(cause: Cause, local: Local) -> Cause:
 
 
 def _wrong(local: Local) -> str:
-    error = f": relative L2 error {local.error:.3g}" if local.error is not None else ""
-    return f"the operator is wrong on mine's own inputs{error}"
+    how = f"relative L2 error {local.error:.3g}" if local.error is not None else local.why
+    return f"the operator is wrong on mine's own inputs{': ' * bool(how)}{how}"
 
 
 def _full_name(path: str) -> str:

@@ -28,10 +28,11 @@ from ..metrics.measurement import Measurement
 from ..opcheck.golden import Golden
 from ..opcheck.loading import in_shape
 from ..opcheck.prepare import prepare
-from ..opcheck.source_directory import STATES, entries_of_directory
+from ..opcheck.source_directory import entries_of_directory
 from ..operators import known
-from ..tensors.ref import TensorRef
 from ..tensors.source import TensorSource
+from .parameters import unlike_others
+from .places import directory_beside, operator_directory
 from .recomputed import Local, worst
 
 LARGEST = 1 << 27
@@ -63,7 +64,7 @@ class LocalErrors:
     def of_operator(self, number: int, path: str) -> Local:
         """The same of all outputs of the operator at `path` in mine's tree, in the execution of a pair."""
         operand = self._pairs[number].mine
-        places = [_beside(ref, operand.node, path) for ref in operand.refs]
+        places = [directory_beside(ref, operand.node, path) for ref in operand.refs]
         if not all(places):
             return Local(why="its directory is not known")
         found = []
@@ -73,6 +74,15 @@ class LocalErrors:
                 found.append(one)
                 index += 1
         return worst(found)
+
+    def unlike(self, number: int, path: str) -> str:
+        """How the parameters of the operator at `path` differ from those of the other layers, or empty."""
+        operand = self._pairs[number].mine
+        for ref in operand.refs:
+            directory = directory_beside(ref, operand.node, path)
+            if directory and (found := unlike_others(directory, len(path.split("/")))):
+                return found
+        return ""
 
     def _of(self, directory: str, index: int) -> Local:
         key = directory, index
@@ -139,6 +149,8 @@ def _judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Local:
     given = None if is_exact(measurement) else _one_operator(measurement, length)
     judgement = judge(measurement, derived(JudgeContext(length=length), measurement, given=given))
     outcome = "right" if judgement.verdict == "pass" else "wrong"
+    if new := measurement.nonfinite.new:
+        return Local(outcome, None, f"{new} of {mine.numel()} elements are NaN or infinite")
     return Local(outcome, measurement.relative_euclidean_distance, judgement.sentence)
 
 
@@ -160,32 +172,3 @@ def _moved(exact: torch.Tensor, mine: torch.Tensor) -> Local:
         return Local("right", 0.0)
     distance = measure(TensorSource(exact), TensorSource(mine)).relative_euclidean_distance
     return Local("wrong", distance, f"{int((~same).sum())} of {same.numel()} elements are not those it moves")
-
-
-def operator_directory(ref: TensorRef) -> str:
-    """The directory of the operator that a tensor of an ATB dump is of; empty for other files."""
-    state = os.path.dirname(ref.path)
-    return os.path.dirname(state) if os.path.basename(state) in STATES else ""
-
-
-def _beside(ref: TensorRef, node: str, path: str) -> str:
-    """The directory of the node `path`, given that `ref` is a tensor of `node` in the same execution.
-
-    Ids of the first level differ between the ranks of a run by a constant.
-    """
-    own = operator_directory(ref).split(os.sep)
-    parts, wanted = node.split("/"), path.split("/")
-    if len(own) <= len(parts) or own[len(own) - len(parts) + 1 :] != parts[1:]:
-        return ""
-    base, top = own[: len(own) - len(parts)], own[len(own) - len(parts)]
-    shift = _number(top) - _number(parts[0])
-    number, _, kind = wanted[0].partition("_")
-    if not number.isdecimal():
-        return ""
-    found = os.sep.join([*base, f"{int(number) + shift}_{kind}", *wanted[1:]])
-    return found if os.path.isdir(found) else ""
-
-
-def _number(name: str) -> int:
-    number = name.partition("_")[0]
-    return int(number) if number.isdecimal() else 0

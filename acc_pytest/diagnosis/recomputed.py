@@ -28,6 +28,9 @@ class Recomputed(Protocol):
     def of_operator(self, number: int, path: str) -> Local:
         """Of the operator at `path` in mine's tree, in the execution that the pair is of."""
 
+    def unlike(self, number: int, path: str) -> str:
+        """How the parameters of that operator differ from those of the same one in other layers; or empty."""
+
 
 class Remembered:
     """What an earlier run found, by the number of the pair; of operators that are not compared nothing."""
@@ -42,6 +45,10 @@ class Remembered:
     def of_operator(self, number: int, path: str) -> Local:
         """See `Recomputed.of_operator`."""
         return Local(why="the tensors are not at hand")
+
+    def unlike(self, number: int, path: str) -> str:
+        """See `Recomputed.unlike`."""
+        return ""
 
 
 def worst(found: Sequence[Local]) -> Local:

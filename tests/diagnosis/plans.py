@@ -74,6 +74,9 @@ class Locals:
         self.asked.append(path)
         return Local(self._known.get(path, ""))
 
+    def unlike(self, number: int, path: str) -> str:
+        return self._known.get(("unlike", path), "")
+
 
 def inheritance_of(
     plan: Plan, levels: Mapping[int, float], known: Mapping[object, str] | None = None

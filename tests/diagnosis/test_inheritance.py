@@ -95,6 +95,28 @@ def test_a_right_operator_whose_error_jumps_has_other_weights_or_parameters():
     assert "weights, parameters" in found[1].text
 
 
+def test_what_the_other_layers_do_not_have_is_told():
+    unlike = {0: "right", 1: "right", ("unlike", "1_Op"): "its epsilon is 1, that of layer 3_L is 1e-05"}
+    found = causes(CHAIN, {0: 0.001, 1: 50}, unlike)
+    assert found[1].root_name == "Op_1"
+    assert found[1].text.endswith("inputs, but its epsilon is 1, that of layer 3_L is 1e-05")
+
+
+def test_what_the_other_layers_do_not_have_names_the_operator_above_or_between():
+    unlike = "its activationType is 0, that of layer 3_L is 6"
+    above = causes(
+        CHAIN, {0: 0.1, 1: 0.7, 2: 1.5}, {0: "right", 1: "right", 2: "right", ("unlike", "1_Op"): unlike}
+    )
+    assert (above[2].root, above[2].root_name) == (2, "Op_1")
+    assert f"of Op_1 above it, within its thresholds: {unlike}" in above[2].text
+    paths = ("2_Layer/3_LinearOperation", "2_Layer/1_ActivationOperation")
+    between = causes(CHAIN, {2: 0.01, 3: 5}, {3: "right", ("unlike", paths[1]): unlike}, between={3: paths})
+    assert (between[3].root, between[3].root_name) == (3, "ActivationOperation_2_1")
+    assert unlike in between[3].text
+    unknown = causes(CHAIN, {0: 0.1, 1: 5}, {("unlike", "1_Op"): unlike})
+    assert f"; {unlike} (not computed again" in unknown[1].text
+
+
 def test_an_operator_that_is_not_compared_and_wrong_gives_the_root_its_name():
     hidden = "2_Layer/1_RopeOperation"
     found = causes(CHAIN, {2: 0.1, 3: 5}, {hidden: "wrong"}, between={3: (hidden,)})

@@ -70,6 +70,16 @@ def test_an_operator_with_another_output_is_wrong_by_that_much(spoilt: tuple[Pat
     assert found.error == pytest.approx(0.25, abs=3 * 2**-11)
 
 
+def test_a_new_nan_is_told_instead_of_the_error_of_the_rest(spoilt: tuple[Path, Plan]) -> None:
+    mine, plan = spoilt
+    file = file_of(mine, LINEAR, "outtensor0.bin")
+    tensor = TensorRef(str(file)).open().clone()
+    tensor.view(-1)[3] = torch.nan
+    write(file, tensor)
+    found = LocalErrors(plan.pairs).of_pair(number_of(plan, LINEAR))
+    assert found == Local("wrong", None, f"1 of {tensor.numel()} elements are NaN or infinite")
+
+
 def test_a_wrong_input_makes_no_operator_wrong(spoilt: tuple[Path, Plan]) -> None:
     mine, plan = spoilt
     out, into = (file_of(mine, LINEAR, name) for name in ("outtensor0.bin", "intensor0.bin"))

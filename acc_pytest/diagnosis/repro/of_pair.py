@@ -21,7 +21,7 @@ from ...reporting.markdown import code
 from ...reporting.row import Row
 from ...tensors.ref import TensorRef
 from ...tensors.source import Source
-from ..local import operator_directory
+from ..places import operator_directory
 from . import texts
 from .folder import folder_name, inside, write_text, write_texts
 

@@ -1,0 +1,38 @@
+"""Where operators of mine's tree lie on the disk."""
+
+from __future__ import annotations
+
+import os
+
+from ..opcheck.source_directory import STATES
+from ..tensors.ref import TensorRef
+
+
+def operator_directory(ref: TensorRef) -> str:
+    """The directory of the operator that a tensor of an ATB dump is of; empty for other files."""
+    state = os.path.dirname(ref.path)
+    return os.path.dirname(state) if os.path.basename(state) in STATES else ""
+
+
+def directory_beside(ref: TensorRef, node: str, path: str) -> str:
+    """The directory of the node `path`, given that `ref` is a tensor of `node` in the same execution.
+
+    Ids of the first level differ between the ranks of a run by a constant. Empty where there is none.
+    """
+    own = operator_directory(ref).split(os.sep)
+    parts, wanted = node.split("/"), path.split("/")
+    if len(own) <= len(parts) or own[len(own) - len(parts) + 1 :] != parts[1:]:
+        return ""
+    base, top = own[: len(own) - len(parts)], own[len(own) - len(parts)]
+    number, _, kind = wanted[0].partition("_")
+    if not number.isdecimal():
+        return ""
+    shift = number_of(top) - number_of(parts[0])
+    found = os.sep.join([*base, f"{int(number) + shift}_{kind}", *wanted[1:]])
+    return found if os.path.isdir(found) else ""
+
+
+def number_of(name: str) -> int:
+    """The id that the name of a directory begins with; 0 without one."""
+    number = name.partition("_")[0]
+    return int(number) if number.isdecimal() else 0
