@@ -160,6 +160,7 @@ def _int8(report: Report, outcomes: Sequence[Outcome]) -> None:
     for one in faulty:
         if word := _missed(one):
             report.say(f"- int8, {word}: {one.case}: {explained(one)}")
+    _clean(report, clean)
 
 
 def _as_pytest(report: Report, outcomes: Sequence[Outcome], directory: Path) -> bool:
