@@ -78,7 +78,8 @@ def stored_run(files: Sequence[StoredRows]) -> StoredRun:
         ranks=ranks,
         metrics=_metrics(files),
         incomplete=tuple(
-            f"{file.path} is incomplete: the run that wrote it was killed, and what it had not yet compared "
+            f"{file.path} is incomplete: the run that wrote it was "
+            f"{'killed' if file.exit_status is None else 'stopped early'}, and what it had not yet compared "
             "is not in it"
             for file in files
             if not file.complete

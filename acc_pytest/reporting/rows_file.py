@@ -1,8 +1,8 @@
 """Rows as a file: one JSON object a line, from which a run can be read, merged and judged again.
 
 The first record is the `run` (what was compared, on what machine), the last the `summary` (counts of
-verdicts, their hash, the exit status); between them stands one `row` each. A file without a summary is that
-of a run that was killed. `rows_reading.py` reads it; docs/rows.md has every field.
+verdicts, their hash, the exit status, whether all tests ran); between them stands one `row` each. A file
+without a summary is that of a run that was killed. `rows_reading.py` reads it; docs/rows.md has every field.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class RowsFile(View):
         self._plan: Plan | None = None
         self._rows = 0
         self._verdicts: Counter[str] = Counter()
+        self._complete = False
 
     @property
     def files(self) -> list[str]:
@@ -78,6 +79,10 @@ class RowsFile(View):
         parents = plan.parents[number] if number < len(plan.parents) else ()
         return Links(tuple(parents), number in plan.by_order, tuple(plan.between.get(number, ())))
 
+    def end(self, complete: bool) -> None:
+        """Remember whether every test ran that was asked for."""
+        self._complete = complete
+
     def finish(self, result: Result) -> None:
         """Write the summary, which makes the file a whole one."""
         self._write(
@@ -89,6 +94,7 @@ class RowsFile(View):
                 "problems": list(result.problems),
                 "verdict_hash": result.verdict_hash,
                 "exit_status": result.exit_status,
+                "complete": self._complete,
             }
         )
 

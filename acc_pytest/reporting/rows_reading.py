@@ -55,7 +55,8 @@ class StoredRows:
     """A file of rows, read and checked.
 
     `links` are those of the rows' pairs, by row number. `exit_status` and `verdict_hash` are what the run
-    ended with; `exit_status` is `None` where it did not end: the file is incomplete.
+    ended with; `exit_status` is `None` where it did not end. `complete` says whether all tests ran that
+    were asked for: neither was the run killed, nor stopped by Ctrl-C or after so many failures.
     """
 
     path: str
@@ -64,11 +65,7 @@ class StoredRows:
     links: Mapping[int, Links] = field(default_factory=dict)
     exit_status: int | None = None
     verdict_hash: str = ""
-
-    @property
-    def complete(self) -> bool:
-        """Whether the run that wrote the file came to its end."""
-        return self.exit_status is not None
+    complete: bool = False
 
 
 def read_rows(path: str) -> StoredRows:
@@ -108,7 +105,13 @@ def read_rows(path: str) -> StoredRows:
     if summary is None:
         return StoredRows(path, run, tuple(rows), links)
     return StoredRows(
-        path, run, tuple(rows), links, summary["exit_status"], str(summary.get("verdict_hash", ""))
+        path,
+        run,
+        tuple(rows),
+        links,
+        summary["exit_status"],
+        str(summary.get("verdict_hash", "")),
+        summary["complete"],
     )
 
 
@@ -205,6 +208,8 @@ def _check_summary(record: Mapping[str, Any], rows: Sequence[Row], hashed: str) 
     """Raise `WrongField` unless the totals are those of the rows before it."""
     if type(record.get("exit_status")) is not int:
         raise WrongField("exit_status must be a whole number")
+    if type(record.get("complete")) is not bool:
+        raise WrongField("complete must be true or false")
     counted = Counter(row.verdict for row in rows)
     if record.get("rows") != len(rows) or record.get("verdicts") != dict(counted):
         raise WrongField(

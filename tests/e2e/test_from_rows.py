@@ -158,6 +158,20 @@ def test_an_incomplete_file_is_no_success(again: Again, stored: Path) -> None:
     result.stdout.fnmatch_lines(["rows.jsonl is incomplete: the run that wrote it was killed*"])
 
 
+def test_a_run_that_was_stopped_is_no_success_under_looser_thresholds(
+    again: Again, pytester: pytest.Pytester, faulty: DemoPaths
+) -> None:
+    words = [*QUICKER, *dump_options(faulty), "--acc-rows=rows.jsonl", "-x"]
+    assert pytester.runpytest_inprocess(*words).parseoutcomes()["failed"] == 1
+    Path("loose.toml").write_text(
+        "[[threshold]]\nrelative_euclidean_distance = 1e9\nmax_absolute_error = 1e9\ncosine_similarity = -1\n"
+    )
+    result = again("--acc-from-rows=rows.jsonl", "--acc-config=loose.toml")
+    assert "failed" not in result.parseoutcomes()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["rows.jsonl is incomplete: the run that wrote it was stopped early, *"])
+
+
 def test_people_s_own_comparisons_come_back_with_their_verdicts(
     again: Again, pytester: pytest.Pytester
 ) -> None:

@@ -271,6 +271,7 @@ def test_hostile_names_in_rows_are_text_in_every_report(
     recorder.begin(RunOf(plan=Plan(name, name, "torch", "atb", "d", (), (), (name,), 9, 3, 9, 3)))
     for row in rows:
         recorder.add(row)
+    recorder.end(complete=True)
     recorder.finish(Result(1, recorder.tally, None, str(recorder.hash)))
     recorder.close()
     reports = ("--csv=m.csv", "--junit=m.xml", "--summary=m.md", "--rows=m.jsonl", "--html=m.html")

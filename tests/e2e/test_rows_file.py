@@ -38,15 +38,16 @@ def test_rows_hold_what_the_csv_holds_and_enough_to_judge_again(acc: Run, faulty
             ]
 
 
-def test_a_run_that_stops_early_has_no_summary_only_when_it_was_killed(
+def test_a_run_that_stops_early_is_incomplete_and_has_no_summary_when_it_was_killed(
     acc: Run, faulty: DemoPaths, pytester: pytest.Pytester
 ) -> None:
     acc(faulty, ROWS, "-x")
-    assert read_rows("out/rows.jsonl").complete
+    stopped = read_rows("out/rows.jsonl")
+    assert (stopped.exit_status, stopped.complete) == (1, False)
     pytester.makeconftest("import os\ndef pytest_runtest_teardown(item):\n    os._exit(9)\n")
     acc(faulty, ROWS, subprocess=True)
     stored = read_rows("out/rows.jsonl")
-    assert not stored.complete
+    assert (stored.exit_status, stored.complete) == (None, False)
     assert len([row for row in stored.rows if row.test_id]) == 1
 
 

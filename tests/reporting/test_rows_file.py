@@ -96,7 +96,7 @@ ROWS = (
 
 @pytest.fixture
 def written(tmp_path: Path) -> Callable[..., Path]:
-    def write(*rows: Row, finish: bool = True) -> Path:
+    def write(*rows: Row, finish: bool = True, complete: bool = True) -> Path:
         view = RowsFile(str(tmp_path / "rows.jsonl"), {"metrics": ("m.py:f",)})
         view.begin(Run(command=("pytest",), environment={"python": "3"}))
         hashed, tally = VerdictHash(), Tally()
@@ -105,6 +105,7 @@ def written(tmp_path: Path) -> Callable[..., Path]:
             hashed.add(row)
             tally.add(row)
         if finish:
+            view.end(complete)
             view.finish(Result(1, tally, None, str(hashed)))
         view.close()
         return Path(view.files[0])
@@ -134,6 +135,11 @@ def test_a_killed_run_leaves_what_it_had_and_is_known_to_be_incomplete(written: 
     path.write_text(path.read_text()[:-20])
     read = read_rows(str(path))
     assert (read.complete, len(read.rows)) == (False, 1)
+
+
+def test_a_run_that_was_stopped_is_known_to_be_incomplete(written: Callable[..., Path]) -> None:
+    read = read_rows(str(written(*ROWS, complete=False)))
+    assert (read.complete, read.exit_status, len(read.rows)) == (False, 1, len(ROWS))
 
 
 def test_a_line_that_would_be_too_long_is_cut_to_be_read(written: Callable[..., Path]) -> None:
