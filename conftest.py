@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -30,6 +31,12 @@ LONGEST = ("test_torchair_document.py", "html/test_chromium.py", "test_real_torc
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest tests first; the order of the others stays."""
     items.sort(key=lambda item: not item.path.as_posix().endswith(LONGEST))
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what lives to the end: thousands of tests and all that they import."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,8 +18,10 @@ from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 Run = Callable[..., pytest.RunResult]
 
 
-QUICKER = ("-p", "no:hypothesispytest")
-"""hypothesis imports itself whole in every inner session: two seconds that nothing here needs."""
+QUICKER = ("-p", "no:hypothesispytest", "-p", "no:logging", "-p", "no:unraisableexception")
+"""What inner sessions do without: hypothesis imports itself whole in each (two seconds), logging hangs
+handlers on forty loggers of torch for every phase of every test, and the third collects all garbage of the
+outer session too."""
 
 
 def dump_options(paths: DemoPaths) -> list[str]:

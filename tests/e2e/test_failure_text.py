@@ -6,7 +6,7 @@ import pytest
 
 from acc_pytest.demo import DemoPaths
 
-from .conftest import Run, dump_options
+from .conftest import QUICKER, Run, dump_options
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_the_command_that_is_printed_runs_this_one_test(
     words = shlex.split(line.removeprefix("re-run: "))
     assert words[0] == "pytest"
     assert words[1:3] == dump_options(faulty)
-    result = pytester.runpytest_inprocess("-p", "no:hypothesispytest", *words[1:])
+    result = pytester.runpytest_inprocess(*QUICKER, *words[1:])
     result.assert_outcomes(failed=1)
 
 

@@ -12,7 +12,7 @@ from acc_pytest.judging import judge, thresholds_for
 from acc_pytest.judging.replay import context_of, measurement_of
 from acc_pytest.reporting.rows_reading import read_rows
 
-from .conftest import Run
+from .conftest import QUICKER, Run
 from .conftest import read_rows as read_csv
 
 ROWS = "--acc-rows=out/rows.jsonl"
@@ -62,7 +62,7 @@ def test_a_file_that_cannot_be_written_is_a_usage_error(acc: Run, clean: DemoPat
 
 def test_people_s_own_comparisons_leave_rows_without_dumps(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(acc_compare):\n    acc_compare([1.0], [1.0], name='x')\n")
-    assert pytester.runpytest_inprocess("-p", "no:hypothesispytest", ROWS).ret == 0
+    assert pytester.runpytest_inprocess(*QUICKER, ROWS).ret == 0
     lines = [json.loads(line) for line in Path("out/rows.jsonl").read_text().splitlines()]
     assert [line["record"] for line in lines] == ["run", "row", "summary"]
     assert lines[1]["golden"]["name"] == "x"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from .conftest import QUICKER
+
 TEST = """
 import pytest, torch
 from torch import nn
@@ -63,7 +65,7 @@ def test_ended():
 def test_the_fixture_dumps_into_the_tests_directory_within_its_budgets(pytester: pytest.Pytester):
     pytester.makeini("[pytest]")
     pytester.makepyfile(TEST)
-    pytester.runpytest_inprocess("-p", "no:hypothesispytest").assert_outcomes(passed=6)
+    pytester.runpytest_inprocess(*QUICKER).assert_outcomes(passed=6)
 
 
 def test_the_path_is_not_an_option(pytester: pytest.Pytester):
@@ -72,5 +74,5 @@ def test_the_path_is_not_an_option(pytester: pytest.Pytester):
         def test_it(acc_torch_dump):
             acc_torch_dump(torch.nn.Linear(1, 1), dump_path="elsewhere")
     """)
-    result = pytester.runpytest_inprocess("-p", "no:hypothesispytest")
+    result = pytester.runpytest_inprocess(*QUICKER)
     result.stdout.fnmatch_lines(["*TypeError*multiple values for*dump_path*"])
