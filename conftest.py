@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -23,6 +24,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # A shell has its background jobs ignore Ctrl-C, and what they start inherits that; some tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples in every run, so that a commit is red for what it changed, however busy the machine.
+# `--hypothesis-profile=default` draws others.
+hypothesis.settings.register_profile("suite", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("suite")
 
 LONGEST = ("test_torchair_document.py", "html/test_chromium.py", "test_real_torchair.py")
 """Files whose tests cannot be split: a worker that met them last would keep the others waiting."""
