@@ -164,7 +164,7 @@ class Inheritance:
                 return self._is_root(standing, replace(cause, basis="local", text=said), culprit)
             culprit, unlike = self._unlike_above(standing.number)
             if culprit:
-                said = f"{right}; of {shown(culprit)} above it, within its thresholds: {unlike}"
+                said = f"{right}; {shown(culprit)} above it is within its thresholds, but {unlike}"
                 return self._is_root(standing, replace(cause, text=said), culprit)
             return self._is_root(standing, replace(cause, text=f"{right}; error accumulated above"))
         if unlike := self._unlike(standing.number):

@@ -27,8 +27,15 @@ def unlike_others(directory: str, depth: int) -> str:
 
     `directory` is that of the operator, `depth` the number of its last components that are its path in the
     tree. A parameter counts where the other layers agree on another value. Empty also where there is no
-    other layer of that kind, or no file of parameters.
+    other layer of that kind, or no file of parameters that can be read.
     """
+    try:
+        return _difference(directory, depth)
+    except RecursionError:  # parameters nested as nobody nests them
+        return ""
+
+
+def _difference(directory: str, depth: int) -> str:
     parts = directory.split(os.sep)
     base, path = os.sep.join(parts[:-depth]), parts[-depth:]
     own = _parameters(directory)
@@ -71,7 +78,7 @@ def _parameters(directory: str) -> Mapping[str, Any] | None:
     try:
         with open(path, encoding="utf-8") as file:
             found = json.loads(file.read(_LARGEST))
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return None
     return dict(_leaves(found)) if type(found) is dict else None
 

@@ -108,7 +108,7 @@ def test_what_the_other_layers_do_not_have_names_the_operator_above_or_between()
         CHAIN, {0: 0.1, 1: 0.7, 2: 1.5}, {0: "right", 1: "right", 2: "right", ("unlike", "1_Op"): unlike}
     )
     assert (above[2].root, above[2].root_name) == (2, "Op_1")
-    assert f"of Op_1 above it, within its thresholds: {unlike}" in above[2].text
+    assert f"Op_1 above it is within its thresholds, but {unlike}" in above[2].text
     paths = ("2_Layer/3_LinearOperation", "2_Layer/1_ActivationOperation")
     between = causes(CHAIN, {2: 0.01, 3: 5}, {3: "right", ("unlike", paths[1]): unlike}, between={3: paths})
     assert (between[3].root, between[3].root_name) == (3, "ActivationOperation_2_1")

@@ -64,3 +64,10 @@ def test_hostile_values_are_short_and_harmless(tmp_path: Path) -> None:
     one, _ = written(tmp_path, {"\x1b[2J" + "k" * 9000: "\x1b" + "v" * 9000}, {})
     assert len(said := unlike_others(one, 3)) < 250
     assert said.isprintable()
+
+
+@pytest.mark.parametrize("deep", ['{"a": ' * 900 + "1" + "}" * 900, '{"a": ' + "[" * 900 + "]" * 900 + "}"])
+def test_parameters_as_deep_as_json_may_be_break_nothing(tmp_path: Path, deep: str) -> None:
+    one, two = written(tmp_path, {"epsilon": 1.0}, deep)
+    assert unlike_others(one, 3) in ("", "its epsilon is 1.0, that of layer 3_Prefill_layer is not set")
+    assert len(unlike_others(two, 3)) < 250

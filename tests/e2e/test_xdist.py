@@ -60,8 +60,12 @@ def test_a_worker_that_dies_leaves_a_row_for_the_pair_it_was_at(
                 os._exit(1)
         """
     )
-    acc(clean, "-n1", "-k", "step0 and GatherOperation_0_0 or RmsNorm", subprocess=True)
-    (row,) = [row for row in read_rows() if row["verdict"] == "incomparable"]
+    chosen = ("msit_dump::step0", "-k", "GatherOperation_0_0 or RmsNorm")
+    acc(clean, "-n1", *chosen, subprocess=True)
+    rows = [row for row in read_rows() if row["verdict"] != "unmapped"]
+    assert {row["token_id"] for row in rows} == {"0"}
+    assert len({row["test_id"] for row in rows}) == len(rows) > 2
+    (row,) = [row for row in rows if row["verdict"] == "incomparable"]
     assert row["my_name"] == "GatherOperation_0_0"
     assert row["cmp_fail_reason"].startswith("not compared: ")
     assert "crashed" in row["cmp_fail_reason"]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 from ...errors import DumpError
-from ...tensors.whole_file import FILE_MODE, make_directory, whole_file
+from ...tensors.whole_file import whole_file
 
 _LONGEST_PATH = 4096
 _LONGEST_PART = 255
@@ -45,14 +44,17 @@ def replace_text(path: str, text: str) -> None:
 
 
 def append_text(path: str, text: str) -> None:
-    """Add whole lines to a file, in one write. Raises `DumpError` naming it where the system refuses.
+    """Add whole lines to a file, in one write. Raises `AccError` naming it where the system refuses.
 
-    A write that the system cuts short is taken back, so that no half line stays.
+    The file appears with its first lines. A write that the system cuts short is taken back, so that no half
+    line stays.
     """
+    if not os.path.exists(path):
+        replace_text(path, text)
+        return
     data = text.encode("utf-8")
     try:
-        make_directory(Path(path).parent)
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
         try:
             size = os.fstat(descriptor).st_size
             written = os.write(descriptor, data)

@@ -56,8 +56,5 @@ def test_what_a_killed_process_left_is_whole_and_opens(tmp_path: Path) -> None:
         header = FORMAT.header(TensorRef(str(path)))
         assert (header.shape, header.nbytes) == ((256, 1024), 256 * 1024 * 4)
     for path in root.rglob("*.csv"):
-        assert path.read_bytes()[-9:] in (
-            b"NO_ERROR\n",
-            b"",
-        )  # a row is one write; before the first there is none
+        assert path.read_bytes().endswith(b"NO_ERROR\n")
     assert open_dump(str(root)).kind == "atb"
