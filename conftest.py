@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
 import sys
 from collections.abc import Iterator
 
-import hypothesis
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -26,9 +26,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run, so that a commit is red for what it changed, however busy the machine.
-# `--hypothesis-profile=default` draws others.
-hypothesis.settings.register_profile("suite", deadline=None, derandomize=True)
-hypothesis.settings.load_profile("suite")
+# `--hypothesis-profile=default` draws others. Comparisons that are run in this directory need no hypothesis.
+with contextlib.suppress(ModuleNotFoundError):
+    from hypothesis import settings
+
+    settings.register_profile("suite", deadline=None, derandomize=True)
+    settings.load_profile("suite")
 
 LONGEST = ("test_torchair_document.py", "html/test_chromium.py", "test_real_torchair.py")
 """Files whose tests cannot be split: a worker that met them last would keep the others waiting."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +38,10 @@ except SystemExit:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[0].startswith("acc-pytest ")
     assert done.stdout.splitlines()[1] == "False"
+
+
+def test_this_repository_is_a_place_to_compare_in_without_the_packages_of_its_tests() -> None:
+    """README's first command installs none of them, and `acc demo` loads the conftest of the repository."""
+    code = "import runpy, sys; sys.modules['hypothesis'] = None; runpy.run_path(sys.argv[1])"
+    conftest = Path(__file__).parents[2] / "conftest.py"
+    subprocess.run([sys.executable, "-c", code, str(conftest)], check=True)
