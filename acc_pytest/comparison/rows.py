@@ -33,6 +33,7 @@ def pair_row(pair: Pair, test_id: str, number: int) -> Row:
         mapping_reason=pair.reason,
         golden=_side(pair.golden),
         mine=_side(pair.mine),
+        fed=pair.fed,
     )
 
 

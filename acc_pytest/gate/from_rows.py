@@ -180,6 +180,7 @@ def _pair(row: Row, root: str) -> Pair:
         golden=_operand(row.golden),
         mine=_operand(row.mine),
         graph=row.graph,
+        fed=row.fed,
     )
 
 

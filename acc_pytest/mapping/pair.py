@@ -151,7 +151,9 @@ class Pair:
     the repeated layer it lives in (`layers.3`), `model` outside of any; `depth` counts the layers
     run before it completed (0 before the first). `rank` is `None` when shards are merged.
     `policy` names the rule that matched and `reason` says it in words. `graph` is the compiled graph, where
-    a model runs as several.
+    a model runs as several. `fed` says what the run was given, where the tensor is that and no result:
+    `token ids`, `positions`, `mask`, `input`, `weight`, `buffer` or `cache`. What a run was fed stands
+    first in its step.
     """
 
     id: str
@@ -166,6 +168,7 @@ class Pair:
     golden: Operand
     mine: Operand
     graph: str = ""
+    fed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ OUR_COLUMNS = {
     "step": "step",
     "rank": "rank",
     "graph": "graph",
+    "fed": "fed",
     "policy": "policy",
     "mapping_reason": "mapping_reason",
     "golden_node": "golden.node",
