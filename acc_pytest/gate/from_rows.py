@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..errors import AccError
-from ..mapping.pair import Operand, Pair, Plan, Unmapped
+from ..mapping.pair import Gap, Operand, Pair, Plan, Unmapped
 from ..reporting.row import Row, Side
 from ..reporting.rows_json import NO_LINKS, Links
 from ..reporting.rows_reading import PlanFacts, StoredRows
@@ -158,6 +158,12 @@ def _plan(
         else (),
         by_order=frozenset(number for number, link in links.items() if link.by_order),
         between={number: link.between for number, link in links.items() if link.between},
+        unseen={number: link.unseen for number, link in links.items() if link.unseen},
+        gaps={
+            number: Gap(link.gap[0], link.gap[2:], link.gap[1])
+            for number, link in links.items()
+            if len(link.gap) > 1
+        },
         lineage=facts.lineage,
         digest=facts.digest,
     )

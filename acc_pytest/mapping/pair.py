@@ -172,6 +172,16 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """Where the code of a module itself made a tensor: after the modules `after` that it called (their names
+    below it), and before the module `before` that was handed it (empty for its own result)."""
+
+    module: str
+    after: tuple[str, ...] = ()
+    before: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Unmapped:
     """A dumped node that found no partner; `nearest` is the best candidate and why it was refused.
 
@@ -201,8 +211,9 @@ class Plan:
     `golden_total` and `mine_total` count the dumped nodes that could have been mapped. `parents` are, for
     each pair, the places in `pairs` of the nearest pairs it computes from; `lineage` says how that is known,
     and of the pairs `by_order` only the order of execution is. `between` names the operators of mine between
-    a pair and its parents of which nothing is compared. `digest` stands for what is paired with what, where
-    the plan was made from rows, which need not be all; empty elsewhere.
+    a pair and its parents of which nothing is compared, `unseen` the inputs of the operator of a pair that nothing
+    compared stands for, and `gaps` says of tensors that no module wrote whose code made them. `digest` stands
+    for what is paired with what, where the plan was made from rows, which need not be all; empty elsewhere.
     """
 
     golden_root: str
@@ -221,4 +232,6 @@ class Plan:
     lineage: str = ""
     by_order: frozenset[int] = frozenset()
     between: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    unseen: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    gaps: Mapping[int, Gap] = field(default_factory=dict)
     digest: str = ""

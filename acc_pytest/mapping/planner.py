@@ -48,6 +48,8 @@ def plan(
         lineage=lineage.basis,
         by_order=lineage.by_order,
         between=lineage.between,
+        unseen=lineage.unseen,
+        gaps=lineage.gaps,
     )
 
 

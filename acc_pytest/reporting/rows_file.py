@@ -77,7 +77,14 @@ class RowsFile(View):
         if plan is None or number is None or row.verdict == "unmapped" or number >= len(plan.pairs):
             return NO_LINKS
         parents = plan.parents[number] if number < len(plan.parents) else ()
-        return Links(tuple(parents), number in plan.by_order, tuple(plan.between.get(number, ())))
+        gap = plan.gaps.get(number)
+        return Links(
+            tuple(parents),
+            number in plan.by_order,
+            tuple(plan.between.get(number, ())),
+            tuple(plan.unseen.get(number, ())),
+            (gap.module, gap.before, *gap.after) if gap is not None else (),
+        )
 
     def end(self, complete: bool) -> None:
         """Remember whether every test ran that was asked for."""

@@ -68,11 +68,14 @@ _NO_SIDE = Side()
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What a plan says of one pair: `Plan.parents`, `Plan.by_order` and `Plan.between` of its number."""
+    """What a plan says of one pair: its number in `Plan.parents`, `by_order`, `between`, `unseen` and `gaps` (module,
+    the module before which, and those after which)."""
 
     parents: tuple[int, ...] = ()
     by_order: bool = False
     between: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    gap: tuple[str, ...] = ()
 
 
 NO_LINKS = Links()
@@ -203,7 +206,9 @@ _ROW = record_fields(
         ),
     },
 )
-_LINKS = record_fields(Links, {"parents": WHOLES, "by_order": FLAG, "between": TEXTS})
+_LINKS = record_fields(
+    Links, {"parents": WHOLES, "by_order": FLAG, **dict.fromkeys(("between", "unseen", "gap"), TEXTS)}
+)
 _pack_links = packer(_LINKS)
 _UNPACK_LINKS = {name: unpack for name, _, _, unpack in _LINKS}
 _UNPACK = {name: unpack for name, _, _, unpack in _ROW}

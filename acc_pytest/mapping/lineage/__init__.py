@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ...dumps.base import Dump, StepLabel
 from ...dumps.ge import GeDump
-from ..pair import Pair
+from ..pair import Gap, Pair
 from ..tables import Tables
 from ..torchair.self_checks import POLICY as SELF_CHECK
 from .flows import FlowOf, atb_flows, ge_flows
@@ -32,13 +32,15 @@ class Lineage:
     `parents` are, for each pair, the places of its parents in the plan: those of its own step first, the
     earliest first. `basis` says in words how that is known. `by_order` are the pairs of which only the order
     of execution is. `between` names the operators of mine between a pair and its parents of which
-    nothing is compared, the nearest first.
+    nothing is compared, the nearest first. `unseen` and `gaps` are those of `Plan`.
     """
 
     parents: tuple[tuple[int, ...], ...] = ()
     basis: str = ""
     by_order: frozenset[int] = frozenset()
     between: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    unseen: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    gaps: Mapping[int, Gap] = field(default_factory=dict)
 
 
 def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Lineage:
