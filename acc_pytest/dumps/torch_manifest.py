@@ -1,25 +1,40 @@
 """What `register_hook` of this package writes beside the tensors of a torch dump: `manifest.json`.
 
 Old dumps have none, and a dump that was cut short may lack some of them: what is said here is never needed,
-it only makes exact what file names leave open. A manifest that is not sound counts as none.
+it only makes exact what file names leave open. A manifest that is not sound counts as none, a field of a
+wrong type or size as not there.
+
+    process_manifest(home)   of the process folder: rank, order, what was left out
+    keys_of(step)            of each file of a step, `root.mlp/input_x.pth`: which argument or field it holds
+    entries_of(step)         of each file: dtype, shape, CRC-32, and the memory that the tensor showed
+    started_of(step)         the nodes of a step in the order in which they began (`order`: they ended)
+
+`step` is the folder of a step in the process folder. All of them remember the last few files that they read.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Union
 
 from ..tensors.ref import version_of
 
 FILE = "manifest.json"
+SUFFIX = ".pth"
 FORMAT = "acc_pytest torch dump"
 SCHEMA = 1
 _LARGEST = 1 << 28
+
+_MOST_DIMENSIONS = 64
+_LARGEST_NUMBER = (1 << 63) - 1
+_LARGEST_CRC32 = (1 << 32) - 1
 
 Key = tuple[Union[int, str], ...]
 
@@ -33,6 +48,33 @@ class ProcessManifest:
     rank: int | None = None
     order: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTensor:
+    """What the manifest of a step says of one file. `None`, and no dtype, where it does not say.
+
+    `crc32` is that of the values in row-major order, whatever the strides were. Two tensors of one process
+    with the same `storage`, `offset`, `shape` and `stride` (in elements) are the same tensor; with the same
+    `version` too, nothing was written to it in between, unless in inference mode, where 0 is all there is.
+    The number of a storage is never given again, whatever happens to the memory.
+    """
+
+    node: str = ""
+    side: str = ""
+    key: Key | None = None
+    dtype: str = ""
+    shape: tuple[int, ...] | None = None
+    stride: tuple[int, ...] | None = None
+    crc32: int | None = None
+    storage: int | None = None
+    offset: int | None = None
+    version: int | None = None
+
+    @property
+    def numel(self) -> int | None:
+        """Number of elements, where the shape is known."""
+        return None if self.shape is None else math.prod(self.shape)
 
 
 def process_manifest(folder: Path) -> ProcessManifest:
@@ -58,21 +100,78 @@ def keys_of(step_folder: str) -> Mapping[str, Key]:
     """Which argument or field each file of a step holds (`root.mlp/input_x.pth`); empty without a
     manifest.
     """
-    path = os.path.join(step_folder, FILE)
-    return _keys_as_of(path, version_of(path))
+    return _step(step_folder).keys
+
+
+def entries_of(step_folder: str) -> Mapping[str, SavedTensor]:
+    """What the manifest of a step says of each file with a tensor; empty without a manifest."""
+    return _step(step_folder).entries
+
+
+def started_of(step_folder: str) -> tuple[str, ...]:
+    """The nodes of a step (folders, also of modules that the filters left out) in the order in which they
+    began; empty without a manifest.
+    """
+    return _step(step_folder).started
+
+
+@dataclass(frozen=True, slots=True)
+class _StepManifest:
+    keys: Mapping[str, Key]
+    entries: Mapping[str, SavedTensor]
+    started: tuple[str, ...]
+
+
+def _step(folder: str) -> _StepManifest:
+    path = os.path.join(folder, FILE)
+    return _step_as_of(path, version_of(path))
 
 
 @functools.lru_cache(maxsize=8)
-def _keys_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, Key]:
-    tensors = _read(Path(path)).get("tensors")
-    found: dict[str, Key] = {}
+def _step_as_of(path: str, _version: tuple[int, ...]) -> _StepManifest:
+    content = _read(Path(path))
+    tensors, started = content.get("tensors"), content.get("started")
+    entries: dict[str, SavedTensor] = {}
     for entry in tensors if isinstance(tensors, list) else ():
-        if not isinstance(entry, dict):
-            continue
-        file, key = entry.get("file"), entry.get("key")
-        if isinstance(file, str) and isinstance(key, list) and _is_key(key):
-            found[file] = tuple(key)
-    return found
+        if isinstance(entry, dict) and isinstance(entry.get("file"), str) and entry["file"]:
+            entries[entry["file"]] = _saved(entry)
+    return _StepManifest(
+        {file: saved.key for file, saved in entries.items() if saved.key is not None},
+        MappingProxyType({file: saved for file, saved in entries.items() if file.endswith(SUFFIX)}),
+        tuple(name for name in started if isinstance(name, str)) if isinstance(started, list) else (),
+    )
+
+
+def _saved(entry: dict[str, Any]) -> SavedTensor:
+    key, node, side, dtype = (entry.get(name) for name in ("key", "node", "side", "dtype"))
+    return SavedTensor(
+        node if isinstance(node, str) else "",
+        side if isinstance(side, str) else "",
+        tuple(key) if isinstance(key, list) and _is_key(key) else None,
+        dtype if isinstance(dtype, str) else "",
+        _shape(entry.get("shape")),
+        _sizes(entry.get("stride")),
+        _natural(entry.get("crc32"), _LARGEST_CRC32),
+        *(_natural(entry.get(name), _LARGEST_NUMBER) for name in ("storage", "offset", "version")),
+    )
+
+
+def _shape(value: object) -> tuple[int, ...] | None:
+    """The shape of a tensor that can exist."""
+    sizes = _sizes(value)
+    return None if sizes is None or math.prod(size or 1 for size in sizes) > _LARGEST_NUMBER else sizes
+
+
+def _sizes(value: object) -> tuple[int, ...] | None:
+    if not isinstance(value, list) or len(value) > _MOST_DIMENSIONS:
+        return None
+    sizes = tuple(size for size in value if _natural(size, _LARGEST_NUMBER) is not None)
+    return sizes if len(sizes) == len(value) else None
+
+
+def _natural(value: object, largest: int) -> int | None:
+    sound = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= largest
+    return value if sound and isinstance(value, int) else None
 
 
 def key_of_name(text: str) -> Key:

@@ -197,6 +197,9 @@ def test_the_manifest_says_what_old_files_do_not(tmp_path):
         "shape": [4],
         "stride": [2],
         "device": "cpu",
+        "version": 0,
+        "storage": 0,
+        "offset": 0,
         "status": "written",
     }
     process = json.loads((home / "manifest.json").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from acc_pytest.dumps import Dump, Slot, TorchDump, open_dump
+from acc_pytest.dumps.torch_manifest import SavedTensor, entries_of, started_of
 from acc_pytest.errors import DumpError
 
 from .trees import torch_dump
@@ -285,3 +287,58 @@ def test_statistics_of_named_and_nested_outputs_are_slots_of_their_own(tmp_path)
         "output[1][0]": 1,
         "output[states][1][key]": 2,
     }
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"crc32": -1},
+        {"crc32": 1 << 32},
+        {"crc32": True},
+        {"crc32": 1.5},
+        {"storage": "3"},
+        {"offset": None},
+        {"version": [1]},
+        {"storage": 1 << 63},
+        {"dtype": 3},
+        {"shape": 3},
+        {"shape": [-1]},
+        {"shape": [True]},
+        {"shape": [1] * 65},
+        {"shape": [1 << 40, 1 << 40]},
+        {"stride": ["1"]},
+        {"node": []},
+        {"key": {}},
+    ],
+    ids=str,
+)
+def test_a_field_of_an_entry_that_no_tensor_can_have_counts_as_not_there(tmp_path, wrong):
+    sound = {
+        "node": "root.x",
+        "side": "input",
+        "key": [0],
+        "dtype": "float32",
+        "shape": [2, 3],
+        "stride": [3, 1],
+        "crc32": 7,
+        "storage": 1,
+        "offset": 0,
+        "version": 2,
+    }
+    file = {"file": "root.x/input_0.pth"}
+    process_manifest(tmp_path, tensors=[{**file, **sound, **wrong}, 3, {"file": 3}, {}, {"file": ""}])
+    assert list(entries_of(str(tmp_path))) == ["root.x/input_0.pth"]
+    found = entries_of(str(tmp_path))["root.x/input_0.pth"]
+    whole = SavedTensor("root.x", "input", (0,), "float32", (2, 3), (3, 1), 7, 1, 0, 2)
+    (name,) = wrong
+    assert found == dataclasses.replace(whole, **{name: getattr(SavedTensor(), name)})
+    assert whole.numel == 6
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"), [(["root", 3, "root.x"], ("root", "root.x")), ("root", ()), ({}, ())]
+)
+def test_the_order_of_beginning_is_a_list_of_names(tmp_path, said, kept):
+    process_manifest(tmp_path, started=said)
+    assert started_of(str(tmp_path)) == kept
+    assert started_of(str(tmp_path / "none")) == ()

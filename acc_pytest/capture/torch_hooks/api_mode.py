@@ -65,6 +65,7 @@ class ApiMode(TorchFunctionMode):
         part = self._recorder.store.config.tensor_part
         before = versions(found)
         with torch._C.DisableTorchFunction():
+            memory = {key: self._recorder.store.storages.seen(tensor) for key, tensor in found.tensors}
             copies = _copies(found)
         result = func(*args, **kwargs)
         with torch._C.DisableTorchFunction():
@@ -74,10 +75,11 @@ class ApiMode(TorchFunctionMode):
             if results.tensors and (changed or not _are_views(results, found)):
                 node = self._recorder.node(step, f"{frame.name}.{name}", frame.hooked.kind, function=True)
                 if part != 1:
-                    self._recorder.save(step, node, "input", copies, owned=True)
+                    self._recorder.save(step, node, "input", copies, copied_from=memory)
                 if part != 0:
                     self._recorder.save(step, node, "output", results)
                 self._recorder.store.statistics(step.directory, node)
+                step.started.setdefault(node.folder)
                 step.order.setdefault(node.folder, name)
         return result
 

@@ -19,6 +19,7 @@ from ... import __version__
 from ...tensors.whole_file import whole_file
 from .config import DumpConfig
 from .names import Place
+from .step import Step
 
 TREE_FILE = "model_tree.json"
 FILE = "manifest.json"
@@ -46,19 +47,19 @@ class Manifest:
         self._write_tree()
         self._write_process()
 
-    def write_step(
-        self,
-        token: int,
-        entries: list[dict[str, Any]],
-        order: Mapping[str, str],
-        left_out: Mapping[str, int],
-        *,
-        complete: bool,
-    ) -> None:
+    def write_step(self, step: Step, left_out: Mapping[str, int], *, complete: bool) -> None:
         """`{step}/manifest.json`, and what this step was the first to show: in which order modules run."""
-        content = {"format": FORMAT, "schema": SCHEMA, "step": token, "complete": complete}
-        _write(self._home / str(token) / FILE, content | {"order": list(order), "tensors": entries})
-        new = {name: kind for name, kind in order.items() if name not in self._order}
+        content = {
+            "format": FORMAT,
+            "schema": SCHEMA,
+            "step": step.token,
+            "complete": complete,
+            "order": list(step.order),
+            "started": list(step.started),
+            "tensors": step.entries,
+        }
+        _write(self._home / str(step.token) / FILE, content)
+        new = {name: kind for name, kind in step.order.items() if name not in self._order}
         if new:
             self._order |= new
             self._write_tree()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
+from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch.overrides import _get_current_function_mode as _current_mode
 from ...errors import AccError, CaptureError
 from .api_mode import ApiMode
 from .manifest import Manifest
+from .memory import Memory
 from .names import nearest
 from .select import Selection
 from .step import Frame, Hooked, Step, versions
@@ -165,14 +167,13 @@ class Recorder:
             self.store.writer.finish()
         except AccError as error:
             problem = error
+        self.store.storages.forget_dead()
         if step.entries or step.order:
             report.steps += 1
             try:
                 self.store.append_analysis(step.entries)
                 complete = not step.failed and problem is None
-                self.manifest.write_step(
-                    step.token, step.entries, step.order, report.skipped, complete=complete
-                )
+                self.manifest.write_step(step, report.skipped, complete=complete)
             except AccError as error:
                 problem = problem or error
         if problem is not None:
@@ -216,6 +217,7 @@ class Recorder:
                 frame.caches = found.caches
                 if self.store.config.tensor_part != 1:
                     self.save(step, frame.node, "input", found)
+            step.started.setdefault(frame.node.folder if frame.node else name)
             step.stack.append(frame)
 
     def after(self, hooked: Hooked, module: nn.Module, result: Any) -> None:
@@ -301,9 +303,19 @@ class Recorder:
             folder += "_"
         return Node(folder, kind, call)
 
-    def save(self, step: Step, node: Node, side: str, found: Found, *, owned: bool = False) -> None:
-        """Save what was found (`owned`: copies that nobody else has), and list what cannot be saved."""
-        step.entries += self.store.save(step.directory, node, side, found.tensors, owned=owned)
+    def save(
+        self,
+        step: Step,
+        node: Node,
+        side: str,
+        found: Found,
+        *,
+        copied_from: Mapping[Key, Memory] | None = None,
+    ) -> None:
+        """Save what was found (`copied_from`: copies that nobody else has, of tensors that showed this
+        memory), and list what cannot be saved.
+        """
+        step.entries += self.store.save(step.directory, node, side, found.tensors, copied_from=copied_from)
         for key, kind in found.others:
             entry = {"node": node.folder, "call": node.call, "side": side, "key": list(key)}
             step.entries.append(entry | {"file": "", "status": "not looked into", "note": f"a {kind}"})

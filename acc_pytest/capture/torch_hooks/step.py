@@ -42,6 +42,9 @@ class Step:
     stack: list[Frame] = field(default_factory=list)
     entries: list[dict[str, Any]] = field(default_factory=list)
     order: dict[str, str] = field(default_factory=dict)
+    """Kinds of the nodes, in the order in which they ended."""
+    started: dict[str, None] = field(default_factory=dict)
+    """The nodes in the order in which they began."""
     calls: Counter[str] = field(default_factory=Counter)
     from_here: Counter[tuple[int, str]] = field(default_factory=Counter)
     caches: dict[int, tuple[Key, Any]] = field(default_factory=dict)

@@ -9,7 +9,7 @@ import functools
 import os
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from ...tensors.whole_file import FILE_MODE
 from ..writer import BackgroundWriter
 from . import statistics
 from .config import DumpConfig
+from .memory import Memory, Storages
 from .statistics import Sample, analysis_csv, analysis_row, statistics_csv
 from .values import Key, snapshot, stem
 
@@ -66,6 +67,7 @@ class Store:
         self.config = config
         self.report = DumpReport()
         self.writer = BackgroundWriter(config.queue_bytes)
+        self.storages = Storages()
         self._lock = threading.Lock()
         self._warned: set[str] = set()
 
@@ -76,10 +78,10 @@ class Store:
         side: str,
         found: Iterable[tuple[Key, torch.Tensor]],
         *,
-        owned: bool = False,
+        copied_from: Mapping[Key, Memory] | None = None,
     ) -> list[dict[str, Any]]:
-        """Queue copies of tensors (`owned`: these themselves) to be written to the node's folder in
-        `directory`.
+        """Queue copies of tensors to be written to the node's folder in `directory`. With `copied_from`
+        they are copies already, of tensors that showed this memory.
 
         Returns their entries, whose status is known when the writer has finished.
         """
@@ -89,7 +91,10 @@ class Store:
             while name in node.files:
                 name += "_2"
             node.files.add(name)
-            entries.append(self._save(f"{directory}/{node.folder}", node, side, key, name, tensor, owned))
+            memory = self.storages.seen(tensor) if copied_from is None else copied_from.get(key, {})
+            owned = copied_from is not None
+            folder = f"{directory}/{node.folder}"
+            entries.append(self._save(folder, node, side, key, name, tensor, memory, owned=owned))
         return entries
 
     def _save(
@@ -100,6 +105,8 @@ class Store:
         key: Key,
         name: str,
         tensor: torch.Tensor,
+        memory: Memory,
+        *,
         owned: bool = False,
     ) -> dict[str, Any]:
         entry: dict[str, Any] = {
@@ -112,6 +119,7 @@ class Store:
             "shape": list(tensor.shape),
             "stride": _stride(tensor),
             "device": "cpu" if tensor.is_cpu else str(tensor.device),
+            **memory,
             "status": "",
         }
         refusal = self._over_budget(tensor)
@@ -193,7 +201,8 @@ class Store:
         entries = []
         for name, parameter in parameters:
             node = Node("weights", "Parameter", 0)
-            entry = self._save(str(self.home / "weights"), node, "weight", (), name, parameter)
+            memory = self.storages.seen(parameter)
+            entry = self._save(str(self.home / "weights"), node, "weight", (), name, parameter, memory)
             entry["key"] = [name]
             entries.append(entry)
         return entries

@@ -1,0 +1,78 @@
+"""Which memory a tensor showed when it was seen: evidence that an output and a later input are one tensor.
+
+A storage gets a number when it is first seen, and keeps it for as long as it lives. The references held here
+are weak: nothing is kept alive, and memory that is used again counts as another storage.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+Memory = dict[str, int]
+"""What an entry of the manifest says of a tensor's memory: `storage`, `offset`, `version`."""
+
+
+class Storages:
+    """Numbers the storages of this process, from 0 up in the order in which they are seen."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._next = 0
+
+    def seen(self, tensor: torch.Tensor) -> Memory:
+        """Which memory a tensor shows now.
+
+        `storage` is the number, `offset` the first element within it; both are absent for tensors that
+        show no memory of their own (meta, sparse, wrappers of other tensors). `version` is how often the
+        memory was changed in place, 0 for tensors of inference mode, which do not count that.
+        """
+        found = {"version": _version(tensor)}
+        number = self._number(tensor)
+        if number is not None:
+            found |= {"storage": number, "offset": int(tensor.storage_offset())}
+        return found
+
+    def forget_dead(self) -> None:
+        """Let go of storages that are gone. Their numbers are not given again."""
+        with self._lock:
+            self._known = {key: known for key, known in self._known.items() if not _is_dead(known[0])}
+
+    def _number(self, tensor: torch.Tensor) -> int | None:
+        if tensor.layout != torch.strided or tensor.is_meta or _is_wrapper(tensor):
+            return None
+        try:
+            storage = tensor.untyped_storage()
+            # While a weak reference to it is held, no other storage can have this address.
+            key = storage._cdata
+            with self._lock:
+                known = self._known.get(key)
+                if known is None:
+                    known = self._known[key] = _weak(storage), self._next
+                    self._next += 1
+        except Exception:  # noqa: BLE001 - tensors of transforms, and of devices that hide their memory
+            return None
+        return known[1]
+
+
+def _weak(storage: torch.UntypedStorage) -> StorageWeakRef:
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+
+def _is_dead(reference: StorageWeakRef) -> bool:
+    return bool(reference.expired())  # type: ignore[no-untyped-call]
+
+
+def _is_wrapper(tensor: torch.Tensor) -> bool:
+    """Whether a subclass decides what every operation does, so that its own memory may mean nothing."""
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def _version(tensor: torch.Tensor) -> int:
+    try:
+        return tensor._version
+    except Exception:  # noqa: BLE001 - inference mode, and subclasses that refuse
+        return 0
