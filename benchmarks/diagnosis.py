@@ -109,7 +109,7 @@ def summed_up() -> tuple[float, int]:
         ledger.add(with_cause(row, inheritance.cause(standing)) if standing.failing else row)
     start = time.process_time()
     diagnosis = ledger.diagnosis(long)
-    root_lines(diagnosis, long)
+    root_lines(diagnosis)
     return time.process_time() - start, len(diagnosis.roots)
 
 

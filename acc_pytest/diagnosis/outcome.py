@@ -20,7 +20,7 @@ def result_of(
     from .summary import root_lines
 
     diagnosis = ledger.diagnosis(plan) if ledger is not None and plan is not None else None
-    roots = root_lines(diagnosis, plan) if diagnosis is not None and plan is not None else []
+    roots = root_lines(diagnosis) if diagnosis is not None else []
     problems = recorder.problems
     lines = [*summary_lines(recorder.tally, plan, floor, roots), *recorder.lines, *problems]
     if plan is not None or recorder.tally.tried:

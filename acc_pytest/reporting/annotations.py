@@ -68,7 +68,7 @@ class Annotations(View):
     def _chosen(self, result: Result) -> Iterator[str]:
         known = result.diagnosis is not None and bool(result.diagnosis.roots)
         for root in result.diagnosis.roots if result.diagnosis is not None else ():
-            yield annotation(f"root cause: {root.name}", f"{root.sentence} [{root.test_id}]")
+            yield annotation(f"root cause: {root.fed or root.name}", f"{root.sentence} [{root.test_id}]")
         for _, row in self._smallest():
             if not (known and row.verdict in ("fail", "inherited")):
                 where = f" [{row.test_id}]" if row.test_id else ""

@@ -105,7 +105,7 @@ def _verdict(result: Result) -> str:
         first = diagnosis.roots[0]
         return (
             f"**{many} root cause{'s' if many > 1 else ''}**, from which {diagnosis.inherited} other "
-            f"comparisons inherit. The first in execution order: {code(first.sentence, SENTENCE)}"
+            f"comparisons inherit. The first: {code(first.sentence, SENTENCE)}"
         )
     if tally.first is not None:
         return f"First failing: {code(tally.first.name)}: {code(tally.first.sentence, SENTENCE)}"
@@ -120,12 +120,13 @@ def _roots(result: Result) -> Iterator[str]:
     diagnosis = result.diagnosis
     if diagnosis is None or not diagnosis.roots:
         return
-    yield "### Root causes, in execution order"
+    fed = "what the run was fed, then operators" if diagnosis.roots[0].fed else "in execution order"
+    yield f"### Root causes, {fed}"
     rows = [
         (
-            code(root.name),
+            code(root.fed or root.name),
             code(_operator(root.row)),
-            code(str(root.row.step)),
+            code(", ".join(dict.fromkeys(str(row.step) for row in (root.row, *root.also)))),
             code(root.row.layer),
             str(root.inherited),
             "" if root.amplification is None else f"{number(root.amplification)} x",
@@ -136,7 +137,7 @@ def _roots(result: Result) -> Iterator[str]:
         for root in diagnosis.roots[:ROOTS]
     ]
     yield table(
-        ("root", "operator", "step", "layer", "inherit", "amplified", "of the final error", "what", "test"),
+        ("root", "operator", "steps", "layer", "inherit", "amplified", "of the final error", "what", "test"),
         rows,
     )
     if len(diagnosis.roots) > ROOTS:

@@ -119,7 +119,7 @@ def examine(case: Case, goldens: Goldens, directory: Path) -> Outcome:
         own=_own(case, rows, faulty),
         roots=tuple(root.name for root in diagnosis.roots),
         steps=tuple(root.row.step for root in diagnosis.roots),
-        first=next(iter(root_lines(diagnosis, mapped)), ""),
+        first=next(iter(root_lines(diagnosis)), ""),
         void=case.fault is not None and not failing and _changes_nothing(case, goldens),
         seconds=time.perf_counter() - started,
     )

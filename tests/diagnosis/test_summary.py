@@ -11,9 +11,9 @@ from acc_pytest.diagnosis.inheritance import Inheritance
 from acc_pytest.diagnosis.run import with_cause
 from acc_pytest.diagnosis.standing import Standing
 from acc_pytest.diagnosis.summary import MOST_LINES, Ledger, root_lines
-from acc_pytest.mapping.pair import Plan
-from acc_pytest.reporting.diagnosis import Diagnosis
-from acc_pytest.reporting.row import Row
+from acc_pytest.mapping.pair import Operand, Pair, Plan
+from acc_pytest.reporting.diagnosis import Diagnosis, Root
+from acc_pytest.reporting.row import Cause, Row, Side
 
 from .plans import Locals, plan_of, row_of
 
@@ -80,36 +80,110 @@ def test_tensors_of_one_operator_are_one_root():
 def at_steps(count: int) -> list[str]:
     """The lines of one operator that is a root at so many steps."""
     plan = plan_of(tuple(() for _ in range(count)), steps=range(count))
-    pairs = [replace(pair, mine=plan.pairs[0].mine) for pair in plan.pairs]
-    plan = replace(plan, pairs=tuple(pairs))
+    first = plan.pairs[0]
+    plan = replace(
+        plan, pairs=tuple(replace(one, golden=first.golden, mine=first.mine) for one in plan.pairs)
+    )
     numbers = range(count)
-    return root_lines(diagnosed(plan, dict.fromkeys(numbers, 5.0), dict.fromkeys(numbers, "wrong")), plan)
+    return root_lines(diagnosed(plan, dict.fromkeys(numbers, 5.0), dict.fromkeys(numbers, "wrong")))
 
 
-def test_each_root_has_a_line():
-    lines = at_steps(MOST_LINES)
+def test_each_operator_has_a_line():
+    plan = plan_of(tuple(() for _ in range(MOST_LINES)))
+    numbers = range(MOST_LINES)
+    lines = root_lines(diagnosed(plan, dict.fromkeys(numbers, 5.0), dict.fromkeys(numbers, "wrong")))
     assert [line.partition(":")[0] for line in lines] == ["root cause"] * MOST_LINES
-    assert "step 7" in lines[7]
+    assert "Op_7" in lines[7]
 
 
-def test_of_many_roots_an_operator_has_one_line_for_all_steps():
-    [line] = at_steps(MOST_LINES + 1)
-    assert line.startswith("root cause: Op_0 (Op) step 0: ")
-    assert line.endswith("; again at steps 1, 2, 3, 4 and 4 more")
+@pytest.mark.parametrize(
+    ("count", "again"), [(2, "step 1"), (3, "steps 1, 2"), (9, "steps 1, 2, 3, 4 and 4 more")]
+)
+def test_an_operator_has_one_line_for_all_steps(count: int, again: str):
+    [line] = at_steps(count)
+    assert line.startswith(f"root cause: Op_0 (Op) step 0 (again at {again}): ")
+
+
+def layer(first: int, step: int, golden: str = "layers.1.rope") -> Pair:
+    """The pair of an operator two levels below the layer with this first number, at a step."""
+    [pair] = plan_of(((),), steps=(step,)).pairs
+    mine = Operand(f"{first}_layer/0_Attention/1_Rope", f"Rope_{first}_0_1", "Rope", "output[0]", ())
+    return replace(pair, layer="layers.1", mine=mine, golden=replace(pair.golden, node=golden))
+
+
+def roots_of(*pairs: Pair) -> tuple[Root, ...]:
+    """The roots of pairs that all fail by themselves."""
+    plan = replace(plan_of(tuple(() for _ in pairs)), pairs=pairs)
+    ledger = Ledger()
+    for number, pair in enumerate(pairs):
+        side = Side(pair.mine.node, pair.mine.name, "Rope")
+        row = replace(row_of(number, 5.0, int(pair.step)), mine=side, fed=pair.fed)
+        ledger.add(with_cause(row, Cause("root", "dataflow", root=number, root_name=row.name)))
+    return ledger.diagnosis(plan).roots
+
+
+def test_prefill_and_decode_of_a_layer_are_one_operator_though_their_numbers_differ():
+    [root] = roots_of(layer(2, 0), layer(6, 1), layer(6, 2))
+    assert (root.name, root.again) == ("Rope_2_0_1", "again at steps 1, 2")
+    assert [row.number for row in root.also] == [1, 2]
+    assert root.sentence.startswith("Rope_2_0_1 (Rope) step 0 (again at steps 1, 2): 0 pairs inherit")
+
+
+def test_ranks_of_an_operator_are_one_root():
+    [root] = roots_of(replace(layer(2, 0), rank=0), replace(layer(2, 0), rank=1))
+    assert root.name == "Rope_2_0_1"
+    assert len(root.also) == 1
+
+
+def test_other_layers_other_places_and_other_graphs_are_other_roots():
+    first, later = layer(2, 0), layer(6, 1)
+    below = replace(later.mine, node="6_layer/0_Attention/2_Rope")
+    graph = replace(later, layer="graph_2", graph="graph_2")
+    for other in (replace(later, layer="layers.2"), replace(later, mine=below), graph):
+        assert len(roots_of(first, other)) == 2
+
+
+def test_outside_of_layers_golden_tells_operators_of_a_type_apart():
+    def top(number: int, step: int, golden: str) -> Pair:
+        pair = layer(2, step, golden)
+        return replace(pair, layer="model", mine=replace(pair.mine, node=f"{number}_Norm"))
+
+    roots = roots_of(top(0, 0, "embed"), top(7, 0, "norm"), top(9, 1, "norm"))
+    assert [len(root.also) for root in roots] == [0, 1]
+
+
+def fed(kind: str, name: str, step: int = 0) -> Pair:
+    """A pair of what a run was fed."""
+    [pair] = plan_of(((),), steps=(step,)).pairs
+    return replace(pair, fed=kind, mine=replace(pair.mine, node=name, name=name))
+
+
+def test_what_a_run_was_fed_comes_before_operators_and_is_told_in_words_of_its_own():
+    roots = roots_of(layer(2, 0), fed("token ids", "input_ids", 1))
+    assert [root.fed != "" for root in roots] == [True, False]
+    assert roots[0].sentence.startswith("token ids input_ids differ at step 1: error is 5; 0 pairs inherit")
+
+
+def test_weights_of_many_modules_are_one_root():
+    [root] = roots_of(*(fed("weight", f"layers.{n}.mlp") for n in range(12)))
+    assert root.fed == "weights of 12 modules differ: layers.0.mlp, layers.1.mlp, layers.2.mlp and 9 more"
+
+
+def test_ids_of_several_steps_are_one_root():
+    [root] = roots_of(fed("token ids", "input_ids", 1), fed("token ids", "input_ids", 2))
+    assert "differ at step 1: error is 5 (again at step 2); 0 pairs inherit" in root.sentence
 
 
 def test_many_roots_are_cut_and_counted():
     plan = plan_of(tuple(() for _ in range(20)))
-    lines = root_lines(
-        diagnosed(plan, dict.fromkeys(range(20), 5.0), dict.fromkeys(range(20), "wrong")), plan
-    )
+    lines = root_lines(diagnosed(plan, dict.fromkeys(range(20), 5.0), dict.fromkeys(range(20), "wrong")))
     assert len([line for line in lines if line.startswith("root cause: Op_")]) == MOST_LINES
     assert lines[-1] == f"root cause: and {20 - MOST_LINES} more operators"
 
 
 def test_lineage_by_order_is_told_in_one_line():
     plan = plan_of(((), (0,)), by_order=frozenset((0, 1)), lineage="execution order")
-    lines = root_lines(diagnosed(plan, {0: 5.0, 1: 5.0}), plan)
+    lines = root_lines(diagnosed(plan, {0: 5.0, 1: 5.0}))
     assert lines[-1].startswith("root causes: what a pair computes from is known by execution order")
     assert "rate of change" in lines[-1]
 

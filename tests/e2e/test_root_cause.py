@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from reporting.html.made import read_page
 
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.tensors.atb_bin import write
@@ -204,3 +205,25 @@ def test_the_property_of_an_expected_failure_names_its_root(
     assert f'<property name="root" value="{OPERATOR}"' in text
     assert '<property name="cause" value="inherited"' in text
     assert 'type="pytest.xfail"' in text
+
+
+def test_one_fault_over_three_steps_is_one_root_in_every_report(
+    acc: Run,
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    spec = DemoSpec(layers=2, decode_steps=2, fault=Fault("residual", 1))
+    paths = make_demo(tmp_path_factory.mktemp("steps"), spec)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    result = acc(paths, "-q", "--acc-summary=s.md", "--acc-html=p.html", "--acc-repro=bundles")
+    assert result.parseoutcomes()["failed"] == 3
+    [line] = [one for one in result.outlines if one.startswith("root cause: ")]
+    assert "step 0 layers.1 (again at steps 1, 2): 16 pairs inherit" in line
+    assert len([one for one in result.outlines if one.startswith("::error ")]) == 1
+    assert "**1 root cause**, from which 16 other" in (pytester.path / "s.md").read_text(encoding="utf-8")
+    assert len([one for one in (pytester.path / "bundles").iterdir() if one.is_dir()]) == 1
+    page = (pytester.path / "p.html").read_text(encoding="utf-8")
+    [card] = read_page(page)[0]["diagnosis"]["roots"]
+    assert (card["steps"], len(card["places"])) == (["0", "1", "2"], 3)

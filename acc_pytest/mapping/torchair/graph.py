@@ -13,12 +13,8 @@ from functools import cached_property
 
 from ...dumps.torchair_names import sanitized
 from ...topology.ge_graph import Edge, FxName, GeGraph, GeNode
+from .moves import SAME_VALUES
 
-_SAME_VALUES = frozenset(
-    {"Cast", "Identity", "TensorMove", "Reshape", "Flatten", "FlattenV2", "ExpandDims"}
-    | {"Squeeze", "SqueezeV2", "SqueezeV3", "Unsqueeze", "UnsqueezeV2", "UnsqueezeV3"}
-)
-"""Operators whose output holds the values of their first input in their order, rounding of a Cast aside."""
 _GIVEN = frozenset({"Data", "RefData", "Variable"})
 _CONSTANT = frozenset({"Const", "Constant", "ConstPlaceHolder"})
 NO_KERNEL = _GIVEN | _CONSTANT | {"NetOutput", "NoOp"}
@@ -91,9 +87,25 @@ class GraphIndex:
         """The FX node that an operator was built for: that of the next operator that has a name of FX."""
         return self._owners.get(node.name, "")
 
+    def is_given(self, node: GeNode) -> bool:
+        """Whether an operator stands for something that the run was given, weights kept as constants too."""
+        return node.op_type in _GIVEN or node.op_type == "ConstPlaceHolder"
+
+    def computes(self, node: GeNode) -> bool:
+        """Whether an operator is more than an input, a constant or an end of the graph."""
+        return node.op_type not in NO_KERNEL
+
+    def named(self, edge: Edge) -> FxName | None:
+        """The FX tensor whose name the text gives to an output itself."""
+        return self._direct.get(edge)
+
+    def built(self, fx_node: str) -> tuple[GeNode, ...]:
+        """The operators built for an FX node, those that only hand on among them, constants left out."""
+        return self._built.get(fx_node, ())
+
     def kernels(self, fx_node: str) -> tuple[GeNode, ...]:
         """The operators built for an FX node that compute something: no constants, none that hands on."""
-        return self._kernels.get(fx_node, ())
+        return tuple(node for node in self.built(fx_node) if node.op_type not in SAME_VALUES)
 
     def external(self, parts: Sequence[GeNode]) -> list[Edge]:
         """Inputs of operators that were fused into one: those that none of them makes, in their order."""
@@ -192,10 +204,10 @@ class GraphIndex:
         return owners
 
     @cached_property
-    def _kernels(self) -> Mapping[str, tuple[GeNode, ...]]:
+    def _built(self) -> Mapping[str, tuple[GeNode, ...]]:
         found: dict[str, list[GeNode]] = defaultdict(list)
         for node in self.graph.nodes:
-            if node.op_type not in NO_KERNEL and node.op_type not in _SAME_VALUES:
+            if self.computes(node):
                 found[self._owners[node.name]].append(node)
         return {owner: tuple(nodes) for owner, nodes in found.items()}
 
@@ -217,6 +229,6 @@ def _by_file_name(nodes: Iterable[GeNode]) -> Mapping[str, tuple[GeNode, ...]]:
 
 def _passed_on(node: GeNode) -> Edge | None:
     """The input whose values an operator hands on, if it does nothing else."""
-    if node.op_type not in _SAME_VALUES or not node.data_inputs:
+    if node.op_type not in SAME_VALUES or not node.data_inputs:
         return None
     return node.data_inputs[0]

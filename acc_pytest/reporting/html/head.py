@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..printable import printable
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _WIDTH = 400
 _ROOTS = 200
 """Roots that are listed; the page says how many more there are."""
+
+_STEPS = 12
+"""Steps of a root that its card names, and ranks."""
 
 _FILES = ("--acc-html=", "--acc-csv=", "--acc-rows=", "--acc-summary=")
 """Words that a command for one test leaves out: it would replace the reports of the whole run."""
@@ -80,18 +83,25 @@ def _diagnosis(diagnosis: Diagnosis, places: Mapping[Place, int]) -> dict[str, A
 def _root(root: Root, places: Mapping[Place, int]) -> dict[str, Any]:
     row = root.row
     return {
-        "place": places.get(place_of(row)),
-        "name": _text(root.name),
+        "places": [places[place] for place in map(place_of, (row, *root.also)) if place in places],
+        "name": _text(root.fed or root.name),
         "type": _text(row.mine.op_type or row.golden.op_type),
-        "step": _text(str(row.step)),
+        "steps": _different(str(one.step) for one in (row, *root.also)),
+        "ranks": _different(one.rank for one in (row, *root.also)),
         "layer": _text(row.layer),
         "sentence": _text(row.sentence),
-        "cause": "" if row.cause is None else _text(row.cause.text),
+        "cause": "" if row.cause is None or root.fed else _text(row.cause.text),
         "inherited": root.inherited,
         "amplification": plain(root.amplification),
         "share": plain(root.share),
         "basis": _text(root.basis),
     }
+
+
+def _different(values: Iterable[str]) -> list[str]:
+    """Different values in their order, at most so many as a card has room for."""
+    found = [_text(value) for value in dict.fromkeys(values) if value]
+    return found if len(found) <= _STEPS else [*found[:_STEPS], "…"]
 
 
 def _text(value: str) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from ...errors import AccError
 from ...tensors.whole_file import whole_file
+from ..diagnosis import Root
 from ..row import Row
 from ..view import Result, Run, View
 from .columns import Place, place_of
@@ -52,7 +54,7 @@ class HtmlReport(View):
         """Look into the pairs that matter, and write the page; nothing where the run did not begin."""
         if self._run is None:
             return
-        roots = [root.row for root in result.diagnosis.roots] if result.diagnosis is not None else []
+        roots = [] if result.diagnosis is None else _rows_of(result.diagnosis.roots)
         order = self._data.order()
         chosen = self._data.most_wanted(roots, BUDGETS[0].pictures)
         found = details(self._run.plan, chosen)
@@ -78,3 +80,8 @@ class HtmlReport(View):
         said = head(run, result, packed.places, self._data.own_failures)
         name = run.plan.name if run.plan is not None else run.title
         return page(f"{name} - acc", said, packed.body)
+
+
+def _rows_of(roots: Sequence[Root]) -> list[Row]:
+    """The rows of roots: of each the first, then those of other steps and ranks."""
+    return [root.row for root in roots] + [row for root in roots for row in root.also]

@@ -114,7 +114,7 @@ def test_roots_say_where_their_rows_are(tmp_path: Path) -> None:
         written(tmp_path, rows, diagnosis=Diagnosis((found,), 1, "tensor names", ("a note",)))
     )
     (shown,) = head["diagnosis"]["roots"]
-    assert (shown["place"], shown["inherited"], shown["amplification"], shown["share"]) == (1, 1, 1.8, 0.5)
+    assert (shown["places"], shown["inherited"], shown["amplification"], shown["share"]) == ([1], 1, 1.8, 0.5)
     assert head["own_failures"] == 1
 
 

@@ -79,8 +79,10 @@ function drawRoots() {
 }
 
 function rootLine(root) {
-  const place = root.place;
-  const where = [root.type, root.layer, root.step === "" ? "" : stepText(root.step)].filter(Boolean).join(" · ");
+  const place = root.places[0] ?? null;
+  const steps = root.steps.length > 1 ? say("steps_n", root.steps.join(", ")) : root.steps.map(stepText)[0];
+  const ranks = root.ranks.length > 1 ? say("ranks_n", root.ranks.join(", ")) : "";
+  const where = [root.type, root.layer, steps, ranks].filter(Boolean).join(" · ");
   const effects = [
     root.inherited ? say("inherit_n", count(root.inherited)) : "",
     root.amplification === null || root.amplification < 1.05 ? "" : say("amplified", times(root.amplification)),

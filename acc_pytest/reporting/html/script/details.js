@@ -34,7 +34,7 @@ function panelHead(place) {
     disabled: index < 0 || table.places[index + step] === undefined,
     on: { click: () => { table.at = index + step; bringIntoSight(); change({ row: table.places[index + step] }); } },
   });
-  const number = rootPlaces().indexOf(place);
+  const number = rootNumbers().get(place) ?? -1;
   return make("header", { class: "panel-head" },
     make("div", { class: "panel-tools" },
       badge(rows.verdict(place)),

@@ -225,8 +225,11 @@ function diamond(pen, x, y, size) {
   pen.closePath();
 }
 
-function rootPlaces() {
-  return head.diagnosis === null ? [] : head.diagnosis.roots.map((root) => root.place);
+/** The number of the root that a row is of, from 0, by the place of the row: one for each step of a root. */
+function rootNumbers() {
+  const roots = head.diagnosis === null ? [] : head.diagnosis.roots;
+  const found = roots.flatMap((root, number) => root.places.map((place) => [place, number]));
+  return new Map(found.sort(([one], [other]) => one - other));
 }
 
 /** A flag for each root that is drawn; where two stand close, the second says only its number, or nothing. */
@@ -234,8 +237,8 @@ function drawRootFlags(pen, plot) {
   pen.textBaseline = "middle";
   pen.textAlign = "left";
   let free = -Infinity;
-  rootPlaces().forEach((place, number) => {
-    const position = place === null ? -1 : plot.places.indexOf(place);
+  rootNumbers().forEach((number, place) => {
+    const position = plot.places.indexOf(place);
     if (position < 0) return;
     const x = Math.round(plot.x(position)) + 0.5;
     pen.strokeStyle = pen.fillStyle = colour("fail");

@@ -47,6 +47,8 @@ const STRINGS = {
   roots_no_analysis: ["No root analysis was made for this run.", "本次运行没有做根因分析。"],
   roots_basis: ["Known by: {0}", "判断依据：{0}"],
   roots_more: ["{0} more roots are not listed here; filter the table by “fail”.", "另有 {0} 个根因未列出，可在表格中按“失败”筛选。"],
+  steps_n: ["steps {0}", "第 {0} 步"],
+  ranks_n: ["ranks {0}", "rank {0}"],
   inherit_n: ["{0} inherit", "影响 {0} 项"],
   amplified: ["amplified {0}", "放大 {0}"],
   explains: ["{0} of the final error", "占最终误差的 {0}"],

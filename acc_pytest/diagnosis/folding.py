@@ -1,0 +1,178 @@
+"""One fault is one root: the same operator at several steps and ranks, or one kind of what a run was fed.
+
+The tests of the pairs stay as they are, each red for itself; only what is said of the run is folded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..reporting.diagnosis import Root
+from ..reporting.row import Cause, Row
+from .inheritance import shown
+
+if TYPE_CHECKING:
+    from ..mapping.pair import Pair
+
+STEPS_NAMED = 4
+"""Other steps (or ranks) that a line names."""
+NAMED = 3
+"""Modules that the line of a kind of inputs names."""
+_DIFFER = {"weight": "weights", "buffer": "buffers", "cache": "caches", "input": "inputs", "mask": "masks"}
+"""Kinds of what a run is fed that are one thing, and what several of them are called."""
+_OF_MODULES = frozenset(("weight", "buffer"))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A root at one step and rank: the row of its first tensor, and what follows from it.
+
+    `share` is the part of the error of the step's final output `final` that it explains.
+    """
+
+    row: Row
+    cause: Cause
+    pair: Pair
+    number: int
+    level: float
+    below: float
+    inherited: int
+    share: float | None
+    final: str
+
+    @property
+    def name(self) -> str:
+        """What the root is called: its own name, or that of the operator above that is wrong."""
+        return self.cause.root_name or self.row.name
+
+
+def folded(found: Sequence[Found]) -> list[Root]:
+    """One root for each fault, those of what the run was fed first; else in execution order."""
+    groups: dict[object, list[Found]] = {}
+    seen: Counter[object] = Counter()
+    for one in found:
+        if one.pair.fed:
+            groups.setdefault(("fed", one.pair.fed), []).append(one)
+            continue
+        place = _place_in_model(one)
+        # Two of a step and rank are two operators, whatever their names have in common.
+        here = place, one.pair.graph, one.pair.step, one.pair.rank
+        groups.setdefault((place, seen[here]), []).append(one)
+        seen[here] += 1
+    ordered = sorted(groups.values(), key=lambda group: not group[0].pair.fed)
+    return [_root(group) for group in ordered]
+
+
+def _place_in_model(found: Found) -> tuple[str, ...]:
+    """Where in the model an operator is, the same for all steps, ranks and compiled forms of a layer.
+
+    ATB counts the executions of layers on, so that a path's first number, and the first in a name made of it,
+    differ between prefill and decode. Outside of layers only golden's name tells operators of a type apart.
+    """
+    pair = found.pair
+    places = [_below_top(pair.mine.node)]
+    if "/" not in pair.mine.node:
+        places.append(_below_top(pair.golden.node))
+    named = "" if found.name == found.row.name else _without_number(found.name)
+    return pair.layer, pair.mine.op_type, named, *places
+
+
+def _below_top(node: str) -> str:
+    """A path without its first directory, `1_Norm` without its number; other names as they are."""
+    top, _, below = node.partition("/")
+    number, _, kind = top.partition("_")
+    return below or (kind if number.isdecimal() else node)
+
+
+def _without_number(name: str) -> str:
+    """`RopeOperation_2_0_1` as `RopeOperation 0_1`; other names as they are."""
+    kind, *numbers = name.split("_")
+    if not numbers or not all(one.isdecimal() for one in numbers):
+        return name
+    return f"{kind} {'_'.join(numbers[1:])}"
+
+
+def _root(group: Sequence[Found]) -> Root:
+    first = group[0]
+    level = max(one.level for one in group)
+    below = max(one.below for one in group)
+    amplified = 0 < below < float("inf") and 0 < level < float("inf")
+    inherited = sum(one.inherited for one in group)
+    amplification = below / level if amplified else None
+    return Root(
+        first.number,
+        first.name,
+        first.row.test_id,
+        first.row,
+        inherited,
+        amplification,
+        first.share,
+        first.cause.basis,
+        _sentence(group, inherited, amplification),
+        tuple(one.row for one in group[1:]),
+        again(group),
+        _fed(group) if first.pair.fed else "",
+    )
+
+
+def _sentence(group: Sequence[Found], inherited: int, amplification: float | None) -> str:
+    first = group[0]
+    effects = ["1 pair inherits from it" if inherited == 1 else f"{inherited} pairs inherit from it"]
+    if amplification is not None and inherited:
+        effects.append(f"at most {amplification:.2g} times its error there")
+    if first.share is not None:
+        effects.append(f"explains {first.share:.0%} of the error of {shown(first.final)}")
+    elif first.final:
+        effects.append(f"the final output {shown(first.final)} is within its bounds")
+    more = again(group)
+    said = f" ({more})" if more else ""
+    if first.pair.fed:
+        return f"{_fed(group)}{said}; {', '.join(effects)}"
+    return f"{_about(first)}{said}: {', '.join(effects)}; {first.cause.text or first.row.sentence}"
+
+
+def _about(found: Found) -> str:
+    """The name of an operator, its type, and where it is."""
+    row, name = found.row, found.name
+    kind = row.mine.op_type or row.golden.op_type if name == row.name else ""
+    where = [f"step {row.step}"] if row.step != "" else []
+    where += [f"rank {row.rank}"] if row.rank else []
+    where += [row.graph] if row.graph else []
+    where += [row.layer] if row.layer and row.layer != row.graph else []
+    seen = "" if name == row.name else f" (first seen at {shown(row.name)})"
+    return f"{shown(name)}{f' ({shown(kind)})' if kind else ''} {' '.join(map(shown, where))}{seen}"
+
+
+def _fed(group: Sequence[Found]) -> str:
+    """What a run was fed that differs, in words that say nothing of operators."""
+    first = group[0]
+    kind, names = first.pair.fed, _names(group)
+    if len(names) == 1:
+        if first.cause.text:
+            return first.cause.text
+        subject = f"{kind} of {shown(first.name)}" if kind in _OF_MODULES else f"{kind} {shown(first.name)}"
+        verb = "differs" if kind in _DIFFER else "differ"
+        return f"{subject} {verb} at step {first.row.step}: {first.row.sentence}"
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    several = _DIFFER.get(kind, kind) + (f" of {len(names)} modules" if kind in _OF_MODULES else "")
+    return f"{several} differ: {', '.join(map(shown, names[:NAMED]))}{more}"
+
+
+def _names(group: Sequence[Found]) -> list[str]:
+    return list(dict.fromkeys(one.name for one in group))
+
+
+def again(group: Sequence[Found]) -> str:
+    """The other steps and ranks of a root, in words: `again at steps 1, 2`; empty where there are none."""
+    first = group[0].row
+    steps = [str(one.row.step) for one in group if one.row.step != first.step]
+    ranks = [one.row.rank for one in group if one.row.rank != first.rank]
+    said = []
+    for what, found in (("step", list(dict.fromkeys(steps))), ("rank", list(dict.fromkeys(ranks)))):
+        if found:
+            more = f" and {len(found) - STEPS_NAMED} more" if len(found) > STEPS_NAMED else ""
+            said.append(f"{what}{'s' if len(found) > 1 else ''} {', '.join(found[:STEPS_NAMED])}{more}")
+    return f"again at {' and '.join(said)}" if said else ""

@@ -1,0 +1,143 @@
+"""Which argument of an FX call each input of GE's operators is, by the table of TorchAir's converters.
+
+A call may be several operators (a product, a scaled product, a sum). What one of them hands to another is inside of the
+call and is no argument; what a Transpose, a Reshape or a Cast before them hands on is one.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from ...topology.ge_graph import Edge, FxName, GeNode
+from .graph import GraphIndex
+from .moves import move_of
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_VERSION = re.compile(r"V\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """Argument `number` of an FX call, which the operator `reader` of GE reads as its input."""
+
+    call: FxName
+    number: tuple[int, ...]
+    reader: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Inputs of one type of operator as arguments of a call; `None` for an input that is none."""
+
+    op_type: str
+    several: bool
+    numbers: tuple[int | None, ...]
+    listed: bool
+
+    def number(self, place: int) -> tuple[int, ...] | None:
+        if self.listed:
+            return (0, place)
+        number = self.numbers[place] if place < len(self.numbers) else None
+        return None if number is None else (number,)
+
+
+def arguments(graph: GraphIndex) -> Mapping[Edge, tuple[Argument, ...]]:
+    """For outputs of the graph the arguments of FX calls that they are, in the order of their readers."""
+    found: dict[Edge, list[Argument]] = defaultdict(list)
+    for call in graph.fx_calls.values():
+        rows = _table().get(target_of(call.target), ())
+        built = graph.built(call.node) if rows else ()
+        for row in rows:
+            readers = [one for one in built if type_of(one) == row.op_type and _leads_to(one, call.node, graph)]
+            if len(readers) == 1 or row.several:
+                for reader in readers:
+                    for edge, number in _read(reader, row):
+                        if not _is_inside(edge, call.node, graph):
+                            found[edge].append(Argument(call, number, reader.name))
+    ordered = {edge: sorted(several, key=lambda one: graph.position[one.reader]) for edge, several in found.items()}
+    return {edge: tuple(several) for edge, several in ordered.items()}
+
+
+def fed_word(call: FxName, number: tuple[int, ...]) -> str | None:
+    """What an input of the graph is that a call reads as this argument; `None` for a call without entry."""
+    words = _words().get(target_of(call.target))
+    if words is None:
+        return None
+    return words[number[0]] if number[0] < len(words) else ""
+
+
+def target_of(target: str) -> str:
+    """An aten operator without its overload: `aten.add` of `aten.add.Tensor`."""
+    return target.rpartition(".")[0] or target
+
+
+def type_of(node: GeNode) -> str:
+    """The type of an operator without its version."""
+    return _VERSION.sub("", node.op_type)
+
+
+def _read(reader: GeNode, row: _Row) -> Iterator[tuple[Edge, tuple[int, ...]]]:
+    for place, edge in enumerate(reader.inputs):
+        number = row.number(place)
+        if edge is not None and not edge.is_control and number is not None:
+            yield edge, number
+
+
+def _leads_to(node: GeNode, fx_node: str, graph: GraphIndex) -> bool:
+    """Whether an operator computes the result of an FX node, or something on the way to it that has no name."""
+    waiting, seen = [node], {node.name}
+    while waiting:
+        one = waiting.pop()
+        names = {name.node for name in one.fx_names if name is not None}
+        if fx_node in names:
+            return True
+        if names:
+            continue
+        for index in range(one.output_count):
+            for reader in graph.graph.consumers.get(Edge(one.name, index), ()):
+                if reader.name not in seen and graph.owner(reader) == fx_node:
+                    seen.add(reader.name)
+                    waiting.append(reader)
+    return False
+
+
+def _is_inside(edge: Edge, fx_node: str, graph: GraphIndex) -> bool:
+    """Whether a tensor was computed for the FX node itself, so that it is none of its arguments."""
+    node = graph.node(edge.producer)
+    while node is not None and graph.owner(node) == fx_node and not any(node.fx_names):
+        if move_of(node, graph.graph) is None:
+            return graph.computes(node)
+        node = graph.node(node.data_inputs[0].producer)
+    return node is not None and any(name is not None and name.node == fx_node for name in node.fx_names)
+
+
+@cache
+def _tables() -> tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]]:
+    raw = tomllib.loads(resources.files(__package__).joinpath("lowering.toml").read_text("utf-8"))
+    return raw["arguments"], raw["fed"]
+
+
+def _words() -> Mapping[str, Sequence[str]]:
+    return _tables()[1]
+
+
+@cache
+def _table() -> Mapping[str, tuple[_Row, ...]]:
+    return {target: tuple(map(_row, rows)) for target, rows in _tables()[0].items()}
+
+
+def _row(text: str) -> _Row:
+    op_type, *numbers = text.split()
+    listed = numbers == ["0.*"]
+    places = () if listed else tuple(None if number == "-" else int(number) for number in numbers)
+    return _Row(op_type.removesuffix("*"), op_type.endswith("*"), places, listed)
