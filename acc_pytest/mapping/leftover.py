@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from ..dumps.base import Slot
 from ..topology.tree import Node
 from .evidence import Evidence
+from .half import Half
 from .match import Match
 from .roles.export import Export
-from .trees import Half, TreeMatcher
+from .trees import TreeMatcher
 
 _WHY_ALONE = {
     "passing": "only moves data; its neighbours are compared",

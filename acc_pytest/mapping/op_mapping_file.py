@@ -1,8 +1,9 @@
-"""`op_mapping_file.json`: the user's own type map, in the old tool's grammar made exact.
+"""`op_mapping_file.json`: the user's own map, in the old tool's grammar made exact.
 
 A JSON object. A key is a type of mine (ATB), its value one golden (torch) type or a list of them; either
 may end in a tensor: `CommonLayer_outtensor0`, `GLMBlock_output_0`. The suffix is recognised by its form,
-so types that contain underscores (`Decoder_layer`) can be mapped too.
+so types that contain underscores (`Decoder_layer`) can be mapped too. Either may also name one node: its
+name, its path or its id (`LinearOperation_2_0_1`, `root.model.layers.0.mlp`, `2_0_1`).
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from ..dumps.base import Slot
 from ..errors import MappingError
 
 FILE_NAME = "op_mapping_file.json"
-_ENDPOINT = re.compile(
-    r"^(?P<type>\w+?)(?:_(?P<tensor>(?:in|out)(?:tensor|put)(?P<index>(?:_?\d+)*)))?$", re.ASCII
-)
+_NAME = re.compile(r"\w[\w./]*", re.ASCII)
+_TENSOR = re.compile(r"_(in|out)(?:tensor|put)(\d{0,9}(?:_\d{1,9})*)$", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An operator type and, where the file names a tensor, the slot; `None` means the first output."""
+    """An operator type (or the name, path or id of a node) and, where the file names a tensor, the slot.
+
+    Without a slot the first output is meant.
+    """
 
     op_type: str
     slot: Slot | None = None
@@ -32,13 +35,13 @@ class Endpoint:
     @classmethod
     def parse(cls, text: str) -> Endpoint | None:
         """`Type` or `Type_outtensor0`; `None` when the text is neither."""
-        found = _ENDPOINT.match(text)
-        if not found:
+        if not _NAME.fullmatch(text):
             return None
-        if not found["tensor"]:
-            return cls(found["type"])
-        index = tuple(int(number) for number in re.findall(r"\d+", found["index"])) or (0,)
-        return cls(found["type"], Slot("input" if found["tensor"].startswith("in") else "output", index))
+        found = _TENSOR.search(text)
+        if not found or not found.start():
+            return cls(text)
+        index = tuple(int(number) for number in re.findall(r"\d+", found[2])) or (0,)
+        return cls(text[: found.start()], Slot("input" if found[1] == "in" else "output", index))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,20 @@ class TypeRule:
     exact: bool = False
 
 
+def missing_file_note(where: str) -> str:
+    """What to say of a directory without a mapping file; empty for everything else."""
+    if not Path(where).is_dir() or Path(where, FILE_NAME).exists():
+        return ""
+    return f"{where} holds no {FILE_NAME}; mapped by the built-in tables alone"
+
+
 def read_op_mapping_file(where: str) -> dict[str, tuple[str, ...]]:
-    """Read a mapping file, given itself or the directory that holds it.
+    """Read a mapping file, given itself or the directory that holds it; nothing from a directory without one.
 
     Raises `MappingError` naming the file and the entry at fault.
     """
+    if not where or missing_file_note(where):
+        return {}
     path = Path(where)
     if path.is_dir():
         path = path / FILE_NAME
@@ -69,6 +81,8 @@ def read_op_mapping_file(where: str) -> dict[str, tuple[str, ...]]:
         raise MappingError(f"{path}: cannot be read: {problem}") from None
     except json.JSONDecodeError as problem:
         raise MappingError(f"{path}: not valid JSON: {problem}") from None
+    except RecursionError:
+        raise MappingError(f"{path}: not a mapping file: its brackets are nested too deeply") from None
     if not isinstance(content, dict):
         raise MappingError(f"{path}: must hold one JSON object, type of mine -> golden type(s)")
     return {str(key): _values(path, str(key), value) for key, value in content.items()}
@@ -81,7 +95,8 @@ def _values(path: Path, key: str, value: object) -> tuple[str, ...]:
     for text in (key, *values):
         if Endpoint.parse(text) is None:
             raise MappingError(
-                f"{path}: {text!r} is no type name (letters, digits, underscores, optional tensor)"
+                f"{path}: {text!r} is no type name (letters, digits, underscores, optional tensor), "
+                "nor the name of a node"
             )
     return tuple(values)
 

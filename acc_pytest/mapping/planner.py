@@ -15,7 +15,7 @@ from .lineage import trace
 from .manual import manual_plan
 from .match import Match
 from .naming import Names
-from .op_mapping_file import read_op_mapping_file, type_rules
+from .op_mapping_file import missing_file_note, read_op_mapping_file, type_rules
 from .pair import Pair, Plan, Unmapped
 from .steps import batches, common_steps, table_start
 from .tables import Tables, load_tables
@@ -58,8 +58,10 @@ def _mapped(golden: Dump, mine: Dump, level: str, op_mapping_file: str, tables: 
         return manual_plan(golden, mine)
     if is_torchair(golden, mine):
         return torchair_plan(golden, mine, level)
-    user = read_op_mapping_file(op_mapping_file) if op_mapping_file else {}
-    return _Planner(golden, mine, tables, user, level).plan()
+    user = read_op_mapping_file(op_mapping_file)
+    made = _Planner(golden, mine, tables, user, level).plan()
+    note = missing_file_note(op_mapping_file)
+    return replace(made, notes=(*made.notes, note)) if note else made
 
 
 @dataclass(slots=True, eq=False)

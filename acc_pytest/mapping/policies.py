@@ -52,54 +52,61 @@ class Scope:
         return has(node, slot) and (side, node, slot) not in self.taken
 
 
-def by_types(scope: Scope, rules: Sequence[TypeRule], policy: str, checked: bool) -> Iterator[Match]:
-    """Nodes of a type with nodes of another type, in order.
-
-    Equal numbers are zipped; unequal ones are aligned by shape, so that one more operator on one side
-    does not shift the rest. `checked` drops pairs whose shapes disagree (built-in rules); a user's
-    own rule keeps them, to be reported.
-    """
+def by_types(scope: Scope, rules: Sequence[TypeRule], policy: str) -> Iterator[Match]:
+    """Nodes of a type with nodes of another type, in order; pairs whose shapes disagree are dropped."""
     for rule in rules:
-        mine = [node for node in scope.mine if _has_type(node, rule.mine, rule.exact)]
-        mine = [node for node in map(scope.bias_of, mine) if scope.free("mine", node, _slot(rule.mine))]
         for endpoint in rule.golden:
-            golden = [node for node in scope.golden if _has_type(node, endpoint, rule.exact)]
-            golden = [node for node in golden if scope.free("golden", node, _slot(endpoint))]
-            yield from _zip_types(scope, rule, endpoint, golden, mine, policy, checked)
+            match = _typed(rule, endpoint, policy)
+            mine = [node for node in scope.mine if has_type(node, rule.mine, rule.exact)]
+            mine = [node for node in map(scope.bias_of, mine) if scope.free("mine", node, slot_of(rule.mine))]
+            golden = [node for node in scope.golden if has_type(node, endpoint, rule.exact)]
+            golden = [node for node in golden if scope.free("golden", node, slot_of(endpoint))]
+            yield from in_order(golden, mine, match, scope.fits)
 
 
-def _zip_types(
-    scope: Scope,
-    rule: TypeRule,
-    endpoint: Endpoint,
-    golden: list[Node],
-    mine: list[Node],
-    policy: str,
-    checked: bool,
-) -> Iterator[Match]:
+def _typed(rule: TypeRule, endpoint: Endpoint, policy: str) -> Callable[[Node, Node], Match]:
+    """What makes a golden and a mine node a match of one entry of a rule."""
     reason = f"type {rule.mine.op_type} is {endpoint.op_type}"
 
     def match(one: Node, other: Node) -> Match:
-        return Match(
-            Export(one, _slot(endpoint), "type"), Export(other, _slot(rule.mine), "type"), policy, reason
-        )
+        golden, mine = Export(one, slot_of(endpoint), "type"), Export(other, slot_of(rule.mine), "type")
+        return Match(golden, mine, policy, reason)
+
+    return match
+
+
+def in_order(
+    golden: list[Node],
+    mine: list[Node],
+    match: Callable[[Node, Node], Match | None],
+    fits: Callable[[Match], bool],
+) -> Iterator[Match]:
+    """The matches of two lists of nodes, both in order, that fit; `match` gives `None` for what is none.
+
+    Equal numbers are zipped; unequal ones are aligned, so that one more operator on one side does not shift
+    the rest.
+    """
+
+    def made(one: Node, other: Node) -> Match | None:
+        found = match(one, other)
+        return found if found is not None and fits(found) else None
 
     if len(golden) == len(mine):
         pairs = list(zip(golden, mine))
     else:
-        pairs = align(golden, mine, lambda one, other: scope.fits(match(one, other)))
-    for one, other in pairs:
-        if not checked or scope.fits(match(one, other)):
-            yield match(one, other)
+        pairs = align(golden, mine, lambda one, other: made(one, other) is not None)
+    yield from (found for one, other in pairs if (found := made(one, other)) is not None)
 
 
-def _has_type(node: Node, endpoint: Endpoint, exact: bool) -> bool:
+def has_type(node: Node, endpoint: Endpoint, exact: bool) -> bool:
+    """True for a node of the type; types that are not `exact` are searched as substrings."""
     if exact:
         return node.is_leaf and node.op_type == endpoint.op_type
     return endpoint.op_type in node.op_type
 
 
-def _slot(endpoint: Endpoint) -> Slot:
+def slot_of(endpoint: Endpoint) -> Slot:
+    """The tensor that an entry means."""
     return endpoint.slot or FIRST_OUTPUT
 
 
@@ -147,8 +154,8 @@ def fragments(scope: Scope) -> Iterator[Match]:
     if not scope.layered:
         return
     for rule in scope.tables.fragments:
-        mine_slot = _slot(Endpoint.parse(f"x_{rule.get('mine_slot', 'outtensor0')}") or Endpoint("x"))
-        golden_slot = _slot(Endpoint.parse(f"x_{rule.get('golden_slot', 'output_0')}") or Endpoint("x"))
+        mine_slot = slot_of(Endpoint.parse(f"x_{rule.get('mine_slot', 'outtensor0')}") or Endpoint("x"))
+        golden_slot = slot_of(Endpoint.parse(f"x_{rule.get('golden_slot', 'output_0')}") or Endpoint("x"))
         for other in scope.mine:
             path = other.path.lower()
             if not other.is_leaf or not all(fragment in path for fragment in rule["mine"]):

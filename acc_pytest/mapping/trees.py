@@ -2,99 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ..dumps.base import Slot
-from ..errors import AccError
 from ..topology.tree import Node
 from . import policies, same_names
-from .evidence import Evidence, Side
-from .layers import Layer, align_layers, find_layers
+from .evidence import Evidence
+from .half import Half
+from .layers import Layer, align_layers
 from .match import Look, Match
 from .op_mapping_file import TypeRule, type_rules
 from .policies import Scope
-from .roles import atb as atb_roles
-from .roles import torch as torch_roles
-from .roles.atb_graph import Graph, graph_of
-from .roles.dataflow import Value
 from .roles.export import Export
 from .roles.join import RoleJoin
 from .tables import Tables
+from .user_rules import UserRules
 
 _PROBED_LAYERS = 3
 """How many layers of one make are looked at before a rule is dropped because shapes disagree."""
 
 
-@dataclass(slots=True, eq=False)
-class Half:
-    """One side's tree with what the policies need of it."""
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Ends (side, node, slot) that have a partner before roles are asked: the user's own, and by name."""
 
-    side: Side
-    tables: Tables
-    layers: list[Layer] = field(init=False)
-    graph: Graph | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        self.layers = find_layers(self.side.tree, self.tables)
-        if self.side.dump.kind == "atb":
-            self.graph = graph_of(self.side.tree, self.tables, self._is_bias)
-
-    def slots(self, node: Node) -> Iterable[Slot]:
-        return self.side.slots(node)
-
-    def has(self, node: Node, slot: Slot) -> bool:
-        return slot in self.side.slots(node)
-
-    def layer_exports(self, layer: Layer) -> list[Export]:
-        """Exports of one layer whose tensors were dumped."""
-        if self.graph is not None:
-            found = atb_roles.layer_exports(layer.node, self.graph)
-        else:
-            found = torch_roles.layer_exports(layer, self.tables, self.slots)
-        return [export for export in found if self.has(export.node, export.slot)]
-
-    def model_exports(self) -> list[Export]:
-        """Exports outside the layers whose tensors were dumped."""
-        if self.graph is not None:
-            nodes = [layer.node for layer in self.layers]
-            found = atb_roles.model_exports(self.side.tree, nodes, self.graph)
-        else:
-            found = torch_roles.model_exports(self.side.tree, self.layers, self.tables, self.slots)
-        return [export for export in found if self.has(export.node, export.slot)]
-
-    def outside(self) -> list[Node]:
-        """Nodes in no layer, in execution order."""
-        inside = {node for layer in self.layers for node in layer.node.walk()}
-        nodes = [node for node in self.side.tree.walk() if node not in inside]
-        return sorted(nodes, key=lambda node: node.order)
-
-    def bias_of(self, node: Node) -> Node:
-        """The add that completes a linear without bias, the node itself for all others."""
-        if self.graph is None or self.graph.kinds.get(node) != "linear":
-            return node
-        readers = [reader for value in self.graph.flow.outputs[node] for reader, _ in value.read_by]
-        added = [
-            r for r in readers if self.graph.kinds[r] in ("add", "elewise") and self.graph.is_bias_add(r)
-        ]
-        return added[0] if added else node
-
-    def _is_bias(self, leaf: Node, operand: Value) -> bool:
-        """An operand as wide as the output and without rows of its own; by its name if not dumped."""
-        named = "weight" in operand.name.lower() or "bias" in operand.name.lower()
-        slots = self.side.slots(leaf)
-        operand_ref, result = slots.get(Slot("input", (1,))), slots.get(Slot("output", (0,)))
-        if operand_ref is None or result is None:
-            return named
-        try:
-            shape, whole = operand_ref.header().shape, result.header().shape
-        except AccError:
-            return named
-        if not shape or not whole:
-            return False
-        wide = math.prod(shape) == whole[-1]
-        return wide and (len(shape) == 1 or named or math.prod(whole) > whole[-1])
+    forced: set[tuple[str, Node, Slot]]
+    by_name: set[tuple[str, Node, Slot]]
 
 
 class TreeMatcher:
@@ -103,7 +37,7 @@ class TreeMatcher:
     def __init__(self, evidence: Evidence, tables: Tables, user_rules: Sequence[TypeRule]) -> None:
         self._evidence = evidence
         self._tables = tables
-        self._user_rules = user_rules
+        self._user = UserRules(user_rules, evidence.golden.tree, evidence.mine.tree)
         self.golden = Half(evidence.golden, tables)
         self.mine = Half(evidence.mine, tables)
         self.layer_pairs, note = align_layers(self.golden.layers, self.mine.layers)
@@ -112,15 +46,36 @@ class TreeMatcher:
 
     def matches(self) -> list[Match]:
         """Every match, layers first; a slot of mine has one plain match at most."""
-        found: list[Match] = []
-        if self._same_kind:
-            found.extend(self._same_names())
-        taken = {("mine", m.mine.node, m.mine.slot) for m in found}
-        taken |= {("golden", m.golden.node, m.golden.slot) for m in found}
-        for group in self._groups():
+        found = list(self._user.named(self._places(), self._roles_of, self._fits))
+        forced = {end for match in found for end in _ends(match)}
+        alike = self._same_names() if self._same_kind else ()
+        found.extend(match for match in alike if not _ends(match) & forced)
+        taken = Taken(forced, {end for match in found for end in _ends(match)} - forced)
+        for group in self._groups(forced):
             found.extend(self._layer_matches(group, taken))
         found.extend(self._model_matches(taken))
+        self.notes.extend(self._user.ignored(found, self._evidence))
         return found
+
+    def _fits(self, match: Match) -> bool:
+        return not self._evidence.refusal(match)
+
+    def _roles_of(self, place: int | None) -> RoleJoin:
+        """The roles of a layer pair by its number, or of what is outside of layers."""
+        if place is None:
+            return self._join((self.golden.model_exports(), self.mine.model_exports()), self._fits, None)
+        golden, mine = self.layer_pairs[place]
+        exports = self.golden.layer_exports(golden), self.mine.layer_exports(mine)
+        return self._join(exports, self._fits, mine.node)
+
+    def _places(self) -> dict[Node, int]:
+        """The number of the layer pair that a node lives in; absent outside."""
+        return {
+            node: number
+            for number, pair in enumerate(self.layer_pairs)
+            for layer in pair
+            for node in layer.node.walk()
+        }
 
     def _same_names(self) -> Iterator[Match]:
         golden, mine = self.golden, self.mine
@@ -137,17 +92,17 @@ class TreeMatcher:
         elif golden.side.dump.kind == "tensor" and not named:
             yield from _only_file(golden, mine)
 
-    def _groups(self) -> list[list[tuple[Layer, Layer]]]:
-        """Layer pairs of one make: same nodes, types and dumped slots on both sides."""
+    def _groups(self, forced: set[tuple[str, Node, Slot]]) -> list[list[tuple[Layer, Layer]]]:
+        """Layer pairs of one make: same nodes, types, dumped slots and `forced` ends on both sides."""
         groups: dict[object, list[tuple[Layer, Layer]]] = {}
         for golden, mine in self.layer_pairs:
-            make = (_make(self.golden, golden), _make(self.mine, mine))
+            nodes = {node: layer.below(node) for layer in (golden, mine) for node in layer.node.walk()}
+            given = frozenset((side, nodes[node], slot) for side, node, slot in forced if node in nodes)
+            make = (_make(self.golden, golden), _make(self.mine, mine), given)
             groups.setdefault(make, []).append((golden, mine))
         return list(groups.values())
 
-    def _layer_matches(
-        self, group: list[tuple[Layer, Layer]], taken: set[tuple[str, Node, Slot]]
-    ) -> Iterator[Match]:
+    def _layer_matches(self, group: list[tuple[Layer, Layer]], taken: Taken) -> Iterator[Match]:
         """Match the first layer of a make, then say the same of the others."""
         transfers = [Transfer(group[0], pair) for pair in group]
         probed = [transfers[0], *transfers[1:-1][: _PROBED_LAYERS - 2], *transfers[1:][-1:]]
@@ -160,25 +115,22 @@ class TreeMatcher:
         exports = self.golden.layer_exports(golden), self.mine.layer_exports(mine)
         if not any(export.form == "table" for export in exports[0]):
             exports[0].extend(export for export in self.golden.model_exports() if export.form == "table")
-        join = self._join(_unmatched(*exports, taken), fits, mine.node)
+        join = self._join(_unmatched(*exports, taken.by_name), fits, mine.node)
         for match in self._by_policy(scope, join):
             for transfer in transfers:
                 yield transfer(match)
 
-    def _model_matches(self, taken: set[tuple[str, Node, Slot]]) -> Iterator[Match]:
-        def fits(match: Match) -> bool:
-            return not self._evidence.refusal(match)
-
-        scope = self._scope(self.golden.outside(), self.mine.outside(), fits, False, taken)
+    def _model_matches(self, taken: Taken) -> Iterator[Match]:
+        scope = self._scope(self.golden.outside(), self.mine.outside(), self._fits, False, taken)
         exports = self.golden.model_exports(), self.mine.model_exports()
-        yield from self._by_policy(scope, self._join(_unmatched(*exports, taken), fits, None))
+        yield from self._by_policy(scope, self._join(_unmatched(*exports, taken.by_name), self._fits, None))
 
     def _join(
         self, exports: tuple[list[Export], list[Export]], fits: Callable[[Match], bool], layer: Node | None
     ) -> RoleJoin:
         ranks = self._evidence.rank_groups()[0]
         sharded = len(ranks[1]) > len(ranks[0])
-        return RoleJoin(*exports, self._tables, fits, layer, sharded=sharded)
+        return RoleJoin(*exports, self._tables, fits, layer, sharded=sharded, said=self._user.says)
 
     def _scope(
         self,
@@ -186,7 +138,7 @@ class TreeMatcher:
         mine: list[Node],
         fits: Callable[[Match], bool],
         layered: bool,
-        taken: set[tuple[str, Node, Slot]],
+        taken: Taken,
     ) -> Scope:
         def order(node: Node) -> int:
             return node.order
@@ -200,33 +152,44 @@ class TreeMatcher:
             self.mine.has,
             self.mine.bias_of,
             layered,
-            set(taken),
+            taken.forced | taken.by_name,
         )
 
     def _by_policy(self, scope: Scope, join: RoleJoin) -> Iterator[Match]:
-        """The documented order: the user's map, roles, then the tables and the sequence of the rest."""
-        for match in policies.by_types(scope, self._user_rules, "op-mapping-file", checked=False):
-            scope.claim(match)
-            yield match
-        given = set(scope.taken)
+        """The documented order: what the user says exactly, roles, tables, sequence; hints for the rest."""
+        yield from _claimed(scope, self._user.precise(scope, join))
+        given = {end for end in scope.taken if end[0] == "mine"}
         for match in join.matches():
             if not _ends(match) & given:
                 scope.claim(match)
                 yield match
+        if self._user.hints:
+            trial = replace(scope, taken=set(scope.taken))
+            weak = [match for policy in self._by_tables(trial) for match in _claimed(trial, policy)]
+            yield from _claimed(scope, self._user.refined(scope, join, weak))
+        for policy in self._by_tables(scope):
+            yield from _claimed(scope, policy)
+        yield from _claimed(scope, self._user.added(scope, join))
+
+    def _by_tables(self, scope: Scope) -> tuple[Iterator[Match], ...]:
         in_layers = type_rules(self._tables.types_in) if scope.layered else []
         exact = type_rules(self._tables.types, exact=True) if scope.layered else []
-        for policy in (
+        return (
             policies.special(scope),
             policies.modules(scope),
-            policies.by_types(scope, in_layers, "types", checked=True),
+            policies.by_types(scope, in_layers, "types"),
             policies.fragments(scope),
-            policies.by_types(scope, exact, "types", checked=True),
+            policies.by_types(scope, exact, "types"),
             policies.sequence(scope),
-        ):
-            for match in policy:
-                if not _ends(match) & scope.taken:
-                    scope.claim(match)
-                    yield match
+        )
+
+
+def _claimed(scope: Scope, policy: Iterable[Match]) -> Iterator[Match]:
+    """The matches of a policy whose slots are free, claimed one by one."""
+    for match in policy:
+        if not _ends(match) & scope.taken:
+            scope.claim(match)
+            yield match
 
 
 def _ends(match: Match) -> set[tuple[str, Node, Slot]]:

@@ -6,7 +6,12 @@ import pytest
 
 from acc_pytest.dumps.base import Slot
 from acc_pytest.errors import MappingError
-from acc_pytest.mapping.op_mapping_file import Endpoint, read_op_mapping_file, type_rules
+from acc_pytest.mapping.op_mapping_file import (
+    Endpoint,
+    missing_file_note,
+    read_op_mapping_file,
+    type_rules,
+)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +24,12 @@ from acc_pytest.mapping.op_mapping_file import Endpoint, read_op_mapping_file, t
         ("GLMBlock_output_1", Endpoint("GLMBlock", Slot("output", (1,)))),
         ("GLMBlock_output_1_0", Endpoint("GLMBlock", Slot("output", (1, 0)))),
         ("GLMBlock_output", Endpoint("GLMBlock", Slot("output", (0,)))),
+        ("LinearOperation_2_0_1", Endpoint("LinearOperation_2_0_1")),
+        ("LinearOperation_2_0_1_outtensor1", Endpoint("LinearOperation_2_0_1", Slot("output", (1,)))),
+        ("2_0_1", Endpoint("2_0_1")),
+        ("root.model.layers.0.mlp", Endpoint("root.model.layers.0.mlp")),
+        ("root.model.layers.0.mlp_output_1_0", Endpoint("root.model.layers.0.mlp", Slot("output", (1, 0)))),
+        ("2_Layer/0_Attention", Endpoint("2_Layer/0_Attention")),
         ("a b", None),
         ("", None),
     ],
@@ -39,6 +50,7 @@ def test_a_string_is_one_type_and_a_directory_will_do(tmp_path):
     [
         ("{", "not valid JSON"),
         ("[]", "one JSON object"),
+        ("[" * 100_000, "nested too deeply"),
         ('{"A": [1]}', "'A' must map to a type name or a list"),
         ('{"A": []}', "'A' must map to"),
         ('{"A": "b c"}', "'b c' is no type name"),
@@ -54,9 +66,17 @@ def test_a_wrong_file_is_one_error_that_names_it(tmp_path, content, complaint):
     assert str(file) in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["a_outtensor" + "9" * 5000, "1" * 5000, "a_in" + "1" * 40])
+def test_long_numbers_cost_nothing(text):
+    """A pattern that tries every division of the digits would take minutes."""
+    assert Endpoint.parse(text) == Endpoint(text)
+
+
 def test_a_missing_file_says_where_it_was_looked_for(tmp_path):
-    with pytest.raises(MappingError, match=r"op_mapping_file\.json: no such mapping file"):
-        read_op_mapping_file(str(tmp_path))
+    assert read_op_mapping_file(str(tmp_path)) == {}
+    assert missing_file_note(str(tmp_path)).startswith(f"{tmp_path} holds no op_mapping_file.json")
+    with pytest.raises(MappingError, match=r"other\.json: no such mapping file"):
+        read_op_mapping_file(str(tmp_path / "other.json"))
     (tmp_path / "x").write_bytes(b"\xff\xfe{")
     with pytest.raises(MappingError, match="cannot be read"):
         read_op_mapping_file(str(tmp_path / "x"))

@@ -1,7 +1,5 @@
 """Plans of small trees: what is matched by which policy, what is left over, and what is refused."""
 
-import json
-
 import pytest
 
 from acc_pytest.errors import MappingError
@@ -133,17 +131,6 @@ def test_levels_choose_layers_modules_or_operators(tmp_path):
     by_level = {level: plan(golden, mine, level=level).pairs for level in ("layer", "module", "op", "logits")}
     assert {pair.level for pair in by_level["op"]} == {"op"}
     assert sum(len(pairs) for level, pairs in by_level.items() if level != "logits") == everything
-
-
-def test_the_users_map_comes_first_and_is_not_second_guessed(tmp_path):
-    (tmp_path / "op_mapping_file.json").write_text(json.dumps({"ElewiseOperation": "LlamaAttention"}))
-    golden, mine = dumps(tmp_path, golden_shapes={("root.model.layers.0.self_attn", "output[0]"): (1, 3, 9)})
-    found = by_mine(plan(golden, mine, op_mapping_file=str(tmp_path)))
-    assert found["layers.0/ElewiseOperation_0_6"] == (
-        "root.model.layers.0.self_attn",
-        "output[0]",
-        "op-mapping-file",
-    )
 
 
 def test_no_step_in_common_lists_what_there_is(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from ...topology.tree import Node
 from ..match import WHOLE, Look, Match
@@ -28,8 +29,13 @@ class RoleJoin:
         layer: Node | None,
         *,
         sharded: bool = False,
+        said: Callable[[Node, Node], bool] = lambda golden, mine: False,
     ) -> None:
-        """`layer` is mine's layer; `sharded`: tensors of mine come in several shards, to be merged."""
+        """`layer` is mine's layer; `sharded`: tensors of mine come in several shards, to be merged.
+
+        `said`: the user holds a golden node and one of mine to be the same.
+        """
+        self._said = said
         self._tables = tables
         self._fits = fits
         self._mine_layer = layer
@@ -67,6 +73,39 @@ class RoleJoin:
         if len(candidates) == 1 and self._is_landmark(role, export):
             yield self._match(role, candidates[0], export)
 
+    def read_as(self, golden: Export, mine: Export) -> Match | None:
+        """Two tensors that somebody says are one, read as their roles ask; `None` where their roles differ.
+
+        A tensor of no known role takes that of the other one.
+        """
+        goldens, mines = self._known(self._golden, golden), self._known(self._mine, mine)
+        for role, one in goldens.items():
+            for other_role, other in mines.items():
+                if role == other_role:
+                    return self._match(role, one, other)
+                for pack, parts in self._tables.packs.items():
+                    if other_role == pack and role in parts and self._one_of_each(self._golden, parts):
+                        pieces = tuple(self._one_of_each(self._golden, parts))
+                        look = Look("part", parts.index(role), pieces)
+                        return Match(one, other, "packed", f"part of `{pack}`", mine_look=look, tag=role)
+        if goldens and mines:
+            return None
+        for role, one in goldens.items():
+            return self._match(role, one, replace(mine, role=role))
+        for role, other in mines.items():
+            return self._match(role, replace(golden, role=role), other)
+        return Match(golden, mine, "", "")
+
+    @staticmethod
+    def _known(side: dict[str, list[Export]], export: Export) -> dict[str, Export]:
+        """What is known of a slot, by role."""
+        return {
+            role: known
+            for role, exports in side.items()
+            for known in exports
+            if (known.node, known.slot) == (export.node, export.slot)
+        }
+
     def _is_landmark(self, role: str, export: Export) -> bool:
         """Roles that a model has once: a wrong shape there is a finding, not a wrong rule."""
         return self._mine_layer is None and export.form == "plain" and role in _LANDMARKS
@@ -99,11 +138,13 @@ class RoleJoin:
         """A composite that does more than one linear: its counterpart is a container, not a leaf."""
         return bool(node.children) and self._tables.kind_of(node.op_type) != "linear"
 
-    def _preference(self, golden: Export, mine: Export) -> tuple[bool, int]:
-        """Outputs before inputs; containers for modules and layers, innermost nodes for operators."""
+    def _preference(self, golden: Export, mine: Export) -> tuple[bool, bool, int]:
+        """Outputs before inputs; what the user says; containers for modules and layers, innermost nodes for
+        operators."""
         outermost = mine.node is self._mine_layer or self._is_outermost(mine)
         depth = golden.node.depth
-        return golden.slot.kind != "output", depth if outermost else -depth
+        said = self._said(golden.node, mine.node)
+        return golden.slot.kind != "output", not said, depth if outermost else -depth
 
     def _is_outermost(self, mine: Export) -> bool:
         others = [

@@ -33,7 +33,7 @@ COMPARISON = (
     Option(
         "op-mapping-file",
         "op_mapping_file",
-        "op_mapping_file.json, or the directory that holds it; merged over the built-in maps",
+        "op_mapping_file.json, or the directory that holds it; adds to the automatic mapping",
         metavar="PATH",
         is_path=True,
     ),

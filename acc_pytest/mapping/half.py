@@ -1,0 +1,89 @@
+"""`Half`: one side's tree with its layers, its dataflow and its exports, as the policies need them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..dumps.base import Slot
+from ..errors import AccError
+from ..topology.tree import Node
+from .evidence import Side
+from .layers import Layer, find_layers
+from .roles import atb as atb_roles
+from .roles import torch as torch_roles
+from .roles.atb_graph import Graph, graph_of
+from .roles.dataflow import Value
+from .roles.export import Export
+from .tables import Tables
+
+
+@dataclass(slots=True, eq=False)
+class Half:
+    """One side's tree with what the policies need of it."""
+
+    side: Side
+    tables: Tables
+    layers: list[Layer] = field(init=False)
+    graph: Graph | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.layers = find_layers(self.side.tree, self.tables)
+        if self.side.dump.kind == "atb":
+            self.graph = graph_of(self.side.tree, self.tables, self._is_bias)
+
+    def slots(self, node: Node) -> Iterable[Slot]:
+        return self.side.slots(node)
+
+    def has(self, node: Node, slot: Slot) -> bool:
+        return slot in self.side.slots(node)
+
+    def layer_exports(self, layer: Layer) -> list[Export]:
+        """Exports of one layer whose tensors were dumped."""
+        if self.graph is not None:
+            found = atb_roles.layer_exports(layer.node, self.graph)
+        else:
+            found = torch_roles.layer_exports(layer, self.tables, self.slots)
+        return [export for export in found if self.has(export.node, export.slot)]
+
+    def model_exports(self) -> list[Export]:
+        """Exports outside the layers whose tensors were dumped."""
+        if self.graph is not None:
+            nodes = [layer.node for layer in self.layers]
+            found = atb_roles.model_exports(self.side.tree, nodes, self.graph)
+        else:
+            found = torch_roles.model_exports(self.side.tree, self.layers, self.tables, self.slots)
+        return [export for export in found if self.has(export.node, export.slot)]
+
+    def outside(self) -> list[Node]:
+        """Nodes in no layer, in execution order."""
+        inside = {node for layer in self.layers for node in layer.node.walk()}
+        nodes = [node for node in self.side.tree.walk() if node not in inside]
+        return sorted(nodes, key=lambda node: node.order)
+
+    def bias_of(self, node: Node) -> Node:
+        """The add that completes a linear without bias, the node itself for all others."""
+        if self.graph is None or self.graph.kinds.get(node) != "linear":
+            return node
+        readers = [reader for value in self.graph.flow.outputs[node] for reader, _ in value.read_by]
+        added = [
+            r for r in readers if self.graph.kinds[r] in ("add", "elewise") and self.graph.is_bias_add(r)
+        ]
+        return added[0] if added else node
+
+    def _is_bias(self, leaf: Node, operand: Value) -> bool:
+        """An operand as wide as the output and without rows of its own; by its name if not dumped."""
+        named = "weight" in operand.name.lower() or "bias" in operand.name.lower()
+        slots = self.side.slots(leaf)
+        operand_ref, result = slots.get(Slot("input", (1,))), slots.get(Slot("output", (0,)))
+        if operand_ref is None or result is None:
+            return named
+        try:
+            shape, whole = operand_ref.header().shape, result.header().shape
+        except AccError:
+            return named
+        if not shape or not whole:
+            return False
+        wide = math.prod(shape) == whole[-1]
+        return wide and (len(shape) == 1 or named or math.prod(whole) > whole[-1])

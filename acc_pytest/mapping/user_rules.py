@@ -1,0 +1,184 @@
+"""The user's own rules (`op_mapping_file.json`): what they pair, and what roles and tables would pair better.
+
+Three strengths, from the most specific word to the least:
+
+- an entry that names a **node** (name, path or id) is obeyed, whatever roles and shapes say (`named`);
+- an entry that names a tensor of **both** types is obeyed where the shapes allow it (`precise`);
+- an entry that names **types** is a hint: it decides among partners that fit equally well (`refined`), and
+  adds pairs for nodes that are left (`added`).
+
+Rules of types are read as roles ask for: last tokens, pieces of packs, sums over ranks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from ..topology.tree import Node, Tree
+from .evidence import Evidence, Side
+from .match import Match
+from .op_mapping_file import FILE_NAME, Endpoint, TypeRule
+from .policies import Scope, has_type, in_order, slot_of
+from .roles.export import Export
+from .roles.join import RoleJoin
+
+POLICY = "op-mapping-file"
+_ID = re.compile(r"_(\d+(?:_\d+)*)$", re.ASCII)
+
+
+class UserRules:
+    """The rules of a mapping file for two trees: entries that name nodes apart from those that name types."""
+
+    def __init__(self, rules: Sequence[TypeRule], golden: Tree, mine: Tree) -> None:
+        self._golden, self._mine = golden, mine
+        self._of_nodes: list[tuple[TypeRule, list[Node], list[Node]]] = []
+        self._precise: list[TypeRule] = []
+        self.hints: list[TypeRule] = []
+        for other, one in [(rule.mine, one) for rule in rules for one in rule.golden]:
+            entry, ends = TypeRule(other, (one,)), (_named(golden, one), _named(mine, other))
+            if any(ends):
+                self._of_nodes.append((entry, *ends))
+            else:
+                (self._precise if one.slot and other.slot else self.hints).append(entry)
+
+    def says(self, golden: Node, mine: Node) -> bool:
+        """True where a rule of types holds the two nodes to be the same."""
+        of_mine = (rule.golden[0] for rule in self.hints if has_type(mine, rule.mine, False))
+        return any(has_type(golden, end, False) for end in of_mine)
+
+    def named(
+        self,
+        place: Mapping[Node, int],
+        joins: Callable[[int | None], RoleJoin],
+        fits: Callable[[Match], bool],
+    ) -> Iterator[Match]:
+        """The pairs of entries that name a node, unchecked.
+
+        Where the other end is a type, its nodes in the same layer are meant; of several the first free one
+        that fits. `place` numbers the layers that belong together, `joins` gives the roles of one.
+        """
+        taken: set[Node] = set()
+        for rule, goldens, mines in self._of_nodes:
+            where = place.get((mines or goldens)[0])
+            goldens = goldens or _typed(self._golden, rule.golden[0], place, where)
+            mines = mines or _typed(self._mine, rule.mine, place, where)
+            made = []
+            for golden, mine in [(g, m) for g in goldens for m in mines if not {g, m} & taken]:
+                together = place.get(golden) == place.get(mine)
+                plain = _plain(rule, golden, mine)
+                made.append(_read_if_possible(joins(where), rule, golden, mine) if together else plain)
+            for match in made if len(made) == 1 else filter(fits, made):
+                taken |= {match.golden.node, match.mine.node}
+                yield match
+                break
+
+    def precise(self, scope: Scope, join: RoleJoin) -> Iterator[Match]:
+        """The pairs of rules that name a tensor of both types."""
+        for rule in self._precise:
+            yield from in_order(*_free(scope, rule), partial(_read_if_possible, join, rule), scope.fits)
+
+    def refined(self, scope: Scope, join: RoleJoin, weak: Sequence[Match]) -> Iterator[Match]:
+        """What rules say of that which the tables would pair (`weak`), then what they say instead of it."""
+        opposed = set()
+        for match in weak:
+            if self.says(match.golden.node, match.mine.node):
+                yield match
+            elif any(has_type(match.mine.node, rule.mine, False) for rule in self.hints):
+                opposed.add(match.mine.node)
+        yield from self._by_hints(scope, join, [node for node in scope.mine if node in opposed])
+
+    def added(self, scope: Scope, join: RoleJoin) -> Iterator[Match]:
+        """Pairs of nodes that are left, of the types of a rule, unless their roles say that they differ."""
+        yield from self._by_hints(scope, join, scope.mine)
+
+    def _by_hints(self, scope: Scope, join: RoleJoin, mine: Sequence[Node]) -> Iterator[Match]:
+        for rule in self.hints:
+            golden, free = _free(scope, rule)
+            meant = [node for node in free if node in mine]
+            yield from in_order(golden, meant, partial(_read, join, rule), scope.fits)
+
+    def ignored(self, matches: Sequence[Match], evidence: Evidence) -> Iterator[str]:
+        """A sentence for each type of mine that both trees have as a rule says, but that no pair follows."""
+        rules = [*self._precise, *self.hints]
+        for other in dict.fromkeys(rule.mine for rule in rules):
+            goldens = [
+                (rule, node)
+                for rule in rules
+                if rule.mine == other
+                for node in _dumped(evidence.golden, rule.golden[0])
+            ]
+            mines = _dumped(evidence.mine, other)
+            ends = {(match.golden.node, match.mine.node) for match in matches}
+            if not goldens or not mines or any((g, m) in ends for _, g in goldens for m in mines):
+                continue
+            rule, golden = goldens[0]
+            why = "roles pair these nodes with others"
+            if not any(match.mine.node in mines for match in matches):
+                why = evidence.refusal(_plain(rule, golden, mines[0])) or "the roles of the two differ"
+            values = " or ".join(dict.fromkeys(rule.golden[0].op_type for rule, _ in goldens))
+            yield (
+                f"{FILE_NAME}: {other.op_type} is {values}: not followed, for {why}; "
+                "an entry that names nodes instead of types is followed nevertheless"
+            )
+
+
+def _dumped(side: Side, end: Endpoint) -> list[Node]:
+    """The nodes of a type whose tensor was dumped."""
+    nodes = (node for node in side.tree.walk() if has_type(node, end, False))
+    return [node for node in nodes if slot_of(end) in side.slots(node)]
+
+
+def _named(tree: Tree, end: Endpoint) -> list[Node]:
+    """The node whose name, path or id an entry gives; none for the name of a type."""
+    text = end.op_type
+    nodes = list(tree.walk())
+    if any(node.op_type == text for node in nodes):
+        return []
+    for found in ([n for n in nodes if text in (n.name, n.path)], [n for n in nodes if _id_of(n) == text]):
+        if found:
+            return found
+    return []
+
+
+def _id_of(node: Node) -> str:
+    found = _ID.search(node.name)
+    return found[1] if found else ""
+
+
+def _typed(tree: Tree, end: Endpoint, place: Mapping[Node, int], where: int | None) -> list[Node]:
+    nodes = sorted(tree.walk(), key=lambda node: node.order)
+    return [node for node in nodes if place.get(node) == where and has_type(node, end, False)]
+
+
+def _free(scope: Scope, rule: TypeRule) -> tuple[list[Node], list[Node]]:
+    """Nodes of a rule's types whose tensor has no partner yet: golden's, mine's.
+
+    A linear of mine without bias stands for the add that completes it, unless the rule names its tensor.
+    """
+    [one], other = rule.golden, rule.mine
+    golden = [node for node in scope.golden if has_type(node, one, False)]
+    mine = [node for node in scope.mine if has_type(node, other, False)]
+    mine = mine if other.slot else list(dict.fromkeys(map(scope.bias_of, mine)))
+    return (
+        [node for node in golden if scope.free("golden", node, slot_of(one))],
+        [node for node in mine if scope.free("mine", node, slot_of(other))],
+    )
+
+
+def _plain(rule: TypeRule, golden: Node, mine: Node) -> Match:
+    [one], other = rule.golden, rule.mine
+    ends = Export(golden, slot_of(one), "user"), Export(mine, slot_of(other), "user")
+    return Match(*ends, POLICY, f"{FILE_NAME} says that {other.op_type} is {one.op_type}")
+
+
+def _read(join: RoleJoin, rule: TypeRule, golden: Node, mine: Node) -> Match | None:
+    plain = _plain(rule, golden, mine)
+    match = join.read_as(plain.golden, plain.mine)
+    return None if match is None else replace(match, policy=POLICY, reason=plain.reason)
+
+
+def _read_if_possible(join: RoleJoin, rule: TypeRule, golden: Node, mine: Node) -> Match:
+    return _read(join, rule, golden, mine) or _plain(rule, golden, mine)
