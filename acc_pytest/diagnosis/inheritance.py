@@ -177,7 +177,8 @@ class Inheritance:
         return self._is_root(standing, replace(cause, text=said))
 
     def _is_root(self, standing: Standing, cause: Cause, name: str = "") -> _Decision:
-        return _Decision(None, replace(cause, root_name=name or standing.name))
+        gap = self._plan.gaps.get(standing.number)
+        return _Decision(None, replace(cause, root_name=name or (gap.module if gap else "") or standing.name))
 
     def _own(self, number: int) -> Local:
         return self._local.of_pair(number)
@@ -232,21 +233,51 @@ class Inheritance:
 
     def _unknown(self, number: int, above: Sequence[Standing], local: Local) -> str:
         """What to say of a root whose operator could not be computed again."""
-        agree = "its inputs agree" if above else "nothing above it is compared"
-        if number in self._plan.by_order:
-            agree = "nothing that ran before it fails" if above else "it ran first"
+        if number in self._plan.gaps:
+            return self._inside(number, above)
+        agree = self._agreement(number, above)
         suspects = [_full_name(path) for path in self._plan.between.get(number, ())]
         suspects += [self._plan.pairs[one].mine.name for one in self._ancestors.passed(number)]
         if suspects:
-            more = f" and {len(suspects) - NAMED} more" if len(suspects) > NAMED else ""
-            agree += f"; between them, not compared: {', '.join(map(shown, suspects[:NAMED]))}{more}"
+            agree += f"; between them, not compared: {_listed(suspects)}"
         if unlike := self._unlike(number):
             agree += f"; {unlike}"
         return f"{agree} (not computed again: {local.why})"
 
+    def _agreement(self, number: int, above: Sequence[Standing]) -> str:
+        """What is known of the inputs of a root: that they agree only where each of them was compared."""
+        unseen = self._plan.unseen.get(number, ())
+        if number in self._plan.by_order:
+            return "nothing that ran before it fails" if above else "it ran first"
+        if not above:
+            return "nothing above it is compared"
+        if not unseen:
+            return "its inputs agree"
+        return f"what was compared of its inputs agrees; not compared: {_listed(unseen)}"
+
+    def _inside(self, number: int, above: Sequence[Standing]) -> str:
+        """Where in a module its own code made a tensor that is wrong."""
+        gap, pair = self._plan.gaps[number], self._plan.pairs[number]
+        where = [f"after {_listed(gap.after)}"] if gap.after else []
+        where += [f"before {shown(gap.before)}"] if gap.before else []
+        said = f"the fault is inside it, {' and '.join(where)}" if where else "the fault is inside it"
+        unseen = self._plan.unseen.get(number, ())
+        not_compared = f"; not compared: {_listed(unseen)}" if unseen else ""
+        agree = (
+            "what these modules gave and what it was given agree" if above else "nothing above it is compared"
+        )
+        seen = f"{pair.mine.slot} of {shown(gap.before)}" if gap.before else pair.mine.slot
+        return f"{said}: {seen} differs, and {agree}{not_compared}"
+
 
 def _inherited(cause: Cause, via: Standing, said: str = "") -> _Decision:
     return _Decision(via.number, replace(cause, kind="inherited", text=said))
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(map(shown, names[:NAMED]))}{more}"
 
 
 def shown(name: str) -> str:

@@ -14,14 +14,24 @@ from pathlib import Path
 
 from ..errors import DumpError
 from ..tensors.ref import TensorRef
+from ..tensors.stored_crc import stored_crc
 from ..topology.torch_modules import read_tree, tree_of_folders
 from ..topology.tree import Node, Tree
 from .base import Dump, Rank, Slot, Step
+from .calls import Calls, trace_calls
 from .listing import Listing
 from .naming import stable_name
 from .ranks import Worker, select, torch_worker
 from .statistics_rows import TORCH_FILE, torch_rows
-from .torch_manifest import Key, key_of_name, keys_of, process_manifest
+from .torch_manifest import (
+    Key,
+    SavedTensor,
+    entries_of,
+    key_of_name,
+    keys_of,
+    process_manifest,
+    started_of,
+)
 
 TREE_FILE = "model_tree.json"
 
@@ -55,6 +65,7 @@ class TorchDump(Dump):
         self.forced = bool(layout.token)
         notes: list[str] = []
         workers = self._workers(layout, notes)
+        self._calls: dict[str, Calls] = {}
         self._manifests = {worker.name: process_manifest(layout.home / worker.name) for worker in workers}
         self.ranks = tuple(Rank(index, name) for index, name in enumerate(self._in_rank_order(workers)))
         first = layout.home / self.ranks[0].name
@@ -122,6 +133,38 @@ class TorchDump(Dump):
         if not calls and TORCH_FILE in files:
             return torch_rows(Path(folder, TORCH_FILE))
         return {slot: ref for slot, (_, ref) in sorted(calls.items(), key=lambda item: item[0])}
+
+    def calls(self, step: Step) -> Calls:
+        """What ran in a step, as the first rank dumped it."""
+        if step.directory not in self._calls:
+            self._calls[step.directory] = self._traced(step)
+        return self._calls[step.directory]
+
+    def _traced(self, step: Step) -> Calls:
+        rank = self.ranks[0]
+        place = f"{self._home}/{rank.name}/{step.directory}"
+        dumped = {node: self.tensors(step, rank, node) for node in step.tree.walk()}
+        entries = entries_of(place)
+        started = {name: number for number, name in enumerate(started_of(place))}
+        as_listed = {node: number for number, node in enumerate(dumped)}
+
+        def began(node: Node) -> tuple[int, int]:
+            return started.get(node.path, len(started)), as_listed[node]
+
+        def saved(node: Node, slot: Slot) -> SavedTensor | None:
+            ref = dumped[node][slot]
+            if ref.member:
+                return None
+            return entries.get(ref.path[len(place) + 1 :]) or _stored(ref.path)
+
+        ran = [node for node, tensors in dumped.items() if tensors]
+        return trace_calls(ran, began, lambda node: tuple(dumped[node]), saved)
+
+
+def _stored(path: str) -> SavedTensor | None:
+    """What a file says of its tensor that is not in a manifest."""
+    found = stored_crc(path)
+    return None if found is None else SavedTensor(crc32=found[0], shape=(found[1],))
 
 
 def _key(text: str, place: str, file: str) -> Key:

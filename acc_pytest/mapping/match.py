@@ -41,7 +41,7 @@ class Match:
     """A golden and a mine export that a policy holds to be the same tensor.
 
     `policy` is the policy's name and `reason` what it saw, in words. `tag` tells several matches of
-    one slot of mine apart in test ids (`q`, `k`, `v` of a packed linear).
+    one slot of mine apart in test ids (`q`, `k`, `v` of a packed linear). `fed` is that of `Pair`.
     """
 
     golden: Export
@@ -51,3 +51,4 @@ class Match:
     golden_look: Look = WHOLE
     mine_look: Look = WHOLE
     tag: str = ""
+    fed: str = ""

@@ -25,19 +25,26 @@ class Names:
         self._used: set[tuple[int | None, str]] = set()
 
     def layer(self, match: Match) -> str:
-        """`layers.3`, or `model` outside of any layer."""
+        """`layers.3`, `model` outside of any layer, `inputs` of what the run was fed."""
+        if match.fed:
+            return "inputs"
         layer = self._layer_of.get(match.mine.node)
         return layer.label if layer else "model"
 
     def depth(self, match: Match) -> int:
         """Number of layers that ran before this node."""
+        if match.fed:
+            return 0
         layer = self._layer_of.get(match.mine.node)
         if layer:
             return layer.index
         return self._count if match.mine.node.order > self._last else 0
 
     def level(self, match: Match) -> str:
-        """`layer` for layers and what stands beside them, `module` for composites, `op` for leaves."""
+        """`layer` for layers and what stands beside them, `module` for composites, `op` for leaves, `input`
+        of what the run was fed."""
+        if match.fed:
+            return "input"
         node = match.mine.node
         layer = self._layer_of.get(node)
         if layer is not None:
@@ -53,9 +60,10 @@ class Names:
     def unique_id(self, match: Match, rank: int | None) -> str:
         """The last part of the test's node id: operator name, slot where it is not the first output, tag."""
         slot = match.mine.slot
-        text = self._short_name(match.mine.node)
+        text = self._short_name(match.mine.node, bool(match.fed))
         if slot.kind == "input":
-            text += "[in" + "".join(f"{i}]" if n == 0 else f"[{i}]" for n, i in enumerate(slot.index))
+            first = f".{slot.index[0]}" if isinstance(slot.index[0], str) else slot.index[0]
+            text += f"[in{first}]" + "".join(f"[{i}]" for i in slot.index[1:])
         elif slot.index != (0,):
             text += "".join(f"[{i}]" for i in slot.index)
         text += f".{match.tag}" if match.tag else ""
@@ -66,11 +74,11 @@ class Names:
         self._used.add((rank, candidate))
         return candidate
 
-    def _short_name(self, node: Node) -> str:
+    def _short_name(self, node: Node, fed: bool) -> str:
         """`SelfAttentionOperation_2_0_3`; for torch the path below the layer, `self_attn.q_proj`."""
         if "." not in node.name:
             return node.name
-        layer = self._layer_of.get(node)
+        layer = self._layer_of.get(node) if not fed else None
         if layer is None:
             return node.name.removeprefix("root.")
         return layer.below(node) or node.op_type

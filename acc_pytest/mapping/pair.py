@@ -211,9 +211,10 @@ class Plan:
     `golden_total` and `mine_total` count the dumped nodes that could have been mapped. `parents` are, for
     each pair, the places in `pairs` of the nearest pairs it computes from; `lineage` says how that is known,
     and of the pairs `by_order` only the order of execution is. `between` names the operators of mine between
-    a pair and its parents of which nothing is compared, `unseen` the inputs of the operator of a pair that nothing
-    compared stands for, and `gaps` says of tensors that no module wrote whose code made them. `digest` stands
-    for what is paired with what, where the plan was made from rows, which need not be all; empty elsewhere.
+    a pair and its parents of which nothing is compared, `unseen` the inputs of the operator of a pair that
+    nothing compared stands for, and `gaps` says of tensors that no module wrote whose code made them.
+    `digest` stands for what is paired with what, where the plan was made from rows, which need not be all;
+    empty elsewhere.
     """
 
     golden_root: str

@@ -14,6 +14,7 @@ from .leftover import Leftover, leftovers
 from .lineage import trace
 from .manual import manual_plan
 from .match import Match
+from .module_inputs import module_inputs
 from .naming import Names
 from .op_mapping_file import missing_file_note, read_op_mapping_file, type_rules
 from .pair import Pair, Plan, Unmapped
@@ -130,13 +131,13 @@ class _Planner:
     def _pairs(self, evidence: Evidence, mapped: _Mapped) -> Iterator[Pair | Unmapped]:
         """The pairs of one step, and a reason for each that a rank's missing tensor makes impossible."""
         names = Names(mapped.matcher.mine.layers, self._tables)
+        inputs = module_inputs(self._golden, self._mine, evidence)
         ordered = sorted(
-            mapped.matches, key=lambda m: (m.mine.node.order, m.mine.slot, m.tag, m.golden.node.order)
+            (*mapped.matches, *inputs.matches),
+            key=lambda m: (not m.fed, *inputs.when(m), m.mine.slot, m.tag, m.golden.node.order),
         )
         for match in ordered:
-            if self._level not in ("all", names.level(match)) and not (
-                self._level == "logits" and names.is_logits(match)
-            ):
+            if not self._wanted(names, match):
                 continue
             for golden_ranks, mine_ranks, rank in evidence.rank_groups():
                 operands = evidence.operands(match, golden_ranks, mine_ranks)
@@ -156,7 +157,13 @@ class _Planner:
                     reason=match.reason,
                     golden=golden,
                     mine=mine,
+                    fed=match.fed,
                 )
+
+    def _wanted(self, names: Names, match: Match) -> bool:
+        if self._level in ("all", names.level(match)) or match.fed:
+            return True
+        return self._level == "logits" and names.is_logits(match)
 
     def _unmapped(self, evidence: Evidence, mapped: _Mapped) -> Iterator[Unmapped]:
         alone = Counter(left.side for left in mapped.leftovers)

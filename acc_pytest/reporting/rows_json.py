@@ -68,8 +68,8 @@ _NO_SIDE = Side()
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What a plan says of one pair: its number in `Plan.parents`, `by_order`, `between`, `unseen` and `gaps` (module,
-    the module before which, and those after which)."""
+    """What a plan says of one pair: its number in `Plan.parents`, `by_order`, `between`, `unseen` and `gaps`
+    (module, the module before which, and those after which)."""
 
     parents: tuple[int, ...] = ()
     by_order: bool = False

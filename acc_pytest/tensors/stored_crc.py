@@ -33,8 +33,8 @@ _OPCODES = frozenset(_PROGRAM.split())
 """What the pickle of one tensor is made of. Others could ask for memory that the file does not have."""
 
 
-def stored_crc(path: str) -> int | None:
-    """CRC-32 of a file's tensor in row-major order, as the directory of its zip archive has it.
+def stored_crc(path: str) -> tuple[int, int] | None:
+    """CRC-32 and bytes of a file's tensor in row-major order, as the directory of its zip archive has them.
 
     `None` for files without such a number: of another format or older than torch 1.6, damaged, with more than
     one tensor, or with a tensor that shows only a part of its storage or in another order.
@@ -56,7 +56,7 @@ def stored_crc(path: str) -> int | None:
     except Exception:  # noqa: BLE001 - zipfile and pickle raise nearly anything for damaged files
         return None
     # torch can be told to leave the sums out, and then writes 0.
-    return data[0].CRC if whole and data[0].CRC else None
+    return (data[0].CRC, data[0].file_size) if whole and data[0].CRC else None
 
 
 class _Outline(pickle.Unpickler):

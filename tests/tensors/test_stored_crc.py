@@ -38,10 +38,10 @@ def saved(path: Path, value: object, **options: object) -> str:
 )
 def test_it_is_the_sum_of_the_bytes_in_row_major_order(tmp_path, tensor):
     plain = tensor.detach().reshape(-1).view(torch.uint8).numpy().tobytes()
-    assert stored_crc(saved(tmp_path, tensor)) == zlib.crc32(plain)
+    assert stored_crc(saved(tmp_path, tensor)) == (zlib.crc32(plain), len(plain))
     archive = encode(tensor.detach())
     (tmp_path / "ours.pth").write_bytes(archive.head + bytes(archive.data.cast("B")) + archive.tail)
-    assert stored_crc(str(tmp_path / "ours.pth")) == archive.crc32
+    assert stored_crc(str(tmp_path / "ours.pth")) == (archive.crc32, len(plain))
 
 
 @pytest.mark.parametrize("tensor", [VALUES.t(), VALUES[1:], VALUES[:, :3], VALUES[:2], VALUES[::2]])

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ...dumps.base import Dump, StepLabel
 from ...dumps.ge import GeDump
+from ...dumps.torch import TorchDump
 from ..pair import Gap, Pair
 from ..tables import Tables
 from ..torchair.self_checks import POLICY as SELF_CHECK
-from .flows import FlowOf, atb_flows, ge_flows
+from .flows import FlowOf, atb_flows, ge_flows, torch_flows
 from .order import by_order
 from .steps import Block, from_the_step_before, parents_in_step, place_of, signature
 
@@ -23,6 +25,7 @@ ORDER = "execution order"
 ON_THEIR_OWN = frozenset({SELF_CHECK})
 """Policies of pairs that are two tensors of one operator, so that nothing above can be the reason."""
 Numbered = list[tuple[int, Pair]]
+Noted = TypeVar("Noted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Li
     parents: list[tuple[int, ...]] = [()] * len(pairs)
     guessed: set[int] = set()
     between: dict[int, tuple[str, ...]] = {}
+    unseen: dict[int, tuple[str, ...]] = {}
+    gaps: dict[int, Gap] = {}
     before: dict[tuple[str, int | None], Block] = {}
     known: dict[object, dict[int, tuple[int, ...]]] = {}
     for (graph, step, rank), (numbers, group) in _steps(pairs, isinstance(mine, GeDump)).items():
@@ -62,8 +67,10 @@ def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Li
             inside = known[key]
             for position, others in inside.items():
                 parents[numbers[position]] = tuple([numbers[other] for other in others])
-                if passed := flow.above[place_of(group[position])].between:
-                    between[numbers[position]] = passed
+                place = place_of(group[position])
+                between |= _noted(numbers[position], flow.above[place].between)
+                unseen |= _noted(numbers[position], flow.unseen.get(place))
+                gaps |= _noted(numbers[position], flow.gaps.get(place))
         if len(inside) < len(group):
             unknown = {
                 number
@@ -80,7 +87,12 @@ def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Li
                 for number, taken in from_the_step_before(block, earlier).items():
                     parents[number] = (*parents[number], *taken)
             before[graph, rank] = block
-    return Lineage(tuple(parents), _basis(words, len(guessed), len(pairs)), frozenset(guessed), between)
+    basis = _basis(words, len(guessed), len(pairs))
+    return Lineage(tuple(parents), basis, frozenset(guessed), between, unseen, gaps)
+
+
+def _noted(number: int, found: Noted | None) -> dict[int, Noted]:
+    return {number: found} if found else {}
 
 
 def _flows(golden: Dump, mine: Dump, tables: Tables) -> tuple[FlowOf, str]:
@@ -89,6 +101,8 @@ def _flows(golden: Dump, mine: Dump, tables: Tables) -> tuple[FlowOf, str]:
         return atb_flows(golden, mine, tables), "tensor names of mine's topology"
     if isinstance(mine, GeDump):
         return ge_flows(mine), "edges of mine's graph"
+    if isinstance(golden, TorchDump) and isinstance(mine, TorchDump):
+        return torch_flows(golden, mine), "tensors that both dumps saw at the same places"
     return lambda *_: None, ORDER
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ...dumps.base import Dump, Step, StepLabel
 from ...dumps.ge import GeDump
+from ...dumps.torch import TorchDump
 from ...errors import AccError
 from ..steps import common_steps
 from ..tables import Tables
@@ -31,6 +32,21 @@ def atb_flows(golden: Dump, mine: Dump, tables: Tables) -> FlowOf:
         if key not in known:
             known[key] = atb_flow(tree, places, tables)
         return known[key]
+
+    return flow
+
+
+def torch_flows(golden: TorchDump, mine: TorchDump) -> FlowOf:
+    """The flows of two torch dumps, as their first ranks tell. A pair's step has golden's label."""
+    from .modules import modules_flow
+
+    steps = {one.label: (one, other) for one, other in common_steps(golden, mine)}
+
+    def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[Place]) -> Flow | None:
+        if step not in steps:
+            return None
+        one, other = steps[step]
+        return modules_flow(golden.calls(one), mine.calls(other), places)
 
     return flow
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ..pair import HeadPart, OwnPart, Pair, Part, SlotRows, TableRows
+from ..pair import Gap, HeadPart, OwnPart, Pair, Part, SlotRows, TableRows
 from .nearest import Above, Place
 
 PIECES = (Part, OwnPart, HeadPart)
@@ -16,10 +16,12 @@ PIECES = (Part, OwnPart, HeadPart)
 @dataclass(frozen=True, slots=True, eq=False)
 class Flow:
     """The dataflow of a step as far as places of it are compared: what is above them, and which of them
-    (`fed`) may be looked up by what the step before chose."""
+    (`fed`) may be looked up by what the step before chose. `gaps` and `unseen` are those of `pair.Plan`."""
 
     above: Mapping[Place, Above]
     fed: frozenset[Place]
+    gaps: Mapping[Place, Gap] = field(default_factory=dict)
+    unseen: Mapping[Place, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

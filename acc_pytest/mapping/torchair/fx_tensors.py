@@ -64,7 +64,10 @@ class FxTensors:
             end = self._argument(argument)
             if end is not None:
                 slot = ".".join(map(str, argument.number))
-                yield self._turned(end, reached), f"argument {slot} of {argument.call.node}, read{words} by {argument.reader}"
+                yield (
+                    self._turned(end, reached),
+                    f"argument {slot} of {argument.call.node}, read{words} by {argument.reader}",
+                )
 
     @staticmethod
     def _turned(end: End, reached: Reached) -> End:

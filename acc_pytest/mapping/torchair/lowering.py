@@ -58,13 +58,17 @@ def arguments(graph: GraphIndex) -> Mapping[Edge, tuple[Argument, ...]]:
         rows = _table().get(target_of(call.target), ())
         built = graph.built(call.node) if rows else ()
         for row in rows:
-            readers = [one for one in built if type_of(one) == row.op_type and _leads_to(one, call.node, graph)]
+            readers = [
+                one for one in built if type_of(one) == row.op_type and _leads_to(one, call.node, graph)
+            ]
             if len(readers) == 1 or row.several:
                 for reader in readers:
                     for edge, number in _read(reader, row):
                         if not _is_inside(edge, call.node, graph):
                             found[edge].append(Argument(call, number, reader.name))
-    ordered = {edge: sorted(several, key=lambda one: graph.position[one.reader]) for edge, several in found.items()}
+    ordered = {
+        edge: sorted(several, key=lambda one: graph.position[one.reader]) for edge, several in found.items()
+    }
     return {edge: tuple(several) for edge, several in ordered.items()}
 
 

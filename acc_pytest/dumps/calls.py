@@ -1,0 +1,153 @@
+"""What a dump says of the run that it is of: which call ran inside which, and which slots held one tensor.
+
+A call is a module, a function or an operator that ran. Its inputs were there when it began, its outputs when
+it ended. Two slots held the same tensor where their bytes are equal, or where one is a view of the storage of
+the other that nothing wrote to in between. Both are evidence of the dump: no tensor is read for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..topology.tree import Node
+from .base import Slot
+from .torch_manifest import SavedTensor
+
+
+class Place(NamedTuple):
+    """A slot of a node in one step."""
+
+    path: str
+    slot: Slot
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Call:
+    """A node that ran, the call that it ran in (`None` for the outermost), and its slots that were dumped."""
+
+    node: Node
+    inside: Call | None
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+
+
+class Event(NamedTuple):
+    """A call begins, or ends."""
+
+    call: Call
+    ends: bool
+
+
+class Origin(NamedTuple):
+    """The first place that held a tensor, and how the later one lies in it (empty: the very same bytes)."""
+
+    place: Place
+    view: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Calls:
+    """The calls of one step on one rank in the order of time.
+
+    `dtypes` has every place that was dumped (empty where its dtype is not known), `origins` those whose
+    tensor was dumped before: where it was seen first.
+    """
+
+    events: tuple[Event, ...]
+    dtypes: Mapping[Place, str]
+    origins: Mapping[Place, Origin]
+
+    def inputs(self) -> dict[str, frozenset[Slot]]:
+        """The inputs of each call that were dumped, by the path of its node."""
+        return {event.call.node.path: frozenset(event.call.inputs) for event in self.events}
+
+
+def trace_calls(
+    nodes: Sequence[Node],
+    began: Callable[[Node], tuple[int, int]],
+    slots: Callable[[Node], Sequence[Slot]],
+    saved: Callable[[Node, Slot], SavedTensor | None],
+) -> Calls:
+    """The calls of `nodes`, each of which ran once; `Node.order` says in which order they ended.
+
+    A call that began after another and ended before it ran inside it.
+    """
+    events: list[Event] = []
+    running: list[Call] = []
+    for node in sorted(nodes, key=began):
+        while running and running[-1].node.order < node.order:
+            events.append(Event(running.pop(), True))
+        found = slots(node)
+        call = Call(
+            node,
+            running[-1] if running else None,
+            tuple(slot for slot in found if slot.kind == "input"),
+            tuple(slot for slot in found if slot.kind == "output"),
+        )
+        running.append(call)
+        events.append(Event(call, False))
+    events += [Event(call, True) for call in reversed(running)]
+    seen = _Seen()
+    dtypes: dict[Place, str] = {}
+    for call, ends in events:
+        for slot in call.outputs if ends else call.inputs:
+            place, known = Place(call.node.path, slot), saved(call.node, slot)
+            dtypes[place] = known.dtype if known is not None else ""
+            if known is not None:
+                seen.add(place, known)
+    return Calls(tuple(events), dtypes, seen.origins)
+
+
+class _Seen:
+    """The tensors that were met, by their bytes and by their storage."""
+
+    def __init__(self) -> None:
+        self.origins: dict[Place, Origin] = {}
+        self._by_bytes: dict[tuple[int, str, int], Place] = {}
+        self._by_storage: dict[tuple[int, int, str], list[tuple[Place, _Stretch]]] = {}
+
+    def add(self, place: Place, tensor: SavedTensor) -> None:
+        """The next tensor in the order of time."""
+        if tensor.crc32 is not None and tensor.numel is not None:
+            first = self._by_bytes.setdefault((tensor.crc32, tensor.dtype, tensor.numel), place)
+            if first != place:
+                self.origins[place] = Origin(first)
+                return
+        part = _Stretch.of(tensor)
+        if part is None or tensor.storage is None or tensor.version is None:
+            return
+        stored = self._by_storage.setdefault((tensor.storage, tensor.version, tensor.dtype), [])
+        for first, whole in stored:
+            if whole.holds(part):
+                self.origins[place] = Origin(first, (part.offset - whole.offset, part.shape, part.stride))
+                return
+        stored.append((place, part))
+
+
+class _Stretch(NamedTuple):
+    """Where a tensor lies in its storage, in elements."""
+
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    end: int
+
+    @classmethod
+    def of(cls, tensor: SavedTensor) -> _Stretch | None:
+        offset, shape, stride = tensor.offset, tensor.shape, tensor.stride
+        if offset is None or shape is None or stride is None or len(shape) != len(stride):
+            return None
+        span = 0 if 0 in shape else 1 + sum((size - 1) * step for size, step in zip(shape, stride))
+        return cls(offset, shape, stride, offset + span)
+
+    def holds(self, part: _Stretch) -> bool:
+        """Whether every element of `part` is one of this tensor's, seen in another way.
+
+        Seen in the same way it would have the same bytes, unless somebody wrote to it.
+        """
+        whole = self.end - self.offset == math.prod(self.shape)
+        inside = self.offset <= part.offset and part.end <= self.end
+        return whole and inside and self[:3] != part[:3]

@@ -1,0 +1,35 @@
+"""The dataflow of a step of two torch dumps, from the tensors that both saw at the same places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...dumps import calls
+from ...dumps.calls import Calls
+from ..module_flow import module_flow
+from .nearest import Above, Place
+from .steps import Flow
+
+
+def modules_flow(golden: Calls, mine: Calls, places: Iterable[Place]) -> Flow:
+    """What is above `places`, which are those that are compared."""
+    wanted = frozenset(places)
+    flow = module_flow(golden, mine, lambda place: _named(place) in wanted)
+    above = {
+        _named(place): Above(dict.fromkeys(map(_named, others), False), keeps=place in flow.caches)
+        for place, others in flow.above.items()
+    }
+    return Flow(
+        above,
+        frozenset(_named(place) for place, kind in flow.fed.items() if kind == "token ids"),
+        {_named(place): gap for place, gap in flow.gaps.items()},
+        {
+            _named(place): flow.unseen[place.path]
+            for place in flow.above
+            if place.slot.kind == "output" and place.path in flow.unseen
+        },
+    )
+
+
+def _named(place: calls.Place) -> Place:
+    return place.path, str(place.slot)

@@ -1,0 +1,196 @@
+"""What each tensor of a run of modules was computed from, as far as two dumps tell.
+
+A module reads its inputs and hands out its outputs; what its own code computes between the modules that it
+calls is no tensor of any module. It shows where it is handed on: as the input of a module, or as the output
+of the one whose code it is. So a tensor that both dumps have seen before, at one place, is that tensor. Any
+other is new: made by the code of the module around it, from all that was at hand there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..dumps.calls import Call, Calls, Place
+from .fed import fed_kind
+from .pair import Gap
+
+AT_HAND = 64
+"""Tensors that code may have read of which the latest are kept, beside the inputs of its module."""
+CACHES = ("past_key", "cache")
+"""What names of outputs hold that are caches of keys and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleFlow:
+    """The places that are compared, in the order of time, and what is above each of them.
+
+    `gaps` has those that the code of a module made, `fed` the kind of what the run was given, `unseen` the
+    inputs of a call, by the path of its node, of which only one dump holds a tensor.
+    """
+
+    order: Mapping[Place, int]
+    above: Mapping[Place, tuple[Place, ...]]
+    gaps: Mapping[Place, Gap]
+    fed: Mapping[Place, str]
+    caches: frozenset[Place]
+    unseen: Mapping[str, tuple[str, ...]]
+
+
+def module_flow(
+    golden: Calls,
+    mine: Calls,
+    compared: Callable[[Place], bool],
+    weights: Callable[[str], Collection[Place]] = lambda _: (),
+) -> ModuleFlow:
+    """Follow mine's calls. `compared` says of a place that both dumps have whether it is looked at, `weights`
+    which places hold the weights of a module."""
+    return _Walk(golden, mine, compared, weights).flow()
+
+
+@dataclass(slots=True, eq=False)
+class _Scope:
+    """What the code of a running module has at hand. `open_ends` are the modules that it called whose results
+    no other module was handed yet, by the place where such a result was seen first."""
+
+    path: str
+    given: dict[Place, None] = field(default_factory=dict)
+    made: dict[Place, None] = field(default_factory=dict)
+    open_ends: dict[Place, str] = field(default_factory=dict)
+    caches: list[Place] = field(default_factory=list)
+    called: bool = False
+
+    def at_hand(self) -> tuple[Place, ...]:
+        return (*self.given, *list(self.made)[-AT_HAND:])
+
+    def name_of(self, path: str) -> str:
+        return path.removeprefix(f"{self.path}.")
+
+    def gap(self, before: str = "") -> Gap:
+        return Gap(self.path, tuple(dict.fromkeys(self.open_ends.values())), before)
+
+
+class _Walk:
+    def __init__(
+        self,
+        golden: Calls,
+        mine: Calls,
+        compared: Callable[[Place], bool],
+        weights: Callable[[str], Collection[Place]],
+    ) -> None:
+        self._golden = golden
+        self._mine = mine
+        self._golden_inputs = golden.inputs()
+        self._compared = compared
+        self._weights = weights
+        self._scopes: dict[Call | None, _Scope] = {None: _Scope("")}
+        self._shown: dict[Place, tuple[Place, ...]] = {}
+        self._order: dict[Place, int] = {}
+        self._above: dict[Place, tuple[Place, ...]] = {}
+        self._gaps: dict[Place, Gap] = {}
+        self._fed: dict[Place, str] = {}
+        self._caches: set[Place] = set()
+        self._unseen: dict[str, tuple[str, ...]] = {}
+
+    def flow(self) -> ModuleFlow:
+        for call, ends in self._mine.events:
+            if ends:
+                self._end(call)
+            else:
+                self._begin(call)
+        return ModuleFlow(
+            self._order, self._above, self._gaps, self._fed, frozenset(self._caches), self._unseen
+        )
+
+    def _begin(self, call: Call) -> None:
+        around, path = self._scopes[call.inside], call.node.path
+        scope = self._scopes[call] = _Scope(path)
+        scope.caches = [place for slot in call.outputs if is_cache(place := Place(path, slot))]
+        for slot in call.inputs:
+            scope.given.update(dict.fromkeys(self._arrived(call, Place(path, slot), around)))
+        if not call.inputs and call.inside is not None:
+            scope.given.update(dict.fromkeys(around.at_hand()))
+        scope.given.update(dict.fromkeys(self._weights(path)))
+        around.called = True
+        if alone := self._alone(call):
+            self._unseen[path] = alone
+
+    def _alone(self, call: Call) -> tuple[str, ...]:
+        """The inputs of a call that nothing can be compared with."""
+        path, own = call.node.path, frozenset(call.inputs)
+        other = self._golden_inputs.get(path, frozenset())
+        mine = [slot for slot in sorted(own - other) if self._origin(Place(path, slot)) is None]
+        golden = sorted(other - own)
+        return (*(f"{slot} (mine only)" for slot in mine), *(f"{slot} (golden only)" for slot in golden))
+
+    def _arrived(self, call: Call, place: Place, around: _Scope) -> tuple[Place, ...]:
+        """The places that are compared nearest to an input, itself where it is one."""
+        origin = self._origin(place)
+        if origin is not None:
+            around.open_ends.pop(origin, None)
+            return self._shown[origin]
+        kind = fed_kind(call.node, place.slot, self._mine.dtypes.get(place, ""))
+        if kind:
+            self._fed[place] = kind
+            fed = [one for one in self._fed if one in self._order and one != place]
+            return self._show(place, fed if call.inside is not None else ())
+        if around.called:
+            self._store(around)
+        self._gaps[place] = around.gap(around.name_of(place.path))
+        shown = self._show(place, around.at_hand())
+        around.made.update(dict.fromkeys(shown))
+        return shown
+
+    def _end(self, call: Call) -> None:
+        scope, around = self._scopes.pop(call), self._scopes[call.inside]
+        self._store(scope)
+        for slot in call.outputs:
+            place = Place(call.node.path, slot)
+            if place in scope.caches:
+                continue
+            origin = self._origin(place)
+            if origin is None:
+                if scope.called:
+                    self._gaps[place] = scope.gap()
+                shown = self._show(place, scope.at_hand())
+            else:
+                shown = self._show(place, self._shown[origin])
+            around.made.update(dict.fromkeys(shown))
+            around.open_ends[origin or place] = around.name_of(place.path)
+
+    def _store(self, scope: _Scope) -> None:
+        """Caches are written before what is made of them; when is not dumped, so it is as early as can be."""
+        for place in scope.caches:
+            if place in self._shown:
+                continue
+            self._caches.add(place)
+            if scope.called:
+                self._gaps[place] = scope.gap()
+            scope.made.update(dict.fromkeys(self._show(place, scope.at_hand())))
+
+    def _show(self, place: Place, above: Iterable[Place]) -> tuple[Place, ...]:
+        """Note what is above a place, and tell which places stand for it."""
+        others = tuple(above)
+        self._shown[place] = others
+        if place in self._golden.dtypes and self._compared(place):
+            self._order[place] = len(self._order)
+            self._above[place] = others
+            self._shown[place] = (place,)
+        else:
+            self._gaps.pop(place, None)
+        return self._shown[place]
+
+    def _origin(self, place: Place) -> Place | None:
+        """The place where both dumps saw this tensor first; `None` where they do not agree on one."""
+        mine = self._mine.origins.get(place)
+        if mine is None or mine.place not in self._shown:
+            return None
+        if place in self._golden.dtypes and self._golden.origins.get(place) != mine:
+            return None
+        return mine.place
+
+
+def is_cache(place: Place) -> bool:
+    """Whether an output holds keys and values of earlier tokens, which the hooks name after their cache."""
+    names = (part for part in place.slot.index if isinstance(part, str))
+    return place.slot.kind == "output" and any(word in name for name in names for word in CACHES)
