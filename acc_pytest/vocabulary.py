@@ -1,5 +1,6 @@
 """Words that options, settings and rooms must agree on. Imports nothing, for options are read at start-up."""
 
+_BETWEEN_WORDS = {ord(sign): " " for sign in ",，、"}
 TOKEN_POLICIES = ("auto", "raw", "no-warmup", "warmup", "torch-like")
 """How token directories of an ATB dump become steps; `docs/mapping.md` says what each means."""
 
@@ -28,3 +29,11 @@ BASELINE_UPDATES = ("new", "all")
 """What of a run is written to its baseline."""
 INHERITED_OUTCOMES = ("xfail", "fail", "warn")
 """What becomes of the tests of pairs that fail because what they compute from does."""
+
+
+def words_of(*pieces: str) -> tuple[str, ...]:
+    """The entries of a list as people type it: `2, 3_1`, or as a shell hands it over (`2,` and `3_1`).
+
+    The commas of a Chinese keyboard are commas.
+    """
+    return tuple(" ".join(pieces).translate(_BETWEEN_WORDS).split())

@@ -38,11 +38,17 @@ def add(commands: Commands) -> None:
         help="operation CSVs; -i has their tensors",
     )
     parser.add_argument("-o", "--output", default=".", metavar="DIR", help="directory of the CSV report")
-    parser.add_argument("-ids", "--operation-ids", default="", metavar="IDS", help="24_1,2_3_5 and below")
-    parser.add_argument("-opname", "--operation-name", default="", metavar="NAMES", help="self,linear")
+    parser.add_argument(
+        "-ids", "--operation-ids", nargs="+", default=[], metavar="IDS", help="24_1,2_3_5 and below"
+    )
+    parser.add_argument(
+        "-opname", "--operation-name", nargs="+", default=[], metavar="NAMES", help="self,linear"
+    )
     parser.add_argument(
         "-metric",
+        "--metric",
         "--precision-metric",
+        dest="precision_metric",
         nargs="+",
         default=[],
         choices=OPCHECK_METRICS,
@@ -82,13 +88,37 @@ def add(commands: Commands) -> None:
     parser.add_argument("--soc", choices=SOCS, help="as --acc-opcheck-soc")
     parser.add_argument("--list", action="store_true", help="print every operator and what it is checked by")
     parser.set_defaults(run=run, passes_on=True)
-    actions = parser.add_subparsers(title="further actions", dest="action", metavar="export")
+    actions = parser.add_subparsers(
+        title="further actions", dest="action", metavar="export", action=FurtherActions
+    )
     export = actions.add_parser("export", help="write cases that stand alone: an operation CSV and its files")
     export.add_argument("source", metavar="CSV_OR_DIR", help="the operation CSV, or the dump")
     export.add_argument("--ids", required=True, metavar="IDS", help="which operators: 3_1_0")
     export.add_argument("-o", "--output", dest="target", default="opcheck_case", metavar="DIR")
     export.add_argument("-i", "--input", dest="tensors", default="", metavar="DIR", help="where tensors are")
     export.set_defaults(run=run_export, passes_on=False)
+
+
+class FurtherActions(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """The actions beside the check itself; a word that is none is said to belong to no option."""
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        super().__init__(*given, **settings)
+        # Without it the words are not refused before they come here, where the sentence is.
+        self.choices = None  # type: ignore[assignment]
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
+    ) -> None:
+        """Hand on to the parser of an action."""
+        if values[0] not in self._name_parser_map:
+            actions = ", ".join(self._name_parser_map)
+            raise argparse.ArgumentError(
+                None,
+                f"{values[0]!r} belongs to no option; the dump is given by -i, operation CSVs by -c, "
+                f"operators are chosen by -ids and -opname, and the one further action is {actions}",
+            )
+        super().__call__(parser, namespace, values, option)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -114,8 +144,8 @@ def values_of(given: argparse.Namespace) -> Mapping[str, Any]:
     values = {
         "opcheck": tuple(given.csv_path) or (given.input,),
         "opcheck_input": given.input if given.csv_path else "",
-        "opcheck_ids": given.operation_ids,
-        "opcheck_opname": given.operation_name,
+        "opcheck_ids": ",".join(given.operation_ids),
+        "opcheck_opname": ",".join(given.operation_name),
         "opcheck_standard": given.standard,
         "opcheck_other": given.other,
         "opcheck_soc": given.soc,

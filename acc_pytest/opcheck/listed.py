@@ -36,7 +36,7 @@ def listed(settings: OpcheckSettings) -> tuple[Named, ...]:
         kinds = ", ".join(sorted({entry.name for entry in entries})[:8])
         raise DumpError(
             f"none of {len(entries)} operations is selected by --acc-opcheck-ids and --acc-opcheck-opname; "
-            f"there are {kinds}, with ids such as {entries[0].ids or '(none)'}"
+            f"there are {kinds}, with ids such as {entries[0].ids or '(none)'}; commas separate several"
         )
     return tuple(_named(chosen))
 

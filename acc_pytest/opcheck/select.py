@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..errors import SettingsError
+from ..vocabulary import words_of
 from .entry import Entry
 
 _ID = re.compile(r"^\d+(_\d+)*$")
@@ -13,7 +14,7 @@ _ID = re.compile(r"^\d+(_\d+)*$")
 
 def ids_from(text: str) -> tuple[str, ...]:
     """The ids in `24_1, 2_3_5`. Raises `SettingsError` for what is no id."""
-    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    found = words_of(text)
     for one in found:
         if not _ID.match(one):
             raise SettingsError(
@@ -24,7 +25,7 @@ def ids_from(text: str) -> tuple[str, ...]:
 
 def names_from(text: str) -> tuple[str, ...]:
     """The parts of names in `self, Linear`, in lower case."""
-    return tuple(part.strip().lower() for part in text.split(",") if part.strip())
+    return words_of(text.lower())
 
 
 def selected(entries: Iterable[Entry], ids: Sequence[str], names: Sequence[str]) -> Iterator[Entry]:

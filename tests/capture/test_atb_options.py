@@ -72,6 +72,7 @@ def test_the_defaults_are_the_old_tools() -> None:
         ("--save-time 2", "time", 2),
         ("-opname LinearOperation,Rope", "names", "linearoperation,rope"),
         ("-opname Linear, Rope", "names", "linear,rope"),
+        ("-opname Linear，Rope", "names", "linear,rope"),
         ("--operation-name self", "names", "self"),
         ("-tiling", "tiling", True),
         ("--save-tiling", "tiling", True),

@@ -22,7 +22,8 @@ from acc_pytest.errors import SettingsError
         (r"echo \$HOME \| \"", ("echo", "$HOME", "|", '"')),
         ("echo '$HOME'", ("echo", "$HOME")),
         # valid in the old tool, which split at spaces
-        ("python run.py --devices=[0,1] a;b ~/x:y", ("python", "run.py", "--devices=[0,1]", "a;b", "~/x:y")),
+        ("python run.py --devices=[0,1] ~/x:y", ("python", "run.py", "--devices=[0,1]", "~/x:y")),
+        (r"find . -exec ls {} \; 'a;b'", ("find", ".", "-exec", "ls", "{}", ";", "a;b")),
     ],
 )
 def test_a_command_becomes_words(text: str, words: tuple[str, ...]) -> None:
@@ -38,6 +39,8 @@ def test_a_command_becomes_words(text: str, words: tuple[str, ...]) -> None:
         ("python run.py < in", "<"),
         ("cd x && python run.py", "&"),
         ("python run.py &", "&"),
+        ("bash run.sh; ls", ";"),
+        ("cd x;python run.py", ";"),
         ("python run.py $MODEL", "$"),
         ('python run.py "$MODEL"', "$"),
         ("python `which run.py`", "`"),

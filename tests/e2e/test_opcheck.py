@@ -278,6 +278,24 @@ def test_the_old_commands_flags_mean_the_same(pytester: pytest.Pytester, wrong: 
     assert "-device is not needed" in result.stderr.str()
 
 
+def test_lists_may_be_typed_with_spaces_and_any_comma(pytester: pytest.Pytester, wrong: MadeDump) -> None:
+    words = ["opcheck", "-i", wrong.execution, "-c", wrong.csv, "-o", "out", "--metric", "kl", "cos_sim"]
+    result = acc(pytester, *words, "-ids", "99,", "5", "-opname", "self，soft", "-l", "warning")
+    assert result.ret == 1
+    (report,) = Path("out").glob("opcheck_result_*.csv")
+    (row,) = read_rows(str(report))
+    assert row["op_name"] == "SoftmaxOperation"
+    assert "kl_divergence" in row
+    assert "max_abs_error" not in row
+
+
+def test_a_word_of_no_option_is_one_sentence_with_a_hint(pytester: pytest.Pytester, right: MadeDump) -> None:
+    result = acc(pytester, "opcheck", right.csv)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    sentence = f"{str(right.csv)!r} belongs to no option; the dump is given by -i, operation CSVs by -c"
+    assert sentence in result.stderr.str()
+
+
 def test_rerun_without_an_npu_is_one_sentence(pytester: pytest.Pytester, right: MadeDump) -> None:
     result = acc(pytester, "opcheck", "-i", right.root, "-rerun", "-device", "1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from ...vocabulary import words_of
+
 TYPES = ("model", "layer", "op", "kernel", "tensor", "cpu_profiling", "onnx", "stats")
 LOG_LEVELS = ("debug", "info", "warning", "error", "fatal", "critical")
 """In the order of the probe's numbers."""
@@ -167,4 +169,4 @@ def config(value: Any) -> Path:
 def _list(value: Any) -> str:
     """`2, 3_1` as a shell hands it over (`["2,", "3_1"]`), or numbers from Python, as `2,3_1`."""
     pieces: Iterable[Any] = value if isinstance(value, (list, tuple)) else [value]
-    return ",".join(part for piece in pieces for part in re.split(r"[\s,]+", str(piece)) if part)
+    return ",".join(words_of(*map(str, pieces)))

@@ -6,7 +6,7 @@ import shlex
 
 from ...errors import SettingsError
 
-_ONLY_A_SHELL = frozenset("|<>&`$")
+_ONLY_A_SHELL = frozenset("|<>&;`$")
 
 
 def split_command(text: str) -> tuple[str, ...]:
@@ -31,10 +31,7 @@ def split_command(text: str) -> tuple[str, ...]:
 
 
 def _shell_sign(text: str) -> str:
-    """The first sign outside of quotes that only a shell could obey: a pipe, redirection or variable.
-
-    `;` is none of them: the old tool passed it on, and there are programs that take it.
-    """
+    """The first sign outside of quotes that only a shell could obey: a pipe, another command, a variable."""
     quote, escaped = "", False
     for sign in text:
         if escaped:
