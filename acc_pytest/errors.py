@@ -36,6 +36,10 @@ class Incomparable(AccError):
     """Two tensors cannot be brought to one shape or meaning; the message is the row's reason."""
 
 
+class ShapesDiffer(Incomparable):
+    """Two tensors have shapes that no rule brings to one."""
+
+
 class SettingsError(AccError):
     """An option, ini value, marker or config file holds a value that makes no sense."""
 

@@ -7,10 +7,10 @@ makes no sense) becomes the row's reason: a comparison never raises for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AccError, NoPayload
+from ..errors import AccError, NoPayload, ShapesDiffer
 from ..judging import JudgeContext, Judgement, judge, thresholds_for
 from ..judging.standards import DEFAULT, Standard
 from ..judging.threshold import ThresholdRule
@@ -20,6 +20,7 @@ from ..mapping.reconcile import open_pair
 from ..metrics import measure
 from ..metrics.measurement import Measurement
 from ..reporting.row import Row, Side
+from .fed import said_of_fed
 from .noise import with_noise
 from .rows import incomparable, measured_row, of_replicas, pair_row
 from .statistics import compare_statistics
@@ -83,7 +84,7 @@ def compare_pair(
             rows.append(measured_row(row, context, measurement, judgement, notes))
         return of_replicas(rows)
 
-    return _or_reason(row, compared)
+    return said_of_fed(_or_reason(row, compared), pair)
 
 
 def compare_tensors(
@@ -131,5 +132,7 @@ def _or_reason(row: Row, compared: Callable[[], Row]) -> Row:
         return compared()
     except NoPayload as error:
         return incomparable(row, str(error), skipped=True)
+    except ShapesDiffer as error:
+        return replace(incomparable(row, str(error)), shapes_differ=True)
     except (AccError, OSError) as error:
         return incomparable(row, str(error))

@@ -67,6 +67,7 @@ class Inheritance:
         self._standing = standing
         self._local = local
         self._ancestors = Ancestors(plan.parents, standing, lambda number: plan.pairs[number].step)
+        self._fed = [number for number, pair in enumerate(plan.pairs) if pair.fed]
         self._decided: dict[int, _Decision] = {}
         self._roots: dict[int, tuple[int, str]] = {}
 
@@ -82,6 +83,24 @@ class Inheritance:
         more = f": {cause.text}" if cause.text else ""
         step = self._plan.pairs[root].step
         return replace(cause, text=f"inherited from {shown(name)} at step {step}{way}{more}")
+
+    def cause_of_shapes(self, standing: Standing) -> Cause | None:
+        """Why the pair cannot be compared, where the run was fed something of another shape; else `None`."""
+        if not standing.shapes_differ or (via := self._fed_before(standing)) is None:
+            return None
+        root, name = self._root(via)
+        said = f"other shapes follow from what the run was fed: {via.said}"
+        return Cause("inherited", "dataflow", (via.number,), root, name, text=said)
+
+    def _fed_before(self, standing: Standing) -> Standing | None:
+        """What the run was fed earlier that has another shape; `None` where nothing has."""
+        for number in self._fed:
+            if number >= standing.number:
+                break
+            fed = self._standing(number)
+            if fed is not None and fed.failing and fed.shapes_differ:
+                return fed
+        return None
 
     def _root(self, standing: Standing) -> tuple[int, str]:
         """The root of a pair and what it is called; every pair on the way learns it too."""
@@ -106,6 +125,8 @@ class Inheritance:
 
     def _decide(self, standing: Standing) -> _Decision:
         number = standing.number
+        if standing.said and standing.shapes_differ and (via := self._fed_before(standing)) is not None:
+            return _inherited(Cause("inherited", "dataflow", (via.number,)), via)
         above = list(self._ancestors.nearest(number))
         failing = [one for one in above if one.failing]
         ordered = number in self._plan.by_order
@@ -132,6 +153,8 @@ class Inheritance:
     def _root_or_above(self, standing: Standing, above: Sequence[Standing], base: Cause) -> _Decision:
         """Nothing directly above fails: is it this operator, or what came in below the thresholds?"""
         number = standing.number
+        if standing.said:
+            return self._is_root(standing, replace(base, text=standing.said))
         local = self._own(number)
         cause = _with(base, local)
         if local.outcome == "wrong":

@@ -40,6 +40,8 @@ def diagnose(plan: Plan, rows: Sequence[Row]) -> tuple[list[Row], Diagnosis]:
     for standing, row in zip(standings, rows):
         if standing.failing:
             row = with_cause(row, inheritance.cause(standing))
+        elif cause := inheritance.cause_of_shapes(standing):
+            row = with_cause(row, cause)
         ledger.add(row)
         found.append(row)
     return found, ledger.diagnosis(plan)
@@ -50,6 +52,6 @@ def with_cause(row: Row, cause: Cause, strict: bool = False) -> Row:
 
     `strict` says that an inherited failure fails its test all the same.
     """
-    if cause.kind == "inherited" and row.verdict == "fail":
+    if cause.kind == "inherited" and row.verdict in ("fail", "incomparable"):
         return replace(row, verdict="inherited", strict=strict, cause=cause)
     return replace(row, cause=cause)

@@ -17,6 +17,7 @@ class Standing:
 
     `level` is the largest share of an allowed error that was measured, also where it is within its bound:
     infinite for NaN where golden has none. `error` is the relative L2 distance, `None` where it has no value.
+    `shapes_differ` is that of the row. `said` is the sentence of what the run was fed, empty of all others.
     """
 
     number: int
@@ -25,6 +26,8 @@ class Standing:
     level: float
     error: float | None
     name: str
+    shapes_differ: bool = False
+    said: str = ""
 
     @classmethod
     def of(cls, row: Row, number: int) -> Standing:
@@ -37,6 +40,8 @@ class Standing:
             level_of(row),
             float(error) if isinstance(error, (int, float)) else None,
             row.name,
+            row.shapes_differ,
+            row.sentence if row.fed else "",
         )
 
 

@@ -37,6 +37,9 @@ def rejudge(row: Row, make_judge: Callable[[], Judge]) -> Row:
         levels={},
         notes=tuple(n for n in row.notes if not n.startswith(NOTE_STARTS)),
     )
+    if row.shapes_differ and not row.fed:
+        # That it follows from what the run was fed is found again, or not.
+        return incomparable(clean, row.reason, row.skipped)
     if not row.statistics:
         return clean
     try:

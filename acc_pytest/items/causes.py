@@ -47,9 +47,10 @@ class Causes:
         number = item.number
         row = self._ahead.pop(number, None) or item.examine()
         standing = self._standings[number] = Standing.of(row, number)
-        if row.verdict not in FAILING:
+        if row.verdict in FAILING:
+            cause = self._stored_cause(number) or self._inheritance.cause(standing)
+        elif not row.shapes_differ or not (cause := self._inheritance.cause_of_shapes(standing)):
             return row
-        cause = self._stored_cause(number) or self._inheritance.cause(standing)
         return with_cause(row, cause, strict=self._acc.settings.inherited == "fail")
 
     def _standing(self, number: int) -> Standing | None:

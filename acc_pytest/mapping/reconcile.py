@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..errors import Incomparable
+from ..errors import Incomparable, ShapesDiffer
 from ..tensors.device_layouts import is_tiled
 from ..tensors.source import Source, TensorSource
 from ..tensors.views import Columns, PlusRow, Reshaped, Rows, Sum
@@ -151,8 +151,8 @@ def reconcile(golden: Side, mine: Side) -> Opened:
     raise _mismatch(golden, mine)
 
 
-def _mismatch(golden: Side, mine: Side) -> Incomparable:
-    return Incomparable(f"data shape doesn't match: golden {golden.describe()}, mine {mine.describe()}")
+def _mismatch(golden: Side, mine: Side) -> ShapesDiffer:
+    return ShapesDiffer(f"data shape doesn't match: golden {golden.describe()}, mine {mine.describe()}")
 
 
 def _opened(golden: list[Source], mine: list[Source], *notes: str) -> Opened:

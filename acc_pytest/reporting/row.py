@@ -121,7 +121,8 @@ class Row:
 
     `number` is the running number of the CSV (`data_id`), `None` where it would depend on the order in
     which tests run; it follows execution order. `skipped` marks a pair of which the dump holds no values by
-    design, `strict` an inherited failure, or an unmapped node, that fails its test. `sentence` says the
+    design, `strict` an inherited failure, or an unmapped node, that fails its test,
+    `shapes_differ` two tensors that no rule brings to one shape. `sentence` says the
     verdict in words; `reasons` are the parts of `cmp_fail_reason`; `metrics`, `counts` and `custom` map
     names to numbers, `None` where a metric has no value for these tensors. `statistics` and `context` are
     what judging saw, so that it can be done again without the tensors (`judging.replay`); `levels` are its
@@ -135,6 +136,7 @@ class Row:
     number: int | None = None
     skipped: bool = False
     strict: bool = False
+    shapes_differ: bool = False
     step: Scalar = ""
     rank: str = ""
     graph: str = ""

@@ -191,7 +191,7 @@ _ROW = record_fields(
     {
         "number": WHOLE_OR_NONE,
         "step": SCALAR,
-        **dict.fromkeys(("skipped", "strict"), FLAG),
+        **dict.fromkeys(("skipped", "strict", "shapes_differ"), FLAG),
         **dict.fromkeys(("golden", "mine"), (packer(_SIDE), unpacker(Side, _SIDE))),
         **dict.fromkeys(("metrics", "counts", "custom", "case", "statistics", "context", "levels"), MAPPING),
         "worst": (packer(_WORST), unpacker(Worst, _WORST)),

@@ -1,0 +1,92 @@
+"""What a run was fed, in words: that token ids, positions, masks or weights differ, and how."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+
+from ..errors import AccError
+from ..mapping.pair import Operand, Pair
+from ..reporting.row import Row, number
+
+NAMES = {"token ids": "token ids differ", "positions": "positions differ", "mask": "the mask differs"}
+_LARGEST = 1 << 20
+"""Elements up to which whole numbers are looked at one by one; prompts are shorter."""
+
+
+def said_of_fed(row: Row, pair: Pair) -> Row:
+    """The row of what a run was fed with a sentence that says so, where it does not pass.
+
+    Another shape of what was fed is a difference like any other: what follows cannot be compared for it.
+    """
+    if not pair.fed or row.skipped or row.verdict not in ("fail", "incomparable"):
+        return row
+    if row.verdict == "incomparable" and not row.shapes_differ:
+        return row
+    sentence = f"{_what(pair)}{_where(pair)}{_how(row, pair)}"
+    reasons = (sentence, *(reason for reason in row.reasons if reason != row.sentence))
+    return replace(row, verdict="fail", sentence=sentence, reasons=reasons)
+
+
+def _what(pair: Pair) -> str:
+    if pair.fed in ("weight", "buffer"):
+        return f"{pair.fed} {pair.mine.name} differs"
+    return NAMES.get(pair.fed, f"{pair.fed} {pair.mine.slot} of {pair.mine.name} differs")
+
+
+def _where(pair: Pair) -> str:
+    return "" if pair.fed in ("weight", "buffer") else f" at step {pair.step}"
+
+
+def _how(row: Row, pair: Pair) -> str:
+    if row.shapes_differ:
+        return f": {_lengths(row, pair)}"
+    values = None if pair.fed in ("weight", "buffer", "input") else _whole_numbers(pair)
+    if values is None:
+        distance = row.metrics.get("relative_euclidean_distance")
+        return f": relative L2 {number(distance)}" if isinstance(distance, float) else f": {row.sentence}"
+    golden, mine = values
+    where = (golden != mine).nonzero().flatten()
+    if not len(where):
+        return f": {row.sentence}"
+    first = int(where[0])
+    one = f"golden {golden[first].item()}, mine {mine[first].item()}"
+    return f": {one}" if len(golden) == 1 else f": {len(where)} of {len(golden)}, the first at {first}: {one}"
+
+
+def _lengths(row: Row, pair: Pair) -> str:
+    """`prompts have 7 and 9 tokens`, or the shapes."""
+    shapes = [_shape(operand) for operand in (pair.golden, pair.mine)]
+    if pair.fed == "token ids" and all(shapes):
+        one, other = (shape[-1] for shape in shapes)
+        if one != other and pair.step == 0:
+            return f"prompts have {one} (golden) and {other} (mine) tokens"
+    return f"golden is {row.golden.shape}, mine {row.mine.shape}"
+
+
+def _shape(operand: Operand) -> tuple[int, ...]:
+    try:
+        return operand.refs[0].header().shape
+    except (AccError, OSError):
+        return ()
+
+
+def _whole_numbers(pair: Pair) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The values of both sides in one order; `None` for others than whole numbers, or too many."""
+    try:
+        found = [_flat(operand) for operand in (pair.golden, pair.mine)]
+    except (AccError, OSError):
+        return None
+    golden, mine = found
+    if golden is None or mine is None or len(golden) != len(mine):
+        return None
+    return golden, mine
+
+
+def _flat(operand: Operand) -> torch.Tensor | None:
+    if math.prod(operand.refs[0].header().shape) > _LARGEST:
+        return None
+    tensor = operand.refs[0].open()
+    return None if tensor.is_floating_point() else tensor.reshape(-1).to(torch.int64)
