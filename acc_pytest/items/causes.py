@@ -47,9 +47,12 @@ class Causes:
         number = item.number
         row = self._ahead.pop(number, None) or item.examine()
         standing = self._standings[number] = Standing.of(row, number)
+        cause: Cause | None = None
         if row.verdict in FAILING:
             cause = self._stored_cause(number) or self._inheritance.cause(standing)
-        elif not row.shapes_differ or not (cause := self._inheritance.cause_of_shapes(standing)):
+        elif row.shapes_differ:
+            cause = self._inheritance.cause_of_shapes(standing)
+        if cause is None:
             return row
         return with_cause(row, cause, strict=self._acc.settings.inherited == "fail")
 
