@@ -3,6 +3,7 @@
     python benchmarks/detection.py [--faulty 315] [--clean 60] [--seed 1] [--jobs 2] [--markdown FILE]
     python benchmarks/detection.py --quick
     python benchmarks/detection.py --sizes
+    python benchmarks/detection.py --torch [--cases N] [--only NETWORK/FAULT] [-v]
 
 Golden are networks in float32 (those of transformers, and the demo's ChatGLM2) dumped by torch hooks, mine
 the same networks as ATB operators in float16 and bfloat16 with one fault each. Both are real dumps on disk
@@ -17,6 +18,13 @@ reported apart.
 what rounding is allowed. `--pytest N` runs N of the faulty cases through pytest itself as well, whose first
 line of roots must be the same. The last line holds the figures; the exit status is 0 when the goal holds:
 99 % detected, 98 % first roots, no false alarm.
+
+`--torch` makes the second table: networks of transformers in float16 and bfloat16 against the same in
+float32, both dumped by torch hooks. Every fault is in every network that can have it, at a layer and place
+drawn with the seed; every golden is also compared with a clean run in both dtypes. The first root is right
+when it is the innermost module that has the fault (its weight, or what was fed, where that is the fault). The
+goal is 98 % detected, 95 % of these with the right first root, no false alarm. `--only llama/rope_sign -v`
+shows one case.
 """
 
 from __future__ import annotations
@@ -26,7 +34,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -34,8 +41,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from detecting import grid, sizes
 from detecting.grid import Case
 from detecting.networks import INT8, NETWORKS, Goldens
+from detecting.report import Report
 from detecting.runs import Outcome, examine_all, first_line_of_pytest
-from detecting.tables import TABLES, Cells, Figures, by, explained, markdown, plain, share
+from detecting.tables import TABLES, Figures, by, explained, share
+from detecting.torch_report import Options, torch_against_torch
 
 from acc_pytest.threads import one_thread
 
@@ -43,29 +52,6 @@ QUICK = {"faulty": 21, "clean": 10, "int8": 0, "pytest": 1, "seed": 5}
 """A seed for which one run of each fault has all networks."""
 MEMORY = "/dev/shm"
 """Where thousands of small files cost least."""
-
-
-@dataclass
-class Report:
-    """What is printed, and written as Markdown if asked for."""
-
-    path: str = ""
-    _pieces: list[str] | None = None
-
-    def say(self, text: str) -> None:
-        """A paragraph."""
-        print(text, flush=True)
-        self._keep(text)
-
-    def table(self, table: Sequence[Cells]) -> None:
-        """A table, after an empty line."""
-        print(f"\n{plain(table)}", flush=True)
-        self._keep(markdown(table))
-
-    def _keep(self, text: str) -> None:
-        self._pieces = [*(self._pieces or []), text.strip()]
-        if self.path:
-            Path(self.path).write_text("\n\n".join(self._pieces) + "\n", encoding="utf-8")
 
 
 @one_thread()
@@ -83,6 +69,12 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
     parser.add_argument("--quick", action="store_true", help="a fixed sample of all faults and networks")
     parser.add_argument("--sizes", action="store_true", help="how small a fault is still detected")
+    parser.add_argument("--torch", action="store_true", help="the second table: torch against torch")
+    parser.add_argument("--cases", type=int, default=0, metavar="N", help="of --torch: a sample of N faults")
+    parser.add_argument(
+        "--only", default="", metavar="NETWORK/FAULT", help="of --torch: one network, fault (/FAULT) or both"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="of --torch: the roots of every run")
     parser.add_argument("--markdown", default="", metavar="FILE", help="write the tables there as well")
     given = parser.parse_args()
     if given.quick:
@@ -90,7 +82,15 @@ def main() -> int:
     report = Report(given.markdown)
     memory = MEMORY if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="acc-detection-", dir=memory) as directory:
+        if given.torch:
+            return _torch(given, report, Path(directory))
         return (_sizes if given.sizes else _detection)(given, report, Path(directory))
+
+
+def _torch(given: argparse.Namespace, report: Report, directory: Path) -> int:
+    options = Options(given.seed, given.jobs, given.cases, given.only, given.verbose)
+    good = torch_against_torch(report, directory, options)
+    return 0 if good else 1
 
 
 def _sizes(given: argparse.Namespace, report: Report, directory: Path) -> int:

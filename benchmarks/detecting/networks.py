@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Golden:
-    """A golden network, where its dump is, and the ids that were fed at each step.
+    """A golden network, where its dump is, and what was fed at each step (ids; torch: arguments by name).
 
     `margin` is the least distance between neighbours among the logits of the experts that a router chose and
     the first that it did not, as a share of their T; infinite without routers.
@@ -84,7 +84,7 @@ class Golden:
 
     module: Any
     path: Path
-    fed: Sequence[Sequence[int]]
+    fed: Sequence[Any]
     margin: float
 
     @property
@@ -96,39 +96,48 @@ class Golden:
         return self.margin > 1.0
 
 
+@one_thread()
+@torch.no_grad()
+def make(setting: Setting, path: Path) -> Golden:
+    """The dump of prefill and `DECODE_STEPS` greedy decode steps in `path`."""
+    module, step = _module(setting)
+    generator = torch.Generator().manual_seed(1000 + setting.seed)
+    ids = torch.randint(2, VOCABULARY, (setting.prompt,), generator=generator).tolist()
+    fed, cache = [], None
+    config = DumpConfig(path, range(DECODE_STEPS + 1))
+    with margins(module, setting.dtype) as found, register_hook(module, config):
+        for _ in range(DECODE_STEPS + 1):
+            fed.append(ids)
+            logits, cache = step(torch.tensor([ids]), cache)
+            ids = [int(logits.flatten(0, -2)[-1].argmax())]
+    return Golden(module, path, fed, min(found, default=float("inf")))
+
+
 @dataclass
 class Goldens:
     """Golden dumps below `directory`, each made once."""
 
     directory: Path
-    _made: dict[Setting, Golden] = field(default_factory=dict)
+    make: Callable[[Any, Path], Golden] = make
+    _made: dict[Any, Golden] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def of(self, setting: Setting) -> Golden:
-        """The dump of prefill and `DECODE_STEPS` greedy decode steps."""
+    def of(self, setting: Any) -> Golden:
+        """What `make` makes of the setting."""
         if setting not in self._made:
-            self._made[setting] = self._run(setting)
+            self._made[setting] = self.make(setting, self.directory / f"golden-{next(self._numbers)}")
         return self._made[setting]
 
-    def forget(self, setting: Setting) -> None:
+    def forget(self, setting: Any) -> None:
         """Remove a dump that is not used."""
         shutil.rmtree(self._made.pop(setting).path)
 
-    @one_thread()
-    @torch.no_grad()
-    def _run(self, setting: Setting) -> Golden:
-        module, step = _module(setting)
-        path = self.directory / f"golden-{next(self._numbers)}"
-        generator = torch.Generator().manual_seed(1000 + setting.seed)
-        ids = torch.randint(2, VOCABULARY, (setting.prompt,), generator=generator).tolist()
-        fed, cache = [], None
-        config = DumpConfig(path, range(DECODE_STEPS + 1))
-        with _margins(module, setting) as margins, register_hook(module, config):
-            for _ in range(DECODE_STEPS + 1):
-                fed.append(ids)
-                logits, cache = step(torch.tensor([ids]), cache)
-                ids = [int(logits.flatten(0, -2)[-1].argmax())]
-        return Golden(module, path, fed, min(margins, default=float("inf")))
+    def decided(self, setting: Any) -> Any:
+        """The setting with the first seed, from its own on, for which no router decides by a rounding."""
+        while not self.of(setting).decided:
+            self.forget(setting)
+            setting = replace(setting, seed=setting.seed + 1000)
+        return setting
 
 
 Step = Callable[[torch.Tensor, Any], tuple[torch.Tensor, Any]]
@@ -162,8 +171,8 @@ def _demo(setting: Setting, ranks: int = 1) -> Any:
 
 
 @contextlib.contextmanager
-def _margins(module: Any, setting: Setting) -> Iterator[list[float]]:
-    """While golden runs, how clearly each of its routers decided."""
+def margins(module: Any, dtype: str) -> Iterator[list[float]]:
+    """While golden runs, how clearly each of its routers decided, as a share of T of `dtype`."""
     found: list[float] = []
     removers = []
     routers = [one for name, one in module.named_modules() if name.endswith(".mlp.gate")]
@@ -173,7 +182,7 @@ def _margins(module: Any, setting: Setting) -> Iterator[list[float]]:
             logits = inputs[0].flatten(0, -2) @ router.weight.t()
             chosen = module.config.num_experts_per_tok
             ordered = logits.sort(-1, descending=True).values
-            allowed = tolerance("float32", setting.dtype, depth, inputs[0].shape[-1]).value
+            allowed = tolerance("float32", dtype, depth, inputs[0].shape[-1]).value
             gaps = (ordered[..., :chosen] - ordered[..., 1 : chosen + 1]).min()
             gap = gaps / logits.square().mean().sqrt()
             found.append(float(gap) / allowed)

@@ -6,12 +6,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any, TypeVar
 
 import torch
 
@@ -27,7 +29,12 @@ from acc_pytest.reporting.row import Row
 from acc_pytest.settings import find_config, read_config
 
 from .grid import Case
-from .networks import INT8, NETWORKS, Goldens, Network, mine
+from .networks import INT8, NETWORKS, Golden, Goldens, Network, make, mine
+
+AnyCase = TypeVar("AnyCase")
+AnyOutcome = TypeVar("AnyOutcome")
+Examine = Callable[[AnyCase, Goldens, Path], AnyOutcome]
+Make = Callable[[Any, Path], Golden]
 
 
 @dataclass(frozen=True)
@@ -153,25 +160,40 @@ def _network(case: Case) -> Network:
 
 def examine_all(cases: Sequence[Case], directory: Path, jobs: int) -> Iterator[Outcome]:
     """Outcomes in the order of `cases`, from as many processes as `jobs`; dumps lie below `directory`."""
+    return each(cases, examine, make, directory, jobs)
+
+
+def each(
+    cases: Sequence[AnyCase],
+    examine: Examine[AnyCase, AnyOutcome],
+    make: Make,
+    directory: Path,
+    jobs: int,
+    together: int = 1,
+) -> Iterator[AnyOutcome]:
+    """What `examine` makes of each case, in their order, with goldens from `make`.
+
+    A process gets as many neighbours as `together` at a time, so that they share their golden.
+    """
     if jobs == 1:
-        _begin(directory)
-        yield from map(_work, cases)
+        _begin(make, directory)
+        yield from (_work(examine, case) for case in cases)
         return
     # A forked torch may wait for threads that were not forked with it.
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (directory,)) as pool:
-        yield from pool.map(_work, cases)
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (make, directory)) as pool:
+        yield from pool.map(partial(_work, examine), cases, chunksize=together)
 
 
 _GOLDENS: list[Goldens] = []
 """Of this process."""
 
 
-def _begin(directory: Path) -> None:
+def _begin(make: Make, directory: Path) -> None:
     torch.set_num_threads(1)
-    _GOLDENS[:] = [Goldens(Path(mkdtemp(dir=directory)))]
+    _GOLDENS[:] = [Goldens(Path(mkdtemp(dir=directory)), make)]
 
 
-def _work(case: Case) -> Outcome:
+def _work(examine: Examine[AnyCase, AnyOutcome], case: AnyCase) -> AnyOutcome:
     goldens = _GOLDENS[0]
     return examine(case, goldens, goldens.directory / "mine")
 
