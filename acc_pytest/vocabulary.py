@@ -21,6 +21,8 @@ PRECISION_MODES = ("keep", "fp16", "fp32")
 """As what the float tensors of a single operator are read."""
 SOCS = ("Ascend910A", "Ascend910B", "Ascend310B", "Ascend310P", "Ascend950")
 """Chips whose operators differ."""
+DEFAULT_SOC = "Ascend910B"
+"""The chip whose rules are followed where nothing says which one the dump is of."""
 JUNIT_PROPERTIES = ("all", "none")
 """What the cases of a JUnit file say beside their outcome."""
 UNMAPPED_OUTCOMES = ("skip", "fail", "ignore")

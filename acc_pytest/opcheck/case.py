@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..tensors.ref import TensorRef
-
-DEFAULT_SOC = "Ascend910B"
-"""The chip whose rules are followed where nothing says which one the dump is of."""
+from ..vocabulary import DEFAULT_SOC
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +43,7 @@ class Case:
     `declared_inputs` and `declared_outputs` are what the CSV says of them, empty without a CSV. `precision`
     says as what float tensors are read (`--acc-precision-mode`), whatever the files hold. `ranks`
     are the cases of all ranks in rank order, this one included, where somebody has looked for them.
+    `soc` is the chip; `soc_stated` says that the user or the CSV names it.
     """
 
     name: str
@@ -62,5 +61,6 @@ class Case:
     declared_inputs: tuple[Declared, ...] = ()
     declared_outputs: tuple[Declared, ...] = ()
     soc: str = DEFAULT_SOC
+    soc_stated: bool = False
     precision: str = "keep"
     ranks: tuple[Case, ...] = field(default=(), repr=False)

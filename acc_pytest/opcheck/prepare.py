@@ -12,7 +12,8 @@ from typing import Any
 
 from ..errors import DumpError, FormatError
 from ..tensors.ref import TensorRef
-from .case import DEFAULT_SOC, Case, Declared
+from ..vocabulary import DEFAULT_SOC
+from .case import Case, Declared
 from .entry import Entry
 from .listing import tensors_in
 from .locate import locate, siblings
@@ -60,11 +61,13 @@ def prepare(entry: Entry, given: str = "", soc: str = "") -> Case:
         case = replace(case, inputs=case.inputs + (None,) * (len(declared_in) - len(case.inputs)))
     if len(declared_out) > len(case.outputs):
         case = replace(case, outputs=case.outputs + (None,) * (len(declared_out) - len(case.outputs)))
+    stated = soc or _soc(entry)
     case = replace(
         case,
         declared_inputs=declared_in,
         declared_outputs=declared_out,
-        soc=soc or _soc(entry) or DEFAULT_SOC,
+        soc=stated or DEFAULT_SOC,
+        soc_stated=bool(stated),
     )
     _check_inputs(case)
     return case

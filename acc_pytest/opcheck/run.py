@@ -23,6 +23,7 @@ from .as_right import settled
 from .backends import Backend
 from .bounds import factor_of, further_checks, matching
 from .case import Case
+from .chip import on_its_chip
 from .draws import is_drawn
 from .entry import Entry
 from .errors_of import Errors, errors_of
@@ -93,7 +94,7 @@ def run_entry(
             )
 
         if backend is None:
-            return check(case, 0)
+            return on_its_chip(case, lambda one: check(one, 0))
         return rows_on_device(case, backend, check, optimization=optimization)
     except NoPayload as error:
         return [refused_entry(entry, standard, str(error), test_id, skipped=True)]

@@ -82,8 +82,9 @@ def export_case(case: Case, directory: str | os.PathLike[str]) -> Path:
         # without outputs all inputs count: what is not written has to stay as it was
         written = {n: ref for n, ref in written.items() if n in operator.writes}
     written = {n: ref for n, ref in written.items() if ref is not None}
+    soc = case.soc if case.soc_stated else ""
     return write_case(
-        StandAlone(case.name, case.param, case.inputs, case.outputs, written, case.ids or "0", case.soc),
+        StandAlone(case.name, case.param, case.inputs, case.outputs, written, case.ids or "0", soc),
         directory,
     )
 

@@ -70,7 +70,7 @@ def _reshape_aliases(param: Param) -> dict[int, str]:
     return {0: "keyCache"} if param["kvCacheCfg"] == KEY_ONLY else {0: "keyCache", 1: "valueCache"}
 
 
-@operator("ReshapeAndCacheOperation", RESHAPE, _reshape_inputs, aliases=_reshape_aliases)
+@operator("ReshapeAndCacheOperation", RESHAPE, _reshape_inputs, aliases=_reshape_aliases, by_chip=True)
 def reshape_and_cache(call: Call, t: Tensors) -> Outputs:
     """Keys (and values) `[tokens, heads, size]` into the `slots` of paged caches, which are the outputs.
 
@@ -167,7 +167,9 @@ def _strided_inputs(param: Param) -> list[str]:
     return [*_reshape_inputs(param), *last]
 
 
-@operator("ReshapeAndCacheWithStrideOperation", RESHAPE, _strided_inputs, aliases=_reshape_aliases)
+@operator(
+    "ReshapeAndCacheWithStrideOperation", RESHAPE, _strided_inputs, aliases=_reshape_aliases, by_chip=True
+)
 def reshape_and_cache_with_stride(call: Call, t: Tensors) -> Outputs:
     """ReshapeAndCache of the views of key and value that strides and offsets (elements) describe."""
     views = dict(t)

@@ -73,7 +73,7 @@ def _inputs(param: Param) -> tuple[str, ...]:
     return ("x", "scale", "offset?") if kind in (QUANT_CHANNEL, DEQUANT_CHANNEL) else ("x",)
 
 
-@operator("ElewiseOperation", ELEWISE, _inputs)
+@operator("ElewiseOperation", ELEWISE, _inputs, by_chip=True)
 def elewise(call: Call, t: Tensors) -> Outputs:
     """One of twenty computations on `x` (and `y`, broadcast from the right as numpy does)."""
     kind = call.param["elewiseType"]

@@ -62,8 +62,9 @@ def _fused_inputs(param: Param) -> tuple[str, ...]:
 def fused_add_topk_div(call: Call, t: Tensors) -> Outputs:
     """The `k` best experts of the best groups by sigmoid(x) + addNum: their sigmoid(x) as weights, and who.
 
-    `isNorm` divides the weights by their sum. With a mapping, expert e of token i is replaced by
-    mappingTable[e][i mod mappingNum[e]].
+    `isNorm` divides the weights by their sum and multiplies them by `scale`; without it they are left as they
+    are (ATB's golden scales what it normalises, and nothing else). With a mapping, expert e of token i is
+    replaced by mappingTable[e][i mod mappingNum[e]].
     """
     p = call.param
     scores = torch.sigmoid(call.wide(t["x"]))
@@ -74,12 +75,12 @@ def fused_add_topk_div(call: Call, t: Tensors) -> Outputs:
     indices = torch.sort(hidden, dim=-1, descending=True, stable=True).indices[:, : p["k"]]
     weights = scores.gather(1, indices)
     if p["isNorm"]:
-        weights = weights / weights.sum(-1, keepdim=True)
+        weights = weights / weights.sum(-1, keepdim=True) * p["scale"]
     if "mappingTable" in t:
         number = t["mappingNum"].flatten().long()[indices].clamp(min=1)
         token = torch.arange(len(indices))[:, None]
         indices = t["mappingTable"].long()[indices, token % number]
-    return [As(weights * p["scale"], torch.float32), indices.int()]
+    return [As(weights, torch.float32), indices.int()]
 
 
 @operator("SwigluQuantOperation", {"quantType": choice(0, "per token")}, ("x",))

@@ -16,6 +16,7 @@ from typing import Union
 import torch
 
 from ..errors import OperatorError
+from ..vocabulary import DEFAULT_SOC
 from .param import Param, Schema, read
 from .rounding import rounded
 
@@ -56,7 +57,7 @@ class Call:
     operator: str
     param: Param
     accumulate: torch.dtype = torch.float32
-    soc: str = "Ascend910B"
+    soc: str = DEFAULT_SOC
     rounds: bool = True
 
     def between(self, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -90,7 +91,7 @@ class Operator:
     `None`, or left out where none follows. `writes` are indices of inputs that are written in place
     without being an output; their new values follow the outputs in what `compute` returns. `aliases`
     maps an output to the input whose memory it is (the caches of ReshapeAndCache). `collective`
-    operators compute over all ranks at once.
+    operators compute over all ranks at once, those `by_chip` not alike on all chips.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Operator:
     writes: tuple[int, ...] = ()
     aliases: tuple[tuple[int, int], ...] = ()
     collective: bool = False
+    by_chip: bool = False
 
     def defaults(self) -> Param:
         """Every parameter with its default."""
@@ -114,6 +116,7 @@ class _Entry:
     collective: bool
     compute: Compute | None = None
     ranks: ComputeRanks | None = None
+    by_chip: bool = False
 
 
 _TABLE: dict[str, _Entry] = {}
@@ -126,15 +129,16 @@ def operator(
     *,
     writes: Names | Callable[[Param], Names] = (),
     aliases: Mapping[int, str] | Callable[[Param], Mapping[int, str]] | None = None,
+    by_chip: bool = False,
 ) -> Callable[[Compute], Compute]:
     """Register the decorated function under ATB's class name.
 
     `inputs`, `writes` and `aliases` may depend on the (complete) parameters. `writes` and `aliases` name
-    operands.
+    operands. Only an operator that is `by_chip` is told the chip.
     """
 
     def add(function: Compute) -> Compute:
-        _TABLE[name] = _Entry(schema, inputs, writes, aliases or {}, collective=False, compute=function)
+        _TABLE[name] = _Entry(schema, inputs, writes, aliases or {}, False, function, by_chip=by_chip)
         return function
 
     return add
@@ -181,7 +185,7 @@ def operator_of(name: str, param: Param | None = None) -> Operator:
     writes = tuple(plain.index(n) for n in _names(entry.writes, complete))
     pairs = entry.aliases(complete) if callable(entry.aliases) else entry.aliases
     aliases = tuple((out, plain.index(n)) for out, n in pairs.items())
-    return Operator(name, entry.schema, inputs, writes, aliases, entry.collective)
+    return Operator(name, entry.schema, inputs, writes, aliases, entry.collective, entry.by_chip)
 
 
 def compute(
@@ -191,7 +195,7 @@ def compute(
     *,
     accumulate: torch.dtype = torch.float32,
     round_outputs: bool = True,
-    soc: str = "Ascend910B",
+    soc: str = DEFAULT_SOC,
 ) -> tuple[torch.Tensor, ...]:
     """The outputs of operator `name`, then the new values of the inputs it writes in place.
 
@@ -209,7 +213,8 @@ def compute(
             name, param, [inputs], accumulate=accumulate, round_outputs=round_outputs, soc=soc
         )
         return result
-    call = Call(name, read(name, entry.schema, param), accumulate, soc, round_outputs)
+    chip = soc if entry.by_chip else DEFAULT_SOC
+    call = Call(name, read(name, entry.schema, param), accumulate, chip, round_outputs)
     given = _named(call, _names(entry.inputs, call.param), inputs)
     with torch.no_grad(), _fitting(call, given):
         return _finished(call, entry.compute(call, given), _memory(inputs))
@@ -222,7 +227,7 @@ def compute_collective(
     *,
     accumulate: torch.dtype = torch.float32,
     round_outputs: bool = True,
-    soc: str = "Ascend910B",
+    soc: str = DEFAULT_SOC,
 ) -> list[tuple[torch.Tensor, ...]]:
     """`compute` for an operator between ranks: inputs of every rank in rank order, outputs likewise.
 

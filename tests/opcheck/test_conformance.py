@@ -24,6 +24,7 @@ from acc_pytest.tensors.ref import TensorRef
 
 ROOT = Path(__file__).parents[2] / ".." / "shared" / "conformance" / "opcheck"
 PERTURBED = ROOT / "perturbed"
+MORE = ROOT.with_name("opcheck_more")
 
 pytestmark = pytest.mark.skipif(
     not ROOT.is_dir(), reason="conformance data (../shared/conformance) is not here"
@@ -66,6 +67,26 @@ def test_a_clean_case_passes(k: int, request: pytest.FixtureRequest) -> None:
     if k in GOLDEN_IS_LESS_EXACT:
         request.applymarker(pytest.mark.xfail(reason=GOLDEN_IS_LESS_EXACT[k], strict=True))
     assert [row.sentence for row in rows_of(ROOT, k) if row.verdict != "pass"] == []
+
+
+@pytest.mark.parametrize("k", named(MORE))
+def test_another_clean_case_passes_on_its_chip(k: int) -> None:
+    assert [row.sentence for row in rows_of(MORE, k) if row.verdict != "pass"] == []
+
+
+@pytest.mark.skipif(not MORE.is_dir(), reason="conformance data (../shared/conformance) is not here")
+def test_dtypes_and_shapes_tell_the_chip_where_nothing_says_it_and_values_do_not() -> None:
+    rows = {k: [row for e in several for row in run_entry(e)] for k, several in entries(MORE).items()}
+    assert {k for k, several in rows.items() if any(row.verdict != "pass" for row in several)} == {76}
+    assert rows[72][0].notes == (
+        "computed as Ascend950 does, which the dump is of: on Ascend910B, output[0] is torch.float8_e4m3fn, "
+        "but the operator writes torch.int8 with these parameters and inputs",
+    )
+    assert (
+        rows[237][0].notes[0].startswith("computed as Ascend310P does, which the dump is of: on Ascend910B, ")
+    )
+    hint = "by the rules of Ascend950 it passes; if the dump is of that chip, say --acc-opcheck-soc Ascend950"
+    assert rows[76][0].notes == (hint,)
 
 
 @pytest.mark.parametrize("k", named(PERTURBED))

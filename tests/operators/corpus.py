@@ -16,6 +16,7 @@ from acc_pytest.tensors import hifloat8
 from acc_pytest.tensors.ref import TensorRef
 
 ROOT = Path(__file__).parents[2] / ".." / "shared" / "conformance" / "opcheck"
+MORE = ROOT.with_name("opcheck_more")
 
 
 @dataclass(frozen=True)

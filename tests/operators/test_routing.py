@@ -126,6 +126,8 @@ def test_experts_are_chosen_by_shifted_and_weighted_by_plain_scores() -> None:
     weights = torch.sigmoid(x)[0, [1, 0]]
     assert index.tolist() == [[1, 0]]
     torch.testing.assert_close(y[0], weights / weights.sum() * 3)
+    (plain, _) = run("FusedAddTopkDiv", [x, shift], **param, isNorm=False)
+    torch.testing.assert_close(plain[0], weights)
     table, number = torch.arange(8).reshape(4, 2).int(), torch.tensor([2, 1, 2, 2]).int()
     two = [x.expand(2, 4), shift, number, table]
     _, mapped = run("FusedAddTopkDiv", two, **param, enableExpertMapping=True)

@@ -24,7 +24,8 @@ def fused_add_topk_div(p: Param, t: Inputs) -> Sequence[Expected]:
         seen = [r if e // each in best else 0.0 for e, r in enumerate(ranked)]
         chosen = sorted(range(len(row)), key=lambda e: (-seen[e], e))[: p["k"]]
         total = sum(scores[e] for e in chosen) if p["isNorm"] else 1.0
-        weights.append([scores[e] / total * p["scale"] for e in chosen])
+        scale = p["scale"] if p["isNorm"] else 1.0
+        weights.append([scores[e] / total * scale for e in chosen])
         lost = max(abs(row[e]) for e in chosen) + p["k"] + 12
         errors.append([lost * U * abs(weight) for weight in weights[-1]])
         if "mappingTable" in t:
