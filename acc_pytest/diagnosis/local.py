@@ -1,8 +1,7 @@
 """Is mine's operator right? It is computed again in float64 from mine's own inputs and parameters.
 
-The bound is what rounding of the one operator allows: the tolerance T of `judging.tolerance` with no layer
-before it and no allowance for the scatter of few elements (each is rounded once); nothing at all for
-operators that move or cast. Within it the operator is `right`, whatever came in; beyond it `wrong`. Where
+The bound is what rounding of the one operator allows (`one_operator.py`); nothing at all for operators that
+move or cast. Within it the operator is `right`, whatever came in; beyond it `wrong`. Where
 anything is missing (inputs, parameters, a reference, the state before an operator that writes in place)
 nothing is said: a wrong operator must never be called right for want of data.
 """
@@ -14,31 +13,19 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from ..errors import AccError
-from ..judging import JudgeContext, judge
-from ..judging.derive import derived, is_exact
 from ..judging.standards.atb_bounds import EXACT
 from ..judging.standards.atb_classes import op_class
-from ..judging.tolerance import Tolerance, coarser, tolerance
 from ..mapping.pair import Pair
-from ..metrics import measure
-from ..metrics.measurement import Measurement
 from ..opcheck.golden import Golden
 from ..opcheck.loading import in_shape
 from ..opcheck.prepare import prepare
 from ..opcheck.source_directory import entries_of_directory
 from ..operators import known
-from ..tensors.source import TensorSource
+from .one_operator import SIZE, check_size, judged, moved
 from .parameters import unlike_others
 from .places import directory_beside, operator_directory
 from .recomputed import Local, worst
-
-LARGEST = 1 << 27
-"""Elements of inputs and outputs up to which an operator is computed again (1 GiB in float64)."""
-_ONE_STEP = 1.0
-"""What a quantised value may be off: the side to which a value between two is rounded."""
 
 
 class LocalErrors:
@@ -95,7 +82,6 @@ class LocalErrors:
 
 
 _NO_OUTPUT = "it has no such output"
-_SHAPE = "its output has another size than the operator writes"
 _CHOOSES = re.compile("Sort|Top[kK]|Gating|Multinomial|Sampl")
 """Operators whose whole numbers say which elements were chosen."""
 
@@ -113,8 +99,7 @@ def _computed(directory: str, index: int) -> Local:
         # An output may lie in the memory of an input, so that these are no inputs any more.
         return Local(why="its inputs were dumped after the execution only")
     refs = [ref for ref in (*case.inputs, *case.outputs) if ref is not None]
-    if (elements := sum(ref.header().numel for ref in refs)) > LARGEST:
-        return Local(why=f"it has {elements} elements, too many to compute it again")
+    check_size(refs)
     golden = Golden(case)
     exact = golden.unrounded(index)
     ref = case.outputs[index]
@@ -123,52 +108,12 @@ def _computed(directory: str, index: int) -> Local:
     if op_class(case.name, golden.param) in EXACT:
         exact = golden.results[index]
         mine = in_shape(ref, tuple(exact.shape))
-        return _moved(exact.reshape(mine.shape), mine) if exact.numel() == mine.numel() else Local(why=_SHAPE)
+        return moved(exact.reshape(mine.shape), mine) if exact.numel() == mine.numel() else Local(why=SIZE)
     mine = in_shape(ref, tuple(exact.shape))
     if mine.numel() != exact.numel():
-        return Local(why=_SHAPE)
+        return Local(why=SIZE)
     given = [tensor for row in golden.inputs for tensor in row if tensor is not None and tensor.ndim]
-    found = _judged(exact.reshape(mine.shape), mine, max((int(t.shape[-1]) for t in given), default=1))
+    found = judged(exact.reshape(mine.shape), mine, max((int(t.shape[-1]) for t in given), default=1))
     if found.outcome == "wrong" and not exact.is_floating_point() and _CHOOSES.search(case.name):
         return Local(why="it chose other elements, which it may among equal ones")
     return found
-
-
-def _judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Local:
-    """Whether `mine` is `exact` but for its rounding; sums are of at most `length` terms."""
-    if exact.is_floating_point() and not mine.is_floating_point():
-        limits = torch.iinfo(mine.dtype)
-        off = (
-            float((exact.clamp(limits.min, limits.max) - mine.double()).abs().max()) if mine.numel() else 0.0
-        )
-        return Local("right" if off <= _ONE_STEP else "wrong")
-    if mine.is_floating_point():
-        largest = torch.finfo(mine.dtype).max
-        exact = torch.where(exact.abs() > largest, torch.sign(exact) * torch.inf, exact)
-    measurement = measure(TensorSource(exact), TensorSource(mine))
-    given = None if is_exact(measurement) else _one_operator(measurement, length)
-    judgement = judge(measurement, derived(JudgeContext(length=length), measurement, given=given))
-    outcome = "right" if judgement.verdict == "pass" else "wrong"
-    if new := measurement.nonfinite.new:
-        return Local(outcome, None, f"{new} of {mine.numel()} elements are NaN or infinite")
-    return Local(outcome, measurement.relative_euclidean_distance, judgement.sentence)
-
-
-def _one_operator(measurement: Measurement, length: int) -> Tolerance:
-    """T of one operator alone."""
-    one, other, rms = measurement.golden_dtype, measurement.mine_dtype, measurement.golden_rms
-    tiny = rms if rms and rms < coarser(one, other).smallest_normal else None
-    return tolerance(one, other, 0, length, tiny)
-
-
-def _moved(exact: torch.Tensor, mine: torch.Tensor) -> Local:
-    """Whether `mine` holds the very values of `exact`; NaN is a value like any other here."""
-    if exact.dtype != mine.dtype:
-        return Local(why=f"it wrote {mine.dtype} where the operator writes {exact.dtype}")
-    same = exact == mine
-    if exact.is_floating_point():
-        same |= exact.isnan() & mine.isnan()
-    if bool(same.all()):
-        return Local("right", 0.0)
-    distance = measure(TensorSource(exact), TensorSource(mine)).relative_euclidean_distance
-    return Local("wrong", distance, f"{int((~same).sum())} of {same.numel()} elements are not those it moves")

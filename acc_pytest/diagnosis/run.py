@@ -10,7 +10,7 @@ from ..comparison import Judge, compare_pair
 from ..reporting.diagnosis import Diagnosis
 from ..reporting.row import Cause, Row
 from .inheritance import Inheritance
-from .local import LocalErrors
+from .recomputing import recomputed_of
 from .standing import Standing
 from .summary import Ledger
 
@@ -34,7 +34,7 @@ def run(plan: Plan, judge_of: Callable[[Pair], Judge] | None = None) -> tuple[li
 def diagnose(plan: Plan, rows: Sequence[Row]) -> tuple[list[Row], Diagnosis]:
     """The same of rows that were compared already, one for each pair in the plan's order."""
     standings = [Standing.of(row, number) for number, row in enumerate(rows)]
-    inheritance = Inheritance(plan, standings.__getitem__, LocalErrors(plan.pairs))
+    inheritance = Inheritance(plan, standings.__getitem__, recomputed_of(plan))
     ledger = Ledger()
     found = []
     for standing, row in zip(standings, rows):

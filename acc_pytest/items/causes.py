@@ -124,9 +124,9 @@ class Causes:
 
         stored = self._acc.stored
         if stored is None:
-            from ..diagnosis.local import LocalErrors
+            from ..diagnosis.recomputing import recomputed_of
 
-            return LocalErrors(self._acc.plan.pairs)
+            return recomputed_of(self._acc.plan)
         return Remembered(
             {
                 number: Local(row.cause.local, row.cause.local_error)

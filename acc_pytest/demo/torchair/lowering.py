@@ -15,8 +15,8 @@ import torch
 from torch import fx
 
 from ...errors import CaptureError
-from ...topology.ge_graph import Edge
-from .operators import Operator, Values
+from ...topology.ge_graph import Edge, GeConstant, GeDesc
+from .operators import GE_NAMES, Operator, Values
 
 Args = tuple[Any, ...]
 """The positional arguments of an FX node."""
@@ -59,7 +59,9 @@ class Lowering:
 
     def constant(self, value: torch.Tensor) -> Edge:
         """An operator that holds a value."""
-        return self.add("Const", (), lambda _: [value])
+        desc = GeDesc(dtype=GE_NAMES[value.dtype], shape=tuple(value.shape), layout="ND")
+        data = value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        return self.add("Const", (), lambda _: [value], value=GeConstant(desc, data))
 
     def add(
         self,

@@ -13,6 +13,13 @@ import torch
 from ...topology.ge_graph import Edge
 
 Values = Sequence[torch.Tensor]
+GE_NAMES = {
+    torch.float16: "DT_FLOAT16",
+    torch.float32: "DT_FLOAT",
+    torch.int64: "DT_INT64",
+    torch.int32: "DT_INT32",
+}
+"""Element types as graph texts spell them."""
 
 
 @dataclass(frozen=True, slots=True)

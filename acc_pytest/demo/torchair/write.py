@@ -14,7 +14,7 @@ import torch
 
 from ...tensors.ge_record import GeValue, OriginalOp, hashed_name, write_record
 from ...topology.ge_graph import Edge, GeDesc, GeGraph, GeNode, write_graph
-from .operators import Operator
+from .operators import GE_NAMES, Operator
 
 STARTED = 1_763_670_000_000_000
 """Microseconds since 1970 at which the demo's operators begin to run."""
@@ -22,12 +22,6 @@ WITHOUT_MEMORY = (("Transpose", "input", 1), ("Transpose_1", "input", 1))
 """Constants that the operator has taken in, so that the device keeps nothing."""
 LONG_NAME = "SoftmaxV2"
 _STREAM = 6
-_NAMES = {
-    torch.float16: "DT_FLOAT16",
-    torch.float32: "DT_FLOAT",
-    torch.int64: "DT_INT64",
-    torch.int32: "DT_INT32",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +56,7 @@ def write_text(
 def _described(name: str, edge: Edge, values: Mapping[Edge, torch.Tensor], fx: Mapping[Edge, str]) -> GeDesc:
     attributes = {"_fx_tensor_name": fx[edge]} if edge in fx else {}
     tensor = values[edge]
-    return GeDesc(name, _NAMES[tensor.dtype], tuple(tensor.shape), "ND", attributes)
+    return GeDesc(name, GE_NAMES[tensor.dtype], tuple(tensor.shape), "ND", attributes)
 
 
 def write_records(run: Run, operators: Sequence[Operator], values: Mapping[Edge, torch.Tensor]) -> None:

@@ -83,6 +83,16 @@ class GraphIndex:
             edge = before
         return Meaning("inner")
 
+    def source(self, edge: Edge) -> Edge:
+        """What the values of an edge come from, past casts and reshapes that GE may have taken out."""
+        seen = set()
+        while edge not in seen:
+            seen.add(edge)
+            node = self.node(edge.producer)
+            before = _passed_on(node) if node is not None else None
+            edge = before or edge
+        return edge
+
     def owner(self, node: GeNode) -> str:
         """The FX node that an operator was built for: that of the next operator that has a name of FX."""
         return self._owners.get(node.name, "")

@@ -1,0 +1,174 @@
+"""A dumped operator of GE as the graph's operators it computes, ready to be computed again from any inputs.
+
+What the record holds is bound to the inputs of the graph: in their order, constants that were not dumped from
+the text. Where the device may have read something else than the text says (a transposition that was taken in,
+an operator that left no record), results may confirm the operator but not refute it: it is not `certain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import NoPayload, OperatorError
+from ..ge_operators import Unrounded, compute, constant_tensor
+from ..ge_operators.registry import unread
+from ..mapping.torchair.graph import NO_KERNEL, GraphIndex
+from ..mapping.torchair.operators import Operator
+from ..mapping.torchair.with_fx import output_edges
+from ..topology.ge_graph import Edge, GeConstant, GeNode
+from .ge_records import Ran
+
+Open = Callable[[int], torch.Tensor]
+"""Gives the tensor that shall be a dumped input, by its number."""
+_CONSTANTS = ("Const", "Constant")
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The operators of the graph in one record. `arriving` says which dumped input each edge from outside is,
+    `None` for a constant that is only in the text."""
+
+    ran: Ran
+    operator: Operator
+    graph: GraphIndex
+    arriving: Mapping[tuple[str, int], int | None]
+    certain: bool
+
+    @property
+    def read(self) -> frozenset[int]:
+        """Dumped inputs that the operators read."""
+        written = {(node.name, place) for node in self._nodes for place in _written(node)}
+        return frozenset(
+            number
+            for (part, place), number in self.arriving.items()
+            if number is not None and (part, place) not in written
+        )
+
+    @property
+    def constants(self) -> frozenset[int]:
+        """Dumped inputs that are constants of the graph."""
+        nodes = {node.name: node for node in self._nodes}
+        return frozenset(
+            number
+            for (part, place), number in self.arriving.items()
+            if number is not None
+            and (edge := nodes[part].inputs[place]) is not None
+            and _is_constant(self.graph, edge)
+        )
+
+    @property
+    def _nodes(self) -> tuple[GeNode, ...]:
+        return self.operator.parts.nodes
+
+    def output(self, index: int, given: Open, most: int) -> Unrounded:
+        """What dumped output `index` holds if its inputs are `given`. Raises `AccError` where none knows."""
+        ends = self.operator.outputs
+        edge = output_edges(self.operator, ends, self.graph)[index][0]
+        if edge is None:
+            raise OperatorError("not known which tensor of the graph its output is")
+        values: dict[Edge, Unrounded] = {}
+        for node in self._nodes:
+            self._run(node, values, given, most)
+        found = values.get(edge)
+        if found is None:
+            raise OperatorError(f"{edge.producer}:{edge.index} is none of its outputs in the graph")
+        if len(self._nodes) == 1:
+            return found
+        return Unrounded(found.value, max(one.terms for one in values.values()), found.magnitude)
+
+    def _run(self, node: GeNode, values: dict[Edge, Unrounded], given: Open, most: int) -> None:
+        """Compute a node and put its outputs to `values`."""
+        skipped = _written(node)
+        inputs = [
+            None
+            if edge is None or edge.is_control or place in skipped
+            else self._input(node, place, edge, values, given, most)
+            for place, edge in enumerate(node.inputs)
+            if edge is None or not edge.is_control
+        ]
+        found = compute(node.op_type, node.attrs, inputs, outputs=node.output_count, most=most)
+        values.update({Edge(node.name, index): result for index, result in enumerate(found)})
+
+    def _input(
+        self,
+        node: GeNode,
+        place: int,
+        edge: Edge,
+        values: dict[Edge, Unrounded],
+        given: Open,
+        most: int,
+    ) -> torch.Tensor:
+        if (node.name, place) in self.arriving:
+            number = self.arriving[node.name, place]
+            try:
+                return self._constant(edge) if number is None else given(number)
+            except NoPayload:
+                return self._constant(edge)
+        if edge not in values:
+            # What hands a value on inside of a fused operator is no part of its name.
+            between = self.graph.node(edge.producer)
+            assert between is not None
+            self._run(between, values, given, most)
+        return values[edge].value
+
+    def _constant(self, edge: Edge) -> torch.Tensor:
+        node = self.graph.node(edge.producer)
+        value = node.attrs.get("value") if node is not None else None
+        if not isinstance(value, GeConstant):
+            raise OperatorError(f"the text does not hold the values of {edge.producer}")
+        return constant_tensor(value)
+
+
+def chain_of(ran: Ran, operator: Operator) -> Chain:
+    """The chain of a dumped operator. Raises `OperatorError` with the reason why there is none."""
+    parts, graph = operator.parts, ran.graph
+    if operator.broken or graph is None or not parts.nodes or parts.partial:
+        raise OperatorError(operator.broken or parts.reason or "it is not in the graph text")
+    edges = [
+        ((part, _place(graph, part, number)), edge) for part, number, edge in graph.arriving(parts.nodes)
+    ]
+    count = len(operator.inputs)
+    constant = {key: _is_constant(graph, edge) for key, edge in edges}
+    numbers: dict[tuple[str, int], int | None] = {}
+    if len(edges) == count:
+        numbers = {key: number for number, (key, _) in enumerate(edges)}
+    elif count == len(edges) - sum(constant.values()):
+        dumped = iter(range(count))
+        numbers = {key: None if constant[key] else next(dumped) for key, _ in edges}
+    else:
+        raise OperatorError(f"its record holds {count} inputs, the graph gives it {len(edges)}")
+    certain = parts.inputs == "sure" and all(_left_record(ran, graph, edge) for _, edge in edges)
+    return Chain(ran, operator, graph, numbers, certain)
+
+
+def _place(graph: GraphIndex, part: str, number: int) -> int:
+    """The place of a part's data input among all its inputs that are no control edges."""
+    node = graph.node(part)
+    assert node is not None
+    plain = [edge for edge in node.inputs if edge is None or not edge.is_control]
+    return [place for place, edge in enumerate(plain) if edge is not None][number]
+
+
+def _is_constant(graph: GraphIndex, edge: Edge) -> bool:
+    node = graph.node(edge.producer)
+    return node is not None and node.op_type in _CONSTANTS
+
+
+def _left_record(ran: Ran, graph: GraphIndex, edge: Edge) -> bool:
+    """Whether an input is surely what the text says: its producer was dumped, or computes nothing."""
+    node = graph.node(edge.producer)
+    if node is None or node.name in ran.dumped or node.op_type in NO_KERNEL:
+        return node is not None
+    made = graph.node(graph.source(edge).producer)
+    return made is not None and (made.name in ran.dumped or made.op_type in NO_KERNEL)
+
+
+def _written(node: GeNode) -> frozenset[int]:
+    """Inputs that an operator writes to without reading them."""
+    try:
+        return unread(node.op_type, len(node.inputs))
+    except OperatorError:
+        return frozenset()

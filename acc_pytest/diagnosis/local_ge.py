@@ -1,0 +1,137 @@
+"""Is an operator of GE right? Computed again in float64 from its dumped inputs and the graph's text.
+
+A fused operator is computed part by part. Nothing is said where an input is missing, where the memory of an
+input became that of the output, or where a part has no reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+from ..errors import AccError, OperatorError
+from ..ge_operators import Unrounded
+from ..mapping.pair import Pair
+from ..mapping.torchair.operators import Operator
+from ..tensors.ref import TensorRef
+from .ge_parts import Chain, chain_of
+from .ge_records import GeRecords, Ran
+from .one_operator import agrees, check_size
+from .recomputed import Local, worst
+
+_READ = "is read, not written by it"
+
+
+class LocalGe:
+    """Computes operators of the GE dump at `root` again, each output once. See `Recomputed`."""
+
+    def __init__(self, root: str, pairs: Sequence[Pair]) -> None:
+        self._pairs = pairs
+        self._records = GeRecords(root)
+        self._known: dict[TensorRef, Local] = {}
+
+    def of_pair(self, number: int) -> Local:
+        """Whether the operator that wrote the tensor of a pair is right."""
+        operand = self._pairs[number].mine
+        if not operand.slot.startswith("output"):
+            return Local(why=f"{operand.slot} {_READ}")
+        return worst([self._of(ref) for ref in operand.refs])
+
+    def of_operator(self, number: int, path: str) -> Local:
+        """The same of all outputs of the operator called `path` in the graph, in the run of a pair."""
+        try:
+            ran = self._records.run_of(self._pairs[number].mine.refs[0])
+            operator = ran.named(path) if ran is not None else None
+        except (AccError, OSError) as error:
+            return Local(why=str(error))
+        if operator is None:
+            return Local(why=f"{path} left no record")
+        return worst([self._of(end.ref) for end in operator.outputs])
+
+    def of_golden(self, number: int) -> Local:
+        """Whether the operator of a pair makes golden's output of golden's inputs."""
+        operand = self._pairs[number].mine
+        if not operand.slot.startswith("output"):
+            return Local(why=f"{operand.slot} {_READ}")
+        try:
+            ran, operator, index = self._place(operand.refs[0])
+            chain = chain_of(ran, operator)
+            inputs = self._golden_inputs(chain)
+            given = {place: ref.open().reshape(_shape(operator, place)) for place, ref in inputs.items()}
+            missing = chain.read - given.keys()
+            if missing:
+                raise OperatorError(f"golden has nothing to compare with its input {min(missing)}")
+            golden = self._pairs[number].golden.refs[0].open()
+            mine = operand.refs[0].header().dtype.torch_dtype()
+            most = check_size([operand.refs[0], *inputs.values()])
+            if golden.is_floating_point() and mine.is_floating_point:
+                golden = golden.to(mine) if mine.itemsize < golden.dtype.itemsize else golden
+            return agrees(chain.output(index, given.__getitem__, most), golden)
+        except (AccError, OSError, MemoryError, RuntimeError) as error:
+            return Local(why=str(error))
+
+    def unlike(self, number: int, path: str) -> str:
+        """Attributes of GE's operators are golden's: both sides come of one graph."""
+        return ""
+
+    def _golden_inputs(self, chain: Chain) -> Mapping[int, TensorRef]:
+        """Golden's tensors for dumped inputs; constants of the graph are the same on both sides."""
+        path = chain.operator.entry.path
+        found = {number: chain.operator.inputs[number].ref for number in chain.constants}
+        for number in self._by_file.get(path, ()):
+            mine, golden = self._pairs[number].mine.refs[0], self._pairs[number].golden.refs[0]
+            kind, _, place = mine.member.partition("/")
+            if kind == "inputs" and golden.path != path:
+                found[int(place)] = golden
+        return found
+
+    @cached_property
+    def _by_file(self) -> Mapping[str, Sequence[int]]:
+        """The pairs of each record of mine."""
+        found: dict[str, list[int]] = {}
+        for number, pair in enumerate(self._pairs):
+            found.setdefault(pair.mine.refs[0].path, []).append(number)
+        return found
+
+    def _place(self, ref: TensorRef) -> tuple[Ran, Operator, int]:
+        """Where a tensor lies: run, operator, number of the output. Raises `OperatorError`."""
+        ran = self._records.run_of(ref)
+        operator = ran.by_file.get(ref.path) if ran is not None else None
+        kind, _, number = (ref.member or "").partition("/")
+        if ran is None or operator is None or kind != "outputs":
+            raise OperatorError("its record is not in the dump")
+        return ran, operator, int(number)
+
+    def _of(self, ref: TensorRef) -> Local:
+        if ref not in self._known:
+            try:
+                self._known[ref] = self._computed(ref)
+            except (AccError, OSError, MemoryError) as error:
+                self._known[ref] = Local(why=str(error))
+        return self._known[ref]
+
+    def _computed(self, ref: TensorRef) -> Local:
+        """Raises `AccError` for everything that keeps the operator from being computed again."""
+        ran, operator, index = self._place(ref)
+        if operator.hands_on:
+            return agrees(Unrounded(operator.inputs[index].ref.open(), moved=True), ref.open())
+        chain = chain_of(ran, operator)
+        read = [operator.inputs[number].ref for number in chain.read]
+        _check_memory(operator, chain.read, index)
+        most = check_size([ref, *read])
+        found = agrees(chain.output(index, lambda place: operator.inputs[place].ref.open(), most), ref.open())
+        if found.outcome == "wrong" and not chain.certain:
+            return Local(why="the device may have read something else than the graph text says")
+        return found
+
+
+def _check_memory(operator: Operator, read: Iterable[int], index: int) -> None:
+    """Raises `OperatorError` where the output was written to the memory of an input that was dumped later."""
+    assert operator.record is not None
+    written = operator.record.outputs[index].address
+    if written and any(operator.record.inputs[number].address == written for number in read):
+        raise OperatorError("an input lies in the memory of its output, so that it was overwritten")
+
+
+def _shape(operator: Operator, place: int) -> tuple[int, ...]:
+    return operator.inputs[place].ref.header().shape

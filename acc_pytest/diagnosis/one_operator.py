@@ -1,0 +1,148 @@
+"""Whether a tensor is what one operator makes of its inputs, but for what rounding of that operator allows.
+
+The bound is the tolerance T of `judging.tolerance` with no layer before it and no allowance for the scatter
+of few elements (each is rounded once); nothing at all for what is moved or cast between whole numbers.
+
+Where addends cancel, an error is relative to their sizes: sums of K terms at unit roundoff a are off by
+sqrt(K) * a times the sum of the sizes (Higham & Mary, see `judging.tolerance`), times the factor of T.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+
+from ..errors import OperatorError
+from ..ge_operators import Unrounded
+from ..judging import JudgeContext, judge
+from ..judging.derive import derived, is_exact
+from ..judging.tolerance import ROUNDINGS_PER_LAYER, SAFETY, Tolerance, coarser, float_format, tolerance
+from ..metrics import measure
+from ..metrics.measurement import Measurement
+from ..tensors.ref import TensorRef
+from ..tensors.source import TensorSource
+from .recomputed import Local
+
+_ONE_STEP = 1.0
+"""What a quantised value may be off: the side to which a value between two is rounded."""
+_FACTOR = SAFETY * math.sqrt(ROUNDINGS_PER_LAYER)
+_ACCUMULATOR = 2.0**-24
+LARGEST = 1 << 27
+"""Elements of inputs and outputs up to which an operator is computed again (1 GiB in float64)."""
+SIZE = "its output has another size than the operator writes"
+
+
+def check_size(refs: Iterable[TensorRef]) -> int:
+    """The elements of the largest of an operator's tensors. Raises `OperatorError` where all are too many."""
+    elements = [ref.header().numel for ref in refs]
+    if sum(elements) > LARGEST:
+        raise OperatorError(f"it has {sum(elements)} elements, too many to compute it again")
+    return max(elements, default=0)
+
+
+def agrees(expected: Unrounded, mine: torch.Tensor) -> Local:
+    """Whether `mine` is what an operator was computed to write."""
+    if mine.numel() != expected.value.numel():
+        return Local(why=SIZE)
+    found = _agrees_with(expected, expected.value.reshape(mine.shape), mine)
+    for other in expected.others:
+        if found.outcome == "right":
+            break
+        again = _agrees_with(expected, other.reshape(mine.shape), mine)
+        found = again if again.outcome == "right" else found
+    return found
+
+
+def _agrees_with(expected: Unrounded, exact: torch.Tensor, mine: torch.Tensor) -> Local:
+    if expected.image is not None:
+        return moved(expected.image(exact), expected.image(mine))
+    whole = not exact.is_floating_point() and not mine.is_floating_point()
+    if whole or (expected.moved and not exact.is_floating_point()):
+        return moved(exact.to(mine.dtype), mine)
+    if expected.moved and mine.is_floating_point() and _holds(mine.dtype, exact):
+        return moved(exact.to(mine.dtype), mine)
+    found = judged(exact, mine, expected.terms)
+    if not exact.is_floating_point() or not mine.is_floating_point():
+        return found
+    if found.outcome == "wrong":
+        rest = expected.magnitude
+        return (
+            Local("right", found.error) if rest is not None and _cancelled(expected, exact, mine) else found
+        )
+    return _each(exact, mine, found) if expected.singly else found
+
+
+def judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Local:
+    """Whether `mine` is `exact` but for its rounding; sums are of at most `length` terms."""
+    if exact.is_floating_point() and not mine.is_floating_point():
+        if mine.dtype == torch.bool:
+            return moved(exact != 0, mine)
+        limits = torch.iinfo(mine.dtype)
+        off = (
+            float((exact.clamp(limits.min, limits.max) - mine.double()).abs().max()) if mine.numel() else 0.0
+        )
+        return Local("right" if off <= _ONE_STEP else "wrong")
+    if mine.is_floating_point():
+        largest = torch.finfo(mine.dtype).max
+        exact = torch.where(exact.abs() > largest, torch.sign(exact) * torch.inf, exact)
+    measurement = measure(TensorSource(exact), TensorSource(mine))
+    given = None if is_exact(measurement) else _one_operator(measurement, length)
+    judgement = judge(measurement, derived(JudgeContext(length=length), measurement, given=given))
+    outcome = "right" if judgement.verdict == "pass" else "wrong"
+    if new := measurement.nonfinite.new:
+        return Local(outcome, None, f"{new} of {mine.numel()} elements are NaN or infinite")
+    return Local(outcome, measurement.relative_euclidean_distance, judgement.sentence)
+
+
+def moved(exact: torch.Tensor, mine: torch.Tensor) -> Local:
+    """Whether `mine` holds the very values of `exact`; NaN is a value like any other here."""
+    if exact.dtype != mine.dtype:
+        return Local(why=f"it wrote {mine.dtype} where the operator writes {exact.dtype}")
+    same = exact == mine
+    if exact.is_floating_point():
+        same |= exact.isnan() & mine.isnan()
+    if bool(same.all()):
+        return Local("right", 0.0)
+    distance = measure(TensorSource(exact), TensorSource(mine)).relative_euclidean_distance
+    return Local("wrong", distance, f"{int((~same).sum())} of {same.numel()} elements are not those it moves")
+
+
+def _one_operator(measurement: Measurement, length: int) -> Tolerance:
+    """T of one operator alone."""
+    one, other, rms = measurement.golden_dtype, measurement.mine_dtype, measurement.golden_rms
+    tiny = rms if rms and rms < coarser(one, other).smallest_normal else None
+    return tolerance(one, other, 0, length, tiny)
+
+
+def _holds(dtype: torch.dtype, exact: torch.Tensor) -> bool:
+    """Whether `dtype` has every value of `exact`, so that moving them there rounds nothing."""
+    there = exact.to(dtype).to(exact.dtype)
+    return bool(((there == exact) | exact.isnan()).all())
+
+
+def _cancelled(expected: Unrounded, exact: torch.Tensor, mine: torch.Tensor) -> bool:
+    """Whether the error is what rounding of addends leaves that cancel."""
+    if expected.magnitude is None:
+        return False
+    fmt = float_format(str(mine.dtype))
+    assert fmt is not None
+    sizes = expected.magnitude().double().expand_as(expected.value).reshape(mine.shape)
+    error = (mine.double() - exact).norm()
+    own = fmt.roundoff * exact.norm() + fmt.spacing / 2 * math.sqrt(mine.numel())
+    summed = math.sqrt(expected.terms) * min(fmt.roundoff, _ACCUMULATOR) * sizes.norm()
+    return bool(error <= _FACTOR * (own + summed))
+
+
+def _each(exact: torch.Tensor, mine: torch.Tensor, found: Local) -> Local:
+    """The same bound for every element: those of a mask are so large that they hide the others in a norm."""
+    fmt = float_format(str(mine.dtype))
+    assert fmt is not None
+    finite = exact.isfinite() & mine.isfinite()
+    off = (mine.double() - exact).abs()[finite]
+    allowed = _FACTOR * (2 * fmt.roundoff * exact.abs()[finite] + fmt.spacing)
+    beyond = int((off > allowed).sum())
+    if not beyond:
+        return found
+    return Local("wrong", found.error, f"{beyond} of {mine.numel()} elements are not those of the operator")

@@ -1,0 +1,175 @@
+"""Arithmetic and comparisons element by element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+from .registry import REQUIRED, GeCall, Unrounded, ge_operator
+
+_Binary = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+_Unary = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _binary(types: str, compute: _Binary, singly: bool = True) -> None:
+    @ge_operator(types, "x1 x2")
+    def body(call: GeCall, x1: torch.Tensor, x2: torch.Tensor) -> Unrounded:
+        call.common(x1, x2)
+        return Unrounded(compute(x1, x2), singly=singly)
+
+
+def _unary(types: str, compute: _Unary, singly: bool = False) -> None:
+    @ge_operator(types, "x")
+    def body(_call: GeCall, x: torch.Tensor) -> Unrounded:
+        return Unrounded(compute(x), singly=singly)
+
+
+def _divided(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
+    if x1.is_floating_point() or x2.is_floating_point():
+        return x1 / x2
+    return torch.div(x1, x2, rounding_mode="trunc")
+
+
+_binary("Add AddV2", torch.add)
+_binary("Sub", torch.sub)
+_binary("Mul", torch.mul)
+_binary("Div RealDiv", _divided)
+_binary("FloorDiv", torch.floor_divide)
+_binary("FloorMod", torch.remainder)
+_binary("Mod", torch.fmod)
+_binary("Maximum", torch.maximum)
+_binary("Minimum", torch.minimum)
+_binary("SquaredDifference", lambda x1, x2: (x1 - x2).square(), singly=False)
+_binary("Xlogy", torch.xlogy, singly=False)
+_binary("Equal", torch.eq)
+_binary("NotEqual", torch.ne)
+_binary("Greater", torch.gt)
+_binary("GreaterEqual", torch.ge)
+_binary("Less", torch.lt)
+_binary("LessEqual", torch.le)
+_binary("LogicalAnd", torch.logical_and)
+_binary("LogicalOr", torch.logical_or)
+_binary("BitwiseAnd", torch.bitwise_and)
+_binary("BitwiseOr", torch.bitwise_or)
+_binary("BitwiseXor", torch.bitwise_xor)
+
+_unary("Neg", torch.neg, singly=True)
+_unary("Abs", torch.abs, singly=True)
+_unary("Expm1", torch.expm1)
+_unary("Log1p", torch.log1p)
+_unary("Sqrt", torch.sqrt)
+_unary("Rsqrt", torch.rsqrt)
+_unary("Square", torch.square, singly=True)
+_unary("Reciprocal", torch.reciprocal)
+_unary("Erf", torch.erf)
+_unary("Floor", torch.floor)
+_unary("Ceil", torch.ceil)
+_unary("Trunc", torch.trunc)
+_unary("Sign", torch.sign)
+_unary("Round", torch.round)
+_unary("LogicalNot", torch.logical_not)
+_unary("Invert", torch.bitwise_not)
+_unary("IsNan", torch.isnan)
+_unary("IsInf", torch.isinf)
+_unary("IsFinite", torch.isfinite)
+
+
+@ge_operator("Sin", "x")
+def _sin(_call: GeCall, x: torch.Tensor) -> Unrounded:
+    # An argument of many turns is reduced in the operator's own precision: its error is relative to it.
+    return Unrounded(x.sin(), magnitude=x.abs)
+
+
+@ge_operator("Cos", "x")
+def _cos(_call: GeCall, x: torch.Tensor) -> Unrounded:
+    return Unrounded(x.cos(), magnitude=x.abs)
+
+
+@ge_operator("Exp", "x", base=-1.0, scale=1.0, shift=0.0)
+def _exp(call: GeCall, x: torch.Tensor) -> Unrounded:
+    power = x * call.attrs["scale"] + call.attrs["shift"]
+    base = call.attrs["base"]
+    call.need(base == -1.0 or base > 0, f"base {base} has no powers")
+    value = power.exp() if base == -1.0 else torch.pow(base, power)
+    return Unrounded(value, magnitude=lambda: value * (1 + power.abs()))
+
+
+@ge_operator("Log", "x", base=-1.0, scale=1.0, shift=0.0)
+def _log(call: GeCall, x: torch.Tensor) -> torch.Tensor:
+    base = call.attrs["base"]
+    call.need(base == -1.0 or (base > 0 and base != 1), f"base {base} has no logarithms")
+    found = (x * call.attrs["scale"] + call.attrs["shift"]).log()
+    return found if base == -1.0 else torch.div(found, math.log(base))
+
+
+@ge_operator("Pow", "x1 x2")
+def _pow(call: GeCall, x1: torch.Tensor, x2: torch.Tensor) -> Unrounded:
+    call.common(x1, x2)
+    value = torch.pow(x1, x2)
+    # By way of x2 * log(x1), whose rounding becomes relative to the result.
+    return Unrounded(value, magnitude=lambda: value.abs() * (1 + torch.xlogy(x2, x1.abs()).abs()))
+
+
+@ge_operator("Muls", "x", value=REQUIRED)
+def _muls(call: GeCall, x: torch.Tensor) -> Unrounded:
+    return Unrounded(torch.mul(x, call.attrs["value"]), singly=True)
+
+
+@ge_operator("Adds", "x", value=REQUIRED)
+def _adds(call: GeCall, x: torch.Tensor) -> Unrounded:
+    return Unrounded(torch.add(x, call.attrs["value"]), singly=True)
+
+
+@ge_operator("Axpy", "x1 x2", alpha=REQUIRED)
+def _axpy(call: GeCall, x1: torch.Tensor, x2: torch.Tensor) -> Unrounded:
+    call.common(x1, x2)
+    return _sum_of([x1, x2 * call.attrs["alpha"]])
+
+
+@ge_operator("AxpyV2", "x1 x2 alpha")
+def _axpy_of(call: GeCall, x1: torch.Tensor, x2: torch.Tensor, alpha: torch.Tensor) -> Unrounded:
+    call.common(x1, x2, alpha)
+    return _sum_of([x1, x2 * alpha])
+
+
+@ge_operator("AddN AccumulateNV2", "*x", N=0)
+def _add_all(_call: GeCall, x: list[torch.Tensor]) -> Unrounded:
+    return _sum_of(x)
+
+
+@ge_operator("Addcmul", "input_data x1 x2 value")
+def _addcmul(
+    call: GeCall, x: torch.Tensor, x1: torch.Tensor, x2: torch.Tensor, value: torch.Tensor
+) -> Unrounded:
+    call.common(x, x1, x2, value)
+    return _sum_of([x, x1 * x2 * value])
+
+
+@ge_operator("Addcdiv", "input_data x1 x2 value")
+def _addcdiv(
+    call: GeCall, x: torch.Tensor, x1: torch.Tensor, x2: torch.Tensor, value: torch.Tensor
+) -> Unrounded:
+    call.common(x, x1, x2, value)
+    return _sum_of([x, x1 / x2 * value])
+
+
+@ge_operator("Lerp", "start end weight")
+def _lerp(call: GeCall, start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor) -> Unrounded:
+    call.common(start, end, weight)
+    return _sum_of([start, weight * end, -weight * start])
+
+
+@ge_operator("ClipByValue ClipByValueV2", "x clip_value_min clip_value_max")
+def _clip(call: GeCall, x: torch.Tensor, least: torch.Tensor, most: torch.Tensor) -> torch.Tensor:
+    call.common(x, least, most)
+    return torch.minimum(torch.maximum(x, least), most)
+
+
+def _sum_of(addends: Sequence[torch.Tensor]) -> Unrounded:
+    """A sum of several that are no inputs: what cancels leaves the rounding of each."""
+    value = sum(addends[1:], start=addends[0])
+    return Unrounded(
+        value, len(addends), lambda: sum((one.abs() for one in addends[1:]), start=addends[0].abs())
+    )

@@ -1,0 +1,170 @@
+"""Reading and writing at places that a tensor holds.
+
+A place below 0 counts from the end where the attribute says so; else, and beyond the end, kernels do as they
+like, so that nothing is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .registry import REQUIRED, GeCall, Unrounded, ge_operator
+
+_LOOKUP = {"batch_dims": 0, "is_preprocessed": False, "negative_index_support": False}
+
+
+def _inside(call: GeCall, places: torch.Tensor, size: int, negative: bool = False) -> torch.Tensor:
+    """`places` counted from the front. Raises `OperatorError` for one that is not there."""
+    call.need(not places.is_floating_point(), "places are no whole numbers")
+    found = places.long()
+    if found.numel():
+        low, high = int(found.min()), int(found.max())
+        call.need(low >= (-size if negative else 0) and high < size, f"place {low} or {high} of {size}")
+    return torch.where(found < 0, found + size, found)
+
+
+@ge_operator("GatherV2", "x indices axis", moves=True, **_LOOKUP)
+def _gather_v2(call: GeCall, x: torch.Tensor, indices: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
+    return _gathered(call, x, indices, call.one(axis, "axis"))
+
+
+@ge_operator("GatherV2D", "x indices", moves=True, axis=REQUIRED)
+def _gather_v2_d(call: GeCall, x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    return _gathered(call, x, indices, call.attrs["axis"])
+
+
+@ge_operator("Gather", "x indices", moves=True, validate_indices=True, **_LOOKUP)
+def _gather(call: GeCall, x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    return _gathered(call, x, indices, 0)
+
+
+def _gathered(call: GeCall, x: torch.Tensor, indices: torch.Tensor, axis: int) -> torch.Tensor:
+    call.need(not call.attrs.get("batch_dims", 0), "batch_dims other than 0")
+    axis = call.axis(axis, x.ndim)
+    places = _inside(call, indices, x.shape[axis], call.attrs.get("negative_index_support", False))
+    call.room((*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]))
+    found = x.index_select(axis, places.reshape(-1))
+    return found.reshape(*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])
+
+
+@ge_operator("GatherElements", "x index", moves=True, dim=0)
+def _gather_elements(call: GeCall, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    axis = call.axis(call.attrs["dim"], x.ndim)
+    return x.gather(axis, _inside(call, index, x.shape[axis], True))
+
+
+@ge_operator("GatherNd", "x indices", moves=True, negative_index_support=False)
+def _gather_nd(call: GeCall, x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    negative = call.attrs["negative_index_support"]
+    return x[_columns(call, x, indices, negative)]
+
+
+def _columns(
+    call: GeCall, x: torch.Tensor, indices: torch.Tensor, negative: bool = False
+) -> tuple[torch.Tensor, ...]:
+    """The last dimension of `indices` as one index for each leading dimension of `x`."""
+    call.need(indices.ndim > 0 and 0 < indices.shape[-1] <= x.ndim, "indices do not fit the tensor")
+    columns = indices.unbind(-1)
+    call.room((*columns[0].shape, *x.shape[len(columns) :]))
+    return tuple(_inside(call, one, x.shape[axis], negative) for axis, one in enumerate(columns))
+
+
+@ge_operator("ScatterElements", "data indices updates", axis=0, reduction="none")
+def _scatter_elements(
+    call: GeCall, data: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor
+) -> Unrounded:
+    axis = call.axis(call.attrs["axis"], data.ndim)
+    places = _inside(call, indices, data.shape[axis], True)
+    way = call.attrs["reduction"]
+    call.need(way in ("none", "add"), f"reduction={way!r} is not known")
+    if way == "add":
+        value = data.scatter_add(axis, places, updates)
+        return Unrounded(value, magnitude=lambda: data.abs().scatter_add(axis, places, updates.abs()))
+    counts = torch.zeros(data.shape, dtype=torch.int8).scatter_add(
+        axis, places, torch.ones(places.shape, dtype=torch.int8)
+    )
+    call.need(not bool((counts > 1).any()), "one place is written twice, in an order that nobody knows")
+    return Unrounded(data.scatter(axis, places, updates), moved=True)
+
+
+@ge_operator("ScatterUpdate", "var indices updates", moves=True, use_locking=False)
+def _scatter_update(
+    call: GeCall, var: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor
+) -> torch.Tensor:
+    places = _once(call, _inside(call, indices, var.shape[0]).reshape(-1))
+    return var.index_copy(0, places, updates.reshape(places.numel(), *var.shape[1:]))
+
+
+@ge_operator("ScatterNdUpdate TensorScatterUpdate", "var indices updates", moves=True, use_locking=False)
+def _scatter_nd_update(
+    call: GeCall, var: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor
+) -> torch.Tensor:
+    _once(call, indices.reshape(-1, indices.shape[-1]), rows=True)
+    return var.index_put(_columns(call, var, indices), updates)
+
+
+@ge_operator("IndexPutV2", "x value indexed_sizes indexed_strides *indices", accumulate=False)
+def _index_put(
+    call: GeCall,
+    x: torch.Tensor,
+    value: torch.Tensor,
+    sizes: torch.Tensor,
+    _strides: torch.Tensor,
+    indices: list[torch.Tensor],
+) -> Unrounded:
+    index = _index(call, x, call.whole(sizes, "indexed_sizes"), indices)
+    spots = torch.arange(x.numel()).reshape(x.shape)[index]
+    places, values = spots.reshape(-1), value.expand(spots.shape).reshape(-1)
+
+    def added(data: torch.Tensor, addends: torch.Tensor) -> torch.Tensor:
+        return data.reshape(-1).index_add(0, places, addends).reshape(x.shape)
+
+    if call.attrs["accumulate"]:
+        return Unrounded(added(x, values), magnitude=lambda: added(x.abs(), values.abs()))
+    _once(call, places)
+    return Unrounded(x.reshape(-1).index_copy(0, places, values).reshape(x.shape), moved=True)
+
+
+@ge_operator("Index", "x indexed_sizes indexed_strides *indices", moves=True)
+def _index_by_mask(
+    call: GeCall,
+    x: torch.Tensor,
+    sizes: torch.Tensor,
+    _strides: torch.Tensor,
+    indices: list[torch.Tensor],
+) -> torch.Tensor:
+    return x[_index(call, x, call.whole(sizes, "indexed_sizes"), indices)]
+
+
+@ge_operator("IndexByTensor", "x *indices", moves=True, indices_mask=())
+def _index_by_tensor(call: GeCall, x: torch.Tensor, indices: list[torch.Tensor]) -> torch.Tensor:
+    return x[_index(call, x, list(call.attrs["indices_mask"]), indices)]
+
+
+def _index(call: GeCall, x: torch.Tensor, mask: Sequence[int], indices: Sequence[torch.Tensor]) -> Any:
+    """An index of each dimension: a tensor of `indices` where `mask` has a 1, else all of it."""
+    mask = mask or [1] * len(indices)
+    call.need(len(mask) <= x.ndim and set(mask) <= {0, 1}, "its mask does not fit the tensor")
+    call.need(sum(mask) == len(indices), f"{sum(mask)} dimensions are indexed by {len(indices)} tensors")
+    given = iter(indices)
+    index: list[Any] = []
+    for axis, here in enumerate(mask):
+        index.append(_inside(call, next(given), x.shape[axis], True) if here else slice(None))
+    tensors = [one for one in index if isinstance(one, torch.Tensor)]
+    elements = math.prod(call.common(*tensors))
+    for axis, size in enumerate(x.shape):
+        elements *= 1 if axis < len(mask) and mask[axis] else size
+    call.room((elements,))
+    return tuple(index)
+
+
+def _once(call: GeCall, places: torch.Tensor, rows: bool = False) -> torch.Tensor:
+    """`places`, if each is written once. Raises `OperatorError`."""
+    count = places.shape[0] if rows else places.numel()
+    distinct = len(torch.unique(places, dim=0)) if count else 0
+    call.need(distinct == count, "one place is written twice, in an order that nobody knows")
+    return places

@@ -1,0 +1,75 @@
+"""Sums, means and extremes along axes, and running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from .registry import REQUIRED, GeCall, Unrounded, ge_operator
+
+_NAMES = ("Sum", "Mean", "Max", "Min", "Prod", "All", "Any")
+
+
+def _axes(call: GeCall, x: torch.Tensor, axes: Sequence[int]) -> tuple[int, ...]:
+    """The dimensions to reduce; without one all of them, unless the attribute says none."""
+    if not axes:
+        return () if call.attrs.get("noop_with_empty_axes", False) else tuple(range(x.ndim))
+    return tuple(sorted({call.axis(axis, x.ndim) for axis in axes})) if x.ndim else ()
+
+
+def _reduced(call: GeCall, way: str, x: torch.Tensor, axes: tuple[int, ...]) -> Unrounded:
+    kept = bool(call.attrs["keep_dims"])
+    if not axes:
+        return Unrounded(x)
+    terms = 1
+    for axis in axes:
+        terms *= x.shape[axis]
+    if way in ("Sum", "Mean"):
+        call.need(way == "Sum" or x.is_floating_point(), "a mean of whole numbers")
+        share = 1 if way == "Sum" else max(1, terms)
+        total = x.sum(axes, kept)
+        found = total if way == "Sum" else total / share
+        return Unrounded(found, max(1, terms), lambda: x.abs().sum(axes, kept) / share)
+    if way in ("Max", "Min"):
+        return Unrounded((torch.amax if way == "Max" else torch.amin)(x, axes, kept))
+    for axis in reversed(axes):
+        x = x.prod(axis, kept) if way == "Prod" else (x.all if way == "All" else x.any)(axis, kept)
+    return Unrounded(x, max(1, terms))
+
+
+def _registered(way: str) -> None:
+    noop = {"noop_with_empty_axes": True} if way == "Mean" else {}
+    more = {} if way == "Mean" else {"noop_with_empty_axes": False}
+
+    @ge_operator(f"Reduce{way}", "x axes", keep_dims=False, **noop, **more)
+    def by_operand(call: GeCall, x: torch.Tensor, axes: torch.Tensor) -> Unrounded:
+        return _reduced(call, way, x, _axes(call, x, call.whole(axes, "axes")))
+
+    @ge_operator(f"Reduce{way}D", "x", axes=REQUIRED, keep_dims=False, noop_with_empty_axes=False)
+    def by_attribute(call: GeCall, x: torch.Tensor) -> Unrounded:
+        return _reduced(call, way, x, _axes(call, x, list(call.attrs["axes"])))
+
+
+for _way in _NAMES:
+    _registered(_way)
+
+
+@ge_operator("Cumsum", "x axis", exclusive=False, reverse=False)
+def _cumsum(call: GeCall, x: torch.Tensor, axis: torch.Tensor) -> Unrounded:
+    return _running(call, x, call.axis(call.one(axis, "axis"), x.ndim))
+
+
+@ge_operator("CumsumD", "x", axis=REQUIRED, exclusive=False, reverse=False)
+def _cumsum_d(call: GeCall, x: torch.Tensor) -> Unrounded:
+    return _running(call, x, call.axis(call.attrs["axis"], x.ndim))
+
+
+def _running(call: GeCall, x: torch.Tensor, axis: int) -> Unrounded:
+    def total(addends: torch.Tensor) -> torch.Tensor:
+        turned = addends.flip(axis) if call.attrs["reverse"] else addends
+        found = turned.cumsum(axis)
+        found = found - turned if call.attrs["exclusive"] else found
+        return found.flip(axis) if call.attrs["reverse"] else found
+
+    return Unrounded(total(x), max(1, x.shape[axis] if x.ndim else 1), lambda: total(x.abs()))

@@ -1,0 +1,219 @@
+"""The table of operators and the way to compute one: `ge_operator`, `compute`, `known`.
+
+An operator is a plain function of its operands, which `ge_operator` names in the order of GE's definition. A
+name that ends in `?` is optional, one that begins with `*` stands for any number of tensors, and one that
+ends in `~` is not read: only written. Floats arrive in float64, unless the operator only moves values.
+
+Attributes are those of the definition with their defaults. One that nobody here knows may change what is
+computed, so the operator is refused. Names with `_` in front are notes of the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+import torch
+
+from ..errors import OperatorError
+
+Given = Union[torch.Tensor, None]
+_HIGH_PRECISION = ("", "default", "high_precision")
+_IMPLEMENTATION = ("op_impl_mode", "opImplMode", "_op_impl_mode", "enable_hf32", "_op_impl_mode_enum")
+"""Attributes by which a product may be computed in HF32, whose unit roundoff is that of no type here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unrounded:
+    """What an output of an operator holds before it is rounded.
+
+    `terms` is the length of the sums it is made of. `magnitude` gives for each element the sum of the sizes
+    of what was added up, where that may cancel: an error there is relative to it, not to the element. With
+    `moved` the values are those of an input, bit by bit. `others` are further results that the operator may
+    as well have. With `singly` each element is rounded on its own and bound by its own size: a few large ones
+    hide nothing. `image` takes places or an unordered choice to what they stand for, which alone is compared.
+    """
+
+    value: torch.Tensor
+    terms: int = 1
+    magnitude: Callable[[], torch.Tensor] | None = None
+    moved: bool = False
+    others: tuple[torch.Tensor, ...] = ()
+    singly: bool = False
+    image: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GeCall:
+    """One computation: type and complete attributes of the operator, how many outputs the graph gives it, and
+    the most elements that a result may have (what a file declares is held against what is there)."""
+
+    op_type: str
+    attrs: Mapping[str, Any]
+    outputs: int
+    most: int
+
+    def need(self, condition: bool, message: str) -> None:
+        """Raises `OperatorError` with `message` unless `condition`."""
+        if not condition:
+            raise OperatorError(f"{self.op_type}: {message}")
+
+    def room(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """`shape`, if a result may be that large. Raises `OperatorError`."""
+        elements = 1
+        for size in shape:
+            self.need(size >= 0, f"a result of shape {list(shape)} is no tensor")
+            elements *= size
+        self.need(elements <= self.most, f"a result of {elements} elements, {self.most} were dumped at most")
+        return tuple(shape)
+
+    def common(self, *tensors: torch.Tensor) -> tuple[int, ...]:
+        """The shape to which tensors are spread. Raises `OperatorError` where none is, or it is too large."""
+        return self.common_shape(*(tensor.shape for tensor in tensors))
+
+    def common_shape(self, *shapes: Sequence[int]) -> tuple[int, ...]:
+        """The same of shapes."""
+        return self.room(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
+
+    def whole(self, tensor: torch.Tensor, name: str) -> list[int]:
+        """Whole numbers that an operand holds. Raises `OperatorError` for a tensor of another kind."""
+        self.need(not tensor.is_floating_point() and tensor.numel() <= 64, f"{name} holds no list of numbers")
+        return [int(value) for value in tensor.reshape(-1).tolist()]
+
+    def one(self, tensor: torch.Tensor, name: str) -> Any:
+        """The one number that an operand holds. Raises `OperatorError` for several."""
+        self.need(tensor.numel() == 1, f"{name} holds {tensor.numel()} numbers instead of one")
+        return tensor.reshape(-1)[0].item()
+
+    def axis(self, axis: int, ndim: int) -> int:
+        """A dimension counted from the front. Raises `OperatorError` for one that is not there."""
+        self.need(-max(ndim, 1) <= axis < max(ndim, 1), f"there is no dimension {axis} of {ndim}")
+        return axis % max(ndim, 1)
+
+
+Results = Union[torch.Tensor, Unrounded, Sequence[Union[torch.Tensor, Unrounded]]]
+Body = Callable[..., Results]
+
+
+@dataclass(frozen=True, slots=True)
+class _GeEntry:
+    operands: tuple[str, ...]
+    defaults: Mapping[str, Any]
+    moves: bool
+    body: Body
+
+
+_OPERATORS: dict[str, _GeEntry] = {}
+REQUIRED = object()
+"""The default of an attribute that has none."""
+
+
+def ge_operator(
+    types: str, operands: str, *, moves: bool = False, **defaults: object
+) -> Callable[[Body], Body]:
+    """Register the decorated function for operators of `types`, a list of words as `operands` is.
+
+    It is called with the `GeCall` and a tensor, `None` or (of `*`) a list of tensors for each operand.
+    """
+
+    def add(body: Body) -> Body:
+        for op_type in types.split():
+            _OPERATORS[op_type] = _GeEntry(tuple(operands.split()), defaults, moves, body)
+        return body
+
+    return add
+
+
+def known() -> tuple[str, ...]:
+    """The types that can be computed."""
+    return tuple(sorted(_OPERATORS))
+
+
+def unread(op_type: str, count: int) -> frozenset[int]:
+    """Places among `count` inputs that an operator only writes to. Raises `OperatorError`."""
+    names = _places(op_type, _entry(op_type).operands, count)
+    return frozenset(place for place, name in enumerate(names) if name.endswith("~"))
+
+
+def compute(
+    op_type: str,
+    attrs: Mapping[str, object],
+    inputs: Sequence[Given],
+    *,
+    outputs: int = 1,
+    most: int = 1 << 27,
+) -> tuple[Unrounded, ...]:
+    """What each output of an operator holds.
+
+    `attrs` are those of the graph text, `inputs` in its order with `None` where an optional one is absent.
+    `outputs` is their number there. Raises `OperatorError` for what is not known for certain: a type without
+    reference, an attribute nobody knows, an input that is missing or does not fit.
+    """
+    entry = _entry(op_type)
+    call = GeCall(op_type, _complete(op_type, entry, attrs), outputs, most)
+    given = inputs if entry.moves else [_wide(tensor) for tensor in inputs]
+    try:
+        with torch.no_grad():
+            found = entry.body(call, *_bound(call, entry.operands, given))
+    except (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError) as error:
+        reason = str(error).partition("\n")[0]
+        raise OperatorError(f"{op_type}: inputs and attributes do not fit: {reason}") from error
+    results = [found] if isinstance(found, (torch.Tensor, Unrounded)) else list(found)
+    return tuple(one if isinstance(one, Unrounded) else Unrounded(one, moved=entry.moves) for one in results)
+
+
+def _entry(op_type: str) -> _GeEntry:
+    if op_type not in _OPERATORS:
+        raise OperatorError(f"{op_type} has no reference computation")
+    return _OPERATORS[op_type]
+
+
+def _complete(op_type: str, entry: _GeEntry, attrs: Mapping[str, object]) -> Mapping[str, Any]:
+    complete = dict(entry.defaults)
+    for name, value in attrs.items():
+        if name in _IMPLEMENTATION and value not in (*_HIGH_PRECISION, 0, False):
+            raise OperatorError(f"{op_type}: its attribute {name} chooses another precision")
+        if name.startswith("_") or name in _IMPLEMENTATION:
+            continue
+        if name not in complete:
+            raise OperatorError(f"{op_type}: what its attribute {name} does is not known")
+        complete[name] = value
+    missing = [name for name, value in complete.items() if value is REQUIRED]
+    if missing:
+        raise OperatorError(f"{op_type}: its attribute {missing[0]} is missing")
+    return complete
+
+
+def _places(op_type: str, operands: Sequence[str], count: int) -> list[str]:
+    """The operand of each of `count` inputs; a `*` takes as many as the others leave."""
+    needed = sum(not name.startswith("*") for name in operands)
+    several = max(0, count - needed) if any(name.startswith("*") for name in operands) else 0
+    names: list[str] = []
+    for name in operands:
+        names += [name] * several if name.startswith("*") else [name]
+    if count > len(names):
+        raise OperatorError(f"{op_type}: has {count} inputs, its definition {len(names)}")
+    return names
+
+
+def _bound(
+    call: GeCall, operands: Sequence[str], inputs: Sequence[Given]
+) -> list[torch.Tensor | list[torch.Tensor] | None]:
+    names = _places(call.op_type, operands, len(inputs))
+    padded = [*inputs, *[None] * (len(names) - len(inputs))]
+    bound: list[torch.Tensor | list[torch.Tensor] | None] = []
+    for operand in operands:
+        values = [tensor for name, tensor in zip(names, padded) if name == operand]
+        if operand.startswith("*"):
+            several = [tensor for tensor in values if tensor is not None]
+            call.need(len(several) == len(values), f"one of its inputs {operand[1:]} is missing")
+            bound.append(several)
+            continue
+        call.need(values[0] is not None or operand[-1] in "?~", f"its input {operand} is missing")
+        bound.append(values[0])
+    return bound
+
+
+def _wide(tensor: Given) -> Given:
+    return tensor.double() if tensor is not None and tensor.is_floating_point() else tensor

@@ -1,0 +1,106 @@
+"""Operators that choose: the largest, the places of these, by a condition.
+
+Among equal values an operator may choose any, so places are compared by what lies there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from .registry import REQUIRED, GeCall, Unrounded, ge_operator
+
+
+@ge_operator("TopK TopKV2", "x k", sorted=True, dim=-1, largest=True, sort_policy=1, indices_dtype=3)
+def _topk(call: GeCall, x: torch.Tensor, k: torch.Tensor) -> list[Unrounded]:
+    return _best(call, x, int(call.one(k, "k")))
+
+
+@ge_operator("TopKD", "x assist_seq~", k=REQUIRED, sorted=True, dim=-1, largest=True)
+def _topk_d(call: GeCall, x: torch.Tensor, _assist: torch.Tensor | None) -> list[Unrounded]:
+    return _best(call, x, call.attrs["k"])
+
+
+def _best(call: GeCall, x: torch.Tensor, count: int) -> list[Unrounded]:
+    axis = call.axis(call.attrs["dim"], x.ndim)
+    values, places = x.topk(count, axis, call.attrs["largest"])
+    ordered = bool(call.attrs["sorted"])
+    return [
+        Unrounded(values, moved=True, image=None if ordered else lambda mine: mine.sort(axis).values),
+        Unrounded(places, image=_by_value(x, axis, ordered)),
+    ]
+
+
+@ge_operator("Sort", "x", axis=-1, descending=False, stable=False)
+def _sort(call: GeCall, x: torch.Tensor) -> list[Unrounded]:
+    axis = call.axis(call.attrs["axis"], x.ndim)
+    values, places = x.sort(axis, call.attrs["descending"])
+    return [Unrounded(values, moved=True), Unrounded(places, image=_by_value(x, axis, True))]
+
+
+def _by_value(x: torch.Tensor, axis: int, ordered: bool) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Places to the values there and, beside them, the number of places that were chosen twice."""
+
+    def image(places: torch.Tensor) -> torch.Tensor:
+        size = x.shape[axis]
+        chosen = places.long()
+        outside = (chosen < 0) | (chosen >= size)
+        values = x.gather(axis, chosen.clamp(0, size - 1)).masked_fill(outside, torch.nan)
+        ranked = chosen.sort(axis).values
+        twice = (ranked.diff(dim=axis) == 0).sum(axis, keepdim=True)
+        return torch.cat([values if ordered else values.sort(axis).values, twice.to(x.dtype)], axis)
+
+    return image
+
+
+@ge_operator("ArgMaxV2 ArgMin", "x dimension", dtype=9)
+def _arg(call: GeCall, x: torch.Tensor, dimension: torch.Tensor) -> Unrounded:
+    axis = call.axis(call.one(dimension, "dimension"), x.ndim)
+    return _extreme(x, axis, call.op_type != "ArgMin", False)[0]
+
+
+@ge_operator("ArgMaxD", "x", dimension=REQUIRED, dtype=9)
+def _argmax_d(call: GeCall, x: torch.Tensor) -> Unrounded:
+    return _extreme(x, call.axis(call.attrs["dimension"], x.ndim), True, False)[0]
+
+
+@ge_operator("ArgMaxWithValue", "x", dimension=REQUIRED, keep_dims=False)
+def _argmax_with_value(call: GeCall, x: torch.Tensor) -> list[Unrounded]:
+    return _extreme(x, call.axis(call.attrs["dimension"], x.ndim), True, call.attrs["keep_dims"])
+
+
+def _extreme(x: torch.Tensor, axis: int, largest: bool, kept: bool) -> list[Unrounded]:
+    """The place of the largest or smallest, and its value."""
+    values, places = (torch.max if largest else torch.min)(x, axis, kept)
+
+    def image(mine: torch.Tensor) -> torch.Tensor:
+        chosen = mine.long() if kept else mine.long().unsqueeze(axis)
+        outside = (chosen < 0) | (chosen >= x.shape[axis])
+        return x.gather(axis, chosen.clamp(0, x.shape[axis] - 1)).masked_fill(outside, torch.nan)
+
+    return [Unrounded(places, image=image), Unrounded(values, moved=True)]
+
+
+@ge_operator("Select SelectV2", "condition x1 x2", moves=True)
+def _select(call: GeCall, condition: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    call.common(condition, one, other)
+    if call.op_type == "Select" and condition.ndim < one.ndim:
+        condition = condition.reshape(*condition.shape, *(1,) * (one.ndim - condition.ndim))
+    return torch.where(condition.bool(), one, other)
+
+
+@ge_operator("MaskedFill", "x mask value", moves=True)
+def _masked_fill(call: GeCall, x: torch.Tensor, mask: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    call.common(x, mask)
+    return torch.where(mask.bool(), value.to(x.dtype), x)
+
+
+@ge_operator("Tril", "x", moves=True, diagonal=0)
+def _tril(call: GeCall, x: torch.Tensor) -> torch.Tensor:
+    return x.tril(call.attrs["diagonal"])
+
+
+@ge_operator("Triu", "x", moves=True, diagonal=0)
+def _triu(call: GeCall, x: torch.Tensor) -> torch.Tensor:
+    return x.triu(call.attrs["diagonal"])
