@@ -110,6 +110,7 @@ class _Walk:
             scope.given.update(dict.fromkeys(self._arrived(call, Place(path, slot), around)))
         if not call.inputs and call.inside is not None:
             scope.given.update(dict.fromkeys(around.at_hand()))
+            self._unseen[path] = ("inputs, which were not dumped",)
         scope.given.update(dict.fromkeys(self._weights(path)))
         around.called = True
         if alone := self._alone(call):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ...dumps import calls
 from ...dumps.calls import Calls
-from ..module_flow import module_flow
+from ..module_flow import ModuleFlow, module_flow
 from .nearest import Above, Place
 from .steps import Flow
 
@@ -23,12 +23,16 @@ def modules_flow(golden: Calls, mine: Calls, places: Iterable[Place]) -> Flow:
         above,
         frozenset(_named(place) for place, kind in flow.fed.items() if kind == "token ids"),
         {_named(place): gap for place, gap in flow.gaps.items()},
-        {
-            _named(place): flow.unseen[place.path]
-            for place in flow.above
-            if place.slot.kind == "output" and place.path in flow.unseen
-        },
+        {_named(place): found for place in flow.above if (found := _unseen(place, flow))},
     )
+
+
+def _unseen(place: calls.Place, flow: ModuleFlow) -> tuple[str, ...]:
+    """Inputs that nothing compared stands for, of the module whose code made the tensor."""
+    gap = flow.gaps.get(place)
+    if gap is None and place.slot.kind == "input":
+        return ()
+    return flow.unseen.get(gap.module if gap is not None else place.path, ())
 
 
 def _named(place: calls.Place) -> Place:

@@ -1,0 +1,146 @@
+"""Torch against torch: which inputs are compared, and where the fault is said to be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from . import toy_model
+from .toy_model import IDS, Run, compared, dump, model
+
+TWO_STEPS = Run((IDS, IDS + 1))
+IN_A_LAYER = ("attention.o[in0]", "after[in0]", "mlp.down[in0]")
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory):
+    return dump(model(), tmp_path_factory.mktemp("golden"), TWO_STEPS)
+
+
+def against(golden, path, change=lambda toy: None, run=TWO_STEPS):
+    toy = model()
+    change(toy)
+    return compared(golden, dump(toy, path, run))
+
+
+def fault(module, name):
+    def change(toy):
+        toy.get_submodule(module).fault = name
+
+    return change
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_right_port_passes(golden, tmp_path, dtype):
+    found = against(golden, tmp_path, run=Run((IDS, IDS + 1), dtype=dtype))
+    assert {row.verdict for row in found.rows} == {"pass"}
+
+
+def test_inputs_that_no_module_wrote_are_compared_and_no_others(golden, tmp_path):
+    found = against(golden, tmp_path)
+    inputs = [pair.id for pair in found.plan.pairs if pair.step == 0 and pair.mine.slot.startswith("input")]
+    assert inputs == [
+        "root[in0]",
+        "root[in.mask]",
+        "Layer[in1]",
+        *(f"{name}{again}" for again in ("", ".2") for name in IN_A_LAYER),
+    ]
+
+
+FAULTS = [
+    ("layers.0.attention", "rotation", "after q, k, v and before o"),
+    ("layers.1.attention", "scale", "after q, k, v and before o"),
+    ("layers.1.attention", "mask", "after q, k, v and before o"),
+    ("layers.0.attention", "head", "after q, k, v and before o"),
+    ("layers.0", "residual", "after attention and before after"),
+    ("layers.1.mlp", "swapped", "after gate, up and before act"),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "where"), FAULTS)
+def test_the_root_is_the_module_whose_code_is_wrong_and_the_gap_in_it(golden, tmp_path, module, name, where):
+    found = against(golden, tmp_path, fault(module, name))
+    assert set(found.roots) == {f"root.{module}"}
+    assert where in found.texts[0]
+    assert {row.verdict for row in found.rows} == {"pass", "fail", "inherited"}
+
+
+def test_a_module_without_modules_in_it_is_the_root_itself(golden, tmp_path):
+    def change(toy):
+        toy.layers[1].mlp.act = torch.nn.ReLU()
+
+    found = against(golden, tmp_path, change)
+    assert set(found.roots) == {"root.layers.1.mlp.act"}
+    assert found.texts[0].startswith("its inputs agree")
+
+
+def test_the_same_without_a_manifest_for_files_say_which_tensors_are_the_same(golden, tmp_path):
+    mine, other = model(), tmp_path / "golden"
+    fault("layers.1.attention", "rotation")(mine)
+    dump(model(), other, Run())
+    dump(mine, tmp_path / "mine", Run())
+    for path in tmp_path.rglob("manifest.json"):
+        path.unlink()
+    found = compared(other, tmp_path / "mine")
+    assert set(found.roots) == {"root.layers.1.attention"}
+
+
+def test_with_outputs_alone_nobody_says_that_inputs_agree(tmp_path):
+    outputs = Run(config=(("tensor_part", 1),))
+    mine = model()
+    fault("layers.1.attention", "rotation")(mine)
+    found = compared(dump(model(), tmp_path / "golden", outputs), dump(mine, tmp_path / "mine", outputs))
+    assert found.roots == ["root.layers.1.attention.o"]
+    assert "its inputs agree" not in found.texts[0]
+
+
+def test_an_input_that_only_golden_was_given_is_told(golden, tmp_path):
+    def change(toy):
+        toy.layers[1].hands_on_mask = False
+
+    found = against(golden, tmp_path, change)
+    assert set(found.roots) == {"root.layers.1.attention"}
+    assert "input[mask] (golden only)" in found.texts[0]
+
+
+def test_another_token_is_one_root_and_all_else_inherits(golden, tmp_path):
+    other = IDS + 1
+    other[0, 2] = 40
+    found = against(golden, tmp_path, run=Run((IDS, other)))
+    assert found.texts == ["token ids differ at step 1: 1 of 6, the first at 2: golden 4, mine 40"]
+    assert [row.step for row in found.rows if row.verdict == "fail"] == [1]
+
+
+def test_a_longer_prompt_is_one_root_and_nothing_is_incomparable(golden, tmp_path):
+    longer = torch.cat((IDS, IDS[:, :2]), 1)
+    found = against(golden, tmp_path, run=Run((longer, longer)))
+    assert found.texts[0] == "token ids differ at step 0: prompts have 6 (golden) and 8 (mine) tokens"
+    assert found.verdict("incomparable") == []
+    assert found.verdict("fail") == ["root[in0]"]
+
+
+def test_a_view_of_a_compared_tensor_is_that_tensor(tmp_path):
+    class Turned(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.other = torch.nn.Linear(4, 6), torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.other(self.one(x).transpose(0, 1)[:, :4])
+
+    for name in ("golden", "mine"):
+        torch.manual_seed(0)
+        toy_model.dump(_Wrapped(Turned()), tmp_path / name, Run(mask=None))
+    found = compared(tmp_path / "golden", tmp_path / "mine")
+    assert [pair.id for pair in found.plan.pairs] == [
+        *("root[in0]", "inner[in0]", "inner.one", "inner.other", "inner", "root")
+    ]
+
+
+class _Wrapped(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, ids, mask=None):
+        return self.inner(ids[0, :4].float() * torch.ones(4, 4))
