@@ -25,6 +25,9 @@ def said_of_fed(row: Row, pair: Pair) -> Row:
         return row
     if row.verdict == "incomparable" and not row.shapes_differ:
         return row
+    if row.shapes_differ and pair.fed == "mask":
+        said = f"masks in different forms: golden is {row.golden.shape}, mine {row.mine.shape}"
+        return replace(row, sentence=said, reasons=(said, *row.reasons), skipped=True)
     sentence = f"{_what(pair)}{_where(pair)}{_how(row, pair)}"
     reasons = (sentence, *(reason for reason in row.reasons if reason != row.sentence))
     return replace(row, verdict="fail", sentence=sentence, reasons=reasons)

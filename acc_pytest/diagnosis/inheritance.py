@@ -11,6 +11,8 @@ compared. Three rules refine this:
   that pass. A jump beyond `JUMP` speaks against that: then its parameters or weights are other ones.
 - Where only the order of execution is known, a jump beyond `RATE` makes a root (rate of change).
 
+Where the prompts have other shapes everything else follows from that, comparable or not.
+
 Every inherited pair comes from one that was executed before it, so following that one ends at a root: if
 anything that runs fails, a root that runs fails.
 """
@@ -41,6 +43,8 @@ RATE = 10.0
 LOOKED_AT = 12
 """Pairs above a root whose operators are computed again to find the one that is wrong. Of operators that are
 not compared at all it is as many as the plan names (`nearest.MOST_BETWEEN`)."""
+PROMPTS = ("token ids", "input")
+"""What gives all tensors of a run their shape."""
 _PLAIN = re.compile("Elewise|Split|Concat|Slice|Transpose|Reshape|AllReduce|AllGather")
 """Operators without weights, and whose parameters hardly differ: they only move, add and multiply."""
 NAME_WIDTH = 120
@@ -67,7 +71,7 @@ class Inheritance:
         self._standing = standing
         self._local = local
         self._ancestors = Ancestors(plan.parents, standing, lambda number: plan.pairs[number].step)
-        self._fed = [number for number, pair in enumerate(plan.pairs) if pair.fed]
+        self._fed = [number for number, pair in enumerate(plan.pairs) if pair.fed in PROMPTS]
         self._decided: dict[int, _Decision] = {}
         self._roots: dict[int, tuple[int, str]] = {}
 
@@ -125,7 +129,7 @@ class Inheritance:
 
     def _decide(self, standing: Standing) -> _Decision:
         number = standing.number
-        if standing.said and standing.shapes_differ and (via := self._fed_before(standing)) is not None:
+        if (via := self._fed_before(standing)) is not None:
             return _inherited(Cause("inherited", "dataflow", (via.number,)), via)
         above = list(self._ancestors.nearest(number))
         failing = [one for one in above if one.failing]
@@ -276,7 +280,7 @@ class Inheritance:
             return "nothing above it is compared"
         if not unseen:
             return "its inputs agree"
-        return f"what was compared of its inputs agrees; not compared: {_listed(unseen)}"
+        return f"all that was compared above it agrees; not compared: {_listed(unseen)}"
 
     def _inside(self, number: int, above: Sequence[Standing]) -> str:
         """Where in a module its own code made a tensor that is wrong."""

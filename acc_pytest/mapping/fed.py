@@ -5,6 +5,8 @@ from __future__ import annotations
 from ..dumps.base import Slot
 from ..topology.tree import Node
 
+ORDER = ("weight", "buffer", "token ids", "input", "positions", "mask", "cache", "")
+"""In which order kinds of what a run is fed are compared and shown: what explains most comes first."""
 WEIGHTS = frozenset({"weight", "buffer"})
 """Kinds of what a run is fed once; all others come with each step."""
 

@@ -10,6 +10,7 @@ from typing import Any
 from ..dumps.base import Dump, Rank
 from ..topology.tree import Node
 from .evidence import Evidence, Side
+from .fed import ORDER
 from .leftover import Leftover, leftovers
 from .lineage import trace
 from .manual import manual_plan
@@ -134,7 +135,7 @@ class _Planner:
         inputs = module_inputs(self._golden, self._mine, evidence)
         ordered = sorted(
             (*mapped.matches, *inputs.matches),
-            key=lambda m: (not m.fed, *inputs.when(m), m.mine.slot, m.tag, m.golden.node.order),
+            key=lambda m: (ORDER.index(m.fed), *inputs.when(m), m.mine.slot, m.tag, m.golden.node.order),
         )
         for match in ordered:
             if not self._wanted(names, match):

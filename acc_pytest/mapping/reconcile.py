@@ -13,7 +13,7 @@ import torch
 from ..errors import Incomparable, ShapesDiffer
 from ..tensors.device_layouts import is_tiled
 from ..tensors.source import Source, TensorSource
-from ..tensors.views import Columns, PlusRow, Reshaped, Rows, Sum
+from ..tensors.views import Columns, Exceeding, Floored, PlusRow, Reshaped, Rows, Sum
 from .cuts import cut_out
 from .pair import (
     CacheTail,
@@ -30,6 +30,9 @@ from .quantised import dequantised
 from .shapes import Merge, Shape, rows_and_width, same_order
 from .side import Side, opened_side, shape_side
 
+BLOCKED = -1e4
+"""What a mask adds to a score that nobody may see is this or less: -1e4, the least number of a dtype, or
+-Inf. Their exponentials are 0 in every dtype (of float64 below -745), so it does not matter which."""
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
 """Views of a piece whose size the other side tells."""
 
@@ -73,7 +76,27 @@ def open_pair(pair: Pair) -> Opened:
     numbers = dequantised(mine, pair.mine, golden)
     _refuse_quantised(golden, numbers)
     opened = reconcile(golden, numbers)
+    if pair.fed == "mask":
+        opened = _masks(opened)
     return opened if numbers is mine else replace(opened, notes=("int8 times its scale", *opened.notes))
+
+
+def _masks(opened: Opened) -> Opened:
+    """Masks that are added to scores, whatever they put where nothing may be seen; beside one that says what
+    may be seen (truth values) as the same."""
+    return replace(
+        opened,
+        comparisons=tuple(
+            replace(one, golden=_mask(one.golden, one.mine), mine=_mask(one.mine, one.golden))
+            for one in opened.comparisons
+        ),
+    )
+
+
+def _mask(source: Source, other: Source) -> Source:
+    if not source.dtype.is_floating_point:
+        return source
+    return Exceeding(source, BLOCKED / 2) if other.dtype == torch.bool else Floored(source, BLOCKED)
 
 
 def agree(golden: Operand, mine: Operand) -> str:

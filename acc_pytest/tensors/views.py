@@ -90,6 +90,35 @@ class PlusRow:
         return total.to(self.dtype)
 
 
+class Floored:
+    """A source whose values below `least` are `least`."""
+
+    def __init__(self, source: Source, least: float) -> None:
+        self._source = source
+        self._least = least
+        self.shape: tuple[int, ...] = tuple(source.shape)
+        self.dtype = source.dtype
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        """Elements `[start, stop)`, none of them below `least`."""
+        return self._source.read(start, stop).clamp(min=self._least)
+
+
+class Exceeding:
+    """Where the values of a source are more than `least`, as truth values."""
+
+    dtype = torch.bool
+
+    def __init__(self, source: Source, least: float) -> None:
+        self._source = source
+        self._least = least
+        self.shape: tuple[int, ...] = tuple(source.shape)
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        """Elements `[start, stop)`."""
+        return self._source.read(start, stop) > self._least
+
+
 class Reshaped:
     """A source under another shape of the same row-major order."""
 

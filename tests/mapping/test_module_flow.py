@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from . import toy_model
-from .toy_model import IDS, Run, compared, dump, model
+from .toy_model import IDS, MASK, Run, compared, dump, model
 
 TWO_STEPS = Run((IDS, IDS + 1))
 IN_A_LAYER = ("attention.o[in0]", "after[in0]", "mlp.down[in0]")
@@ -91,7 +90,7 @@ def test_with_outputs_alone_nobody_says_that_inputs_agree(tmp_path):
     fault("layers.1.attention", "rotation")(mine)
     found = compared(dump(model(), tmp_path / "golden", outputs), dump(mine, tmp_path / "mine", outputs))
     assert found.roots == ["root.layers.1.attention.o"]
-    assert "its inputs agree" not in found.texts[0]
+    assert found.texts[0].startswith("all that was compared above it agrees; not compared: inputs, which")
 
 
 def test_an_input_that_only_golden_was_given_is_told(golden, tmp_path):
@@ -130,7 +129,7 @@ def test_a_view_of_a_compared_tensor_is_that_tensor(tmp_path):
 
     for name in ("golden", "mine"):
         torch.manual_seed(0)
-        toy_model.dump(_Wrapped(Turned()), tmp_path / name, Run(mask=None))
+        dump(_Wrapped(Turned()), tmp_path / name, Run(mask=None))
     found = compared(tmp_path / "golden", tmp_path / "mine")
     assert [pair.id for pair in found.plan.pairs] == [
         *("root[in0]", "inner[in0]", "inner.one", "inner.other", "inner", "root")
@@ -144,3 +143,27 @@ class _Wrapped(torch.nn.Module):
 
     def forward(self, ids, mask=None):
         return self.inner(ids[0, :4].float() * torch.ones(4, 4))
+
+
+def test_a_mask_may_put_any_large_number_where_nobody_may_look(golden, tmp_path):
+    least = torch.full((6, 6), torch.finfo(torch.float16).min).triu(1)
+    found = against(golden, tmp_path, run=TWO_STEPS.but(mask=least))
+    assert {row.verdict for row in found.rows} == {"pass"}
+
+
+def test_another_mask_is_told(golden, tmp_path):
+    wrong = MASK.clone()
+    wrong[2, 3] = 0
+    found = against(golden, tmp_path, run=TWO_STEPS.but(mask=wrong))
+    assert set(found.roots) == {"root"}
+    assert all(text.startswith("the mask differs at step 0") for text in found.texts[:1])
+
+
+def test_a_mask_of_truth_values_is_compared_with_one_that_is_added(tmp_path):
+    pairs = []
+    for allowed in (MASK == 0, MASK < 0):
+        for name, mask in (("golden", MASK), ("mine", allowed)):
+            dump(model(), tmp_path / str(len(pairs)) / name, Run(mask=mask))
+        found = compared(*(tmp_path / str(len(pairs)) / name for name in ("golden", "mine")))
+        pairs.append(next(row for row in found.rows if row.fed == "mask").verdict)
+    assert pairs == ["pass", "fail"]

@@ -141,7 +141,9 @@ def dump(toy: Toy, path: Path, run_: Run = Run()) -> Path:
     config = DumpConfig(str(path), range(len(run_.prompts)), run_name="dump", **dict(run_.config))
     with torch.no_grad(), register_hook(toy, config):
         for ids in run_.prompts:
-            mask = None if run_.mask is None else run_.mask.to(run_.dtype)
+            mask = run_.mask
+            if mask is not None and mask.is_floating_point():
+                mask = mask.to(run_.dtype)
             toy(ids, mask=mask if ids.shape == IDS.shape else None)
     return path
 
