@@ -23,8 +23,8 @@ from .listing import Listing
 from .naming import stable_name
 from .ranks import Worker, select, torch_worker
 from .statistics_rows import TORCH_FILE, torch_rows
+from .torch_fields import Key
 from .torch_manifest import (
-    Key,
     SavedTensor,
     entries_of,
     key_of_name,

@@ -10,6 +10,7 @@ wrong type or size as not there.
     started_of(step)         the nodes of a step in the order in which they began (`order`: they ended)
 
 `step` is the folder of a step in the process folder. All of them remember the last few files that they read.
+`torch_weights` has `digests(home)` of the weights.
 """
 
 from __future__ import annotations
@@ -22,21 +23,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Union
+from typing import Any
 
 from ..tensors.ref import version_of
+from .torch_fields import LARGEST_CRC32, Key, key_of, natural, shape_of, sizes_of, text
 
 FILE = "manifest.json"
 SUFFIX = ".pth"
 FORMAT = "acc_pytest torch dump"
 SCHEMA = 1
 _LARGEST = 1 << 28
-
-_MOST_DIMENSIONS = 64
-_LARGEST_NUMBER = (1 << 63) - 1
-_LARGEST_CRC32 = (1 << 32) - 1
-
-Key = tuple[Union[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +75,7 @@ class SavedTensor:
 
 def process_manifest(folder: Path) -> ProcessManifest:
     """The manifest of a process folder, an empty one where there is none."""
-    content = _read(folder / FILE)
+    content = read_json(folder / FILE, FORMAT)
     process, order, left_out = (content.get(name) for name in ("process", "order", "left_out"))
     rank = process.get("rank") if isinstance(process, dict) else None
     listed = order if isinstance(order, list) else []
@@ -129,7 +125,7 @@ def _step(folder: str) -> _StepManifest:
 
 @functools.lru_cache(maxsize=8)
 def _step_as_of(path: str, _version: tuple[int, ...]) -> _StepManifest:
-    content = _read(Path(path))
+    content = read_json(Path(path), FORMAT)
     tensors, started = content.get("tensors"), content.get("started")
     entries: dict[str, SavedTensor] = {}
     for entry in tensors if isinstance(tensors, list) else ():
@@ -143,41 +139,22 @@ def _step_as_of(path: str, _version: tuple[int, ...]) -> _StepManifest:
 
 
 def _saved(entry: dict[str, Any]) -> SavedTensor:
-    key, node, side, dtype = (entry.get(name) for name in ("key", "node", "side", "dtype"))
     return SavedTensor(
-        node if isinstance(node, str) else "",
-        side if isinstance(side, str) else "",
-        tuple(key) if isinstance(key, list) and _is_key(key) else None,
-        dtype if isinstance(dtype, str) else "",
-        _shape(entry.get("shape")),
-        _sizes(entry.get("stride")),
-        _natural(entry.get("crc32"), _LARGEST_CRC32),
-        *(_natural(entry.get(name), _LARGEST_NUMBER) for name in ("storage", "offset", "version")),
+        text(entry.get("node")),
+        text(entry.get("side")),
+        key_of(entry.get("key")),
+        text(entry.get("dtype")),
+        shape_of(entry.get("shape")),
+        sizes_of(entry.get("stride")),
+        natural(entry.get("crc32"), LARGEST_CRC32),
+        *(natural(entry.get(name)) for name in ("storage", "offset", "version")),
     )
 
 
-def _shape(value: object) -> tuple[int, ...] | None:
-    """The shape of a tensor that can exist."""
-    sizes = _sizes(value)
-    return None if sizes is None or math.prod(size or 1 for size in sizes) > _LARGEST_NUMBER else sizes
-
-
-def _sizes(value: object) -> tuple[int, ...] | None:
-    if not isinstance(value, list) or len(value) > _MOST_DIMENSIONS:
-        return None
-    sizes = tuple(size for size in value if _natural(size, _LARGEST_NUMBER) is not None)
-    return sizes if len(sizes) == len(value) else None
-
-
-def _natural(value: object, largest: int) -> int | None:
-    sound = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= largest
-    return value if sound and isinstance(value, int) else None
-
-
-def key_of_name(text: str) -> Key:
+def key_of_name(written: str) -> Key:
     """What a file name alone says: `1_0` is (1, 0), `past_key_values_0_key` (past_key_values, 0, key)."""
     parts: list[int | str] = []
-    for part in text.split("_"):
+    for part in written.split("_"):
         if part.isdecimal():
             parts.append(int(part))
         elif parts and isinstance(parts[-1], str):
@@ -187,17 +164,14 @@ def key_of_name(text: str) -> Key:
     return tuple(parts)
 
 
-def _is_key(key: list[Any]) -> bool:
-    return all(isinstance(part, (int, str)) and not isinstance(part, bool) for part in key)
-
-
-def _read(path: Path) -> dict[str, Any]:
+def read_json(path: Path, kind: str) -> dict[str, Any]:
+    """The content of a file of this package whose `format` is `kind`; empty for one that is not sound."""
     try:
         if path.stat().st_size > _LARGEST:
             return {}
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
-    if not isinstance(content, dict) or content.get("format") != FORMAT or content.get("schema") != SCHEMA:
+    if not isinstance(content, dict) or content.get("format") != kind or content.get("schema") != SCHEMA:
         return {}
     return content

@@ -62,7 +62,7 @@ def encode(tensor: torch.Tensor) -> Archive:
     plain = tensor.detach()
     if not plain.is_contiguous() or plain.is_conj() or plain.is_neg():
         plain = plain.resolve_conj().resolve_neg().contiguous()
-    data = _memory(plain)
+    data = memory_of(plain)
     crc32 = zlib.crc32(data)
     if data.nbytes > _LARGEST:
         return Archive(_saved_by_torch(plain), memoryview(b""), b"", crc32)
@@ -74,7 +74,8 @@ def encode(tensor: torch.Tensor) -> Archive:
     return Archive(head, data, directory + end, crc32)
 
 
-def _memory(tensor: torch.Tensor) -> memoryview:
+def memory_of(tensor: torch.Tensor) -> memoryview:
+    """The bytes of a contiguous CPU tensor, not copied."""
     if not tensor.numel():
         return memoryview(b"")
     if tensor.dtype in _NUMPY_KNOWS:

@@ -37,6 +37,8 @@ class DumpConfig:
     - `dump_statistics_mode`: 0 tensors, 1 a `statistics.csv` for each module, 2 both.
     - `dump_last_logits`: save the output of the last sub-module of each call and nothing else.
     - `dump_weight`: save the parameters too, once.
+    - `weight_digest`: describe each parameter and buffer in `weights.json` (check sum, moments, sketch), so
+      that a comparison tells another weight without either being dumped.
     - `seed`: calls `seed_all(seed)`.
     - `analyze`: append a row for each tensor to `tensor_analyze.csv` beside the tensors.
     - `max_elements`, `max_bytes`: a tensor of more elements, and what exceeds so many bytes in all, is left
@@ -59,6 +61,7 @@ class DumpConfig:
     dump_statistics_mode: int = 0
     dump_last_logits: bool = False
     dump_weight: bool = False
+    weight_digest: bool = True
     seed: Union[int, None] = None
     analyze: bool = False
     max_elements: Union[int, None] = None
@@ -76,7 +79,7 @@ class DumpConfig:
         keep("mode", _modes(self.mode))
         for name in ("tensor_part", "dump_statistics_mode"):
             _one_of(name, getattr(self, name), (0, 1, 2))
-        for name in ("dump_last_logits", "dump_weight", "analyze"):
+        for name in ("dump_last_logits", "dump_weight", "weight_digest", "analyze"):
             if not isinstance(getattr(self, name), bool):
                 raise _wrong(name, getattr(self, name), "True or False")
         for name in ("device_id", "seed", "max_elements", "max_bytes"):

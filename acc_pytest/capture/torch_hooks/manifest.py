@@ -17,6 +17,7 @@ import torch
 
 from ... import __version__
 from ...tensors.whole_file import whole_file
+from . import weights
 from .config import DumpConfig
 from .names import Place
 from .step import Step
@@ -34,16 +35,16 @@ class Manifest:
         self, home: Path, config: DumpConfig, root: Place, aliases: Sequence[tuple[str, ...]]
     ) -> None:
         self._home = home
-        self._root = root
+        self.root = root
         self._config = _described(config)
         self._aliases = {names[0]: list(names[1:]) for names in aliases if len(names) > 1}
         self._weights: list[dict[str, Any]] = []
         self._order: dict[str, str] = {}
         self._left_out: dict[str, int] = {}
 
-    def write(self, weights: list[dict[str, Any]]) -> None:
-        """What is known before the first step."""
-        self._weights = weights
+    def write(self, dumped: list[dict[str, Any]]) -> None:
+        """What is known before the first step: the tree, and the weights that were dumped."""
+        self._weights = dumped
         self._write_tree()
         self._write_process()
 
@@ -67,6 +68,10 @@ class Manifest:
             self._left_out = dict(left_out)
             self._write_process()
 
+    def write_weights(self, content: dict[str, Any]) -> None:
+        """`weights.json`: what `weight_digests` says of the weights."""
+        _write(self._home / weights.FILE, content)
+
     def _write_process(self) -> None:
         _write(
             self._home / FILE,
@@ -77,7 +82,7 @@ class Manifest:
                 "versions": {"torch": torch.__version__, "python": platform.python_version()},
                 "process": _process(),
                 "config": self._config,
-                "model": self._root.kind,
+                "model": self.root.kind,
                 "aliases": self._aliases,
                 "order": [[name, kind] for name, kind in self._order.items()],
                 "left_out": self._left_out,
@@ -87,7 +92,7 @@ class Manifest:
 
     def _write_tree(self) -> None:
         places = {name: number for number, name in enumerate(self._order)}
-        _write(self._home / TREE_FILE, tree(self._root, places))
+        _write(self._home / TREE_FILE, tree(self.root, places))
 
 
 def tree(place: Place, ran: Mapping[str, int]) -> dict[str, Any]:

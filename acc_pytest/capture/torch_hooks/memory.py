@@ -42,7 +42,7 @@ class Storages:
             self._known = {key: known for key, known in self._known.items() if not _is_dead(known[0])}
 
     def _number(self, tensor: torch.Tensor) -> int | None:
-        if tensor.layout != torch.strided or tensor.is_meta or _is_wrapper(tensor):
+        if tensor.layout != torch.strided or tensor.is_meta or is_wrapper(tensor):
             return None
         try:
             storage = tensor.untyped_storage()
@@ -66,7 +66,7 @@ def _is_dead(reference: StorageWeakRef) -> bool:
     return bool(reference.expired())  # type: ignore[no-untyped-call]
 
 
-def _is_wrapper(tensor: torch.Tensor) -> bool:
+def is_wrapper(tensor: torch.Tensor) -> bool:
     """Whether a subclass decides what every operation does, so that its own memory may mean nothing."""
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 

@@ -27,6 +27,7 @@ from .select import Selection
 from .step import Frame, Hooked, Step, versions
 from .store import Node, Store
 from .values import Found, Key, in_arguments, in_cache, in_result
+from .weights import weight_digests
 
 
 class _Running(threading.local):
@@ -51,6 +52,7 @@ class Recorder:
         self.selection = selection
         self.token = 0
         self.written: set[int] = set()
+        self._digested = False
         self._known = known
         self._compiled = compiled
         self._lock = threading.Lock()
@@ -69,6 +71,7 @@ class Recorder:
         """Begin a new dump, in which nothing is written yet."""
         self.store, self.manifest = store, manifest
         self.written = set()
+        self._digested = False
 
     # ---- the root: a step begins and ends --------------------------------------------------------
 
@@ -99,13 +102,23 @@ class Recorder:
         if again:
             warnings.warn(f"step {token} was dumped before and is not dumped again", stacklevel=3)
             return
-        running.step = Step(token, str(self.store.home / str(token)))
+        running.step = Step(token, str(self.store.home / str(token)), weights=self._weights())
         if self.selection.apis:
             if running.mode is None:
                 running.mode = ApiMode(self)
             if not running.mode_entered:  # an interrupted call leaves it entered
                 running.mode.__enter__()  # type: ignore[no-untyped-call]
                 running.mode_entered = True
+
+    def _weights(self) -> dict[str, Any] | None:
+        """What is said of the weights as the first step of a dump finds them; nothing later."""
+        with self._lock:
+            if self._digested or not self.store.config.weight_digest:
+                return None
+            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+                return None
+            self._digested = True
+        return weight_digests(self.manifest.root, self.store.storages)
 
     def end(self) -> None:
         """The root returned or raised: write what is left of the step and wait until all of it is on the
@@ -172,6 +185,8 @@ class Recorder:
             report.steps += 1
             try:
                 self.store.append_analysis(step.entries)
+                if step.weights is not None:
+                    self.manifest.write_weights(step.weights)
                 complete = not step.failed and problem is None
                 self.manifest.write_step(step, report.skipped, complete=complete)
             except AccError as error:

@@ -45,6 +45,8 @@ class Step:
     """Kinds of the nodes, in the order in which they ended."""
     started: dict[str, None] = field(default_factory=dict)
     """The nodes in the order in which they began."""
+    weights: dict[str, Any] | None = None
+    """What is said of the weights, in the first step of a dump."""
     calls: Counter[str] = field(default_factory=Counter)
     from_here: Counter[tuple[int, str]] = field(default_factory=Counter)
     caches: dict[int, tuple[Key, Any]] = field(default_factory=dict)

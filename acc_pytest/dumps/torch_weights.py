@@ -1,0 +1,92 @@
+"""What a torch dump says of its model's weights without holding them: `weights.json` of a process folder.
+
+    weights_of(home)     of each parameter and buffer, by full name (`root.norm.weight`): all that is said
+    digests(home)        the digests among that
+
+Both are empty for dumps without that file (older ones, those of other writers, `weight_digest=False`), and
+leave out what is not sound.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ..tensors.digest import WeightDigest
+from ..tensors.ref import version_of
+from ..tensors.sketch import BUCKETS, NAME
+from .torch_fields import LARGEST_CRC32, natural, number, shape_of, text
+from .torch_manifest import read_json
+
+FILE = "weights.json"
+FORMAT = "acc_pytest weight digests"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedWeight:
+    """A parameter or buffer (`kind`): its digest or why there is none, other names, the memory it lay in."""
+
+    kind: str
+    digest: WeightDigest | None
+    reason: str = ""
+    aliases: tuple[str, ...] = ()
+    storage: int | None = None
+    offset: int | None = None
+
+
+def weights_of(home: Path) -> Mapping[str, SavedWeight]:
+    """All weights of the model of a process folder. What is registered at several places is listed once."""
+    path = str(home / FILE)
+    return _weights_as_of(path, version_of(path))
+
+
+def digests(home: Path) -> Mapping[str, WeightDigest]:
+    """The digests of weights, each under its first name; `weights_of` has the aliases."""
+    return {name: saved.digest for name, saved in weights_of(home).items() if saved.digest is not None}
+
+
+@functools.lru_cache(maxsize=8)
+def _weights_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, SavedWeight]:
+    content = read_json(Path(path), FORMAT)
+    listed = content.get("weights")
+    if content.get("sketch") != NAME or not isinstance(listed, dict):
+        return {}
+    return MappingProxyType(
+        {name: _saved(entry) for name, entry in listed.items() if isinstance(entry, dict)}
+    )
+
+
+def _saved(entry: dict[str, Any]) -> SavedWeight:
+    found = _digest(entry)
+    aliases = entry.get("aliases")
+    return SavedWeight(
+        "buffer" if entry.get("kind") == "buffer" else "parameter",
+        found,
+        "" if found else text(entry.get("reason")) or "its digest is not sound",
+        tuple(name for name in aliases if isinstance(name, str)) if isinstance(aliases, list) else (),
+        natural(entry.get("storage")),
+        natural(entry.get("offset")),
+    )
+
+
+def _digest(entry: dict[str, Any]) -> WeightDigest | None:
+    shape, crc32 = shape_of(entry.get("shape")), natural(entry.get("crc32"), LARGEST_CRC32)
+    nonfinite, rounded, sketch = natural(entry.get("nonfinite")), entry.get("rounded"), entry.get("sketch")
+    if shape is None or crc32 is None or nonfinite is None or not isinstance(entry.get("dtype"), str):
+        return None
+    if not isinstance(rounded, dict) or not isinstance(sketch, list) or len(sketch) != BUCKETS:
+        return None
+    moments = [number(entry.get(name)) for name in ("sum", "squares", "min", "max")]
+    sound = [value for value in (*moments, *map(number, sketch)) if value is not None]
+    if len(sound) < len(moments) + BUCKETS or sound[1] < 0:
+        return None
+    total, squares, least, most, *buckets = sound
+    crcs = {name: natural(value, LARGEST_CRC32) for name, value in rounded.items()}
+    kept = {name: value for name, value in crcs.items() if value is not None}
+    return WeightDigest(
+        entry["dtype"], shape, crc32, total, squares, least, most, nonfinite, tuple(buckets), kept
+    )

@@ -1,0 +1,215 @@
+"""Digests of weights: a kilobyte from which it is told whether two tensors are the same weight.
+
+    digest(tensor) -> WeightDigest       dtype, shape, CRC-32 of the bytes, moments, sketch
+    one.same_values(other)               equal bits, or one is the other rounded to its dtype
+    one.distance(other)                  estimate of |one - other| / |one|
+    one.differs(other)                   another weight: further apart than rounding to either dtype explains
+
+A digest says that weights differ or are the same without either of them being there. `sketch` has the formula
+and the error of the distance.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from .dtypes import by_name
+from .sketch import BUCKETS, PERIOD, STANDARD_ERROR, Sketch, apart
+from .torch_archive import memory_of
+
+_PIECE = 256 * PERIOD
+"""Elements that are copied from a device, or made contiguous, together."""
+_WINDOW = 2 * PERIOD
+"""Elements that are looked at together: they stay in the cache, and torch starts no threads for them."""
+_NARROWER = {
+    torch.float64: ("float32", "float16", "bfloat16"),
+    torch.float32: ("float16", "bfloat16"),
+    torch.float16: ("bfloat16",),
+    torch.bfloat16: ("float16",),
+}
+_STANDARD_ERRORS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class WeightDigest:
+    """What is kept of a tensor. Moments and sketch are those of its finite values, in float64.
+
+    `crc32` is that of the values in row-major order. `rounded` is that of the tensor as torch rounds it to
+    other dtypes (narrower ones, and each of the two 16-bit ones to the other), by their names. `shape` is
+    torch's; of complex tensors real and imaginary parts are the values.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    crc32: int
+    sum: float
+    squares: float
+    min: float
+    max: float
+    nonfinite: int
+    sketch: tuple[float, ...]
+    rounded: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def abs_max(self) -> float:
+        """Largest magnitude of the finite values; 0 without any."""
+        return max(abs(self.min), abs(self.max))
+
+    @property
+    def norm(self) -> float:
+        """L2 norm of the finite values."""
+        return math.sqrt(self.squares)
+
+    def same_values(self, other: WeightDigest) -> bool:
+        """Whether both have the same bits, or one is the other rounded to its dtype, by their CRC-32."""
+        if self.shape != other.shape:
+            return False
+        if self.dtype == other.dtype:
+            return self.crc32 == other.crc32
+        return self.crc32 == other.rounded.get(self.dtype) or other.crc32 == self.rounded.get(other.dtype)
+
+    def distance(self, other: WeightDigest) -> float:
+        """Estimate of `|self - other| / |self|`: 0 for the same values, infinite from zeros to others.
+
+        Its relative standard error is `sketch.STANDARD_ERROR` (13 %). Raises `ValueError` for different
+        shapes.
+        """
+        if self.shape != other.shape:
+            raise ValueError(f"weights of shapes {self.shape} and {other.shape} have no distance")
+        if self.same_values(other):
+            return 0.0
+        found = apart(self.sketch, other.sketch)
+        if not found:
+            return 0.0
+        return found / self.norm if self.squares else math.inf
+
+    def rounding(self, other: WeightDigest) -> float:
+        """Bound of `|self - other| / |self|` where both are one tensor rounded to nearest in their dtypes.
+
+        A value moves by at most its unit roundoff u, or half of the smallest subnormal number t, so a tensor
+        of n values by `u |w| + sqrt(n) t / 2`. Integers are exact.
+        """
+        unit, least = map(math.fsum, zip(_roundoff(self.dtype), _roundoff(other.dtype)))
+        return unit + (math.sqrt(math.prod(self.shape)) * least / self.norm if self.squares else 0.0)
+
+    def differs(self, other: WeightDigest) -> bool:
+        """Whether the two are different weights, beyond rounding one or both to their dtypes.
+
+        Of equal dtypes any difference counts. Of others the distance must be more than `rounding` with four
+        standard errors, or the counts of NaN and Inf differ. Raises `ValueError` for different shapes, and
+        for an integer weight beside one in float (a quantised one): these are held in different units.
+        """
+        distance = self.distance(other)
+        if not distance or self.dtype == other.dtype:
+            return not self.same_values(other)
+        if not (by_name(self.dtype).roundoff and by_name(other.dtype).roundoff):
+            raise ValueError(f"a weight in {self.dtype} and one in {other.dtype} are held in different units")
+        allowed = self.rounding(other) * (1 + _STANDARD_ERRORS * STANDARD_ERROR)
+        return self.nonfinite != other.nonfinite or distance > allowed
+
+
+def digest(tensor: torch.Tensor) -> WeightDigest:
+    """The digest of a dense tensor of any device and strides, in one pass and bounded memory.
+
+    Raises `TypeError` for tensors without values of their own (sparse, quantised, meta) and `ValueError`
+    where the squares of values are too large for float64.
+    """
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
+        kind = "quantised" if tensor.is_quantized else "meta" if tensor.is_meta else "sparse"
+        raise TypeError(f"a {kind} tensor has no digest")
+    plain = tensor.detach().resolve_neg()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain.resolve_conj())
+    with torch.no_grad():
+        tally = _Tally(plain.dtype, plain.numel())
+        for piece in _pieces(plain):
+            tally.add(piece)
+    if not math.isfinite(tally.squares):
+        raise ValueError("the squares of its values are beyond float64")
+    return WeightDigest(
+        str(tensor.dtype).removeprefix("torch."),
+        tuple(tensor.shape),
+        tally.crc32,
+        tally.sum,
+        tally.squares,
+        tally.min if tally.finite else 0.0,
+        tally.max if tally.finite else 0.0,
+        tally.count - tally.finite,
+        tally.sketch.numbers(),
+        tally.rounded,
+    )
+
+
+class _Tally:
+    """Sums over the elements of a tensor, which come in row-major order."""
+
+    def __init__(self, dtype: torch.dtype, numel: int) -> None:
+        self.crc32 = 0
+        self.rounded = dict.fromkeys(_NARROWER.get(dtype, ()), 0)
+        self.sum = self.squares = 0.0
+        self.min, self.max = math.inf, -math.inf
+        self.count = self.finite = 0
+        self.sketch = Sketch()
+        room = min(_WINDOW, -(-numel // BUCKETS) * BUCKETS)
+        self._wide = torch.zeros(room, dtype=torch.float64)
+
+    def add(self, piece: torch.Tensor) -> None:
+        """The next elements, one-dimensional, contiguous and on the CPU."""
+        while len(piece):
+            room = len(self._wide) - self.count % len(self._wide)
+            block, piece = piece[:room], piece[room:]
+            self.crc32 = zlib.crc32(memory_of(block), self.crc32)
+            for name, crc32 in self.rounded.items():
+                self.rounded[name] = zlib.crc32(memory_of(block.to(getattr(torch, name))), crc32)
+            self._add(block)
+            self.count += len(block)
+
+    def _add(self, block: torch.Tensor) -> None:
+        """Elements of one window of `_wide`: they are put where their index has them, zeros around."""
+        begin = self.count % len(self._wide)
+        if len(block) < len(self._wide):
+            self._wide.zero_()
+        values = self._wide[begin : begin + len(block)]
+        values.copy_(block)
+        squares = float(torch.dot(values, values))
+        finite = values
+        if not math.isfinite(squares):
+            sound = torch.isfinite(values)
+            finite = values[sound]
+            values.masked_fill_(~sound, 0.0)
+            squares = float(torch.dot(values, values))
+        self.squares += squares
+        self.sum += float(values.sum())
+        self.finite += len(finite)
+        if len(finite):
+            least, most = torch.aminmax(finite)
+            self.min, self.max = min(self.min, float(least)), max(self.max, float(most))
+        self.sketch.add(self._wide, (self.count - begin) // PERIOD)
+
+
+def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """All elements in row-major order, in parts that are contiguous, flat and on the CPU."""
+    if tensor.is_contiguous():
+        flat = tensor.view(-1)
+        for start in range(0, len(flat), _PIECE):
+            yield flat[start : start + _PIECE].cpu()
+    elif tensor.numel() <= _PIECE:
+        yield tensor.contiguous().view(-1).cpu()
+    else:
+        rows = max(1, _PIECE // tensor[0].numel())
+        for start in range(0, len(tensor), rows):
+            yield from _pieces(tensor[start] if rows == 1 else tensor[start : start + rows])
+
+
+def _roundoff(dtype: str) -> tuple[float, float]:
+    """Unit roundoff of a dtype, and half of its smallest number; zeros where it is exact."""
+    known = by_name(dtype)
+    if known.kind != "float" or known.roundoff is None:
+        return 0.0, 0.0
+    found = torch.finfo(known.torch_dtype())
+    return known.roundoff, found.tiny * found.eps / 2

@@ -1,0 +1,246 @@
+"""Digests of weights: the same weight, the same in another dtype, another weight."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import zlib
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from acc_pytest.tensors import digest as module
+from acc_pytest.tensors.digest import WeightDigest, digest
+from acc_pytest.tensors.sketch import BUCKETS, PERIOD, STANDARD_ERROR, Sketch, splitmix64
+
+
+def weight(rows: int = 256, columns: int = 512, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, columns, generator=generator) * 0.02
+
+
+def sketched_by_hand(tensor: torch.Tensor) -> list[float]:
+    """The formula in the module's docstring, one element at a time."""
+    found = [0.0] * BUCKETS
+    for index, value in enumerate(tensor.double().reshape(-1).tolist()):
+        row, column = divmod(index, 16151)
+        mixed = splitmix64(row)
+        sign = -1 if mixed & 1 else 1
+        if splitmix64((column + (mixed >> 1)) % 16151) >> 63:
+            sign = -sign
+        found[index % 31] += sign * value
+    return found
+
+
+def test_splitmix64_is_the_published_one():
+    states = [0, 0x9E3779B97F4A7C15, 0x3C6EF372FE94F82A]
+    expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert [splitmix64(state) for state in states] == expected
+
+
+@pytest.mark.parametrize("count", [0, 1, 31, 500, PERIOD, PERIOD + 1, 2 * PERIOD, 5 * PERIOD + 77])
+def test_the_sketch_is_that_of_the_formula(count):
+    tensor = torch.randn(count, generator=torch.Generator().manual_seed(count))
+    assert digest(tensor).sketch == pytest.approx(sketched_by_hand(tensor), rel=1e-12, abs=1e-12)
+
+
+def test_the_sketch_never_changes():
+    found = digest(torch.arange(40_000, dtype=torch.int32)).sketch
+    assert [int(found[bucket]) for bucket in (0, 1, 30)] == [1069841, 756248, -1796989]
+
+
+def test_the_moments_are_those_of_the_tensor():
+    tensor = weight()
+    found, wide = digest(tensor), tensor.double()
+    assert found.dtype == "float32"
+    assert found.shape == (256, 512)
+    assert found.crc32 == zlib.crc32(tensor.numpy().tobytes())
+    assert found.sum == pytest.approx(float(wide.sum()), rel=1e-12, abs=1e-12)
+    assert found.squares == pytest.approx(float((wide * wide).sum()), rel=1e-12)
+    assert (found.min, found.max) == (float(wide.min()), float(wide.max()))
+    assert found.abs_max == float(wide.abs().max())
+    assert found.nonfinite == 0
+
+
+def test_nan_and_inf_are_counted_and_the_rest_is_described():
+    tensor = weight()
+    plain = digest(tensor.index_fill(0, torch.tensor([3]), 0.0))
+    tensor[3] = math.inf
+    tensor[3, 7] = math.nan
+    found = digest(tensor)
+    assert found.nonfinite == 512
+    assert (found.sum, found.squares, found.sketch) == (plain.sum, plain.squares, plain.sketch)
+    assert math.isfinite(found.max)
+    nothing = digest(torch.full((3,), math.nan))
+    assert (nothing.min, nothing.max, nothing.nonfinite, nothing.norm) == (0, 0, 3, 0)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda t: t.t(),
+        lambda t: t[:, ::2],
+        lambda t: t[3:],
+        lambda t: t.view(2, 128, 512).transpose(0, 2),
+        lambda t: t[:1].expand(9, 512),
+        lambda t: t[0, 0],
+        lambda t: t[:0],
+    ],
+)
+def test_a_view_has_the_digest_of_its_copy(view, monkeypatch):
+    monkeypatch.setattr(module, "_PIECE", 1000)  # so that views are read in parts
+    shown = view(weight())
+    found, copied = digest(shown), digest(shown.clone(memory_format=torch.contiguous_format))
+    assert found.crc32 == copied.crc32
+    assert found.sketch == pytest.approx(copied.sketch, rel=1e-9, abs=1e-9)
+    assert (found.min, found.max, found.rounded) == (copied.min, copied.max, copied.rounded)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["float64", "float16", "bfloat16", "float8_e4m3fn", "int8", "int64", "uint8", "bool", "complex64"],
+)
+def test_weights_of_any_dtype_have_one(dtype):
+    tensor = (weight() * 100).to(getattr(torch, dtype))
+    found = digest(tensor)
+    assert found.dtype == dtype
+    assert found.same_values(digest(tensor.clone()))
+    assert not found.differs(digest(tensor.clone()))
+    assert found.norm == pytest.approx(float(tensor.to(torch.complex128).abs().norm()), rel=1e-9)
+
+
+def test_rounding_is_told_by_the_check_sums():
+    tensor = weight()
+    for wide in (tensor.double(), tensor):
+        for narrow in (torch.float16, torch.bfloat16):
+            one, other = digest(wide), digest(wide.to(narrow))
+            assert one.same_values(other)
+            assert other.same_values(one)
+            assert one.distance(other) == 0
+            assert not one.differs(other)
+    checkpoint = tensor.bfloat16()  # loaded as float16 by one side
+    assert digest(checkpoint).same_values(digest(checkpoint.half()))
+
+
+def test_rounding_of_another_kind_is_told_by_the_distance():
+    tensor = weight()
+    towards_zero = (tensor.view(torch.int32) & -65536).view(torch.float32).bfloat16()
+    for other in (tensor.to(torch.float8_e4m3fn), tensor.half().bfloat16(), towards_zero):
+        one, two = digest(tensor), digest(other)
+        assert not one.same_values(two)
+        assert one.distance(two) > 0
+        assert not one.differs(two)
+        assert not two.differs(one)
+
+
+def swapped(tensor: torch.Tensor) -> torch.Tensor:
+    order = list(range(len(tensor)))
+    order[3], order[100] = order[100], order[3]
+    return tensor[order]
+
+
+CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "another weight": lambda t: weight(seed=1),
+    "a permutation of rows": lambda t: t.flip(0),
+    "two rows swapped": swapped,
+    "one row of another": lambda t: torch.cat([t[1:2], t[1:]]),
+    "one column of another": lambda t: torch.cat([t[:, 1:2], t[:, 1:]], 1),
+    "halves swapped": lambda t: t.roll(128, 0),
+    "transposed in place": lambda t: t.t().reshape(t.shape),
+    "scaled": lambda t: t * 1.02,
+    "zeros": lambda t: t * 0,
+    "negated": lambda t: -t,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_changed_weight_is_told_from_rounding(change, dtype):
+    tensor = weight()
+    one, other = digest(tensor), digest(change(tensor).to(dtype))
+    true = float((change(tensor).to(dtype).double() - tensor.double()).norm() / tensor.double().norm())
+    assert one.differs(other)
+    assert other.differs(one)
+    assert one.distance(other) == pytest.approx(true, rel=4 * STANDARD_ERROR)
+
+
+def test_one_element_is_enough_where_dtypes_are_equal():
+    tensor = weight()
+    one = digest(tensor)
+    tensor[5, 5] += 1e-6
+    assert one.differs(digest(tensor))
+    assert one.distance(digest(tensor)) == pytest.approx(1e-6 / one.norm, rel=0.1)
+
+
+def test_the_error_of_the_distance_is_the_one_that_is_promised():
+    estimates = [digest(weight(16, 1000, seed)) for seed in range(200)]
+    ratios = [math.hypot(*found.sketch) / found.norm for found in estimates]
+    assert statistics.fmean(ratio**2 for ratio in ratios) == pytest.approx(1, abs=4 * 2 * STANDARD_ERROR / 14)
+    assert statistics.stdev(ratios) == pytest.approx(STANDARD_ERROR, rel=0.25)
+
+
+def spread(shape: tuple[int, int], rows: range, columns: range) -> float:
+    """Estimate over truth, of a difference of ones in some rows and columns."""
+    tensor = torch.zeros(shape)
+    tensor[rows.start : rows.stop, columns.start : columns.stop] = 1
+    found = digest(tensor)
+    return math.hypot(*found.sketch) / found.norm
+
+
+def test_a_difference_in_rows_columns_or_everywhere_is_no_blind_spot():
+    places = [range(start, start + 1) for start in range(40)]
+    for shape in ((300, 4096), (100, 18944), (200, 11008)):
+        whole = range(shape[0]), range(shape[1])
+        found = [spread(shape, place, whole[1]) for place in places]
+        found += [spread(shape, whole[0], place) for place in places]
+        found += [spread(shape, whole[0], range(width)) for width in (2, 64, 128, shape[1])]
+        assert min(found) > 1 - 5 * STANDARD_ERROR
+        assert max(found) < 1 + 5 * STANDARD_ERROR
+
+
+def test_what_cannot_be_compared_says_so():
+    one = digest(weight())
+    with pytest.raises(ValueError, match=r"shapes \(256, 512\) and \(512, 256\)"):
+        one.distance(digest(weight(512, 256)))
+    assert not one.same_values(digest(weight(512, 256)))
+    with pytest.raises(ValueError, match="a weight in float32 and one in int8 are held in different units"):
+        one.differs(digest((weight() * 100).to(torch.int8)))
+    assert digest(torch.zeros(3)).distance(digest(torch.ones(3))) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("tensor", "match"),
+    [
+        (torch.eye(3).to_sparse(), "a sparse tensor"),
+        (torch.empty(3, device="meta"), "a meta tensor"),
+    ],
+)
+def test_a_tensor_without_values_of_its_own_is_refused(tensor, match):
+    with pytest.raises(TypeError, match=match):
+        digest(tensor)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_a_quantised_tensor_is_refused():
+    with pytest.raises(TypeError, match="a quantised tensor"):
+        digest(torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8))
+
+
+def test_values_whose_squares_are_too_large_are_refused():
+    with pytest.raises(ValueError, match="beyond float64"):
+        digest(torch.full((3,), 1e200, dtype=torch.float64))
+
+
+def test_memory_is_bounded_whatever_the_size(monkeypatch):
+    largest: list[int] = []
+    add = Sketch.add
+
+    def watched(self: Sketch, values: torch.Tensor, first: int) -> None:
+        largest.append(len(values))
+        add(self, values, first)
+
+    monkeypatch.setattr(Sketch, "add", watched)
+    digest(torch.zeros(1, dtype=torch.int8).expand(300_000))
+    assert max(largest) <= 2 * PERIOD
+    assert isinstance(digest(torch.ones(2)), WeightDigest)
