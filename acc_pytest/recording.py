@@ -54,7 +54,7 @@ def record(item: pytest.Item, row: Row, *, warns: bool = False) -> None:
     """
     __tracebackhide__ = True
     _hand_over(item, row)
-    if warns and row.verdict == "inherited":
+    if warns and row.verdict == "inherited" and not row.strict:
         item.warn(InheritedFailure(printable(row.excuse, REASON)))
         return
     _end([row])

@@ -123,10 +123,10 @@ def _sentence(group: Sequence[Found], inherited: int, amplification: float | Non
     effects = ["1 pair inherits from it" if inherited == 1 else f"{inherited} pairs inherit from it"]
     if amplification is not None and inherited:
         effects.append(f"at most {amplification:.2g} times its error there")
-    if first.share is not None:
-        effects.append(f"explains {first.share:.0%} of the error of {shown(first.final)}")
-    elif first.final:
+    if first.share is None and first.final:
         effects.append(f"the final output {shown(first.final)} is within its bounds")
+    elif first.share is not None and first.final != first.row.name:
+        effects.append(f"explains {first.share:.0%} of the error of {shown(first.final)}")
     more = again(group)
     said = f" ({more})" if more else ""
     if first.pair.fed:

@@ -8,11 +8,13 @@ where it runs: a serial run has judged it already.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from .left_out import PLUGINS
 from .pairs import PairItem, root_collector
 
 if TYPE_CHECKING:
@@ -30,12 +32,23 @@ MAY_NOT_RUN = ("skip", "skipif")
 
 
 class Causes:
-    """The running pairs of a session and how each stands; `items` are the tests left after deselection."""
+    """The running pairs of a session and how each stands.
 
-    def __init__(self, acc: AccSession, session: pytest.Session, items: Sequence[pytest.Item]) -> None:
+    `items` are the tests left after deselection, `left_out` those that only pytest's cache deselected: they
+    do not run, but are known.
+    """
+
+    def __init__(
+        self,
+        acc: AccSession,
+        session: pytest.Session,
+        items: Sequence[pytest.Item],
+        left_out: Sequence[pytest.Item] = (),
+    ) -> None:
         self._acc = acc
         self._session = session
         self._here = items
+        self._left_out = _pairs(left_out)
         self._standings: dict[int, Standing] = {}
         self._ahead: dict[int, Row] = {}
 
@@ -54,7 +67,18 @@ class Causes:
             cause = self._inheritance.cause_of_shapes(standing)
         if cause is None:
             return row
-        return with_cause(row, cause, strict=self._acc.settings.inherited == "fail")
+        if not self._has_red_root_left_out(cause):
+            return with_cause(row, cause, strict=self._acc.settings.inherited == "fail")
+        # Nobody else is red for it, and an expected failure would leave pytest's cache.
+        said = f"{cause.text}; that root is not among the tests of this run, so this one stays red"
+        return with_cause(row, replace(cause, text=said), strict=True)
+
+    def _has_red_root_left_out(self, cause: Cause) -> bool:
+        """Whether the cause is inherited from a root that fails, and whose test the cache left out."""
+        root = self._left_out.get(cause.root) if cause.root is not None else None
+        if root is None or cause.kind != "inherited":
+            return False
+        return (self._ahead.get(root.number) or root.examine()).red
 
     def _standing(self, number: int) -> Standing | None:
         """How a pair stands; `None` for one whose test does not run."""
@@ -78,11 +102,7 @@ class Causes:
         items = list(self._here)
         if self._acc.share is not None:
             items += self._elsewhere()
-        return {
-            item.number: item
-            for item in items
-            if isinstance(item, PairItem) and not any(map(item.get_closest_marker, MAY_NOT_RUN))
-        }
+        return self._left_out | _pairs(items)
 
     def _elsewhere(self) -> list[pytest.Item]:
         """The tests of the other machines, selected and marked as they are there."""
@@ -90,7 +110,11 @@ class Causes:
         others = [one for one in acc.asked if not acc.has_share_in(one[0])]
         items = list(_items(root_collector(self._session, acc, others))) if others else []
         config = self._session.config
-        config.hook.pytest_collection_modifyitems(session=self._session, config=config, items=items)
+        manager = config.pluginmanager
+        # The cache knows this machine's tests only, and would count the others among them.
+        cache = [plugin for plugin in map(manager.get_plugin, PLUGINS) if plugin is not None]
+        select = manager.subset_hook_caller("pytest_collection_modifyitems", cache)
+        select(session=self._session, config=config, items=items)
         return items
 
     def _stored_cause(self, number: int) -> Cause | None:
@@ -134,6 +158,15 @@ class Causes:
                 if row.cause is not None and row.cause.local
             }
         )
+
+
+def _pairs(items: Iterable[pytest.Item]) -> dict[int, PairItem]:
+    """The tests of pairs that may say something, by the numbers of the pairs."""
+    return {
+        item.number: item
+        for item in items
+        if isinstance(item, PairItem) and not any(map(item.get_closest_marker, MAY_NOT_RUN))
+    }
 
 
 def _items(node: pytest.Item | pytest.Collector) -> Iterator[pytest.Item]:

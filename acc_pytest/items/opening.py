@@ -14,6 +14,7 @@ from ..session import CHANNEL, GATES, GATES_CHANNEL, KEY, open_gates, open_sessi
 from ..views import comparison_views
 from . import opcheck_session as opcheck
 from .fuzz import fuzz_collector, open_fuzz
+from .left_out import LEFT_OUT, open_left_out
 from .shards import open_shard
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def open_run(config: pytest.Config) -> None:
     open_shard(config, acc, checks)
     settings = acc.settings if acc is not None else checks.common if checks is not None else None
     open_gates(config, settings)
+    open_left_out(config)
     config.pluginmanager.register(_reports(config, acc, checks), "acc_reports")
     if acc is not None and acc.alone and acc.settings.unmapped == "skip":
         from .unmapped import SkipsInOneReport
@@ -92,4 +94,6 @@ def note_what_runs(session: pytest.Session) -> None:
     if acc is not None:
         from .causes import CAUSES, Causes
 
-        session.config.stash[CAUSES] = Causes(acc, session, session.items)
+        stash = session.config.stash
+        left_out = stash[LEFT_OUT].items if LEFT_OUT in stash else ()
+        stash[CAUSES] = Causes(acc, session, session.items, left_out)

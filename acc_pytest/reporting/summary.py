@@ -111,12 +111,12 @@ def summary_lines(tally: Tally, plan: Plan | None, floor: float, roots: Sequence
 
 
 def describe(row: Row) -> str:
-    """One failing row in a line: name, operator, step, layer, and the verdict sentence."""
+    """One failing row in a line: name, operator, step, layer, and why it fails."""
     kind = f" ({row.mine.op_type or row.golden.op_type})" if row.mine.op_type or row.golden.op_type else ""
     place = f" step {row.step}" if row.step != "" else ""
     place += f" rank {row.rank}" if row.rank else ""
     place += f" {row.layer}" if row.layer else ""
-    return f"{row.name}{kind}{place}: {row.sentence}"
+    return f"{row.name}{kind}{place}: {row.excuse}"
 
 
 def _cut(line: str, width: int = WIDTH) -> str:
