@@ -8,7 +8,8 @@ compared. Three rules refine this:
   computed again where its level jumps beyond its parents' by `JUMP`.
 - A root whose operator is right on mine's own inputs got its error from above, below the thresholds there:
   it is called after the operator above that is wrong, or inherits from the nearest failing pair behind those
-  that pass. A jump beyond `JUMP` speaks against that: then its parameters or weights are other ones.
+  that pass. A jump beyond `JUMP` speaks against that: then its parameters or weights are other ones, unless
+  it makes golden's result of golden's inputs (the values of a mask hide what passes through a sum).
 - Where only the order of execution is known, a jump beyond `RATE` makes a root (rate of change).
 
 Where the prompts have other shapes everything else follows from that, comparable or not.
@@ -178,7 +179,7 @@ class Inheritance:
         """The operator is right on its own inputs, and nothing directly above it fails."""
         right = "the operator is right on its own inputs"
         jumps = cause.amplification is not None and cause.amplification > JUMP
-        if above and not jumps:
+        if above and (not jumps or self._local.of_golden(standing.number).outcome == "right"):
             for one, failing in self._ancestors.walk(standing.number, lambda one: one.failing):
                 if failing:
                     parents = (one.number,)

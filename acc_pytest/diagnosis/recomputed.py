@@ -28,6 +28,9 @@ class Recomputed(Protocol):
     def of_operator(self, number: int, path: str) -> Local:
         """Of the operator at `path` in mine's tree, in the execution that the pair is of."""
 
+    def of_golden(self, number: int) -> Local:
+        """Whether that operator, with mine's parameters, makes golden's result of golden's inputs."""
+
     def unlike(self, number: int, path: str) -> str:
         """How the parameters of that operator differ from those of the same one in other layers; or empty."""
 
@@ -44,6 +47,10 @@ class Remembered:
 
     def of_operator(self, number: int, path: str) -> Local:
         """See `Recomputed.of_operator`."""
+        return Local(why="the tensors are not at hand")
+
+    def of_golden(self, number: int) -> Local:
+        """See `Recomputed.of_golden`."""
         return Local(why="the tensors are not at hand")
 
     def unlike(self, number: int, path: str) -> str:

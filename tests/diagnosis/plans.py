@@ -70,6 +70,9 @@ class Locals:
         self.asked.append(number)
         return Local(self._known.get(number, ""), 0.3 if number in self._known else None, "no reference")
 
+    def of_golden(self, number: int) -> Local:
+        return Local(self._known.get(("golden", number), ""))
+
     def of_operator(self, number: int, path: str) -> Local:
         self.asked.append(path)
         return Local(self._known.get(path, ""))

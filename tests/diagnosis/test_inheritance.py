@@ -95,6 +95,20 @@ def test_a_right_operator_whose_error_jumps_has_other_weights_or_parameters():
     assert "weights, parameters" in found[1].text
 
 
+def test_a_jump_behind_values_that_hide_an_error_inherits_where_golden_confirms_the_operator():
+    """A mask of -10,000 makes the bound of what is added to it so wide that the sum passes."""
+    known = {0: "wrong", 1: "right", 2: "right", ("golden", 2): "right"}
+    found = causes(CHAIN, {0: 9, 1: 0.001, 2: 9}, known)
+    assert (found[2].kind, found[2].root_name, found[2].parents) == ("inherited", "Op_0", (0,))
+    assert causes(CHAIN, {0: 9, 1: 0.001, 2: 9}, {**known, ("golden", 2): "wrong"})[2].kind == "root"
+
+
+def test_a_wrong_operator_hidden_by_large_values_gives_the_root_its_name():
+    known = {1: "wrong", 2: "right", ("golden", 2): "right"}
+    found = causes(CHAIN, {0: 0.1, 1: 0.001, 2: 9}, known)
+    assert (found[2].kind, found[2].root_name) == ("root", "Op_1")
+
+
 def test_what_the_other_layers_do_not_have_is_told():
     unlike = {0: "right", 1: "right", ("unlike", "1_Op"): "its epsilon is 1, that of layer 3_L is 1e-05"}
     found = causes(CHAIN, {0: 0.001, 1: 50}, unlike)
