@@ -17,6 +17,7 @@ from ..judging.threshold import ThresholdRule
 from ..judging.thresholds import element_tolerance
 from ..mapping.pair import Pair
 from ..mapping.reconcile import open_pair
+from ..mapping.weights import POLICY as WEIGHT_POLICY
 from ..metrics import measure
 from ..metrics.measurement import Measurement
 from ..reporting.row import Row, Side
@@ -24,6 +25,7 @@ from .fed import said_of_fed
 from .noise import with_noise
 from .rows import incomparable, measured_row, of_replicas, pair_row
 from .statistics import compare_statistics
+from .weights import compare_weights
 
 if TYPE_CHECKING:
     from ..mapping.noise_run import Counterpart
@@ -67,6 +69,8 @@ def compare_pair(
     row = pair_row(pair, test_id, number)
 
     def compared() -> Row:
+        if pair.policy == WEIGHT_POLICY:
+            return compare_weights(pair, row)
         judge_ = make_judge()
         if _is_statistics(pair):
             return compare_statistics(pair, row, judge_.rules)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 
 from ..errors import AccError
+from ..mapping.fed import WEIGHTS
 from ..mapping.pair import Operand, Pair
 from ..reporting.row import Row, number
 
@@ -34,19 +35,20 @@ def said_of_fed(row: Row, pair: Pair) -> Row:
 
 
 def _what(pair: Pair) -> str:
-    if pair.fed in ("weight", "buffer"):
-        return f"{pair.fed} {pair.mine.name} differs"
+    if pair.fed in WEIGHTS:
+        module, _, last = pair.mine.name.removeprefix("root.").rpartition(".")
+        return f"{last} of {module} differs" if module else f"{pair.fed} {last} differs"
     return NAMES.get(pair.fed, f"{pair.fed} {pair.mine.slot} of {pair.mine.name} differs")
 
 
 def _where(pair: Pair) -> str:
-    return "" if pair.fed in ("weight", "buffer") else f" at step {pair.step}"
+    return "" if pair.fed in WEIGHTS else f" at step {pair.step}"
 
 
 def _how(row: Row, pair: Pair) -> str:
     if row.shapes_differ:
         return f": {_lengths(row, pair)}"
-    values = None if pair.fed in ("weight", "buffer", "input") else _whole_numbers(pair)
+    values = None if pair.fed in WEIGHTS or pair.fed == "input" else _whole_numbers(pair)
     if values is None:
         distance = row.metrics.get("relative_euclidean_distance")
         return f": relative L2 {number(distance)}" if isinstance(distance, float) else f": {row.sentence}"

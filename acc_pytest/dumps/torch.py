@@ -32,6 +32,8 @@ from .torch_manifest import (
     process_manifest,
     started_of,
 )
+from .torch_weights import FILE as WEIGHTS_FILE
+from .torch_weights import SavedWeight, weights_of
 
 TREE_FILE = "model_tree.json"
 
@@ -139,6 +141,14 @@ class TorchDump(Dump):
         if step.directory not in self._calls:
             self._calls[step.directory] = self._traced(step)
         return self._calls[step.directory]
+
+    def weights(self, rank: Rank) -> Mapping[str, SavedWeight]:
+        """What is known of the parameters and buffers of a rank, by full name."""
+        return weights_of(self._home / rank.name)
+
+    def weights_file(self, rank: Rank) -> str:
+        """Where that stands."""
+        return str(self._home / rank.name / WEIGHTS_FILE)
 
     def _traced(self, step: Step) -> Calls:
         rank = self.ranks[0]

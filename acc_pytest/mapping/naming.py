@@ -10,7 +10,7 @@ from .layers import Layer
 from .match import Match
 from .tables import Tables
 
-_NOT_SELECTABLE = re.compile(r"[^\w+\-.\[\]/]", re.ASCII)
+NOT_SELECTABLE = re.compile(r"[^\w+\-.\[\]/]", re.ASCII)
 """What `pytest -k` cannot spell; `:` is kept out too, since `::` separates the parts of a node id."""
 
 
@@ -67,9 +67,9 @@ class Names:
         elif slot.index != (0,):
             text += "".join(f"[{i}]" for i in slot.index)
         text += f".{match.tag}" if match.tag else ""
-        candidate, number = _NOT_SELECTABLE.sub("_", text), 2
+        candidate, number = NOT_SELECTABLE.sub("_", text), 2
         while (rank, candidate) in self._used:
-            candidate = f"{_NOT_SELECTABLE.sub('_', text)}.{number}"
+            candidate = f"{NOT_SELECTABLE.sub('_', text)}.{number}"
             number += 1
         self._used.add((rank, candidate))
         return candidate

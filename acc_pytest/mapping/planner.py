@@ -23,6 +23,7 @@ from .steps import batches, common_steps, table_start
 from .tables import Tables, load_tables
 from .torchair import is_torchair, torchair_plan
 from .trees import TreeMatcher
+from .weights import WeightPairs, weight_pairs
 
 
 def plan(
@@ -91,6 +92,7 @@ class _Planner:
     def plan(self) -> Plan:
         pairs: list[Pair] = []
         unmapped: list[Unmapped] = []
+        weights: WeightPairs | None = None
         for golden_step, mine_step in common_steps(self._golden, self._mine):
             golden, mine = Side(self._golden, golden_step), Side(self._mine, mine_step)
             start = table_start(self._golden, golden_step)
@@ -102,6 +104,10 @@ class _Planner:
                 else:
                     unmapped.append(result)
             unmapped.extend(self._unmapped(evidence, mapped))
+            if weights is None:
+                weights = weight_pairs(self._golden, self._mine, evidence)
+                self._notes += [weights.note] if weights.note else []
+        pairs = [*weights.pairs, *pairs] if weights is not None else pairs
         numbered = tuple(replace(pair, order=order) for order, pair in enumerate(pairs))
         return Plan(
             golden_root=str(self._golden.root),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from . import toy_model
 from .toy_model import IDS, MASK, Run, compared, dump, model
 
 TWO_STEPS = Run((IDS, IDS + 1))
@@ -37,7 +38,8 @@ def test_a_right_port_passes(golden, tmp_path, dtype):
 
 def test_inputs_that_no_module_wrote_are_compared_and_no_others(golden, tmp_path):
     found = against(golden, tmp_path)
-    inputs = [pair.id for pair in found.plan.pairs if pair.step == 0 and pair.mine.slot.startswith("input")]
+    pairs = [pair for pair in found.plan.pairs if pair.step == 0 and pair.fed != "weight"]
+    inputs = [pair.id for pair in pairs if pair.mine.slot.startswith("input")]
     assert inputs == [
         "root[in0]",
         "root[in.mask]",
@@ -131,7 +133,7 @@ def test_a_view_of_a_compared_tensor_is_that_tensor(tmp_path):
         torch.manual_seed(0)
         dump(_Wrapped(Turned()), tmp_path / name, Run(mask=None))
     found = compared(tmp_path / "golden", tmp_path / "mine")
-    assert [pair.id for pair in found.plan.pairs] == [
+    assert [pair.id for pair in found.plan.pairs if pair.fed != "weight"] == [
         *("root[in0]", "inner[in0]", "inner.one", "inner.other", "inner", "root")
     ]
 
@@ -167,3 +169,48 @@ def test_a_mask_of_truth_values_is_compared_with_one_that_is_added(tmp_path):
         found = compared(*(tmp_path / str(len(pairs)) / name for name in ("golden", "mine")))
         pairs.append(next(row for row in found.rows if row.fed == "mask").verdict)
     assert pairs == ["pass", "fail"]
+
+
+def test_another_weight_is_the_root_and_what_reads_it_inherits(golden, tmp_path):
+    def change(toy):
+        toy.layers[1].mlp.down.weight.data[3] = toy.layers[1].mlp.down.weight.data[5]
+
+    found = against(golden, tmp_path, change)
+    assert found.texts[0].startswith("weight of layers.1.mlp.down differs: relative L2 0.")
+    assert found.verdict("fail") == ["layers.1.mlp.down.weight"]
+    assert found.verdict("inherited")[0] == "mlp.down.2"
+
+
+def test_weights_are_the_same_where_one_is_the_other_rounded(golden, tmp_path):
+    def change(toy):
+        toy.half().float()
+
+    found = against(golden, tmp_path, change)
+    weights = [row for row in found.rows if row.fed == "weight"]
+    assert {row.verdict for row in weights} == {"pass"}
+    down = next(row for row in weights if row.name == "root.layers.1.mlp.down.weight")
+    assert "equal once both are rounded to float16" in down.note
+
+
+def test_a_weight_of_another_size_is_skipped_with_the_reason_for_results_decide(golden, tmp_path):
+    def change(toy):
+        toy.head = torch.nn.Linear(toy_model.WIDTH, 80, bias=False)
+
+    found = against(golden, tmp_path, change)
+    row = next(row for row in found.rows if row.fed == "weight" and row.name == "root.head.weight")
+    assert row.skipped
+    assert "shapes differ: golden [64, 32], mine [80, 32]" in row.sentence
+
+
+def test_a_tied_weight_is_one_pair_and_all_who_read_it_inherit(tmp_path):
+    for name, size in (("golden", 0.0), ("mine", 0.1)):
+        toy = model()
+        toy.head.weight = toy.embed.weight
+        toy.embed.weight.data[:4] += size
+        dump(toy, tmp_path / name)
+    found = compared(tmp_path / "golden", tmp_path / "mine")
+    assert found.roots == ["root.embed.weight"]
+    assert [pair.id for pair in found.plan.pairs if pair.fed == "weight"].count("embed.weight") == 1
+    (weight,) = (number for number, pair in enumerate(found.plan.pairs) if pair.id == "embed.weight")
+    head = next(number for number, pair in enumerate(found.plan.pairs) if pair.id == "head")
+    assert weight in found.plan.parents[head]

@@ -7,7 +7,7 @@ nothing is known of the dataflow, the order of execution says what came before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -17,8 +17,10 @@ from ...dumps.torch import TorchDump
 from ..pair import Gap, Pair
 from ..tables import Tables
 from ..torchair.self_checks import POLICY as SELF_CHECK
+from ..weights import POLICY as WEIGHTS
 from .flows import FlowOf, atb_flows, ge_flows, torch_flows
 from .order import by_order
+from .read_weights import weights_read
 from .steps import Block, from_the_step_before, parents_in_step, place_of, signature
 
 ORDER = "execution order"
@@ -56,7 +58,8 @@ def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Li
     gaps: dict[int, Gap] = {}
     before: dict[tuple[str, int | None], Block] = {}
     known: dict[object, dict[int, tuple[int, ...]]] = {}
-    for (graph, step, rank), (numbers, group) in _steps(pairs, isinstance(mine, GeDump)).items():
+    results = [(number, pair) for number, pair in enumerate(pairs) if pair.policy != WEIGHTS]
+    for (graph, step, rank), (numbers, group) in _steps(results, isinstance(mine, GeDump)).items():
         flow = flow_of(step, graph, rank, frozenset(map(place_of, group)))
         inside: dict[int, tuple[int, ...]] = {}
         if flow is not None:
@@ -87,6 +90,8 @@ def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Li
                 for number, taken in from_the_step_before(block, earlier).items():
                     parents[number] = (*parents[number], *taken)
             before[graph, rank] = block
+    for number, listed in weights_read(pairs, gaps, mine).items():
+        parents[number] = (*parents[number], *listed)
     basis = _basis(words, len(guessed), len(pairs))
     return Lineage(tuple(parents), basis, frozenset(guessed), between, unseen, gaps)
 
@@ -113,11 +118,11 @@ def _basis(words: str, guessed: int, total: int) -> str:
 
 
 def _steps(
-    pairs: Sequence[Pair], ranks_apart: bool
+    pairs: Iterable[tuple[int, Pair]], ranks_apart: bool
 ) -> dict[tuple[str, StepLabel, int | None], tuple[list[int], list[Pair]]]:
     """Numbers and pairs of each graph and step (and rank), in the order of the plan."""
     found: dict[tuple[str, StepLabel, int | None], tuple[list[int], list[Pair]]] = {}
-    for number, pair in enumerate(pairs):
+    for number, pair in pairs:
         numbers, group = found.setdefault(
             (pair.graph, pair.step, pair.rank if ranks_apart else None), ([], [])
         )

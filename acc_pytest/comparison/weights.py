@@ -1,0 +1,75 @@
+"""Weights by what two torch dumps say of them: no value is there, and none is read.
+
+Two weights of one dtype are the same or are not. Of other dtypes each may be the other one rounded; beyond
+that they are different weights. Thresholds of a standard and of rules are for results, and do not count here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..dumps.torch_weights import weights_of
+from ..errors import NoPayload
+from ..judging import Judgement
+from ..judging.threshold import Threshold
+from ..judging.verdict import check, verdict_of
+from ..mapping.pair import Operand, Pair
+from ..reporting.row import Row
+from ..tensors.digest import WeightDigest
+from .rows import judged
+
+METRIC = "relative_euclidean_distance"
+
+
+def compare_weights(pair: Pair, row: Row) -> Row:
+    """The row of a weight that both dumps have a digest of.
+
+    Raises `NoPayload` where one has none, and for shapes or units that differ.
+    """
+    golden, mine = _digest(pair.golden), _digest(pair.mine)
+    if golden.shape != mine.shape:
+        raise NoPayload(f"shapes differ: golden {list(golden.shape)}, mine {list(mine.shape)}")
+    try:
+        distance = golden.distance(mine) if golden.differs(mine) else 0.0
+    except ValueError as error:
+        raise NoPayload(str(error)) from error
+    note = _agreement(golden, mine) if distance else ""
+    if note:
+        distance = 0.0
+    judgement = _judged(golden, mine, distance)
+    return judged(
+        row,
+        judgement,
+        metrics={METRIC: distance},
+        counts={"elements": _numel(golden)},
+        notes=(*((note,) if note else ()), "by digests: the weights were not dumped"),
+    )
+
+
+def _judged(golden: WeightDigest, mine: WeightDigest, distance: float) -> Judgement:
+    allowed = 0.0 if golden.dtype == mine.dtype else golden.rounding(mine)
+    why = "one dtype" if golden.dtype == mine.dtype else f"rounding of {golden.dtype} to {mine.dtype}"
+    return verdict_of([check(Threshold(METRIC, allowed, False, f"weights: {why}"), distance)], _numel(golden))
+
+
+def _agreement(golden: WeightDigest, mine: WeightDigest) -> str:
+    """In words, that both are equal once they are rounded to a narrower dtype; empty where they are not."""
+    for name, crc32 in golden.rounded.items():
+        if mine.rounded.get(name) == crc32:
+            return f"equal once both are rounded to {name}"
+    return ""
+
+
+def _digest(operand: Operand) -> WeightDigest:
+    (ref,) = operand.refs
+    saved = weights_of(Path(ref.path).parent).get(ref.member)
+    if saved is None or saved.digest is None:
+        raise NoPayload(f"{ref}: no digest: {saved.reason if saved is not None else 'it is not listed'}")
+    return saved.digest
+
+
+def _numel(digest: WeightDigest) -> int:
+    count = 1
+    for size in digest.shape:
+        count *= size
+    return count

@@ -1,0 +1,90 @@
+"""Weights of two torch dumps: pairs by their full names, once for a run, ahead of everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ..dumps.base import Dump, Rank, Slot, StepLabel
+from ..dumps.torch import TorchDump
+from ..tensors.ref import TensorRef
+from .evidence import Evidence
+from .naming import NOT_SELECTABLE
+from .pair import Operand, Pair
+
+POLICY = "weights"
+
+
+@dataclass(frozen=True, slots=True)
+class WeightPairs:
+    """The pairs, and a sentence about weights that only one dump has (empty where there are none)."""
+
+    pairs: tuple[Pair, ...] = ()
+    note: str = ""
+
+
+def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence) -> WeightPairs:
+    """A pair for each weight that both dumps describe, rank by rank; none where their ranks do not meet
+    so."""
+    if not (isinstance(golden, TorchDump) and isinstance(mine, TorchDump)):
+        return WeightPairs()
+    if len(golden.ranks) != len(mine.ranks):
+        return WeightPairs()
+    found: list[Pair] = []
+    note = ""
+    for golden_ranks, mine_ranks, number in evidence.rank_groups():
+        ones, others = _Weights(golden, golden_ranks[0]), _Weights(mine, mine_ranks[0])
+        pairs = list(_pairs(ones, others, evidence.golden.step.label, number))
+        found += pairs
+        alone = [len(side.listed) - len(pairs) for side in (ones, others)]
+        if pairs and any(one > 0 for one in alone):
+            note = f"weights that only one side has: {max(alone[0], 0)} of golden, {max(alone[1], 0)} of mine"
+    return WeightPairs(tuple(found), note)
+
+
+class _Weights:
+    """The weights of a rank by all of their names; each is listed under one."""
+
+    def __init__(self, dump: TorchDump, rank: Rank) -> None:
+        self.listed = dump.weights(rank)
+        self.names = {alias: name for name, saved in self.listed.items() for alias in saved.aliases}
+        self.names |= {name: name for name in self.listed}
+        self._file = dump.weights_file(rank)
+
+    def operand(self, name: str) -> Operand:
+        """The weight of a name, as an input of the module that it is listed under."""
+        listed = self.names[name]
+        module, _, last = listed.rpartition(".")
+        slot = Slot("input", (last,))
+        return Operand(module, listed, "Parameter", str(slot), (TensorRef(self._file, listed),))
+
+
+def _pairs(golden: _Weights, mine: _Weights, step: StepLabel, rank: int | None) -> Iterator[Pair]:
+    for name, saved in mine.listed.items():
+        if name not in golden.names:
+            continue
+        yield Pair(
+            id=NOT_SELECTABLE.sub("_", name.removeprefix("root.")),
+            step=step,
+            rank=rank,
+            level="input",
+            layer="weights",
+            depth=0,
+            order=0,
+            policy=POLICY,
+            reason="equal names",
+            golden=golden.operand(name),
+            mine=mine.operand(name),
+            fed="buffer" if saved.kind == "buffer" else "weight",
+        )
+
+
+def readers(mine: Dump) -> Mapping[str, tuple[str, ...]]:
+    """The full names of the weights that a module has itself, by its path, as the first rank lists them."""
+    if not isinstance(mine, TorchDump):
+        return {}
+    found: dict[str, tuple[str, ...]] = {}
+    for name, listed in _Weights(mine, mine.ranks[0]).names.items():
+        module = name.rpartition(".")[0]
+        found[module] = (*found.get(module, ()), listed)
+    return found
