@@ -6,10 +6,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import DumpError
+from ..tensors.ref import TensorRef
 from ..topology.atb_json import ModelFile, Operation, read_layer, read_model
 from ..topology.atb_tree import Evidence, TopLevel, build_tree, settle_ids
 from ..topology.tree import Tree
 from .atb_files import AtbFiles, AtbLayout
+from .atb_layers import models_of, wired
+from .base import Slot
 from .listing import Listing
 from .ranks import Worker
 
@@ -17,17 +20,20 @@ from .ranks import Worker
 class AtbReports:
     """`model/{pid}/*.json` and `layer/{pid}/*.json` of one process; all ranks run the same model.
 
-    `files` are the model reports by first id: prefill, decode, further models that are not compared.
-    Raises `DumpError` where there is no report, `FormatError` for a broken one.
+    `files` are the model reports by first id: prefill, decode, further models that are not compared. Where a
+    probe wrote none, they are made of the layer reports. Raises `DumpError` where there is no report,
+    `FormatError` for a broken one.
     """
 
     def __init__(self, layout: AtbLayout, listing: Listing, workers: Sequence[Worker], named: str) -> None:
         self._listing = listing
         self.notes: list[str] = []
         self._directory = self._choose(layout, workers, named)
-        self.files = self._read()
         self._layers = layout.info / "layer" / self._directory.name
+        if self._directory.parent.name != "model":
+            self._layers = self._directory
         self._reported = {name.removesuffix(".json") for name in _json(listing, self._layers)}
+        self.files = self._made() if self._layers == self._directory else self._read()
 
     def op_types(self) -> Iterator[str]:
         """Types of all operations at every depth."""
@@ -45,6 +51,7 @@ class AtbReports:
     def trees(self, tensors: AtbFiles, worker: str) -> tuple[Tree, ...]:
         """Trees of the first two models; ids and what no report mentions come from the files of `worker`."""
         ran = tensors.executions(worker) if worker else {}
+        self.files = self._wired(tensors, worker, ran)
         evidence = Evidence(
             frozenset(top for name in self._reported if (top := _top(name))),
             frozenset(top for tops in ran.values() for top in tops),
@@ -70,14 +77,39 @@ class AtbReports:
             for index, (file, numbers) in enumerate(zip(self.files[:2], ids))
         )
 
+    def _wired(
+        self, tensors: AtbFiles, worker: str, ran: Mapping[str, frozenset[TopLevel]]
+    ) -> list[ModelFile]:
+        """The models; those made of layer reports with the names of the tensors that operations hand on."""
+        if self._layers != self._directory:
+            return self.files
+
+        def slots_of(op: Operation) -> Mapping[Slot, TensorRef]:
+            top = (op.last_id or 0, op.op_type)
+            token = next((token for token, tops in ran.items() if top in tops), "")
+            return tensors.slots(worker, token, f"{top[0]}_{top[1]}") if token else {}
+
+        return [wired(file, slots_of) for file in self.files]
+
+    def _made(self) -> list[ModelFile]:
+        layers = [report for name in sorted(self._reported) if (report := self._layer(name)) is not None]
+        files = models_of(layers)
+        self.notes.append(
+            f"no model report: {len(files)} model{'s' * (len(files) > 1)} made of {len(layers)} layer reports"
+        )
+        return files
+
     def _layer(self, name: str) -> Operation | None:
         return read_layer(self._layers / f"{name}.json") if name in self._reported else None
 
     def _choose(self, layout: AtbLayout, workers: Sequence[Worker], named: str) -> Path:
         """The reports of the named process, else of the first that has any."""
-        home = layout.info / "model"
-        held = [name for name in self._listing.directories(home) if _json(self._listing, home / name)]
-        if not held:
+        for part in ("model", "layer", "operation_graph"):
+            home = layout.info / part
+            held = [name for name in self._listing.directories(home) if _json(self._listing, home / name)]
+            if held:
+                break
+        else:
             raise DumpError(
                 f"{layout.root}: an ATB dump without topology; dump again with --type model tensor"
             )

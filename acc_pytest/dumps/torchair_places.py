@@ -41,7 +41,7 @@ class Place:
 
 def is_level(name: str) -> bool:
     """Whether a directory of this name may lie inside a dump, so that the rest of the dump is above it."""
-    patterns = (_RANK, _GM, _GRAPH, _TIME)
+    patterns = (_RANK, _GM, _GRAPH, _TIME, _OLD_ROOT)
     return name.isdecimal() or name == "data_dump" or any(pattern.match(name) for pattern in patterns)
 
 
@@ -104,7 +104,7 @@ def _number(parts: list[str], longest: int) -> int | None:
 
 
 def _may_be_model(name: str) -> bool:
-    return bool(_GRAPH.match(name)) or not (is_level(name) or _OLD_ROOT.match(name))
+    return bool(_GRAPH.match(name)) or not is_level(name)
 
 
 def _is_model(parts: list[str]) -> bool:

@@ -58,7 +58,7 @@ class TypeRule:
 
 def missing_file_note(where: str) -> str:
     """What to say of a directory without a mapping file; empty for everything else."""
-    if not Path(where).is_dir() or Path(where, FILE_NAME).exists():
+    if not where or not Path(where).is_dir() or Path(where, FILE_NAME).exists():
         return ""
     return f"{where} holds no {FILE_NAME}; mapped by the built-in tables alone"
 

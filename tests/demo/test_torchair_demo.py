@@ -16,6 +16,7 @@ from acc_pytest.demo.torchair.passes import fuse
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.torchair_names import read_mapping
 from acc_pytest.errors import AccError, CaptureError, DumpError, SettingsError
+from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors.ge_record import read_record
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.topology.ge_graph import Edge, read_graph
@@ -102,6 +103,18 @@ def test_every_release_opens_with_the_same_graphs_and_steps(release: str, tmp_pa
         assert dump.kind == kind
         found = [(step.graph, step.label) for step in dump.steps]
         assert found == [("graph_1", 0), ("graph_1", 1), ("graph_2", 0), ("graph_2", 1)]
+
+
+def test_any_level_of_the_oldest_release_has_the_graph_texts_above_it(tmp_path: Path) -> None:
+    """The first guide gives `msit_ge_dump/dump_{time}`; the texts lie one level up."""
+    paths = make_torchair_demo(tmp_path, TorchairSpec(release="oldest", steps=2))
+    golden = open_dump(str(paths.golden))
+    whole = plan(golden, open_dump(str(paths.mine), other=golden))
+    (named,) = paths.mine.parent.rglob("msit_ge_dump/dump_*_*")
+    for place in (named, named / "0"):
+        again = plan(golden, open_dump(str(place), other=golden))
+        assert [pair.id for pair in again.pairs] == [pair.id for pair in whole.pairs]
+        assert len(again.unmapped) == len(whole.unmapped)
 
 
 def test_ranks_have_inputs_of_their_own(tmp_path: Path) -> None:

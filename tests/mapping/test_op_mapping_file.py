@@ -74,6 +74,7 @@ def test_long_numbers_cost_nothing(text):
 
 def test_a_missing_file_says_where_it_was_looked_for(tmp_path):
     assert read_op_mapping_file(str(tmp_path)) == {}
+    assert missing_file_note("") == ""
     assert missing_file_note(str(tmp_path)).startswith(f"{tmp_path} holds no op_mapping_file.json")
     with pytest.raises(MappingError, match=r"other\.json: no such mapping file"):
         read_op_mapping_file(str(tmp_path / "other.json"))
