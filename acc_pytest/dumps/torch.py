@@ -8,7 +8,7 @@ name the files of keyword arguments and fields after them (`input_hidden_states`
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,9 +132,10 @@ class TorchDump(Dump):
                 call = int(found.group(2) or 0)
                 if slot not in calls or calls[slot][0] <= call:
                     calls[slot] = call, TensorRef(f"{folder}/{name}")
-        if not calls and TORCH_FILE in files:
-            return torch_rows(Path(folder, TORCH_FILE))
-        return {slot: ref for slot, (_, ref) in sorted(calls.items(), key=lambda item: item[0])}
+        tensors = {slot: ref for slot, (_, ref) in sorted(calls.items(), key=lambda item: item[0])}
+        if TORCH_FILE in files and not any(slot.kind == "output" for slot in tensors):
+            return _rows_beside(folder, files) | tensors
+        return tensors
 
     def calls(self, step: Step) -> Calls:
         """What ran in a step, as the first rank dumped it."""
@@ -169,6 +170,16 @@ class TorchDump(Dump):
 
         ran = [node for node, tensors in dumped.items() if tensors]
         return trace_calls(ran, began, lambda node: tuple(dumped[node]), saved)
+
+
+def _rows_beside(folder: str, files: Collection[str]) -> dict[Slot, TensorRef]:
+    """Rows of statistics of what has no file of its own: token ids have one in every dump."""
+    rows = torch_rows(Path(folder, TORCH_FILE))
+    return {
+        slot: ref
+        for slot, ref in rows.items()
+        if f"{slot.kind}_{ref.member.partition('/')[2]}.pth" not in files
+    }
 
 
 def _stored(path: str) -> SavedTensor | None:

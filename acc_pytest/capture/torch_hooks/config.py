@@ -25,6 +25,8 @@ _RUN_NAME = re.compile(r"[\w.+-]{1,200}", re.ASCII)
 class DumpConfig:
     """What `register_hook` dumps. The first four may be given by position, the rest by name only.
 
+    Whatever they say, the ids, positions and masks that the model is called with are dumped too.
+
     - `dump_path`: directory below which a directory of this run is made (default: the working directory).
     - `token_range`: ids of the calls of the model that are dumped, 0 being the first (default: 0 alone).
     - `module_list`: classes of modules, or their names, to be dumped (default: all).
@@ -35,7 +37,8 @@ class DumpConfig:
     - `layer_name`: full name of modules, functions and weights, `*` standing for any text:
       `"root.model.layers.0*"`.
     - `dump_statistics_mode`: 0 tensors, 1 a `statistics.csv` for each module, 2 both.
-    - `dump_last_logits`: save the output of the last sub-module of each call and nothing else.
+    - `dump_last_logits`: save the output of the last sub-module of each call, and nothing else of what it
+      computes.
     - `dump_weight`: save the parameters too, once.
     - `weight_digest`: describe each parameter and buffer in `weights.json` (check sum, moments, sketch), so
       that a comparison tells another weight without either being dumped.

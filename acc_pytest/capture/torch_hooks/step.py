@@ -52,6 +52,8 @@ class Step:
     caches: dict[int, tuple[Key, Any]] = field(default_factory=dict)
     cached: set[tuple[int, int, Key]] = field(default_factory=set)
     last: tuple[str, str, Found, list[int]] | None = None
+    is_fed: bool = False
+    """Whether the ids that the model was called with are saved."""
     failed: bool = False
 
 

@@ -57,6 +57,8 @@ class Node:
     call: int
     samples: Samples = field(default_factory=list)
     files: set[str] = field(default_factory=set)
+    always: frozenset[Key] = frozenset()
+    """Inputs that are saved as tensors also where only statistics are asked for."""
 
 
 class Store:
@@ -134,7 +136,7 @@ class Store:
         if mode:
             index = name.partition("_")[2] or "0"
             node.samples.append((Sample(node.folder, node.kind, side, index, copy), entry))
-        if mode == 1:
+        if mode == 1 and not (side == "input" and key in node.always):
             entry["file"] = f"{node.folder}/{statistics.FILE}"
             return entry
         path = f"{folder}/{name}.pth"
@@ -154,7 +156,8 @@ class Store:
     def _rows(self, samples: Samples) -> tuple[bytes]:
         if self.config.analyze and self.config.dump_statistics_mode == 1:
             for sample, entry in samples:
-                entry["analysis"] = analysis_row(sample.node, sample.kind, "", sample.tensor)
+                if entry["file"].endswith(statistics.FILE):
+                    entry["analysis"] = analysis_row(sample.node, sample.kind, "", sample.tensor)
         return (statistics_csv(sample for sample, _ in samples),)
 
     def _done(self, entries: Iterable[dict[str, Any]], problem: str) -> None:
@@ -173,9 +176,10 @@ class Store:
         if not samples:
             return
         nbytes = sum(sample.tensor.nbytes for sample, _ in samples)
-        path = f"{directory}/{node.folder}/{statistics.FILE}"
+        rows = f"{node.folder}/{statistics.FILE}"
+        path = f"{directory}/{rows}"
         only = self.config.dump_statistics_mode == 1  # else the tensor's own file decides what became of it
-        entries = [entry for _, entry in samples] if only else []
+        entries = [entry for _, entry in samples if entry["file"] == rows] if only else []
         self.writer.put(
             path, nbytes, functools.partial(self._rows, samples), functools.partial(self._done, entries)
         )

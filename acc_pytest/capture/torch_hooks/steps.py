@@ -1,0 +1,224 @@
+"""A call of the root is a step: when it begins and ends, whatever ends it, and what is written then.
+
+Each thread has its own step and stack of running modules; modules that run in a thread in which the root was
+not called (replicas of DataParallel, a side thread) are not recorded.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from abc import ABC, abstractmethod
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.overrides import _get_current_function_mode as _current_mode
+
+from ...errors import AccError, CaptureError
+from .api_mode import ApiMode
+from .manifest import Manifest
+from .select import Selection
+from .step import Step
+from .store import Store
+from .weights import weight_digests
+
+
+class _Running(threading.local):
+    frame: FrameType | None = None
+    error: BaseException | None = None
+    step: Step | None = None
+    mode: ApiMode | None = None
+    mode_entered = False
+    eager: Any = None
+
+
+class Steps(ABC):
+    """Counts the calls of the root, and begins and ends the steps that are dumped."""
+
+    def __init__(
+        self, store: Store, manifest: Manifest, selection: Selection, known: frozenset[str], *, compiled: bool
+    ) -> None:
+        self.store = store
+        self.manifest = manifest
+        self.selection = selection
+        self.token = 0
+        self.written: set[int] = set()
+        self._digested = False
+        self._known = known
+        self._compiled = compiled
+        self._lock = threading.Lock()
+        self._running = _Running()
+        self._pending: AccError | None = None
+
+    @property
+    def step(self) -> Step | None:
+        """The step that this thread is in, if that is dumped."""
+        running = self._running
+        if running.step is not None and running.frame is not None and not _is_running(running.frame):
+            self._abandon()  # an interrupt from the keyboard, which no hook sees, ended the call
+        return running.step
+
+    def start(self, store: Store, manifest: Manifest) -> None:
+        """Begin a new dump, in which nothing is written yet."""
+        self.store, self.manifest = store, manifest
+        self.written = set()
+        self._digested = False
+
+    @abstractmethod
+    def _api_mode(self) -> ApiMode:
+        """What sees the functions that are called in a step."""
+
+    @abstractmethod
+    def _save_last(self, step: Step) -> None:
+        """The root returned: save what is known only now."""
+
+    def begin(self, frame: FrameType) -> None:
+        """The root is called in `frame`: the next step begins, unless the root is running already and
+        calls itself.
+        """
+        running = self._running
+        if running.frame is not None:
+            if _is_running(running.frame):
+                return
+            self._abandon()
+        running.frame, running.error = frame, sys.exc_info()[1]
+        if _traced():
+            return
+        if self._compiled and running.eager is None:
+            # Fused graphs have no modules to look at, and would be compiled anew around every hook.
+            running.eager = torch.compiler.set_stance("force_eager")
+            running.eager.__enter__()
+        with self._lock:
+            token, self.token = self.token, self.token + 1
+            wanted = token in self.store.config.tokens
+            again = token in self.written
+            if wanted and not again:
+                self.written.add(token)
+        if not wanted:
+            return
+        if again:
+            warnings.warn(f"step {token} was dumped before and is not dumped again", stacklevel=3)
+            return
+        running.step = Step(token, str(self.store.home / str(token)), weights=self._weights())
+        if self.selection.apis:
+            if running.mode is None:
+                running.mode = self._api_mode()
+            if not running.mode_entered:  # an interrupted call leaves it entered
+                running.mode.__enter__()  # type: ignore[no-untyped-call]
+                running.mode_entered = True
+
+    def _weights(self) -> dict[str, Any] | None:
+        """What is said of the weights as the first step of a dump finds them; nothing later."""
+        with self._lock:
+            if self._digested or not self.store.config.weight_digest:
+                return None
+            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+                return None
+            self._digested = True
+        return weight_digests(self.manifest.root, self.store.storages)
+
+    def end(self) -> None:
+        """The root returned or raised: write what is left of the step and wait until all of it is on the
+        disk.
+
+        Raises `CaptureError` where something could not be written; after a call that raised itself, later.
+        """
+        running = self._running
+        # torch calls this hook in the frame in which it called `begin`, or after an error in the one around.
+        if running.frame is None or sys._getframe(2) not in (running.frame, running.frame.f_back):
+            return
+        error = sys.exc_info()[1]
+        failed = error is not None and error is not running.error
+        step = self._left()
+        if step is None:
+            return
+        step.failed = failed
+        try:
+            if not failed:
+                self._save_last(step)
+            self._finish(step)
+        except AccError as error:
+            problem = CaptureError(f"step {step.token} is incomplete: {error}")
+            if failed:
+                self._pending = self._pending or problem
+            else:
+                raise problem from error
+
+    def _left(self) -> Step | None:
+        """Forget the call that this thread was in, and return its step if that was dumped."""
+        running = self._running
+        running.frame = running.error = None
+        if running.mode_entered:
+            current = _current_mode()  # type: ignore[no-untyped-call]
+            if current is running.mode and current is not None:
+                current.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+                running.mode_entered = False
+        if running.eager is not None:
+            running.eager.__exit__(None, None, None)
+            running.eager = None
+        step, running.step = running.step, None
+        return step
+
+    def _abandon(self) -> None:
+        """End a step that will not end by itself. What goes wrong is raised by `close`."""
+        step = self._left()
+        if step is None:
+            return
+        step.failed = True
+        try:
+            self._finish(step)
+        except AccError as error:
+            self._pending = self._pending or CaptureError(f"step {step.token} is incomplete: {error}")
+
+    def _finish(self, step: Step) -> None:
+        problem: AccError | None = None
+        report = self.store.report
+        try:
+            self.store.writer.finish()
+        except AccError as error:
+            problem = error
+        self.store.storages.forget_dead()
+        if step.entries or step.order:
+            report.steps += 1
+            try:
+                self.store.append_analysis(step.entries)
+                if step.weights is not None:
+                    self.manifest.write_weights(step.weights)
+                complete = not step.failed and problem is None
+                self.manifest.write_step(step, report.skipped, complete=complete)
+            except AccError as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+
+    def stop(self) -> None:
+        """The hooks are taken off: a step that this thread is in will not end by itself."""
+        self._abandon()
+        self.close()
+
+    def close(self) -> None:
+        """Write what is left. Raises what went wrong in a call that raised itself, and was kept back."""
+        try:
+            self.store.writer.finish()
+        except AccError as error:
+            self._pending = self._pending or CaptureError(f"the dump is incomplete: {error}")
+        problem, self._pending = self._pending, None
+        if problem is not None:
+            raise problem
+
+
+def _is_running(frame: FrameType) -> bool:
+    """Whether a frame still runs; the variables of one that does not are let go."""
+    try:
+        frame.clear()
+    except RuntimeError:
+        return True
+    return False
+
+
+def _traced() -> bool:
+    """Whether the model is not run but looked at by a tracer, which would record what the hooks do."""
+    compiling = getattr(torch.compiler, "is_compiling", None)  # torch 2.3
+    return torch._C._get_tracing_state() is not None or bool(compiling and compiling())
