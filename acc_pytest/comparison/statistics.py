@@ -14,7 +14,7 @@ from ..errors import Incomparable, NoPayload
 from ..judging.replay import context_scalars, stated_scalars
 from ..judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
 from ..judging.threshold import JudgeContext, ThresholdRule
-from ..mapping.pair import LastToken, Operand, Pair, RankSum, Whole
+from ..mapping.pair import LastToken, Operand, Pair, RankSum, Turned, Whole
 from ..metrics import measure
 from ..reporting.row import Row
 from ..tensors.ref import Statistics, TensorRef
@@ -86,7 +86,7 @@ def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple
     raise Incomparable(f"statistics of different numbers of elements say nothing of each other: {counts}")
 
 
-_UNSLICED = (Whole, LastToken, RankSum)
+_UNSLICED = (Whole, LastToken, RankSum, Turned)
 """Views under which a tensor may be compared as it is, if the shapes allow it."""
 
 

@@ -112,6 +112,16 @@ class WithBias:
 
 
 @dataclass(frozen=True, slots=True)
+class Turned:
+    """The dimensions in another order: a transposed weight, where the other side holds it as it is stored.
+
+    `order` are the places of the dimensions, as `torch.permute` takes them.
+    """
+
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Repeated:
     """The other run had a batch `times` as large, of the same sequences over and over (ATB against ATB).
 
@@ -123,7 +133,18 @@ class Repeated:
 
 
 View = Union[
-    Whole, Part, OwnPart, TableRows, CacheTail, HeadPart, SlotRows, LastToken, RankSum, WithBias, Repeated
+    Whole,
+    Part,
+    OwnPart,
+    TableRows,
+    CacheTail,
+    HeadPart,
+    SlotRows,
+    LastToken,
+    RankSum,
+    WithBias,
+    Turned,
+    Repeated,
 ]
 
 

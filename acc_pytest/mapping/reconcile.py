@@ -24,6 +24,7 @@ from .pair import (
     Part,
     Repeated,
     TableRows,
+    Turned,
     Whole,
 )
 from .quantised import dequantised
@@ -117,7 +118,7 @@ def agree(golden: Operand, mine: Operand) -> str:
 def _statistics_refusal(golden: Operand, mine: Operand) -> str:
     """Max, min, mean and norm of a whole say nothing of a part, so a pair must not need cutting."""
     for operand in (golden, mine):
-        if not isinstance(operand.view, (Whole, LastToken)):
+        if not isinstance(operand.view, (Whole, LastToken, Turned)):
             return "statistics cannot be sliced"
     counts = [sum(ref.header().numel for ref in operand.refs) for operand in (golden, mine)]
     one_each = [operand.refs[0].header().numel for operand in (golden, mine)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..errors import Incomparable
-from .pair import HeadPart, Operand, OwnPart, Part, RankSum, SlotRows, View, WithBias
+from .pair import HeadPart, Operand, OwnPart, Part, RankSum, SlotRows, Turned, View, WithBias
 from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order
 
 
@@ -67,6 +67,8 @@ def opened_side(operand: Operand) -> Side:
         shards = [_stored_rows(cache, ref.open()) for cache, ref in zip(shards, operand.view.slots)]
     elif isinstance(operand.view, OwnPart):
         shards = [_own_part(shard, operand.view) for shard in shards]
+    elif isinstance(operand.view, Turned):
+        shards = [_turned(shard, operand.view) for shard in shards]
     bias = operand.view.bias if isinstance(operand.view, WithBias) else ()
     return Side(
         shards, operand.view, _part_sizes(operand), tuple(ref.open() for ref in bias), _is_gathered(operand)
@@ -81,6 +83,8 @@ def shape_side(operand: Operand) -> Side:
         shards = [_places(cache).new_empty((n, *cache.shape[2:])) for cache, n in zip(shards, counts)]
     elif isinstance(operand.view, OwnPart):
         shards = [_own_part(shard, operand.view) for shard in shards]
+    elif isinstance(operand.view, Turned):
+        shards = [_turned(shard, operand.view) for shard in shards]
     return Side(shards, operand.view, _part_sizes(operand), gathered=_is_gathered(operand))
 
 
@@ -104,6 +108,12 @@ def _own_part(shard: torch.Tensor, view: OwnPart) -> torch.Tensor:
         raise Incomparable(f"a packed tensor of shape {list(shard.shape)} is not made of parts {widths} wide")
     start = sum(widths[: view.index])
     return shard.reshape(rows, packed)[:, start : start + widths[view.index]]
+
+
+def _turned(shard: torch.Tensor, view: Turned) -> torch.Tensor:
+    if shard.dim() != len(view.order):
+        raise Incomparable(f"a tensor of shape {list(shard.shape)} cannot be turned to {list(view.order)}")
+    return shard.permute(view.order)
 
 
 def _places(cache: torch.Tensor) -> torch.Tensor:

@@ -102,7 +102,8 @@ class GeValue:
     logical dimensions, as in `device_layouts.stored_shape`. `dtype` names a type that torch has not, such as
     `int4`, whose values `tensor` holds. `padding` are bytes behind the values that belong to no element.
     `null` describes the tensor without its values. `stored` gives the tensor of the device as it is, for
-    layouts nobody here can make; the logical shape is `shape`, then.
+    layouts nobody here can make; the logical shape is `shape`, then. `address` is where the device kept it, a
+    place of its own unless given.
     """
 
     tensor: torch.Tensor
@@ -117,6 +118,7 @@ class GeValue:
     original_op: OriginalOp | None = None
     shape: tuple[int, ...] | None = None
     stored: bool = False
+    address: int = 0
 
 
 def write_record(
@@ -182,7 +184,7 @@ def _described(value: GeValue, address: int) -> tuple[GeTensor, torch.Tensor]:
         shape,
         logical,
         payload.numel() + value.padding,
-        address=0 if value.null else address,
+        address=0 if value.null else value.address or address,
         sub_format=value.sub_format,
         address_offset=DYNAMIC if value.dynamic else 0,
         original_op=value.original_op,

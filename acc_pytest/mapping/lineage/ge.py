@@ -9,7 +9,8 @@ from ...dumps.atb import COMMUNICATION
 from ...topology.ge_graph import Edge, GeNode
 from ..torchair.graph import NO_KERNEL, GraphIndex
 from ..torchair.operators import Operator
-from ..torchair.with_fx import output_edges
+from ..torchair.outputs import output_edges
+from ..torchair.reach import given_to
 from .nearest import Operation, Place, nearest
 from .steps import Flow
 
@@ -20,9 +21,11 @@ _LOOKS_UP = re.compile("Gather|Embedding")
 def ge_flow(graph: GraphIndex, operators: Sequence[Operator], places: Iterable[Place]) -> Flow:
     """Follow the edges of `graph` between places of the operators that were dumped.
 
-    Places of an operator that is in no part of the graph are in nothing of the result.
+    Places of an operator that is in no part of the graph are in nothing of the result. An input of the graph
+    is compared where it is read first, and whatever else reads it comes from there.
     """
     wanted = set(places)
+    ran = {name for operator in operators for name in operator.parts.names}
     shown: dict[Hashable, list[tuple[int, Place]]] = {}
     arriving: dict[tuple[str, int], Place] = {}
     looked_up: list[tuple[int, Place]] = []
@@ -42,17 +45,25 @@ def ge_flow(graph: GraphIndex, operators: Sequence[Operator], places: Iterable[P
                 looked_up.append((order, place))
         edges = graph.arriving(operator.parts.nodes)
         if len(edges) == len(operator.inputs):
-            for end, (part, number, _) in zip(operator.inputs, edges):
+            for end, (part, number, edge) in zip(operator.inputs, edges):
                 place = (operator.node.path, str(end.slot))
-                if place in wanted:
+                if place not in wanted:
+                    continue
+                given = given_to(graph, edge, ran)
+                origin = Edge(given.name, 0) if given is not None else None
+                if given is None or origin is None or origin in shown:
                     arriving[part, number] = place
+                else:
+                    shown[origin] = [(graph.position[given.name], place)]
     for listed in shown.values():
         listed.sort()
-    ran = (_operation(node, graph, node.name in compared) for node in graph.graph.nodes)
-    above = nearest(ran, shown, arriving)
+    nodes = (_operation(node, graph, node.name in compared) for node in graph.graph.nodes)
+    above = nearest(nodes, shown, arriving)
     # Positions are looked up as well; what is looked up first is the tokens.
     fed = [place for _, place in sorted(looked_up) if not above[place].places][:1]
-    return Flow(above, frozenset(fed))
+    return Flow(
+        above, frozenset(fed), unseen={place: one.unseen for place, one in above.items() if one.unseen}
+    )
 
 
 def _operation(node: GeNode, graph: GraphIndex, compared: bool) -> Operation:
@@ -66,4 +77,15 @@ def _operation(node: GeNode, graph: GraphIndex, compared: bool) -> Operation:
         crosses=bool(COMMUNICATION.search(node.op_type)),
         keeps=bool(_KEEPS.search(node.op_type)),
         silent=compared or node.op_type in NO_KERNEL,
+        unseen=_unread(node, graph) if graph.is_given(node) else "",
     )
+
+
+def _unread(node: GeNode, graph: GraphIndex) -> str:
+    """Words for an input of the graph that nothing stands for: the input of the first that reads it."""
+    edge = Edge(node.name, 0)
+    for reader in graph.graph.consumers.get(edge, ()):
+        if reader.op_type not in NO_KERNEL:
+            names = [desc.name for one, desc in zip(reader.inputs, reader.input_descs) if one == edge]
+            return f"{reader.name}'s input {names[0] if names else 0} ({node.name})"
+    return node.name

@@ -23,7 +23,8 @@ class Operation:
 
     `needs(i)` are the places in `reads` that output `i` is computed from. `crosses` says that it computes
     from the tensors of all ranks, `keeps` that it reads or writes what a step leaves for the next, `silent`
-    that it is never named as being between two places.
+    that it is never named as being between two places. `unseen` says in words what it hands on that nothing
+    computes, where that is not compared.
     """
 
     path: str
@@ -34,6 +35,7 @@ class Operation:
     crosses: bool = False
     keeps: bool = False
     silent: bool = False
+    unseen: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,14 @@ class Above:
     """What is nearest above something: places, and whether a sum over ranks lies in between.
 
     `between` are the operators passed on the way of which nothing is compared, the nearest first. `keeps`
-    says that one of them, or the operator itself, reads or writes what a step leaves for the next.
+    says that one of them, or the operator itself, reads or writes what a step leaves for the next. `unseen`
+    are the words for what is read there and not compared.
     """
 
     places: Mapping[Place, bool] = field(default_factory=dict)
     between: tuple[str, ...] = ()
     keeps: bool = False
+    unseen: tuple[str, ...] = ()
 
 
 NOTHING = Above()
@@ -74,7 +78,8 @@ def nearest(
             above = _joined([read[number] for number in operation.needs(index)], operation)
             places = shown.get(value, ())
             own = () if operation.silent else (operation.path,)
-            written[value] = Above(above.places, (*own, *above.between)[:MOST_BETWEEN], above.keeps)
+            unseen = (operation.unseen,) if operation.unseen else above.unseen
+            written[value] = Above(above.places, (*own, *above.between)[:MOST_BETWEEN], above.keeps, unseen)
             before = above
             for _, place in places:
                 found[place] = before
@@ -104,9 +109,11 @@ def _arrived(
 def _joined(several: Sequence[Above], operation: Operation) -> Above:
     places: dict[Place, bool] = {}
     between: dict[str, None] = {}
+    unseen: dict[str, None] = {}
     for one in several:
         for place, crossed in one.places.items():
             places[place] = places.get(place, False) or crossed or operation.crosses
         between.update(dict.fromkeys(one.between))
+        unseen.update(dict.fromkeys(one.unseen))
     keeps = operation.keeps or any(one.keeps for one in several)
-    return Above(places, tuple(between)[:MOST_BETWEEN], keeps)
+    return Above(places, tuple(between)[:MOST_BETWEEN], keeps, tuple(unseen)[:MOST_BETWEEN])

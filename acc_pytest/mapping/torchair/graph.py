@@ -105,6 +105,11 @@ class GraphIndex:
         """Whether an operator is more than an input, a constant or an end of the graph."""
         return node.op_type not in NO_KERNEL
 
+    def is_unwritten(self, edge: Edge, reader: str) -> bool:
+        """Whether `reader` finds at an output what was there first: no operator before it wrote over that."""
+        written = self._written.get(edge.producer)
+        return written is None or self.position[reader] <= written
+
     def named(self, edge: Edge) -> FxName | None:
         """The FX tensor whose name the text gives to an output itself."""
         return self._direct.get(edge)
@@ -212,6 +217,21 @@ class GraphIndex:
             if node.op_type not in _GIVEN and node.op_type != "NetOutput":
                 owners[node.name] = owner
         return owners
+
+    @cached_property
+    def _written(self) -> Mapping[str, int]:
+        """Inputs of the graph that an operator writes, with the place of the first that does.
+
+        What an operator writes in place is an input and an output of one name.
+        """
+        found: dict[str, int] = {}
+        for node in self.graph.nodes:
+            names = {desc.name for desc in node.output_descs}
+            for edge, desc in zip(node.inputs, node.input_descs):
+                producer = self.node(edge.producer) if edge is not None and desc.name in names else None
+                if producer is not None and self.is_given(producer):
+                    found.setdefault(producer.name, self.position[node.name])
+        return found
 
     @cached_property
     def _built(self) -> Mapping[str, tuple[GeNode, ...]]:

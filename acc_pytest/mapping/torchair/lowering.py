@@ -1,7 +1,7 @@
 """Which argument of an FX call each input of GE's operators is, by the table of TorchAir's converters.
 
-A call may be several operators (a product, a scaled product, a sum). What one of them hands to another is inside of the
-call and is no argument; what a Transpose, a Reshape or a Cast before them hands on is one.
+A call may be several operators (a product, a scaled product, a sum). What one of them hands to another is
+inside of the call and is no argument; what a Transpose, a Reshape or a Cast before them hands on is one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,22 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+_HANDING_ON = frozenset(
+    {
+        "view",
+        "unsafe_view",
+        "reshape",
+        "expand",
+        "clone",
+        "alias",
+        "detach",
+        "to_copy",
+        "copy",
+        "t",
+        "transpose",
+    }
+    | {"permute", "squeeze", "unsqueeze", "flatten", "contiguous", "lift_fresh_copy"}
+)
 _VERSION = re.compile(r"V\d+$")
 
 
@@ -33,6 +49,10 @@ class Argument:
     call: FxName
     number: tuple[int, ...]
     reader: str
+
+
+Arguments = Mapping[Edge, tuple[Argument, ...]]
+"""For outputs of a graph the arguments of FX calls that they are, in the order of their readers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +71,8 @@ class _Row:
         return None if number is None else (number,)
 
 
-def arguments(graph: GraphIndex) -> Mapping[Edge, tuple[Argument, ...]]:
-    """For outputs of the graph the arguments of FX calls that they are, in the order of their readers."""
+def arguments(graph: GraphIndex) -> Arguments:
+    """What the calls of a graph read, as far as the table knows how they were converted."""
     found: dict[Edge, list[Argument]] = defaultdict(list)
     for call in graph.fx_calls.values():
         rows = _table().get(target_of(call.target), ())
@@ -64,7 +84,7 @@ def arguments(graph: GraphIndex) -> Mapping[Edge, tuple[Argument, ...]]:
             if len(readers) == 1 or row.several:
                 for reader in readers:
                     for edge, number in _read(reader, row):
-                        if not _is_inside(edge, call.node, graph):
+                        if graph.node(edge.producer) and not _is_inside(edge, call.node, graph):
                             found[edge].append(Argument(call, number, reader.name))
     ordered = {
         edge: sorted(several, key=lambda one: graph.position[one.reader]) for edge, several in found.items()
@@ -85,6 +105,11 @@ def target_of(target: str) -> str:
     return target.rpartition(".")[0] or target
 
 
+def hands_on(target: str) -> bool:
+    """Whether a call computes nothing, so that TorchAir may put its name on what another call computed."""
+    return target_of(target).rpartition(".")[2].lstrip("_") in _HANDING_ON
+
+
 def type_of(node: GeNode) -> str:
     """The type of an operator without its version."""
     return _VERSION.sub("", node.op_type)
@@ -98,7 +123,7 @@ def _read(reader: GeNode, row: _Row) -> Iterator[tuple[Edge, tuple[int, ...]]]:
 
 
 def _leads_to(node: GeNode, fx_node: str, graph: GraphIndex) -> bool:
-    """Whether an operator computes the result of an FX node, or something on the way to it that has no name."""
+    """Whether an operator computes the result of an FX node, or something nameless on the way to it."""
     waiting, seen = [node], {node.name}
     while waiting:
         one = waiting.pop()

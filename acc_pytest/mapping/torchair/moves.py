@@ -20,15 +20,15 @@ _CODES = {"DT_INT64": "q", "DT_INT32": "i"}
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What an operator does to its first input: `keeps` its shape, or not; `order` are the places of the dimensions
-    where it turns them round, empty where it does not."""
+    """What an operator does to its first input: `keeps` its shape, or not; `order` are the places of the
+    dimensions where it turns them round, empty where it does not."""
 
     keeps: bool
     order: tuple[int, ...] = ()
 
 
 def move_of(node: GeNode, graph: GeGraph) -> Move | None:
-    """What an operator of the graph moves; `None` for one that computes, or turns in a way that is not known."""
+    """What an operator of the graph moves; `None` for one that computes, or turns in an unknown way."""
     if not node.data_inputs:
         return None
     if node.op_type in SAME_VALUES:

@@ -95,6 +95,16 @@ class Operator:
         handing = not self.parts.nodes and any(kind in self.node.op_type for kind in _SELF)
         return handing and (self.in_text or self.inserted) and not self.parts.partial
 
+    def overwrites(self, end: End) -> bool:
+        """Whether an input lies where an output is written, so that the record was made after it was gone."""
+        if self.record is None or end.slot.kind != "input":
+            return False
+        given = self.record.inputs[end.index]
+        return any(
+            (made.address, made.address_offset) == (given.address, given.address_offset) and given.address
+            for made in self.record.outputs
+        )
+
     def origin(self, index: int) -> Edge | None:
         """The output of the graph that fusion recorded for output `index`."""
         if self.record is None or index >= len(self.record.outputs):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Union
 
@@ -18,19 +18,33 @@ _CLASSES = {"float": "floating point", "int": "integer", "uint": "integer", "boo
 
 @dataclass(frozen=True, eq=False)
 class End:
-    """One dumped tensor: the slot of a node, and where it lies. Its header is read once."""
+    """One dumped tensor: the slot of a node, and where it lies. Its header is read once.
+
+    `order` are the places of its dimensions as they are to be compared, where they are to be turned round.
+    """
 
     node: Node
     slot: Slot
     ref: TensorRef
+    order: tuple[int, ...] = ()
+
+    @property
+    def index(self) -> int:
+        """The number of the input or output."""
+        number = self.slot.index[0]
+        assert isinstance(number, int)
+        return number
 
     @cached_property
     def header(self) -> TensorHeader | None:
         """What the file says of the tensor; `None` where it cannot be read, which its test will report."""
         try:
-            return self.ref.header()
+            header = self.ref.header()
         except (AccError, OSError):
             return None
+        if len(self.order) != len(header.shape) or not self.order:
+            return header
+        return replace(header, shape=tuple(header.shape[place] for place in self.order))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +52,8 @@ class Matched:
     """A golden tensor and one of mine. `policy` names the rule and `reason` says it in words.
 
     `place` is where the test comes in its group, `depth` the layers before, `own` that both ends are one
-    operator's input and output.
+    operator's input and output. Where they hold what the run was given, `given` is that input of the graph;
+    `fed` says what it is in the one match that stands for it.
     """
 
     golden: End
@@ -48,6 +63,8 @@ class Matched:
     place: tuple[int, ...]
     depth: int = 0
     own: bool = False
+    given: str = ""
+    fed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +103,8 @@ def disagreement(one: End, other: End) -> str:
         return tiles
     if class_of(first) != class_of(second) and "raw" not in (first.dtype.kind, second.dtype.kind):
         return f"one holds {class_of(first)} numbers, the other {class_of(second)} ones"
+    if any(end.order and len(end.order) != len(end.header.shape) for end in (one, other) if end.header):
+        return "a tensor that the graph turns round has another number of dimensions"
     if not same_order(first.shape, second.shape):
         return f"shapes {list(first.shape)} and {list(second.shape)} do not agree"
     return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from ...dumps.base import Dump, Rank, Slot, Step
@@ -13,9 +14,10 @@ from ...dumps.ge import GeDump
 from ...dumps.torchair import TorchairDump
 from ...errors import AccError, MappingError
 from ...tensors.ref import TensorRef
-from ..pair import Operand, Pair, Plan, Unmapped
+from ..pair import Operand, Pair, Plan, Turned, Unmapped, Whole
 from .by_order import by_order
 from .calls import WithFxCalls
+from .fed import FedWords, marked
 from .fx_side import FxSide
 from .graph import GraphIndex
 from .groups import Group, grouped
@@ -56,6 +58,7 @@ class _Planner:
         self._mine = mine
         self._level = level
         self._indexes: dict[int, GraphIndex] = {}
+        self._known: dict[int, FedWords] = {}
         self._notes: list[str] = []
         self._total: Counter[str] = Counter()
         self._mapped: Counter[str] = Counter()
@@ -69,7 +72,7 @@ class _Planner:
         unmapped: list[Unmapped] = []
         for group in grouping.groups:
             outcomes = list(self._outcomes(group))
-            matched = sorted((one for one in outcomes if isinstance(one, Matched)), key=lambda one: one.place)
+            matched = self._in_order(group, [one for one in outcomes if isinstance(one, Matched)])
             self._count(group, matched)
             used: set[str] = set()
             for one in self._of_level(matched):
@@ -122,9 +125,27 @@ class _Planner:
         graph = self._index(ge, ge_step, ge_rank)
         ran = operators(ge, ge_step, ge_rank, graph)
         calls = FxSide(fx, fx_step, fx_rank)
-        found = WithFx(graph, calls, *sides).outcomes(ran) if graph else by_order(ran, calls, *sides)
+        if graph is None:
+            found = by_order(ran, calls, *sides)
+        else:
+            found = WithFx(graph, self._words(graph).arguments, calls, *sides).outcomes(ran)
         for one in found:
             yield one if usual or isinstance(one, Alone) or one.own else _turned(one)
+
+    def _in_order(self, group: Group, matched: Sequence[Matched]) -> Sequence[Matched]:
+        """The matches of a group as they are compared: what it was fed, then in the order of the graph."""
+        sides = ((self._mine, group.mine, group.mine_rank), (self._golden, group.golden, group.golden_rank))
+        for dump, step, rank in sides:
+            graph = self._index(dump, step, rank) if isinstance(dump, GeDump) else None
+            if graph is not None:
+                return marked(matched, self._words(graph))
+        return sorted(matched, key=lambda one: one.place)
+
+    def _words(self, graph: GraphIndex) -> FedWords:
+        """What is known of a graph beyond its text, found out once."""
+        if id(graph) not in self._known:
+            self._known[id(graph)] = FedWords(graph)
+        return self._known[id(graph)]
 
     def _index(self, dump: GeDump, step: Any, rank: Any) -> GraphIndex | None:
         graph = dump.graph(step, rank)
@@ -156,10 +177,11 @@ class _Planner:
 
 
 def _turned(one: Matched) -> Matched:
-    return Matched(one.mine, one.golden, one.policy, one.reason, one.place, one.depth)
+    return replace(one, golden=one.mine, mine=one.golden)
 
 
 def _pair(one: Matched, group: Group, order: int, used: set[str]) -> Pair:
+    mine = _operand(one.mine)
     return Pair(
         id=_id(one, used),
         step=group.mine.label,
@@ -171,18 +193,21 @@ def _pair(one: Matched, group: Group, order: int, used: set[str]) -> Pair:
         policy=one.policy,
         reason=one.reason,
         golden=_operand(one.golden),
-        mine=_operand(one.mine),
+        mine=replace(mine, name=one.given) if one.fed else mine,
         graph=group.mine.graph,
+        fed=one.fed,
     )
 
 
 def _operand(end: End) -> Operand:
-    return Operand(end.node.path, end.node.name, end.node.op_type, str(end.slot), (end.ref,))
+    view = Turned(end.order) if end.order else Whole()
+    return Operand(end.node.path, end.node.name, end.node.op_type, str(end.slot), (end.ref,), view)
 
 
 def _id(one: Matched, used: set[str]) -> str:
-    """`Add_2` for its first output, `TopKV2[1]`, `Add_2[in0]`, and `trans_Cast_1[self]` for a self-check."""
-    text = one.mine.node.path + ("[self]" if one.own else _slot(one.mine.slot))
+    """`Add_2` for its first output, `TopKV2[1]`, `Add_2[in0]`, `trans_Cast_1[self]` for a self-check, and
+    `arg5_1` for an input of the graph."""
+    text = one.given if one.fed else one.mine.node.path + ("[self]" if one.own else _slot(one.mine.slot))
     plain = _NOT_SELECTABLE.sub("_", text)
     candidate, number = plain, 2
     while candidate in used:

@@ -8,14 +8,18 @@ from ...dumps.base import Slot
 from ...tensors.ref import TensorRef
 from ...topology.ge_graph import Edge, GeNode
 from .fx_side import FxSide
+from .fx_tensors import FxTensors
 from .graph import GraphIndex, Meaning
 from .inputs import arrivals
+from .lowering import Arguments, hands_on
 from .operators import Operator
 from .outcome import Alone, End, Matched, Outcome, class_of, disagreement, left_in_tiles
+from .outputs import output_edges
+from .reach import given_to
 from .self_checks import self_checks
 
 _NO_GOLDEN = {
-    "given": "an input of the graph: FX dumps calls, not placeholders",
+    "given": "an input of the graph, and no call of FX is known to read it",
     "constant": "a constant of the graph",
     "unknown": "made by an operator that is not in the graph text",
 }
@@ -24,9 +28,10 @@ _NO_GOLDEN = {
 class WithFx:
     """The mapping of one group. `golden` is the name of FX's side: golden, unless FX is under test."""
 
-    def __init__(self, graph: GraphIndex, fx: FxSide, ge_side: str, fx_side: str) -> None:
+    def __init__(self, graph: GraphIndex, known: Arguments, fx: FxSide, ge_side: str, fx_side: str) -> None:
         self._graph = graph
         self._fx = fx
+        self._tensors = FxTensors(graph, known, fx)
         self._ge_side = ge_side
         self._fx_side = fx_side
         self._used: set[tuple[str, Slot]] = set()
@@ -59,7 +64,7 @@ class WithFx:
 
     def _known_origin(self, operator: Operator, end: End, order: int) -> Outcome | None:
         """An output whose origin is recorded needs no name of its operator."""
-        edge = operator.origin(_index(end)) if end.slot.kind == "output" else None
+        edge = operator.origin(end.index) if end.slot.kind == "output" else None
         if edge is None or self._graph.node(edge.producer) is None or operator.parts.partial:
             return None
         return self._output(operator, end, edge, "origin", f"original_op {edge.producer}:{edge.index}", order)
@@ -83,11 +88,12 @@ class WithFx:
         self, operator: Operator, end: End, edge: Edge, policy: str, reason: str, order: int
     ) -> Outcome:
         meaning = self._graph.meaning(edge)
+        place = (order, 1, end.index)
         if meaning.fx is None:
-            return self._alone(end, self._why_none(meaning, edge))
+            return self._elsewhere(end, edge, "", place) or self._alone(end, self._why_none(meaning, edge))
         golden, said = self._fx.output(meaning.fx)
         if golden is None:
-            return self._alone(end, said)
+            return self._elsewhere(end, edge, "", place) or self._alone(end, said)
         words = [reason]
         if meaning.through:
             policy = "alias"
@@ -98,25 +104,48 @@ class WithFx:
         certain = not meaning.through and not said and policy != "origin"
         doubt = left_in_tiles(golden, end) if certain else disagreement(golden, end)
         if doubt:
-            return self._alone(end, f"not compared with {golden.node.path} {golden.slot}: {doubt}")
+            refused = f"not compared with {golden.node.path} {golden.slot}: {doubt}"
+            return self._elsewhere(end, edge, "", place) or self._alone(end, refused)
+        return self._matched(golden, end, policy, "; ".join(words), place, edge)
+
+    def _elsewhere(self, end: End, edge: Edge, reader: str, place: tuple[int, ...]) -> Matched | None:
+        """The match with another tensor of FX with these values: an argument of a call that reads them."""
+        result = self._tensors.result(edge) if end.slot.kind == "output" else None
+        for golden, said in (*([result] if result else ()), *self._tensors.of(edge, reader)):
+            if disagreement(golden, end):
+                continue
+            if self._may_be_folded(edge, end):
+                return None
+            return self._matched(golden, end, "argument", said, place, edge)
+        return None
+
+    def _may_be_folded(self, edge: Edge, end: End) -> bool:
+        """Whether GE did not run what makes an input, and its reader may do that unseen."""
+        shape = end.header.shape if end.header is not None else ()
+        return edge.producer not in self._ran and self._graph.may_be_folded(edge, shape)
+
+    def _matched(
+        self, golden: End, end: End, policy: str, reason: str, place: tuple[int, ...], edge: Edge
+    ) -> Matched:
         self._used.add((golden.node.path, golden.slot))
+        given = given_to(self._graph, edge, self._ran)
         depth = self._graph.depth(edge.producer)
-        return Matched(golden, end, policy, "; ".join(words), (order, 1, _index(end)), depth)
+        return Matched(golden, end, policy, reason, place, depth, given=given.name if given else "")
 
     def _inputs(self, operator: Operator, ends: Sequence[End], order: int) -> Iterator[Outcome]:
-        edges = self._graph.external(operator.parts.nodes)
+        reads = self._graph.arriving(operator.parts.nodes)
         known = operator.parts.inputs
-        arriving: list[Edge | None] = [None] * len(ends)
-        if len(ends) == len(edges) and known == "sure":
-            arriving = list(edges)
-        elif known == "sure" or (known == "likely" and len(ends) == len(edges)):
-            fits = [[not self._doubt(edge, end) for end in ends] for edge in edges]
-            arriving = arrivals(edges, fits, len(ends))
-        for end, edge in zip(ends, arriving):
-            if edge is not None:
-                yield self._input(operator, end, edge, order)
+        arriving: list[tuple[str, int, Edge] | None] = [None] * len(ends)
+        if len(ends) == len(reads) and known == "sure":
+            arriving = list(reads)
+        elif known == "sure" or (known == "likely" and len(ends) == len(reads)):
+            fits = [[not self._doubt(edge, end) for end in ends] for _, _, edge in reads]
+            arriving = arrivals(reads, fits, len(ends))
+        for end, read in zip(ends, arriving):
+            if read is not None:
+                yield self._input(operator, read[0], end, read[2], order)
                 continue
-            counts = f"{len(ends)} were dumped, the graph has {len(edges)}"
+            counts = f"{len(ends)} were dumped, the graph has {len(reads)}"
             yield self._alone(end, f"not known which input this is: {counts} ({operator.parts.reason})")
 
     def _doubt(self, edge: Edge, end: End) -> str:
@@ -132,44 +161,62 @@ class WithFx:
             return ""
         return "" if shape == header.shape else f"the graph declares {list(shape)}"
 
-    def _input(self, operator: Operator, end: End, edge: Edge, order: int) -> Outcome:
+    def _input(self, operator: Operator, part: str, end: End, edge: Edge, order: int) -> Outcome:
+        place = (order, 0, end.index)
+        found, refused = self._made(end, edge, place)
+        if found is None and operator.overwrites(end):
+            refused = "the operator writes its result over it, so that the record may hold either"
+        elif found is None:
+            found = self._elsewhere(end, edge, part, place) or self._folded(end, edge, part, place)
+        return found or self._only_argument(operator, end, edge, place) or self._alone(end, refused)
+
+    def _made(self, end: End, edge: Edge, place: tuple[int, ...]) -> tuple[Matched | None, str]:
+        """The match of an input with the result of the call that made it, or why there is none."""
         meaning = self._graph.meaning(edge)
-        if meaning.kind == "given":
-            return self._argument(operator, end, edge, order)
         if meaning.fx is None:
-            return self._alone(end, self._why_none(meaning, edge))
+            return None, self._why_none(meaning, edge)
         golden, said = self._fx.output(meaning.fx)
         if golden is None:
-            return self._alone(end, said)
+            return None, said
         doubt = disagreement(golden, end)
-        shape = end.header.shape if end.header is not None else ()
-        if edge.producer not in self._ran and self._graph.may_be_folded(edge, shape):
+        if self._may_be_folded(edge, end):
             doubt = "GE did not run that operator, so this one may transpose by itself"
         if doubt:
-            return self._alone(
-                end,
-                f"not compared with {golden.node.path} {golden.slot}, which {edge.producer} makes: {doubt}",
-            )
+            where = f"{golden.node.path} {golden.slot}, which {edge.producer} makes"
+            return None, f"not compared with {where}: {doubt}"
         words = [f"the graph feeds it from {edge.producer}:{edge.index}"]
         if meaning.through:
             words.append(f"whose FX name is known through {meaning.through}")
         if said:
             words.append(said)
-        depth = self._graph.depth(edge.producer)
-        return Matched(golden, end, "edge", "; ".join(words), (order, 0, _index(end)), depth)
+        return self._matched(golden, end, "edge", "; ".join(words), place, edge), ""
 
-    def _argument(self, operator: Operator, end: End, edge: Edge, order: int) -> Outcome:
-        """An input of the graph is seen by FX only as an argument of a call, and arguments of FX and inputs
-        of GE are not in one order: it must be the only one of its kind in the only operator of its call."""
-        refuse = f"{_NO_GOLDEN['given']} ({edge.producer})"
+    def _folded(self, end: End, edge: Edge, part: str, place: tuple[int, ...]) -> Matched | None:
+        """The match with what a Transpose reads that GE did not run, where the shape tells so."""
+        node = self._graph.node(edge.producer)
+        shape = end.header.shape if end.header is not None else ()
+        if node is None or edge.producer in self._ran or self._graph.may_be_folded(edge, shape):
+            return None
+        return self._elsewhere(end, node.data_inputs[0], part, place) if node.op_type == "Transpose" else None
+
+    def _only_argument(
+        self, operator: Operator, end: End, edge: Edge, place: tuple[int, ...]
+    ) -> Matched | None:
+        """An input of the graph that the only operator of a call reads, its only argument of that shape."""
+        node = self._graph.node(edge.producer)
         owner = self._graph.owner(operator.parts.nodes[0]) if len(operator.parts.nodes) == 1 else ""
         kernels = self._graph.kernels(owner) if owner else ()
-        if len(kernels) != 1 or kernels[0].name != operator.parts.nodes[0].name:
-            return self._alone(end, refuse)
+        if (
+            node is None
+            or not self._graph.is_given(node)
+            or [one.name for one in kernels] != [*operator.parts.names]
+        ):
+            return None
         call = self._fx.call(self._graph.fx_calls[owner])[0]
         header = end.header
-        if call is None or header is None or not header.shape:
-            return self._alone(end, refuse)
+        # The name of a call that hands on may stand on what another call computed.
+        if call is None or header is None or not header.shape or hands_on(call.op_type):
+            return None
         fitting = [
             argument
             for argument in self._fx.arguments(call)
@@ -183,9 +230,9 @@ class WithFx:
             if (known := other.header) is not None and known.shape == header.shape
         ]
         if len(fitting) != 1 or len(rivals) != 1:
-            return self._alone(end, f"{refuse}; {len(fitting)} arguments of {call.name} have its shape")
+            return None
         reason = f"input {edge.producer} of the graph, the only argument of {call.name} with its shape"
-        return Matched(fitting[0], end, "argument", reason, (order, 0, _index(end)))
+        return self._matched(fitting[0], end, "argument", reason, place, edge)
 
     def _why_none(self, meaning: Meaning, edge: Edge) -> str:
         if meaning.kind in _NO_GOLDEN:
@@ -208,43 +255,6 @@ class WithFx:
                     yield Alone(
                         self._fx_side, node, slot, "no dumped operator of GE has this tensor as output"
                     )
-
-
-def output_edges(
-    operator: Operator, ends: Sequence[End], graph: GraphIndex
-) -> list[tuple[Edge | None, str, str]]:
-    """For each dumped output the output of the graph that it is, the policy and the reason.
-
-    The origin in the record says it best. Otherwise outputs are those of the last part; where their number is
-    another, those that anything outside of the fused operator reads.
-    """
-    parts = operator.parts
-    last = parts.nodes[-1]
-    results = [Edge(last.name, index) for index in range(last.output_count)]
-    if len(parts.nodes) > 1 and len(ends) != len(results):
-        read = graph.results(parts.nodes)
-        results = read if len(read) == len(ends) else []
-    found: list[tuple[Edge | None, str, str]] = []
-    for end in ends:
-        index = _index(end)
-        edge = operator.origin(index)
-        if edge is not None and graph.node(edge.producer) is not None:
-            own = parts.policy if edge.producer in parts.names and parts.inputs == "sure" else "origin"
-            said = (
-                parts.reason if own == "name" else f"{parts.reason}; original_op {edge.producer}:{edge.index}"
-            )
-            found.append((edge, own, said))
-        elif index < len(results) and parts.policy != "origin":
-            found.append((results[index], parts.policy, parts.reason))
-        else:
-            found.append((None, "", f"not known which tensor of the graph this output is ({parts.reason})"))
-    return found
-
-
-def _index(end: End) -> int:
-    index = end.slot.index[0]
-    assert isinstance(index, int)
-    return index
 
 
 def _declared(node: GeNode | None, index: int) -> tuple[int, ...] | None:

@@ -7,6 +7,7 @@ is no graph text, operators of one name are the same, and names that fusion put 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ...dumps.base import Slot
 from ...dumps.torchair_names import sanitized
@@ -15,9 +16,10 @@ from .graph import GraphIndex
 from .inputs import arrivals
 from .operators import NO_TEXT, Operator
 from .outcome import Alone, End, Matched, Outcome, disagreement, left_in_tiles
+from .outputs import output_edges
+from .reach import given_to
 from .segments import CUT_NAME, readings
 from .self_checks import self_checks
-from .with_fx import output_edges
 
 
 class WithGe:
@@ -91,7 +93,8 @@ class WithGe:
                 yield Alone("mine", end.node, end.slot, why)
                 continue
             depth = graph.depth(edge.producer)
-            yield self._matched(golden, end, policy, reason, (order, 1, number), depth, policy == "origin")
+            found = self._matched(golden, end, policy, reason, (order, 1, number), depth, policy == "origin")
+            yield self._of_given(found, graph, edge)
 
     def _inputs(self, operator: Operator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
         ends, parts = operator.inputs, operator.parts
@@ -123,7 +126,12 @@ class WithGe:
                 continue
             reason = f"the graph feeds it from {edge.producer}:{edge.index}"
             depth = graph.depth(edge.producer)
-            yield self._matched(golden, end, "edge", reason, (order, 0, number), depth, True)
+            matched = self._matched(golden, end, "edge", reason, (order, 0, number), depth, True)
+            yield self._of_given(matched, graph, edge)
+
+    def _of_given(self, found: Outcome, graph: GraphIndex, edge: Edge) -> Outcome:
+        given = given_to(graph, edge, self._ran[1])
+        return replace(found, given=given.name) if given and isinstance(found, Matched) else found
 
     def _matched(
         self, golden: End, mine: End, policy: str, reason: str, place: tuple[int, ...], depth: int, weak: bool

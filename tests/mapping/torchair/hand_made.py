@@ -12,7 +12,7 @@ from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.pair import Pair, Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors.ge_record import GeValue, write_record
-from acc_pytest.topology.ge_graph import Edge, GeDesc, GeGraph, GeNode, write_graph
+from acc_pytest.topology.ge_graph import Edge, GeConstant, GeDesc, GeGraph, GeNode, write_graph
 
 TIME = 1763670000000000
 TS20 = 20261120202512000000
@@ -36,6 +36,12 @@ def op(name: str, inputs: str = "", *fx: str, kind: str = "") -> GeNode:
     edges = [edge("" if word == "-" else word) for word in inputs.split()]
     outputs = [GeDesc("y", attrs={"_fx_tensor_name": one} if one else {}) for one in fx or ("",)]
     return GeNode(name, kind or name.partition("_")[0], tuple(edges), {}, (), tuple(outputs))
+
+
+def constant(name: str, *values: int) -> GeNode:
+    """A Const that holds integers."""
+    held = GeConstant(GeDesc("", "DT_INT64", (len(values),), "ND"), np.array(values, dtype="<i8").tobytes())
+    return GeNode(name, "Const", (), {"value": held}, (), (GeDesc("y"),))
 
 
 class Ge:

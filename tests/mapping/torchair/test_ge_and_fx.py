@@ -122,8 +122,8 @@ def test_arguments_of_a_call_are_compared_where_only_one_can_be_meant(tmp_path: 
     )
     ge.ran("Add", [weight, A], [B])
     assert pairs(mapped(tmp_path / "fx", tmp_path / "ge")) == [
-        f"Add input[0] = {ADD} input[1]",
         f"Add input[1] = {ADD} input[0]",
+        f"Add input[0] = {ADD} input[1]",
         f"Add output[0] = {ADD} output[0]",
     ]
 

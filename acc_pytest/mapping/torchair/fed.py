@@ -1,0 +1,105 @@
+"""What the inputs of a GE graph are - weights, prompts, caches - and the one pair that stands for each.
+
+A text says `arg5_1` and no more. The arguments of the calls that read it tell what it is. A pair that stands
+for it comes before all others: where it fails, what the run was fed differs, and every other reading inherits
+from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from ...topology.ge_graph import Edge, FxName, GeNode
+from .graph import GraphIndex
+from .lowering import Argument, Arguments, arguments, fed_word, target_of, type_of
+from .outcome import Matched
+from .reach import given_to, reached
+
+_STRONGEST = ("cache", "token ids", "mask", "input", "positions", "buffer", "weight")
+"""Words for one tensor by several calls: the first of these counts."""
+_ARITHMETIC = frozenset({"aten.add", "aten.sub", "aten.mul", "aten.div"})
+_FIRST = -1
+
+
+class FedWords:
+    """The words for the inputs of one graph."""
+
+    def __init__(self, graph: GraphIndex) -> None:
+        self.graph = graph
+        self._known: dict[str, str] = {}
+
+    @cached_property
+    def arguments(self) -> Arguments:
+        """The arguments of calls that outputs of the graph are."""
+        return arguments(self.graph)
+
+    def of(self, node: GeNode) -> str:
+        """`weight`, `input`, ... for an input of the graph."""
+        if node.name not in self._known:
+            words = {
+                word
+                for argument in self._readings(Edge(node.name, 0))
+                if (word := self._word(node, argument))
+            }
+            self._known[node.name] = next((word for word in _STRONGEST if word in words), "input")
+        return self._known[node.name]
+
+    def _readings(self, edge: Edge) -> Iterator[Argument]:
+        for one in reached(self.graph, edge):
+            for argument in self.arguments.get(one.edge, ()):
+                if target_of(argument.call.target) == "aten.expand":
+                    yield from self._readings(Edge(argument.reader, 0))
+                yield argument
+
+    def _word(self, node: GeNode, argument: Argument) -> str:
+        target = target_of(argument.call.target)
+        word = fed_word(argument.call, argument.number)
+        if word == "token ids":
+            return word if argument.call.node == self._vocabulary else "input"
+        if word is not None:
+            return word
+        if target == "aten.add" and self._is_masking(argument):
+            return "mask"
+        if target in _ARITHMETIC:
+            shape = node.output_descs[0].shape if node.output_descs else None
+            return "weight" if shape is not None and len(shape) == 1 else "input"
+        return ""
+
+    def _is_masking(self, argument: Argument) -> bool:
+        """Whether a sum is that of scores and a mask: a softmax reads it."""
+        return any(
+            type_of(reader) == "Softmax"
+            for one in reached(self.graph, Edge(argument.reader, 0))
+            for reader in self.graph.graph.consumers.get(one.edge, ())
+        )
+
+    @cached_property
+    def _vocabulary(self) -> str:
+        """The FX node that looks up the largest table: tokens, where others look up positions or types."""
+        rows: dict[str, int] = {}
+        for edge, several in self.arguments.items():
+            node = given_to(self.graph, edge)
+            shape = node.output_descs[0].shape if node is not None and node.output_descs else None
+            for argument in several:
+                if shape and argument.number == (0,) and _looks_up(argument.call):
+                    rows[argument.call.node] = shape[0]
+        return max(rows, key=rows.__getitem__, default="")
+
+
+def marked(matched: Sequence[Matched], words: FedWords) -> list[Matched]:
+    """The matches in their order, first those that stand for inputs of the graph: for each the first read."""
+    found: list[Matched] = []
+    seen: set[str] = set()
+    for one in sorted(matched, key=lambda one: one.place):
+        node = words.graph.node(one.given) if one.given not in seen and not one.own else None
+        if node is not None:
+            seen.add(node.name)
+            one = replace(one, place=(_FIRST, words.graph.position[node.name]), fed=words.of(node))
+        found.append(one)
+    return sorted(found, key=lambda one: one.place)
+
+
+def _looks_up(call: FxName) -> bool:
+    return target_of(call.target) == "aten.embedding"
