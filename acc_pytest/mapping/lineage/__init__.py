@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ...dumps.base import Dump, StepLabel
+from ...dumps.fx import FxDump
 from ...dumps.ge import GeDump
 from ...dumps.torch import TorchDump
+from ...dumps.torchair import TorchairDump
 from ..pair import Gap, Pair
 from ..tables import Tables
 from ..torchair.self_checks import POLICY as SELF_CHECK
 from ..weights import POLICY as WEIGHTS
-from .flows import FlowOf, atb_flows, ge_flows, torch_flows
+from .flows import FlowOf, atb_flows, fx_flows, ge_flows, torch_flows
 from .order import by_order
 from .read_weights import weights_read
 from .steps import Block, from_the_step_before, parents_in_step, place_of, signature
@@ -59,7 +61,7 @@ def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Li
     before: dict[tuple[str, int | None], Block] = {}
     known: dict[object, dict[int, tuple[int, ...]]] = {}
     results = [(number, pair) for number, pair in enumerate(pairs) if pair.policy != WEIGHTS]
-    for (graph, step, rank), (numbers, group) in _steps(results, isinstance(mine, GeDump)).items():
+    for (graph, step, rank), (numbers, group) in _steps(results, isinstance(mine, TorchairDump)).items():
         flow = flow_of(step, graph, rank, frozenset(map(place_of, group)))
         inside: dict[int, tuple[int, ...]] = {}
         if flow is not None:
@@ -106,6 +108,8 @@ def _flows(golden: Dump, mine: Dump, tables: Tables) -> tuple[FlowOf, str]:
         return atb_flows(golden, mine, tables), "tensor names of mine's topology"
     if isinstance(mine, GeDump):
         return ge_flows(mine), "edges of mine's graph"
+    if isinstance(mine, FxDump):
+        return fx_flows(mine), "copies of results among the arguments of mine's calls"
     if isinstance(golden, TorchDump) and isinstance(mine, TorchDump):
         return torch_flows(golden, mine), "tensors that both dumps saw at the same places"
     return lambda *_: None, ORDER

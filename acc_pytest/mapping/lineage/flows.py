@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...dumps.base import Dump, Step, StepLabel
+from ...dumps.fx import FxDump
 from ...dumps.ge import GeDump
 from ...dumps.torch import TorchDump
 from ...errors import AccError
@@ -47,6 +48,22 @@ def torch_flows(golden: TorchDump, mine: TorchDump) -> FlowOf:
             return None
         one, other = steps[step]
         return modules_flow(golden.calls(one), mine.calls(other), places)
+
+    return flow
+
+
+def fx_flows(mine: FxDump) -> FlowOf:
+    """The flows of an FX dump, rank by rank."""
+    from .fx import fx_flow
+
+    steps = {(one.graph, one.label): one for one in mine.steps}
+    ranks = {one.index: one for one in mine.ranks}
+
+    def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[Place]) -> Flow | None:
+        there, who = steps.get((graph, step)), mine.ranks[0] if rank is None else ranks.get(rank)
+        if there is None or who is None or not mine.has(there, who):
+            return None
+        return fx_flow(mine, there, who, places)
 
     return flow
 
