@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
+from acc_pytest.capture.torch_hooks import steps
 from acc_pytest.capture.torch_hooks import weights as module
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.torch_weights import digests, weights_of
@@ -158,3 +159,30 @@ def test_a_file_that_cannot_be_written_is_an_error_of_the_step(tmp_path):
         model(torch.ones(1, 4))
     handle.remove()
     assert (handle.dump_path / "0" / "root.head" / "output.pth").is_file()
+    assert (handle.dump_path / "0" / "manifest.json").is_file()
+
+
+def test_a_step_that_fails_at_once_leaves_the_digests(tmp_path):
+    class Fails(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self) -> None:
+            raise ZeroDivisionError
+
+    handle = register_hook(Fails(), DumpConfig(tmp_path, range(2)))
+    with pytest.raises(ZeroDivisionError):
+        handle._model()
+    handle.remove()
+    assert list(digests(handle.dump_path)) == ["root.weight"]
+
+
+def test_what_goes_wrong_while_weights_are_described_does_not_end_the_run(tmp_path, monkeypatch):
+    def refuses(content: object, storages: object) -> None:
+        raise RuntimeError("cannot schedule new futures")
+
+    monkeypatch.setattr(steps, "weight_digests", refuses)
+    with pytest.warns(UserWarning, match="weights are not described: RuntimeError: cannot schedule"):
+        home = dumped(Stack(), tmp_path)
+    assert (home / "0" / "root" / "output.pth").is_file()

@@ -117,7 +117,11 @@ class Steps(ABC):
             if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
                 return None
             self._digested = True
-        return weight_digests(self.manifest.root, self.store.storages)
+        try:
+            return weight_digests(self.manifest.root, self.store.storages)
+        except Exception as error:  # noqa: BLE001 - must not end the user's run
+            warnings.warn(f"weights are not described: {type(error).__name__}: {error}", stacklevel=4)
+            return None
 
     def end(self) -> None:
         """The root returned or raised: write what is left of the step and wait until all of it is on the
@@ -180,12 +184,15 @@ class Steps(ABC):
         except AccError as error:
             problem = error
         self.store.storages.forget_dead()
+        try:
+            if step.weights is not None:
+                self.manifest.write_weights(step.weights)
+        except AccError as error:
+            problem = problem or error
         if step.entries or step.order:
             report.steps += 1
             try:
                 self.store.append_analysis(step.entries)
-                if step.weights is not None:
-                    self.manifest.write_weights(step.weights)
                 complete = not step.failed and problem is None
                 self.manifest.write_step(step, report.skipped, complete=complete)
             except AccError as error:
