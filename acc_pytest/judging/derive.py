@@ -77,8 +77,17 @@ def tolerance_of(
     golden, mine = measurement.golden_dtype, measurement.mine_dtype
     rms = measurement.golden_rms
     tiny = rms if rms and rms < coarser(golden, mine).smallest_normal else None
-    elements = measurement.compared
-    return tolerance(golden, mine, context.depth, context.length, tiny, factor, factor_origin, elements)
+    return tolerance(
+        golden,
+        mine,
+        context.depth,
+        context.length,
+        tiny,
+        factor,
+        factor_origin,
+        measurement.compared,
+        context.computed_in,
+    )
 
 
 def element_scale(rms: float, peak: float) -> float:

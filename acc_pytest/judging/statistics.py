@@ -101,7 +101,16 @@ def _derived(
         reason = f"{golden_dtype} values are exact; {PRINTED:g} is the printing error of six decimals"
         return tuple(Threshold(f"{s}_stat_absolute_error", PRINTED, False, reason) for s in STATISTICS)
     dtypes = golden_dtype, mine_dtype
-    t = tolerance(*dtypes, context.depth, context.length, None, factor, origin, measurement.numel)
+    t = tolerance(
+        *dtypes,
+        context.depth,
+        context.length,
+        None,
+        factor,
+        origin,
+        measurement.numel,
+        context.computed_in,
+    )
     g = measurement.golden
     peak = max((abs(v) for v in (g.max, g.min) if v is not None and math.isfinite(v)), default=0.0)
     norm = g.l2norm if g.l2norm is not None and math.isfinite(g.l2norm) else None

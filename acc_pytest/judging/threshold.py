@@ -39,6 +39,7 @@ class JudgeContext:
     step: StepLabel = 0
     policy: str = ""
     length: int | None = None
+    computed_in: str = ""
     noise_error: float | None = None
     noise_max_absolute_error: float | None = None
     noise_mismatches: int = 0
@@ -64,6 +65,7 @@ class JudgeContext:
             step=pair.step,
             policy=pair.policy,
             length=length,
+            computed_in=pair.computed_in,
         )
 
 

@@ -100,15 +100,22 @@ def tolerance(
     factor: float = 1.0,
     factor_origin: str = "",
     elements: int | None = None,
+    computed_in: str = "",
 ) -> Tolerance:
     """The tolerance T of the module docstring. At least one dtype must be a float or complex one.
 
     `subnormal_rms` is golden's root mean square where it is below the smallest normal number of the
     coarser format (and above zero), else `None`. `factor` and where it was set come from a rule.
     `elements` is the number of elements compared, `None` for so many that they are no sample.
+    `computed_in` is the coarsest dtype of what the tensor was computed from, empty where it is not known: its
+    rounding is still there, whatever the tensor itself is stored in.
     """
     fmt = coarser(golden_dtype, mine_dtype)
-    words = [f"u = {_power(fmt.roundoff)} of {fmt.name}"]
+    origin = float_format(computed_in)
+    said = ""
+    if origin is not None and origin.roundoff > fmt.roundoff:
+        fmt, said = origin, ", which it was computed from"
+    words = [f"u = {_power(fmt.roundoff)} of {fmt.name}{said}"]
     roundoff = fmt.roundoff
     if subnormal_rms is not None:
         roundoff = max(roundoff, fmt.spacing / 2 / subnormal_rms)

@@ -9,23 +9,30 @@ from dataclasses import dataclass, field
 from ..dumps.base import Dump
 from ..dumps.calls import Place
 from ..dumps.torch import TorchDump
+from ..tensors.dtypes import by_name
 from .evidence import Evidence
 from .match import Match
-from .module_flow import module_flow
+from .module_flow import ModuleFlow, module_flow
 from .roles.export import Export
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModuleInputs:
-    """The matches of inputs, and when each tensor of mine was there; empty for dumps that do not tell."""
+    """The matches of inputs, when each tensor of mine was there, and the coarsest dtype that it was computed
+    from; empty for dumps that do not tell."""
 
     matches: tuple[Match, ...] = ()
     order: Mapping[Place, int] = field(default_factory=dict)
+    coarsest: Mapping[Place, str] = field(default_factory=dict)
 
     def when(self, match: Match) -> tuple[int, int]:
         """What sorts matches by time."""
         node = match.mine.node
         return self.order.get(Place(node.path, match.mine.slot), 0), node.order
+
+    def computed_in(self, match: Match) -> str:
+        """See `Pair.computed_in`."""
+        return self.coarsest.get(Place(match.mine.node.path, match.mine.slot), "")
 
 
 NONE = ModuleInputs()
@@ -35,7 +42,8 @@ def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
     """Of one step of two torch dumps with equal names."""
     if not (isinstance(golden, TorchDump) and isinstance(mine, TorchDump)):
         return NONE
-    flow = module_flow(golden.calls(evidence.golden.step), mine.calls(evidence.mine.step), lambda _: True)
+    ones_ran, others_ran = golden.calls(evidence.golden.step), mine.calls(evidence.mine.step)
+    flow = module_flow(ones_ran, others_ran, lambda _: True)
     ones, others = evidence.golden.tree.by_path, evidence.mine.tree.by_path
     matches = [
         Match(
@@ -48,4 +56,18 @@ def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
         for place in flow.order
         if place.slot.kind == "input"
     ]
-    return ModuleInputs(tuple(matches), flow.order)
+    return ModuleInputs(tuple(matches), flow.order, _coarsest(flow, ones_ran.dtypes, others_ran.dtypes))
+
+
+def _coarsest(flow: ModuleFlow, *sides: Mapping[Place, str]) -> dict[Place, str]:
+    """The float dtype with the largest unit roundoff among a tensor and all that it was computed from."""
+    found: dict[Place, str] = {}
+    for place in flow.order:
+        names = [*(side.get(place, "") for side in sides), *(found.get(one, "") for one in flow.above[place])]
+        found[place] = max(names, key=_roundoff)
+    return found
+
+
+def _roundoff(dtype: str) -> float:
+    known = by_name(dtype) if dtype else None
+    return (known.roundoff or 0.0) if known is not None and known.kind == "float" else 0.0

@@ -174,7 +174,8 @@ class Pair:
     `policy` names the rule that matched and `reason` says it in words. `graph` is the compiled graph, where
     a model runs as several. `fed` says what the run was given, where the tensor is that and no result:
     `token ids`, `positions`, `mask`, `input`, `weight`, `buffer` or `cache`. What a run was fed stands
-    first in its step.
+    first in its step. `computed_in` is the coarsest float dtype among what the tensor was computed from on
+    either side, where the dumps tell, else empty.
     """
 
     id: str
@@ -190,6 +191,7 @@ class Pair:
     mine: Operand
     graph: str = ""
     fed: str = ""
+    computed_in: str = ""
 
 
 @dataclass(frozen=True, slots=True)

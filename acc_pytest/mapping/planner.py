@@ -165,6 +165,7 @@ class _Planner:
                     golden=golden,
                     mine=mine,
                     fed=match.fed,
+                    computed_in=inputs.computed_in(match),
                 )
 
     def _wanted(self, names: Names, match: Match) -> bool:

@@ -214,3 +214,23 @@ def test_a_tied_weight_is_one_pair_and_all_who_read_it_inherit(tmp_path):
     (weight,) = (number for number, pair in enumerate(found.plan.pairs) if pair.id == "embed.weight")
     head = next(number for number, pair in enumerate(found.plan.pairs) if pair.id == "head")
     assert weight in found.plan.parents[head]
+
+
+class _Island(torch.nn.Linear):
+    """A router as mixtures of experts have it: its logits are float32 in a network of any dtype."""
+
+    def forward(self, x):
+        return super().forward(x).float()
+
+
+def test_what_is_stored_in_float32_is_bounded_by_the_dtype_that_it_was_computed_from(tmp_path):
+    for name, dtype in (("golden", torch.float32), ("mine", torch.bfloat16)):
+        toy = model()
+        toy.head = _Island(toy_model.WIDTH, 64, bias=False)
+        dump(toy, tmp_path / name, Run(dtype=dtype))
+    found = compared(tmp_path / "golden", tmp_path / "mine")
+    head = next(number for number, pair in enumerate(found.plan.pairs) if pair.id == "head")
+    assert found.rows[head].mine.dtype == "torch.float32"
+    assert found.rows[head].verdict == "pass"
+    reasons = [check.reason for check in found.rows[head].checks]
+    assert any("of bfloat16, which it was computed from" in reason for reason in reasons)
