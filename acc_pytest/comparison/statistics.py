@@ -1,7 +1,8 @@
 """A pair of which a dump keeps only max, min, mean and l2norm; the other side may hold all values.
 
 The statistics of a side that was dumped in several shards are merged: largest max, smallest min,
-mean weighted by element counts, root of the sum of squared norms.
+mean weighted by element counts, root of the sum of squared norms. Info files may not say how many elements a
+tensor has; the other side's number is then its own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from ..tensors.ref import Statistics, TensorRef
 from ..tensors.source import TensorSource
 from .rows import judged, of_replicas
 
+_NOTE = "only statistics were dumped: max, min, mean, l2norm"
+
 
 def compare_statistics(pair: Pair, row: Row, rules: Sequence[ThresholdRule]) -> Row:
     """Fill `row` from the statistics of both sides; of replicas, one per rank, from the worst.
@@ -36,7 +39,7 @@ def compare_statistics(pair: Pair, row: Row, rules: Sequence[ThresholdRule]) -> 
         measurement = measure_statistics(
             one.statistics,
             other.statistics,
-            numel=one.count,
+            numel=_counted(one, other) or 1,
             golden_dtype=pair.golden.refs[0].header().dtype.name,
             mine_dtype=pair.mine.refs[0].header().dtype.name,
         )
@@ -49,8 +52,8 @@ def compare_statistics(pair: Pair, row: Row, rules: Sequence[ThresholdRule]) -> 
                 golden=replace(row.golden, max=g.max, min=g.min, mean=g.mean),
                 mine=replace(row.mine, max=m.max, min=m.min, mean=m.mean),
                 metrics=dict(measurement.values),
-                counts={"elements": one.count},
-                notes=("only statistics were dumped: max, min, mean, l2norm",),
+                counts={"elements": count} if (count := _counted(one, other)) is not None else {},
+                notes=(_NOTE,),
                 statistics=stated_scalars(measurement),
                 context=context_scalars(context),
             )
@@ -60,10 +63,14 @@ def compare_statistics(pair: Pair, row: Row, rules: Sequence[ThresholdRule]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    """Statistics of one file, or of several taken together, and their number of elements."""
+    """Statistics of one file, or of several taken together, and their number of elements if that is known."""
 
     statistics: Statistics
-    count: int
+    count: int | None
+
+
+def _counted(one: _Shard, other: _Shard) -> int | None:
+    return other.count if one.count is None else one.count
 
 
 def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple[_Shard, _Shard]]:
@@ -72,13 +79,14 @@ def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple
     summed = isinstance(pair.mine.view, RankSum) and len(mine) > 1
     sliced = not isinstance(pair.golden.view, _UNSLICED) or not isinstance(pair.mine.view, _UNSLICED)
     if not summed and not sliced:
-        if whole.count == other.count:
+        if whole.count == other.count or None in (whole.count, other.count):
             return [(whole, other)]
         if all(shard.count == whole.count for shard in mine):
             return [(whole, shard) for shard in mine]
         if all(shard.count == other.count for shard in golden):
             return [(shard, other) for shard in golden]
-    counts = f"golden holds {whole.count} elements, mine {other.count}"
+    golden_count, mine_count = (_said(shard.count) for shard in (whole, other))
+    counts = f"golden holds {golden_count} elements, mine {mine_count}"
     if summed or sliced or LastToken in (type(pair.golden.view), type(pair.mine.view)):
         raise NoPayload(
             f"only part of a tensor is meant, and statistics of a part were not dumped ({counts})"
@@ -91,7 +99,13 @@ _UNSLICED = (Whole, LastToken, RankSum, Turned)
 
 
 def _shards(operand: Operand) -> list[_Shard]:
-    return [_Shard(_of(ref), ref.header().numel) for ref in operand.refs]
+    headers = [ref.header() for ref in operand.refs]
+    counts = [header.numel if header.counted else None for header in headers]
+    return [_Shard(_of(ref), count) for ref, count in zip(operand.refs, counts)]
+
+
+def _said(count: int | None) -> str:
+    return "an unknown number of" if count is None else str(count)
 
 
 def _whole(shards: list[_Shard]) -> _Shard:
@@ -99,14 +113,17 @@ def _whole(shards: list[_Shard]) -> _Shard:
     if len(shards) == 1:
         return shards[0]
     found, counts = [shard.statistics for shard in shards], [shard.count for shard in shards]
+    known = [count for count in counts if count is not None]
+    all_known = len(known) == len(counts)
+    means = [one.mean if all_known else None for one in found]
     return _Shard(
         Statistics(
             max=_merged(max, [one.max for one in found]),
             min=_merged(min, [one.min for one in found]),
-            mean=_merged(lambda means: _weighted(means, counts), [one.mean for one in found]),
+            mean=_merged(lambda means: _weighted(means, known), means),
             l2norm=_merged(lambda norms: math.hypot(*norms), [one.l2norm for one in found]),
         ),
-        sum(counts),
+        sum(known) if all_known else None,
     )
 
 

@@ -126,8 +126,12 @@ class LocalGe:
 
 
 def _check_memory(operator: Operator, read: Iterable[int], index: int) -> None:
-    """Raises `OperatorError` where the output was written to the memory of an input that was dumped later."""
-    assert operator.record is not None
+    """Raises `OperatorError` where the output was written to the memory of an input that was dumped later.
+
+    It does so too where there is no record, which knows the memory.
+    """
+    if operator.record is None:
+        raise OperatorError("only statistics of its tensors were dumped")
     written = operator.record.outputs[index].address
     if written and any(operator.record.inputs[number].address == written for number in read):
         raise OperatorError("an input lies in the memory of its output, so that it was overwritten")

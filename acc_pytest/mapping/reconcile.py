@@ -120,6 +120,8 @@ def _statistics_refusal(golden: Operand, mine: Operand) -> str:
     for operand in (golden, mine):
         if not isinstance(operand.view, (Whole, LastToken, Turned)):
             return "statistics cannot be sliced"
+    if not all(ref.header().counted for ref in (*golden.refs, *mine.refs)):
+        return ""
     counts = [sum(ref.header().numel for ref in operand.refs) for operand in (golden, mine)]
     one_each = [operand.refs[0].header().numel for operand in (golden, mine)]
     if counts[0] == counts[1] or one_each[0] == one_each[1]:

@@ -68,7 +68,8 @@ class InfoFile:
         info = found[ref.member]
         shape = () if info.numel is None else (info.numel,)
         dtype = info.dtype or by_torch(torch.float64)
-        return TensorHeader(dtype, shape, "statistics", statistics=info.statistics)
+        counted = info.numel is not None
+        return TensorHeader(dtype, shape, "statistics", statistics=info.statistics, counted=counted)
 
     def open(self, ref: TensorRef) -> torch.Tensor:
         """Never a tensor: raises `NoPayload`, or `FormatError` for a file that is not sound."""
@@ -114,8 +115,23 @@ def _info_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, Info]:
         if rows.numel() and rows.dim() != 2:
             raise _no_info(f"{path}:{name}", tuple(rows.shape))
         for index, row in enumerate(rows.tolist()):
-            found[f"{name}/{index}"] = _info(f"{path}:{name}/{index}", row, dtype)
+            found[f"{name}/{index}"] = _info(f"{path}:{name}/{index}", row, _narrowest(row, dtype))
     return MappingProxyType(found)
+
+
+def _narrowest(row: Sequence[float], dtype: DType) -> DType:
+    """The type of the tensor behind a row of an array that holds the rows of several.
+
+    Such an array has the widest type of all of them, so a row may be of a narrower one: of the narrowest in
+    which its numbers are exact.
+    """
+    if dtype.kind != "float":
+        return dtype
+    exact = torch.tensor(row, dtype=torch.float64)
+    for narrow in (torch.float16, torch.bfloat16, torch.float32):
+        if narrow.itemsize < dtype.itemsize and torch.equal(exact.to(narrow).double(), exact):
+            return by_torch(narrow)
+    return dtype
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:

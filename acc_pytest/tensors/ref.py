@@ -32,6 +32,7 @@ class TensorHeader:
 
     `payload` says what the file holds: `data`, `description` (dtype and shape only), `statistics`,
     or `alias` (the values are in `alias`, a file name to be resolved by the dump).
+    `counted` is false where statistics do not say of how many elements they are; `shape` is then ().
     `offset` and `nbytes` locate the payload inside the file, both already checked against its size.
     """
 
@@ -43,6 +44,7 @@ class TensorHeader:
     layout: str = "nd"
     statistics: Statistics | None = None
     alias: str = ""
+    counted: bool = True
 
     @property
     def numel(self) -> int:

@@ -124,3 +124,23 @@ def test_a_type_the_installed_torch_lacks_says_so(tmp_path: Path, monkeypatch: p
 def test_numbers_that_make_no_sense_are_not_known(tmp_path: Path) -> None:
     np.save(tmp_path / FX, np.array([1, 2, 3, 4, -5, np.inf]))
     assert read_info(tmp_path / FX)[""] == Info(Statistics(2, 1, 3, 4))
+
+
+def test_a_row_among_wider_ones_is_of_the_narrowest_type_that_has_its_numbers(tmp_path: Path) -> None:
+    """numpy makes one type of the rows of a record."""
+    rows = np.array([[-0.1, 0.3], [np.float16(0.1), np.float16(0.2)]], dtype=np.float32)
+    np.savez(tmp_path / GE, inputs=rows, outputs=rows.astype(np.float16))
+    found = {member: info.dtype for member, info in read_info(tmp_path / GE).items()}
+    names = {member: dtype.name if dtype is not None else "" for member, dtype in found.items()}
+    assert names == {
+        "inputs/0": "float32",
+        "inputs/1": "float16",
+        "outputs/0": "float16",
+        "outputs/1": "float16",
+    }
+
+
+def test_minimum_and_maximum_alone_do_not_say_of_how_many_numbers(tmp_path: Path) -> None:
+    np.save(tmp_path / FX, np.array([-1, 2], dtype=np.float16))
+    header = TensorRef(str(tmp_path / FX)).header()
+    assert (header.shape, header.counted) == ((), False)

@@ -61,12 +61,14 @@ class FxSide:
         return (None, f"{name.node} {slot}: {why}") if why else (End(node, slot, ref), said)
 
     def arguments(self, node: Node) -> list[End]:
-        """The tensor arguments of a call: what has elements in rows, no numbers on their own."""
+        """The tensor arguments of a call: what has elements in rows (or an unknown number), no numbers."""
         ends = [End(node, slot, ref) for slot, ref in self.slots[node].items() if slot.kind == "input"]
         kept = []
         for end in ends:
             header = end.header
-            if header is not None and header.shape and not not_a_tensor(end.ref):
+            if header is None or not_a_tensor(end.ref):
+                continue
+            if header.shape or not header.counted:
                 kept.append(end)
         return kept
 

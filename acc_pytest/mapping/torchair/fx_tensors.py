@@ -71,7 +71,7 @@ class FxTensors:
         if node is None or slot not in self._fx.slots[node] or not_a_tensor(self._fx.slots[node][slot]):
             return None
         end = self._end(node, slot)
-        return end if end.header is None or end.header.shape else None
+        return end if end.header is None or end.header.shape or not end.header.counted else None
 
     def _end(self, node: Node, slot: Slot) -> End:
         return End(node, slot, self._fx.slots[node][slot])
