@@ -38,7 +38,11 @@ def saved(path: Path, value: object, **options: object) -> str:
 )
 def test_it_is_the_sum_of_the_bytes_in_row_major_order(tmp_path, tensor):
     plain = tensor.detach().reshape(-1).view(torch.uint8).numpy().tobytes()
-    assert stored_crc(saved(tmp_path, tensor)) == (zlib.crc32(plain), len(plain))
+    try:
+        path = saved(tmp_path, tensor)
+    except KeyError:
+        pytest.skip(f"torch {torch.__version__} cannot save {tensor.dtype}")
+    assert stored_crc(path) == (zlib.crc32(plain), len(plain))
     archive = encode(tensor.detach())
     (tmp_path / "ours.pth").write_bytes(archive.head + bytes(archive.data.cast("B")) + archive.tail)
     assert stored_crc(str(tmp_path / "ours.pth")) == (archive.crc32, len(plain))
