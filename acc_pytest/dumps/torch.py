@@ -134,7 +134,7 @@ class TorchDump(Dump):
                     calls[slot] = call, TensorRef(f"{folder}/{name}")
         tensors = {slot: ref for slot, (_, ref) in sorted(calls.items(), key=lambda item: item[0])}
         if TORCH_FILE in files and not any(slot.kind == "output" for slot in tensors):
-            return _rows_beside(folder, files) | tensors
+            return dict(sorted((_rows_beside(folder, files) | tensors).items(), key=lambda item: item[0]))
         return tensors
 
     def calls(self, step: Step) -> Calls:

@@ -52,7 +52,8 @@ class SavedTensor:
 
     `crc32` is that of the values in row-major order, whatever the strides were. Two tensors of one process
     with the same `storage`, `offset`, `shape` and `stride` (in elements) are the same tensor; with the same
-    `version` too, nothing was written to it in between, unless in inference mode, where 0 is all there is.
+    `version` too, nothing was written to it in between. Tensors of inference mode have no version: of them
+    only equal bytes say so.
     The number of a storage is never given again, whatever happens to the memory.
     """
 

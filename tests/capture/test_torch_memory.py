@@ -48,6 +48,14 @@ def test_a_change_in_place_is_another_version_of_one_memory(tmp_path):
     assert (before.version, after.version) == (0, 1)
 
 
+def test_in_inference_mode_nothing_is_said_of_changes_in_place(tmp_path):
+    with torch.inference_mode():
+        found = entries_of(str(dumped(Stack(), tmp_path, torch.randn(1, 4)) / "0"))
+    before, after = (found[f"root.layers.0.act/{name}.pth"] for name in ("input_0", "output"))
+    assert memory(before) == memory(after)
+    assert before.version is after.version is None
+
+
 def test_views_of_one_tensor_share_a_storage_and_have_their_own_offsets(tmp_path):
     class Cut(nn.Module):
         def __init__(self) -> None:

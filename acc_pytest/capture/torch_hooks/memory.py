@@ -28,9 +28,10 @@ class Storages:
 
         `storage` is the number, `offset` the first element within it; both are absent for tensors that
         show no memory of their own (meta, sparse, wrappers of other tensors). `version` is how often the
-        memory was changed in place, 0 for tensors of inference mode, which do not count that.
+        memory was changed in place; absent for tensors of inference mode, which do not count that.
         """
-        found = {"version": _version(tensor)}
+        version = _version(tensor)
+        found = {} if version is None else {"version": version}
         number = self._number(tensor)
         if number is not None:
             found |= {"storage": number, "offset": int(tensor.storage_offset())}
@@ -71,8 +72,8 @@ def is_wrapper(tensor: torch.Tensor) -> bool:
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
-def _version(tensor: torch.Tensor) -> int:
+def _version(tensor: torch.Tensor) -> int | None:
     try:
         return tensor._version
     except Exception:  # noqa: BLE001 - inference mode, and subclasses that refuse
-        return 0
+        return None
