@@ -17,7 +17,7 @@ from ..ge_operators import Unrounded, compute, constant_tensor
 from ..ge_operators.registry import unread
 from ..mapping.torchair.graph import NO_KERNEL, GraphIndex
 from ..mapping.torchair.operators import Operator
-from ..mapping.torchair.with_fx import output_edges
+from ..mapping.torchair.outputs import output_edges
 from ..topology.ge_graph import Edge, GeConstant, GeNode
 from .ge_records import Ran
 

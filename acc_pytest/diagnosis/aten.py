@@ -1,0 +1,236 @@
+"""Operators of aten called again by the names and arguments that FX dumps give them.
+
+Only functional, deterministic operators of the namespace `aten` are called, by an exact name. Arguments are
+told by the operator's schema; one that a file does not hold for certain (None, a dtype or a device, which
+would have to be unpickled) is taken only where the schema leaves no choice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Union
+
+import torch
+
+from ..errors import OperatorError
+from ..ge_operators import Unrounded, compute
+
+_TARGET = re.compile(r"aten\.([a-z_][a-z0-9_]*)\.([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
+_UNKNOWN_VALUES = re.compile("rand|empty|resize|dropout|bernoulli|multinomial|normal_|poisson|as_strided")
+"""Operators whose values nothing determines, and those that read memory by numbers of the file."""
+_MOVING = frozenset({"cat", "stack", "index", "gather", "index_select", "embedding", "clone", "copy"})
+_MOVING |= {"repeat", "flip", "roll", "where", "masked_fill", "scatter", "slice_scatter", "select_scatter"}
+_MOVING |= {"index_put", "tril", "triu", "constant_pad_nd", "_unsafe_view", "contiguous"}
+"""Operators that move values and are no views."""
+_SUMMING = frozenset(["mm", "bmm", "addmm", "baddbmm", "matmul", "sum", "mean", "cumsum", "linear"])
+_SINGLE = frozenset(["add", "sub", "mul", "div", "neg", "abs", "maximum", "minimum"])
+_NUMBERS: Mapping[str, Callable[[Any], Any]] = {
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "number": lambda value: value,
+}
+_WRITTEN_HOW = ("dtype", "layout", "device", "pin_memory", "non_blocking", "memory_format")
+"""Keywords that say how a result is stored, not what it is."""
+_CHOICES: Mapping[str, tuple[object, ...]] = {
+    "approximate": ("none", "tanh"),
+    "rounding_mode": (None, "trunc", "floor"),
+}
+"""Keywords of few values, any of which may have been given."""
+
+Stored = Mapping[tuple[Union[int, str], ...], Union[torch.Tensor, None]]
+"""What the files of one call hold, by argument and, for a list of tensors, item; `None` is no number."""
+
+
+def operator_named(target: str) -> torch._ops.OpOverload:
+    """The operator that an FX target names. Raises `OperatorError` for one that is not called here."""
+    found = _TARGET.fullmatch(target)
+    name, kind = found.groups() if found else ("", "")
+    packet = getattr(torch.ops.aten, name, None) if name else None
+    overload = getattr(packet, kind, None) if isinstance(packet, torch._ops.OpOverloadPacket) else None
+    if not isinstance(overload, torch._ops.OpOverload):
+        raise OperatorError(f"{target} is no operator of aten")
+    schema = overload._schema
+    writes = any(one.alias_info is not None and one.alias_info.is_write for one in schema.arguments)
+    if writes or name.endswith("_") or kind == "out":
+        raise OperatorError(f"{target} writes to its arguments")
+    if _UNKNOWN_VALUES.search(name) or torch.Tag.nondeterministic_seeded in overload.tags:
+        raise OperatorError(f"{target} does not determine its values")
+    return overload
+
+
+def results(target: str, stored: Stored, shapes: Sequence[tuple[int, ...]], *, keywords: bool) -> Results:
+    """What an operator makes of its arguments. `shapes` are those of its dumped results.
+
+    `keywords` says that the dump holds arguments given by name. Raises `OperatorError` for what is not known.
+    """
+    overload = operator_named(target)
+    positional = [one for one in overload._schema.arguments if not one.kwarg_only]
+    named = [one for one in overload._schema.arguments if one.kwarg_only]
+    count = 1 + max((key[0] for key in stored if isinstance(key[0], int)), default=-1)
+    if count > len(positional):
+        raise OperatorError(f"{target}: takes {len(positional)} arguments, {count} were dumped")
+    args = [_argument(positional[place], place, stored) for place in range(count)]
+    given = {one.name: _argument(one, one.name, stored) for one in named if (one.name,) in stored}
+    given = {name: value for name, value in given.items() if name not in _WRITTEN_HOW}
+    unknown = [one.name for one in named if one.name not in _WRITTEN_HOW and not keywords]
+    return Results(overload, args, given, tuple(unknown), tuple(shapes))
+
+
+class Results:
+    """The results of one call. `certain` is false where an argument given by name may be missing."""
+
+    def __init__(
+        self,
+        overload: torch._ops.OpOverload,
+        args: Sequence[Any],
+        given: Mapping[str, Any],
+        unknown: tuple[str, ...],
+        shapes: tuple[tuple[int, ...], ...],
+    ) -> None:
+        self._overload = overload
+        self._args = args
+        self._given = given
+        self._choices = [name for name in unknown if name in _CHOICES]
+        self._check_shapes(shapes)
+        self.certain = all(name in _CHOICES for name in unknown)
+
+    @property
+    def _name(self) -> str:
+        return self._overload._schema.name.removeprefix("aten::")
+
+    def output(self, index: int) -> Unrounded:
+        """What output `index` holds. Raises `OperatorError` where the operator has no such output."""
+        if self._name in _BY_REFERENCE:
+            return _BY_REFERENCE[self._name](self._args)[index]
+        moves = self._moves
+        made = self._made(self._given, wide=not moves)
+        if index >= len(made):
+            raise OperatorError(f"{self._overload}: has {len(made)} results, {index + 1} were dumped")
+        others = [
+            self._made({**self._given, name: value}, wide=True)[index]
+            for name in self._choices
+            for value in _CHOICES[name][1:]
+        ]
+        magnitude = self._sizes if self._name in _SUMMING else None
+        single = self._name in _SINGLE and not others
+        return Unrounded(made[index], self._terms, magnitude, moves, tuple(others), single)
+
+    @property
+    def _moves(self) -> bool:
+        schema = self._overload._schema
+        views = any(one.alias_info is not None for one in schema.returns)
+        return views or self._name in _MOVING
+
+    @property
+    def _terms(self) -> int:
+        tensors = [one for one in _tensors(self._args) if one.ndim]
+        return max((int(one.shape[-1]) for one in tensors), default=1)
+
+    def _sizes(self) -> torch.Tensor:
+        sizes = [one.abs() if isinstance(one, torch.Tensor) else one for one in self._args]
+        found: torch.Tensor = _called(self._overload, _wide(sizes), self._given)[0]
+        return found
+
+    def _made(self, given: Mapping[str, Any], wide: bool) -> list[torch.Tensor]:
+        if not wide:
+            return _called(self._overload, self._args, given)
+        names = [one.name for one in self._overload._schema.arguments]
+        args = [False if name == "half_to_float" else one for name, one in zip(names, _wide(self._args))]
+        return _called(self._overload, args, given)
+
+    def _check_shapes(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Run it without values first: what a file asks for must not be larger than what was dumped."""
+        described = [_described(one) for one in self._args]
+        given = dict(self._given)
+        if not _tensors(self._args):
+            # What makes a tensor of numbers takes the device by name; without that it is not called.
+            given["device"] = "meta"
+        made = _called(self._overload, described, given)
+        if [tuple(one.shape) for one in made[: len(shapes)]] != list(shapes):
+            raise OperatorError(f"{self._overload}: its results have other shapes than were dumped")
+
+
+def _called(
+    overload: torch._ops.OpOverload, args: Sequence[Any], given: Mapping[str, Any]
+) -> list[torch.Tensor]:
+    try:
+        with torch.no_grad():
+            made = overload(*args, **given)
+    except (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError) as error:
+        raise OperatorError(f"{overload}: cannot be called: {str(error).partition(chr(10))[0]}") from error
+    found = list(made) if isinstance(made, (list, tuple)) else [made]
+    if not all(isinstance(one, torch.Tensor) for one in found):
+        raise OperatorError(f"{overload}: makes no tensors")
+    return found
+
+
+def _argument(argument: Any, place: int | str, stored: Stored) -> Any:
+    """The value of an argument of a schema, from its files. Raises `OperatorError` for one not known."""
+    kind = str(argument.type)
+    if (place,) in stored:
+        return _value(kind, stored[place,], argument.name)
+    items = sorted((key for key in stored if key[0] == place), key=lambda key: key[1])
+    if not items or not kind.startswith("List["):
+        raise OperatorError(f"argument {argument.name} was not dumped")
+    return [_value(kind[5:-1], stored[key], argument.name) for key in items]
+
+
+def _value(kind: str, stored: torch.Tensor | None, name: str) -> Any:
+    inner = kind[9:-1] if kind.startswith("Optional[") else kind
+    if stored is None:
+        # What is no number, where a tensor or a number may be left out, can only be None.
+        if inner != kind and inner in ("Tensor", *_NUMBERS, "List[int]"):
+            return None
+    elif inner == "Tensor":
+        return stored
+    elif inner in _NUMBERS and not stored.ndim:
+        return _NUMBERS[inner](stored.item())
+    elif inner.startswith("List[") and inner[5:-1] in _NUMBERS and stored.ndim == 1:
+        return [_NUMBERS[inner[5:-1]](value) for value in stored.tolist()]
+    raise OperatorError(f"argument {name} of type {kind} is not held by its file")
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to("meta")
+    return [_described(one) for one in value] if isinstance(value, list) else value
+
+
+def _wide(values: Sequence[Any]) -> list[Any]:
+    return [
+        _wide(one)
+        if isinstance(one, list)
+        else one.double()
+        if isinstance(one, torch.Tensor) and one.is_floating_point()
+        else one
+        for one in values
+    ]
+
+
+def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
+    flat = [item for one in values for item in (one if isinstance(one, list) else [one])]
+    return [one for one in flat if isinstance(one, torch.Tensor)]
+
+
+def _layer_norm(args: Sequence[Any]) -> tuple[Unrounded, ...]:
+    x, shape, weight, bias, epsilon = args
+    return compute("LayerNormV4", {"epsilon": epsilon}, [x, torch.tensor(shape), weight, bias])
+
+
+def _topk(args: Sequence[Any]) -> tuple[Unrounded, ...]:
+    attrs = dict(zip(("dim", "largest", "sorted"), args[2:]))
+    return compute("TopKV2", attrs, [args[0], torch.tensor(args[1])])
+
+
+def _sort(args: Sequence[Any]) -> tuple[Unrounded, ...]:
+    return compute("Sort", dict(zip(("axis", "descending"), args[1:])), [args[0]])
+
+
+_BY_REFERENCE: Mapping[str, Callable[[Sequence[Any]], tuple[Unrounded, ...]]] = {
+    "native_layer_norm": _layer_norm,
+    "topk": _topk,
+    "sort": _sort,
+}
+"""Operators with results that cancel or choose, which the references of GE know more of."""
