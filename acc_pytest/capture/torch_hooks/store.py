@@ -111,19 +111,8 @@ class Store:
         *,
         owned: bool = False,
     ) -> dict[str, Any]:
-        entry: dict[str, Any] = {
-            "node": node.folder,
-            "call": node.call,
-            "side": side,
-            "key": list(key),
-            "file": f"{node.folder}/{name}.pth",
-            "dtype": _name(tensor.dtype),
-            "shape": list(tensor.shape),
-            "stride": _stride(tensor),
-            "device": "cpu" if tensor.is_cpu else str(tensor.device),
-            **memory,
-            "status": "",
-        }
+        entry = {"node": node.folder, "call": node.call, "side": side, "key": list(key)}
+        entry |= {"file": f"{node.folder}/{name}.pth", **_described(tensor), **memory, "status": ""}
         refusal = self._over_budget(tensor)
         if refusal:
             return self._left_out(entry, "skipped", refusal, refusal.partition(":")[0])
@@ -234,6 +223,15 @@ class Store:
 
     def _count(self, reason: str) -> None:
         self.report.skipped[reason] = self.report.skipped.get(reason, 0) + 1
+
+
+def _described(tensor: torch.Tensor) -> dict[str, Any]:
+    return {
+        "dtype": _name(tensor.dtype),
+        "shape": list(tensor.shape),
+        "stride": _stride(tensor),
+        "device": "cpu" if tensor.is_cpu else str(tensor.device),
+    }
 
 
 def _stride(tensor: torch.Tensor) -> list[int]:
