@@ -5,7 +5,7 @@ from __future__ import annotations
 from .atb import AtbDump
 from .atb_files import AtbLayout
 from .base import Dump, Rank, Slot, Step, StepLabel
-from .discovery import FilesLayout, ManualLayout, locate
+from .discovery import FilesLayout, ManualLayout, dump_around, locate
 from .fx import FxDump
 from .ge import GeDump
 from .listing import Listing
@@ -31,6 +31,10 @@ __all__ = [
 ]
 
 
+_OF_MODULES = frozenset({"atb", "torch"})
+"""Kinds of dumps whose nodes a file inside of an ATB dump can be found among."""
+
+
 def open_dump(path: str, *, token_policy: str = "auto", other: Dump | None = None) -> Dump:
     """Open the dump that `path` means: a dump, a place inside one, or a parent of exactly one.
 
@@ -52,4 +56,10 @@ def open_dump(path: str, *, token_policy: str = "auto", other: Dump | None = Non
     if isinstance(layout, ManualLayout):
         return ManualDump(layout.root, layout.metadata)
     assert isinstance(layout, FilesLayout)
+    if layout.root.is_file() and other is not None and other.kind in _OF_MODULES:
+        around = dump_around(layout.root, listing)
+        if around is not None:
+            dump = AtbDump(around, listing, token_policy=token_policy, other=other)
+            dump.only = str(layout.root)
+            return dump
     return SingleDump(layout.root, layout.files)

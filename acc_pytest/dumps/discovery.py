@@ -81,6 +81,16 @@ def locate(path: str, listing: Listing) -> Layout:
     )
 
 
+def dump_around(file: Path, listing: Listing) -> AtbLayout | None:
+    """The execution of an ATB dump that a tensor file lies in; `None` for a file outside of one."""
+    try:
+        found = _around(file.parent, listing)
+    except DumpError:
+        return None
+    inside = isinstance(found, AtbLayout) and found.token and file.is_relative_to(found.data)
+    return found if isinstance(found, AtbLayout) and inside else None
+
+
 def _file(given: Path, listing: Listing) -> Layout:
     if given.suffix in SUFFIXES:
         return FilesLayout(given, (given,))

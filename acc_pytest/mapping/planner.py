@@ -17,6 +17,7 @@ from .manual import manual_plan
 from .match import Match
 from .module_inputs import module_inputs
 from .naming import Names
+from .one_file import is_lone_file, kept_for, plan_of_lone_file
 from .op_mapping_file import missing_file_note, read_op_mapping_file, type_rules
 from .pair import Pair, Plan, Unmapped
 from .steps import batches, common_steps, table_start
@@ -61,10 +62,13 @@ def _mapped(golden: Dump, mine: Dump, level: str, op_mapping_file: str, tables: 
         return manual_plan(golden, mine)
     if is_torchair(golden, mine):
         return torchair_plan(golden, mine, level)
+    if is_lone_file(golden, mine):
+        return plan_of_lone_file(golden, mine, tables)
     user = read_op_mapping_file(op_mapping_file)
     made = _Planner(golden, mine, tables, user, level).plan()
     note = missing_file_note(op_mapping_file)
-    return replace(made, notes=(*made.notes, note)) if note else made
+    made = replace(made, notes=(*made.notes, note)) if note else made
+    return kept_for(made, mine) if mine.only else made
 
 
 @dataclass(slots=True, eq=False)

@@ -129,7 +129,7 @@ def _narrowest(row: Sequence[float], dtype: DType) -> DType:
         return dtype
     exact = torch.tensor(row, dtype=torch.float64)
     for narrow in (torch.float16, torch.bfloat16, torch.float32):
-        if narrow.itemsize < dtype.itemsize and torch.equal(exact.to(narrow).double(), exact):
+        if narrow.itemsize < (dtype.itemsize or 0) and torch.equal(exact.to(narrow).double(), exact):
             return by_torch(narrow)
     return dtype
 
