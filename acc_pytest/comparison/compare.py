@@ -25,6 +25,7 @@ from .fed import said_of_fed
 from .noise import with_noise
 from .rows import incomparable, measured_row, of_replicas, pair_row
 from .statistics import compare_statistics
+from .ties import with_choices
 from .weights import compare_weights
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def compare_pair(
                 notes += (context.noise_reason,)
             if comparison.label:
                 notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
-            rows.append(measured_row(row, context, measurement, judgement, notes))
+            made = measured_row(row, context, measurement, judgement, notes)
+            rows.append(with_choices(made, pair, comparison.golden, comparison.mine))
         return of_replicas(rows)
 
     return said_of_fed(_or_reason(row, compared), pair)

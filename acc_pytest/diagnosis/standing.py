@@ -35,7 +35,7 @@ class Standing:
         error = row.metrics.get("relative_euclidean_distance")
         return cls(
             number,
-            row.verdict in FAILING or row.verdict == "pass",
+            row.verdict in FAILING or row.verdict in ("pass", "tie"),
             row.verdict in FAILING,
             level_of(row),
             float(error) if isinstance(error, (int, float)) else None,

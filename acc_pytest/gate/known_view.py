@@ -49,9 +49,9 @@ class KnownView(View):
                 continue
             elif not counts:
                 found.append(f"known: {entry.source} is about no pair of this run: {entry.origin}")
-            elif counts.keys() <= {"pass"}:
+            elif counts.keys() <= {"pass", "tie"}:
                 found.append(
-                    f"known: {entry.source} is about passing pairs only ({counts['pass']}), remove it: "
+                    f"known: {entry.source} is about passing pairs only ({counts.total()}), remove it: "
                     f"{entry.origin}"
                 )
         return found

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ..comparison import Judge
 from ..comparison.rows import NAN_REASONS, incomparable, judged, measured_row
+from ..comparison.ties import as_tie
 from ..errors import AccError, Incomparable
 from ..judging import Judgement, judge, judge_statistics, thresholds_for, thresholds_for_statistics
 from ..judging.catalogue import METRICS
@@ -76,7 +77,8 @@ def _rejudged(row: Row, statistics: Mapping[str, Scalar], judge_: Judge) -> Row:
     judgement = _judgement(row, statistics, row.custom, judge_)
     found = NAN_REASONS.values()
     messages = [one for one in row.reasons if one.startswith(tuple(f"{name}: " for name in row.custom))]
-    return judged(row, judgement, before=[r for r in row.reasons if r in found], after=messages)
+    again = judged(row, judgement, before=[r for r in row.reasons if r in found], after=messages)
+    return as_tie(again)
 
 
 def _other(row: Row, statistics: Mapping[str, Scalar], judge_: Judge) -> Row:

@@ -152,7 +152,8 @@ View = Union[
 class Operand:
     """One side of a pair: a slot of a node, with one reference per rank shard.
 
-    `scales` are scale and offset of an operator that quantises, one pair of tensors per rank.
+    `scales` are scale and offset of an operator that quantises, one pair of tensors per rank. Where the
+    tensor says which elements were chosen (top-k, argmax, sort), `chosen_from` is what they were chosen from.
     """
 
     node: str
@@ -162,6 +163,7 @@ class Operand:
     refs: tuple[TensorRef, ...]
     view: View = Whole()
     scales: tuple[tuple[TensorRef, TensorRef], ...] = ()
+    chosen_from: tuple[TensorRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

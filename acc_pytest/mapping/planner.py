@@ -9,6 +9,7 @@ from typing import Any
 
 from ..dumps.base import Dump, Rank
 from ..topology.tree import Node
+from .choices import with_choices
 from .evidence import Evidence, Side
 from .fed import ORDER
 from .leftover import Leftover, leftovers
@@ -44,7 +45,7 @@ def plan(
     of each node.
     """
     loaded = load_tables(tables)
-    made = _mapped(golden, mine, level, op_mapping_file, loaded)
+    made = with_choices(_mapped(golden, mine, level, op_mapping_file, loaded), golden, mine)
     lineage = trace(golden, mine, made.pairs, loaded)
     return replace(
         made,

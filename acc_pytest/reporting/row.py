@@ -17,9 +17,10 @@ Scalar = Union[None, bool, int, float, str]
 
 _IN_RECORD = re.compile(r":(inputs|outputs)/(\d+)$")
 
-VERDICTS = ("pass", "fail", "inherited", "known", "incomparable", "unmapped")
-"""`inherited`: beyond its thresholds, but what it computes from differs already; `known`: a difference that
-a `[[known]]` entry accepts."""
+VERDICTS = ("pass", "tie", "fail", "inherited", "known", "incomparable", "unmapped")
+"""`tie`: another choice than golden's (top-k, argmax) among values closer than their bound; `inherited`:
+beyond its thresholds, but what it computes from differs already; `known`: a difference that a `[[known]]`
+entry accepts."""
 
 
 @dataclass(frozen=True, slots=True)

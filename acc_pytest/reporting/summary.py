@@ -50,7 +50,7 @@ class Tally:
     @property
     def compared(self) -> int:
         """Comparisons that produced numbers."""
-        return sum(self.counts[verdict] for verdict in ("pass", "fail", "inherited", "known"))
+        return sum(self.counts[verdict] for verdict in ("pass", "tie", "fail", "inherited", "known"))
 
     @property
     def tried(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from acc_pytest.demo.torchair import GeFault, TorchairPaths, TorchairSpec, make_torchair_demo
 from acc_pytest.tensors.ref import TensorRef
 
-from .conftest import Run, read_rows
+from .conftest import QUICKER, Run, read_rows
 
 Rows = list[dict[str, str]]
 Outcomes = dict[str, int]
@@ -228,3 +229,42 @@ def test_converted_dumps_compare_by_their_numbers(clean: TorchairPaths, acc: Run
     found = outputs(judged(rows, "pass"))
     assert found.pop("trans_TransData_1")
     assert found == FX_OF
+
+
+@pytest.fixture(scope="module")
+def near(tmp_path_factory: pytest.TempPathFactory) -> TorchairPaths:
+    """A graph so long that float16 swaps some of the values that top-k chooses."""
+    return make_torchair_demo(tmp_path_factory.mktemp("near"), TorchairSpec(tokens=(1000,), steps=1))
+
+
+def test_choices_among_nearly_equal_values_are_ties_and_no_root(
+    acc: Run, near: TorchairPaths, pytester: pytest.Pytester
+) -> None:
+    result, rows = compared(acc, near.golden, near.mine, "--acc-rows=r.jsonl", "--junitxml=j.xml")
+    assert result.ret == pytest.ExitCode.OK
+    ties = judged(rows, "tie")
+    assert [row["test_id"].rpartition("::")[2] for row in ties] == ["TopKV2[1]", "Cast_2[in0]", "Cast_2"]
+    result.stdout.fnmatch_lines(["verdicts: * pass, 3 tie, *"])
+    result.stdout.no_fnmatch_line("root cause: *")
+    assert re.search(
+        "of 4000 choices differ, each among values at most .* apart", Path("r.jsonl").read_text()
+    )
+    assert 'name="threshold.choice_gap"' in Path("j.xml").read_text()
+    hashes = [line for line in result.outlines if line.startswith("verdict hash: ")]
+    workers = acc(near, "-n2", subprocess=True)
+    stored = pytester.runpytest_inprocess(*QUICKER, "--acc-from-rows=r.jsonl")
+    for again in (workers, stored):
+        assert hashes == [line for line in again.outlines if line.startswith("verdict hash: ")]
+
+
+def test_with_both_sides_exact_the_same_choices_are_equal(acc: Run, near: TorchairPaths) -> None:
+    _, rows = compared(acc, near.golden, near.golden)
+    assert not judged(rows, "tie", "fail")
+
+
+def test_places_that_are_off_are_no_ties(acc: Run, tmp_path: Path) -> None:
+    spec = TorchairSpec(tokens=(1000,), steps=1, fault=GeFault("TopKV2"))
+    paths = make_torchair_demo(tmp_path, spec)
+    _, rows = compared(acc, paths.golden, paths.mine)
+    assert not judged(rows, "tie")
+    assert [row["test_id"].rpartition("::")[2] for row in judged(rows, "fail")] == ["TopKV2", "TopKV2[1]"]

@@ -11,7 +11,15 @@ from operator import itemgetter
 
 from ..row import Row
 
-_SHARES = {"fail": 0.5, "incomparable": 0.15, "known": 0.1, "inherited": 0.15, "unmapped": 0.05, "pass": 0.05}
+_SHARES = {
+    "fail": 0.5,
+    "incomparable": 0.15,
+    "known": 0.1,
+    "inherited": 0.15,
+    "unmapped": 0.04,
+    "tie": 0.03,
+    "pass": 0.03,
+}
 """What share of the room each verdict may take before the others had theirs, most urgent first."""
 
 _Entry = tuple[float, float, int, Row]

@@ -3,12 +3,12 @@
 function drawBanner() {
   const counts = head.counts;
   const sum = (...names) => names.reduce((total, name) => total + (counts[name] ?? 0), 0);
-  const compared = sum("pass", "fail", "inherited", "known", "incomparable");
+  const compared = sum("pass", "tie", "fail", "inherited", "known", "incomparable");
   const passed = head.exit === 0;
   const words = { 0: "verdict_passed", 1: "verdict_failed", 2: "verdict_stopped" };
   const word = say(words[head.exit] ?? "verdict_other", head.exit);
   const red = head.own_failures;
-  let sentence = say("said_passed", count(sum("pass")), count(compared));
+  let sentence = say("said_passed", count(sum("pass", "tie")), count(compared));
   if (red && counts.inherited) sentence = say("said_failed", count(red), count(compared), count(counts.inherited));
   else if (red) sentence = say("said_failed_plain", count(red), count(compared));
   const banner = $("banner");

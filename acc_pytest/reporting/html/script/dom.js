@@ -63,4 +63,4 @@ function badge(verdict, word = say(verdict)) {
   return make("span", { class: `badge ${verdict}` }, make("i", { "aria-hidden": "true", text: MARKS[verdict] }), word);
 }
 
-const MARKS = { pass: "●", fail: "◆", inherited: "◇", known: "■", incomparable: "✕", unmapped: "○" };
+const MARKS = { pass: "●", tie: "=", fail: "◆", inherited: "◇", known: "■", incomparable: "✕", unmapped: "○" };

@@ -21,7 +21,7 @@ function heatCells(places, column) {
     const share = rows.closeness(place) ?? 0;
     const cell = cells.get(key) ?? { worst: -1, rows: 0, bad: 0 };
     cell.rows += 1;
-    cell.bad += rows.verdicts[place] === PASS ? 0 : 1;
+    cell.bad += rows.verdicts[place] > TIE ? 1 : 0;
     const size = Number.isNaN(share) ? Infinity : share;
     if (size > cell.worst) cell.worst = size;
     cells.set(key, cell);

@@ -173,7 +173,7 @@ function drawMarks(pen, plot) {
   const { metric, places } = plot;
   const size = places.length < 400 ? 3.5 : places.length < 4000 ? 2.6 : 1.8;
   const width = Math.ceil(plot.width);
-  for (const verdict of ["pass", "inherited", "known", "incomparable", "fail"]) {
+  for (const verdict of ["pass", "tie", "inherited", "known", "incomparable", "fail"]) {
     const code = VERDICTS.indexOf(verdict);
     const taken = new Uint8Array(width * PLOT.height);
     pen.fillStyle = pen.strokeStyle = colour(verdict);
@@ -204,6 +204,10 @@ const PAINT = {
   fail: (pen, x, y, size) => {
     diamond(pen, x, y, size * 1.35);
     pen.fill();
+  },
+  tie: (pen, x, y, size) => {
+    line(pen, x - size, y - size / 2, x + size, y - size / 2);
+    line(pen, x - size, y + size / 2, x + size, y + size / 2);
   },
   inherited: (pen, x, y, size) => {
     diamond(pen, x, y, size * 1.1);

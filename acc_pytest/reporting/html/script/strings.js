@@ -14,6 +14,7 @@ const STRINGS = {
   print: ["Print", "打印"],
 
   pass: ["pass", "通过"],
+  tie: ["tie", "并列"],
   fail: ["fail", "失败"],
   inherited: ["inherited", "上游引入"],
   known: ["known", "已知差异"],

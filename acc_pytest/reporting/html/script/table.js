@@ -9,7 +9,7 @@ function columns() {
   const text = (name) => ({ key: name, show: (place) => rows.text(name, place), rank: textRanks(name) });
   const all = [
     { key: "order", label: "#", width: "64px", class: "right", show: (place) => rows.numbers[place] < 0 ? "" : rows.numbers[place], rank: (place) => place },
-    { key: "verdict", label: say("verdict"), width: "126px", show: (place) => badge(rows.verdict(place)), rank: (place) => [5, 0, 2, 3, 1, 4][rows.verdicts[place]] },
+    { key: "verdict", label: say("verdict"), width: "126px", show: (place) => badge(rows.verdict(place)), rank: (place) => [6, 5, 0, 2, 3, 1, 4][rows.verdicts[place]] },
     { ...text("name"), label: say("name"), width: "minmax(220px, 3fr)", class: "name" },
     { ...text("type"), label: say("operator"), width: "minmax(140px, 2fr)" },
     { ...text("layer"), label: say("layer"), width: "96px" },
