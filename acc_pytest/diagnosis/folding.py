@@ -77,7 +77,9 @@ def _place_in_model(found: Found) -> tuple[str, ...]:
     if "/" not in pair.mine.node:
         places.append(_below_top(pair.golden.node))
     named = "" if found.name == found.row.name else _without_number(found.name)
-    return pair.layer, pair.mine.op_type, named, *places
+    # Graphs that one script compiles, for prefill and for decode, call the same operator by the same name.
+    layer = "" if pair.layer == pair.graph else pair.layer
+    return layer, pair.mine.op_type, named, *places
 
 
 def _below_top(node: str) -> str:

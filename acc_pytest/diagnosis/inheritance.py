@@ -163,7 +163,7 @@ class Inheritance:
         local = self._own(number)
         cause = _with(base, local)
         if local.outcome == "wrong":
-            return self._is_root(standing, replace(cause, text=f"its inputs agree, and {_wrong(local)}"))
+            return self._is_root(standing, replace(cause, text=self._wrong_here(number, local)))
         hidden = self._wrong_between(number)
         if hidden:
             said = (
@@ -203,6 +203,11 @@ class Inheritance:
             return self._is_root(standing, replace(cause, text=said), suspect)
         said = f"{right} and parameters, so these are other ones than golden's (weights, parameters, ids)"
         return self._is_root(standing, replace(cause, text=said))
+
+    def _wrong_here(self, number: int, local: Local) -> str:
+        """What to say of an operator that is wrong on mine's own inputs: these need not all be compared."""
+        agree = "all that was compared above it agrees" if number in self._plan.unseen else "its inputs agree"
+        return f"{agree}, and {_wrong(local)}"
 
     def _is_root(self, standing: Standing, cause: Cause, name: str = "") -> _Decision:
         gap = self._plan.gaps.get(standing.number)

@@ -23,6 +23,7 @@ from .op_mapping_file import missing_file_note, read_op_mapping_file, type_rules
 from .pair import Pair, Plan, Unmapped
 from .steps import batches, common_steps, table_start
 from .tables import Tables, load_tables
+from .token_ids import token_ids
 from .torchair import is_torchair, torchair_plan
 from .trees import TreeMatcher
 from .weights import WeightPairs, weight_pairs
@@ -145,7 +146,7 @@ class _Planner:
         names = Names(mapped.matcher.mine.layers, self._tables)
         inputs = module_inputs(self._golden, self._mine, evidence)
         ordered = sorted(
-            (*mapped.matches, *inputs.matches),
+            (*mapped.matches, *inputs.matches, *token_ids(evidence, self._tables)),
             key=lambda m: (ORDER.index(m.fed), *inputs.when(m), m.mine.slot, m.tag, m.golden.node.order),
         )
         for match in ordered:

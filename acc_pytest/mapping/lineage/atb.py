@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from ...dumps.atb import COMMUNICATION
 from ...topology.tree import Node, Tree
@@ -36,14 +36,32 @@ def atb_flow(tree: Tree, places: Iterable[Place], tables: Tables) -> Flow:
                 fed.add(place)
     for listed in shown.values():
         listed.sort()
+    looked_up = {leaf.path for leaf in flow.leaves if kinds[leaf] == "embedding"}
     arriving = {
         (leaf.path, number): place
         for leaf in flow.leaves
         for number in range(len(flow.inputs[leaf]))
         if (place := (leaf.path, f"input[{number}]")) in wanted
     }
-    above = nearest((_operation(leaf, kinds[leaf], flow) for leaf in flow.leaves), shown, arriving)
-    return Flow(above, frozenset(fed))
+    fed |= {place for (path, _), place in arriving.items() if path in looked_up}
+    operations = [*_given(flow), *(_operation(leaf, kinds[leaf], flow) for leaf in flow.leaves)]
+    above = nearest(operations, shown, arriving)
+    return Flow(
+        above, frozenset(fed), unseen={place: one.unseen for place, one in above.items() if one.unseen}
+    )
+
+
+def _given(flow: Dataflow) -> Iterator[Operation]:
+    """What no operator wrote: weights, tables, caches, ids. Each is told as not compared where it is read."""
+    given = {
+        value: (leaf, number)
+        for leaf in flow.leaves
+        for number, value in enumerate(flow.inputs[leaf])
+        if value.producer is None
+    }
+    for value, (leaf, number) in given.items():
+        name = f"input[{number}] of {leaf.name} ({value.name})"
+        yield Operation(name, -1, (), (value,), lambda _: (), silent=True, unseen=name)
 
 
 def _operation(leaf: Node, kind: str, flow: Dataflow) -> Operation:

@@ -1,0 +1,61 @@
+"""The token ids that a model of ATB was fed, beside those of golden: the input of the first look-up in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..dumps.base import Slot
+from ..errors import AccError
+from ..topology.tree import Node
+from .evidence import Evidence, Side
+from .fed import fed_kind
+from .match import Match
+from .roles.export import Export
+from .tables import Tables
+
+
+def token_ids(evidence: Evidence, tables: Tables) -> Iterator[Match]:
+    """The match of the ids, where both dumps hold them; nothing where mine is no dump of ATB.
+
+    Ids of another shape are a match too, as long as each side holds one sequence: then the prompts differ in
+    length. Batches may be padded on one side and packed on the other, which tells nothing.
+    """
+    if evidence.mine.dump.kind != "atb" or evidence.golden.dump.kind not in ("torch", "atb"):
+        return
+    golden, mine = (_ids(side, tables) for side in (evidence.golden, evidence.mine))
+    if golden is None or mine is None:
+        return
+    match = Match(golden, mine, "roles", "the ids that the first embedding looks up", fed="token ids")
+    if not evidence.refusal(match) or _one_sequence(golden, evidence.golden):
+        yield match
+
+
+def _ids(side: Side, tables: Tables) -> Export | None:
+    for node in sorted(side.tree.walk(), key=lambda one: one.order):
+        if tables.kind_of(node.op_type, node.param) != "embedding" or not node.is_leaf:
+            continue
+        for slot in side.slots(node):
+            if slot.kind == "input" and _kind(side, node, slot) == "token ids":
+                return Export(node, slot, "ids")
+    return None
+
+
+def _kind(side: Side, node: Node, slot: Slot) -> str:
+    dtype = _header(side, node, slot)[0]
+    if side.dump.kind == "torch":
+        return fed_kind(node, slot, dtype)
+    return "token ids" if dtype.startswith("int") else ""
+
+
+def _one_sequence(export: Export, side: Side) -> bool:
+    shape = _header(side, export.node, export.slot)[1]
+    return all(size == 1 for size in shape[:-1])
+
+
+def _header(side: Side, node: Node, slot: Slot) -> tuple[str, tuple[int, ...]]:
+    try:
+        header = side.slots(node)[slot].header()
+    except (AccError, OSError):
+        return "", ()
+    # Statistics of ids say nothing of them, and are rounded.
+    return (header.dtype.name if header.payload == "data" else ""), header.shape
