@@ -126,9 +126,10 @@ def _notes(plan: Plan, roots: Sequence[Root], guessed: bool) -> tuple[str, ...]:
             f"what a pair computes from is known by {plan.lineage or 'nothing'}; by execution order a "
             "root is where the error starts or grows tenfold (rate of change)"
         )
-    unknown = sum(1 for root in roots if not _cause(root).local and root.basis != "local")
+    operators = [root for root in roots if not root.row.fed and root.number not in plan.gaps]
+    unknown = sum(1 for root in operators if not _cause(root).local and root.basis != "local")
     if unknown and not guessed:
-        notes.append(f"{unknown} of {len(roots)} could not be computed again on mine's own inputs")
+        notes.append(f"{unknown} of {len(operators)} could not be computed again on mine's own inputs")
     return tuple(notes)
 
 
