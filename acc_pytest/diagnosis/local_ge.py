@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
+import torch
+
 from ..errors import AccError, OperatorError
 from ..ge_operators import Unrounded
-from ..mapping.pair import Pair
+from ..mapping.pair import Operand, Pair, Turned, Whole
 from ..mapping.torchair.operators import Operator
 from ..tensors.ref import TensorRef
 from .ge_parts import Chain, chain_of
@@ -57,16 +59,20 @@ class LocalGe:
             ran, operator, index = self._place(operand.refs[0])
             chain = chain_of(ran, operator)
             inputs = self._golden_inputs(chain)
-            given = {place: ref.open().reshape(_shape(operator, place)) for place, ref in inputs.items()}
-            missing = chain.read - given.keys()
+            missing = chain.read - inputs.keys()
             if missing:
                 raise OperatorError(f"golden has nothing to compare with its input {min(missing)}")
-            golden = self._pairs[number].golden.refs[0].open()
+            golden = _seen(self._pairs[number].golden)
             mine = operand.refs[0].header().dtype.torch_dtype()
-            most = check_size([operand.refs[0], *inputs.values()])
+            most = check_size([operand.refs[0], *(side.refs[0] for side in inputs.values())])
             if golden.is_floating_point() and mine.is_floating_point:
                 golden = golden.to(mine) if mine.itemsize < golden.dtype.itemsize else golden
-            return agrees(chain.output(index, given.__getitem__, most), golden)
+            expected = chain.output(
+                index,
+                lambda place: _seen(inputs[place]).reshape(operator.inputs[place].ref.header().shape),
+                most,
+            )
+            return agrees(expected, golden)
         except (AccError, OSError, MemoryError, RuntimeError) as error:
             return Local(why=str(error))
 
@@ -74,14 +80,17 @@ class LocalGe:
         """Attributes of GE's operators are golden's: both sides come of one graph."""
         return ""
 
-    def _golden_inputs(self, chain: Chain) -> Mapping[int, TensorRef]:
+    def _golden_inputs(self, chain: Chain) -> Mapping[int, Operand]:
         """Golden's tensors for dumped inputs; constants of the graph are the same on both sides."""
         path = chain.operator.entry.path
-        found = {number: chain.operator.inputs[number].ref for number in chain.constants}
+        found = {
+            number: Operand("", "", "", "", (chain.operator.inputs[number].ref,))
+            for number in chain.constants
+        }
         for number in self._by_file.get(path, ()):
-            mine, golden = self._pairs[number].mine.refs[0], self._pairs[number].golden.refs[0]
-            kind, _, place = mine.member.partition("/")
-            if kind == "inputs" and golden.path != path:
+            mine, golden = self._pairs[number].mine, self._pairs[number].golden
+            kind, _, place = mine.refs[0].member.partition("/")
+            if kind == "inputs" and golden.refs[0].path != path and mine.view == Whole():
                 found[int(place)] = golden
         return found
 
@@ -137,5 +146,11 @@ def _check_memory(operator: Operator, read: Iterable[int], index: int) -> None:
         raise OperatorError("an input lies in the memory of its output, so that it was overwritten")
 
 
-def _shape(operator: Operator, place: int) -> tuple[int, ...]:
-    return operator.inputs[place].ref.header().shape
+def _seen(side: Operand) -> torch.Tensor:
+    """A tensor of golden as mine holds it. Raises `OperatorError` for one that is only part of that."""
+    tensor = side.refs[0].open()
+    if isinstance(side.view, Turned):
+        return tensor.permute(side.view.order)
+    if side.view != Whole() or len(side.refs) > 1:
+        raise OperatorError("golden holds it in pieces")
+    return tensor
