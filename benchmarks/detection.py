@@ -1,6 +1,7 @@
 """Are mistakes found, and is the operator that has them named? Faulty and clean runs of tiny networks.
 
     python benchmarks/detection.py [--faulty 315] [--clean 60] [--seed 1] [--jobs 2] [--markdown FILE]
+    python benchmarks/detection.py --torchair [--cases N] [-v]
     python benchmarks/detection.py --quick
     python benchmarks/detection.py --sizes
     python benchmarks/detection.py --torch [--cases N] [--only NETWORK/FAULT] [-v]
@@ -45,6 +46,7 @@ from detecting.report import Report
 from detecting.runs import Outcome, examine_all, first_line_of_pytest
 from detecting.tables import TABLES, Figures, by, explained, share
 from detecting.torch_report import Options, torch_against_torch
+from detecting.torchair_report import CASES, torchair
 
 from acc_pytest.threads import one_thread
 
@@ -70,11 +72,12 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a fixed sample of all faults and networks")
     parser.add_argument("--sizes", action="store_true", help="how small a fault is still detected")
     parser.add_argument("--torch", action="store_true", help="the second table: torch against torch")
-    parser.add_argument("--cases", type=int, default=0, metavar="N", help="of --torch: a sample of N faults")
+    parser.add_argument("--torchair", action="store_true", help="the third table: graphs of GE against FX")
+    parser.add_argument("--cases", type=int, default=0, metavar="N", help="of --torch, --torchair: N faults")
     parser.add_argument(
         "--only", default="", metavar="NETWORK/FAULT", help="of --torch: one network, fault (/FAULT) or both"
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="of --torch: the roots of every run")
+    parser.add_argument("-v", "--verbose", action="store_true", help="of these: the roots of every run")
     parser.add_argument("--markdown", default="", metavar="FILE", help="write the tables there as well")
     given = parser.parse_args()
     if given.quick:
@@ -84,6 +87,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="acc-detection-", dir=memory) as directory:
         if given.torch:
             return _torch(given, report, Path(directory))
+        if given.torchair:
+            good = torchair(report, Path(directory), given.seed, given.cases or CASES, given.verbose)
+            return 0 if good else 1
         return (_sizes if given.sizes else _detection)(given, report, Path(directory))
 
 
