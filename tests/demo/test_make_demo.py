@@ -171,11 +171,13 @@ def test_new_probes_show_inputs_before_the_operation(make: Make) -> None:
     assert read(node / "after" / "outtensor0.bin").abs().sum() > 0
 
 
-def test_statistics_leave_no_payload_on_either_side(make: Make) -> None:
+def test_statistics_leave_no_payload_on_either_side_but_the_ids(make: Make) -> None:
     paths = make(statistics=True, decode_steps=0)
     header = TensorRef(str(one(paths.mine, "*/tensors/*/0/3_RmsNormOperation/after/outtensor0.bin"))).header()
     assert header.payload == "statistics"
-    assert not list(paths.golden.rglob("*.pth"))
+    assert {f"{p.parent.name}/{p.name}" for p in paths.golden.rglob("*.pth")} == {
+        "root/input_0.pth"
+    }  # the ids
     table = one(paths.golden, "*/torch_tensors/*/0/root.model.layers.0/statistics.csv")
     rows = list(csv.DictReader(table.open(newline="")))
     assert [(r["InputOutput"], r["Index"], r["Shape"]) for r in rows] == [
