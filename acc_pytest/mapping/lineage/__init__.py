@@ -21,6 +21,7 @@ from ..tables import Tables
 from ..torchair.self_checks import POLICY as SELF_CHECK
 from ..weights import POLICY as WEIGHTS
 from .flows import FlowOf, atb_flows, fx_flows, ge_flows, torch_flows
+from .given import GivenBefore
 from .order import by_order
 from .read_weights import weights_read
 from .steps import Block, from_the_step_before, parents_in_step, place_of, signature
@@ -59,6 +60,7 @@ def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Li
     unseen: dict[int, tuple[str, ...]] = {}
     gaps: dict[int, Gap] = {}
     before: dict[tuple[str, int | None], Block] = {}
+    given = GivenBefore()
     known: dict[object, dict[int, tuple[int, ...]]] = {}
     results = [(number, pair) for number, pair in enumerate(pairs) if pair.policy != WEIGHTS]
     for (graph, step, rank), (numbers, group) in _steps(results, isinstance(mine, TorchairDump)).items():
@@ -92,6 +94,9 @@ def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Li
                 for number, taken in from_the_step_before(block, earlier).items():
                     parents[number] = (*parents[number], *taken)
             before[graph, rank] = block
+            if graph:
+                for number, taken in given.taken(block).items():
+                    parents[number] = (*parents[number], *taken)
     for number, listed in weights_read(pairs, gaps, mine).items():
         parents[number] = (*parents[number], *listed)
     basis = _basis(words, len(guessed), len(pairs))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from ...dumps.atb import COMMUNICATION
 from ...topology.ge_graph import Edge, GeNode
 from ..torchair.graph import NO_KERNEL, GraphIndex
+from ..torchair.moves import move_of
 from ..torchair.operators import Operator
 from ..torchair.outputs import output_edges
 from ..torchair.reach import given_to
@@ -15,6 +16,8 @@ from .nearest import Operation, Place, nearest
 from .steps import Flow
 
 _KEEPS = re.compile("Attention|Scatter|IndexPut|Cache")
+Shown = Mapping[Hashable, Sequence[tuple[int, Place]]]
+"""At which places an output of the graph is compared."""
 _LOOKS_UP = re.compile("Gather|Embedding")
 
 
@@ -62,8 +65,32 @@ def ge_flow(graph: GraphIndex, operators: Sequence[Operator], places: Iterable[P
     # Positions are looked up as well; what is looked up first is the tokens.
     fed = [place for _, place in sorted(looked_up) if not above[place].places][:1]
     return Flow(
-        above, frozenset(fed), unseen={place: one.unseen for place, one in above.items() if one.unseen}
+        above,
+        frozenset(fed),
+        unseen={place: one.unseen for place, one in above.items() if one.unseen},
+        results=_shown_by((node for node in graph.graph.nodes if node.op_type == "NetOutput"), graph, shown),
+        stored=_shown_by(filter(graph.stores, graph.graph.nodes), graph, shown),
     )
+
+
+def _shown_by(nodes: Iterable[GeNode], graph: GraphIndex, shown: Shown) -> frozenset[Place]:
+    """The places of what some operators make, or of what they read where nothing of that is compared."""
+    found: set[Place] = set()
+    for node in nodes:
+        made = [[Edge(node.name, index)] for index in range(node.output_count)]
+        for ways in (made, [_moved(graph, edge) for edge in node.data_inputs]):
+            places = [next((shown[one] for one in edges if one in shown), ()) for edges in ways]
+            found.update(place for listed in places for _, place in listed)
+            if any(places):
+                break
+    return frozenset(found)
+
+
+def _moved(graph: GraphIndex, edge: Edge) -> list[Edge]:
+    """An output of the graph, and the one that an operator which only moves values made it from."""
+    node = graph.node(edge.producer)
+    moved = node is not None and move_of(node, graph.graph) is not None
+    return [edge, node.data_inputs[0]] if node is not None and moved else [edge]
 
 
 def _operation(node: GeNode, graph: GraphIndex, compared: bool) -> Operation:

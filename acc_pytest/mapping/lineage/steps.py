@@ -16,12 +16,15 @@ PIECES = (Part, OwnPart, HeadPart)
 @dataclass(frozen=True, slots=True, eq=False)
 class Flow:
     """The dataflow of a step as far as places of it are compared: what is above them, and which of them
-    (`fed`) may be looked up by what the step before chose. `gaps` and `unseen` are those of `pair.Plan`."""
+    (`fed`) may be looked up by what the step before chose. `gaps` and `unseen` are those of `pair.Plan`.
+    `results` are places of what a graph gives back, `stored` of what it writes into its own inputs."""
 
     above: Mapping[Place, Above]
     fed: frozenset[Place]
     gaps: Mapping[Place, Gap] = field(default_factory=dict)
     unseen: Mapping[Place, tuple[str, ...]] = field(default_factory=dict)
+    results: frozenset[Place] = frozenset()
+    stored: frozenset[Place] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -110,6 +110,10 @@ class GraphIndex:
         written = self._written.get(edge.producer)
         return written is None or self.position[reader] <= written
 
+    def stores(self, node: GeNode) -> bool:
+        """Whether an operator writes into an input of the graph, where the next run finds it."""
+        return any(edge.producer in self._written for edge in _overwritten(node))
+
     def named(self, edge: Edge) -> FxName | None:
         """The FX tensor whose name the text gives to an output itself."""
         return self._direct.get(edge)
@@ -220,15 +224,11 @@ class GraphIndex:
 
     @cached_property
     def _written(self) -> Mapping[str, int]:
-        """Inputs of the graph that an operator writes, with the place of the first that does.
-
-        What an operator writes in place is an input and an output of one name.
-        """
+        """Inputs of the graph that an operator writes, with the place of the first that does."""
         found: dict[str, int] = {}
         for node in self.graph.nodes:
-            names = {desc.name for desc in node.output_descs}
-            for edge, desc in zip(node.inputs, node.input_descs):
-                producer = self.node(edge.producer) if edge is not None and desc.name in names else None
+            for edge in _overwritten(node):
+                producer = self.node(edge.producer)
                 if producer is not None and self.is_given(producer):
                     found.setdefault(producer.name, self.position[node.name])
         return found
@@ -255,6 +255,13 @@ def _by_file_name(nodes: Iterable[GeNode]) -> Mapping[str, tuple[GeNode, ...]]:
     for node in nodes:
         found[sanitized(node.name)].append(node)
     return {name: tuple(same) for name, same in found.items()}
+
+
+def _overwritten(node: GeNode) -> list[Edge]:
+    """Inputs that an operator writes in place: those that have the name of an output."""
+    names = {desc.name for desc in node.output_descs}
+    read = zip(node.inputs, node.input_descs)
+    return [edge for edge, desc in read if edge and not edge.is_control and desc.name in names]
 
 
 def _passed_on(node: GeNode) -> Edge | None:

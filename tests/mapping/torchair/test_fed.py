@@ -202,3 +202,22 @@ def test_an_input_that_its_operator_wrote_over_is_not_compared(tmp_path: Path) -
     assert reasons(found, "Assign") == [
         "input[0]: the operator writes its result over it, so that the record may hold either"
     ]
+
+
+@needs_data
+def test_what_a_later_step_was_given_may_come_from_the_step_before_of_whatever_graph() -> None:
+    found = planned(PROGRAMS / "attn/fx", PROGRAMS / "attn/ge32")
+    numbers = {(p.graph, p.step, p.id): n for n, p in enumerate(found.pairs)}
+
+    def parents(graph: str, step: int, test: str) -> list[tuple[str, object, str]]:
+        pairs = [found.pairs[one] for one in found.parents[numbers[graph, step, test]]]
+        return [(pair.graph, pair.step, pair.id) for pair in pairs]
+
+    assert parents("graph_1", 0, "arg1_1") == []
+    assert parents("graph_2", 0, "arg1_1") == [("graph_1", 0, "arg1_1")]
+    assert parents("graph_2", 1, "arg1_1") == [("graph_2", 0, "arg1_1")]
+    # The hidden state of a decode step: what came out before, or the same mistake again.
+    assert parents("graph_2", 0, "arg0_1") == [("graph_1", 0, "arg0_1"), ("graph_1", 0, "Reshape_15")]
+    assert parents("graph_2", 0, "arg6_1") == [("graph_1", 0, "Assign"), ("graph_1", 0, "Assign_1")]
+    stored = [("graph_2", 0, name) for name in ("arg6_1", "Assign", "Assign_1")]
+    assert parents("graph_2", 1, "arg6_1") == stored
