@@ -38,7 +38,9 @@ def _what(pair: Pair) -> str:
     if pair.fed in WEIGHTS:
         module, _, last = pair.mine.name.removeprefix("root.").rpartition(".")
         return f"{last} of {module} differs" if module else f"{pair.fed} {last} differs"
-    return NAMES.get(pair.fed, f"{pair.fed} {pair.mine.slot} of {pair.mine.name} differs")
+    # An input of a compiled graph has a name of its own there.
+    slot = "" if pair.graph else f"{pair.mine.slot} of "
+    return NAMES.get(pair.fed, f"{pair.fed} {slot}{pair.mine.name} differs")
 
 
 def _where(pair: Pair) -> str:
