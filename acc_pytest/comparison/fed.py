@@ -60,7 +60,9 @@ def _how(row: Row, pair: Pair) -> str:
         return f": {row.sentence}"
     first = int(where[0])
     one = f"golden {golden[first].item()}, mine {mine[first].item()}"
-    return f": {one}" if len(golden) == 1 else f": {len(where)} of {len(golden)}, the first at {first}: {one}"
+    if len(golden) == 1:
+        return f": {one}{_argmax(pair, int(golden), int(mine))}"
+    return f": {len(where)} of {len(golden)}, the first at {first}: {one}"
 
 
 def _lengths(row: Row, pair: Pair) -> str:
@@ -97,3 +99,28 @@ def _flat(operand: Operand) -> torch.Tensor | None:
         return None
     tensor = operand.refs[0].open()
     return None if tensor.is_floating_point() else tensor.reshape(-1).to(torch.int64)
+
+
+def _argmax(pair: Pair, golden: int, mine: int) -> str:
+    """Why the token of a decode step is another one, as far as the logits of the step before tell."""
+    best = [_last_argmax(operand) for operand in (pair.golden, pair.mine)]
+    if None in best or not isinstance(pair.step, int):
+        return ""
+    if best == [golden, mine]:
+        return f"; the argmax of step {pair.step - 1} diverged"
+    if best[0] == golden and best[1] != mine:
+        return f"; the argmax of mine at step {pair.step - 1} is {best[1]}"
+    return ""
+
+
+def _last_argmax(operand: Operand) -> int | None:
+    """The token with the largest of the last logits; `None` where these are not at hand on one rank."""
+    if len(operand.chosen_from) != 1:
+        return None
+    try:
+        logits = operand.chosen_from[0].open()
+    except (AccError, OSError):
+        return None
+    if not logits.is_floating_point() or not logits.dim() or not logits.shape[-1]:
+        return None
+    return int(logits.reshape(-1, logits.shape[-1])[-1].argmax())

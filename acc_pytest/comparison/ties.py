@@ -42,7 +42,7 @@ def with_choices(row: Row, pair: Pair, golden: Source, mine: Source) -> Row:
 
     Other rows as they are.
     """
-    if not _only_choices_differ(row) or not (pair.golden.chosen_from and pair.mine.chosen_from):
+    if pair.fed or not _only_choices_differ(row) or not (pair.golden.chosen_from and pair.mine.chosen_from):
         return row
     try:
         found = _choices(pair, golden, mine)

@@ -55,6 +55,17 @@ def with_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     return replace(plan, pairs=tuple(pairs))
 
 
+def with_logits(pairs: Sequence[Pair], parents: Sequence[Sequence[int]]) -> tuple[Pair, ...]:
+    """The pairs with the logits of the step before, from which the token ids of a decode step were chosen."""
+    found = list(pairs)
+    for number, pair in enumerate(pairs):
+        above = parents[number] if pair.fed == "token ids" and number < len(parents) else ()
+        if above and pairs[above[-1]].step != pair.step:
+            logits = pairs[above[-1]]
+            found[number] = _chosen(pair, logits.golden.refs, logits.mine.refs)
+    return tuple(found)
+
+
 def _chosen(pair: Pair, golden: tuple[TensorRef, ...], mine: tuple[TensorRef, ...]) -> Pair:
     return replace(
         pair,
@@ -78,14 +89,15 @@ class _Side:
     def _chosen_from(self, operand: Operand) -> TensorRef | None:
         """The first input of the operator in the execution that wrote the tensor of `operand`."""
         for step in self._dump.steps:
-            for node in (node for node in step.tree.walk() if node.path == operand.node):
-                for rank in self._dump.ranks:
-                    try:
-                        found = self._dump.tensors(step, rank, node)
-                    except (AccError, OSError):
-                        continue
-                    if operand.refs[0] in found.values():
-                        return found.get(_CHOSEN_FROM)
+            if (node := step.tree.by_path.get(operand.node)) is None:
+                continue
+            for rank in self._dump.ranks:
+                try:
+                    found = self._dump.tensors(step, rank, node)
+                except (AccError, OSError):
+                    continue
+                if operand.refs[0] in found.values():
+                    return found.get(_CHOSEN_FROM)
         return None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..dumps.base import Dump, Rank
 from ..topology.tree import Node
-from .choices import with_choices
+from .choices import with_choices, with_logits
 from .evidence import Evidence, Side
 from .fed import ORDER
 from .leftover import Leftover, leftovers
@@ -50,6 +50,7 @@ def plan(
     lineage = trace(golden, mine, made.pairs, loaded)
     return replace(
         made,
+        pairs=with_logits(made.pairs, lineage.parents),
         parents=lineage.parents,
         lineage=lineage.basis,
         by_order=lineage.by_order,

@@ -1,4 +1,4 @@
-"""The token ids that a model of ATB was fed, beside those of golden: the input of the first look-up in a table."""
+"""The token ids that a model of ATB was fed, beside those of golden: what its first embedding looks up."""
 
 from __future__ import annotations
 

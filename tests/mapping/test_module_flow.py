@@ -112,6 +112,34 @@ def test_another_token_is_one_root_and_all_else_inherits(golden, tmp_path):
     assert [row.step for row in found.rows if row.verdict == "fail"] == [1]
 
 
+def test_a_decode_step_that_was_fed_another_token_says_what_the_logits_chose(tmp_path):
+    chosen = [model()(IDS, mask=MASK)[0, -1].argmax().item()]
+    token, other = torch.tensor([chosen]), torch.tensor([[chosen[0] ^ 1]])
+    dump(model(), tmp_path / "golden", Run((IDS, token)))
+    dump(model(), tmp_path / "mine", Run((IDS, other)))
+    found = compared(tmp_path / "golden", tmp_path / "mine")
+    assert found.texts == [
+        f"token ids differ at step 1: golden {chosen[0]}, mine {chosen[0] ^ 1}; "
+        f"the argmax of mine at step 0 is {chosen[0]}"
+    ]
+
+
+def test_a_token_that_follows_from_other_logits_says_that_the_argmax_diverged(tmp_path):
+    logits = model()(IDS, mask=MASK)[0, -1]
+    first, second = logits.topk(2).indices.tolist()
+    mine = model()
+    dump(mine, tmp_path / "golden", Run((IDS, torch.tensor([[first]]))))
+    dump(mine, tmp_path / "mine", Run((IDS, torch.tensor([[second]]))))
+    for name in ("root.head", "root"):
+        (path,) = (tmp_path / "mine").rglob(f"0/{name}/output.pth")
+        near = torch.load(path, weights_only=True)
+        near[0, -1, second] = near[0, -1, first] + 1e-7
+        torch.save(near, path)
+    found = compared(tmp_path / "golden", tmp_path / "mine")
+    token = next(row for row in found.rows if row.fed == "token ids" and row.step == 1)
+    assert token.sentence.endswith("; the argmax of step 0 diverged")
+
+
 def test_a_longer_prompt_is_one_root_and_nothing_is_incomparable(golden, tmp_path):
     longer = torch.cat((IDS, IDS[:, :2]), 1)
     found = against(golden, tmp_path, run=Run((longer, longer)))
