@@ -19,6 +19,10 @@ from ..ge_operators import Unrounded, compute
 _TARGET = re.compile(r"aten\.([a-z_][a-z0-9_]*)\.([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
 _UNKNOWN_VALUES = re.compile("rand|empty|resize|dropout|bernoulli|multinomial|normal_|poisson|as_strided")
 """Operators whose values nothing determines, and those that read memory by numbers of the file."""
+_PRIVATE = frozenset(
+    {"_softmax", "_log_softmax", "_safe_softmax", "_to_copy", "_unsafe_view", "_unsafe_index"}
+)
+"""Of the operators that are no public interface, which check their arguments less, those in traced graphs."""
 _MOVING = frozenset({"cat", "stack", "index", "gather", "index_select", "embedding", "clone", "copy"})
 _MOVING |= {"repeat", "flip", "roll", "where", "masked_fill", "scatter", "slice_scatter", "select_scatter"}
 _MOVING |= {"index_put", "tril", "triu", "constant_pad_nd", "_unsafe_view", "contiguous"}
@@ -55,6 +59,8 @@ def operator_named(target: str) -> torch._ops.OpOverload:
     writes = any(one.alias_info is not None and one.alias_info.is_write for one in schema.arguments)
     if writes or name.endswith("_") or kind == "out":
         raise OperatorError(f"{target} writes to its arguments")
+    if name.startswith("_") and name not in _PRIVATE:
+        raise OperatorError(f"{target} is no public operator of aten")
     if _UNKNOWN_VALUES.search(name) or torch.Tag.nondeterministic_seeded in overload.tags:
         raise OperatorError(f"{target} does not determine its values")
     return overload
