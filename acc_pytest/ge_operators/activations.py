@@ -52,6 +52,11 @@ def _silu(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.silu(x)
 
 
+@ge_operator("LogSigmoid", "x")
+def _log_sigmoid(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.logsigmoid(x)
+
+
 @ge_operator("Mish", "x")
 def _mish(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.mish(x)

@@ -19,7 +19,8 @@ _LOOKUP = {"batch_dims": 0, "is_preprocessed": False, "negative_index_support": 
 
 def _inside(call: GeCall, places: torch.Tensor, size: int, negative: bool = False) -> torch.Tensor:
     """`places` counted from the front. Raises `OperatorError` for one that is not there."""
-    call.need(not places.is_floating_point(), "places are no whole numbers")
+    known = not places.is_floating_point() and places.dtype != torch.bool
+    call.need(known, f"places of type {places.dtype}")
     found = places.long()
     if found.numel():
         low, high = int(found.min()), int(found.max())

@@ -54,6 +54,11 @@ def _transpose_d(call: GeCall, x: torch.Tensor) -> torch.Tensor:
     return x.permute([int(axis) for axis in call.attrs["perm"]])
 
 
+@ge_operator("Permute", "x", moves=True, order=REQUIRED)
+def _permute(call: GeCall, x: torch.Tensor) -> torch.Tensor:
+    return x.permute([int(axis) for axis in call.attrs["order"]])
+
+
 @ge_operator("Reshape", "x shape", moves=True, axis=0, num_axes=-1)
 def _reshape(call: GeCall, x: torch.Tensor, shape: torch.Tensor) -> torch.Tensor:
     """`num_axes` dimensions from `axis` on are replaced, of -1 all of them; a 0 keeps a size."""
