@@ -10,7 +10,7 @@ from ..vocabulary import LEVELS, TOKEN_POLICIES
 
 USAGE_ERROR = 4
 """pytest's exit code for a command line that makes no sense."""
-OLD_LEVELS = {**{level: level for level in ("all", *LEVELS)}, "api": "op"}
+OLD_LEVELS = {**{level: level for level in ("all", *LEVELS)}, "api": "op", "token": "logits"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -42,7 +42,11 @@ def add_sides(parser: argparse.ArgumentParser) -> None:
         help="directory of op_mapping_file.json, or the file",
     )
     parser.add_argument(
-        "-cl", "--cmp-level", default="all", choices=OLD_LEVELS, help="compare this level only; api is op"
+        "-cl",
+        "--cmp-level",
+        default="all",
+        choices=OLD_LEVELS,
+        help="compare this level only; api is op, token is logits",
     )
     parser.add_argument(
         "--token-policy", default="auto", choices=TOKEN_POLICIES, help="as --acc-token-policy"

@@ -47,6 +47,14 @@ def test_the_old_levels(clean: DemoPaths, capsys: Capture, old: str, level: str)
     assert {row["level"] for row in read_rows(report)} == {level}
 
 
+def test_token_of_the_first_releases_is_logits(clean: DemoPaths, capsys: Capture) -> None:
+    for level in ("token", "logits"):
+        assert compare(clean, f"-cl {level} -o {level}") == 0
+    named = [[row["test_id"] for row in read_rows(next(Path(x).glob("*.csv")))] for x in ("token", "logits")]
+    assert named[0] == named[1]
+    assert 0 < len(named[0]) < 10
+
+
 def test_old_mapping_file_and_algorithms(clean: DemoPaths, capsys: Capture) -> None:
     Path("op_mapping_file.json").write_text("{}")
     Path("a.py").write_text(
