@@ -70,11 +70,12 @@ def _place_in_model(found: Found) -> tuple[str, ...]:
     """Where in the model an operator is, the same for all steps, ranks and compiled forms of a layer.
 
     ATB counts the executions of layers on, so that a path's first number, and the first in a name made of it,
-    differ between prefill and decode. Outside of layers only golden's name tells operators of a type apart.
+    differ between prefill and decode. Outside of layers only golden's name tells operators of a type apart,
+    but in a compiled graph an operator's own name does.
     """
     pair = found.pair
     places = [_below_top(pair.mine.node)]
-    if "/" not in pair.mine.node:
+    if "/" not in pair.mine.node and not pair.graph:
         places.append(_below_top(pair.golden.node))
     named = "" if found.name == found.row.name else _without_number(found.name)
     # Graphs that one script compiles, for prefill and for decode, call the same operator by the same name.
@@ -168,7 +169,7 @@ def _names(group: Sequence[Found]) -> list[str]:
 
 
 def again(group: Sequence[Found]) -> str:
-    """The other steps and ranks of a root, in words: `again at steps 1, 2`; empty where there are none."""
+    """The other steps, ranks and graphs of a root, in words: `again at steps 1, 2`; empty without any."""
     first = group[0].row
     steps = [str(one.row.step) for one in group if one.row.step != first.step]
     ranks = [one.row.rank for one in group if one.row.rank != first.rank]
@@ -177,4 +178,5 @@ def again(group: Sequence[Found]) -> str:
         if found:
             more = f" and {len(found) - STEPS_NAMED} more" if len(found) > STEPS_NAMED else ""
             said.append(f"{what}{'s' if len(found) > 1 else ''} {', '.join(found[:STEPS_NAMED])}{more}")
+    said += dict.fromkeys(shown(one.row.graph) for one in group if one.row.graph != first.graph)
     return f"again at {' and '.join(said)}" if said else ""

@@ -143,6 +143,15 @@ def test_other_layers_other_places_and_other_graphs_are_other_roots():
         assert len(roots_of(first, other)) == 2
 
 
+def test_an_operator_of_two_compiled_graphs_is_one_root_whatever_golden_calls_it():
+    def of(graph: str, step: int, golden: str) -> Pair:
+        pair = layer(2, step, golden)
+        return replace(pair, layer=graph, graph=graph, mine=replace(pair.mine, node="Transpose_3"))
+
+    [root] = roots_of(of("graph_1", 0, "expand"), of("graph_2", 0, "expand_4"), of("graph_2", 1, "expand_4"))
+    assert root.again == "again at step 1 and graph_2"
+
+
 def test_outside_of_layers_golden_tells_operators_of_a_type_apart():
     def top(number: int, step: int, golden: str) -> Pair:
         pair = layer(2, step, golden)
