@@ -8,7 +8,7 @@ than that may come in either order in a right computation.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -101,7 +101,7 @@ def _choices(pair: Pair, golden: Source, mine: Source) -> Choices | None:
         flat = golden.shape if values.dim() == one.dim() else (*golden.shape[:axis], 1, *golden.shape[axis:])
         ours, theirs = one.reshape(flat), other.reshape(flat)
         if _is_choice(values, ours, axis):
-            return _held(values, ours, theirs, axis, (dtypes[0], dtypes[1]), pair.depth)
+            return _held(values, ours, theirs, axis, dtypes, pair)
     return None
 
 
@@ -137,8 +137,8 @@ def _held(
     golden: torch.Tensor,
     mine: torch.Tensor,
     axis: int,
-    dtypes: tuple[str, str],
-    depth: int,
+    dtypes: Sequence[str],
+    pair: Pair,
 ) -> Choices | None:
     """The differing choices held against the values; `None` for an index that is none, or chosen twice."""
     if mine.min() < 0 or mine.max() >= values.shape[axis]:
@@ -153,12 +153,18 @@ def _held(
     if not len(finite) or not len(gaps):
         return None
     rms = float(finite.square().mean().sqrt())
-    subnormal = _subnormal(rms, dtypes)
-    allowed = tolerance(*dtypes, depth, values.shape[axis], subnormal, elements=len(finite)).value * rms
-    return Choices(len(gaps), float(gaps.max()), allowed)
+    bound = tolerance(
+        *dtypes,
+        depth=pair.depth,
+        length=values.shape[axis],
+        subnormal_rms=_subnormal(rms, dtypes),
+        elements=len(finite),
+        computed_in=pair.computed_in,
+    )
+    return Choices(len(gaps), float(gaps.max()), bound.value * rms)
 
 
-def _subnormal(rms: float, dtypes: tuple[str, str]) -> float | None:
+def _subnormal(rms: float, dtypes: Sequence[str]) -> float | None:
     """The size of the values where it is below the normal range of the coarser type."""
     smallest = max(known.smallest_normal for one in dtypes if (known := float_format(one)) is not None)
     return rms if 0 < rms < smallest else None

@@ -132,6 +132,8 @@ def _sentence(group: Sequence[Found], inherited: int, amplification: float | Non
         effects.append(f"explains {first.share:.0%} of the error of {shown(first.final)}")
     more = again(group)
     said = f" ({more})" if more else ""
+    if first.pair.fed in _OF_MODULES:
+        return f"{_fed(group)}; {', '.join(effects)}"  # a weight is one thing for all steps
     if first.pair.fed:
         return f"{_fed(group)}{said}; {', '.join(effects)}"
     return f"{_about(first)}{said}: {', '.join(effects)}; {first.cause.text or first.row.sentence}"
