@@ -17,12 +17,13 @@ def result_of(
     recorder: Recorder, ledger: Ledger | None, plan: Plan | None, floor: float, exit_status: int
 ) -> Result:
     """The result of a run whose rows have all come to `recorder`, `ledger` (with a plan) among its views."""
-    from .summary import root_lines
+    from .summary import MOST_LINES, root_lines
 
     diagnosis = ledger.diagnosis(plan) if ledger is not None and plan is not None else None
     roots = root_lines(diagnosis) if diagnosis is not None else []
     problems = recorder.problems
-    lines = [*summary_lines(recorder.tally, plan, floor, roots), *recorder.lines, *problems]
+    fed = 0 if diagnosis is None else sum(1 for root in diagnosis.roots[:MOST_LINES] if root.fed)
+    lines = [*summary_lines(recorder.tally, plan, floor, roots, fed), *recorder.lines, *problems]
     if plan is not None or recorder.tally.tried:
         lines.append(f"verdict hash: {recorder.hash}")
     return Result(

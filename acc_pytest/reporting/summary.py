@@ -90,18 +90,22 @@ def _of(mapped: int, total: int) -> str:
     return f"{mapped} of {total} nodes ({_share(mapped, total):.0%})"
 
 
-def summary_lines(tally: Tally, plan: Plan | None, floor: float, roots: Sequence[str] = ()) -> list[str]:
+def summary_lines(
+    tally: Tally, plan: Plan | None, floor: float, roots: Sequence[str] = (), fed: int = 0
+) -> list[str]:
     """The summary, at most 20 lines of at most `WIDTH` characters; `roots` are the lines of root causes.
 
+    The first `fed` of these are of what the run was fed and stand before everything else.
     What fails without one (it could not be compared, it is people's own) is named as the first failing.
     """
     counted = ", ".join(f"{tally.counts[verdict]} {verdict}" for verdict in VERDICTS if tally.counts[verdict])
-    lines = [f"verdicts: {counted or 'none'}"]
+    lines = [_cut(line, ROOT_WIDTH) for line in roots[:fed]]
+    lines.append(f"verdicts: {counted or 'none'}")
     if plan is not None:
         lines.append(coverage_line(plan, floor))
     if tally.tried and not tally.compared:
         lines.append("nothing was compared: every pair is incomparable, so the run is not a success")
-    lines += [_cut(line, ROOT_WIDTH) for line in roots]
+    lines += [_cut(line, ROOT_WIDTH) for line in roots[fed:]]
     if tally.first is not None and (not roots or tally.first.cause is None):
         lines.append(_cut(f"first failing: {describe(tally.first)}"))
     if tally.worst and not roots:

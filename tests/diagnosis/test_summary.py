@@ -112,14 +112,18 @@ def layer(first: int, step: int, golden: str = "layers.1.rope") -> Pair:
 
 
 def roots_of(*pairs: Pair) -> tuple[Root, ...]:
-    """The roots of pairs that all fail by themselves."""
+    return diagnosis_of(*pairs).roots
+
+
+def diagnosis_of(*pairs: Pair) -> Diagnosis:
+    """The diagnosis of pairs that all fail by themselves."""
     plan = replace(plan_of(tuple(() for _ in pairs)), pairs=pairs)
     ledger = Ledger()
     for number, pair in enumerate(pairs):
         side = Side(pair.mine.node, pair.mine.name, "Rope")
         row = replace(row_of(number, 5.0, int(pair.step)), mine=side, fed=pair.fed)
         ledger.add(with_cause(row, Cause("root", "dataflow", root=number, root_name=row.name)))
-    return ledger.diagnosis(plan).roots
+    return ledger.diagnosis(plan)
 
 
 def test_prefill_and_decode_of_a_layer_are_one_operator_though_their_numbers_differ():
@@ -171,6 +175,16 @@ def test_what_a_run_was_fed_comes_before_operators_and_is_told_in_words_of_its_o
     roots = roots_of(layer(2, 0), fed("token ids", "input_ids", 1))
     assert [root.fed != "" for root in roots] == [True, False]
     assert roots[0].sentence.startswith("token ids input_ids differ at step 1: error is 5; 0 pairs inherit")
+
+
+def test_of_what_a_run_was_fed_nobody_asks_whether_it_was_computed_right():
+    assert not diagnosis_of(fed("mask", "mask")).notes
+    assert diagnosis_of(fed("mask", "mask"), layer(2, 0)).notes[-1].startswith("1 of 1 could not be")
+
+
+def test_a_weight_is_the_same_at_all_steps():
+    [root] = roots_of(fed("weight", "mlp", 0), fed("weight", "mlp", 1))
+    assert root.sentence == "weight of mlp differs at step 0: error is 5; 0 pairs inherit from it"
 
 
 def test_weights_of_many_modules_are_one_root():

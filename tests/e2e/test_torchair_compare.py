@@ -292,3 +292,19 @@ def test_places_that_are_off_are_no_ties(acc: Run, tmp_path: Path) -> None:
     _, rows = compared(acc, paths.golden, paths.mine)
     assert not judged(rows, "tie")
     assert [row["test_id"].rpartition("::")[2] for row in judged(rows, "fail")] == ["TopKV2", "TopKV2[1]"]
+
+
+def test_other_weights_and_prompts_are_the_first_lines_and_the_only_roots(
+    acc: Run, clean: TorchairPaths, tmp_path: Path
+) -> None:
+    other = make_torchair_demo(tmp_path, TorchairSpec(seed=8))
+    result, rows = compared(acc, clean.golden, other.mine)
+    lines = result.outlines
+    start = next(place for place, line in enumerate(lines) if "= acc-pytest =" in line)
+    assert lines[start + 1].startswith(
+        "root cause: weights of 7 modules differ: arg0_1, arg1_1, arg3_1 and 4 more; "
+    )
+    assert lines[start + 2].startswith("root cause: input arg2_1 differs at step 0: ")
+    assert lines[start + 3].startswith("verdicts: ")
+    assert len([line for line in lines if line.startswith("root cause")]) == 2
+    assert judged(rows, "inherited")

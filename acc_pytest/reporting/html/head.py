@@ -84,18 +84,25 @@ def _root(root: Root, places: Mapping[Place, int]) -> dict[str, Any]:
     row = root.row
     return {
         "places": [places[place] for place in map(place_of, (row, *root.also)) if place in places],
-        "name": _text(root.fed or root.name),
-        "type": _text(row.mine.op_type or row.golden.op_type),
+        "name": _text(_name(root)),
+        "type": "" if root.fed else _text(row.mine.op_type or row.golden.op_type),
         "steps": _different(str(one.step) for one in (row, *root.also)),
         "ranks": _different(one.rank for one in (row, *root.also)),
         "layer": _text(row.layer),
-        "sentence": _text(row.sentence),
+        "sentence": _text(root.fed or row.sentence),
         "cause": "" if row.cause is None or root.fed else _text(row.cause.text),
         "inherited": root.inherited,
         "amplification": plain(root.amplification),
         "share": plain(root.share),
         "basis": _text(root.basis),
     }
+
+
+def _name(root: Root) -> str:
+    """The operator; of what the run was fed the kind, and which where it is one."""
+    fed = root.row.fed
+    one = all(also.name == root.row.name for also in root.also)
+    return f"{fed} {root.name}".strip() if one or not fed else fed
 
 
 def _different(values: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,16 @@ def test_roots_say_where_their_rows_are(tmp_path: Path) -> None:
     (shown,) = head["diagnosis"]["roots"]
     assert (shown["places"], shown["inherited"], shown["amplification"], shown["share"]) == ([1], 1, 1.8, 0.5)
     assert head["own_failures"] == 1
+
+
+def test_a_root_of_what_the_run_was_fed_is_no_operator(tmp_path: Path) -> None:
+    row = replace(made_row(3, share=5), fed="token ids")
+    found = Root(3, "input_ids", row.test_id, row, 1, None, None, "dataflow", "", fed="token ids differ")
+    head, _ = read_page(written(tmp_path, [row], diagnosis=Diagnosis((found,), 1, "")))
+    (shown,) = head["diagnosis"]["roots"]
+    assert (shown["name"], shown["type"], shown["sentence"], shown["cause"]) == (
+        "token ids input_ids", "", "token ids differ", "",
+    )  # fmt: skip
 
 
 def test_without_analysis_there_is_none(tmp_path: Path) -> None:
