@@ -180,5 +180,6 @@ def again(group: Sequence[Found]) -> str:
         if found:
             more = f" and {len(found) - STEPS_NAMED} more" if len(found) > STEPS_NAMED else ""
             said.append(f"{what}{'s' if len(found) > 1 else ''} {', '.join(found[:STEPS_NAMED])}{more}")
-    said += dict.fromkeys(shown(one.row.graph) for one in group if one.row.graph != first.graph)
+    graphs = [one.pair.graph for one in group if one.pair.graph != group[0].pair.graph]
+    said += dict.fromkeys(map(shown, graphs))
     return f"again at {' and '.join(said)}" if said else ""
