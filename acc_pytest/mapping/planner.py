@@ -19,7 +19,7 @@ from .match import Match
 from .module_inputs import module_inputs
 from .naming import Names
 from .one_file import is_lone_file, kept_for, plan_of_lone_file
-from .op_mapping_file import missing_file_note, read_op_mapping_file, type_rules
+from .op_mapping_file import FILE_NAME, missing_file_note, read_op_mapping_file, type_rules
 from .pair import Pair, Plan, Unmapped
 from .steps import batches, common_steps, table_start
 from .tables import Tables, load_tables
@@ -60,14 +60,20 @@ def plan(
     )
 
 
+_UNUSED = f"{FILE_NAME} is not used: nothing is mapped by types in these dumps"
+
+
 def _mapped(golden: Dump, mine: Dump, level: str, op_mapping_file: str, tables: Tables) -> Plan:
-    if golden.kind == "manual":
-        return manual_plan(golden, mine)
-    if is_torchair(golden, mine):
-        return torchair_plan(golden, mine, level)
-    if is_lone_file(golden, mine):
-        return plan_of_lone_file(golden, mine, tables)
     user = read_op_mapping_file(op_mapping_file)
+    made: Plan | None = None
+    if golden.kind == "manual":
+        made = manual_plan(golden, mine)
+    elif is_torchair(golden, mine):
+        made = torchair_plan(golden, mine, level)
+    elif is_lone_file(golden, mine):
+        made = plan_of_lone_file(golden, mine, tables)
+    if made is not None:
+        return replace(made, notes=(*made.notes, _UNUSED)) if user else made
     made = _Planner(golden, mine, tables, user, level).plan()
     note = missing_file_note(op_mapping_file)
     made = replace(made, notes=(*made.notes, note)) if note else made

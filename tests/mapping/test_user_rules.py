@@ -7,6 +7,7 @@ import pytest
 
 from acc_pytest.demo.make import make_demo
 from acc_pytest.demo.spec import DemoSpec
+from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.pair import LastToken
 from acc_pytest.mapping.planner import plan
@@ -189,3 +190,13 @@ def test_a_directory_without_the_file_is_a_note(tmp_path):
     made = plan(golden, mine, op_mapping_file=str(tmp_path))
     assert by_mine(made) == by_mine(plan(golden, mine))
     assert f"{tmp_path} holds no op_mapping_file.json; mapped by the built-in tables alone" in made.notes
+
+
+def test_where_nothing_is_mapped_by_types_the_file_is_said_to_be_unused(tmp_path):
+    paths = make_torchair_demo(tmp_path, TorchairSpec(tokens=(3,), steps=1))
+    golden, mine = open_dump(str(paths.golden)), open_dump(str(paths.mine))
+    without = plan(golden, mine)
+    made = plan(golden, mine, op_mapping_file=write(tmp_path, GUIDE))
+    assert [pair.id for pair in made.pairs] == [pair.id for pair in without.pairs]
+    [note] = set(made.notes) - set(without.notes)
+    assert note.startswith("op_mapping_file.json is not used")
