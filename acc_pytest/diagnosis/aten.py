@@ -103,6 +103,11 @@ class Results:
         self.certain = all(name in _CHOICES for name in unknown)
 
     @property
+    def said(self) -> tuple[str, list[Any], Mapping[str, Any]]:
+        """The operator and everything that it is told beside tensors."""
+        return str(self._overload), [_without_tensors(one) for one in self._args], self._given
+
+    @property
     def _name(self) -> str:
         return self._overload._schema.name.removeprefix("aten::")
 
@@ -196,6 +201,12 @@ def _value(kind: str, stored: torch.Tensor | None, name: str) -> Any:
     elif inner.startswith("List[") and inner[5:-1] in _NUMBERS and stored.ndim == 1:
         return [_NUMBERS[inner[5:-1]](value) for value in stored.tolist()]
     raise OperatorError(f"argument {name} of type {kind} is not held by its file")
+
+
+def _without_tensors(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_tensors(one) for one in value]
+    return None if isinstance(value, torch.Tensor) else value
 
 
 def _described(value: Any) -> Any:

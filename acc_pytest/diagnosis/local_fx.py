@@ -12,7 +12,7 @@ from ..errors import AccError, OperatorError
 from ..mapping.pair import Pair
 from ..tensors.numpy_file import stored_dtype
 from ..tensors.ref import TensorRef
-from .aten import results
+from .aten import Results, results
 from .one_operator import agrees, check_size
 from .recomputed import Local, worst
 
@@ -40,8 +40,15 @@ class LocalFx:
         return worst([self._of(ref) for ref in outputs]) if outputs else Local(why=f"{path} has no files")
 
     def of_golden(self, number: int) -> Local:
-        """Not looked into: golden's call is another one where graphs differ."""
-        return Local(why="golden's operators are other ones")
+        """Whether the call of a pair makes golden's result of golden's inputs: golden made the same call."""
+        pair = self._pairs[number]
+        mine, golden = pair.mine.refs[0], pair.golden.refs[0]
+        try:
+            if self._call(mine)[0].said != self._call(golden)[0].said:
+                return Local(why="golden makes another call")
+        except (AccError, OSError, MemoryError, ValueError) as error:
+            return Local(why=str(error))
+        return self._of(golden)
 
     def unlike(self, number: int, path: str) -> str:
         """Calls have no parameters that other layers could be held against."""
@@ -57,27 +64,30 @@ class LocalFx:
 
     def _computed(self, ref: TensorRef) -> Local:
         """Raises `AccError` for everything that keeps the call from being made again."""
+        check_size([ref])
+        called, index = self._call(ref)
+        found = agrees(called.output(index), _as_computed(ref.open()))
+        if found.outcome == "wrong" and not called.certain:
+            return Local(why="arguments given by name are not in the dump")
+        return found
+
+    def _call(self, ref: TensorRef) -> tuple[Results, int]:
+        """The call that gave a result, and which result that is. Raises `AccError`."""
         home, name = os.path.split(ref.path)
         parsed = fx_name(name)
         if parsed is None or parsed.info or parsed.kind != "output":
             raise OperatorError("its file holds no result of a call")
         own = self._in(home)[f"{parsed.node}-{parsed.target}"]
-        outputs = sorted(
-            (one.index, file) for file, one in own.items() if one.kind == "output" and not one.info
-        )
-        shapes = [TensorRef(f"{home}/{file}").header().shape for _, file in outputs]
+        outputs = sorted((one.index, file) for file, one in own.items() if one.kind == "output")
         if [index for index, _ in outputs] != [(number,) for number in range(len(outputs))]:
             raise OperatorError("not all of its results were dumped")
+        shapes = [TensorRef(f"{home}/{file}").header().shape for _, file in outputs]
         given = {one.index: f"{home}/{file}" for file, one in own.items() if one.kind == "input"}
         stored = {index: _stored(path) for index, path in given.items()}
-        check_size([ref])
         called = results(parsed.target, stored, shapes, keywords=self._has_keywords(home))
         index = parsed.index[0]
         assert isinstance(index, int)
-        found = agrees(called.output(index), _as_computed(ref.open()))
-        if found.outcome == "wrong" and not called.certain:
-            return Local(why="arguments given by name are not in the dump")
-        return found
+        return called, index
 
     def _in(self, home: str) -> Mapping[str, dict[str, FxName]]:
         """The files of each call in a directory, of its last call where there were several."""

@@ -15,6 +15,7 @@ from acc_pytest.diagnosis.local_fx import LocalFx
 from acc_pytest.diagnosis.recomputing import recomputed_of
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import OperatorError
+from acc_pytest.mapping.pair import Operand, Pair
 from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors.ref import TensorRef
 
@@ -172,7 +173,24 @@ def test_pairs_of_fx_dumps_are_computed_again(tmp_path: Path) -> None:
     assert by_name["mm"].error == pytest.approx(0.25)
     assert by_name["_softmax"].outcome == by_name["relu"].outcome == "right"
     assert local.of_operator(0, "mm-aten.mm.default").outcome == "wrong"
+    # Golden's own calls are right, and the same ones, so whatever is off in mine came in.
+    assert {
+        local.of_golden(n).outcome for n, pair in enumerate(found.pairs) if "in" not in pair.mine.slot
+    } == {"right"}
     assert local.of_operator(0, "no-such").outcome == ""
+
+
+def test_golden_confirms_only_the_very_same_call(tmp_path: Path) -> None:
+    pairs = []
+    for number, (dim, value) in enumerate([(1, X.softmax(1)), (0, X.softmax(0)), (1, 2 * X)]):
+        home = tmp_path / str(number)
+        dumped(home, "aten._softmax.default", [X, dim, False], value)
+        [file] = home.glob("*OUTPUT*")
+        pairs.append(Operand("one", "one", "", "output[0]", (TensorRef(str(file)),)))
+    compared = [Pair("one", 0, None, "op", "", 0, 0, "", "", golden, pairs[0]) for golden in pairs]
+    local = LocalFx(compared)
+    assert [local.of_golden(number).outcome for number in range(3)] == ["right", "", "wrong"]
+    assert local.of_golden(1).why == "golden makes another call"
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="../shared/conformance is not there")
