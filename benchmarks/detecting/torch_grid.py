@@ -14,7 +14,7 @@ from .torch_networks import Setting
 
 LAYERS = (2, 3)
 PROMPTS = range(9, 13)
-SETTINGS = 3
+SETTINGS = 2
 """Goldens of an architecture for each way to compute attention."""
 
 

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ import torch
 from acc_pytest.comparison import Judge
 from acc_pytest.diagnosis import run as diagnosis
 from acc_pytest.diagnosis.summary import root_lines
-from acc_pytest.dumps import open_dump
+from acc_pytest.dumps import Dump, open_dump
 from acc_pytest.mapping.planner import plan
 from acc_pytest.reporting.diagnosis import Root
 from acc_pytest.settings import find_config, read_config
@@ -77,7 +78,7 @@ def examine(case: Case, goldens: Goldens, directory: Path) -> Outcome:
     site, truth = spoiled(case, goldens)
     with dumped(site.module, directory):
         logits = run(site.module, site.fed)
-    opened = open_dump(str(golden.path))
+    opened = _opened(golden.path)
     mapped = plan(opened, open_dump(str(directory), other=opened))
     rules = tuple(read_config(find_config("default")).rules)
     rows, found = diagnosis.run(mapped, lambda _: Judge(rules))
@@ -94,6 +95,12 @@ def examine(case: Case, goldens: Goldens, directory: Path) -> Outcome:
         void=bool(case.fault) and not failing and _changes_nothing(case, goldens, logits),
         seconds=time.perf_counter() - started,
     )
+
+
+@cache
+def _opened(path: Path) -> Dump:
+    """A golden dump, opened once for all cases of this process."""
+    return open_dump(str(path))
 
 
 def right(root: Root, truth: Truth) -> bool:
