@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ..dumps.base import Slot
 from ..dumps.calls import Call, Calls, Place
 from .fed import fed_kind
 from .pair import Gap
 
 AT_HAND = 64
 """Tensors that code may have read of which the latest are kept, beside the inputs of its module."""
-CACHES = ("past_key", "cache")
+CACHES = ("past", "cache")
 """What names of outputs hold that are caches of keys and values."""
 
 
@@ -81,6 +82,7 @@ class _Walk:
         self._golden = golden
         self._mine = mine
         self._golden_inputs = golden.inputs()
+        self._later = _later(mine)
         self._compared = compared
         self._weights = weights
         self._scopes: dict[Call | None, _Scope] = {None: _Scope("")}
@@ -130,7 +132,7 @@ class _Walk:
         if origin is not None:
             around.open_ends.pop(origin, None)
             return self._shown[origin]
-        kind = fed_kind(call.node, place.slot, self._mine.dtypes.get(place, ""))
+        kind = self._fed_kind(call, place)
         if kind:
             self._fed[place] = kind
             fed = [one for one in self._fed if one in self._order and one != place]
@@ -141,6 +143,12 @@ class _Walk:
         shown = self._show(place, around.at_hand())
         around.made.update(dict.fromkeys(shown))
         return shown
+
+    def _fed_kind(self, call: Call, place: Place) -> str:
+        """The kind of a new input; where a module got it by position, what a later one calls it."""
+        dtype = self._mine.dtypes.get(place, "")
+        uses = [(call, place.slot), *self._later.get(place, ())]
+        return next((kind for one, slot in uses if (kind := fed_kind(one.node, slot, dtype))), "")
 
     def _end(self, call: Call) -> None:
         scope, around = self._scopes.pop(call), self._scopes[call.inside]
@@ -189,6 +197,17 @@ class _Walk:
         if place in self._golden.dtypes and self._golden.origins.get(place) != mine:
             return None
         return mine.place
+
+
+def _later(calls: Calls) -> dict[Place, list[tuple[Call, Slot]]]:
+    """The inputs that are a tensor seen before, whole, by the place where it was seen first."""
+    found: dict[Place, list[tuple[Call, Slot]]] = {}
+    for call in (event.call for event in calls.events if not event.ends):
+        for slot in call.inputs:
+            origin = calls.origins.get(Place(call.node.path, slot))
+            if origin is not None and not origin.view:
+                found.setdefault(origin.place, []).append((call, slot))
+    return found
 
 
 def is_cache(place: Place) -> bool:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from acc_pytest.dumps.base import Slot
+from acc_pytest.dumps.calls import Place
+from acc_pytest.mapping.module_flow import is_cache
+
 from . import toy_model
 from .toy_model import IDS, MASK, Run, compared, dump, model
 
@@ -181,6 +185,43 @@ def test_a_mask_may_put_any_large_number_where_nobody_may_look(golden, tmp_path)
     assert {row.verdict for row in found.rows} == {"pass"}
 
 
+class _Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attend = toy_model.Attention()
+
+    def forward(self, x, mask):
+        return self.attend(x, torch.arange(6)[None], mask=mask)
+
+
+class _ByPosition(torch.nn.Module):
+    """Makes its mask itself, from what its dtype can hold, and hands it on by position."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.block = torch.nn.Embedding(64, toy_model.WIDTH), _Block()
+
+    def forward(self, input_ids, mask=None):
+        x = self.embed(input_ids)
+        return self.block(x, torch.full((6, 6), torch.finfo(x.dtype).min, dtype=x.dtype).triu(1))
+
+
+def test_a_mask_that_came_by_position_is_what_a_later_module_calls_it(tmp_path):
+    for name, dtype in (("golden", torch.float32), ("mine", torch.float16)):
+        torch.manual_seed(0)
+        dump(_ByPosition().eval(), tmp_path / name, Run(mask=None, dtype=dtype))
+    found = compared(tmp_path / "golden", tmp_path / "mine")
+    masks = [pair for pair in found.plan.pairs if pair.fed == "mask"]
+    assert [(pair.mine.name, pair.mine.slot) for pair in masks] == [("root.block", "input[1]")]
+    assert {row.verdict for row in found.rows} == {"pass"}
+
+
+@pytest.mark.parametrize("name", ["past_key_values", "layer_past", "cache", "kv_cache"])
+def test_a_cache_goes_by_many_names(name):
+    assert is_cache(Place("root.attention", Slot("output", (name, "key"))))
+    assert not is_cache(Place("root.attention", Slot("output", (0,))))
+
+
 def test_another_mask_is_told(golden, tmp_path):
     wrong = MASK.clone()
     wrong[2, 3] = 0
@@ -255,7 +296,7 @@ def test_what_is_stored_in_float32_is_bounded_by_the_dtype_that_it_was_computed_
     for name, dtype in (("golden", torch.float32), ("mine", torch.bfloat16)):
         toy = model()
         toy.head = _Island(toy_model.WIDTH, 64, bias=False)
-        dump(toy, tmp_path / name, Run(dtype=dtype))
+        dump(toy, tmp_path / name, Run(mask=None, dtype=dtype))
     found = compared(tmp_path / "golden", tmp_path / "mine")
     head = next(number for number, pair in enumerate(found.plan.pairs) if pair.id == "head")
     assert found.rows[head].mine.dtype == "torch.float32"
