@@ -105,7 +105,7 @@ def make(setting: Setting, path: Path) -> Golden:
     ids = torch.randint(2, VOCABULARY, (setting.prompt,), generator=generator).tolist()
     fed, cache = [], None
     config = DumpConfig(path, range(DECODE_STEPS + 1))
-    with margins(module, setting.dtype) as found, register_hook(module, config):
+    with _margins(module, setting.dtype) as found, register_hook(module, config):
         for _ in range(DECODE_STEPS + 1):
             fed.append(ids)
             logits, cache = step(torch.tensor([ids]), cache)
@@ -171,7 +171,7 @@ def _demo(setting: Setting, ranks: int = 1) -> Any:
 
 
 @contextlib.contextmanager
-def margins(module: Any, dtype: str) -> Iterator[list[float]]:
+def _margins(module: Any, dtype: str) -> Iterator[list[float]]:
     """While golden runs, how clearly each of its routers decided, as a share of T of `dtype`."""
     found: list[float] = []
     removers = []

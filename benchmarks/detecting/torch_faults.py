@@ -29,7 +29,7 @@ EPSILON = 1e-2
 class Truth:
     """Where the mistake is: the innermost `module` that holds it, or what was `fed`.
 
-    A fault of weights is in the `weight`, of which the module is the other name.
+    A fault of weights or buffers is in the `weight`, of which the module is the other name.
     """
 
     module: str = ""
@@ -90,7 +90,7 @@ def _rope_sign(site: Site) -> Truth:
 def _rope_base(site: Site) -> Truth:
     rotary = site.at(site.architecture.rotary)
     rotary.inv_freq = rotary.inv_freq**2
-    return _truth(site.architecture.rotary)
+    return _truth(site.architecture.rotary, "inv_freq")
 
 
 def _mask(site: Site, change: Callable[[Any, Mapping[str, Any]], Any]) -> Truth:

@@ -5,8 +5,9 @@ All weights are values that both of these dtypes hold exactly, so that one golde
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from acc_pytest.capture.torch_hooks import DumpConfig, DumpHandle, register_hook
 from acc_pytest.demo.golden.weights import fill
 from acc_pytest.threads import one_thread
 
-from .networks import DECODE_STEPS, VOCABULARY, Golden, margins
+from .grid import FLOAT_DTYPES
+from .networks import DECODE_STEPS, VOCABULARY, Golden
 from .torch_architectures import ARCHITECTURES, HEADS, HIDDEN, Architecture
 
 PADDING = 2
@@ -26,8 +28,6 @@ ANSWER = 5
 """Tokens that the decoder of an encoder-decoder is given."""
 BIAS = 0.5
 """Standard deviation of biases: large enough that a dropped one is no rounding."""
-STRICTEST = "bfloat16"
-"""The dtype in which routers must have decided: what its rounding cannot turn, that of float16 cannot."""
 
 Fed = dict[str, torch.Tensor]
 """The arguments of one step by name, without the cache."""
@@ -52,17 +52,48 @@ def make(setting: Setting, directory: Path) -> Golden:
     """The network in float32, its dump in `directory`, and what each step was fed (greedy decoding)."""
     module = _network(setting)
     fed = [_prompt(setting)]
-    with one_thread(), margins(module, STRICTEST) as found, dumped(module, directory):
+    with one_thread(), _choices(module) as chosen, dumped(module, directory):
         logits, cache = step(module, fed[0])
         for _ in range(DECODE_STEPS if setting.architecture.decodes else 0):
             fed.append(_next(fed[-1], logits))
             logits, cache = step(module, fed[-1], cache)
-    return Golden(module, directory, fed, min(found, default=float("inf")))
+    return Golden(module, directory, fed, _margin(module, fed, chosen))
 
 
-def mine(golden: Golden, dtype: str) -> Any:
-    """A network of its own with golden's weights in `dtype`; buffers keep theirs, as published ones do."""
-    module = copy.deepcopy(golden.module)
+def _margin(module: Any, fed: Sequence[Fed], chosen: Sequence[torch.Tensor]) -> float:
+    """0 where a right network in one of mine's dtypes chooses other experts, or another order; else infinite.
+
+    Which of two near values is larger is then a matter of rounding: what follows differs without a mistake.
+    """
+    for dtype in FLOAT_DTYPES if chosen else ():
+        low = cast(module, dtype)
+        with _choices(low) as again:
+            run(low, fed)
+        if not all(map(torch.equal, chosen, again)):
+            return 0.0
+    return float("inf")
+
+
+@contextlib.contextmanager
+def _choices(module: Any) -> Iterator[list[torch.Tensor]]:
+    """The indices of experts that routers give while this is open."""
+    found: list[torch.Tensor] = []
+
+    def look(_module: Any, _given: Any, result: tuple[torch.Tensor, ...]) -> None:
+        found.append(result[2])
+
+    routers = [one for name, one in module.named_modules() if name.endswith(".mlp.gate")]
+    removers = [router.register_forward_hook(look) for router in routers]
+    try:
+        yield found
+    finally:
+        for remover in removers:
+            remover.remove()
+
+
+def cast(module: Any, dtype: str) -> Any:
+    """A network of its own with the same weights in `dtype`; buffers keep theirs, as published ones do."""
+    module = copy.deepcopy(module)
     for parameter in module.parameters():
         parameter.data = parameter.data.to(getattr(torch, dtype))
     return module

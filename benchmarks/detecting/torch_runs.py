@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -24,8 +25,9 @@ from .networks import Goldens
 from .runs import each
 from .torch_faults import FAULTS, Site, Truth
 from .torch_grid import Case
-from .torch_networks import dumped, make, mine, run
+from .torch_networks import cast, dumped, make, run
 
+CALL = re.compile(r"\.call\d+$")
 FEW = 16
 """Cases that take no longer than another process needs to start."""
 
@@ -104,18 +106,22 @@ def _opened(path: Path) -> Dump:
 
 
 def right(root: Root, truth: Truth) -> bool:
-    """Whether a root is the fault: what was fed by its kind, all else by its full name."""
-    kind = root.row.fed
-    if kind in ("", "weight"):
-        return bool(truth.module) and root.name in ((truth.weight,) if kind else (truth.module,))
-    return kind == truth.fed
+    """Whether a root is the fault: what was fed by its kind, all else by its full name.
+
+    A module that runs several times in a step has its name with the number of the call.
+    """
+    if root.row.fed in ("weight", "buffer"):
+        return bool(truth.weight) and root.name == truth.weight
+    if root.row.fed:
+        return root.row.fed == truth.fed
+    return bool(truth.module) and CALL.sub("", root.name) == truth.module
 
 
 def spoiled(case: Case, goldens: Goldens) -> tuple[Site, Truth]:
     """Mine with the case's fault, and the truth about it."""
     golden = goldens.of(case.setting)
     fed = [{name: value.clone() for name, value in arguments.items()} for arguments in golden.fed]
-    module = mine(golden, case.dtype)
+    module = cast(golden.module, case.dtype)
     site = Site(case.setting.architecture, module, fed, case.layer, random.Random(case.draw))
     return site, FAULTS[case.fault].make(site) if case.fault else Truth()
 

@@ -61,7 +61,7 @@ def test_every_fault_changes_what_a_network_computes(
 ) -> None:
     setting = detecting.torch.Setting(network, prompt=9)
     golden = goldens.of(setting)
-    right = detecting.torch.run(detecting.torch.mine(golden, "float16"), golden.fed)
+    right = detecting.torch.run(detecting.torch.cast(golden.module, "float16"), golden.fed)
     for name, fault in detecting.faults.FAULTS.items():
         if not fault.fits(setting.architecture) or (network, name) == ("mixtral", "weight_row"):
             continue
@@ -92,6 +92,7 @@ def test_a_container_around_the_fault_is_a_miss(detecting: SimpleNamespace) -> N
 
     assert right("root.model.layers.1.mlp.down_proj")
     assert right("root.model.layers.1.mlp.down_proj.weight", "weight")
+    assert right("root.model.layers.1.mlp.down_proj.call2")
     assert not right("root.model.layers.1.mlp")
     assert not right("root.model.layers.1.mlp.up_proj.weight", "weight")
     assert not right("root", "token ids")
