@@ -173,6 +173,9 @@ class Inheritance:
             return self._is_root(standing, replace(cause, basis="local", text=said), hidden)
         if local.outcome == "right":
             return self._accumulated(standing, above, cause)
+        if (via := self._behind_masks(number)) is not None:
+            said = "what is between passes, but within the bound that the values of a mask make"
+            return _inherited(replace(cause, parents=(via.number,)), via, said)
         return self._is_root(standing, replace(cause, text=self._unknown(number, above, local)))
 
     def _accumulated(self, standing: Standing, above: Sequence[Standing], cause: Cause) -> _Decision:
@@ -208,6 +211,14 @@ class Inheritance:
         """What to say of an operator that is wrong on mine's own inputs: these need not all be compared."""
         agree = "all that was compared above it agrees" if number in self._plan.unseen else "its inputs agree"
         return f"{agree}, and {_wrong(local)}"
+
+    def _behind_masks(self, number: int) -> Standing | None:
+        """The nearest failing pair above that is reached through pairs with a mask's values alone, or
+        `None`."""
+        for one, stopped in self._ancestors.walk(number, lambda one: one.failing or not one.masked):
+            if stopped and one.failing:
+                return one
+        return None
 
     def _is_root(self, standing: Standing, cause: Cause, name: str = "") -> _Decision:
         gap = self._plan.gaps.get(standing.number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..mapping.fed import BLOCKED
 from ..reporting.row import Row
 
 FAILING = frozenset({"fail", "inherited", "known"})
@@ -17,7 +18,9 @@ class Standing:
 
     `level` is the largest share of an allowed error that was measured, also where it is within its bound:
     infinite for NaN where golden has none. `error` is the relative L2 distance, `None` where it has no value.
-    `shapes_differ` is that of the row. `said` is the sentence of what the run was fed, empty of all others.
+    `masked` says that golden has values as a mask puts them: beside them the bound is so wide that passing
+    tells little of the others. `shapes_differ` is that of the row. `said` is the sentence of what the run was
+    fed, empty of all others.
     """
 
     number: int
@@ -28,6 +31,7 @@ class Standing:
     name: str
     shapes_differ: bool = False
     said: str = ""
+    masked: bool = False
 
     @classmethod
     def of(cls, row: Row, number: int) -> Standing:
@@ -42,6 +46,7 @@ class Standing:
             row.name,
             row.shapes_differ,
             row.sentence if row.fed else "",
+            row.golden.min is not None and row.golden.min <= BLOCKED,
         )
 
 

@@ -7,6 +7,9 @@ from ..topology.tree import Node
 
 ORDER = ("weight", "buffer", "token ids", "input", "positions", "mask", "cache", "")
 """In which order kinds of what a run is fed are compared and shown: what explains most comes first."""
+BLOCKED = -1e4
+"""What a mask adds to a score that nobody may see is this or less: -1e4, the least number of a dtype, or
+-Inf. Their exponentials are 0 in every dtype (of float64 below -745), so it does not matter which."""
 WEIGHTS = frozenset({"weight", "buffer"})
 """Kinds of what a run is fed once; all others come with each step."""
 

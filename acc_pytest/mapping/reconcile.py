@@ -15,6 +15,7 @@ from ..tensors.device_layouts import is_tiled
 from ..tensors.source import Source, TensorSource
 from ..tensors.views import Columns, Exceeding, Floored, PlusRow, Reshaped, Rows, Sum
 from .cuts import cut_out
+from .fed import BLOCKED
 from .pair import (
     CacheTail,
     HeadPart,
@@ -31,9 +32,6 @@ from .quantised import dequantised
 from .shapes import Merge, Shape, rows_and_width, same_order
 from .side import Side, opened_side, shape_side
 
-BLOCKED = -1e4
-"""What a mask adds to a score that nobody may see is this or less: -1e4, the least number of a dtype, or
--Inf. Their exponentials are 0 in every dtype (of float64 below -745), so it does not matter which."""
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
 """Views of a piece whose size the other side tells."""
 
