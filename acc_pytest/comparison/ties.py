@@ -17,6 +17,7 @@ from ..errors import AccError
 from ..judging.tolerance import float_format, tolerance
 from ..mapping.pair import Pair
 from ..reporting.row import Check, Row
+from ..tensors.ref import TensorRef
 from ..tensors.source import Source
 
 COUNT = "mismatches"
@@ -89,20 +90,32 @@ def _off(check: Check) -> Check:
 
 def _choices(pair: Pair, golden: Source, mine: Source) -> Choices | None:
     """What golden's values say of the choices; `None` where these cannot be choices among them."""
-    headers = [operand.chosen_from[0].header() for operand in (pair.golden, pair.mine)]
-    if headers[0].numel > MOST or not golden.shape:
+    if not golden.shape:
         return None
-    dtypes = [header.dtype.name for header in headers]
-    if all(float_format(dtype) is None for dtype in dtypes):
-        return None
-    values = pair.golden.chosen_from[0].open().double()
     one, other = (_whole(source) for source in (golden, mine))
-    for axis in _axes(tuple(values.shape), golden.shape):
-        flat = golden.shape if values.dim() == one.dim() else (*golden.shape[:axis], 1, *golden.shape[axis:])
-        ours, theirs = one.reshape(flat), other.reshape(flat)
-        if _is_choice(values, ours, axis):
-            return _held(values, ours, theirs, axis, dtypes, pair)
+    dtype = _float_dtype(pair.mine.chosen_from)
+    for ref in pair.golden.chosen_from:
+        header = ref.header()
+        axes = list(_axes(header.shape, golden.shape))
+        if not axes or not dtype or header.numel > MOST or float_format(header.dtype.name) is None:
+            continue
+        values = ref.open().double()
+        for axis in axes:
+            ours, theirs = (_along(axis, chosen, values) for chosen in (one, other))
+            if _is_choice(values, ours, axis):
+                return _held(values, ours, theirs, axis, (header.dtype.name, dtype), pair)
     return None
+
+
+def _float_dtype(refs: Sequence[TensorRef]) -> str:
+    """The type of the first tensor of floats among these; empty without one."""
+    names = (ref.header().dtype.name for ref in refs)
+    return next((name for name in names if float_format(name) is not None), "")
+
+
+def _along(axis: int, chosen: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The indices with the dimension that they choose along, which argmax leaves out."""
+    return chosen if chosen.dim() == values.dim() else chosen.unsqueeze(axis)
 
 
 def _whole(source: Source) -> torch.Tensor:
@@ -153,12 +166,12 @@ def _held(
     if not len(finite) or not len(gaps):
         return None
     rms = float(finite.square().mean().sqrt())
+    # Without the scatter of few elements: that is of a measured error, and here none is.
     bound = tolerance(
         *dtypes,
         depth=pair.depth,
         length=values.shape[axis],
         subnormal_rms=_subnormal(rms, dtypes),
-        elements=len(finite),
         computed_in=pair.computed_in,
     )
     return Choices(len(gaps), float(gaps.max()), bound.value * rms)

@@ -6,12 +6,15 @@ wrong choice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
-from ..dumps.base import Dump, Slot
+from ..dumps.base import Dump, Slot, Step
 from ..errors import AccError
 from ..tensors.ref import TensorRef
+from ..topology.tree import Node
 from .pair import Operand, Pair, Plan, Whole
 
 _OUTPUTS = {
@@ -35,9 +38,13 @@ _CHOSEN_FROM = Slot("input")
 def with_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     """The plan whose pairs of choices know what was chosen from, on each side, as far as it was dumped.
 
-    A tensor that only hands a choice on (a Cast) is one where the other side's operator chose.
+    A tensor that only hands a choice on (a Cast) is one where the other side's operator chose. So is an
+    output of a module (a router), whose other tensors are looked through for what it chose from.
     """
-    sides = (_Side(golden, (pair.golden for pair in plan.pairs)), _Side(mine, (p.mine for p in plan.pairs)))
+    sides = (
+        _Side(golden, ((pair, pair.golden) for pair in plan.pairs)),
+        _Side(mine, ((pair, pair.mine) for pair in plan.pairs)),
+    )
     if not any(side.known for side in sides):
         return plan
     by_golden: dict[Sequence[TensorRef], tuple[TensorRef, ...]] = {}
@@ -51,6 +58,10 @@ def with_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     for pair in plan.pairs:
         one = sides[0].known.get(pair.golden.refs) or by_mine.get(pair.mine.refs)
         other = sides[1].known.get(pair.mine.refs) or by_golden.get(pair.golden.refs)
+        if other and not one:
+            one = sides[0].beside(pair, pair.golden)
+        elif one and not other:
+            other = sides[1].beside(pair, pair.mine)
         pairs.append(_chosen(pair, one, other) if one and other else pair)
     return replace(plan, pairs=tuple(pairs))
 
@@ -77,35 +88,59 @@ def _chosen(pair: Pair, golden: tuple[TensorRef, ...], mine: tuple[TensorRef, ..
 class _Side:
     """What the choices of one dump were chosen from, by the tensors that say what was chosen."""
 
-    def __init__(self, dump: Dump, operands: Iterator[Operand]) -> None:
+    def __init__(self, dump: Dump, ends: Iterator[tuple[Pair, Operand]]) -> None:
         self._dump = dump
         self.known: dict[tuple[TensorRef, ...], tuple[TensorRef, ...]] = {}
-        for operand in operands:
+        for pair, operand in ends:
             if operand.refs in self.known or not _says_what_was_chosen(operand):
                 continue
-            if found := self._chosen_from(operand):
+            if found := self._chosen_from(pair, operand):
                 self.known[operand.refs] = (found,)
 
-    def _chosen_from(self, operand: Operand) -> TensorRef | None:
+    def beside(self, pair: Pair, operand: Operand) -> tuple[TensorRef, ...]:
+        """All other tensors of the node that wrote that of `operand`, outputs first; empty for a piece."""
+        if not _is_whole(operand):
+            return ()
+        found = sorted(
+            self._tensors(pair, operand).items(), key=lambda one: (one[0].kind != "output", one[0])
+        )
+        return tuple(ref for _, ref in found if ref not in operand.refs)
+
+    def _chosen_from(self, pair: Pair, operand: Operand) -> TensorRef | None:
         """The first input of the operator in the execution that wrote the tensor of `operand`."""
-        for step in self._dump.steps:
-            if (node := step.tree.by_path.get(operand.node)) is None:
-                continue
+        return self._tensors(pair, operand).get(_CHOSEN_FROM)
+
+    def _tensors(self, pair: Pair, operand: Operand) -> Mapping[Slot, TensorRef]:
+        """The tensors of the execution that wrote the tensor of `operand`."""
+        # Nearly always it is the step of the same label; golden's may have another.
+        for step, node in sorted(self._places[operand.node], key=lambda place: place[0].label != pair.step):
             for rank in self._dump.ranks:
                 try:
                     found = self._dump.tensors(step, rank, node)
                 except (AccError, OSError):
                     continue
                 if operand.refs[0] in found.values():
-                    return found.get(_CHOSEN_FROM)
-        return None
+                    return found
+        return {}
+
+    @cached_property
+    def _places(self) -> Mapping[str, Sequence[tuple[Step, Node]]]:
+        """The steps in which each node ran, by its path."""
+        found: dict[str, list[tuple[Step, Node]]] = defaultdict(list)
+        for step in self._dump.steps:
+            for node in step.tree.walk():
+                found[node.path].append((step, node))
+        return found
 
 
 def _says_what_was_chosen(operand: Operand) -> bool:
     """Whether the tensor is that output of an operator that chooses; pieces and sums over ranks are not."""
     output = _OUTPUTS.get(_plain(operand.op_type))
-    whole = operand.view == Whole() and len(operand.refs) == 1
-    return whole and output is not None and operand.slot == str(Slot("output", (output,)))
+    return _is_whole(operand) and output is not None and operand.slot == str(Slot("output", (output,)))
+
+
+def _is_whole(operand: Operand) -> bool:
+    return operand.view == Whole() and len(operand.refs) == 1
 
 
 def _plain(op_type: str) -> str:

@@ -153,7 +153,8 @@ class Operand:
     """One side of a pair: a slot of a node, with one reference per rank shard.
 
     `scales` are scale and offset of an operator that quantises, one pair of tensors per rank. Where the
-    tensor says which elements were chosen (top-k, argmax, sort), `chosen_from` is what they were chosen from.
+    tensor says which elements were chosen (top-k, argmax, sort), `chosen_from` is what they were chosen from;
+    several where it may be any of these.
     """
 
     node: str

@@ -56,13 +56,13 @@ def swapped(chosen: torch.Tensor) -> torch.Tensor:
 def test_an_order_of_equals_is_a_tie_and_says_how_near_they_are(compare: Compare) -> None:
     row = compare(best(), swapped(best()))
     assert row.verdict == "tie"
-    assert row.sentence == "2 of 4 choices differ, each among values at most 9.99e-05 apart (allowed 0.0412)"
+    assert row.sentence == "2 of 4 choices differ, each among values at most 9.99e-05 apart (allowed 0.0111)"
     assert not row.red
     assert not row.excused
     assert row.reasons == ()
     assert [(check.metric, check.bound, check.passed) for check in row.checks] == [
         ("mismatches", "off", True),
-        ("choice_gap", "<= 0.0411722", True),
+        ("choice_gap", "<= 0.0110513", True),
     ]
     assert 0 < row.checks[1].excess < 1
 
@@ -82,7 +82,7 @@ def test_equal_values_may_come_in_any_order_at_any_bound(compare: Compare) -> No
 def test_a_choice_among_values_that_differ_fails_and_says_by_how_much(compare: Compare) -> None:
     row = compare(best(), torch.tensor([[0, 3], [2, 1]]))
     assert row.verdict == "fail"
-    assert row.notes[-1] == "1 of 4 choices differ, among values up to 1 apart (of a tie at most 0.0412)"
+    assert row.notes[-1] == "1 of 4 choices differ, among values up to 1 apart (of a tie at most 0.0111)"
 
 
 def test_one_far_choice_among_many_ties_fails(compare: Compare) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from acc_pytest.capture.torch_hooks.config import DumpConfig
 from acc_pytest.capture.torch_hooks.register import register_hook
 from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.dumps import open_dump
+from acc_pytest.mapping.choices import with_choices
 from acc_pytest.mapping.pair import Pair
 from acc_pytest.mapping.planner import plan
 
@@ -58,3 +60,28 @@ def test_functions_of_torch_that_choose(tmp_path: Path) -> None:
     made = plan(open_dump(tmp_path / "golden"), open_dump(tmp_path / "mine"))
     found = [pair.id.split(".")[-1] for pair in made.pairs if pair.mine.chosen_from]
     assert found == ["topk[1]", "argmax", "sort[1]"]
+
+
+class Router(nn.Linear):
+    """A module that returns what it chose, and what from."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = super().forward(x)
+        return logits, torch.topk(logits, 2).indices
+
+
+@pytest.mark.parametrize("chooses", [True, False])
+def test_what_a_module_chose_from_may_be_any_other_of_its_tensors(tmp_path: Path, chooses: bool) -> None:
+    """Where neither side is known to choose, an integer is an integer."""
+    router = Router(4, 4)
+    with register_hook(router, DumpConfig(tmp_path, mode=["module", "api"])):
+        logits = router(torch.eye(4))[0]
+    dump = open_dump(tmp_path)
+    made = plan(dump, dump)
+    (function,) = [pair for pair in made.pairs if pair.mine.op_type == "topk" and pair.mine.chosen_from]
+    (module,) = [pair for pair in made.pairs if pair.mine.slot == "output[1]" and pair is not function]
+    mine = function.mine if chooses else module.mine
+    golden = replace(module.golden, chosen_from=())
+    mixed = with_choices(replace(made, pairs=(replace(module, golden=golden, mine=mine),)), dump, dump)
+    found = [ref.open().tolist() for ref in mixed.pairs[0].golden.chosen_from]
+    assert (logits.tolist() in found) is chooses
