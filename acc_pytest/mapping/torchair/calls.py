@@ -9,10 +9,13 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ...dumps.base import Slot
 from ...tensors.ref import TensorRef
 from ...topology.tree import Node
+from .fed import FED_FIRST
+from .fed_calls import given_to_calls
 from .fx_side import FxSide, not_a_tensor
 from .outcome import Alone, End, Matched, Outcome
 
@@ -31,6 +34,8 @@ class WithFxCalls:
         self._mine = mine
         self._used: set[tuple[str, Slot]] = set()
         self._partners = dict(_partners(golden, mine))
+        self._given = given_to_calls(mine)
+        self._given_to_golden = given_to_calls(golden)
 
     def outcomes(self) -> Iterator[Outcome]:
         """One outcome for each tensor of mine, then one for each tensor of golden that none of them is."""
@@ -67,7 +72,11 @@ class WithFxCalls:
         self._used.add((partner.path, slot))
         if why := not_a_tensor(golden):
             return Alone("mine", node, slot, f"golden's is {why}")
-        return Matched(End(partner, slot, golden), End(node, slot, ref), policy, said, place, depth)
+        found = Matched(End(partner, slot, golden), End(node, slot, ref), policy, said, place, depth)
+        fed = self._given.get((node.path, slot), "")
+        if not fed or (partner.path, slot) not in self._given_to_golden:
+            return found
+        return replace(found, place=(FED_FIRST, *place), given=found.mine.label, fed=fed)
 
     def _why(self, node: Node) -> str:
         sides = (self._golden, self._mine)

@@ -7,11 +7,11 @@ from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from ...topology.ge_graph import Edge, FxName, GeNode
+from ...topology.ge_graph import Edge, FxName, GeDesc, GeNode
 from .graph import GraphIndex
 from .lowering import Argument, Arguments, arguments, fed_word, target_of, type_of
 from .outcome import Matched
@@ -19,8 +19,8 @@ from .reach import given_to, reached
 
 _STRONGEST = ("cache", "token ids", "mask", "input", "positions", "buffer", "weight")
 """Words for one tensor by several calls: the first of these counts."""
-_ARITHMETIC = frozenset({"aten.add", "aten.sub", "aten.mul", "aten.div"})
-_FIRST = -1
+FED_FIRST = -1
+"""Where the matches come that stand for what a run was given."""
 
 
 class FedWords:
@@ -43,7 +43,7 @@ class FedWords:
                 for argument in self._readings(Edge(node.name, 0))
                 if (word := self._word(node, argument))
             }
-            self._known[node.name] = next((word for word in _STRONGEST if word in words), "input")
+            self._known[node.name] = strongest(words) or "input"
         return self._known[node.name]
 
     def _readings(self, edge: Edge) -> Iterator[Argument]:
@@ -54,18 +54,13 @@ class FedWords:
                 yield argument
 
     def _word(self, node: GeNode, argument: Argument) -> str:
-        target = target_of(argument.call.target)
-        word = fed_word(argument.call, argument.number)
-        if word == "token ids":
-            return word if argument.call.node == self._vocabulary else "input"
-        if word is not None:
-            return word
-        if target == "aten.add" and self._is_masking(argument):
+        target = argument.call.target
+        desc = node.output_descs[0] if node.output_descs else GeDesc()
+        if target_of(target) == "aten.add" and self._is_masking(argument):
             return "mask"
-        if target in _ARITHMETIC:
-            shape = node.output_descs[0].shape if node.output_descs else None
-            return "weight" if shape is not None and len(shape) == 1 else "input"
-        return ""
+        dimensions = None if desc.shape is None else len(desc.shape)
+        word = fed_word(target, argument.number[0], dimensions, "INT" in desc.dtype)
+        return "input" if word == "token ids" and argument.call.node != self._vocabulary else word
 
     def _is_masking(self, argument: Argument) -> bool:
         """Whether a sum is that of scores and a mask: a softmax reads it."""
@@ -96,9 +91,14 @@ def marked(matched: Sequence[Matched], words: FedWords) -> list[Matched]:
         node = words.graph.node(one.given) if one.given not in seen and not one.own else None
         if node is not None:
             seen.add(node.name)
-            one = replace(one, place=(_FIRST, words.graph.position[node.name]), fed=words.of(node))
+            one = replace(one, place=(FED_FIRST, words.graph.position[node.name]), fed=words.of(node))
         found.append(one)
     return sorted(found, key=lambda one: one.place)
+
+
+def strongest(words: Collection[str]) -> str:
+    """The word that counts where calls give several; empty without any."""
+    return next((word for word in _STRONGEST if word in words), "")
 
 
 def _looks_up(call: FxName) -> bool:

@@ -39,6 +39,7 @@ _HANDING_ON = frozenset(
     }
     | {"permute", "squeeze", "unsqueeze", "flatten", "contiguous", "lift_fresh_copy"}
 )
+_ARITHMETIC = frozenset({"aten.add", "aten.sub", "aten.mul", "aten.div"})
 _VERSION = re.compile(r"V\d+$")
 
 
@@ -92,12 +93,16 @@ def arguments(graph: GraphIndex) -> Arguments:
     return {edge: tuple(several) for edge, several in ordered.items()}
 
 
-def fed_word(call: FxName, number: tuple[int, ...]) -> str | None:
-    """What an input of the graph is that a call reads as this argument; `None` for a call without entry."""
-    words = _words().get(target_of(call.target))
-    if words is None:
-        return None
-    return words[number[0]] if number[0] < len(words) else ""
+def fed_word(target: str, number: int, dimensions: int | None, whole: bool) -> str:
+    """What an input of the graph is that a call reads as argument `number`; empty where nothing tells.
+
+    `dimensions` is how many it has, `None` where that is not known, `whole` that it holds integers.
+    """
+    name = target_of(target)
+    if name in _ARITHMETIC:
+        return "positions" if whole else "weight" if dimensions == 1 else "input"
+    words = _words().get(name, ())
+    return words[number] if number < len(words) else ""
 
 
 def target_of(target: str) -> str:

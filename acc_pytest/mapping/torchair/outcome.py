@@ -29,6 +29,16 @@ class End:
     order: tuple[int, ...] = ()
 
     @property
+    def label(self) -> str:
+        """`Add_2` for a first output, `TopKV2[1]`, `Add_2[in0]`."""
+        numbers = list(map(str, self.slot.index))
+        if self.slot.kind == "input":
+            numbers[0] = "in" + numbers[0]
+        elif numbers == ["0"]:
+            return self.node.path
+        return self.node.path + "".join(f"[{number}]" for number in numbers)
+
+    @property
     def index(self) -> int:
         """The number of the input or output."""
         number = self.slot.index[0]

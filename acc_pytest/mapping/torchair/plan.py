@@ -207,22 +207,13 @@ def _operand(end: End) -> Operand:
 def _id(one: Matched, used: set[str]) -> str:
     """`Add_2` for its first output, `TopKV2[1]`, `Add_2[in0]`, `trans_Cast_1[self]` for a self-check, and
     `arg5_1` for an input of the graph."""
-    text = one.given if one.fed else one.mine.node.path + ("[self]" if one.own else _slot(one.mine.slot))
+    text = one.given if one.fed else f"{one.mine.node.path}[self]" if one.own else one.mine.label
     plain = _NOT_SELECTABLE.sub("_", text)
     candidate, number = plain, 2
     while candidate in used:
         candidate, number = f"{plain}.{number}", number + 1
     used.add(candidate)
     return candidate
-
-
-def _slot(slot: Slot) -> str:
-    numbers = list(map(str, slot.index))
-    if slot.kind == "input":
-        numbers[0] = "in" + numbers[0]
-    elif numbers == ["0"]:
-        return ""
-    return "".join(f"[{number}]" for number in numbers)
 
 
 class _Refs:

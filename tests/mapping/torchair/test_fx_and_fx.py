@@ -82,3 +82,19 @@ def test_calls_of_one_side_only_have_a_reason(tmp_path: Path) -> None:
     assert reasons(found, "log-aten.log.default")[0] == "input[0]: golden dumped no call of aten.log.default"
     assert "no call of mine is known to be this one" in reasons(found, "exp-aten.exp.default")[0]
     assert (found.golden_mapped, found.golden_total) == (1, 2)
+
+
+def test_what_no_call_made_comes_first_and_is_told_by_the_calls_that_read_it(tmp_path: Path) -> None:
+    x, weight, bias = tensor(1, (2, 4)), tensor(2, (3, 4)), tensor(3, (3,))
+    for side in ("one", "other"):
+        fx = Fx(tmp_path / side)
+        fx.ran("relu-aten.relu.default", {"0": x}, x + 1)
+        fx.ran("t-aten.t.default", {"0": weight}, weight.t().contiguous())
+        fx.ran(
+            "addmm-aten.addmm.default", {"0": bias, "1": x + 1, "2": weight.t().contiguous()}, x @ weight.t()
+        )
+    found = mapped(tmp_path / "one", tmp_path / "other")
+    fed = [(pair.id, pair.fed) for pair in found.pairs if pair.fed]
+    assert fed == [("t-aten.t.default[in0]", "weight"), ("addmm-aten.addmm.default[in0]", "weight")]
+    assert [pair.fed for pair in found.pairs[:2]] == ["weight", "weight"]
+    assert found.parents[:2] == ((), ())
