@@ -53,7 +53,7 @@ def test_every_option_has_an_ini_twin(pytester: pytest.Pytester, clean: DemoPath
     rows = read_rows("reports/ini.csv")
     compared = [row for row in rows if row["verdict"] == "pass"]
     assert compared
-    assert {row["level"] for row in compared} == {"layer"}
+    assert {row["level"] for row in compared} == {"layer", "input"}
     assert {row["zero"] for row in compared} == {"0.0"}
     assert all("max_absolute_error <= 5" in row["thresholds"] for row in compared)
     result.stdout.fnmatch_lines(["*token policy warmup*", "coverage: *floor 10% reached"])
@@ -66,13 +66,15 @@ def test_the_command_line_wins_over_the_ini_file(
     pytester.makeini("[pytest]\nacc_csv = ini.csv\nacc_output = ini\nacc_level = module\n")
     acc(clean, "--acc-level=layer")
     assert not Path("ini").exists()
-    assert {row["level"] for row in read_rows()} == {"layer"}
+    assert {row["level"] for row in read_rows()} == {"layer", "input"}
 
 
 @pytest.mark.parametrize("level", ["layer", "module", "op"])
-def test_level_keeps_the_pairs_of_one_level(acc: Run, clean: DemoPaths, level: str) -> None:
+def test_level_keeps_the_pairs_of_one_level_and_what_the_run_was_fed(
+    acc: Run, clean: DemoPaths, level: str
+) -> None:
     acc(clean, f"--acc-level={level}", "-k", "step1")
-    assert {row["level"] for row in read_rows() if row["verdict"] == "pass"} == {level}
+    assert {row["level"] for row in read_rows() if row["verdict"] == "pass"} == {level, "input"}
 
 
 def test_token_policy_decides_the_steps(acc: Run, clean: DemoPaths) -> None:
