@@ -27,50 +27,66 @@ def ge_flow(graph: GraphIndex, operators: Sequence[Operator], places: Iterable[P
     Places of an operator that is in no part of the graph are in nothing of the result. An input of the graph
     is compared where it is read first, and whatever else reads it comes from there.
     """
-    wanted = set(places)
-    ran = {name for operator in operators for name in operator.parts.names}
-    shown: dict[Hashable, list[tuple[int, Place]]] = {}
-    arriving: dict[tuple[str, int], Place] = {}
-    looked_up: list[tuple[int, Place]] = []
-    compared: set[str] = set()
+    found = _Found(graph, frozenset(places), frozenset(name for op in operators for name in op.parts.names))
     for operator in operators:
-        if not operator.parts.nodes:
-            continue
-        kinds = " ".join(part.op_type for part in operator.parts.nodes)
-        for end, (edge, _, _) in zip(operator.outputs, output_edges(operator, operator.outputs, graph)):
-            place = (operator.node.path, str(end.slot))
-            if edge is None or place not in wanted:
-                continue
-            order = graph.position[edge.producer]
-            shown.setdefault(edge, []).append((order, place))
-            compared |= operator.parts.names
-            if _LOOKS_UP.search(kinds):
-                looked_up.append((order, place))
-        edges = graph.arriving(operator.parts.nodes)
-        if len(edges) == len(operator.inputs):
-            for end, (part, number, edge) in zip(operator.inputs, edges):
-                place = (operator.node.path, str(end.slot))
-                if place not in wanted:
-                    continue
-                given = given_to(graph, edge, ran)
-                origin = Edge(given.name, 0) if given is not None else None
-                if given is None or origin is None or origin in shown:
-                    arriving[part, number] = place
-                else:
-                    shown[origin] = [(graph.position[given.name], place)]
-    for listed in shown.values():
+        if operator.parts.nodes:
+            found.outputs(operator)
+            found.inputs(operator)
+    for listed in found.shown.values():
         listed.sort()
-    nodes = (_operation(node, graph, node.name in compared) for node in graph.graph.nodes)
-    above = nearest(nodes, shown, arriving)
+    nodes = (_operation(node, graph, node.name in found.compared) for node in graph.graph.nodes)
+    above = nearest(nodes, found.shown, found.arriving)
     # Positions are looked up as well; what is looked up first is the tokens.
-    fed = [place for _, place in sorted(looked_up) if not above[place].places][:1]
+    fed = [place for _, place in sorted(found.looked_up) if not above[place].places][:1]
     return Flow(
         above,
         frozenset(fed),
         unseen={place: one.unseen for place, one in above.items() if one.unseen},
-        results=_shown_by((node for node in graph.graph.nodes if node.op_type == "NetOutput"), graph, shown),
-        stored=_shown_by(filter(graph.stores, graph.graph.nodes), graph, shown),
+        results=_shown_by(
+            (node for node in graph.graph.nodes if node.op_type == "NetOutput"), graph, found.shown
+        ),
+        stored=_shown_by(filter(graph.stores, graph.graph.nodes), graph, found.shown),
     )
+
+
+class _Found:
+    """Where in the graph dumped operators are compared: at which outputs, and arriving at which inputs."""
+
+    def __init__(self, graph: GraphIndex, wanted: frozenset[Place], ran: frozenset[str]) -> None:
+        self.shown: dict[Hashable, list[tuple[int, Place]]] = {}
+        self.arriving: dict[tuple[str, int], Place] = {}
+        self.looked_up: list[tuple[int, Place]] = []
+        self.compared: set[str] = set()
+        self._graph = graph
+        self._wanted = wanted
+        self._ran = ran
+
+    def outputs(self, operator: Operator) -> None:
+        kinds = " ".join(part.op_type for part in operator.parts.nodes)
+        for end, (edge, _, _) in zip(operator.outputs, output_edges(operator, operator.outputs, self._graph)):
+            place = (operator.node.path, str(end.slot))
+            if edge is None or place not in self._wanted:
+                continue
+            order = self._graph.position[edge.producer]
+            self.shown.setdefault(edge, []).append((order, place))
+            self.compared |= operator.parts.names
+            if _LOOKS_UP.search(kinds):
+                self.looked_up.append((order, place))
+
+    def inputs(self, operator: Operator) -> None:
+        edges = self._graph.arriving(operator.parts.nodes)
+        if len(edges) != len(operator.inputs):
+            return
+        for end, (part, number, edge) in zip(operator.inputs, edges):
+            place = (operator.node.path, str(end.slot))
+            if place not in self._wanted:
+                continue
+            given = given_to(self._graph, edge, self._ran)
+            origin = Edge(given.name, 0) if given is not None else None
+            if given is None or origin is None or origin in self.shown:
+                self.arriving[part, number] = place
+            else:
+                self.shown[origin] = [(self._graph.position[given.name], place)]
 
 
 def _shown_by(nodes: Iterable[GeNode], graph: GraphIndex, shown: Shown) -> frozenset[Place]:
