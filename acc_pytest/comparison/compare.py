@@ -17,7 +17,6 @@ from ..judging.threshold import ThresholdRule
 from ..judging.thresholds import element_tolerance
 from ..mapping.pair import Pair
 from ..mapping.reconcile import open_pair
-from ..mapping.weights import POLICY as WEIGHT_POLICY
 from ..metrics import measure
 from ..metrics.measurement import Measurement
 from ..reporting.row import Row, Side
@@ -26,7 +25,7 @@ from .noise import with_noise
 from .rows import incomparable, measured_row, of_replicas, pair_row
 from .statistics import compare_statistics
 from .ties import with_choices
-from .weights import compare_weights
+from .weights import compare_weights, has_digest
 
 if TYPE_CHECKING:
     from ..mapping.noise_run import Counterpart
@@ -70,7 +69,7 @@ def compare_pair(
     row = pair_row(pair, test_id, number)
 
     def compared() -> Row:
-        if pair.policy == WEIGHT_POLICY:
+        if has_digest(pair):
             return compare_weights(pair, row)
         judge_ = make_judge()
         if _is_statistics(pair):

@@ -14,15 +14,22 @@ from ..judging import Judgement
 from ..judging.threshold import Threshold
 from ..judging.verdict import check, verdict_of
 from ..mapping.pair import Operand, Pair
+from ..mapping.weights import POLICY
 from ..reporting.row import Row
-from ..tensors.digest import WeightDigest
+from ..tensors.digest import WeightDigest, digest
 from .rows import judged
 
 METRIC = "relative_euclidean_distance"
 
 
+def has_digest(pair: Pair) -> bool:
+    """Whether the pair is one of weights of which a side has a digest and not the values."""
+    return pair.policy == POLICY and any(ref.member for side in (pair.golden, pair.mine) for ref in side.refs)
+
+
 def compare_weights(pair: Pair, row: Row) -> Row:
-    """The row of a weight that both dumps have a digest of.
+    """The row of a weight that a dump has a digest of; the other one's is made of the values, where it has
+    these.
 
     Raises `NoPayload` where one has none, and for shapes or units that differ.
     """
@@ -62,6 +69,8 @@ def _agreement(golden: WeightDigest, mine: WeightDigest) -> str:
 
 def _digest(operand: Operand) -> WeightDigest:
     (ref,) = operand.refs
+    if not ref.member:
+        return digest(ref.open())
     saved = weights_of(Path(ref.path).parent).get(ref.member)
     if saved is None or saved.digest is None:
         raise NoPayload(f"{ref}: no digest: {saved.reason if saved is not None else 'it is not listed'}")

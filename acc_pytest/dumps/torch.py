@@ -7,6 +7,7 @@ name the files of keyword arguments and fields after them (`input_hidden_states`
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,8 +37,11 @@ from .torch_weights import FILE as WEIGHTS_FILE
 from .torch_weights import SavedWeight, weights_of
 
 TREE_FILE = "model_tree.json"
+WEIGHTS = "weights"
+"""The folder of parameters that were dumped whole, beside those of the steps."""
 
 _TENSOR = re.compile(r"^(input|output)(?:_exec(\d+))?((?:_[\w-]+)?)\.(pth|pt|npy)$", re.ASCII)
+_SUFFIXES = frozenset({".pth", ".pt", ".npy"})
 _NUMBERS = re.compile(r"(?:_\d+)*", re.ASCII)
 
 
@@ -72,7 +76,7 @@ class TorchDump(Dump):
         self.ranks = tuple(Rank(index, name) for index, name in enumerate(self._in_rank_order(workers)))
         first = layout.home / self.ranks[0].name
         tokens = [name for name in listing.directories(first) if name.isdecimal()]
-        if other := [name for name in listing.directories(first) if not name.isdecimal()]:
+        if other := [name for name in listing.directories(first) if not name.isdecimal() and name != WEIGHTS]:
             notes.append(f"directories that are no steps were left out: {', '.join(other)}")
         if not tokens:
             raise DumpError(f"{first}: a torch dump without token directories; was any forward pass dumped?")
@@ -150,6 +154,12 @@ class TorchDump(Dump):
     def weights_file(self, rank: Rank) -> str:
         """Where that stands."""
         return str(self._home / rank.name / WEIGHTS_FILE)
+
+    def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
+        """The parameters that were dumped whole (`dump_weight`), by full name."""
+        folder = f"{self._home}/{rank.name}/{WEIGHTS}"
+        named = ((*os.path.splitext(file), file) for file in self._listing.files(folder))
+        return {name: TensorRef(f"{folder}/{file}") for name, suffix, file in named if suffix in _SUFFIXES}
 
     def _traced(self, step: Step) -> Calls:
         rank = self.ranks[0]

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from ..dumps.base import Dump, Rank, Slot, StepLabel
 from ..dumps.torch import TorchDump
+from ..dumps.torch_weights import SavedWeight
 from ..tensors.ref import TensorRef
 from .evidence import Evidence
 from .naming import NOT_SELECTABLE
 from .pair import Operand, Pair
 
 POLICY = "weights"
+_DUMPED = SavedWeight("parameter", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +45,12 @@ def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence) -> WeightPairs:
 
 
 class _Weights:
-    """The weights of a rank by all of their names; each is listed under one."""
+    """The weights of a rank by all of their names; each is listed under one. Those without a digest are
+    read."""
 
     def __init__(self, dump: TorchDump, rank: Rank) -> None:
-        self.listed = dump.weights(rank)
+        self._dumped = dump.dumped_weights(rank)
+        self.listed = dict.fromkeys(self._dumped, _DUMPED) | dict(dump.weights(rank))
         self.names = {alias: name for name, saved in self.listed.items() for alias in saved.aliases}
         self.names |= {name: name for name in self.listed}
         self._file = dump.weights_file(rank)
@@ -56,7 +60,10 @@ class _Weights:
         listed = self.names[name]
         module, _, last = listed.rpartition(".")
         slot = Slot("input", (last,))
-        return Operand(module, listed, "Parameter", str(slot), (TensorRef(self._file, listed),))
+        ref = TensorRef(self._file, listed)
+        if self.listed[listed].digest is None:
+            ref = self._dumped.get(listed, ref)
+        return Operand(module, listed, "Parameter", str(slot), (ref,))
 
 
 def _pairs(golden: _Weights, mine: _Weights, step: StepLabel, rank: int | None) -> Iterator[Pair]:

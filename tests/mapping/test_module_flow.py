@@ -315,3 +315,19 @@ def test_a_mask_s_values_hide_no_error_from_what_comes_after_it(tmp_path):
     assert {row.verdict for row in masked} == {"pass"}, "the bound is that of the mask"
     (root,) = found.roots
     assert root.startswith("root.layers.0.attention.div")
+
+
+@pytest.mark.parametrize("digests", [(), ("golden",)], ids=["neither has digests", "golden has digests"])
+def test_weights_that_were_dumped_whole_are_compared_where_digests_are_missing(tmp_path, digests):
+    whole = Run(config=(("dump_weight", True),))
+    for name in ("golden", "mine"):
+        toy = model()
+        if name == "mine":
+            toy.layers[0].mlp.up.weight.data[0] *= -1
+        dump(toy, tmp_path / name, whole)
+        if name not in digests:
+            (path,) = (tmp_path / name).rglob("weights.json")
+            path.unlink()
+    found = compared(tmp_path / "golden", tmp_path / "mine")
+    assert found.verdict("fail") == ["layers.0.mlp.up.weight"]
+    assert found.texts[0].startswith("weight of layers.0.mlp.up differs: relative L2 0.")
