@@ -35,6 +35,16 @@ def _rows(tensor: torch.Tensor, factor: float) -> torch.Tensor:
     return rows.reshape(tensor.shape)
 
 
+def _one_nan(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.reshape(-1).clone()
+    flat[len(flat) // 2] = torch.nan
+    return flat.reshape(tensor.shape)
+
+
+def _off_by_one(_node: GeNode, given: Sequence[torch.Tensor], made: Values) -> Values:
+    return [made[0], (made[1] + 1) % given[0].shape[-1]]
+
+
 def _transposed(_node: GeNode, given: Sequence[torch.Tensor], made: Values) -> Values:
     return [given[0].reshape(made[0].shape)]
 
@@ -94,6 +104,8 @@ SPOILINGS = {
     "bfloat16": Spoiling(
         "it is computed in bfloat16", _first(lambda x: x.bfloat16().to(x.dtype)), dtypes=("float32",)
     ),
+    "nan": Spoiling("one element is NaN", _first(_one_nan)),
+    "places": Spoiling("places of the largest are off by one", _off_by_one, ("TopKV2",)),
     "rolled": Spoiling(
         "elements are off by one place",
         _first(lambda x: x.reshape(-1).roll(1).reshape(x.shape)),
