@@ -11,7 +11,7 @@ from acc_pytest.topology.ge_graph import GeNode
 
 Values = list[torch.Tensor]
 Spoil = Callable[[GeNode, Sequence[torch.Tensor], Values], Values]
-LEAST = 6
+LEAST = 4
 """Elements below which a tensor is no result of a model, but a size or an axis."""
 
 
