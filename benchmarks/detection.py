@@ -27,9 +27,9 @@ when it is the innermost module that has the fault (its weight, or what was fed,
 goal is 98 % detected, 95 % of these with the right first root, no false alarm. `--only llama/rope_sign -v`
 shows one case.
 
-`--torchair` makes the third table: graphs that TorchAir wrote, run by kernels of the benchmark's own and dumped
-as GE dumps them, against FX. Each fault is at each type of operator that can have it, in one graph. The goal is
-95 % detected, 95 % with the right first root, no other root, no false alarm.
+`--torchair` makes the third table: graphs that TorchAir wrote, run by kernels of the benchmark's own and
+dumped as GE dumps them, against FX. Each fault is at each type of operator that can have it, in one graph.
+The goal is 95 % detected, 95 % with the right first root, no other root, no false alarm.
 """
 
 from __future__ import annotations
