@@ -79,7 +79,7 @@ def test_a_swapped_activation_is_a_root_by_its_full_name(
     found = _outcome(detecting, goldens, tmp_path, "activation")
     assert found.red
     assert found.own == tuple(name == "root.model.layers.1.mlp.act_fn" for name in found.roots)
-    assert any(found.own)
+    assert found.own[0]
 
 
 def test_a_container_around_the_fault_is_a_miss(detecting: SimpleNamespace) -> None:
