@@ -5,6 +5,7 @@ The tests of the pairs stay as they are, each red for itself; only what is said 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ NAMED = 3
 """Modules that the line of a kind of inputs names."""
 _DIFFER = {"weight": "weights", "buffer": "buffers", "cache": "caches", "input": "inputs", "mask": "masks"}
 """Kinds of what a run is fed that are one thing, and what several of them are called."""
+_AGAIN = re.compile(r"\.call\d+_*(?=\.|$)", re.ASCII)
+"""What the name of a further call of a module in one step has more than that of the first."""
 _OF_MODULES = frozenset(("weight", "buffer"))
 
 
@@ -58,10 +61,11 @@ def folded(found: Sequence[Found]) -> list[Root]:
             groups.setdefault(("fed", one.pair.fed), []).append(one)
             continue
         place = _place_in_model(one)
-        # Two of a step and rank are two operators, whatever their names have in common.
+        # Two of a step and rank are two operators, whatever their names share, but for calls of one module.
         here = place, one.pair.graph, one.pair.step, one.pair.rank
-        groups.setdefault((place, seen[here]), []).append(one)
-        seen[here] += 1
+        again_here = _AGAIN.search(one.pair.mine.node) is not None
+        groups.setdefault((place, 0 if again_here else seen[here]), []).append(one)
+        seen[here] += not again_here
     ordered = sorted(groups.values(), key=lambda group: not group[0].pair.fed)
     return [_root(group) for group in ordered]
 
@@ -77,14 +81,15 @@ def _place_in_model(found: Found) -> tuple[str, ...]:
     places = [_below_top(pair.mine.node)]
     if "/" not in pair.mine.node and not pair.graph:
         places.append(_below_top(pair.golden.node))
-    named = "" if found.name == found.row.name else _without_number(found.name)
+    named = "" if found.name == found.row.name else _without_number(_AGAIN.sub("", found.name))
     # Graphs that one script compiles, for prefill and for decode, call the same operator by the same name.
     layer = "" if pair.layer == pair.graph else pair.layer
     return layer, pair.mine.op_type, named, *places
 
 
 def _below_top(node: str) -> str:
-    """A path without its first directory, `1_Norm` without its number; other names as they are."""
+    """A path without its first directory; `1_Norm` without its number, `act_fn.call1` as `act_fn`."""
+    node = _AGAIN.sub("", node)
     top, _, below = node.partition("/")
     number, _, kind = top.partition("_")
     return below or (kind if number.isdecimal() else node)

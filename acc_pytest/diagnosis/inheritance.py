@@ -2,7 +2,7 @@
 
 A pair beyond its thresholds is `inherited` when a pair that it computes from is beyond its own, else a
 `root`. What is above it is looked for through pairs that do not run in this session or could not be
-compared. Three rules refine this:
+compared. Four rules refine this:
 
 - An inherited pair whose operator is wrong on mine's own inputs is a root as well: a second mistake. It is
   computed again where its level jumps beyond its parents' by `JUMP`.
@@ -10,6 +10,7 @@ compared. Three rules refine this:
   it is called after the operator above that is wrong, or inherits from the nearest failing pair behind those
   that pass. A jump beyond `JUMP` speaks against that: then its parameters or weights are other ones, unless
   it makes golden's result of golden's inputs (the values of a mask hide what passes through a sum).
+- A root whose operator could not be computed again inherits the same way, if it does not jump.
 - Where only the order of execution is known, a jump beyond `RATE` makes a root (rate of change).
 
 Where the prompts have other shapes everything else follows from that, comparable or not.
@@ -173,9 +174,8 @@ class Inheritance:
             return self._is_root(standing, replace(cause, basis="local", text=said), hidden)
         if local.outcome == "right":
             return self._accumulated(standing, above, cause)
-        if (via := self._behind_masks(number)) is not None:
-            said = "what is between passes, but within the bound that the values of a mask make"
-            return _inherited(replace(cause, parents=(via.number,)), via, said)
+        if (via := self._behind_passing(number, cause)) is not None:
+            return _inherited(replace(cause, parents=(via.number,)), via, "what is between passes")
         return self._is_root(standing, replace(cause, text=self._unknown(number, above, local)))
 
     def _accumulated(self, standing: Standing, above: Sequence[Standing], cause: Cause) -> _Decision:
@@ -212,10 +212,17 @@ class Inheritance:
         agree = "all that was compared above it agrees" if number in self._plan.unseen else "its inputs agree"
         return f"{agree}, and {_wrong(local)}"
 
-    def _behind_masks(self, number: int) -> Standing | None:
-        """The nearest failing pair above that is reached through pairs with a mask's values alone, or
-        `None`."""
-        for one, stopped in self._ancestors.walk(number, lambda one: one.failing or not one.masked):
+    def _behind_passing(self, number: int, cause: Cause) -> Standing | None:
+        """The nearest failing pair behind those that pass, from which the error may have come; or `None`.
+
+        A jump speaks against that, but for pairs that pass within the bound that the values of a mask make.
+        """
+        jumps = cause.amplification is not None and cause.amplification > JUMP
+
+        def stop(one: Standing) -> bool:
+            return one.failing or (jumps and not one.masked)
+
+        for one, stopped in self._ancestors.walk(number, stop):
             if stopped and one.failing:
                 return one
         return None

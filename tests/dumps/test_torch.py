@@ -108,10 +108,11 @@ def test_statistics_stand_in_where_no_tensor_was_saved(tmp_path):
 
 def test_other_directories_are_no_steps(tmp_path):
     folder = torch_dump(tmp_path / "d", {0: (1,), 2: (1,), 10: (1,)})
-    (folder / "weights").mkdir()
+    (folder / "weights").mkdir()  # of parameters
+    (folder / "notes").mkdir()
     dump = open_dump(str(folder))
     assert [step.label for step in dump.steps] == [0, 2, 10]
-    assert dump.notes == ("directories that are no steps were left out: weights",)
+    assert dump.notes == ("directories that are no steps were left out: notes",)
 
 
 def test_functions_are_children_of_the_module_that_called_them(tmp_path):

@@ -331,3 +331,23 @@ def test_weights_that_were_dumped_whole_are_compared_where_digests_are_missing(t
     found = compared(tmp_path / "golden", tmp_path / "mine")
     assert found.verdict("fail") == ["layers.0.mlp.up.weight"]
     assert found.texts[0].startswith("weight of layers.0.mlp.up differs: relative L2 0.")
+
+
+class _Twice(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = torch.nn.SiLU()
+
+    def forward(self, x):
+        return self.act(x) + self.act(2 * x)
+
+
+def test_a_module_that_runs_twice_in_a_step_is_one_root(golden, tmp_path):
+    for name, act in (("golden", torch.nn.SiLU()), ("mine", torch.nn.ReLU())):
+        toy = model()
+        toy.layers[1].mlp.act = _Twice()
+        toy.layers[1].mlp.act.act = act
+        dump(toy, tmp_path / name)
+    found = compared(tmp_path / "golden", tmp_path / "mine")
+    assert found.roots == ["root.layers.1.mlp.act.act"]
+    assert len(found.verdict("fail")) == 2
