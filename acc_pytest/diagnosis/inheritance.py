@@ -217,7 +217,7 @@ class Inheritance:
 
         A jump speaks against that, but for pairs that pass within the bound that the values of a mask make.
         """
-        jumps = cause.amplification is not None and cause.amplification > JUMP
+        jumps = cause.amplification is None or cause.amplification > JUMP
 
         def stop(one: Standing) -> bool:
             return one.failing or (jumps and not one.masked)
