@@ -1,13 +1,14 @@
 """From what each pair computes: `trace(golden, mine, pairs)`, made with the plan and without any tensor.
 
-The parents of a pair are the nearest pairs above it in the dataflow of mine: tensor names of an ATB
-topology, edges of a GE graph. Above a layer's output is first what the operator inside it wrote. Where
-nothing is known of the dataflow, the order of execution says what came before.
+The parents of a pair are the nearest pairs above it in the dataflow of mine: tensor names of an ATB topology,
+edges of a GE graph, copies of results in FX, what two torch dumps saw at the same places. Above a layer's
+output is first what the operator inside it wrote. Where nothing is known of the dataflow, the order of
+execution says what came before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -24,7 +25,7 @@ from .flows import FlowOf, atb_flows, fx_flows, ge_flows, torch_flows
 from .given import GivenBefore
 from .order import by_order
 from .read_weights import weights_read
-from .steps import Block, from_the_step_before, parents_in_step, place_of, signature
+from .steps import Block, Flow, from_the_step_before, parents_in_step, place_of, signature
 
 ORDER = "execution order"
 ON_THEIR_OWN = frozenset({SELF_CHECK})
@@ -54,53 +55,81 @@ class Lineage:
 def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Lineage:
     """The lineage of `pairs`, which are in execution order; where there is no dataflow it is that order."""
     flow_of, words = _flows(golden, mine, tables)
-    parents: list[tuple[int, ...]] = [()] * len(pairs)
-    guessed: set[int] = set()
-    between: dict[int, tuple[str, ...]] = {}
-    unseen: dict[int, tuple[str, ...]] = {}
-    gaps: dict[int, Gap] = {}
-    before: dict[tuple[str, int | None], Block] = {}
-    given = GivenBefore()
-    known: dict[object, dict[int, tuple[int, ...]]] = {}
+    tracing = _Tracing(len(pairs))
     results = [(number, pair) for number, pair in enumerate(pairs) if pair.policy != WEIGHTS]
     for (graph, step, rank), (numbers, group) in _steps(results, isinstance(mine, TorchairDump)).items():
         flow = flow_of(step, graph, rank, frozenset(map(place_of, group)))
-        inside: dict[int, tuple[int, ...]] = {}
-        if flow is not None:
-            # Most decode steps compare the same places with the same, and need to be looked at once.
-            key = flow, signature(group)
-            if key not in known:
-                known[key] = parents_in_step(group, flow)
-            inside = known[key]
-            for position, others in inside.items():
-                parents[numbers[position]] = tuple([numbers[other] for other in others])
-                place = place_of(group[position])
-                between |= _noted(numbers[position], flow.above[place].between)
-                unseen |= _noted(numbers[position], flow.unseen.get(place))
-                gaps |= _noted(numbers[position], flow.gaps.get(place))
-        if len(inside) < len(group):
-            unknown = {
-                number
-                for position, number in enumerate(numbers)
-                if position not in inside and group[position].policy not in ON_THEIR_OWN
-            }
-            guessed |= unknown
-            for number, others in _by_order(numbers, group).items():
-                if number in unknown:
-                    parents[number] = others
-        if flow is not None and isinstance(step, int):
-            block = Block(numbers, group, flow)
-            if (earlier := before.get((graph, rank))) is not None:
-                for number, taken in from_the_step_before(block, earlier).items():
-                    parents[number] = (*parents[number], *taken)
-            before[graph, rank] = block
-            if graph:
-                for number, taken in given.taken(block).items():
-                    parents[number] = (*parents[number], *taken)
-    for number, listed in weights_read(pairs, gaps, mine).items():
-        parents[number] = (*parents[number], *listed)
-    basis = _basis(words, len(guessed), len(pairs))
-    return Lineage(tuple(parents), basis, frozenset(guessed), between, unseen, gaps)
+        if flow is None:
+            tracing.by_order(numbers, group, ())
+            continue
+        tracing.by_order(numbers, group, tracing.by_flow(numbers, group, flow))
+        if isinstance(step, int):
+            tracing.from_before((graph, rank), Block(numbers, group, flow))
+    tracing.add(weights_read(pairs, tracing.gaps, mine))
+    return tracing.lineage(words)
+
+
+class _Tracing:
+    """What is known of pairs, by number, while steps are gone through one after the other."""
+
+    def __init__(self, count: int) -> None:
+        self.gaps: dict[int, Gap] = {}
+        self._parents: list[tuple[int, ...]] = [()] * count
+        self._guessed: set[int] = set()
+        self._between: dict[int, tuple[str, ...]] = {}
+        self._unseen: dict[int, tuple[str, ...]] = {}
+        self._before: dict[tuple[str, int | None], Block] = {}
+        self._given = GivenBefore()
+        self._known: dict[object, dict[int, tuple[int, ...]]] = {}
+
+    def by_flow(self, numbers: Sequence[int], group: Sequence[Pair], flow: Flow) -> Collection[int]:
+        """The parents of a step's pairs in the dataflow; the positions of those that it knows."""
+        # Most decode steps compare the same places with the same, and need to be looked at once.
+        key = flow, signature(group)
+        if key not in self._known:
+            self._known[key] = parents_in_step(group, flow)
+        inside = self._known[key]
+        for position, others in inside.items():
+            number, place = numbers[position], place_of(group[position])
+            self._parents[number] = tuple([numbers[other] for other in others])
+            self._between |= _noted(number, flow.above[place].between)
+            self._unseen |= _noted(number, flow.unseen.get(place))
+            self.gaps |= _noted(number, flow.gaps.get(place))
+        return inside
+
+    def by_order(self, numbers: Sequence[int], group: Sequence[Pair], known: Collection[int]) -> None:
+        """The parents of a step's pairs by the order of execution, but for those at the positions `known`."""
+        if len(known) == len(group):
+            return
+        unknown = {
+            number
+            for position, number in enumerate(numbers)
+            if position not in known and group[position].policy not in ON_THEIR_OWN
+        }
+        self._guessed |= unknown
+        for number, others in _by_order(numbers, group).items():
+            if number in unknown:
+                self._parents[number] = others
+
+    def from_before(self, run: tuple[str, int | None], block: Block) -> None:
+        """What the pairs of a step of one graph and rank take from earlier steps, and from other graphs."""
+        if (earlier := self._before.get(run)) is not None:
+            self.add(from_the_step_before(block, earlier))
+        self._before[run] = block
+        if run[0]:
+            self.add(self._given.taken(block))
+
+    def add(self, more: Mapping[int, Iterable[int]]) -> None:
+        """Further parents of pairs, behind those that are known."""
+        for number, others in more.items():
+            self._parents[number] = (*self._parents[number], *others)
+
+    def lineage(self, words: str) -> Lineage:
+        """What was found; `words` say how the dataflow is known."""
+        basis = _basis(words, len(self._guessed), len(self._parents))
+        return Lineage(
+            tuple(self._parents), basis, frozenset(self._guessed), self._between, self._unseen, self.gaps
+        )
 
 
 def _noted(number: int, found: Noted | None) -> dict[int, Noted]:
