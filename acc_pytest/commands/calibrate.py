@@ -88,9 +88,10 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _pairs(given: argparse.Namespace, noise: str) -> tuple[Pair, ...]:
-    """Golden against one noise run. Raises `AccError`."""
+    """Golden against one noise run, without what both were fed, which has no noise. Raises `AccError`."""
     from ..session import make_plan
     from ..settings import Settings
 
     values = {"golden": given.golden, "mine": noise, "token_policy": given.token_policy}
-    return make_plan(Settings.from_values({**values, "config": tuple(given.config)})).pairs
+    made = make_plan(Settings.from_values({**values, "config": tuple(given.config)}))
+    return tuple(pair for pair in made.pairs if not pair.fed)

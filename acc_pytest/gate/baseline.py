@@ -59,7 +59,10 @@ class Baseline:
 
 
 def error_of(row: Row) -> Accepted | None:
-    """The error of a row; `None` for one that has none: incomparable, or of statistics only."""
+    """The error of a row; `None` for one that has none: incomparable, of statistics only, or of what the run was
+    fed, where nothing but the same is accepted."""
+    if row.fed:
+        return None
     for metric in (COUNT, RELATIVE):
         value = row.counts.get(metric) if metric == COUNT else row.metrics.get(metric)
         if isinstance(value, (int, float)) and math.isfinite(value):

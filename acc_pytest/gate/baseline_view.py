@@ -48,7 +48,7 @@ class BaselineView(View):
     def add(self, row: Row) -> None:
         """Note the error of a row; of two rows at one place the larger."""
         self._extent.add(row)
-        if row.verdict in ("unmapped", "incomparable"):
+        if row.verdict in ("unmapped", "incomparable") or row.fed:
             return
         found = error_of(row)
         if found is None:

@@ -138,7 +138,7 @@ class AccSession(Asked):
 
     def levelled(self, row: Row, make_judge: Callable[[], Judge]) -> Row:
         """The row with its thresholds apart from its data, where a lock is in use."""
-        if not self.settings.lock or not row.checks:
+        if not self.settings.lock or not row.checks or row.fed:
             return row
         from ..gate.lock import with_levels
 

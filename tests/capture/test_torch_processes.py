@@ -69,7 +69,7 @@ def test_a_killed_process_leaves_whole_files_only_and_a_dump_that_can_be_compare
     whole = [step for step in dump.steps if (home / step.directory / "manifest.json").exists()]
     assert len([pair for pair in mapped.pairs if pair.step == 0]) >= 12
     assert {pair.step for pair in mapped.pairs} >= {step.label for step in whole}
-    for pair in mapped.pairs:
+    for pair in (pair for pair in mapped.pairs if pair.fed not in ("weight", "buffer")):
         for ref in (*pair.golden.refs, *pair.mine.refs):
             ref.open()
 

@@ -47,13 +47,13 @@ def test_the_noise_run_is_green_by_its_own_thresholds_and_mine_too(
     config = tomllib.loads(text)
     linear = next(t for t in config["threshold"] if t["match"].get("op_type") == "Linear")
     assert linear["match"] == {"op_type": "Linear", "mine_dtype": "bfloat16"}
-    assert "calibrated: 0.99 quantile of 30 samples, extrapolated" in linear["reason"]
+    assert "calibrated: 0.99 quantile of 38 samples, extrapolated" in linear["reason"]
     itself = DemoPaths(noisy.golden, Path(str(noisy.noise)))
     assert acc(itself, "--acc-config=thresholds.toml", "--tb=no", "-q").ret == 0
     rows = [row for row in read_rows() if row["golden_op_type"] == "Linear" and row["verdict"] == "pass"]
     assert rows
     assert acc(noisy, "--acc-config=thresholds.toml", "--tb=no", "-q", "--junitxml=j.xml").ret == 0
-    assert "calibrated: 0.99 quantile of 30 samples" in Path("j.xml").read_text(encoding="utf-8")
+    assert "calibrated: 0.99 quantile of 38 samples" in Path("j.xml").read_text(encoding="utf-8")
 
 
 def test_two_runs_are_one_calibration(noisy: DemoPaths, tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_numbers_beyond_the_plan_are_refused_before_anything_is_made_of_them(
     result.stderr.fnmatch_lines(
         ["ERROR: rows.jsonl: msit_dump::* has the number 102000000000, but the plan *"]
     )
-    Path("rows.jsonl").write_text(text.replace('"pairs":103', '"pairs":99000000000'))
+    Path("rows.jsonl").write_text(text.replace('"pairs":104', '"pairs":99000000000'))
     result = again("--acc-from-rows=rows.jsonl")
     result.stderr.fnmatch_lines(["ERROR: rows.jsonl:1: plan.pairs is 99000000000, more than any plan has *"])
 
