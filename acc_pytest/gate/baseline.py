@@ -59,8 +59,8 @@ class Baseline:
 
 
 def error_of(row: Row) -> Accepted | None:
-    """The error of a row; `None` for one that has none: incomparable, of statistics only, or of what the run was
-    fed, where nothing but the same is accepted."""
+    """The error of a row; `None` for one that has none: incomparable, of statistics only, or of what the run
+    was fed, where nothing but the same is accepted."""
     if row.fed:
         return None
     for metric in (COUNT, RELATIVE):
