@@ -30,7 +30,7 @@ _OF_MODULES = frozenset(("weight", "buffer"))
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRoot:
     """A root at one step and rank: the row of its first tensor, and what follows from it.
 
     `share` is the part of the error of the step's final output `final` that it explains.
@@ -52,9 +52,9 @@ class Found:
         return self.cause.root_name or self.row.name
 
 
-def folded(found: Sequence[Found]) -> list[Root]:
+def folded(found: Sequence[FoundRoot]) -> list[Root]:
     """One root for each fault, those of what the run was fed first; else in execution order."""
-    groups: dict[object, list[Found]] = {}
+    groups: dict[object, list[FoundRoot]] = {}
     seen: Counter[object] = Counter()
     for one in found:
         if one.pair.fed:
@@ -70,7 +70,7 @@ def folded(found: Sequence[Found]) -> list[Root]:
     return [_root(group) for group in ordered]
 
 
-def _place_in_model(found: Found) -> tuple[str, ...]:
+def _place_in_model(found: FoundRoot) -> tuple[str, ...]:
     """Where in the model an operator is, the same for all steps, ranks and compiled forms of a layer.
 
     ATB counts the executions of layers on, so that a path's first number, and the first in a name made of it,
@@ -103,7 +103,7 @@ def _without_number(name: str) -> str:
     return f"{kind} {'_'.join(numbers[1:])}"
 
 
-def _root(group: Sequence[Found]) -> Root:
+def _root(group: Sequence[FoundRoot]) -> Root:
     first = group[0]
     level = max(one.level for one in group)
     below = max(one.below for one in group)
@@ -126,7 +126,7 @@ def _root(group: Sequence[Found]) -> Root:
     )
 
 
-def _sentence(group: Sequence[Found], inherited: int, amplification: float | None) -> str:
+def _sentence(group: Sequence[FoundRoot], inherited: int, amplification: float | None) -> str:
     first = group[0]
     effects = ["1 pair inherits from it" if inherited == 1 else f"{inherited} pairs inherit from it"]
     if amplification is not None and inherited:
@@ -144,7 +144,7 @@ def _sentence(group: Sequence[Found], inherited: int, amplification: float | Non
     return f"{_about(first)}{said}: {', '.join(effects)}; {first.cause.text or first.row.sentence}"
 
 
-def _about(found: Found) -> str:
+def _about(found: FoundRoot) -> str:
     """The name of an operator, its type, and where it is."""
     row, name = found.row, found.name
     kind = row.mine.op_type or row.golden.op_type if name == row.name else ""
@@ -156,7 +156,7 @@ def _about(found: Found) -> str:
     return f"{shown(name)}{f' ({shown(kind)})' if kind else ''} {' '.join(map(shown, where))}{seen}"
 
 
-def _fed(group: Sequence[Found]) -> str:
+def _fed(group: Sequence[FoundRoot]) -> str:
     """What a run was fed that differs, in words that say nothing of operators."""
     first = group[0]
     kind, names = first.pair.fed, _names(group)
@@ -171,11 +171,11 @@ def _fed(group: Sequence[Found]) -> str:
     return f"{several} differ: {', '.join(map(shown, names[:NAMED]))}{more}"
 
 
-def _names(group: Sequence[Found]) -> list[str]:
+def _names(group: Sequence[FoundRoot]) -> list[str]:
     return list(dict.fromkeys(one.name for one in group))
 
 
-def again(group: Sequence[Found]) -> str:
+def again(group: Sequence[FoundRoot]) -> str:
     """The other steps, ranks and graphs of a root, in words: `again at steps 1, 2`; empty without any."""
     first = group[0].row
     steps = [str(one.row.step) for one in group if one.row.step != first.step]

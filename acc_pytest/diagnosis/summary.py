@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..reporting.diagnosis import Diagnosis, Root
 from ..reporting.row import Cause, Row
 from ..reporting.view import View
-from .folding import Found, folded
+from .folding import FoundRoot, folded
 from .shares import shares
 from .standing import Standing
 
@@ -57,7 +57,7 @@ class Ledger(View):
             first = numbers[0]
             shared = [explained[one] for one in numbers if one in explained]
             found.append(
-                Found(
+                FoundRoot(
                     self._roots[first],
                     self._causes[first],
                     plan.pairs[first],

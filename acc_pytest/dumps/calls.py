@@ -17,7 +17,7 @@ from .base import Slot
 from .torch_manifest import SavedTensor
 
 
-class Place(NamedTuple):
+class TensorPlace(NamedTuple):
     """A slot of a node in one step."""
 
     path: str
@@ -25,26 +25,26 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Call:
+class NodeCall:
     """A node that ran, the call that it ran in (`None` for the outermost), and its slots that were dumped."""
 
     node: Node
-    inside: Call | None
+    inside: NodeCall | None
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
 
 
-class Event(NamedTuple):
+class CallEvent(NamedTuple):
     """A call begins, or ends."""
 
-    call: Call
+    call: NodeCall
     ends: bool
 
 
 class Origin(NamedTuple):
     """The first place that held a tensor, and how the later one lies in it (empty: the very same bytes)."""
 
-    place: Place
+    place: TensorPlace
     view: tuple[object, ...] = ()
 
 
@@ -56,9 +56,9 @@ class Calls:
     tensor was dumped before: where it was seen first.
     """
 
-    events: tuple[Event, ...]
-    dtypes: Mapping[Place, str]
-    origins: Mapping[Place, Origin]
+    events: tuple[CallEvent, ...]
+    dtypes: Mapping[TensorPlace, str]
+    origins: Mapping[TensorPlace, Origin]
 
     def inputs(self) -> dict[str, frozenset[Slot]]:
         """The inputs of each call that were dumped, by the path of its node."""
@@ -75,26 +75,26 @@ def trace_calls(
 
     A call that began after another and ended before it ran inside it.
     """
-    events: list[Event] = []
-    running: list[Call] = []
+    events: list[CallEvent] = []
+    running: list[NodeCall] = []
     for node in sorted(nodes, key=began):
         while running and running[-1].node.order < node.order:
-            events.append(Event(running.pop(), True))
+            events.append(CallEvent(running.pop(), True))
         found = slots(node)
-        call = Call(
+        call = NodeCall(
             node,
             running[-1] if running else None,
             tuple(slot for slot in found if slot.kind == "input"),
             tuple(slot for slot in found if slot.kind == "output"),
         )
         running.append(call)
-        events.append(Event(call, False))
-    events += [Event(call, True) for call in reversed(running)]
+        events.append(CallEvent(call, False))
+    events += [CallEvent(call, True) for call in reversed(running)]
     seen = _Seen()
-    dtypes: dict[Place, str] = {}
+    dtypes: dict[TensorPlace, str] = {}
     for call, ends in events:
         for slot in call.outputs if ends else call.inputs:
-            place, known = Place(call.node.path, slot), saved(call.node, slot)
+            place, known = TensorPlace(call.node.path, slot), saved(call.node, slot)
             dtypes[place] = known.dtype if known is not None else ""
             if known is not None:
                 seen.add(place, known)
@@ -105,11 +105,11 @@ class _Seen:
     """The tensors that were met, by their bytes and by their storage."""
 
     def __init__(self) -> None:
-        self.origins: dict[Place, Origin] = {}
-        self._by_bytes: dict[tuple[int, str, int], Place] = {}
-        self._by_storage: dict[tuple[int, int, str], list[tuple[Place, _Stretch]]] = {}
+        self.origins: dict[TensorPlace, Origin] = {}
+        self._by_bytes: dict[tuple[int, str, int], TensorPlace] = {}
+        self._by_storage: dict[tuple[int, int, str], list[tuple[TensorPlace, _Stretch]]] = {}
 
-    def add(self, place: Place, tensor: SavedTensor) -> None:
+    def add(self, place: TensorPlace, tensor: SavedTensor) -> None:
         """The next tensor in the order of time."""
         if tensor.crc32 is not None and tensor.numel is not None:
             first = self._by_bytes.setdefault((tensor.crc32, tensor.dtype, tensor.numel), place)

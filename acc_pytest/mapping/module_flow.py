@@ -8,11 +8,11 @@ other is new: made by the code of the module around it, from all that was at han
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..dumps.base import Slot
-from ..dumps.calls import Call, Calls, Place
+from ..dumps.calls import Calls, NodeCall, TensorPlace
 from .fed import fed_kind
 from .pair import Gap
 
@@ -30,23 +30,17 @@ class ModuleFlow:
     inputs of a call, by the path of its node, of which only one dump holds a tensor.
     """
 
-    order: Mapping[Place, int]
-    above: Mapping[Place, tuple[Place, ...]]
-    gaps: Mapping[Place, Gap]
-    fed: Mapping[Place, str]
-    caches: frozenset[Place]
+    order: Mapping[TensorPlace, int]
+    above: Mapping[TensorPlace, tuple[TensorPlace, ...]]
+    gaps: Mapping[TensorPlace, Gap]
+    fed: Mapping[TensorPlace, str]
+    caches: frozenset[TensorPlace]
     unseen: Mapping[str, tuple[str, ...]]
 
 
-def module_flow(
-    golden: Calls,
-    mine: Calls,
-    compared: Callable[[Place], bool],
-    weights: Callable[[str], Collection[Place]] = lambda _: (),
-) -> ModuleFlow:
-    """Follow mine's calls. `compared` says of a place that both dumps have whether it is looked at, `weights`
-    which places hold the weights of a module."""
-    return _Walk(golden, mine, compared, weights).flow()
+def module_flow(golden: Calls, mine: Calls, compared: Callable[[TensorPlace], bool]) -> ModuleFlow:
+    """Follow mine's calls. `compared` says of a place that both dumps have whether it is looked at."""
+    return _Walk(golden, mine, compared).flow()
 
 
 @dataclass(slots=True, eq=False)
@@ -55,13 +49,13 @@ class _Scope:
     no other module was handed yet, by the place where such a result was seen first."""
 
     path: str
-    given: dict[Place, None] = field(default_factory=dict)
-    made: dict[Place, None] = field(default_factory=dict)
-    open_ends: dict[Place, str] = field(default_factory=dict)
-    caches: list[Place] = field(default_factory=list)
+    given: dict[TensorPlace, None] = field(default_factory=dict)
+    made: dict[TensorPlace, None] = field(default_factory=dict)
+    open_ends: dict[TensorPlace, str] = field(default_factory=dict)
+    caches: list[TensorPlace] = field(default_factory=list)
     called: bool = False
 
-    def at_hand(self) -> tuple[Place, ...]:
+    def at_hand(self) -> tuple[TensorPlace, ...]:
         return (*self.given, *list(self.made)[-AT_HAND:])
 
     def name_of(self, path: str) -> str:
@@ -72,26 +66,19 @@ class _Scope:
 
 
 class _Walk:
-    def __init__(
-        self,
-        golden: Calls,
-        mine: Calls,
-        compared: Callable[[Place], bool],
-        weights: Callable[[str], Collection[Place]],
-    ) -> None:
+    def __init__(self, golden: Calls, mine: Calls, compared: Callable[[TensorPlace], bool]) -> None:
         self._golden = golden
         self._mine = mine
         self._golden_inputs = golden.inputs()
         self._later = _later(mine)
         self._compared = compared
-        self._weights = weights
-        self._scopes: dict[Call | None, _Scope] = {None: _Scope("")}
-        self._shown: dict[Place, tuple[Place, ...]] = {}
-        self._order: dict[Place, int] = {}
-        self._above: dict[Place, tuple[Place, ...]] = {}
-        self._gaps: dict[Place, Gap] = {}
-        self._fed: dict[Place, str] = {}
-        self._caches: set[Place] = set()
+        self._scopes: dict[NodeCall | None, _Scope] = {None: _Scope("")}
+        self._shown: dict[TensorPlace, tuple[TensorPlace, ...]] = {}
+        self._order: dict[TensorPlace, int] = {}
+        self._above: dict[TensorPlace, tuple[TensorPlace, ...]] = {}
+        self._gaps: dict[TensorPlace, Gap] = {}
+        self._fed: dict[TensorPlace, str] = {}
+        self._caches: set[TensorPlace] = set()
         self._unseen: dict[str, tuple[str, ...]] = {}
 
     def flow(self) -> ModuleFlow:
@@ -104,29 +91,28 @@ class _Walk:
             self._order, self._above, self._gaps, self._fed, frozenset(self._caches), self._unseen
         )
 
-    def _begin(self, call: Call) -> None:
+    def _begin(self, call: NodeCall) -> None:
         around, path = self._scopes[call.inside], call.node.path
         scope = self._scopes[call] = _Scope(path)
-        scope.caches = [place for slot in call.outputs if is_cache(place := Place(path, slot))]
+        scope.caches = [place for slot in call.outputs if is_cache(place := TensorPlace(path, slot))]
         for slot in call.inputs:
-            scope.given.update(dict.fromkeys(self._arrived(call, Place(path, slot), around)))
+            scope.given.update(dict.fromkeys(self._arrived(call, TensorPlace(path, slot), around)))
         if not call.inputs and call.inside is not None:
             scope.given.update(dict.fromkeys(around.at_hand()))
             self._unseen[path] = ("inputs, which were not dumped",)
-        scope.given.update(dict.fromkeys(self._weights(path)))
         around.called = True
         if alone := self._alone(call):
             self._unseen[path] = alone
 
-    def _alone(self, call: Call) -> tuple[str, ...]:
+    def _alone(self, call: NodeCall) -> tuple[str, ...]:
         """The inputs of a call that nothing can be compared with."""
         path, own = call.node.path, frozenset(call.inputs)
         other = self._golden_inputs.get(path, frozenset())
-        mine = [slot for slot in sorted(own - other) if self._origin(Place(path, slot)) is None]
+        mine = [slot for slot in sorted(own - other) if self._origin(TensorPlace(path, slot)) is None]
         golden = sorted(other - own)
         return (*(f"{slot} (mine only)" for slot in mine), *(f"{slot} (golden only)" for slot in golden))
 
-    def _arrived(self, call: Call, place: Place, around: _Scope) -> tuple[Place, ...]:
+    def _arrived(self, call: NodeCall, place: TensorPlace, around: _Scope) -> tuple[TensorPlace, ...]:
         """The places that are compared nearest to an input, itself where it is one."""
         origin = self._origin(place)
         if origin is not None:
@@ -144,17 +130,17 @@ class _Walk:
         around.made.update(dict.fromkeys(shown))
         return shown
 
-    def _fed_kind(self, call: Call, place: Place) -> str:
+    def _fed_kind(self, call: NodeCall, place: TensorPlace) -> str:
         """The kind of a new input; where a module got it by position, what a later one calls it."""
         dtype = self._mine.dtypes.get(place, "")
         uses = [(call, place.slot), *self._later.get(place, ())]
         return next((kind for one, slot in uses if (kind := fed_kind(one.node, slot, dtype))), "")
 
-    def _end(self, call: Call) -> None:
+    def _end(self, call: NodeCall) -> None:
         scope, around = self._scopes.pop(call), self._scopes[call.inside]
         self._store(scope)
         for slot in call.outputs:
-            place = Place(call.node.path, slot)
+            place = TensorPlace(call.node.path, slot)
             if place in scope.caches:
                 continue
             origin = self._origin(place)
@@ -177,7 +163,7 @@ class _Walk:
                 self._gaps[place] = scope.gap()
             scope.made.update(dict.fromkeys(self._show(place, scope.at_hand())))
 
-    def _show(self, place: Place, above: Iterable[Place]) -> tuple[Place, ...]:
+    def _show(self, place: TensorPlace, above: Iterable[TensorPlace]) -> tuple[TensorPlace, ...]:
         """Note what is above a place, and tell which places stand for it."""
         others = tuple(above)
         self._shown[place] = others
@@ -189,7 +175,7 @@ class _Walk:
             self._gaps.pop(place, None)
         return self._shown[place]
 
-    def _origin(self, place: Place) -> Place | None:
+    def _origin(self, place: TensorPlace) -> TensorPlace | None:
         """The place where both dumps saw this tensor first; `None` where they do not agree on one."""
         mine = self._mine.origins.get(place)
         if mine is None or mine.place not in self._shown:
@@ -199,18 +185,18 @@ class _Walk:
         return mine.place
 
 
-def _later(calls: Calls) -> dict[Place, list[tuple[Call, Slot]]]:
+def _later(calls: Calls) -> dict[TensorPlace, list[tuple[NodeCall, Slot]]]:
     """The inputs that are a tensor seen before, whole, by the place where it was seen first."""
-    found: dict[Place, list[tuple[Call, Slot]]] = {}
+    found: dict[TensorPlace, list[tuple[NodeCall, Slot]]] = {}
     for call in (event.call for event in calls.events if not event.ends):
         for slot in call.inputs:
-            origin = calls.origins.get(Place(call.node.path, slot))
+            origin = calls.origins.get(TensorPlace(call.node.path, slot))
             if origin is not None and not origin.view:
                 found.setdefault(origin.place, []).append((call, slot))
     return found
 
 
-def is_cache(place: Place) -> bool:
+def is_cache(place: TensorPlace) -> bool:
     """Whether an output holds keys and values of earlier tokens, which the hooks name after their cache."""
     names = (part for part in place.slot.index if isinstance(part, str))
     return place.slot.kind == "output" and any(word in name for name in names for word in CACHES)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..dumps.base import Dump
-from ..dumps.calls import Place
+from ..dumps.calls import TensorPlace
 from ..dumps.torch import TorchDump
 from ..tensors.dtypes import by_name
 from .evidence import Evidence
@@ -22,17 +22,17 @@ class ModuleInputs:
     from; empty for dumps that do not tell."""
 
     matches: tuple[Match, ...] = ()
-    order: Mapping[Place, int] = field(default_factory=dict)
-    coarsest: Mapping[Place, str] = field(default_factory=dict)
+    order: Mapping[TensorPlace, int] = field(default_factory=dict)
+    coarsest: Mapping[TensorPlace, str] = field(default_factory=dict)
 
     def when(self, match: Match) -> tuple[int, int]:
         """What sorts matches by time."""
         node = match.mine.node
-        return self.order.get(Place(node.path, match.mine.slot), 0), node.order
+        return self.order.get(TensorPlace(node.path, match.mine.slot), 0), node.order
 
     def computed_in(self, match: Match) -> str:
         """See `Pair.computed_in`."""
-        return self.coarsest.get(Place(match.mine.node.path, match.mine.slot), "")
+        return self.coarsest.get(TensorPlace(match.mine.node.path, match.mine.slot), "")
 
 
 NONE = ModuleInputs()
@@ -59,9 +59,9 @@ def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
     return ModuleInputs(tuple(matches), flow.order, _coarsest(flow, ones_ran.dtypes, others_ran.dtypes))
 
 
-def _coarsest(flow: ModuleFlow, *sides: Mapping[Place, str]) -> dict[Place, str]:
+def _coarsest(flow: ModuleFlow, *sides: Mapping[TensorPlace, str]) -> dict[TensorPlace, str]:
     """The float dtype with the largest unit roundoff among a tensor and all that it was computed from."""
-    found: dict[Place, str] = {}
+    found: dict[TensorPlace, str] = {}
     for place in flow.order:
         names = [*(side.get(place, "") for side in sides), *(found.get(one, "") for one in flow.above[place])]
         found[place] = max(names, key=_roundoff)

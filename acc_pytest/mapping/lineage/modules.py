@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...dumps import calls
-from ...dumps.calls import Calls
+from ...dumps.calls import Calls, TensorPlace
 from ..module_flow import ModuleFlow, module_flow
 from .nearest import Above, Place
 from .steps import Flow
@@ -27,7 +26,7 @@ def modules_flow(golden: Calls, mine: Calls, places: Iterable[Place]) -> Flow:
     )
 
 
-def _unseen(place: calls.Place, flow: ModuleFlow) -> tuple[str, ...]:
+def _unseen(place: TensorPlace, flow: ModuleFlow) -> tuple[str, ...]:
     """Inputs that nothing compared stands for, of the module whose code made the tensor."""
     gap = flow.gaps.get(place)
     if gap is None and place.slot.kind == "input":
@@ -35,5 +34,5 @@ def _unseen(place: calls.Place, flow: ModuleFlow) -> tuple[str, ...]:
     return flow.unseen.get(gap.module if gap is not None else place.path, ())
 
 
-def _named(place: calls.Place) -> Place:
+def _named(place: TensorPlace) -> Place:
     return place.path, str(place.slot)
