@@ -8,11 +8,12 @@ other is new: made by the code of the module around it, from all that was at han
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..dumps.base import Slot
 from ..dumps.calls import Calls, NodeCall, TensorPlace
+from ..topology.tree import Node
 from .fed import fed_kind
 from .pair import Gap
 
@@ -46,23 +47,59 @@ def module_flow(golden: Calls, mine: Calls, compared: Callable[[TensorPlace], bo
 @dataclass(slots=True, eq=False)
 class _Scope:
     """What the code of a running module has at hand. `open_ends` are the modules that it called whose results
-    no other module was handed yet, by the place where such a result was seen first."""
+    no other module was handed yet, by the place where such a result was seen first; `latest` are those since
+    it last made a tensor."""
 
     path: str
     given: dict[TensorPlace, None] = field(default_factory=dict)
     made: dict[TensorPlace, None] = field(default_factory=dict)
-    open_ends: dict[TensorPlace, str] = field(default_factory=dict)
+    open_ends: dict[TensorPlace, Node] = field(default_factory=dict)
+    latest: set[TensorPlace] = field(default_factory=set)
     caches: list[TensorPlace] = field(default_factory=list)
     called: bool = False
 
     def at_hand(self) -> tuple[TensorPlace, ...]:
         return (*self.given, *list(self.made)[-AT_HAND:])
 
-    def name_of(self, path: str) -> str:
-        return path.removeprefix(f"{self.path}.")
+    def give(self, place: TensorPlace, node: Node) -> None:
+        """A module that the code called hands out a tensor."""
+        self.open_ends[place] = node
+        self.latest.add(place)
 
-    def gap(self, before: str = "") -> Gap:
-        return Gap(self.path, tuple(dict.fromkeys(self.open_ends.values())), before)
+    def hand_on(self, place: TensorPlace) -> None:
+        """Another module is handed that tensor."""
+        self.open_ends.pop(place, None)
+        self.latest.discard(place)
+
+    def gap(self, before: Node | None = None) -> Gap:
+        """Where the code made a tensor. Of modules that were not dumped the innermost around it is named."""
+        after = [node for place, node in self.open_ends.items() if not self.latest or place in self.latest]
+        module = _innermost_around([*after, before] if before is not None else after, self.path)
+        names = (node.path.removeprefix(f"{module}.") for node in after)
+        return Gap(
+            module,
+            tuple(dict.fromkeys(names)),
+            before.path.removeprefix(f"{module}.") if before is not None else "",
+        )
+
+
+def _innermost_around(nodes: Sequence[Node], path: str) -> str:
+    """The innermost module at or below `path` that has all nodes in it."""
+    above = [_above(node) for node in nodes]
+    common = above[0] if above else []
+    for others in above[1:]:
+        common = [one for one in common if one in others]
+    inside = [one for one in common if not path or one == path or one.startswith(f"{path}.")]
+    return inside[0] if inside else path
+
+
+def _above(node: Node) -> list[str]:
+    """The paths of the modules that a node is in, the innermost first."""
+    found = []
+    while node.parent is not None:
+        node = node.parent
+        found.append(node.path)
+    return found
 
 
 class _Walk:
@@ -116,7 +153,7 @@ class _Walk:
         """The places that are compared nearest to an input, itself where it is one."""
         origin = self._origin(place)
         if origin is not None:
-            around.open_ends.pop(origin, None)
+            around.hand_on(origin)
             return self._shown[origin]
         kind = self._fed_kind(call, place)
         if kind:
@@ -125,7 +162,8 @@ class _Walk:
             return self._show(place, fed if call.inside is not None else ())
         if around.called:
             self._store(around)
-        self._gaps[place] = around.gap(around.name_of(place.path))
+        self._gaps[place] = around.gap(call.node)
+        around.latest.clear()
         shown = self._show(place, around.at_hand())
         around.made.update(dict.fromkeys(shown))
         return shown
@@ -151,7 +189,7 @@ class _Walk:
             else:
                 shown = self._show(place, self._shown[origin])
             around.made.update(dict.fromkeys(shown))
-            around.open_ends[origin or place] = around.name_of(place.path)
+            around.give(origin or place, call.node)
 
     def _store(self, scope: _Scope) -> None:
         """Caches are written before what is made of them; when is not dumped, so it is as early as can be."""

@@ -351,3 +351,12 @@ def test_a_module_that_runs_twice_in_a_step_is_one_root(golden, tmp_path):
     found = compared(tmp_path / "golden", tmp_path / "mine")
     assert found.roots == ["root.layers.1.mlp.act.act"]
     assert len(found.verdict("fail")) == 2
+
+
+def test_of_modules_that_were_not_dumped_the_innermost_around_the_gap_is_named(tmp_path):
+    linears = Run(config=(("module_list", ["Linear"]),))
+    mine = model()
+    fault("layers.1.attention", "rotation")(mine)
+    found = compared(dump(model(), tmp_path / "golden", linears), dump(mine, tmp_path / "mine", linears))
+    assert found.roots == ["root.layers.1.attention"]
+    assert "after q, k, v and before o" in found.texts[0]
