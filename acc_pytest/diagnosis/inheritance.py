@@ -311,7 +311,8 @@ class Inheritance:
         gap, pair = self._plan.gaps[number], self._plan.pairs[number]
         where = [f"after {_listed(gap.after)}"] if gap.after else []
         where += [f"before {shown(gap.before)}"] if gap.before else []
-        said = f"the fault is inside it, {' and '.join(where)}" if where else "the fault is inside it"
+        module = shown(gap.module.rpartition(".")[2]) or "the model"
+        said = ", ".join([f"the fault is inside {module}", *([" and ".join(where)] if where else [])])
         unseen = self._plan.unseen.get(number, ())
         not_compared = f"; not compared: {_listed(unseen)}" if unseen else ""
         agree = (
