@@ -38,10 +38,17 @@ def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence) -> WeightPairs:
         ones, others = _Weights(golden, golden_ranks[0]), _Weights(mine, mine_ranks[0])
         pairs = list(_pairs(ones, others, evidence.golden.step.label, number))
         found += pairs
-        alone = [len(side.listed) - len(pairs) for side in (ones, others)]
-        if pairs and any(one > 0 for one in alone):
-            note = f"weights that only one side has: {max(alone[0], 0)} of golden, {max(alone[1], 0)} of mine"
+        note = _said_of_alone(ones, others, len(pairs)) or note
     return WeightPairs(tuple(found), note)
+
+
+def _said_of_alone(golden: _Weights, mine: _Weights, pairs: int) -> str:
+    """A sentence about weights that only one side has; empty where there are none."""
+    if bool(golden.listed) != bool(mine.listed):
+        side = "mine" if golden.listed else "golden"
+        return f"weights are not compared: the dump of {side} neither holds nor describes any (weights.json)"
+    alone = [max(len(side.listed) - pairs, 0) for side in (golden, mine)]
+    return f"weights that only one side has: {alone[0]} of golden, {alone[1]} of mine" if any(alone) else ""
 
 
 class _Weights:

@@ -360,3 +360,12 @@ def test_of_modules_that_were_not_dumped_the_innermost_around_the_gap_is_named(t
     found = compared(dump(model(), tmp_path / "golden", linears), dump(mine, tmp_path / "mine", linears))
     assert found.roots == ["root.layers.1.attention"]
     assert "after q, k, v and before o" in found.texts[0]
+
+
+def test_a_dump_that_describes_no_weights_is_told(golden, tmp_path):
+    dump(model(), tmp_path, TWO_STEPS)
+    (path,) = tmp_path.rglob("weights.json")
+    path.write_bytes(path.read_bytes()[:500])
+    found = compared(golden, tmp_path)
+    assert {row.verdict for row in found.rows} == {"pass"}
+    assert any("the dump of mine neither holds nor describes any" in note for note in found.plan.notes)
