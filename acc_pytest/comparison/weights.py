@@ -6,6 +6,7 @@ that they are different weights. Thresholds of a standard and of rules are for r
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from ..dumps.torch_weights import weights_of
@@ -48,7 +49,7 @@ def compare_weights(pair: Pair, row: Row) -> Row:
         row,
         judgement,
         metrics={METRIC: distance},
-        counts={"elements": _numel(golden)},
+        counts={"elements": math.prod(golden.shape)},
         notes=(*((note,) if note else ()), "by digests: the weights were not dumped"),
     )
 
@@ -56,7 +57,9 @@ def compare_weights(pair: Pair, row: Row) -> Row:
 def _judged(golden: WeightDigest, mine: WeightDigest, distance: float) -> Judgement:
     allowed = 0.0 if golden.dtype == mine.dtype else golden.rounding(mine)
     why = "one dtype" if golden.dtype == mine.dtype else f"rounding of {golden.dtype} to {mine.dtype}"
-    return verdict_of([check(Threshold(METRIC, allowed, False, f"weights: {why}"), distance)], _numel(golden))
+    return verdict_of(
+        [check(Threshold(METRIC, allowed, False, f"weights: {why}"), distance)], math.prod(golden.shape)
+    )
 
 
 def _agreement(golden: WeightDigest, mine: WeightDigest) -> str:
@@ -75,10 +78,3 @@ def _digest(operand: Operand) -> WeightDigest:
     if saved is None or saved.digest is None:
         raise NoPayload(f"{ref}: no digest: {saved.reason if saved is not None else 'it is not listed'}")
     return saved.digest
-
-
-def _numel(digest: WeightDigest) -> int:
-    count = 1
-    for size in digest.shape:
-        count *= size
-    return count

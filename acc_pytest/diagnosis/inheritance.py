@@ -183,12 +183,9 @@ class Inheritance:
         right = "the operator is right on its own inputs"
         jumps = cause.amplification is not None and cause.amplification > JUMP
         if above and (not jumps or self._local.of_golden(standing.number).outcome == "right"):
-            for one, failing in self._ancestors.walk(standing.number, lambda one: one.failing):
-                if failing:
-                    parents = (one.number,)
-                    return _inherited(
-                        replace(cause, parents=parents), one, f"{right}, and what is between passes"
-                    )
+            if (via := self._failing_behind(standing.number, lambda _: True)) is not None:
+                said = f"{right}, and what is between passes"
+                return _inherited(replace(cause, parents=(via.number,)), via, said)
             culprit = self._wrong_above(standing.number)
             if culprit:
                 said = f"{right}; {shown(culprit)} above it is wrong on its own, though within its thresholds"
@@ -218,11 +215,11 @@ class Inheritance:
         A jump speaks against that, but for pairs that pass within the bound that the values of a mask make.
         """
         jumps = cause.amplification is None or cause.amplification > JUMP
+        return self._failing_behind(number, lambda one: one.masked or not jumps)
 
-        def stop(one: Standing) -> bool:
-            return one.failing or (jumps and not one.masked)
-
-        for one, stopped in self._ancestors.walk(number, stop):
+    def _failing_behind(self, number: int, passable: Callable[[Standing], bool]) -> Standing | None:
+        """The nearest failing pair above that is reached through `passable` pairs that pass; or `None`."""
+        for one, stopped in self._ancestors.walk(number, lambda one: one.failing or not passable(one)):
             if stopped and one.failing:
                 return one
         return None
