@@ -50,7 +50,7 @@ def fx_dump_backend(
     Raises `CaptureError` for an argument that makes no sense.
     """
     return FxDumpBackend(
-        Path(os.path.abspath(dump_path)),
+        _directory(dump_path),
         _steps(steps),
         _filter(filter),
         layout,
@@ -167,6 +167,12 @@ class DumpedGraph:
                 "remove it or give another dump_path"
             )
         return directory
+
+
+def _directory(given: Any) -> Path:
+    if not isinstance(given, (str, os.PathLike)) or "\0" in str(given):
+        raise CaptureError(f"dump_path={given!r} is not the path of a directory")
+    return Path(os.path.abspath(given))
 
 
 def _steps(steps: Iterable[int] | None) -> frozenset[int] | None:

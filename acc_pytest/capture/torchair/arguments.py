@@ -13,6 +13,10 @@ from typing import Any
 from ...errors import DumpConfigError, DumpConfigTypeError
 
 MODES = ("input", "output", "all")
+FUSIONS = ("GraphFusion", "UBFusion")
+"""Groups of passes that GE switches: operators replaced in the graph, operators that share a buffer."""
+_RANGE = re.compile(r"(?P<first>[0-9]{1,18})(-(?P<last>[0-9]{1,18}))?")
+"""A step or a range; TorchAir takes more digits, GE no larger number."""
 _LAYER = re.compile(r'[0-9a-zA-Z_"/\\.]+')
 """What TorchAir's option takes of a name; it splits the list at spaces."""
 
@@ -23,7 +27,7 @@ def directory(dump_path: Any, name: str) -> Path:
         raise DumpConfigTypeError(
             f"dump_path {dump_path!r} is a {type(dump_path).__name__}; give a path as text"
         )
-    return Path(os.path.abspath(os.fspath(dump_path) or "."), name)
+    return Path(_absolute("dump_path", os.fspath(dump_path) or "."), name)
 
 
 def mode(given: Any) -> str:
@@ -33,15 +37,26 @@ def mode(given: Any) -> str:
     return str(given)
 
 
-def steps(given: Iterable[int] | None) -> str | None:
-    """`[1, 2, 5]` as TorchAir takes it: `1|2|5`."""
+def steps(given: Iterable[int | str] | None) -> str | None:
+    """`[0, "2-5"]` as TorchAir takes it: `0|2-5`."""
     if given is None:
         return None
-    tokens = _several("dump_token", given, "numbers of steps, as in [0, 3]")
-    for token in tokens:
-        if isinstance(token, bool) or not hasattr(token, "__index__") or token < 0:
-            raise DumpConfigError(f"dump_token {token!r} is no number of a step; give whole numbers from 0")
-    return "|".join(str(operator.index(token)) for token in tokens)
+    tokens = _several("dump_token", given, 'steps, as in [0, 3, "5-8"]')
+    return "|".join(_steps(token) for token in tokens)
+
+
+def _steps(token: Any) -> str:
+    """One step, or a range of steps with both ends."""
+    if isinstance(token, str):
+        found = _RANGE.fullmatch(token)
+        if found and int(found["first"]) <= int(found["last"] or found["first"]):
+            return token
+    elif not isinstance(token, bool) and hasattr(token, "__index__") and token >= 0:
+        return str(operator.index(token))
+    raise DumpConfigError(
+        f"dump_token {token!r} is no step; give whole numbers from 0, or ranges with both ends as in "
+        '"2-5", the smaller first'
+    )
 
 
 def layers(given: Iterable[str] | None) -> str | None:
@@ -66,17 +81,45 @@ def fusion_switch(given: Any) -> str | None:
         raise DumpConfigTypeError(
             f"fusion_switch_file {given!r} is a {type(given).__name__}; give the path of a JSON file"
         )
-    path = os.path.abspath(given)
+    path = _absolute("fusion_switch_file", given)
     how = "write one with acc_pytest.capture.torchair.write_fusion_switch"
     try:
         content = json.loads(Path(path).read_bytes())
     except OSError as error:
         raise DumpConfigError(f"fusion_switch_file {path}: {error.strerror or error}; {how}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DumpConfigError(f"fusion_switch_file {path}: is no JSON: {error}; {how}") from error
-    if not isinstance(content, dict) or not isinstance(content.get("Switch"), dict):
-        raise DumpConfigError(f'fusion_switch_file {path}: has no object "Switch"; {how}')
+    _check_switch(path, content, how)
     return path
+
+
+def _check_switch(path: str, content: Any, how: str) -> None:
+    """Refuse what GE would not read as meant, for GE itself is silent: fusion just stays on."""
+    switch = content.get("Switch") if isinstance(content, dict) else None
+    if not isinstance(switch, dict) or not switch:
+        raise DumpConfigError(
+            f'fusion_switch_file {path}: has no object "Switch" with something in it; {how}'
+        )
+    for group, passes in switch.items():
+        if group not in FUSIONS:
+            raise DumpConfigError(
+                f"fusion_switch_file {path}: Switch has {group!r}, which is none of "
+                f"{', '.join(map(repr, FUSIONS))}; {how}"
+            )
+        if not isinstance(passes, dict):
+            raise DumpConfigError(f"fusion_switch_file {path}: {group} is no object; {how}")
+        for name, value in passes.items():
+            if value not in ("on", "off"):
+                raise DumpConfigError(
+                    f'fusion_switch_file {path}: {group}: {name!r} is {value!r}; give "on" or "off"'
+                )
+
+
+def _absolute(name: str, given: str | os.PathLike[str]) -> str:
+    path = os.fspath(given)
+    if "\0" in path:
+        raise DumpConfigError(f"{name} {path!r} holds a NUL character, which no path can have")
+    return os.path.abspath(path)
 
 
 def _several(name: str, given: Any, what: str) -> list[Any]:

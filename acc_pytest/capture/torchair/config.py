@@ -26,20 +26,20 @@ def get_ge_dump_config(
     dump_path: str | os.PathLike[str] = "",
     dump_mode: str = "all",
     fusion_switch_file: str | os.PathLike[str] | None = None,
-    dump_token: Iterable[int] | None = None,
+    dump_token: Iterable[int | str] | None = None,
     dump_layer: Iterable[str] | None = None,
     compiler_config: Any = None,
 ) -> Any:
     """A `CompilerConfig` whose graphs run on the NPU and dump tensors and graph texts.
 
     The dump goes to `{dump_path}/msit_ge_dump` (the working directory by default), which is made.
-    `dump_mode` is "input", "output" or "all"; `dump_token` numbers the steps of each graph, from 0;
-    `dump_layer` names GE operators; all by default. `fusion_switch_file` is written by `write_fusion_switch`
-    and switches fusion off; without it operators are fused. A `compiler_config` given is changed and
-    returned.
+    `dump_mode` is "input", "output" or "all"; `dump_token` numbers the steps of each graph, from 0,
+    also in ranges, `[0, "2-5"]`; `dump_layer` names GE operators; all by default. `fusion_switch_file` is
+    written by `write_fusion_switch` and switches fusion off; without it operators are fused. A
+    `compiler_config` given is changed and returned.
 
-    Raises `DumpConfigError` (a `ValueError`; `DumpConfigTypeError`, a `TypeError`) for an argument that makes
-    no sense or that this TorchAir cannot do, before anything is changed, and `MissingPackage` (a
+    Raises `DumpConfigError` (a `ValueError`; `DumpConfigTypeError`, a `TypeError`) for an argument that is
+    wrong or that this TorchAir cannot do, before anything is changed, and `MissingPackage` (a
     `ModuleNotFoundError`) where there is no TorchAir.
     """
     folder = arguments.directory(dump_path, GE_FOLDER)

@@ -126,6 +126,8 @@ def test_a_directory_that_cannot_be_is_an_error_that_names_it(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"dump_path": "a\0b"}, r"dump_path='a\\x00b' is not the path of a directory"),
+        ({"dump_path": 3}, r"dump_path=3 is not the path of a directory"),
         ({"steps": []}, r"steps \[\] are no numbers"),
         ({"steps": 3}, r"steps 3 are no numbers"),
         ({"steps": "3"}, r"steps '3' are no numbers"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import sys
 import types
@@ -77,9 +78,11 @@ def test_a_ge_dump_has_tensors_and_graphs_in_one_directory(release: str, tmp_pat
 
 def test_steps_layers_and_fusion_are_handed_on(tmp_path: Path) -> None:
     switch = write_fusion_switch(tmp_path / "fusion_switch.json")
-    config = get_ge_dump_config(tmp_path, "input", switch, [1, 2, np.int64(5)], ["Add", "Conv_1", "a/b.c"])
+    config = get_ge_dump_config(
+        tmp_path, "input", switch, [1, "3-4", np.int64(5), "7"], ["Add", "Conv_1", "a/b.c"]
+    )
     assert config.dump_config.dump_mode == "input"
-    assert config.dump_config.dump_step == "1|2|5"
+    assert config.dump_config.dump_step == "1|3-4|5|7"
     assert config.dump_config.dump_layer == "Add Conv_1 a/b.c"
     assert config.fusion_config.fusion_switch_file == switch
 
@@ -129,9 +132,13 @@ def test_the_fusion_switch_may_be_given_relative(tmp_path: Path, monkeypatch: py
         ({"dump_token": "12"}, r"dump_token '12' is a str; give a list"),
         ({"dump_token": 1}, r"dump_token 1 is a int; give a list"),
         ({"dump_token": []}, r"dump_token is empty, which TorchAir takes for everything"),
-        ({"dump_token": [1, -1]}, r"dump_token -1 is no number"),
-        ({"dump_token": [True]}, r"dump_token True is no number"),
-        ({"dump_token": ["1"]}, r"dump_token '1' is no number"),
+        ({"dump_path": "a\0b"}, r"dump_path 'a\\x00b' holds a NUL character"),
+        ({"dump_token": [1, -1]}, r"dump_token -1 is no step"),
+        ({"dump_token": [True]}, r"dump_token True is no step"),
+        ({"dump_token": ["5-2"]}, r"dump_token '5-2' is no step.*the smaller first"),
+        ({"dump_token": ["2-"]}, r"dump_token '2-' is no step"),
+        ({"dump_token": ["1|2"]}, r"dump_token '1\|2' is no step"),
+        ({"dump_token": ["9" * 5000]}, r"dump_token '9+' is no step"),
         ({"dump_layer": "Add"}, r"dump_layer 'Add' is a str; give a list"),
         ({"dump_layer": ()}, r"dump_layer is empty"),
         ({"dump_layer": ["Add", "a b"]}, r"dump_layer 'a b' is no name"),
@@ -159,11 +166,27 @@ def test_a_wrong_type_is_a_type_error_too(argument: dict[str, Any]) -> None:
         get_ge_dump_config(**argument)
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"GraphFusion": {}}', b"\xff\xfe"])
-def test_a_fusion_switch_that_is_none_is_refused(content: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "is no JSON"),
+        (b"\xff\xfe", "is no JSON"),
+        (b"[" * 100_000, "is no JSON"),
+        (b"[]", 'has no object "Switch"'),
+        (b'{"GraphFusion": {}}', 'has no object "Switch"'),
+        (b'{"Switch": {}}', 'has no object "Switch" with something in it'),
+        (b'{"Switch": {"GraphFussion": {"ALL": "off"}}}', "Switch has 'GraphFussion', which is none of"),
+        (b'{"Switch": {"UBFusion": "off"}}', "UBFusion is no object"),
+        (b'{"Switch": {"GraphFusion": {"ALL": "offf"}}}', "GraphFusion: 'ALL' is 'offf'; give \"on\" or"),
+        (b'{"Switch": {"GraphFusion": {"ALL": false}}}', "GraphFusion: 'ALL' is False"),
+    ],
+)
+def test_a_fusion_switch_that_ge_would_pass_over_is_refused(
+    content: bytes, message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "switch.json"
     path.write_bytes(content)
-    with pytest.raises(DumpConfigError, match=r"switch\.json: (is no JSON|has no object)"):
+    with pytest.raises(DumpConfigError, match=r"switch\.json: " + re.escape(message)):
         get_ge_dump_config(tmp_path, fusion_switch_file=path)
 
 
