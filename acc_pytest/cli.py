@@ -13,6 +13,7 @@ from . import __version__
 from .commands import calibrate, compare, demo, dump, dump_info, map, onnx, opcheck, report
 from .commands.arguments import USAGE_ERROR, Parser
 from .errors import AccError
+from .guard import FLAG, guarded, show_tracebacks
 
 COMMANDS = (compare, opcheck, dump, dump_info, map, onnx, calibrate, report, demo)
 BROKEN_PIPE = 128 + 13
@@ -22,13 +23,17 @@ BROKEN_PIPE = 128 + 13
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code. Mistakes of the user end in one line on stderr."""
     own, for_pytest = _split(sys.argv[1:] if arguments is None else arguments)
+    # Of the parsers of subcommands none knows it: wherever it stands, it is the same.
+    show_tracebacks(FLAG in own)
+    own = [word for word in own if word != FLAG]
     parser = _parser()
     given = parser.parse_args(own)
     if for_pytest and not given.passes_on:
         parser.error(f"{given.command} runs no pytest of its own, so there is nothing to pass on after --")
     given.for_pytest = for_pytest
     try:
-        code: int = given.run(given)
+        with guarded(f"acc {given.command}", (BrokenPipeError,)):
+            code: int = given.run(given)
     except AccError as error:
         print(f"acc: error: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -51,6 +56,9 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def _parser() -> Parser:
     parser = Parser(prog="acc", description="Compare the tensor dumps of two runs of a model.")
     parser.add_argument("--version", action="version", version=f"acc-pytest {__version__}")
+    parser.add_argument(
+        FLAG, action="store_true", help="print the traceback of an unforeseen error; may stand anywhere"
+    )
     parser.set_defaults(passes_on=False)
     commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:

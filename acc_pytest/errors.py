@@ -40,6 +40,10 @@ class ShapesDiffer(Incomparable):
     """Two tensors have shapes that no rule brings to one."""
 
 
+class Unforeseen(AccError):
+    """Something went wrong that no reader or planner expected; made by `guard.py` only."""
+
+
 class SettingsError(AccError):
     """An option, ini value, marker or config file holds a value that makes no sense."""
 

@@ -13,12 +13,14 @@ import pytest
 
 from .diagnosis.outcome import result_of
 from .errors import AccError
+from .guard import guarded
 from .recording import SINK, rows_of
 from .reporting.failure_text import FailureText
 from .reporting.header import header_lines, judging_lines
 from .reporting.recorder import Recorder
 from .reporting.summary import coverage
 from .reporting.view import Run, View
+from .session import door
 
 if TYPE_CHECKING:
     from .diagnosis.summary import Ledger
@@ -45,8 +47,9 @@ class RunReport:
         """Say what is compared, how much of it could be mapped and, if asked, how."""
         if self._acc is None:
             return []
-        judging = judging_lines(self._acc.standard, self._acc.noise)
-        return [*(self._explanation() or header_lines(self._acc.plan)), *judging]
+        with door("describing the plan"):
+            judging = judging_lines(self._acc.standard, self._acc.noise)
+            return [*(self._explanation() or header_lines(self._acc.plan)), *judging]
 
     def _explanation(self) -> list[str]:
         """The plan in words, if asked for."""
@@ -63,15 +66,14 @@ class RunReport:
         With `-q` pytest prints no header, so an explanation that was asked for is printed here.
         """
         if self._config.get_verbosity() < 0:
-            for line in self._explanation():
-                self._config.get_terminal_writer().line(line)
+            with door("describing the plan"):
+                for line in self._explanation():
+                    self._config.get_terminal_writer().line(line)
         if self._config.option.collectonly:
             return
-        try:
+        with door("opening the reports"):
             self._recorder.begin(self._run())
-        except AccError as error:
-            raise pytest.UsageError(str(error)) from None
-        self._begin_unmapped()
+            self._begin_unmapped()
 
     def _begin_unmapped(self) -> None:
         """Write the rows of unmapped nodes; but those whose tests fail have theirs when these have run."""
@@ -164,6 +166,14 @@ class RunReport:
         """
         if self._config.option.collectonly:
             return
+        try:
+            with guarded("summing up the run"):
+                self._sum_up(session)
+        except AccError as error:
+            _redden(session)
+            self._lines = (str(error),)
+
+    def _sum_up(self, session: pytest.Session) -> None:
         self._end_unmapped()
         tally = self._recorder.tally
         tried = tally.tried or (self._ran_alone and not self._ran_other and not self._has_no_pairs())

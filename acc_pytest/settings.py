@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import SettingsError
+from .guard import guarded
 from .judging.catalogue import unknown_name
 from .judging.known import Known, known_from_table
 from .judging.rules import rule_from_table
@@ -202,6 +203,11 @@ def read_config(path: Path, custom: Collection[str] = ()) -> ConfigFile:
 
     Raises `SettingsError` naming the file and the key.
     """
+    with guarded(f"reading {path}"):
+        return _read_config(path, custom)
+
+
+def _read_config(path: Path, custom: Collection[str]) -> ConfigFile:
     try:
         with path.open("rb") as stream:
             content = tomllib.load(stream)

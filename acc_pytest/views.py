@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
-from .errors import AccError
 from .options import values
 from .options.tables import REPORTS
-from .session import common_settings
+from .session import common_settings, door
 
 if TYPE_CHECKING:
     from .diagnosis.repro.view import CaseOf
@@ -33,10 +32,8 @@ def comparison_views(config: pytest.Config, acc: AccSession | None) -> list[View
     """
     if acc is not None:
         return [*_of_stored(acc), *open_views(acc.settings, csv=True)]
-    try:
+    with door("reading the options of reports"):
         settings = common_settings(config)
-    except AccError as error:
-        raise pytest.UsageError(str(error)) from None
     if settings is None:
         return []
     given = values(config, REPORTS)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import AccError
+from ..guard import FLAG, shows_tracebacks
 from ..options import command_line
 from .arguments import add_sides, values_of_sides
 
@@ -71,4 +72,5 @@ def run_pytest(values: Mapping[str, object], words: Sequence[str]) -> int:
     # -p acc: also where plugins are not loaded by themselves (PYTEST_DISABLE_PLUGIN_AUTOLOAD).
     # acc_pytest is loaded already, which pytest would warn of.
     quiet = ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
-    return int(pytest.main(["-p", "acc", *quiet, *command_line(values), *words]))
+    debug = [FLAG] if shows_tracebacks() else []
+    return int(pytest.main(["-p", "acc", *quiet, *command_line(values), *debug, *words]))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AccError, NoPayload, ShapesDiffer
+from ..guard import guarded
 from ..judging import JudgeContext, Judgement, judge, thresholds_for
 from ..judging.standards import DEFAULT, Standard
 from ..judging.threshold import ThresholdRule
@@ -134,7 +135,8 @@ def _is_statistics(pair: Pair) -> bool:
 
 def _or_reason(row: Row, compared: Callable[[], Row]) -> Row:
     try:
-        return compared()
+        with guarded("comparing golden and mine", (OSError,)):
+            return compared()
     except NoPayload as error:
         return incomparable(row, str(error), skipped=True)
     except ShapesDiffer as error:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import AccError
+from ..guard import guarded
 from ..judging.standards.atb_bounds import EXACT
 from ..judging.standards.atb_classes import op_class
 from ..mapping.pair import Pair
@@ -79,8 +80,9 @@ class LocalErrors:
         key = directory, index
         if key not in self._known:
             try:
-                self._known[key] = _computed(directory, index)
-            except (AccError, OSError, MemoryError) as error:
+                with guarded(f"computing {directory} again", (OSError,)):
+                    self._known[key] = _computed(directory, index)
+            except (AccError, OSError) as error:
                 self._known[key] = Local(why=str(error))
         return self._known[key]
 

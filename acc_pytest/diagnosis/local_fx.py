@@ -9,6 +9,7 @@ import torch
 
 from ..dumps.torchair_names import FxName, fx_name
 from ..errors import AccError, OperatorError
+from ..guard import guarded
 from ..mapping.pair import Pair
 from ..tensors.numpy_file import stored_dtype
 from ..tensors.ref import TensorRef
@@ -44,9 +45,10 @@ class LocalFx:
         pair = self._pairs[number]
         mine, golden = pair.mine.refs[0], pair.golden.refs[0]
         try:
-            if self._call(mine)[0].said != self._call(golden)[0].said:
-                return Local(why="golden makes another call")
-        except (AccError, OSError, MemoryError, ValueError) as error:
+            with guarded(f"reading the calls of {mine} and {golden}", (OSError,)):
+                if self._call(mine)[0].said != self._call(golden)[0].said:
+                    return Local(why="golden makes another call")
+        except (AccError, OSError) as error:
             return Local(why=str(error))
         return self._of(golden)
 
@@ -57,8 +59,9 @@ class LocalFx:
     def _of(self, ref: TensorRef) -> Local:
         if ref.path not in self._known:
             try:
-                self._known[ref.path] = self._computed(ref)
-            except (AccError, OSError, MemoryError, ValueError) as error:
+                with guarded(f"computing {ref} again", (OSError,)):
+                    self._known[ref.path] = self._computed(ref)
+            except (AccError, OSError) as error:
                 self._known[ref.path] = Local(why=str(error))
         return self._known[ref.path]
 

@@ -13,6 +13,7 @@ import torch
 
 from ..errors import AccError, OperatorError
 from ..ge_operators import Unrounded
+from ..guard import guarded
 from ..mapping.pair import Operand, Pair, Turned, Whole
 from ..mapping.torchair.operators import Operator
 from ..tensors.ref import TensorRef
@@ -56,25 +57,30 @@ class LocalGe:
         if not operand.slot.startswith("output"):
             return Local(why=f"{operand.slot} {_READ}")
         try:
-            ran, operator, index = self._place(operand.refs[0])
-            chain = chain_of(ran, operator)
-            inputs = self._golden_inputs(chain)
-            missing = chain.read - inputs.keys()
-            if missing:
-                raise OperatorError(f"golden has nothing to compare with its input {min(missing)}")
-            golden = _seen(self._pairs[number].golden)
-            mine = operand.refs[0].header().dtype.torch_dtype()
-            most = check_size([operand.refs[0], *(side.refs[0] for side in inputs.values())])
-            if golden.is_floating_point() and mine.is_floating_point:
-                golden = golden.to(mine) if mine.itemsize < golden.dtype.itemsize else golden
-            expected = chain.output(
-                index,
-                lambda place: _seen(inputs[place]).reshape(operator.inputs[place].ref.header().shape),
-                most,
-            )
-            return agrees(expected, golden)
-        except (AccError, OSError, MemoryError, RuntimeError) as error:
+            with guarded(f"computing golden's {operand.name} again", (OSError,)):
+                return self._of_golden(number, operand)
+        except (AccError, OSError) as error:
             return Local(why=str(error))
+
+    def _of_golden(self, number: int, operand: Operand) -> Local:
+        """Raises `AccError` for everything that keeps the operator from being computed again."""
+        ran, operator, index = self._place(operand.refs[0])
+        chain = chain_of(ran, operator)
+        inputs = self._golden_inputs(chain)
+        missing = chain.read - inputs.keys()
+        if missing:
+            raise OperatorError(f"golden has nothing to compare with its input {min(missing)}")
+        golden = _seen(self._pairs[number].golden)
+        mine = operand.refs[0].header().dtype.torch_dtype()
+        most = check_size([operand.refs[0], *(side.refs[0] for side in inputs.values())])
+        if golden.is_floating_point() and mine.is_floating_point:
+            golden = golden.to(mine) if mine.itemsize < golden.dtype.itemsize else golden
+        expected = chain.output(
+            index,
+            lambda place: _seen(inputs[place]).reshape(operator.inputs[place].ref.header().shape),
+            most,
+        )
+        return agrees(expected, golden)
 
     def unlike(self, number: int, path: str) -> str:
         """Attributes of GE's operators are golden's: both sides come of one graph."""
@@ -114,8 +120,9 @@ class LocalGe:
     def _of(self, ref: TensorRef) -> Local:
         if ref not in self._known:
             try:
-                self._known[ref] = self._computed(ref)
-            except (AccError, OSError, MemoryError) as error:
+                with guarded(f"computing {ref} again", (OSError,)):
+                    self._known[ref] = self._computed(ref)
+            except (AccError, OSError) as error:
                 self._known[ref] = Local(why=str(error))
         return self._known[ref]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..guard import guarded
 from .atb import AtbDump
 from .atb_files import AtbLayout
 from .base import Dump, Rank, Slot, Step, StepLabel
@@ -45,6 +46,11 @@ def open_dump(path: str, *, token_policy: str = "auto", other: Dump | None = Non
     Raises `DumpError` for a path that is no dump or several, `FormatError` for a broken topology,
     `SettingsError` for an unknown policy.
     """
+    with guarded(f"opening the dump {path}"):
+        return _opened(path, token_policy, other)
+
+
+def _opened(path: str, token_policy: str, other: Dump | None) -> Dump:
     listing = Listing()
     layout = locate(path, listing)
     if isinstance(layout, AtbLayout):

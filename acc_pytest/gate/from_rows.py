@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..errors import AccError
+from ..guard import guarded
 from ..mapping.pair import Gap, Operand, Pair, Plan, Unmapped
 from ..reporting.row import Row, Side
 from ..reporting.rows_json import NO_LINKS, Links
@@ -42,6 +43,11 @@ def stored_run(files: Sequence[StoredRows]) -> StoredRun:
 
     Raises `AccError` for files of different runs, and for two that disagree on a test.
     """
+    with guarded(f"making a run of the rows in {', '.join(file.path for file in files)}"):
+        return _stored_run(files)
+
+
+def _stored_run(files: Sequence[StoredRows]) -> StoredRun:
     first = files[0]
     for other in files[1:]:
         _check_same_run(first, other)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import AccError
+from ..guard import guarded
 from ..mapping.pair import Plan
 from ..reporting.row import Row
 from ..reporting.rows_file import PLAN_COUNTS
@@ -53,6 +54,11 @@ def merged(files: Sequence[StoredRows]) -> Merged:
 
     Raises `AccError` for files of different runs or plans, and for two that disagree.
     """
+    with guarded(f"merging {', '.join(file.path for file in files)}"):
+        return _merged(files)
+
+
+def _merged(files: Sequence[StoredRows]) -> Merged:
     first = files[0]
     for other in files[1:]:
         _check_same_plan(first, other)

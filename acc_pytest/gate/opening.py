@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..errors import SettingsError
+from ..guard import guarded
 from ..reporting.view import View
 from .gate import Gate
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 
 def gates_of(settings: Settings) -> tuple[Gate, ...]:
     """The gates in their order: baseline, known differences. Raises `AccError` for a file that is wrong."""
+    with guarded("opening baseline, lock and known differences"):
+        return _gates_of(settings)
+
+
+def _gates_of(settings: Settings) -> tuple[Gate, ...]:
     if settings.update_baseline and len(settings.baseline) != 1:
         raise SettingsError("--acc-update-baseline needs one --acc-baseline FILE, which it writes")
     _lock(settings)
@@ -39,6 +45,11 @@ def gates_of(settings: Settings) -> tuple[Gate, ...]:
 
 def views_of(settings: Settings) -> list[View]:
     """What the gates say at the end of a run, and the files they write. Raises `AccError` as `gates_of`."""
+    with guarded("opening baseline, lock and known differences"):
+        return _views_of(settings)
+
+
+def _views_of(settings: Settings) -> list[View]:
     views: list[View] = []
     if settings.baseline:
         from .baseline_view import BaselineView
@@ -68,7 +79,8 @@ def _lock(settings: Settings) -> Lock | None:
         raise SettingsError(f"--acc-lock {settings.lock}: no such file; make it by --acc-update-lock REASON")
     from .lock_file import read_lock
 
-    return read_lock(settings.lock)
+    with guarded(f"reading the lock {settings.lock}"):
+        return read_lock(settings.lock)
 
 
 def _baseline(settings: Settings) -> Baseline | None:
@@ -85,4 +97,5 @@ def _baseline(settings: Settings) -> Baseline | None:
         raise SettingsError(
             f"--acc-baseline {absent[0]}: no such file; make it of an accepted run by --acc-update-baseline"
         )
-    return read_baselines(paths)
+    with guarded(f"reading the baseline {', '.join(paths)}"):
+        return read_baselines(paths)

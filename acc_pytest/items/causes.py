@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ..guard import guarded
 from .left_out import PLUGINS
 from .pairs import PairItem, root_collector
 
@@ -61,10 +62,11 @@ class Causes:
         row = self._ahead.pop(number, None) or item.examine()
         standing = self._standings[number] = Standing.of(row, number)
         cause: Cause | None = None
-        if row.verdict in FAILING:
-            cause = self._stored_cause(number) or self._inheritance.cause(standing)
-        elif row.shapes_differ:
-            cause = self._inheritance.cause_of_shapes(standing)
+        with guarded(f"finding the cause of the failure of {item.nodeid}"):
+            if row.verdict in FAILING:
+                cause = self._stored_cause(number) or self._inheritance.cause(standing)
+            elif row.shapes_differ:
+                cause = self._inheritance.cause_of_shapes(standing)
         if cause is None:
             return row
         if not self._has_red_root_left_out(cause):

@@ -17,6 +17,7 @@ import pytest
 
 from .. import options
 from ..errors import AccError
+from ..session import door
 from ..vocabulary import DUMPED
 
 if TYPE_CHECKING:
@@ -69,10 +70,8 @@ def open_fuzz(config: pytest.Config) -> None:
         raise pytest.UsageError("--acc-fuzz-examples needs --acc-opcheck-fuzz OPERATOR")
     if not names:
         return
-    try:
+    with door("opening what is fuzzed", "--acc-opcheck-fuzz: "):
         fuzzing, complete = _opened(given, options.values(config, options.OPCHECK), names)
-    except AccError as error:
-        raise pytest.UsageError(f"--acc-opcheck-fuzz: {error}") from None
     ours = [argument for argument in config.args if argument.partition("::")[0] == ROOT]
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = []

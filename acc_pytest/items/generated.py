@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ..errors import AccError
 from ..recording import ComparisonFailed
 from ..reporting.failure_text import FailureText
 
@@ -26,4 +27,6 @@ class GeneratedItem(pytest.Item):
         if isinstance(excinfo.value, pytest.xfail.Exception):
             # An expected failure has its reason; a traceback of each would take longer than comparing.
             return str(excinfo.value)
+        if isinstance(excinfo.value, AccError):
+            return FailureText(f"{excinfo.value}\nre-run: {self.rerun}")
         return super().repr_failure(excinfo, style)

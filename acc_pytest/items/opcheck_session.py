@@ -18,7 +18,7 @@ import pytest
 from .. import options
 from ..errors import AccError
 from ..marks import case_hook_rules, marker_rules
-from ..session import Asked
+from ..session import Asked, door
 from ..vocabulary import DUMPED
 from .fuzz import ON_DEVICE
 
@@ -121,12 +121,10 @@ def open_opcheck(config: pytest.Config) -> OpcheckSession | None:
     Takes node ids of ours out of `config.args`, for pytest would look for such files. Raises
     `pytest.UsageError` for everything that is the user's to mend.
     """
-    try:
+    with door("opening the checks of operators"):
         session = _receive(config) if hasattr(config, "workerinput") else _open(config)
         if session is not None:
             session.chosen = _choose(config, session)
-    except AccError as error:
-        raise pytest.UsageError(str(error)) from None
     return session
 
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from .. import options
+from ..guard import show_tracebacks
 from ..recording import WorkerRows
 from ..run_report import RunReport
-from ..session import CHANNEL, GATES, GATES_CHANNEL, KEY, open_gates, open_session
+from ..session import CHANNEL, GATES, GATES_CHANNEL, KEY, door, open_gates, open_session
 from ..views import comparison_views
 from . import opcheck_session as opcheck
 from .fuzz import fuzz_collector, open_fuzz
@@ -27,6 +29,12 @@ def open_run(config: pytest.Config) -> None:
 
     Raises `pytest.UsageError` for everything that is the user's to mend.
     """
+    show_tracebacks("debug" in options.values(config, options.DEBUGGING))
+    with door("starting the run"):
+        _open_run(config)
+
+
+def _open_run(config: pytest.Config) -> None:
     open_fuzz(config)
     checks = opcheck.open_opcheck(config)
     if checks is not None:
@@ -60,6 +68,11 @@ def _reports(
 
 def send_to(node: Any) -> None:
     """Give an xdist worker what the controller has opened."""
+    with door("sending the plan to a worker"):
+        _send_to(node)
+
+
+def _send_to(node: Any) -> None:
     stash = node.config.stash
     node.workerinput[GATES_CHANNEL] = pickle.dumps(stash[GATES])
     if (acc := stash.get(KEY, None)) is not None:
@@ -69,7 +82,12 @@ def send_to(node: Any) -> None:
 
 
 def collectors(session: pytest.Session) -> Iterator[pytest.Collector]:
-    """The collectors of the generated tests, to be put below the session."""
+    """The collectors of the generated tests, to be put below the session. Raises `pytest.UsageError`."""
+    with door("collecting the generated tests"):
+        yield from _collectors(session)
+
+
+def _collectors(session: pytest.Session) -> Iterator[pytest.Collector]:
     stash = session.config.stash
     if (acc := stash.get(KEY, None)) is not None:
         if acc.chosen or acc.alone:

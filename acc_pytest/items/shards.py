@@ -16,6 +16,7 @@ import pytest
 
 from .. import options
 from ..errors import AccError
+from ..session import door
 
 if TYPE_CHECKING:
     from ..mapping.pair import Pair
@@ -150,10 +151,8 @@ def open_shard(config: pytest.Config, acc: AccSession | None, checks: OpcheckSes
         return
     from ..settings import shard_from
 
-    try:
+    with door("reading --acc-shard"):
         number, count = shard_from(text)
-    except AccError as error:
-        raise pytest.UsageError(str(error)) from None
     if hasattr(config, "workerinput"):
         total, own = config.workerinput[CHANNEL]
     else:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..dumps.base import Dump, StepLabel
 from ..errors import AccError, SettingsError
+from ..guard import guarded
 from ..tensors.ref import TensorRef
 from .pair import Operand, Pair, SlotRows, View, WithBias
 from .planner import plan
@@ -63,6 +64,13 @@ def noise_plan(
     Raises `MappingError` when the two share no step, `SettingsError` where golden names its partners itself
     (`dump_data`), and when the noise run is golden or has none of the tensors.
     """
+    with guarded(f"finding the tensors of {golden.root} in the noise run {noise.root}"):
+        return _noise_plan(golden, noise, pairs, tables)
+
+
+def _noise_plan(
+    golden: Dump, noise: Dump, pairs: Sequence[Pair], tables: Mapping[str, Any] | None
+) -> NoisePlan:
     if golden.kind == "manual":
         raise SettingsError(
             f"--acc-noise: {golden.root} was written by dump_data and names its partners itself; a noise run "

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..dumps.base import Dump, Rank
+from ..guard import guarded
 from ..topology.tree import Node
 from .choices import with_choices, with_logits
 from .evidence import Evidence, Side
@@ -46,6 +47,11 @@ def plan(
     of each node.
     """
     loaded = load_tables(tables)
+    with guarded(f"planning {golden.root} against {mine.root}"):
+        return _traced(golden, mine, level, op_mapping_file, loaded)
+
+
+def _traced(golden: Dump, mine: Dump, level: str, op_mapping_file: str, loaded: Tables) -> Plan:
     made = with_choices(_mapped(golden, mine, level, op_mapping_file, loaded), golden, mine)
     lineage = trace(golden, mine, made.pairs, loaded)
     return replace(

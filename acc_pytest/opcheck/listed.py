@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..errors import DumpError
+from ..guard import guarded
 from .entry import Entry
 from .select import selected
 from .settings import OpcheckSettings
@@ -26,6 +27,11 @@ _NOT_IN_IDS = re.compile(r"[^\w+\-.]")
 
 def listed(settings: OpcheckSettings) -> tuple[Named, ...]:
     """The chosen entries in order. Raises `AccError` for what is no source, and when nothing is chosen."""
+    with guarded(f"listing the operations of {', '.join(settings.sources)}"):
+        return _listed(settings)
+
+
+def _listed(settings: OpcheckSettings) -> tuple[Named, ...]:
     entries = list(_all(settings.sources))
     if not entries:
         raise DumpError(

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..errors import AccError, Incomparable, NoPayload
+from ..guard import guarded
 from ..judging.threshold import ThresholdRule
 from ..metrics import measure
 from ..reporting.row import Row
@@ -82,20 +83,21 @@ def run_entry(
     if entry.problem:
         return [refused_entry(entry, standard, entry.problem, test_id, entry.skipped)]
     try:
-        refuse_unknown(entry.name)
-        case = replace(prepare(entry, given, soc), precision=precision)
-        second = replace(prepare(entry, other, soc), precision=precision) if other else None
-        bounds = rules(case)
+        with guarded(f"checking {entry.full_name} of {entry.source}", (OSError,)):
+            refuse_unknown(entry.name)
+            case = replace(prepare(entry, given, soc), precision=precision)
+            second = replace(prepare(entry, other, soc), precision=precision) if other else None
+            bounds = rules(case)
 
-        def check(one: Case, number: int) -> list[Row]:
-            running = entry.number * ROWS + number
-            return run_case(
-                one, standard, other=second, test_id=test_id, running=running, custom=custom, rules=bounds
-            )
+            def check(one: Case, number: int) -> list[Row]:
+                running = entry.number * ROWS + number
+                return run_case(
+                    one, standard, other=second, test_id=test_id, running=running, custom=custom, rules=bounds
+                )
 
-        if backend is None:
-            return on_its_chip(case, lambda one: check(one, 0))
-        return rows_on_device(case, backend, check, optimization=optimization)
+            if backend is None:
+                return on_its_chip(case, lambda one: check(one, 0))
+            return rows_on_device(case, backend, check, optimization=optimization)
     except NoPayload as error:
         return [refused_entry(entry, standard, str(error), test_id, skipped=True)]
     except (AccError, OSError) as error:
@@ -128,11 +130,12 @@ def run_case(
     """
     row = case_row(case, standard.name, test_id, running)
     try:
-        golden = Golden(case)
-        check_outputs(golden)
-        refuse_unseen(golden)
-        way = _Way(standard, Golden(other) if other is not None else None, custom, rules)
-        found = [_row_or_reason(row, golden, expected, way) for expected in golden.expected()]
+        with guarded(f"checking {case.full_name} of {case.source}", (OSError,)):
+            golden = Golden(case)
+            check_outputs(golden)
+            refuse_unseen(golden)
+            way = _Way(standard, Golden(other) if other is not None else None, custom, rules)
+            found = [_row_or_reason(row, golden, expected, way) for expected in golden.expected()]
         return found or [unjudged(row, f"{case.full_name} has no output that could be judged")]
     except NoPayload as error:
         return [unjudged(row, str(error), skipped=True)]
@@ -143,7 +146,8 @@ def run_case(
 def _row_or_reason(row: Row, golden: Golden, expected: Expected, way: _Way) -> Row:
     row = described(row, expected)
     try:
-        return _row(row, golden, expected, way)
+        with guarded(f"judging {expected.slot}"):
+            return _row(row, golden, expected, way)
     except AccError as error:
         return unjudged(row, str(error))
 

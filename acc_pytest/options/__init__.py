@@ -8,10 +8,11 @@ working directory, paths in an ini file to the directory of that file.
 from .command_line import command_line, of_one_test, shell, start_over
 from .option import Option
 from .reading import ALL, OPTIONS, SHARED, add_options, values
-from .tables import OPCHECK, SHARING
+from .tables import DEBUGGING, OPCHECK, SHARING
 
 __all__ = [
     "ALL",
+    "DEBUGGING",
     "OPCHECK",
     "OPTIONS",
     "SHARED",

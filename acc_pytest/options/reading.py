@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from .option import Option
-from .tables import COMPARISON, FUZZ, GATE, GATES, OPCHECK, REPORTS, SHARING, THRESHOLDS
+from .tables import COMPARISON, DEBUGGING, FUZZ, GATE, GATES, OPCHECK, REPORTS, SHARING, THRESHOLDS
 
 OPTIONS = (*COMPARISON, *THRESHOLDS, *REPORTS, *GATE, *GATES, *FUZZ, *SHARING)
 """The options whose fields are those of `Settings`."""
-ALL = (*OPTIONS, *OPCHECK)
+ALL = (*OPTIONS, *OPCHECK, *DEBUGGING)
 SHARED = frozenset(("config", *(option.field for option in (*REPORTS, *GATES, *FUZZ, *SHARING))))
 """Fields of `Settings` that mean something to single-operator checks too, or go beside them."""
 

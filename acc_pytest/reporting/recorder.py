@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import AccError
+from ..guard import guarded
 from .row import Row, Side, place
 from .summary import Tally
 from .verdict_hash import VerdictHash
@@ -16,12 +18,17 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """Takes rows in any order and hands them to the views."""
+    """Takes rows in any order and hands them to the views.
+
+    A view that fails is left out from then on: it is told at the end, makes the run red, and harms no other.
+    """
 
     def __init__(self, views: Sequence[View]) -> None:
         self.tally = Tally()
         self.hash = VerdictHash()
-        self._views = views
+        self._views = list(views)
+        self._left_out: list[View] = []
+        self._wrong: list[str] = []
 
     @property
     def files(self) -> list[str]:
@@ -31,12 +38,16 @@ class Recorder:
     @property
     def lines(self) -> list[str]:
         """What the views add to the summary."""
-        return [line for view in self._views for line in view.lines()]
+        found: list[str] = []
+        self._each(lambda view: found.extend(view.lines()))
+        return found
 
     @property
     def problems(self) -> list[str]:
         """Why the run fails beside its tests."""
-        return [problem for view in self._views for problem in view.problems()]
+        found: list[str] = []
+        self._each(lambda view: found.extend(view.problems()))
+        return [*self._wrong, *found]
 
     def begin(self, run: Run) -> None:
         """Open the views."""
@@ -47,28 +58,37 @@ class Recorder:
         """Count one row and hand it to every view."""
         self.tally.add(row)
         self.hash.add(row)
-        for view in self._views:
-            view.add(row)
+        self._each(lambda view: view.add(row))
 
     def end(self, complete: bool) -> None:
         """Tell the views that no row will follow."""
-        for view in self._views:
-            view.end(complete)
+        self._each(lambda view: view.end(complete))
 
     def finish(self, result: Result) -> list[str]:
-        """Finish the views; returns what went wrong, a sentence each. One that fails harms no other."""
-        wrong = []
-        for view in self._views:
-            try:
-                view.finish(result)
-            except (AccError, OSError) as error:
-                wrong.append(f"a report could not be written: {error}")
-        return wrong
+        """Finish the views; returns what went wrong just then, a sentence each."""
+        before = len(self._wrong)
+        self._each(lambda view: view.finish(result))
+        return self._wrong[before:]
 
     def close(self) -> None:
         """Close the files; every row is in them already."""
-        for view in self._views:
-            view.close()
+        self._each(lambda view: view.close())
+        for view in self._left_out:
+            with contextlib.suppress(AccError, OSError), guarded("closing a report", (OSError,)):
+                view.close()
+
+    def _each(self, do: Callable[[View], None]) -> None:
+        """Have every view do something, and leave out those that fail."""
+        for view in tuple(self._views):
+            try:
+                with guarded("writing it", (OSError,)):
+                    do(view)
+            except (AccError, OSError) as error:
+                file = next(iter(view.files), "")
+                said = f"{file}: {error}" if file and file not in str(error) else str(error)
+                self._wrong.append(f"a report could not be written: {said}")
+                self._views.remove(view)
+                self._left_out.append(view)
 
 
 def unmapped_reason(node: Unmapped) -> str:

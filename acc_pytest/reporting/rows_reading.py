@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..errors import AccError, FormatError
+from ..guard import guarded
 from .json_fields import WrongField
 from .row import Row
 from .rows_file import FORMAT, LONGEST_LINE, PLAN_COUNTS, PLAN_TEXTS, VERSION
@@ -75,6 +76,11 @@ def read_rows(path: str) -> StoredRows:
     line for everything else that is not as `RowsFile` writes it, and `AccError` for a file that cannot be
     read.
     """
+    with guarded(f"reading the rows of {path}"):
+        return _read_rows(path)
+
+
+def _read_rows(path: str) -> StoredRows:
     rows: list[Row] = []
     links: dict[int, Links] = {}
     run: RowsRun | None = None

@@ -6,6 +6,7 @@ opens no dump. Both the plan and its tests' ids are the same in all processes.
 
 from .asked import Asked
 from .comparison import KEY, AccSession, Alone
+from .door import door
 from .gates import GATES, GATES_CHANNEL, common_settings, gated, open_gates
 from .opening import CHANNEL, open_session
 from .planning import make_noise_plan, make_plan, open_dumps
@@ -19,6 +20,7 @@ __all__ = [
     "Alone",
     "Asked",
     "common_settings",
+    "door",
     "gated",
     "make_noise_plan",
     "make_plan",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .. import options
-from ..errors import AccError
+from .door import door
 
 if TYPE_CHECKING:
     from ..gate.gate import Gate
@@ -30,15 +30,13 @@ def open_gates(config: pytest.Config, settings: Settings | None) -> None:
         # Our own bytes from our own controller, never a file.
         config.stash[GATES] = pickle.loads(config.workerinput[GATES_CHANNEL])  # noqa: S301
         return
-    try:
+    with door("opening the gates"):
         if settings is None and (settings := common_settings(config)) is None:
             config.stash[GATES] = ()
             return
         from ..gate.opening import gates_of
 
         config.stash[GATES] = gates_of(settings)
-    except AccError as error:
-        raise pytest.UsageError(str(error)) from None
 
 
 def common_settings(config: pytest.Config) -> Settings | None:

@@ -12,6 +12,7 @@ import pytest
 from .. import options
 from ..errors import AccError
 from .comparison import AccSession, Alone
+from .door import door
 from .planning import make_noise_plan, make_plan, without_collector
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def open_session(config: pytest.Config) -> AccSession | None:
     Takes node ids of generated tests out of `config.args`, for pytest would look for such files.
     Raises `pytest.UsageError` for everything that is the user's to mend.
     """
-    try:
+    with door("opening the comparison"):
         session = _receive(config) if hasattr(config, "workerinput") else _open(config)
         if session is not None:
             everything = config.args_source is not pytest.Config.ArgsSource.ARGS
@@ -35,8 +36,6 @@ def open_session(config: pytest.Config) -> AccSession | None:
             session.asked = session.chosen
             if session.stored is not None and everything:
                 session.others = tuple(session.stored.others)
-    except AccError as error:
-        raise pytest.UsageError(str(error)) from None
     return session
 
 

@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..guard import guarded
 from .dtypes import DType
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ class TensorRef:
         """
         from .formats import format_of
 
-        return format_of(self.path).open(self)
+        with guarded(f"opening {self}", (OSError,)):
+            return format_of(self.path).open(self)
 
     def __str__(self) -> str:
         return f"{self.path}:{self.member}" if self.member else self.path
@@ -110,4 +112,5 @@ def _header(ref: TensorRef, _version: tuple[int, ...]) -> TensorHeader:
         from ..errors import FormatError
 
         raise FormatError(f"{ref.path}: no such file; was the dump moved or cleaned while in use?")
-    return format_of(ref.path).header(ref)
+    with guarded(f"reading {ref}", (OSError,)):
+        return format_of(ref.path).header(ref)

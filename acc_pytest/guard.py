@@ -1,0 +1,65 @@
+"""Doors: what nobody foresaw becomes one sentence that says what was being done, and with which file.
+
+Readers and planners raise `AccError` for what they know may be wrong. For what they do not, `guarded` stands
+at the doors: around opening a dump, planning, judging a pair, writing a report. So bad input ends in a
+sentence and in exit code 4 or a failed test, never in pytest's internal error.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from contextlib import ContextDecorator
+from types import TracebackType
+
+from .errors import AccError, Unforeseen
+
+FLAG = "--acc-debug"
+_LONGEST = 300
+"""Characters of a foreign message that are kept: it may hold what a file said."""
+_shown = False
+
+
+def show_tracebacks(show: bool) -> None:
+    """Whether unforeseen errors of this process print their traceback to stderr as well."""
+    global _shown
+    _shown = show
+
+
+def shows_tracebacks() -> bool:
+    """Whether they do, for a process that is started in its turn."""
+    return _shown
+
+
+class guarded(ContextDecorator):
+    """`with guarded("planning G against M"):` raises `Unforeseen` for what is no `AccError`.
+
+    MemoryError and RecursionError are among these. Exceptions of the kinds `passing`, and what is no
+    `Exception` (Ctrl-C, outcomes of tests), go through unchanged.
+    """
+
+    def __init__(self, doing: str, passing: tuple[type[Exception], ...] = ()) -> None:
+        self._doing = doing
+        self._passing: tuple[type[Exception], ...] = (AccError, *passing)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, self._passing):
+            raise unforeseen(self._doing, error) from error
+
+
+def unforeseen(doing: str, error: Exception) -> Unforeseen:
+    """The sentence for an error that nobody foresaw; with `--acc-debug` its traceback goes to stderr."""
+    if _shown:
+        traceback.print_exception(error, file=sys.stderr)
+        hint = "its traceback is on stderr"
+    else:
+        hint = f"pass {FLAG} for the traceback"
+    said = " ".join(str(error).split())
+    if len(said) > _LONGEST:
+        said = f"{said[:_LONGEST]}..."
+    return Unforeseen(f"{doing}: {type(error).__name__}{f': {said}' if said else ''} ({hint})")

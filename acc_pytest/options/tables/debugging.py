@@ -1,0 +1,15 @@
+"""What is printed of our own mistakes, whatever a run compares or checks."""
+
+from __future__ import annotations
+
+from ..option import Option
+
+DEBUGGING = (
+    Option(
+        "debug",
+        "debug",
+        "print the traceback of an error that acc-pytest did not foresee, beside its sentence",
+        kind="flag",
+    ),
+)
+"""No fields of `Settings`: they change nothing of a run."""
