@@ -6,7 +6,7 @@ Registered as a plugin of its own in the process that owns the terminal; an xdis
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -37,7 +37,9 @@ class RunReport:
         self._acc = acc
         self._ledger = _ledger(acc)
         self._recorder = Recorder(views if self._ledger is None else [*views, self._ledger])
+        self._is_active = acc is not None or bool(views)
         self._lines: tuple[str, ...] = ()
+        self._refused: tuple[str, ...] = ()
         self._reported: set[str] = set()
         self._unmapped: dict[str, Alone] = {}
         self._ran_alone = self._ran_other = False
@@ -157,15 +159,24 @@ class RunReport:
             return {}
         return {self._acc.naming.node_id(pair): (number, pair) for number, pair in self._acc.chosen}
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Settle the exit status, and let the views finish.
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
+        """Settle the exit status, and let the views finish, when all others have finished.
 
-        A run is red that compared nothing, whose mapping covers less than the floor, in which a view
-        found something wrong, or of which a report could not be written.
+        What others write at the end (`--junitxml`, pytest's cache) may meet a full disk or a directory that
+        is gone; our reports do not depend on it, and the run is red.
         """
-        if self._config.option.collectonly:
-            return
+        try:
+            yield
+        except OSError as error:
+            if not self._is_active:
+                raise
+            self._refused = (f"a file of pytest or of a plugin could not be written: {error}",)
+            _redden(session)
+        if not self._config.option.collectonly:
+            self._finish(session)
+
+    def _finish(self, session: pytest.Session) -> None:
         try:
             with guarded("summing up the run"):
                 self._sum_up(session)
@@ -174,6 +185,9 @@ class RunReport:
             self._lines = (str(error),)
 
     def _sum_up(self, session: pytest.Session) -> None:
+        """A run is red that compared nothing, whose mapping covers less than the floor, in which a view
+        found something wrong, or of which a report could not be written.
+        """
         self._end_unmapped()
         tally = self._recorder.tally
         tried = tally.tried or (self._ran_alone and not self._ran_other and not self._has_no_pairs())
@@ -212,10 +226,12 @@ class RunReport:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Say where the error starts, how bad it gets, and where the reports are."""
-        if not self._lines or (self._acc is None and not self._recorder.tally.tried):
+        shown = self._lines if self._acc is not None or self._recorder.tally.tried else ()
+        lines = (*shown, *self._refused)
+        if not lines:
             return
         terminalreporter.write_sep("=", "acc-pytest")
-        for line in self._lines:
+        for line in lines:
             terminalreporter.write_line(line)
 
     def pytest_unconfigure(self) -> None:

@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -65,9 +65,10 @@ def open_views(
 
     views: list[View] = []
     if csv:
-        from .reporting.csv_report import CsvReport
+        from .reporting.csv_report import CsvReport, new_report
 
-        file = functools.partial(_csv_file, settings.output, settings.csv, prefix)
+        place = Path(os.path.abspath(settings.output))
+        file = functools.partial(new_report, place, settings.csv, prefix)
         views.append(CsvReport(file, settings.custom_metrics if columns is None else (), columns))
     views += views_of(settings)
     if settings.rows:
@@ -97,9 +98,3 @@ def _for_ci(settings: Settings) -> Iterator[View]:
         yield MarkdownSummary(shared, append=True)
     if on_github(os.environ):
         yield Annotations()
-
-
-def _csv_file(directory: str, name: str, prefix: str) -> TextIO:
-    from .reporting.csv_report import new_report
-
-    return new_report(Path(directory), name, prefix)

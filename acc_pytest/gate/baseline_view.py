@@ -40,6 +40,11 @@ class BaselineView(View):
         """The file, where it is written."""
         return [self._path] if self._writes else []
 
+    @property
+    def place(self) -> str:
+        """The file."""
+        return self._path
+
     def begin(self, run: Run) -> None:
         """Note the machine, and what there is to run."""
         self._environment = run.environment

@@ -38,6 +38,11 @@ class LockView(View):
         """The file, where it is written."""
         return [self._path] if self._writes else []
 
+    @property
+    def place(self) -> str:
+        """The file."""
+        return self._path
+
     def begin(self, run: Run) -> None:
         """Note what there is to run."""
         self._extent = Extent(run)

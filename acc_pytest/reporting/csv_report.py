@@ -1,4 +1,4 @@
-"""Rows as CSV: the old tool's 24 columns in its order, then ours. Written and flushed row by row.
+"""Rows as CSV: the old tool's 24 columns in its order, then ours. Written row by row (`outputs.Growing`).
 
 Text cells that a spreadsheet would take for a formula get a leading apostrophe (OWASP ASVS 1.2.10);
 numbers stay numbers. Line ends and quoting follow RFC 4180.
@@ -7,14 +7,13 @@ numbers stay numbers. Line ends and quoting follow RFC 4180.
 from __future__ import annotations
 
 import csv
-import os
+import io
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import TextIO
 
-from ..errors import SettingsError
+from ..outputs import Growing, target_of
 from .row import Row, Scalar
 from .view import Run, View
 
@@ -111,78 +110,82 @@ def text(value: str) -> str:
     return "'" + value if value[:1] in _FORMULA_STARTS else value
 
 
-def new_report(directory: Path, name: str, prefix: str = "ait_cmp_report") -> TextIO:
-    """Create the report file and return it opened for writing; parents are made as needed.
+def new_report(directory: Path, name: str, prefix: str = "ait_cmp_report") -> Growing:
+    """The report, begun; parents are made as needed.
 
-    With a `name` that file is replaced, as with `--junitxml`. Without one it is
-    `{prefix}_{UTC time}.csv`, `..._1.csv` and so on where that exists already.
+    With a `name` that file is replaced when the report lands, as with `--junitxml`. Without one it is
+    `{prefix}_{UTC time}.csv`, `..._1.csv` and so on where that exists already. Raises `SettingsError`.
     """
     if name:
-        target = directory / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return open(target, "w", encoding="utf-8", newline="")
-    directory.mkdir(parents=True, exist_ok=True)
-    stem = f"{prefix}_{time.strftime('%Y%m%d%H%M%S', time.gmtime())}"
-    attempt = 0
-    while True:
-        target = directory / (f"{stem}_{attempt}.csv" if attempt else f"{stem}.csv")
-        try:
-            return open(target, "x", encoding="utf-8", newline="")
-        except FileExistsError:
-            attempt += 1
+        return Growing(target_of(str(directory / name), "--acc-csv"))
+    made = time.strftime("%Y%m%d%H%M%S", time.gmtime())
+    return Growing(target_of(str(directory / f"{prefix}_{made}.csv"), "--acc-output"), numbered=True)
 
 
 class CsvReport(View):
     """A report being written; `custom` are the names of the user's own metrics, a column each.
 
-    `open_file` makes the file, of which `columns` are the other columns by name, with the place of their
-    value in a `Row`. The file is made when a plan is begun or the first row comes, so that a run that
-    compares nothing leaves none, and one that cannot write it stops before its first test.
+    `begin_file` makes the file, of which `columns` are the other columns by name, with the place of their
+    value in a `Row`. A run that compares nothing leaves none.
     """
 
     def __init__(
         self,
-        open_file: Callable[[], TextIO],
+        begin_file: Callable[[], Growing],
         custom: Sequence[str] = (),
         columns: Mapping[str, str] | None = None,
     ) -> None:
-        self._open = open_file
-        self._file: TextIO | None = None
+        self._begin_file = begin_file
+        self._file: Growing | None = None
+        self._wanted = False
         known = OLD_COLUMNS | OUR_COLUMNS if columns is None else dict(columns)
         self._columns = known | {name: f"custom.{name}" for name in custom}
         self._getters = [_getter(place) for place in self._columns.values()]
 
     @property
     def files(self) -> list[str]:
-        """The report, once it exists."""
-        return [os.path.abspath(self._file.name)] if self._file is not None else []
+        """The report, once it has its name."""
+        return [self._file.path] if self._file is not None and self._file.landed else []
+
+    @property
+    def place(self) -> str:
+        """The file."""
+        return self._file.path if self._file is not None else ""
 
     def begin(self, run: Run) -> None:
-        """Make the file where something will be compared. Raises `SettingsError` where that cannot be."""
-        if run.plan is not None and run.plan.pairs:
-            self._prepare()
+        """Begin the file. Raises `SettingsError` where that cannot be."""
+        self._file = self._begin_file()
+        self._wanted = run.plan is not None and bool(run.plan.pairs)
+        self._file.write(_line(self._columns), head=True)
 
     def add(self, row: Row) -> None:
         """Append one row and hand it to the operating system, so that a killed run keeps it."""
-        file = self._prepare()
-        values = [get(row) for get in self._getters]
-        self._writer.writerow([text(value) if type(value) is str else value for value in values])
-        file.flush()
-
-    def _prepare(self) -> TextIO:
         if self._file is None:
-            try:
-                self._file = self._open()
-            except OSError as error:
-                raise SettingsError(
-                    f"the CSV report cannot be written ({error}); name another place: --acc-output, --acc-csv"
-                ) from None
-            self._writer = csv.writer(self._file, lineterminator="\r\n")
-            self._writer.writerow(self._columns)
-            self._file.flush()
-        return self._file
+            return
+        self._wanted = True
+        values = [get(row) for get in self._getters]
+        self._file.write(_line([text(value) if type(value) is str else value for value in values]))
+
+    def lines(self) -> list[str]:
+        """What killed runs left."""
+        return [] if self._file is None else self._file.notes
+
+    def land(self) -> None:
+        """Give the file its name; none where nothing was compared, nor was to be."""
+        if self._file is not None:
+            if self._wanted:
+                self._file.land()
+            else:
+                self._file.drop()
 
     def close(self) -> None:
         """Close the file; every row is in it already."""
         if self._file is not None:
             self._file.close()
+
+
+def _line(cells: Iterable[Scalar]) -> bytes:
+    """One line of the file."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().encode("utf-8")

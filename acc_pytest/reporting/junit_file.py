@@ -11,10 +11,9 @@ import platform
 import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
-from ..errors import AccError
+from ..outputs import Staged, target_of
 from .failure_text import failure_text
 from .printable import printable
 from .row import Row
@@ -41,22 +40,24 @@ class JunitFile(View):
     """
 
     def __init__(self, path: str, *, warns: bool = False) -> None:
-        self._path = Path(path)
+        self._path = os.path.abspath(path)
+        self._file: Staged | None = None
         self._warns = warns
         self._tests: dict[str, list[Row]] = {}
 
     @property
     def files(self) -> list[str]:
+        """The file, once it is in its place."""
+        return [self._path] if self._file is not None and self._file.landed else []
+
+    @property
+    def place(self) -> str:
         """The file."""
-        return [os.path.abspath(self._path)]
+        return self._path
 
     def begin(self, run: Run) -> None:
-        """Make the file. Raises `AccError` where that cannot be."""
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text("", encoding="utf-8")
-        except OSError as error:
-            raise AccError(f"{self._path}: cannot be written: {error.strerror or error}") from None
+        """Look at the place. Raises `SettingsError` where it cannot be written."""
+        self._file = Staged(target_of(self._path, "--junit"))
 
     def add(self, row: Row) -> None:
         """Take a row into account; one without a test is none of JUnit's."""
@@ -64,7 +65,9 @@ class JunitFile(View):
             self._tests.setdefault(row.test_id, []).append(row)
 
     def finish(self, result: Result) -> None:
-        """Write the file."""
+        """Make the file."""
+        if self._file is None:
+            return
         cases, failures, skipped = [], 0, 0
         for node_id, rows in self._tests.items():
             outcome, body = _outcome(rows, self._warns)
@@ -77,10 +80,19 @@ class JunitFile(View):
             f'tests="{len(cases)}" time="0.000" timestamp="{datetime.now(timezone.utc).isoformat()}" '
             f"hostname={_attribute(platform.node())}>"
         )
-        with self._path.open("w", encoding="utf-8") as file:
-            file.write('<?xml version="1.0" encoding="utf-8"?><testsuites name="pytest tests">')
-            file.write(head + "".join(cases))
-            file.write("</testsuite></testsuites>")
+        start = '<?xml version="1.0" encoding="utf-8"?><testsuites name="pytest tests">'
+        text = "".join((start, head, *cases, "</testsuite></testsuites>"))
+        self._file.write(text.encode("utf-8"))
+
+    def land(self) -> None:
+        """Put the file into its place."""
+        if self._file is not None:
+            self._file.land()
+
+    def close(self) -> None:
+        """Leave nothing of a file that is not in its place."""
+        if self._file is not None:
+            self._file.drop()
 
 
 def _outcome(rows: Sequence[Row], warns: bool) -> tuple[str, str]:

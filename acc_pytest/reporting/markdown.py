@@ -10,9 +10,8 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
-from ..errors import AccError
+from ..outputs import Staged, target_of
 from .printable import printable
 from .row import VERDICTS, Row, number
 from .summary import coverage_line
@@ -175,31 +174,43 @@ class MarkdownSummary(View):
     """The view. `append`: the file belongs to others too, as GitHub's does to all commands of a step."""
 
     def __init__(self, path: str, *, append: bool = False) -> None:
-        self._path = Path(path)
+        self._path = os.path.abspath(path)
         self._append = append
+        self._file: Staged | None = None
         self._run = Run()
 
     @property
     def files(self) -> list[str]:
         """The file, but for GitHub's, whose name tells people nothing."""
-        return [] if self._append else [os.path.abspath(self._path)]
+        landed = self._file is not None and self._file.landed and not self._append
+        return [self._path] if landed else []
+
+    @property
+    def place(self) -> str:
+        """The file."""
+        return self._path
 
     def begin(self, run: Run) -> None:
-        """Make the file, so that a run that cannot write it stops before its first test."""
+        """Look at the place. Raises `SettingsError` where it cannot be written: before the first test."""
         self._run = run
-        if self._append:
-            return
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text("", encoding="utf-8")
-        except OSError as error:
-            raise AccError(f"--acc-summary {self._path}: cannot be written: {error}") from None
+        flag = "GITHUB_STEP_SUMMARY" if self._append else "--acc-summary"
+        target = target_of(self._path, flag, replaces=not self._append)
+        self._file = Staged(target, append=self._append)
 
     def finish(self, result: Result) -> None:
-        """Write the page, or as much as there is room for; GitHub's file gets none of a run without us."""
-        if self._append and self._run.plan is None and not result.tally.tried:
+        """Make the page, or as much as there is room for; GitHub's file gets none of a run without us."""
+        if self._file is None or (self._append and self._run.plan is None and not result.tally.tried):
             return
-        there = self._path.stat().st_size if self._append and self._path.exists() else 0
+        there = os.path.getsize(self._path) if self._append and os.path.exists(self._path) else 0
         text = fit(list(blocks(self._run, result)), LIMIT - there)
-        with self._path.open("a" if self._append else "w", encoding="utf-8", errors="replace") as file:
-            file.write(text)
+        self._file.write(text.encode("utf-8", "replace"))
+
+    def land(self) -> None:
+        """Put the page into its place."""
+        if self._file is not None:
+            self._file.land()
+
+    def close(self) -> None:
+        """Leave nothing of a page that is not in its place."""
+        if self._file is not None:
+            self._file.drop()

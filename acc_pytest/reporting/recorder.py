@@ -65,9 +65,14 @@ class Recorder:
         self._each(lambda view: view.end(complete))
 
     def finish(self, result: Result) -> list[str]:
-        """Finish the views; returns what went wrong just then, a sentence each."""
+        """Make all reports, then put all into their places; returns what went wrong in here, a sentence each.
+
+        A process that dies in here leaves the previous reports all as they were, but for the moment in which
+        files are renamed.
+        """
         before = len(self._wrong)
         self._each(lambda view: view.finish(result))
+        self._each(lambda view: view.land())
         return self._wrong[before:]
 
     def close(self) -> None:
@@ -84,8 +89,9 @@ class Recorder:
                 with guarded("writing it", (OSError,)):
                     do(view)
             except (AccError, OSError) as error:
-                file = next(iter(view.files), "")
-                said = f"{file}: {error}" if file and file not in str(error) else str(error)
+                said = str(error)
+                if view.place not in said:
+                    said = f"{view.place}: {said}"
                 self._wrong.append(f"a report could not be written: {said}")
                 self._views.remove(view)
                 self._left_out.append(view)

@@ -2,7 +2,8 @@
 
 The first record is the `run` (what was compared, on what machine), the last the `summary` (counts of
 verdicts, their hash, the exit status, whether all tests ran); between them stands one `row` each. A file
-without a summary is that of a run that was killed. `rows_reading.py` reads it; docs/rows.md has every field.
+without a summary is that of a run that was killed; it is then called `{name}.partial`
+(`outputs/partial.py`). `rows_reading.py` reads it; docs/rows.md has every field.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-from ..errors import AccError
+from ..outputs import Growing, target_of
 from .row import Row
 from .rows_json import NO_LINKS, Links, row_to_json
 from .view import Result, Run, View
@@ -34,7 +35,7 @@ PLAN_COUNTS = ("golden_total", "golden_mapped", "mine_total", "mine_mapped")
 
 
 class RowsFile(View):
-    """The file while a run writes it: row by row and flushed, so that a killed run leaves what it had.
+    """The file while a run writes it: row by row, so that a killed run leaves what it had.
 
     `settings` are the options as they were given, which `pytest --acc-from-rows` falls back to.
     """
@@ -42,7 +43,7 @@ class RowsFile(View):
     def __init__(self, path: str, settings: Mapping[str, Any]) -> None:
         self._path = os.path.abspath(path)
         self._settings = settings
-        self._file: TextIO | None = None
+        self._file: Growing | None = None
         self._plan: Plan | None = None
         self._rows = 0
         self._verdicts: Counter[str] = Counter()
@@ -50,20 +51,19 @@ class RowsFile(View):
 
     @property
     def files(self) -> list[str]:
-        """The file, once there is one."""
-        return [] if self._file is None else [self._path]
+        """The file, once it has its name."""
+        return [self._path] if self._file is not None and self._file.landed else []
+
+    @property
+    def place(self) -> str:
+        """The file."""
+        return self._path
 
     def begin(self, run: Run) -> None:
-        """Make the file. Raises `AccError` where that cannot be."""
-        try:
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)
-            self._file = open(self._path, "w", encoding="ascii", newline="\n")  # noqa: SIM115
-        except OSError as error:
-            raise AccError(
-                f"--acc-rows {self._path} cannot be written ({error.strerror or error}); name another file"
-            ) from error
+        """Begin the file. Raises `SettingsError` where that cannot be."""
+        self._file = Growing(target_of(self._path, "--acc-rows"))
         self._plan = run.plan
-        self._write(_run_record(run, self._settings))
+        self._write(_run_record(run, self._settings), head=True)
 
     def add(self, row: Row) -> None:
         """Write one row."""
@@ -105,19 +105,27 @@ class RowsFile(View):
             }
         )
 
+    def lines(self) -> list[str]:
+        """What killed runs left."""
+        return [] if self._file is None else self._file.notes
+
+    def land(self) -> None:
+        """Give the file its name."""
+        if self._file is not None:
+            self._file.land()
+
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
             self._file.close()
 
-    def _write(self, record: Mapping[str, Any]) -> None:
+    def _write(self, record: Mapping[str, Any], *, head: bool = False) -> None:
         if self._file is None:
             return
         line = _dumps(record)
         if len(line) >= LONGEST_LINE:
             line = _dumps(_cut(record))
-        self._file.write(line + "\n")
-        self._file.flush()
+        self._file.write(f"{line}\n".encode("ascii"), head=head)
 
 
 _dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode

@@ -52,14 +52,19 @@ class View:
     """A view that does nothing: each overrides what it needs.
 
     `begin` may raise `pytest.UsageError` or `AccError` for a report that cannot be written, which ends
-    the run before its first test. An `OSError` of `finish` is told, fails the run, and harms no
-    other view.
+    the run before its first test. An `AccError` or `OSError` of `add`, `finish` and `land` is told once,
+    fails the run, and harms no other view: the run goes on without this one.
     """
 
     @property
     def files(self) -> list[str]:
         """The reports that were written."""
         return []
+
+    @property
+    def place(self) -> str:
+        """Where the report is to be, for what is said when that fails; empty for a view without a file."""
+        return ""
 
     def begin(self, run: Run) -> None:
         """Before the first test."""
@@ -79,7 +84,10 @@ class View:
         return []
 
     def finish(self, result: Result) -> None:
-        """After the last row, when all is known."""
+        """After the last row, when all is known: make the report, but leave the previous one in its place."""
+
+    def land(self) -> None:
+        """When all views have finished: put the report into its place."""
 
     def close(self) -> None:
-        """At the very end, also of an interrupted run, where `finish` was not called."""
+        """At the very end, also of an interrupted run, where `finish` was not called; raises nothing."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -14,25 +15,31 @@ from ..errors import AccError
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
-"""Modes of everything the probe writes; a dump is nobody else's business."""
+"""Modes of everything the probe writes, and of everything we write, less what the umask takes: a dump is
+nobody else's business, nor is a report, which has values and paths of it. A stricter umask is the user's
+word."""
+
+_NAME = 40
+"""Characters of its name that a file under way has in its name: few enough for the limit of 255 bytes."""
 
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file to write to, which takes its place (replacing what is there) when the block ends well.
 
-    Its directory is made where it is missing. When the block raises, or the process dies in it, what
-    lay at `path` is untouched. Raises `AccError` naming the file where the system refuses.
+    Its directory is made where it is missing. When the block raises, or the process dies in it, what lay at
+    `path` is untouched. Raises `AccError` naming the file where the system refuses, and where a device, a
+    fifo or a socket lies there: renamed over, it would be gone.
     """
     target = Path(os.path.abspath(path))
     try:
         make_directory(target.parent)
-        descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
+        _keep_special(target)
+        descriptor, name = new_file(target)
     except (OSError, ValueError) as error:
         raise _refused(target, error) from error
     try:
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), FILE_MODE)
             yield file
         os.replace(name, target)
     except BaseException as error:
@@ -43,11 +50,25 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise
 
 
-def make_directory(path: Path) -> None:
+def new_file(path: str | os.PathLike[str]) -> tuple[int, str]:
+    """An empty file of our own beside `path`: its descriptor, for reading and writing, and its name.
+
+    Raises `OSError` where none can be made.
+    """
+    home, base = os.path.split(os.fspath(path))
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    while True:
+        name = os.path.join(home, f".{base[:_NAME]}.{secrets.token_hex(4)}")
+        with contextlib.suppress(FileExistsError):
+            return os.open(name, flags, FILE_MODE), name
+
+
+def make_directory(path: str | os.PathLike[str]) -> None:
     """Make a directory and its missing parents, all with `DIRECTORY_MODE` (less what the umask takes).
 
     Raises `OSError` where that cannot be.
     """
+    path = Path(path)
     if path.is_dir():
         return
     make_directory(path.parent)
@@ -55,6 +76,14 @@ def make_directory(path: Path) -> None:
         path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
     except FileExistsError as error:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
+
+
+def _keep_special(path: Path) -> None:
+    """Raise `OSError` for a device, a fifo or a socket. (A directory the rename refuses itself.)"""
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+            raise OSError(errno.EINVAL, "a device, fifo or socket lies there")
 
 
 def _refused(path: Path, error: OSError | ValueError) -> AccError:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acc_pytest.outputs import Growing
 from acc_pytest.reporting import csv_report
 from acc_pytest.reporting.csv_report import OLD_COLUMNS, OUR_COLUMNS, CsvReport, new_report, text
 from acc_pytest.reporting.row import Row, Side, Worst
+from acc_pytest.reporting.view import Run
 
 DANGEROUS = "=+-@\t\r\n"
 
@@ -20,6 +23,12 @@ DANGEROUS = "=+-@\t\r\n"
 def written(path: str) -> list[dict[str, str]]:
     with open(path, newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def begun(begin_file: Callable[[], Growing], custom: Sequence[str] = ()) -> CsvReport:
+    report = CsvReport(begin_file, custom)
+    report.begin(Run())
+    return report
 
 
 @pytest.mark.parametrize("start", DANGEROUS)
@@ -42,7 +51,7 @@ def test_no_text_cell_starts_a_formula(value: str) -> None:
 
 
 def test_numbers_stay_numbers_and_missing_is_empty(tmp_path: Path) -> None:
-    report = CsvReport(lambda: new_report(tmp_path, "r.csv"), ["snr"])
+    report = begun(lambda: new_report(tmp_path, "r.csv"), ["snr"])
     row = Row(
         "id",
         "fail",
@@ -56,6 +65,7 @@ def test_numbers_stay_numbers_and_missing_is_empty(tmp_path: Path) -> None:
         reasons=("one", "two"),
     )
     report.add(row)
+    report.land()
     (cells,) = written(*report.files)
     assert cells["token_id"] == "warmup"
     assert cells["mean_error"] == "-0.25"
@@ -71,23 +81,26 @@ def test_numbers_stay_numbers_and_missing_is_empty(tmp_path: Path) -> None:
 
 
 def test_every_column_finds_its_value_in_an_empty_row(tmp_path: Path) -> None:
-    report = CsvReport(lambda: new_report(tmp_path, "r.csv"))
+    report = begun(lambda: new_report(tmp_path, "r.csv"))
     report.add(Row("", "pass", ""))
+    report.land()
     (cells,) = written(*report.files)
     assert list(cells) == [*OLD_COLUMNS, *OUR_COLUMNS]
     assert {name for name, value in cells.items() if value} == {"verdict"}
 
 
 def test_a_row_is_on_disk_before_the_next_one(tmp_path: Path) -> None:
-    report = CsvReport(lambda: new_report(tmp_path, "r.csv"))
+    report = begun(lambda: new_report(tmp_path, "r.csv"))
     for count in range(1, 4):
         report.add(Row(f"id{count}", "pass", ""))
-        assert len(written(*report.files)) == count
+        assert len(written(f"{tmp_path}/r.csv.partial")) == count
+    assert report.files == []
 
 
 def test_the_default_name_is_utc_and_never_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_report.time, "gmtime", lambda: (2026, 11, 21, 3, 4, 5, 5, 325, 0))
-    names = [Path(new_report(tmp_path / "made", "").name).name for _ in range(3)]
+    files = [new_report(tmp_path / "made", "") for _ in range(3)]
+    names = [Path(file.path).name for file in files]
     assert names == [
         "ait_cmp_report_20261121030405.csv",
         "ait_cmp_report_20261121030405_1.csv",
@@ -97,9 +110,11 @@ def test_the_default_name_is_utc_and_never_reused(tmp_path: Path, monkeypatch: p
 
 def test_a_named_report_is_replaced_and_may_lie_elsewhere(tmp_path: Path) -> None:
     named = tmp_path / "x" / "r.csv"
-    new_report(tmp_path / "unused", str(named)).write("old")
-    report = CsvReport(lambda: new_report(tmp_path / "unused", str(named)))
+    named.parent.mkdir()
+    named.write_text("old")
+    report = begun(lambda: new_report(tmp_path / "unused", str(named)))
     report.add(Row("id", "pass", ""))
-    report.close()
+    assert named.read_text() == "old"
+    report.land()
     assert not (tmp_path / "unused").exists()
     assert named.read_text().startswith("token_id,")

@@ -20,6 +20,7 @@ def written(path: Path, *rows: Row, warns: bool = False) -> ElementTree.Element:
     for row in rows:
         view.add(row)
     view.finish(Result(0, Tally(), None, ""))
+    view.land()
     assert view.files == [str(path / "j.xml")]
     return ElementTree.parse(path / "j.xml").getroot()
 

@@ -228,6 +228,7 @@ def test_a_summary_of_ones_own_is_replaced(tmp_path: Path) -> None:
         view = MarkdownSummary(str(file))
         view.begin(Run())
         view.finish(result([row(0)]))
+        view.land()
     assert file.read_text(encoding="utf-8").count("## Accuracy") == 1
     assert view.files == [str(file)]
 
@@ -239,11 +240,13 @@ def test_github_s_file_is_appended_to_and_stays_below_the_mebibyte(tmp_path: Pat
         view = MarkdownSummary(str(file), append=True)
         view.begin(Run())
         view.finish(result([row(0)]))
+        view.land()
     text = file.read_text(encoding="utf-8")
     assert text.startswith("earlier\n")
     assert text.count("## Accuracy") == 3
     file.write_text("x" * (LIMIT - 100))
     view.finish(result([row(0)]))
+    view.land()
     assert file.stat().st_size <= LIMIT
     assert view.files == []
 

@@ -107,8 +107,9 @@ def written(tmp_path: Path) -> Callable[..., Path]:
         if finish:
             view.end(complete)
             view.finish(Result(1, tally, None, str(hashed)))
+            view.land()
         view.close()
-        return Path(view.files[0])
+        return tmp_path / ("rows.jsonl" if finish else "rows.jsonl.partial")
 
     return write
 

@@ -14,7 +14,7 @@ from acc_pytest.reporting.junit import properties
 from acc_pytest.reporting.recorder import Recorder, unmapped_row
 from acc_pytest.reporting.row import Check, Row, Side, Worst
 from acc_pytest.reporting.summary import Tally, summary_lines
-from acc_pytest.reporting.view import Run
+from acc_pytest.reporting.view import Result, Run
 
 ROW = Row(
     "dump::step0::model::Linear_0",
@@ -130,7 +130,7 @@ def test_unmapped_nodes_become_rows_of_their_side(tmp_path: Path) -> None:
     recorder.begin(Run(plan=PLAN))
     for number, node in enumerate(PLAN.unmapped, start=len(PLAN.pairs)):
         recorder.add(unmapped_row(node, number))
-    recorder.close()
+    recorder.finish(Result(0, recorder.tally, None, ""))
     assert recorder.files == [str(tmp_path / "r.csv")]
     _, golden, mine = (tmp_path / "r.csv").read_text().splitlines()
     assert golden.startswith("0,0,,Linear,")

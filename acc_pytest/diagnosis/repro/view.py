@@ -45,6 +45,11 @@ class ReproBundles(View):
         """The list of bundles, once they are written."""
         return [str(self._index)] if self._index is not None else []
 
+    @property
+    def place(self) -> str:
+        """The directory."""
+        return self._directory
+
     def begin(self, run: Run) -> None:
         """Make the directory ready; one that cannot be used ends the run before its first test."""
         self._home = opened(self._directory)

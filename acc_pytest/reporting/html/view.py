@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import AccError
-from ...tensors.whole_file import whole_file
+from ...outputs import Staged, target_of
 from ..diagnosis import Root
 from ..row import Row
 from ..view import Result, Run, View
@@ -28,22 +27,21 @@ class HtmlReport(View):
         self._path = os.path.abspath(path)
         self._data = PageData()
         self._run: Run | None = None
-        self._written = False
+        self._file: Staged | None = None
 
     @property
     def files(self) -> list[str]:
-        """The page, once it is written."""
-        return [self._path] if self._written else []
+        """The page, once it is in its place."""
+        return [self._path] if self._file is not None and self._file.landed else []
+
+    @property
+    def place(self) -> str:
+        """The file."""
+        return self._path
 
     def begin(self, run: Run) -> None:
         """Keep what is known of the run; a place that cannot be written ends it before its first test."""
-        if os.path.isdir(self._path):
-            raise AccError(f"{self._path}: is a directory; --acc-html needs the name of a file")
-        home = os.path.dirname(self._path)
-        while not os.path.exists(home):
-            home = os.path.dirname(home)
-        if not os.path.isdir(home) or not os.access(home, os.W_OK):
-            raise AccError(f"{self._path}: cannot be written; name another place with --acc-html")
+        self._file = Staged(target_of(self._path, "--acc-html"))
         self._run = run
 
     def add(self, row: Row) -> None:
@@ -51,8 +49,8 @@ class HtmlReport(View):
         self._data.add(row)
 
     def finish(self, result: Result) -> None:
-        """Look into the pairs that matter, and write the page; nothing where the run did not begin."""
-        if self._run is None:
+        """Look into the pairs that matter, and make the page; nothing where the run did not begin."""
+        if self._run is None or self._file is None:
             return
         roots = [] if result.diagnosis is None else _rows_of(result.diagnosis.roots)
         order = self._data.order()
@@ -63,9 +61,17 @@ class HtmlReport(View):
             text = self._page(self._run, result, budget, roots, order, pictures)
             if len(text) <= LIMIT:
                 break
-        with whole_file(self._path) as file:
-            file.write(text)
-        self._written = True
+        self._file.write(text)
+
+    def land(self) -> None:
+        """Put the page into its place."""
+        if self._file is not None:
+            self._file.land()
+
+    def close(self) -> None:
+        """Leave nothing of a page that is not in its place."""
+        if self._file is not None:
+            self._file.drop()
 
     def _page(
         self,

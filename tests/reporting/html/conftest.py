@@ -23,4 +23,5 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
         report.add(row)
         tally.add(row)
     report.finish(Result(1, tally, None, "0123abcd"))
+    report.land()
     return path

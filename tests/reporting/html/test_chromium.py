@@ -49,6 +49,7 @@ def write(path: Path, rows: list[Row], run: Run = Run(command=COMMAND), **result
     for row in rows:
         report.add(row)
     report.finish(result_of(rows, **result))
+    report.land()
     return path
 
 

@@ -32,6 +32,7 @@ def written(tmp_path: Path, rows: list[Row], run: Run = Run(), **result: object)
     for row in rows:
         report.add(row)
     report.finish(result_of(rows, **result))
+    report.land()
     (file,) = report.files
     return Path(file).read_text(encoding="utf-8")
 

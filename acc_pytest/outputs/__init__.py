@@ -1,0 +1,15 @@
+"""Files that a run writes for people and machines: what may be written where, whole or row by row.
+
+Every report, baseline, lock and bundle goes through here. `target_of` says before the first test what is
+wrong with a place; `Growing` is a report written row by row, `Staged` one written in one piece. Both have the
+mode `FILE_MODE` less what the umask takes, as dumps have: reports hold values and paths of a model that is
+nobody else's business.
+"""
+
+from __future__ import annotations
+
+from .growing import Growing
+from .staged import Staged
+from .target import Target, target_of
+
+__all__ = ["Growing", "Staged", "Target", "target_of"]
