@@ -55,11 +55,14 @@ def run_merge(given: argparse.Namespace) -> int:
 def run_show(given: argparse.Namespace) -> int:
     """Print the summary of one file; 0 whatever it says."""
     from ..gate.merged import merged
+    from ..outputs.partial import is_held
     from ..reporting.rows_reading import read_rows
 
     file = read_rows(given.file)
     status = "was killed" if file.exit_status is None else f"ended with exit status {file.exit_status}"
-    print(f"{given.file}: {len(file.rows)} rows of a run that {status}")
+    if file.exit_status is None and is_held(file.path):
+        status = "still goes on"
+    print(f"{file.path}: {len(file.rows)} rows of a run that {status}")
     _print(merged([file]), [], file.run.environment)
     return 0
 
@@ -119,3 +122,4 @@ def _lines(whole: Merged, result: Result) -> Iterator[str]:
     if whole.without_row:
         yield f"of {whole.without_row} pairs of the plan there is no row: deselected, or not run"
     yield from whole.incomplete
+    yield from whole.notes

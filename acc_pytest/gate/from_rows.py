@@ -9,6 +9,7 @@ from typing import Literal
 from ..errors import AccError
 from ..guard import guarded
 from ..mapping.pair import Gap, Operand, Pair, Plan, Unmapped
+from ..outputs.partial import partials
 from ..reporting.row import Row, Side
 from ..reporting.rows_json import NO_LINKS, Links
 from ..reporting.rows_reading import PlanFacts, StoredRows
@@ -222,10 +223,20 @@ def _metrics(files: Sequence[StoredRows]) -> tuple[str, ...]:
     return tuple(one for one in found if type(one) is str) if type(found) is list else ()
 
 
+def unfinished(files: Sequence[StoredRows]) -> list[str]:
+    """A sentence for each file of a run that has not ended, beside a file of rows of an earlier one."""
+    return [
+        f"{file.path} is of an earlier run than {partial}, whose run was killed or still goes on"
+        for file in files
+        for partial in partials(file.path)
+    ]
+
+
 def _notes(files: Sequence[StoredRows], facts: PlanFacts, pairs: Mapping[int, Row]) -> tuple[str, ...]:
     found = [f"judged again from {', '.join(file.path for file in files)}: no tensor is read"]
     if len(pairs) < facts.pairs:
         found.append(f"the rows are of {len(pairs)} of the {facts.pairs} pairs of that run")
+    found += unfinished(files)
     configs = files[0].run.settings.get("config", [])
     if configs:
         found.append(f"the run that wrote them had --acc-config {', '.join(map(str, configs))}")

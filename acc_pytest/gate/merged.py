@@ -12,7 +12,7 @@ from ..reporting.row import Row
 from ..reporting.rows_file import PLAN_COUNTS
 from ..reporting.rows_reading import StoredRows
 from ..reporting.summary import Tally, coverage
-from .from_rows import StoredRun, stored_run
+from .from_rows import StoredRun, stored_run, unfinished
 
 OK, FAILED, NOTHING = 0, 1, 5
 """pytest's exit codes for a run that ended by itself."""
@@ -23,7 +23,7 @@ class Merged:
     """One run. `rows` are in the order of the plan, others after it; `plan` is `None` of single operators.
 
     `without_row` counts pairs of the plan of which no file has a row; `incomplete` says, a sentence each,
-    what is missing that the run would have had.
+    what is missing that the run would have had; `notes` are of files beside the given ones.
     """
 
     stored: StoredRun
@@ -34,6 +34,7 @@ class Merged:
     statuses: tuple[int, ...]
     without_row: int
     incomplete: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def exit_status(self, tally: Tally) -> int:
         """How pytest would have ended the run whose rows `tally` has counted."""
@@ -81,6 +82,7 @@ def _merged(files: Sequence[StoredRows]) -> Merged:
         statuses=tuple(file.exit_status for file in files if file.exit_status is not None),
         without_row=pairs - sum(number < pairs for number in stored.pairs),
         incomplete=(*missing, *stored.incomplete),
+        notes=tuple(unfinished(files)),
     )
 
 

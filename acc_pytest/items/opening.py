@@ -47,6 +47,10 @@ def _open_run(config: pytest.Config) -> None:
     open_gates(config, settings)
     open_left_out(config)
     config.pluginmanager.register(_reports(config, acc, checks), "acc_reports")
+    if (acc is not None or checks is not None) and config.pluginmanager.hasplugin("dsession"):
+        from ..silence import Silence
+
+        config.pluginmanager.register(Silence(config), "acc_silence")
     if acc is not None and acc.alone and acc.settings.unmapped == "skip":
         from .unmapped import SkipsInOneReport
 

@@ -62,7 +62,7 @@ def left_behind(path: str) -> list[str]:
             if (
                 ours.fullmatch(entry.name)
                 and entry.is_file(follow_symlinks=False)
-                and not _is_held(entry.path)
+                and not is_held(entry.path)
             ):
                 found.append((entry.stat().st_mtime_ns, entry.path))
     return [name for _, name in sorted(found, reverse=True)]
@@ -83,7 +83,8 @@ def _locked(descriptor: int) -> int:
     return descriptor
 
 
-def _is_held(path: str) -> bool:
+def is_held(path: str) -> bool:
+    """Whether a run that goes on writes the file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

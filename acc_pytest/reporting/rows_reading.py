@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any, Literal
 
 from ..errors import AccError, FormatError
 from ..guard import guarded
+from ..outputs.partial import partials
 from .json_fields import WrongField
 from .row import Row
 from .rows_file import FORMAT, LONGEST_LINE, PLAN_COUNTS, PLAN_TEXTS, VERSION
@@ -74,10 +76,12 @@ def read_rows(path: str) -> StoredRows:
 
     A last line that was cut is that of a run that was killed. Raises `FormatError` naming the file and the
     line for everything else that is not as `RowsFile` writes it, and `AccError` for a file that cannot be
-    read.
+    read. Where only what a killed run left of `path` is there, that is read; `StoredRows.path` says so.
     """
     with guarded(f"reading the rows of {path}"):
-        return _read_rows(path)
+        return _read_rows(
+            path if os.path.lexists(path) else max(partials(path), key=os.path.getmtime, default=path)
+        )
 
 
 def _read_rows(path: str) -> StoredRows:

@@ -1,0 +1,88 @@
+"""A worker that does not answer is told of once, with its test; one without work is not."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace as Some
+from typing import Any
+
+import pytest
+
+from acc_pytest.silence import PATIENCE, STOPPED, Silence, is_stopped
+
+LONG = PATIENCE + 1
+
+
+def node(name: str, process: int = 0) -> Any:
+    spec = Some(popen=bool(process))
+    return Some(gateway=Some(id=name, spec=spec, _rinfo=lambda: Some(pid=process)))
+
+
+def report(worker: Any, when: str, nodeid: str = "d::step0::x") -> Any:
+    return Some(node=worker, when=when, nodeid=nodeid)
+
+
+@pytest.fixture
+def silence(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> Silence:
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    return Silence(pytestconfig)
+
+
+def test_a_worker_at_a_test_is_told_of_once(silence: Silence) -> None:
+    worker = node("gw1")
+    silence.pytest_configure_node(worker)
+    silence.pytest_runtest_logreport(report(worker, "setup"))
+    assert list(silence.look(100 + PATIENCE - 1)) == []
+    assert list(silence.look(100 + LONG)) == [
+        "acc: worker gw1 has not answered for 61 s, at d::step0::x; the run waits for it"
+    ]
+    assert list(silence.look(100 + 10 * LONG)) == []
+
+
+def test_who_answers_after_all_has_long_tests_and_gets_more_time(silence: Silence) -> None:
+    worker = node("gw1")
+    silence.pytest_configure_node(worker)
+    silence.pytest_runtest_logreport(report(worker, "setup"))
+    assert list(silence.look(100 + LONG))
+    silence.pytest_runtest_logreport(report(worker, "setup", "d::next"))
+    assert list(silence.look(100 + LONG)) == []
+    assert "at d::next" in next(silence.look(100 + 2 * LONG))
+
+
+def test_who_has_no_work_is_not_told_of(silence: Silence) -> None:
+    idle, finished, ended = node("gw0"), node("gw1"), node("gw2")
+    for worker in (idle, finished, ended):
+        silence.pytest_configure_node(worker)
+        silence.pytest_testnodeready(worker)
+    silence.pytest_xdist_node_collection_finished(idle)
+    silence.pytest_runtest_logreport(report(finished, "teardown"))
+    silence.pytest_testnodedown(ended)
+    silence.pytest_runtest_logreport(report(ended, "teardown"))
+    assert list(silence.look(100 + LONG)) == []
+
+
+def test_a_worker_that_does_not_start_is_told_of(silence: Silence) -> None:
+    silence.pytest_configure_node(node("gw0"))
+    assert "since it was started" in next(silence.look(100 + LONG))
+
+
+def test_a_stopped_process_is_known_and_how_it_goes_on_is_said(silence: Silence) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        worker = node("gw3", process.pid)
+        silence.pytest_configure_node(worker)
+        silence.pytest_runtest_logreport(report(worker, "teardown"))
+        assert list(silence.look(100 + STOPPED)) == []
+        process.send_signal(signal.SIGSTOP)
+        while not is_stopped(process.pid):
+            time.sleep(0.01)
+        assert list(silence.look(100 + STOPPED - 1)) == []
+        assert list(silence.look(100 + STOPPED)) == [
+            f"acc: worker gw3 (process {process.pid}) is stopped, after d::step0::x; the run waits for it: "
+            f"kill -CONT {process.pid} lets it go on, kill -KILL {process.pid} gives it up"
+        ]
+        process.kill()
+    assert not is_stopped(process.pid)
+    assert not is_stopped(0)
