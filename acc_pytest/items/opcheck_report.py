@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +100,10 @@ class OpcheckReport(RunReport):
         self._opcheck = acc
 
     def _run(self) -> Run:
-        return Run("opcheck", command=tuple(self._opcheck.command), environment=environment())
+        sources = tuple(map(os.path.abspath, self._opcheck.settings.sources))
+        return Run(
+            "opcheck", command=tuple(self._opcheck.command), environment=environment(), sources=sources
+        )
 
     def pytest_report_header(self) -> list[str]:
         """Say what is checked, by which rules, and of what nothing can be said."""

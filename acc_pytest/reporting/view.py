@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class Run:
     """What is known before the first test.
 
-    `plan` is `None` where no dumps are compared. `command` are the words that repeat the run, `floor` is
-    the smallest coverage that does, `environment` names machine and versions.
+    `plan` is `None` where no dumps are compared, and `sources` are what is checked instead. `command` are
+    the words that repeat the run, `floor` is the smallest coverage that does, `environment` names machine
+    and versions.
     """
 
     title: Literal["comparison", "opcheck"] = "comparison"
@@ -30,6 +31,7 @@ class Run:
     command: tuple[str, ...] = ()
     floor: float = 0.0
     environment: Mapping[str, str] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

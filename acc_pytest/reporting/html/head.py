@@ -8,38 +8,35 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..printable import printable
+from ..row import VERDICTS
 from .columns import Place, place_of
 from .whole import plain
 
 if TYPE_CHECKING:
     from ...mapping.pair import Plan
     from ..diagnosis import Diagnosis, Root
+    from ..headline import Headline
     from ..view import Result, Run
 
 _WIDTH = 400
-_ROOTS = 200
+ROOTS = 200
 """Roots that are listed; the page says how many more there are."""
-
-_STEPS = 12
-"""Steps of a root that its card names, and ranks."""
 
 _FILES = ("--acc-html=", "--acc-csv=", "--acc-rows=", "--acc-summary=")
 """Words that a command for one test leaves out: it would replace the reports of the whole run."""
 
 
-def head(run: Run, result: Result, places: Mapping[Place, int], own_failures: int) -> dict[str, Any]:
-    """The run in JSON values.
-
-    `places` are those of rows in the columns; `own_failures` counts the failing rows that inherit nothing.
-    """
+def head(run: Run, result: Result, places: Mapping[Place, int], said: Headline) -> dict[str, Any]:
+    """The run in JSON values. `places` are those of rows in the columns, `said` is the verdict."""
     tally = result.tally
     return {
         "title": run.title,
+        "headline": {"tone": said.tone, "text": said.text, "lead": said.lead},
         "made": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
         "plan": None if run.plan is None else _plan(run.plan),
         "exit": result.exit_status,
-        "counts": {verdict: count for verdict, count in tally.counts.items() if count},
-        "own_failures": own_failures,
+        "counts": {verdict: tally.counts[verdict] for verdict in VERDICTS if tally.counts[verdict]},
+        "sources": [_text(source) for source in run.sources],
         "coverage": plain(result.coverage),
         "floor": plain(run.floor),
         "hash": result.verdict_hash,
@@ -75,8 +72,8 @@ def _diagnosis(diagnosis: Diagnosis, places: Mapping[Place, int]) -> dict[str, A
         "basis": _text(diagnosis.basis),
         "inherited": diagnosis.inherited,
         "notes": [_text(note) for note in diagnosis.notes],
-        "more": max(0, len(diagnosis.roots) - _ROOTS),
-        "roots": [_root(root, places) for root in diagnosis.roots[:_ROOTS]],
+        "more": max(0, len(diagnosis.roots) - ROOTS),
+        "roots": [_root(root, places) for root in diagnosis.roots[:ROOTS]],
     }
 
 
@@ -84,10 +81,12 @@ def _root(root: Root, places: Mapping[Place, int]) -> dict[str, Any]:
     row = root.row
     return {
         "places": [places[place] for place in map(place_of, (row, *root.also)) if place in places],
-        "name": _text(_name(root)),
+        "name": _text(name_of(root)),
         "type": "" if root.fed else _text(row.mine.op_type or row.golden.op_type),
+        "step": _text(str(row.step)),
         "steps": _different(str(one.step) for one in (row, *root.also)),
         "ranks": _different(one.rank for one in (row, *root.also)),
+        "excess": plain(row.excess),
         "layer": _text(row.layer),
         "sentence": _text(root.fed or row.sentence),
         "cause": "" if row.cause is None or root.fed else _text(row.cause.text),
@@ -98,17 +97,16 @@ def _root(root: Root, places: Mapping[Place, int]) -> dict[str, Any]:
     }
 
 
-def _name(root: Root) -> str:
+def name_of(root: Root) -> str:
     """The operator; of what the run was fed the kind, and which where it is one."""
     fed = root.row.fed
     one = all(also.name == root.row.name for also in root.also)
     return f"{fed} {root.name}".strip() if one or not fed else fed
 
 
-def _different(values: Iterable[str]) -> list[str]:
-    """Different values in their order, at most so many as a card has room for."""
-    found = [_text(value) for value in dict.fromkeys(values) if value]
-    return found if len(found) <= _STEPS else [*found[:_STEPS], "…"]
+def _different(values: Iterable[str]) -> int:
+    """How many different values there are."""
+    return len({value for value in values if value})
 
 
 def _text(value: str) -> str:

@@ -15,10 +15,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from .static import Static
+
 _HERE = Path(__file__).parent
 
 SCRIPTS = (
     "strings",
+    "phrases",
     "dom",
     "numbers",
     "data",
@@ -40,8 +43,8 @@ _PLAIN = 100_000
 """Data up to this size stays readable in the file; more is compressed."""
 
 
-def page(title: str, head: dict[str, Any], body: dict[str, Any]) -> bytes:
-    """The whole file in UTF-8 (in fact ASCII where assets are)."""
+def page(title: str, head: dict[str, Any], body: dict[str, Any], static: Static = Static()) -> bytes:  # noqa: B008
+    """The whole file in UTF-8; `static` is what it shows before its script runs, or without."""
     script = _script()
     style = (_HERE / "style.css").read_text(encoding="utf-8")
     encoding, data = _packed(body)
@@ -49,6 +52,9 @@ def page(title: str, head: dict[str, Any], body: dict[str, Any]) -> bytes:
         "policy": f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'",
         "title": html.escape(title),
+        "tone": static.tone,
+        "banner": static.banner,
+        "roots": static.roots,
         "style": style,
         "script": script,
         "head": _json(head),

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...outputs import Staged, target_of
 from ..diagnosis import Root
+from ..headline import headline
 from ..row import Row
 from ..view import Result, Run, View
 from .columns import Place, place_of
@@ -15,6 +16,7 @@ from .data import BUDGETS, Budget, PageData
 from .details import details
 from .head import head
 from .page import page
+from .static import static
 
 LIMIT = 4_800_000
 """Bytes of a page: where everything does not fit, something is left out, and the page says what."""
@@ -28,6 +30,7 @@ class HtmlReport(View):
         self._data = PageData()
         self._run: Run | None = None
         self._file: Staged | None = None
+        self._complete = True
 
     @property
     def files(self) -> list[str]:
@@ -47,6 +50,10 @@ class HtmlReport(View):
     def add(self, row: Row) -> None:
         """Take one row."""
         self._data.add(row)
+
+    def end(self, complete: bool) -> None:
+        """Whether every test has run, which the page says."""
+        self._complete = complete
 
     def finish(self, result: Result) -> None:
         """Look into the pairs that matter, and make the page; nothing where the run did not begin."""
@@ -83,9 +90,10 @@ class HtmlReport(View):
         pictures: dict[Place, dict[str, Any]],
     ) -> bytes:
         packed = self._data.packed(budget, roots, order, pictures)
-        said = head(run, result, packed.places, self._data.own_failures)
+        verdict = headline(run, result, self._complete, self._data.own_failures)
+        said = head(run, result, packed.places, verdict)
         name = run.plan.name if run.plan is not None else run.title
-        return page(f"{name} - acc", said, packed.body)
+        return page(f"{name} - acc", said, packed.body, static(said, result))
 
 
 def _rows_of(roots: Sequence[Root]) -> list[Row]:

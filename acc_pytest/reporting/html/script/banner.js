@@ -1,36 +1,30 @@
 /* The verdict of the run, what was compared, and where errors start. */
 
 function drawBanner() {
-  const counts = head.counts;
-  const sum = (...names) => names.reduce((total, name) => total + (counts[name] ?? 0), 0);
-  const compared = sum("pass", "tie", "fail", "inherited", "known", "incomparable");
-  const passed = head.exit === 0;
-  const words = { 0: "verdict_passed", 1: "verdict_failed", 2: "verdict_stopped" };
-  const word = say(words[head.exit] ?? "verdict_other", head.exit);
-  const red = head.own_failures;
-  let sentence = say("said_passed", count(sum("pass", "tie")), count(compared));
-  if (red && counts.inherited) sentence = say("said_failed", count(red), count(compared), count(counts.inherited));
-  else if (red) sentence = say("said_failed_plain", count(red), count(compared));
+  const { counts, headline } = head;
   const banner = $("banner");
-  banner.className = `banner ${passed ? "passed" : "failed"}`;
+  banner.className = `banner ${headline.tone}`;
   replace(
     banner,
-    make("h1", { id: "verdict", text: word }),
-    make("p", { class: "lead", text: sentence }),
-    make("ul", { class: "counts" }, VERDICTS.filter((verdict) => counts[verdict]).map((verdict) =>
-      make("li", {}, make("button", {
-        type: "button",
-        class: `count ${verdict}`,
-        on: { click: () => showOnly(verdict) },
-      }, make("b", { text: count(counts[verdict]) }), badge(verdict))))),
-    facts([
+    make("h1", { id: "verdict", text: tell(headline.text) }),
+    headline.lead ? make("p", { class: "lead", text: tell(headline.lead) }) : null,
+    head.problems.length
+      ? make("ul", { class: "problems" }, head.problems.map((text) => make("li", { text: tell(text) }))) : null,
+    make("ul", { class: "counts", "aria-label": say(head.title === "opcheck" ? "outputs" : "table_title") },
+      VERDICTS.filter((verdict) => counts[verdict]).map((verdict) =>
+        make("li", {}, make("button", {
+          type: "button",
+          class: `count ${verdict}`,
+          on: { click: () => showOnly(verdict) },
+        }, make("b", { text: count(counts[verdict]) }), badge(verdict))))),
+    make("details", { class: "compared" }, make("summary", { text: say("compared_title") }), facts([
       ["golden", head.plan && sideText(head.plan.golden)],
       ["mine", head.plan && sideText(head.plan.mine)],
+      ["sources", head.sources.length ? head.sources.map((source) => make("code", { class: "path", text: source })) : null],
       ["coverage", head.coverage === null ? null : coverageText()],
       ["hash", head.hash && make("code", { text: head.hash })],
       ["made", head.made],
-    ]),
-    head.problems.length ? make("ul", { class: "problems" }, head.problems.map((text) => make("li", { text }))) : null,
+    ])),
   );
 }
 
@@ -60,35 +54,37 @@ function showOnly(verdict) {
 
 function drawRoots() {
   const diagnosis = head.diagnosis;
-  $("roots").hidden = diagnosis === null && head.title === "opcheck"; // operators alone inherit from nothing
+  // Operators alone inherit from nothing, and where nothing fails there is no root.
+  $("roots").hidden = head.headline.tone === "good" || (diagnosis === null && head.title === "opcheck");
   const title = make("h2", { id: "roots-title", text: say("roots_title") });
   if (diagnosis === null) {
     replace($("roots"), title, make("p", { class: "muted", text: say("roots_no_analysis") }));
     return;
   }
-  const list = make("ol", { class: "roots" }, diagnosis.roots.map(rootLine));
+  const list = make("ol", { class: "roots" }, diagnosis.roots.map(rootCard));
   replace(
     $("roots"),
     title,
     diagnosis.roots.length ? list : make("p", { class: "muted", text: say("roots_none") }),
     diagnosis.more ? make("p", { class: "muted", text: say("roots_more", count(diagnosis.more)) }) : null,
     diagnosis.roots.length && diagnosis.basis
-      ? make("p", { class: "muted", text: say("roots_basis", diagnosis.basis) }) : null,
-    diagnosis.notes.map((text) => make("p", { class: "muted", text })),
+      ? make("p", { class: "muted", text: say("roots_basis", tell(diagnosis.basis)) }) : null,
+    diagnosis.notes.map((text) => make("p", { class: "muted", text: tell(text) })),
   );
 }
 
-function rootLine(root) {
+/** One fault: what and where, what follows from it, why it is one, and its other steps and ranks to unfold. */
+function rootCard(root) {
   const place = root.places[0] ?? null;
-  const steps = root.steps.length > 1 ? say("steps_n", root.steps.join(", ")) : root.steps.map(stepText)[0];
-  const ranks = root.ranks.length > 1 ? say("ranks_n", root.ranks.join(", ")) : "";
-  const where = [root.type, root.layer, steps, ranks].filter(Boolean).join(" · ");
+  const where = [root.type, root.layer, root.step && stepName(root.step)].filter(Boolean).join(" · ");
+  const size = root.excess === "Infinity" || root.excess === 0 ? "" : say("beyond_n", times(root.excess));
   const effects = [
+    size,
     root.inherited ? say("inherit_n", count(root.inherited)) : "",
     root.amplification === null || root.amplification < 1.05 ? "" : say("amplified", times(root.amplification)),
     root.share === null ? "" : say("explains", percent(root.share)),
   ].filter(Boolean);
-  return make("li", {}, make("button", {
+  return make("li", { class: "root-card" }, make("button", {
     type: "button",
     class: "root",
     disabled: place === null,
@@ -97,14 +93,47 @@ function rootLine(root) {
   make("span", { class: "root-name", text: root.name }),
   make("span", { class: "root-where", text: where }),
   make("span", { class: "root-effects" }, effects.map((text) => make("span", { class: "pill", text }))),
-  make("span", { class: "root-said", text: root.sentence }),
-  root.cause ? make("span", { class: "root-said muted", text: root.cause }) : null));
+  root.cause ? make("span", { class: "root-said", text: tell(root.cause) }) : null,
+  make("span", { class: root.cause ? "root-said muted" : "root-said", text: tell(root.sentence) })),
+  root.places.length > 1 ? rootPlaces(root) : null);
+}
+
+const ROOT_PLACES = 60;
+/* So many steps and ranks of one root are listed; the table has the others. */
+
+function rootPlaces(root) {
+  const at = [
+    root.steps > 1 ? say("n_steps", count(root.steps)) : "",
+    root.ranks > 1 ? say("n_ranks", count(root.ranks)) : "",
+  ].filter(Boolean);
+  const text = say("at_places", at.length ? at.join(say("comma")) : say("n_tensors", count(root.places.length)));
+  const more = root.places.length - ROOT_PLACES;
+  const listed = () => rows === null ? [] : root.places.slice(0, ROOT_PLACES).map((place) => make("li", {}, make("button", {
+    type: "button", on: { click: () => openRow(place) },
+  }, make("span", { text: placeText(root, place) }), make("b", { class: "number", text: times(rows.closeness(place)) }))));
+  return make("details", { class: "root-places" }, make("summary", { text }),
+    make("ul", {}, listed()), more > 0 ? make("p", { class: "muted", text: say("more_n", count(more)) }) : null);
+}
+
+/** Where one row of a root is: its step, rank and graph, and its name where that is another one. */
+function placeText(root, place) {
+  const step = rows.text("step", place), rank = rows.text("rank", place), name = rows.text("name", place);
+  return [
+    step && `${say("step")} ${stepText(step)}`, rank && `${say("rank")} ${rank}`, rows.text("graph", place),
+    root.type === "" ? name : rows.text("slot", place),
+  ].filter(Boolean).join(" · ");
 }
 
 /** `0 · prefill`, `3 · decode 3`; steps that are no numbers as they are. */
 function stepText(step) {
   if (!/^\d+$/.test(step)) return step;
   return step === "0" ? say("step_prefill", step) : say("step_decode", step);
+}
+
+/** `prefill`, `decode 3`. */
+function stepName(step) {
+  if (!/^\d+$/.test(step)) return step;
+  return step === "0" ? say("prefill") : say("decode_n", step);
 }
 
 function openRow(place) {

@@ -1,0 +1,156 @@
+"""The verdict of a run in one sentence, which a report begins with, and one that counts.
+
+Said in English, of parts that `html/script/phrases.js` knows to say in Chinese.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from .printable import printable
+
+if TYPE_CHECKING:
+    from .diagnosis import Root
+    from .row import Row
+    from .view import Result, Run
+
+WIDTH = 120
+"""Characters of a name."""
+
+SENTENCE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """`text` is the verdict, `lead` how many comparisons stand behind it (may be empty).
+
+    `tone`: `good`, `bad`, or `open` where nothing fails but not everything ran.
+    """
+
+    tone: Literal["good", "bad", "open"]
+    text: str
+    lead: str = ""
+
+
+def headline(run: Run, result: Result, complete: bool = True, own_failures: int = 0) -> Headline:
+    """What a run came to. `complete`: all of its tests have run; `own_failures` counts the comparisons that
+    fail for themselves, not for what they were computed from."""
+    tally = result.tally
+    roots = [root for root in result.diagnosis.roots if _red(root)] if result.diagnosis is not None else []
+    if roots:
+        said = _broken(roots)
+        lead = _counted(run, result, own_failures)
+        if not complete:
+            return Headline("bad", f"Incomplete, and already broken: {said[0].lower()}{said[1:]}", lead)
+        return Headline("bad", said, lead)
+    if tally.worst:
+        return Headline("bad", _worst(run, result, own_failures), _counted(run, result, own_failures))
+    if not tally.tried and result.exit_status in (0, 1, 5):
+        return Headline("open" if result.exit_status == 0 else "bad", "Nothing was compared")
+    if not tally.compared and complete:
+        return Headline("bad", f"Nothing was compared: none of {tally.tried} {_units(run)} could be")
+    if not complete:
+        every = f" of {len(run.plan.pairs)}" if run.plan is not None else ""
+        tone: Literal["bad", "open"] = "bad" if result.exit_status else "open"
+        return Headline(tone, f"Incomplete: {tally.compared}{every} {_units(run)} were compared, none fails")
+    return _green(run, result)
+
+
+def _green(run: Run, result: Result) -> Headline:
+    tally = result.tally
+    said = f"No difference beyond its bound: {tally.compared} {_units(run)}"
+    if result.exit_status == 0:
+        known = tally.counts["known"]
+        return Headline(
+            "good", said, f"{known} of them differ in a way that is known and accepted." if known else ""
+        )
+    why = printable(result.problems[0], SENTENCE) if result.problems else ""
+    if not why and result.coverage is not None and result.coverage < run.floor:
+        why = f"only {result.coverage:.1%} of the nodes could be mapped, the floor is {run.floor:.1%}"
+    return Headline(
+        "bad", f"{said}, but the run fails", why or f"pytest ended with exit status {result.exit_status}."
+    )
+
+
+def _broken(roots: list[Root]) -> str:
+    """Where the first of the roots is, by how much, and how many there are beside it."""
+    first = roots[0]
+    row = next(row for row in (first.row, *first.also) if row.red)
+    more = f"; and {len(roots) - 1} more" if len(roots) > 1 else ""
+    if first.fed:
+        return f"The run was fed something else: {printable(first.fed, SENTENCE)}{more}"
+    name = row.mine.op_type or row.golden.op_type or row.name
+    if first.name != first.row.name:
+        name = first.name
+    return f"Breaks at {_where(name, row)}: {_how(row)}{more}"
+
+
+def _worst(run: Run, result: Result, own_failures: int) -> str:
+    """Without roots: how many fail, and which is farthest beyond its bound."""
+    row = result.tally.worst[0]
+    if not own_failures:
+        return f"Fails at {_named(row.name)}: {printable(row.excuse, SENTENCE)}"
+    of = _where(row.mine.op_type or row.golden.op_type or row.name, row)
+    if run.title == "opcheck":
+        of = _named(row.name) + (f", {_named(row.mine.slot)}" if row.mine.slot else "")
+    verb = "fails" if own_failures == 1 else "fail"
+    units = f"{own_failures} of {result.tally.tried} {_units(run)} {verb}"
+    return f"{units}{', the worst' if own_failures > 1 else ''}: {of}: {_how(row)}"
+
+
+def _counted(run: Run, result: Result, own_failures: int) -> str:
+    tally = result.tally
+    inherited = tally.counts["inherited"]
+    said = f"{own_failures} of {tally.tried} {_units(run)} {'fails' if own_failures == 1 else 'fail'}"
+    if not inherited:
+        return f"{said}."
+    own = "its" if own_failures == 1 else "their"
+    verb = "inherits" if inherited == 1 else "inherit"
+    return f"{said} on {own} own; {inherited} more {verb} from what fails."
+
+
+def _where(name: str, row: Row) -> str:
+    """The operator, its layer, and the step, as people say it."""
+    parts = [name, "" if row.layer == row.graph else row.layer, row.graph, _step(row)]
+    return ", ".join(_named(part) for part in parts if part)
+
+
+def _step(row: Row) -> str:
+    if row.step == "":
+        return ""
+    if row.graph:
+        return f"step {row.step}"
+    return "prefill" if row.step == 0 else f"decode {row.step}"
+
+
+def _how(row: Row) -> str:
+    """How far a comparison is beyond its bound; in its own words where that is no number."""
+    if not math.isfinite(row.excess) or not row.excess:
+        return printable(row.sentence, SENTENCE)
+    if row.excess < 1.05:
+        return "just beyond its bound"
+    return f"{times(row.excess)} times its bound"
+
+
+def times(excess: float) -> str:
+    """`1.3`, `12`, `151`, `2e7`: no more digits than mean anything."""
+    if excess >= 99.5:
+        return f"{excess:.0f}" if excess < 1e5 else f"{excess:.0e}".replace("e+0", "e").replace("e+", "e")
+    return f"{excess:.2g}"
+
+
+def _units(run: Run) -> str:
+    """What is counted: of people's own tests neither pairs of dumps nor outputs of operators."""
+    if run.title == "opcheck":
+        return "outputs"
+    return "comparisons" if run.plan is None else "pairs"
+
+
+def _named(text: str) -> str:
+    return printable(text, WIDTH)
+
+
+def _red(root: Root) -> bool:
+    return any(row.red for row in (root.row, *root.also))
