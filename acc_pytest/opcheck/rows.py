@@ -29,6 +29,7 @@ def case_row(case: Case, standard: str, test_id: str, running: int) -> Row:
         verdict="incomparable",
         sentence="",
         number=running,
+        step=case.step if case.step >= 0 else "",
         level="operation",
         mine=replace(side, path=case.directory),
         case={

@@ -108,7 +108,7 @@ def refused_entry(
     entry: Entry, standard: Standard, reason: str, test_id: str = "", skipped: bool = False
 ) -> Row:
     """The row of an entry that did not become a case, and why."""
-    bare = Case(entry.name, entry.full_name, entry.ids, {}, (), (), source=entry.source)
+    bare = Case(entry.name, entry.full_name, entry.ids, {}, (), (), source=entry.source, step=entry.step)
     row = case_row(bare, standard.name, test_id, entry.number * ROWS)
     return unjudged(row, reason, skipped)
 

@@ -128,7 +128,7 @@ def _step(row: Row) -> str:
 def _how(row: Row) -> str:
     """How far a comparison is beyond its bound; in its own words where that is no number."""
     if not math.isfinite(row.excess) or not row.excess:
-        return printable(row.sentence, SENTENCE)
+        return printable(row.sentence.partition("; ")[0], SENTENCE)
     if row.excess < 1.05:
         return "just beyond its bound"
     return f"{times(row.excess)} times its bound"

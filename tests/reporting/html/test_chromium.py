@@ -259,6 +259,15 @@ def test_a_click_on_the_chart_opens_the_comparison(page: Page, failing: Path) ->
     assert page.text("#details-name") == "RopeOperation_1_12"
 
 
+def test_the_heat_map_marks_roots_and_what_only_inherits(page: Page, failing: Path) -> None:
+    page.open(failing)
+    root = page.evaluate("document.querySelector('#first-root button').ariaLabel")
+    assert root == "RopeOperation, layers.1: 40×, root 1"
+    weak = page.evaluate("[...document.querySelectorAll('#heat .weak')].map((cell) => cell.ariaLabel)")
+    assert weak == [f"{name}Operation, layers.1: 90×, inherited" for name in ("RmsNorm", "Elewise")]
+    assert "inherited only" in page.text("#heat-legend")
+
+
 def test_a_cell_of_the_heat_map_filters_the_table(page: Page, failing: Path, listed: Numbers) -> None:
     page.open(failing)
     page.evaluate("document.querySelector('[aria-label^=\"RopeOperation, layers.1\"]').click()")
@@ -266,7 +275,7 @@ def test_a_cell_of_the_heat_map_filters_the_table(page: Page, failing: Path, lis
     page.evaluate("document.querySelector('#heat button[tabindex=\"0\"]').focus()")
     page.press("ArrowRight")
     page.press("ArrowDown")
-    assert page.evaluate("document.activeElement.ariaLabel").startswith("RmsNormOperation, layers.1")
+    assert page.evaluate("document.activeElement.ariaLabel").startswith("SelfAttentionOperation, layers.2")
 
 
 def test_details_say_everything_of_a_failure(page: Page, failing: Path) -> None:
@@ -304,6 +313,8 @@ def test_chinese_is_spoken_and_nothing_of_ours_stays_english(page: Page, failing
     page.open(failing, "lang=zh&row=12")
     assert page.evaluate("document.documentElement.lang") == "zh-CN"
     assert page.text("h1").startswith("误差始于 RopeOperation")
+    assert page.text(".lead") == "60 个比较对中有 2 个自身失败；另有 2 个受其影响。"
+
     heads = page.evaluate(
         "[...document.querySelectorAll('h2, [role=columnheader] span')].map((h) => h.innerText)"
     )

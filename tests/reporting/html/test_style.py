@@ -10,7 +10,7 @@ from .test_page import ASSETS
 
 STYLE = (ASSETS / "style.css").read_text(encoding="utf-8")
 COLOURS = dict(re.findall(r"--([\w-]+): light-dark\((#\w{6}, #\w{6})\)", STYLE))
-TEXT = ("ink", "muted", "accent", "pass", "fail", "inherited", "known", "incomparable")
+TEXT = ("ink", "muted", "accent", "pass", "fail", "inherited", "known", "incomparable", "good")
 
 
 def luminance(colour: str) -> float:
@@ -54,4 +54,9 @@ def test_numbers_in_the_heat_map_can_be_read(cell: str, text: str, theme: int) -
 
 
 def test_every_colour_that_is_used_is_defined() -> None:
-    assert set(re.findall(r"var\(--([\w-]+)\)", STYLE)) - COLOURS.keys() <= {"mono", "columns"}
+    assert set(re.findall(r"var\(--([\w-]+)\)", STYLE)) - COLOURS.keys() <= {
+        "mono",
+        "columns",
+        "edge",
+        "tint",
+    }

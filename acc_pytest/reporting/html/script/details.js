@@ -57,8 +57,8 @@ function part(title, ...children) {
 
 function fullDetails(place, detail) {
   return [
-    make("p", { class: "said", text: detail.sentence }),
-    detail.reasons.map((text) => make("p", { class: "said", text })),
+    make("p", { class: "said", text: tell(detail.sentence) }),
+    detail.reasons.map((text) => make("p", { class: "said", text: tell(text) })),
     causePart(place, detail),
     checksPart(detail),
     detail.worst ? part("worst_title", plainTable(["index", "golden", "mine"],
@@ -67,8 +67,8 @@ function fullDetails(place, detail) {
     make("section", {}, drawPictures(detail.pictures)),
     sidesPart(detail),
     detail.mapping || detail.policy
-      ? part("mapping_title", make("p", {}, make("b", { text: detail.policy }), ` ${detail.mapping}`)) : null,
-    detail.notes.length ? part("notes_title", make("ul", {}, detail.notes.map((text) => make("li", { text })))) : null,
+      ? part("mapping_title", make("p", {}, make("b", { text: detail.policy }), ` ${tell(detail.mapping)}`)) : null,
+    detail.notes.length ? part("notes_title", make("ul", {}, detail.notes.map((text) => make("li", { text: tell(text) })))) : null,
     namesPart("counts_title", detail.counts),
     namesPart("case_title", detail.case),
     rerunPart(place),
@@ -100,7 +100,7 @@ function causePart(place, detail) {
   const text = detail.cause?.text;
   if (!text && (root < 0 || root === place)) return null;
   return part("cause_title",
-    text ? make("p", { text }) : null,
+    text ? make("p", { text: tell(text) }) : null,
     root >= 0 && root !== place ? make("button", {
       type: "button",
       text: `${say("go_to_root")}: ${rows.text("name", root)}`,
@@ -134,7 +134,7 @@ function checkLines(check) {
   return make("tbody", {},
     make("tr", {}, make("td", {}, mark), make("td", { text: check.metric }),
       numbers.map((text) => make("td", { class: "right number", text }))),
-    make("tr", {}, make("td"), make("td", { colspan: "4", class: "why", text: check.reason })));
+    make("tr", {}, make("td"), make("td", { colspan: "4", class: "why", text: tell(check.reason) })));
 }
 
 function sidesPart({ golden, mine }) {

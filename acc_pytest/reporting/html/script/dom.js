@@ -64,3 +64,16 @@ function badge(verdict, word = say(verdict)) {
 }
 
 const MARKS = { pass: "●", tie: "=", fail: "◆", inherited: "◇", known: "■", incomparable: "✕", unmapped: "○" };
+
+/** Show at the edges of a box that scrolls sideways that there is more of it. Called whenever its content changes. */
+function hintAtEdges(box) {
+  const frame = box.parentElement;
+  const look = () => {
+    frame.classList.toggle("more-left", box.scrollLeft > 1);
+    frame.classList.toggle("more-right", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+  };
+  frame.classList.add("edges");
+  frame.dataset.hint = `${say("scroll_hint")} →`;
+  box.onscroll = look;
+  look();
+}

@@ -2,7 +2,7 @@
 
 function drawEnvironment() {
   const block = (title, ...children) => make("div", {}, make("h3", { text: say(title) }), children);
-  const listed = (texts) => make("ul", {}, texts.map((text) => make("li", { text })));
+  const listed = (texts) => make("ul", {}, texts.map((text) => make("li", { text: tell(text) })));
   replace(
     $("environment"),
     make("div", { class: "pair" },

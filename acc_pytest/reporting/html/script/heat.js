@@ -9,32 +9,45 @@ function heatColumn() {
   return distinct("layer").length > 1 ? "layer" : "dtype";
 }
 
-/** Of each cell the worst share of what is allowed, and how many rows it has. */
+/**
+ * Of each cell the worst share of what is allowed, and how many rows it has. A cell with a root shows the root, one
+ * with own failures the worst of these; else it is `weak`: all that fails in it inherits.
+ */
 function heatCells(places, column) {
-  const across = rows.texts[column], down = rows.texts.type;
-  const cells = new Map(), columns = new Set(), types = new Set();
+  const across = rows.texts[column], down = rows.texts.type, roots = rootNumbers();
+  const cells = new Map(), columns = new Set(), types = new Set(), kept = { columns: new Set(), types: new Set() };
   for (const place of places) {
     const x = across.codes[place], y = down.codes[place];
     columns.add(x);
     types.add(y);
     const key = y * across.texts.length + x;
     const share = rows.closeness(place) ?? 0;
-    const cell = cells.get(key) ?? { worst: -1, rows: 0, bad: 0 };
+    const cell = cells.get(key) ?? { worst: -1, rank: -1, root: -1, rows: 0, bad: 0 };
     cell.rows += 1;
     cell.bad += rows.verdicts[place] > TIE ? 1 : 0;
     const size = Number.isNaN(share) ? Infinity : share;
-    if (size > cell.worst) cell.worst = size;
+    const root = roots.get(place) ?? -1;
+    const rank = root >= 0 ? 2 : ["fail", "incomparable"].includes(rows.verdict(place)) ? 1 : 0;
+    if (rank > cell.rank || (rank === cell.rank && size > cell.worst)) [cell.worst, cell.rank] = [size, rank];
+    if (root >= 0 && (cell.root < 0 || root < cell.root)) cell.root = root;
+    if (root >= 0) {
+      kept.columns.add(x);
+      kept.types.add(y);
+    }
     cells.set(key, cell);
   }
-  return { cells, columns: [...columns], types: [...types], width: across.texts.length };
+  const cut = (codes, most, always) => [...codes].filter((code, place) => place < most || always.has(code));
+  return {
+    cells, columns: cut(columns, HEAT_COLUMNS, kept.columns), types: cut(types, HEAT_ROWS, kept.types),
+    width: across.texts.length, all: columns.size + types.size,
+  };
 }
 
 function drawHeat() {
   const column = heatColumn();
   $("heat-title").textContent = say(column === "layer" ? "heat_title" : "heat_title_types");
-  const { cells, columns, types, width } = heatCells(network.places, column);
+  const { cells, columns: across, types: down, width, all } = heatCells(network.places, column);
   const names = rows.texts[column].texts, kinds = rows.texts.type.texts;
-  const across = columns.slice(0, HEAT_COLUMNS), down = types.slice(0, HEAT_ROWS);
   const wide = across.length <= 14;
   const headRow = make("tr", {}, make("td"), across.map((code) => make("th", { scope: "col" },
     make("span", { text: wide ? names[code] || "–" : brief(names[code]), title: names[code] }))));
@@ -47,13 +60,42 @@ function drawHeat() {
     "aria-label": say("heat_help"),
     on: { keydown: moveInHeat },
   }, make("thead", {}, headRow), make("tbody", {}, body));
-  const first = table.querySelector("button");
+  const root = firstRootCell(table);
+  const first = root ?? table.querySelector("button");
   if (first) first.tabIndex = 0;
-  const cut = columns.length - across.length + types.length - down.length;
+  const cut = all - across.length - down.length;
   replace($("heat"), table, cut ? make("p", { class: "muted", text: say("heat_cut", cut) }) : null);
+  drawHeatLegend(root, [...cells.values()].some((cell) => isWeak(cell)));
+  hintAtEdges($("heat"));
+  if (root) $("heat").scrollLeft = root.parentElement.offsetLeft - $("heat").clientWidth / 2;
+}
+
+/** The cell of the root with the smallest number, which an address can name. */
+function firstRootCell(table) {
+  const found = [...table.querySelectorAll(".of-root")];
+  found.sort((one, other) => Number(one.dataset.root) - Number(other.dataset.root));
+  if (found.length) found[0].parentElement.id = "first-root";
+  return found[0] ?? null;
+}
+
+function drawHeatLegend(root, weak) {
   const scale = ["<0.1×", "<1×", "≥1×", "≥3×", "≥10×", "≥100×", "∞"];
-  replace($("heat-legend"), scale.map((text, place) =>
-    make("span", { class: "badge" }, make("i", { class: `swatch heat-${place}`, "aria-hidden": "true" }), text)));
+  const swatch = (name) => make("i", { class: `swatch ${name}`, "aria-hidden": "true" });
+  replace(
+    $("heat-legend"),
+    scale.map((text, place) => make("span", { class: "badge" }, swatch(`heat-${place}`), text)),
+    weak ? make("span", { class: "badge" }, swatch("heat-4 weak"), say("heat_inherited")) : null,
+    root ? make("button", {
+      type: "button",
+      class: "badge plain-button",
+      on: { click: () => { root.scrollIntoView({ block: "center", inline: "center" }); root.focus(); } },
+    }, swatch("heat-4 of-root"), say("heat_root")) : null,
+  );
+}
+
+/** Whether something fails in a cell, and nothing of it for itself. */
+function isWeak(cell) {
+  return cell.rank === 0 && cell.worst >= 1;
 }
 
 /** `layers.12` is 12 where columns are narrow. */
@@ -64,20 +106,24 @@ function brief(name) {
 
 function heatCell(cell, column, name, type, wide) {
   if (cell === undefined) return make("td", { class: "void" });
-  const text = times(cell.worst);
+  const text = times(cell.worst), root = cell.root < 0 ? "" : say("root_n", cell.root + 1);
+  const short = cell.root >= 0 ? String(cell.root + 1) : cell.worst >= 1 ? "•" : "";
+  const said = [root, isWeak(cell) ? say("inherited") : ""].filter(Boolean);
+  const weak = isWeak(cell) ? " weak" : cell.root >= 0 ? " of-root" : "";
   return make("td", {}, make("button", {
     type: "button",
     tabindex: "-1",
-    class: `heat-${heatClass(cell.worst)}`,
-    "aria-label": `${type}, ${name}: ${text}`,
-    text: wide ? text : cell.worst >= 1 ? "•" : "",
+    class: `heat-${heatClass(cell.worst)}${weak}`,
+    "data-root": cell.root < 0 ? null : cell.root,
+    "aria-label": `${type}, ${name}: ${[text, ...said].join(", ")}`,
+    text: wide ? text : short,
     on: {
       click: () => {
         change({ layer: column === "layer" ? name : "", type, verdicts: null, query: column === "layer" ? "" : name });
         $("rows").scrollIntoView({ block: "nearest" });
       },
-      pointerenter: (event) => tip([`${type} · ${name}`, `${text} ${say("allowed")}`,
-        `${count(cell.bad)} / ${count(cell.rows)}`], event.clientX, event.clientY),
+      pointerenter: (event) => tip([`${type} · ${name}`, [`${text} ${say("allowed")}`, ...said].join(" · "),
+        say("heat_n_fail", count(cell.bad), count(cell.rows))], event.clientX, event.clientY),
       pointerleave: () => tip([]),
     },
   }));

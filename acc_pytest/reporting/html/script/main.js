@@ -83,7 +83,10 @@ async function start() {
   takeRows();
   drawAll();
   watch(follow);
-  addEventListener("resize", () => drawNetwork());
+  addEventListener("resize", () => {
+    drawNetwork();
+    for (const box of [$("heat"), table.frame]) hintAtEdges(box);
+  });
   addEventListener("keydown", (event) => {
     if (event.key === "Escape" && state.row !== null && event.target !== network.canvas) closeDetails();
   });

@@ -105,7 +105,8 @@ function drawGrid(pen, plot) {
   pen.textBaseline = "middle";
   pen.lineWidth = 1;
   const every = Math.ceil((high - low) / 8);
-  for (let decade = high; plot.span !== null && decade >= low; decade -= every) {
+  // Multiples of `every`, so that 1, which is the bound of shares, is among them.
+  for (let decade = Math.floor(high / every) * every; plot.span !== null && decade >= low; decade -= every) {
     const y = Math.round(plot.y(decade)) + 0.5;
     line(pen, inner.left, y, inner.right, y);
     pen.fillText(powerOfTen(decade), inner.left - 8, y);
@@ -166,6 +167,11 @@ function drawAllowed(pen, plot) {
   }
   if (drawn) pen.stroke();
   pen.setLineDash([]);
+  if (!drawn || last === null) return;
+  pen.fillStyle = colour("allowed");
+  pen.textAlign = "right";
+  pen.textBaseline = "bottom";
+  pen.fillText(say("allowed"), inner.right, last - 4);
 }
 
 /** Passing comparisons first, so that no other is hidden by one. A spot that is taken is not drawn again. */

@@ -2,10 +2,10 @@
 
 function drawPictures(pictures) {
   if (pictures === undefined) return [make("p", { class: "muted", text: say("pictures_not_made") })];
-  if (pictures.absent !== undefined) return [make("p", { class: "muted", text: say("pictures_absent", pictures.absent) })];
+  if (pictures.absent !== undefined) return [make("p", { class: "muted", text: say("pictures_absent", tell(pictures.absent)) })];
   if (pictures.empty) return [];
   return [
-    pictures.replica ? make("p", { class: "muted", text: say("replica", pictures.replica) }) : null,
+    pictures.replica ? make("p", { class: "muted", text: say("replica", tell(pictures.replica)) }) : null,
     figure("histogram_title", histogram(pictures), [
       say("histogram_axis", count(pictures.errors.equal), count(pictures.count)),
       pictures.onesided ? say("onesided", count(pictures.onesided)) : "",

@@ -7,13 +7,17 @@ const table = { places: new Int32Array(0), at: 0, body: null, frame: null };
 /** Columns of the table: how a row is shown, and by what it is sorted. */
 function columns() {
   const text = (name) => ({ key: name, show: (place) => rows.text(name, place), rank: textRanks(name) });
+  // The numbers of operator checks leave room for outputs, so that rows are counted instead.
+  const number = (place) => head.title === "opcheck" ? place : rows.numbers[place] < 0 ? "" : rows.numbers[place];
+  const digits = String(Math.max(0, number(rows.length - 1))).length;
   const all = [
-    { key: "order", label: "#", width: "64px", class: "right", show: (place) => rows.numbers[place] < 0 ? "" : rows.numbers[place], rank: (place) => place },
+    { key: "order", label: "#", width: `${Math.max(64, 30 + 9 * digits)}px`, class: "right", show: number, rank: (place) => place },
     { key: "verdict", label: say("verdict"), width: "126px", show: (place) => badge(rows.verdict(place)), rank: (place) => [6, 5, 0, 2, 3, 1, 4][rows.verdicts[place]] },
     { ...text("name"), label: say("name"), width: "minmax(220px, 3fr)", class: "name" },
     { ...text("type"), label: say("operator"), width: "minmax(140px, 2fr)" },
     { ...text("layer"), label: say("layer"), width: "96px" },
     { ...text("step"), label: say("step"), width: "64px", class: "right", rank: stepRank },
+    { ...text("rank"), label: say("rank"), width: "64px", class: "right" },
     { ...text("slot"), label: say("slot"), width: "96px" },
     { key: "share", label: say("share"), width: "104px", class: "right number", show: (place) => times(rows.closeness(place)), rank: (place) => sizeRank(rows.metrics[0].values[place]) },
   ];
@@ -109,6 +113,7 @@ function drawTable() {
   if (kept) scroller.focus({ preventScroll: true });
   bringIntoSight();
   drawSight(shown);
+  hintAtEdges(scroller);
 }
 
 /** Put the rows in sight into the document. */
