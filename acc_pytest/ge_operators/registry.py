@@ -17,6 +17,7 @@ from typing import Any, Union
 import torch
 
 from ..errors import OperatorError
+from ..operators.room import Room
 
 Given = Union[torch.Tensor, None]
 _HIGH_PRECISION = ("", "default", "high_precision")
@@ -154,7 +155,7 @@ def compute(
     call = GeCall(op_type, _complete(op_type, entry, attrs), outputs, most)
     given = inputs if entry.moves else [_wide(tensor) for tensor in inputs]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), Room(op_type, inputs, outputs * most):
             found = entry.body(call, *_bound(call, entry.operands, given))
     except (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError) as error:
         reason = str(error).partition("\n")[0]

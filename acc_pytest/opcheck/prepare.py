@@ -93,8 +93,7 @@ def all_ranks(case: Case, size: int) -> tuple[Case, ...]:
             case, param=param, rank=rank, directory=place, inputs=inputs, outputs=outputs,
             written=written, clean=clean,
         )  # fmt: skip
-    missing = [str(rank) for rank in range(size) if rank not in found]
-    if missing or len(places) != size:
+    if len(places) != size or found.keys() != set(range(len(places))):
         raise DumpError(
             f"{case.full_name}: computes on {size} ranks, but the dump has {len(places)} "
             f"(rank {', '.join(map(str, sorted(found)))}); dump all ranks into one directory"

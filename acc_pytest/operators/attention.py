@@ -95,7 +95,7 @@ def _writes(param: Param) -> tuple[str, ...]:
     return ("cacheK", "cacheV") if cached else ()
 
 
-@operator("SelfAttentionOperation", SELF_ATTENTION, _inputs, writes=_writes)
+@operator("SelfAttentionOperation", SELF_ATTENTION, _inputs, writes=_writes, pairs=True)
 def self_attention(call: Call, t: Tensors) -> Outputs:
     """softmax(clamp(q k^T qkScale) + mask) v for each sequence, grouped heads allowed.
 

@@ -63,7 +63,7 @@ def _scores(call: Call, t: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.T
     return scores, query, key
 
 
-@operator("LaserAttentionOperation", LASER, ("query", "key", "value", *_OPTIONAL, *_PREFIX))
+@operator("LaserAttentionOperation", LASER, ("query", "key", "value", *_OPTIONAL, *_PREFIX), pairs=True)
 def laser_attention(call: Call, t: Tensors) -> Outputs:
     """Attention of `[b, heads, s, size]` (SBH: `[s, b, heads * size]`).
 
@@ -96,7 +96,7 @@ GRAD = (
 )
 
 
-@operator("LaserAttentionGradOperation", LASER, GRAD)
+@operator("LaserAttentionGradOperation", LASER, GRAD, pairs=True)
 def laser_attention_grad(call: Call, t: Tensors) -> Outputs:
     """The gradients of query, key and value, with the row statistics of the forward pass as it left them."""
     scores, query, key = _scores(call, t)

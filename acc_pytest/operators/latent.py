@@ -37,7 +37,7 @@ def _latent_inputs(param: Param) -> list[str]:
     return [*names, *(["qkDescale", "pvDescale"] if param["cacheMode"] == EIGHT_BIT else []), *status]
 
 
-@operator("MultiLatentAttentionOperation", LATENT, _latent_inputs)
+@operator("MultiLatentAttentionOperation", LATENT, _latent_inputs, pairs=True)
 def multi_latent_attention(call: Call, t: Tensors) -> Outputs:
     """Scores of the latent part plus those of the rotated part; the latent cache is the value too.
 
@@ -161,7 +161,7 @@ def _relay_inputs(param: Param) -> list[str]:
     return ["query", "key", "value", "keyShare", "valueShare", *mask, *_RELAY]
 
 
-@operator("RelayAttentionOperation", RELAY, _relay_inputs)
+@operator("RelayAttentionOperation", RELAY, _relay_inputs, pairs=True)
 def relay_attention(call: Call, t: Tensors) -> Outputs:
     """Each sequence attends to the shared rows of its group (kvShareMap, -1: none) and then to its own.
 
@@ -203,7 +203,7 @@ RING_MLA = {
 _RING = ("query", "queryRope", "key", "keyRope", "value", "mask?", "seqLen", "prevOut?", "prevLse?")
 
 
-@operator("RingMLAOperation", RING_MLA, _RING)
+@operator("RingMLAOperation", RING_MLA, _RING, pairs=True)
 def ring_mla(call: Call, t: Tensors) -> Outputs:
     """Packed attention in two parts of the head size, joined with the result of the ring's part before.
 

@@ -56,7 +56,7 @@ def _inputs(param: Param) -> list[str]:
     return [*names, *(["logN"] if param["scaleType"] else [])]
 
 
-@operator("PagedAttentionOperation", PAGED_ATTENTION, _inputs, by_chip=True)
+@operator("PagedAttentionOperation", PAGED_ATTENTION, _inputs, by_chip=True, pairs=True)
 def paged_attention(call: Call, t: Tensors) -> Outputs:
     """softmax(q k^T qkScale + mask) v, keys and values from the blocks of each sequence's table.
 

@@ -126,7 +126,7 @@ def _read(operator: str, schema: Schema, given: Param, prefix: str) -> dict[str,
         if not isinstance(key, Key):
             inner = values.get(name)
             if inner is not None and not isinstance(inner, Mapping):
-                raise OperatorError(f"{operator}: parameter {prefix}{name} is {inner!r}, not a struct")
+                raise OperatorError(f"{operator}: parameter {prefix}{name} is {inner!r:.100}, not a struct")
             result[name] = _read(operator, key, inner or {}, f"{prefix}{name}.")
         elif name in values:
             result[name] = _value(operator, prefix + name, key, values[name])
@@ -138,15 +138,15 @@ def _read(operator: str, schema: Schema, given: Param, prefix: str) -> dict[str,
 def _value(operator: str, name: str, key: Key, value: Any) -> Any:
     checked = _typed(key.kind, value)
     if checked is None:
-        raise OperatorError(f"{operator}: parameter {name} is {value!r}; it must be {_KINDS[key.kind]}")
+        raise OperatorError(f"{operator}: parameter {name} is {value!r:.100}; it must be {_KINDS[key.kind]}")
     if key.allowed is not None and checked not in key.allowed:
         allowed = ", ".join(f"{v}" if v == m else f"{v} ({m})" for v, m in key.allowed.items())
-        raise OperatorError(f"{operator}: parameter {name} is {value!r}; allowed are {allowed}")
+        raise OperatorError(f"{operator}: parameter {name} is {value!r:.100}; allowed are {allowed}")
     return checked
 
 
 _KINDS = {
-    "int": "a whole number",
+    "int": "a whole number of 64 bits",
     "float": "a number",
     "bool": "true or false",
     "str": "a string",
@@ -165,7 +165,8 @@ def _typed(kind: str, value: Any) -> Any:
             return None
         items = [_typed(kind[:-1], item) for item in value]
         return None if None in items else tuple(items)
-    whole = isinstance(value, int) and not isinstance(value, bool)
+    # ATB's own parameters have 64 bits at most
+    whole = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
     if kind == "int":
         return value if whole else None
     if kind == "float":

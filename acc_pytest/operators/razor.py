@@ -19,7 +19,7 @@ RAZOR = {
 }
 
 
-@operator("RazorFusionAttentionOperation", RAZOR, ("query", "key", "value"))
+@operator("RazorFusionAttentionOperation", RAZOR, ("query", "key", "value"), pairs=True)
 def razor_fusion_attention(call: Call, t: Tensors) -> Outputs:
     """softmax(q k^T qkScale + mask) v of sequences that are all as long as the parameters say.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Union
 
@@ -18,6 +18,7 @@ import torch
 from ..errors import OperatorError
 from ..vocabulary import DEFAULT_SOC
 from .param import Param, Schema, read
+from .room import Room
 from .rounding import rounded
 
 Tensors = Mapping[str, torch.Tensor]
@@ -117,6 +118,7 @@ class _Entry:
     compute: Compute | None = None
     ranks: ComputeRanks | None = None
     by_chip: bool = False
+    pairs: bool = False
 
 
 _TABLE: dict[str, _Entry] = {}
@@ -130,15 +132,19 @@ def operator(
     writes: Names | Callable[[Param], Names] = (),
     aliases: Mapping[int, str] | Callable[[Param], Mapping[int, str]] | None = None,
     by_chip: bool = False,
+    pairs: bool = False,
 ) -> Callable[[Compute], Compute]:
     """Register the decorated function under ATB's class name.
 
     `inputs`, `writes` and `aliases` may depend on the (complete) parameters. `writes` and `aliases` name
-    operands. Only an operator that is `by_chip` is told the chip.
+    operands. Only an operator that is `by_chip` is told the chip. In one with `pairs` every token may meet
+    every other, so that what is made on the way may be larger than what is given (see `room.py`).
     """
 
     def add(function: Compute) -> Compute:
-        _TABLE[name] = _Entry(schema, inputs, writes, aliases or {}, False, function, by_chip=by_chip)
+        _TABLE[name] = _Entry(
+            schema, inputs, writes, aliases or {}, False, function, by_chip=by_chip, pairs=pairs
+        )
         return function
 
     return add
@@ -196,6 +202,7 @@ def compute(
     accumulate: torch.dtype = torch.float32,
     round_outputs: bool = True,
     soc: str = DEFAULT_SOC,
+    written: int | None = None,
 ) -> tuple[torch.Tensor, ...]:
     """The outputs of operator `name`, then the new values of the inputs it writes in place.
 
@@ -203,20 +210,27 @@ def compute(
     a tensor without elements where an optional operand is not given. Sums are accumulated in
     `accumulate`; each floating output is then rounded once to the dtype that ATB writes, or stays in
     `accumulate` with `round_outputs=False` (integer outputs of quantisation are then not rounded either).
-    `soc` is the chip whose rules are followed where chips differ.
+    `soc` is the chip whose rules are followed where chips differ. `written` is how many elements the outputs
+    have in the dump that all comes from: with it nothing is made that is out of proportion (`room.py`).
 
     Raises `OperatorError` for an unknown operator, wrong parameters, and inputs that do not fit.
     """
     entry = _entry(name)
     if entry.compute is None:
         (result,) = compute_collective(
-            name, param, [inputs], accumulate=accumulate, round_outputs=round_outputs, soc=soc
+            name,
+            param,
+            [inputs],
+            accumulate=accumulate,
+            round_outputs=round_outputs,
+            soc=soc,
+            written=written,
         )
         return result
     chip = soc if entry.by_chip else DEFAULT_SOC
     call = Call(name, read(name, entry.schema, param), accumulate, chip, round_outputs)
     given = _named(call, _names(entry.inputs, call.param), inputs)
-    with torch.no_grad(), _fitting(call, given):
+    with torch.no_grad(), _fitting(call, given), _room(name, inputs, written, entry.pairs):
         return _finished(call, entry.compute(call, given), _memory(inputs))
 
 
@@ -228,6 +242,7 @@ def compute_collective(
     accumulate: torch.dtype = torch.float32,
     round_outputs: bool = True,
     soc: str = DEFAULT_SOC,
+    written: int | None = None,
 ) -> list[tuple[torch.Tensor, ...]]:
     """`compute` for an operator between ranks: inputs of every rank in rank order, outputs likewise.
 
@@ -250,7 +265,8 @@ def compute_collective(
         )
     call = Call(name, {**complete[0], "ranks": complete}, accumulate, soc, round_outputs)
     given = [_named(call, _names(entry.inputs, p), row) for p, row in zip(complete, inputs)]
-    with torch.no_grad(), _fitting(call, given[0]):
+    everything = [one for row in inputs for one in row]
+    with torch.no_grad(), _fitting(call, given[0]), _room(name, everything, written, entry.pairs):
         taken = {memory for row in inputs for memory in _memory(row)}
         return [_finished(call, row, taken) for row in entry.ranks(call, given)]
 
@@ -294,6 +310,13 @@ def _fitting(call: Call, given: Tensors) -> Iterator[None]:
         shapes = ", ".join(f"{name} {t.dtype} {list(t.shape)}" for name, t in given.items())
         reason = str(error).partition("\n")[0]
         raise call.fail(f"the inputs do not fit each other or the parameters ({shapes}): {reason}") from error
+
+
+def _room(
+    name: str, inputs: Sequence[torch.Tensor | None], written: int | None, pairs: bool
+) -> AbstractContextManager[object]:
+    """What is made is held against the tensors of a dump, where they are known to come from one."""
+    return nullcontext() if written is None else Room(name, inputs, written, pairs=pairs)
 
 
 def _memory(tensors: Sequence[torch.Tensor | None]) -> set[int]:

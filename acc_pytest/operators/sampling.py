@@ -38,8 +38,8 @@ def multinomial(call: Call, t: Tensors) -> Outputs:
     The running sum is rounded to float16 at every step, as the kernel does. All rows see the same numbers.
     """
     call.need(t["probs"].ndim == 2 and t["probs"].shape[1] > 0, "probs is not [batch, n]")
-    numbers = list(islice(rand(call.param["randSeed"]), call.param["numSamples"]))
     running = running_sums(t["probs"]).double()
+    numbers = islice(rand(call.param["randSeed"]), call.param["numSamples"])
     chosen = [(running > number).int().argmax(1) for number in numbers]
     return [torch.stack(chosen, 1).int()]
 

@@ -17,6 +17,7 @@ from acc_pytest.opcheck.standards import STANDARDS
 from acc_pytest.operators import compute, compute_collective
 from acc_pytest.reporting.row import Row
 from acc_pytest.tensors import atb_bin
+from tests.bounded import bounded
 
 from .made import HEADER, MadeDump, softmax_dump
 
@@ -310,3 +311,35 @@ def test_three_way_allows_a_multiple_of_the_other_devices_error(tmp_path: Path) 
         verdicts[name] = row.verdict
         assert {check.metric for check in row.checks} >= {"mare_ratio", "mere_ratio", "rmse_ratio"}
     assert verdicts == {"near": "pass", "twice": "fail", "far": "fail"}
+
+
+@pytest.mark.parametrize(
+    ("operator", "param", "inputs"),
+    [
+        ("MultinomialOperation", {"numSamples": 2**31}, [torch.full((2, 4), 0.25).half()]),
+        ("RepeatOperation", {"multiples": [2**31, 2**31]}, [X]),
+        ("FillOperation", {"withMask": False, "value": [1.0], "outDim": [100_000, 100_000]}, []),
+        ("OnehotOperation", {"axis": 0, "depth": 2**40}, [torch.zeros(3, dtype=torch.int64)] * 3),
+        ("GenAttentionMaskOperation", {"headNum": 2**40, "seqLen": [3]}, [torch.zeros(1, 1, 3, 3)]),
+    ],
+)
+def test_parameters_that_ask_for_more_than_the_tensors_explain_are_one_sentence(
+    tmp_path: Path, operator: str, param: dict[str, object], inputs: list[torch.Tensor]
+) -> None:
+    dump = MadeDump(tmp_path)
+    dump.add(operator, param, inputs, [torch.zeros(2, 3).half()])
+    dump.add("SoftmaxOperation", {"axes": [-1]}, [X])
+    with bounded():
+        (refused,), (other,) = of_csv(dump)
+    assert refused.red
+    assert f"{operator}: would take " in refused.sentence
+    assert other.verdict == "pass"
+
+
+def test_a_number_of_ranks_that_no_machine_has_is_one_sentence(tmp_path: Path) -> None:
+    param = {"rankSize": 2**63 - 1, "allReduceType": "sum", "backend": "hccl"}
+    dump = MadeDump(tmp_path)
+    dump.add("AllReduceOperation", param, [X], [X])
+    with bounded():
+        row = only(of_csv(dump))
+    assert f"computes on {2**63 - 1} ranks, but the dump has 1" in row.sentence

@@ -1,0 +1,190 @@
+"""Nothing is made that an operator's own tensors do not explain, and no more work is done than they ask for.
+
+Parameters, and lengths, slots or counts in tensors, are numbers of a file: one of them may ask for a tensor
+that no machine holds, or for a loop without end. So, while an operator of a dump is computed, each call of
+torch is held against the elements E of the operator's inputs and outputs before it allocates:
+
+* a tensor may have 8 E elements: operators copy, widen, repeat and stack what they were given a few times;
+* where every token meets every other (scores of attention) it may have E times the longest dimension more;
+* in any case 2^15, which cost nothing, and never more than half of this machine's memory holds in float64;
+* all tensors together, and 1024 elements for each call, may have 256 times that: operators run tens of calls
+  over whole tensors, and loop over sequences, heads and experts, of which each has elements of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..errors import OperatorError
+
+COPIES = 8
+FREE = 1 << 15
+CALLS = 256
+PER_CALL = 1024
+
+
+class Room(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """`with Room("RepeatOperation", inputs, written):` bounds what torch makes inside, by this thread.
+
+    `written` are the elements of the outputs as they lie in the dump; `pairs` says that every token may meet
+    every other. Raises `OperatorError` for a call that would make too much.
+    """
+
+    def __init__(
+        self, name: str, inputs: Iterable[torch.Tensor | None], written: int = 0, *, pairs: bool = False
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        given = [one for one in inputs if one is not None]
+        self._name = name
+        self._elements = written + sum(one.numel() for one in given)
+        longest = max((size for one in given for size in one.shape), default=0) if pairs else 0
+        self._most = min(FREE + (COPIES + longest) * self._elements, _memory() // 16)
+        self._work = CALLS * self._most
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run one operator of torch, unless it makes too much."""
+        kwargs = kwargs or {}
+        elements = 0 if _is_alias(func) else _made(func, args, kwargs)
+        if elements > self._most:
+            self._refuse(f"a tensor of {elements} elements")
+        self._work -= elements + PER_CALL
+        if self._work < 0:
+            self._refuse("more work than any of its kind")
+        return func(*args, **kwargs)
+
+    def _refuse(self, what: str) -> None:
+        raise OperatorError(
+            f"{self._name}: would take {what}, but its inputs and outputs have {self._elements} elements "
+            "altogether; its parameters, or lengths among its inputs, are not those of this operation"
+        )
+
+
+@functools.cache
+def _memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@functools.cache
+def _is_alias(func: Any) -> bool:
+    """Whether an operator of torch makes no tensor of its own: a view, one that writes in place, a number."""
+    return all(one.alias_info is not None or "Tensor" not in str(one.type) for one in func._schema.returns)
+
+
+def _made(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """Elements of the largest tensor that a call makes; of those in no table the size of what it is given."""
+    grows = _GROWING.get(func._schema.name.removeprefix("aten::"))
+    if grows is not None:
+        return grows(*args, **kwargs)
+    tensors = _tensors(args)
+    if len(tensors) > 1 and torch.Tag.pointwise in func.tags:
+        return _spread([one.shape for one in tensors])
+    return max((one.numel() for one in tensors), default=0)
+
+
+def _tensors(args: Iterable[Any]) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    for one in args:
+        if isinstance(one, torch.Tensor):
+            found.append(one)
+        elif isinstance(one, (list, tuple)):
+            found += _tensors(one)
+    return found
+
+
+def _spread(shapes: Iterable[Sequence[int]]) -> int:
+    """Elements of the shape to which `shapes` are spread; of such as do not fit anything (torch says so)."""
+    found: list[int] = []
+    for shape in shapes:
+        found = [1] * (len(shape) - len(found)) + found
+        for place, size in enumerate(shape, start=len(found) - len(shape)):
+            found[place] = size if found[place] == 1 else found[place]
+    return math.prod(found)
+
+
+def _sized(size: Sequence[int], *_: Any, **__: Any) -> int:
+    return math.prod(size)
+
+
+def _new_sized(_like: torch.Tensor, size: Sequence[int], *_: Any, **__: Any) -> int:
+    return math.prod(size)
+
+
+def _arange(*numbers: float, **_: Any) -> int:
+    first, last, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
+    return max(0, math.ceil((last - first) / step)) if step and math.isfinite(last - first) else 0
+
+
+def _eye(rows: int, columns: int | None = None, **_: Any) -> int:
+    return rows * (rows if columns is None else columns)
+
+
+def _repeat(x: torch.Tensor, times: Sequence[int]) -> int:
+    return x.numel() * math.prod(times)
+
+
+def _padded(x: torch.Tensor, pad: Sequence[int], *_: Any) -> int:
+    ends = [sum(pair) for pair in zip(pad[::2], pad[1::2])]
+    more = [*ends, *[0] * (x.ndim - len(ends))]
+    return math.prod(size + one for size, one in zip(reversed(x.shape), more))
+
+
+def _indexed(x: torch.Tensor, indices: Sequence[torch.Tensor | None], *_: Any) -> int:
+    chosen = [one for one in indices if one is not None]
+    masks = [one for one in chosen if one.dtype in (torch.bool, torch.uint8)]
+    if masks:
+        return x.numel()
+    rest = [size for size, one in zip(x.shape, (*indices, *[None] * x.ndim)) if one is None]
+    return _spread([one.shape for one in chosen]) * math.prod(rest)
+
+
+def _selected(x: torch.Tensor, dim: int, index: torch.Tensor) -> int:
+    return index.numel() * (x.numel() // max(x.shape[dim], 1) if x.ndim else 1)
+
+
+def _product(*operands: Any, **_: Any) -> int:
+    """Of the last two operands, matrices or batches of them: rows times columns."""
+    x, y = _tensors(operands)[-2:]
+    return x.numel() // max(x.shape[-1], 1) * y.shape[-1]
+
+
+def _counted(x: torch.Tensor, _weights: torch.Tensor | None = None, least: int = 0) -> int:
+    return max(least, int(x.max()) + 1 if x.numel() else 0)
+
+
+def _repeated_each(times: torch.Tensor, **_: Any) -> int:
+    return int(times.sum())
+
+
+def _joined(parts: Sequence[torch.Tensor], *_: Any) -> int:
+    return sum(one.numel() for one in parts)
+
+
+_GROWING: Mapping[str, Callable[..., int]] = {
+    **dict.fromkeys(("zeros", "ones", "empty", "full", "empty_strided"), _sized),
+    **dict.fromkeys(("new_zeros", "new_ones", "new_empty", "new_full", "new_empty_strided"), _new_sized),
+    **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm", "_int_mm"), _product),
+    **dict.fromkeys(("cat", "stack"), _joined),
+    "arange": _arange,
+    "eye": _eye,
+    "repeat": _repeat,
+    "constant_pad_nd": _padded,
+    "index": _indexed,
+    "index_select": _selected,
+    "bincount": _counted,
+    "repeat_interleave": _repeated_each,
+}
+"""Operators of torch that make more than they are given: how many elements, of their arguments."""
