@@ -8,6 +8,7 @@ from dataclasses import fields
 import pytest
 
 from acc_pytest import options, settings
+from acc_pytest.reporting.printable import shell
 
 
 def test_every_option_is_a_setting_and_every_setting_an_option() -> None:
@@ -34,7 +35,7 @@ def test_a_command_line_gives_the_same_values_again() -> None:
     }
     parser = pytest.Parser(_ispytest=True)
     options.add_options(parser)
-    words = shlex.split(options.shell(options.command_line(given)))
+    words = shlex.split(shell(options.command_line(given)))
     parsed = parser.parse(words)
     for option in options.OPTIONS:
         value = getattr(parsed, option.dest)

@@ -6,7 +6,8 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..options import command_line, shell
+from ..options import command_line
+from ..reporting.printable import shell
 from .compare import run_pytest
 from .demo_model import add_model, list_faults, spec_of
 

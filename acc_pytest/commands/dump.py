@@ -112,7 +112,7 @@ def _closing(finished: Finished) -> list[str]:
 
 
 def _next(landed: Landed) -> str:
-    from ..options import shell
+    from ..reporting.printable import shell
 
     if not landed.files("tensors", "statistic.csv"):
         return f"no tensors, so nothing to compare, in {landed.root}"

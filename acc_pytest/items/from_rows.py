@@ -6,7 +6,6 @@ and lock hold for them too.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import pytest
 from ..ids import SEPARATOR
 from ..marks import op_mark
 from ..recording import record_all
+from ..reporting.printable import quoted
 from ..session import gated
 from .generated import GeneratedItem
 
@@ -76,7 +76,7 @@ class StoredItem(GeneratedItem):
     @property
     def rerun(self) -> str:
         """The command that runs the test again."""
-        return f"{self._acc.rerun_command('-k')} {shlex.quote(self.name)}"
+        return f"{self._acc.rerun_command('-k')} {quoted(self.name)}"
 
     def reportinfo(self) -> tuple[Any, int, str]:
         """The headline of failures."""

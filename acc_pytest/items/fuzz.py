@@ -17,6 +17,7 @@ import pytest
 
 from .. import options
 from ..errors import AccError
+from ..reporting.printable import shell
 from ..session import door
 from ..vocabulary import DUMPED
 
@@ -183,7 +184,7 @@ class FuzzItem(pytest.Item):
             return f"not saved: {error}"
         words = ["pytest", f"--acc-opcheck={csv}"]
         words += [] if device is None else [f"--acc-opcheck-standard={device.standard.name}"]
-        return f"saved as {csv}; check it: {options.shell(words)}"
+        return f"saved as {csv}; check it: {shell(words)}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The failure in our words; anything unexpected keeps its traceback."""

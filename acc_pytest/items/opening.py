@@ -12,7 +12,16 @@ from .. import options
 from ..guard import show_tracebacks
 from ..recording import WorkerRows
 from ..run_report import RunReport
-from ..session import CHANNEL, GATES, GATES_CHANNEL, KEY, door, open_gates, open_session
+from ..session import (
+    CHANNEL,
+    GATES,
+    GATES_CHANNEL,
+    KEY,
+    door,
+    let_any_name_pass,
+    open_gates,
+    open_session,
+)
 from ..views import comparison_views
 from . import opcheck_session as opcheck
 from .fuzz import fuzz_collector, open_fuzz
@@ -35,6 +44,7 @@ def open_run(config: pytest.Config) -> None:
 
 
 def _open_run(config: pytest.Config) -> None:
+    let_any_name_pass(config)
     open_fuzz(config)
     checks = opcheck.open_opcheck(config)
     if checks is not None:

@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import inspect
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ def _call(metric: CustomMetric, golden: torch.Tensor, mine: torch.Tensor) -> Res
 def _import(file: Path, spec: str) -> ModuleType:
     """Import by path under a name of its own: sys.path stays as it is and equal file names do not clash."""
     resolved = file.resolve()
-    digest = hashlib.sha256(str(resolved).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(os.fsencode(resolved)).hexdigest()[:16]
     name = f"_acc_custom_metric_{digest}"
     found = importlib.util.spec_from_file_location(name, resolved)
     if found is None or found.loader is None:

@@ -5,7 +5,7 @@ file, the ini file over the default in `Settings`. Paths on the command line are
 working directory, paths in an ini file to the directory of that file.
 """
 
-from .command_line import command_line, of_one_test, shell, start_over
+from .command_line import command_line, of_one_test, start_over
 from .option import Option
 from .reading import ALL, OPTIONS, SHARED, add_options, values
 from .tables import DEBUGGING, OPCHECK, SHARING
@@ -21,7 +21,6 @@ __all__ = [
     "add_options",
     "command_line",
     "of_one_test",
-    "shell",
     "start_over",
     "values",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -66,8 +65,3 @@ def command_line(given: Mapping[str, Any]) -> list[str]:
             each = value if option.kind == "list" else (value,)
             words += [f"{option.flag}={one}" for one in each]
     return words
-
-
-def shell(words: list[str]) -> str:
-    """The words as one line that a POSIX shell splits into the same words."""
-    return " ".join(shlex.quote(word) for word in words)

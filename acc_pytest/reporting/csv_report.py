@@ -1,7 +1,7 @@
 """Rows as CSV: the old tool's 24 columns in its order, then ours. Written row by row (`outputs.Growing`).
 
-Text cells that a spreadsheet would take for a formula get a leading apostrophe (OWASP ASVS 1.2.10);
-numbers stay numbers. Line ends and quoting follow RFC 4180.
+Text is escaped as everywhere (`printable`), and whole. Cells that a spreadsheet would take for a formula get
+a leading apostrophe (OWASP ASVS 1.2.10); numbers stay numbers. Line ends and quoting follow RFC 4180.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from ..outputs import Growing, target_of
+from .printable import escaped, plain
 from .row import Row, Scalar
 from .view import Run, View
 
@@ -85,7 +86,8 @@ OUR_COLUMNS = {
 }
 """Our columns, appended to the old ones, and where a `Row` has the value."""
 
-_FORMULA_STARTS = frozenset("=+-@\t\r\n")
+_FORMULA_STARTS = frozenset("=+-@'")
+"""What a spreadsheet takes for a formula, and the apostrophe itself, so that a leading one is always ours."""
 
 
 def _getter(place: str) -> Callable[[Row], Scalar]:
@@ -105,9 +107,14 @@ def _getter(place: str) -> Callable[[Row], Scalar]:
 
 
 def text(value: str) -> str:
-    """A text cell that no spreadsheet takes for a formula."""
-    value = value.replace("\0", "")
-    return "'" + value if value[:1] in _FORMULA_STARTS else value
+    """A text cell that no spreadsheet takes for a formula, and `plain_text` reads back."""
+    shown = escaped(value)
+    return "'" + shown if shown[:1] in _FORMULA_STARTS else shown
+
+
+def plain_text(cell: str) -> str:
+    """What `text` made a cell of."""
+    return plain(cell[1:] if cell[:1] == "'" else cell)
 
 
 def new_report(directory: Path, name: str, prefix: str = "ait_cmp_report") -> Growing:

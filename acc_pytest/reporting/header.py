@@ -20,9 +20,10 @@ def header_lines(plan: Plan) -> list[str]:
     """Kinds, paths and sizes of both dumps, the notes of the plan, and what was left over."""
     steps = len({pair.step for pair in plan.pairs})
     left = Counter(node.side for node in plan.unmapped)
+    golden, mine = _path(plan.golden_root), _path(plan.mine_root)
     return [
-        f"acc golden: {plan.golden_kind} {plan.golden_root} ({_count(plan.golden_total, 'dumped node')})",
-        f"acc mine: {plan.mine_kind} {plan.mine_root} ({_count(plan.mine_total, 'dumped node')})",
+        f"acc golden: {plan.golden_kind} {golden} ({_count(plan.golden_total, 'dumped node')})",
+        f"acc mine: {plan.mine_kind} {mine} ({_count(plan.mine_total, 'dumped node')})",
         *(f"acc note: {printable(note, NOTE)}" for note in (*plan.notes, *_warnings(plan))),
         f"acc mapping: {_count(len(plan.pairs), 'pair')} in {_count(steps, 'step')}; "
         f"unmapped: {left['golden']} of golden, {left['mine']} of mine",
@@ -37,7 +38,7 @@ def judging_lines(standard: Standard, noise: NoisePlan | None) -> list[str]:
     if noise is not None:
         pairs = _count(len(noise.counterparts), "pair")
         lines.append(
-            f"acc noise: {noise.kind} {noise.root} (has the golden tensor of {noise.found} of {pairs})"
+            f"acc noise: {noise.kind} {_path(noise.root)} (has the golden tensor of {noise.found} of {pairs})"
         )
     return lines
 
@@ -51,6 +52,10 @@ def _warnings(plan: Plan) -> list[str]:
 
     advice = pickle_advice()
     return [advice] if advice else []
+
+
+def _path(path: str) -> str:
+    return printable(path, NOTE, name=NOTE)
 
 
 def _count(number: int, noun: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from .printable import escaped
 from .row import Row, Scalar
 
 
 def properties(row: Row, prefix: str = "") -> list[tuple[str, Scalar]]:
     """Verdict, policy, nodes, every metric, every threshold and its reason, in reading order.
 
+    Text is escaped, for XML has no place for much of what names may hold.
     `prefix` goes before each name; a test that compares several pairs of tensors needs one for each.
     """
     found: list[tuple[str, Scalar]] = [
@@ -38,4 +40,8 @@ def properties(row: Row, prefix: str = "") -> list[tuple[str, Scalar]]:
         found.append(("fail_reason", "; ".join(row.reasons)))
     if row.notes:
         found.append(("notes", "; ".join(row.notes)))
-    return [(prefix + name, value) for name, value in found if value != ""]
+    return [
+        (prefix + name, escaped(value) if isinstance(value, str) else value)
+        for name, value in found
+        if value != ""
+    ]

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..outputs import Staged, target_of
-from .printable import printable
+from .printable import printable, shell
 from .row import VERDICTS, Row, number
 from .summary import coverage_line
 from .view import Result, Run, View
@@ -82,7 +81,7 @@ def blocks(run: Run, result: Result) -> Iterator[str]:
         yield table(("pair", "operator", "step", "layer", "why"), [_worst(row) for row in result.tally.worst])
     yield f"Verdict hash: {code(result.verdict_hash)}"
     if run.command:
-        yield f"Run again:\n\n{fenced(printable(shlex.join(run.command), 4000))}"
+        yield f"Run again:\n\n{fenced(shell(run.command))}"
     if run.plan is not None and run.plan.notes:
         yield _folded("Notes of the mapping", "\n".join(f"- {code(one, SENTENCE)}" for one in run.plan.notes))
     if run.environment:

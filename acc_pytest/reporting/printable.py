@@ -1,35 +1,132 @@
-"""Text from dumps made safe to show in one line: names come from files, and files from anyone."""
+r"""Text from dumps made safe to write and to show: names come from files, and files from anyone.
+
+One escape, which `plain` reads back. It is that of bash's `$'...'`, where what is shown can be pasted:
+
+- a backslash is `\\`, a tab `\t`, a line end `\n` or `\r`;
+- `\x1b` is a control character, below 80; from `\x80` on it is a byte of a path that is not UTF-8;
+- `\u202e`, `\U000e0001` is any other character that shows nothing or steers the display, or half of a pair.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
+import sys
 import unicodedata
+from collections.abc import Iterable
 
-_PICTURES = 0x2400
-"""First of Unicode's pictures of control characters: U+2400 stands for NUL, U+241B for ESC."""
-_UNSEEN = frozenset(("Cc", "Cf", "Co", "Cs", "Zl", "Zp"))
+NAME = 300
+"""Characters of one name that people are shown; what is longer is cut in its middle."""
+
+_UNSEEN = frozenset(("Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs"))
 """Categories that show nothing or steer the display: controls, bidirectional marks, surrogates, line ends."""
+_SHORT = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_BYTES = range(0xDC80, 0xDD00)
+"""What `os.fsdecode` makes of a byte that is not UTF-8: its value above U+DC00."""
+_ESCAPE = re.compile(r"\\(?:([\\tnr])|x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
+_LETTERS = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r"}
+_LEAST_NAME = 80
+"""Characters of a word that is left whole in a short line too."""
+_LEAST = 4
+"""Characters that are kept on each side of a cut that says how much it leaves out."""
 
 
-def printable(text: str, width: int) -> str:
-    """`text` in one line of at most `width` characters, what cannot be seen replaced by what can.
+def escaped(text: str) -> str:
+    """`text` whole, in one line of characters that can be seen and written in any Unicode encoding."""
+    if text.isprintable() and "\\" not in text:
+        return text
+    return "".join([_shown(one) for one in text])
 
-    Control characters become their pictures (ESC is U+241B), other invisible ones U+FFFD; spaces of any kind
-    become blanks. What is cut ends in `...`. (Only the beginning of a text of megabytes is looked at.)
+
+def plain(text: str) -> str:
+    """What `escaped` was given. A backslash that begins no escape stands for itself."""
+    return _ESCAPE.sub(_read, text)
+
+
+def printable(text: str, width: int, name: int = NAME) -> str:
+    """`text` escaped, in at most `width` characters, and no name in it in more than `name`, nor half of them.
+
+    A word that is too long is cut in its middle, and says how many characters it leaves out, for what is told
+    of it comes after it; a sentence is cut at its end. (Of what is cut only the ends are looked at.)
     """
-    cut = len(text) > width
-    shown = text[:width]
-    if not shown.isprintable():
-        shown = "".join([_shown(one) for one in shown])
-    return shown[: max(0, width - 3)] + "..." if cut else shown
+    if " " not in text:
+        return escaped(_middle(text, width))
+    longest = min(name, max(width // 2, _LEAST_NAME))
+    if len(text) > longest:
+        text = " ".join([_middle(word, longest) if len(word) > longest else word for word in text.split(" ")])
+    if len(text) <= width and len(shown := escaped(text)) <= width:
+        return shown
+    return escaped(_beginning(text, max(0, width - 3))) + "..."[:width]
+
+
+def quoted(word: str) -> str:
+    """`word` for a line of bash, ksh or zsh (and any POSIX shell where it holds nothing unseen)."""
+    shown = escaped(word)
+    if shown.count("\\") == 2 * word.count("\\"):
+        return shlex.quote(word)
+    return "$'" + shown.replace("'", "\\'") + "'"
+
+
+def shell(words: Iterable[str]) -> str:
+    """The words as one line that a shell splits into the same words."""
+    return " ".join(map(quoted, words))
+
+
+def _middle(text: str, width: int) -> str:
+    """What is left of `text` so that it has at most `width` characters when it is escaped."""
+    if len(text) <= width and len(escaped(text)) <= width:
+        return text
+    room = width - len(_left_out(len(text)))
+    if room < 2 * _LEAST:
+        return _beginning(text, max(0, width - 3)) + "..."[:width]
+    first, last = _beginning(text, room - room // 2), _end(text, room // 2)
+    return first + _left_out(len(text) - len(first) - len(last)) + last
+
+
+def _left_out(count: int) -> str:
+    return f"[...{count:,} characters...]"
+
+
+def _beginning(text: str, room: int) -> str:
+    used = 0
+    for place, one in enumerate(text):
+        used += len(_shown(one))
+        if used > room:
+            return text[:place]
+    return text
+
+
+def _end(text: str, room: int) -> str:
+    used = 0
+    for place in range(len(text) - 1, -1, -1):
+        used += len(_shown(text[place]))
+        if used > room:
+            return text[place + 1 :]
+    return text
 
 
 def _shown(one: str) -> str:
     if " " <= one <= "~":
+        return "\\\\" if one == "\\" else one
+    if one in _SHORT:
+        return _SHORT[one]
+    number = ord(one)
+    if number < 0x80:
+        return f"\\x{number:02x}"
+    if number in _BYTES:
+        return f"\\x{number - 0xDC00:02x}"
+    # U+FFFE and its like are no characters, and XML has no place for them.
+    if unicodedata.category(one) not in _UNSEEN and number & 0xFFFE != 0xFFFE:
         return one
-    if one == "\x7f":
-        return "\u2421"
-    if one < " ":
-        return " " if one in "\t\n\r" else chr(_PICTURES + ord(one))
-    if one.isspace():
-        return " "
-    return "\ufffd" if unicodedata.category(one) in _UNSEEN else one
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def _read(found: re.Match[str]) -> str:
+    letter, byte, *numbers = found.groups()
+    if letter:
+        return _LETTERS[letter]
+    if byte:
+        number = int(byte, 16)
+        return chr(number if number < 0x80 else number + 0xDC00)
+    number = int(numbers[0] or numbers[1], 16)
+    return chr(number) if number <= sys.maxunicode else found[0]

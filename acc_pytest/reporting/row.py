@@ -210,8 +210,7 @@ class Row:
         plain = {name: getattr(self, name) for name in _ROW}
         for name in ("golden", "mine"):
             plain[name] = _values(plain[name])
-        # execnet cannot send integers below -2^31, and int64 tensors hold such.
-        plain["worst"] = (self.worst.index, _packed(self.worst.golden), _packed(self.worst.mine))
+        plain["worst"] = (self.worst.index, self.worst.golden, self.worst.mine)
         for name in ("metrics", "counts", "custom", "case", "statistics", "context", "levels"):
             plain[name] = dict(plain[name])
         plain["checks"] = tuple(_values(check) for check in self.checks)
@@ -223,8 +222,7 @@ class Row:
         """The row that `to_plain` was called on."""
         made = dict(plain)
         made["golden"], made["mine"] = Side(*plain["golden"]), Side(*plain["mine"])
-        index, golden, mine = plain["worst"]
-        made["worst"] = Worst(index, _unpacked(golden), _unpacked(mine))
+        made["worst"] = Worst(*plain["worst"])
         made["checks"] = tuple(Check(*check) for check in plain["checks"])
         made["reasons"], made["notes"] = tuple(plain["reasons"]), tuple(plain["notes"])
         if plain["cause"] is not None:
@@ -239,14 +237,6 @@ _FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in (Side, Chec
 
 def _values(record: Side | Check | Cause) -> tuple[Any, ...]:
     return tuple([getattr(record, name) for name in _FIELDS[type(record)]])
-
-
-def _packed(value: Scalar) -> Scalar | tuple[str]:
-    return (str(value),) if type(value) is int and value < -(2**31) else value
-
-
-def _unpacked(value: Any) -> Scalar:
-    return int(value[0]) if isinstance(value, (tuple, list)) else value
 
 
 def place(ref: object) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import options
+from ..reporting.printable import shell
 
 
 class Asked:
@@ -22,7 +23,7 @@ class Asked:
     def rerun_command(self, node_id: str) -> str:
         """The command line that runs one generated test again."""
         words = options.command_line(options.of_one_test(self.given))
-        return options.shell(["pytest", *words, node_id])
+        return shell(["pytest", *words, node_id])
 
     def limit_threads(self) -> None:
         """Share the cores between xdist workers: torch in each would otherwise start one thread per core."""

@@ -6,11 +6,13 @@ Only `weights_only=True`, never a fallback to full pickle. That restriction is s
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import re
 import struct
 import warnings
 import zipfile
+from collections.abc import Iterator
 
 import torch
 
@@ -129,12 +131,26 @@ def _is_sound_archive(path: str) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def _named_for_torch(path: str) -> Iterator[str]:
+    """A name of the file that is UTF-8, which is all that torch takes: a path of other bytes gets one by its
+    descriptor."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        with opened(path) as (file, _):
+            yield f"/proc/self/fd/{file.fileno()}"
+    else:
+        yield path
+
+
 def _load(path: str, *, mapped: bool) -> object:
     try:
         with warnings.catch_warnings():
             # torch warns about its own older formats, and a warning may be an error in the user's run.
             warnings.simplefilter("ignore")
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped or None)
+            with _named_for_torch(path) as name:
+                return torch.load(name, map_location="cpu", weights_only=True, mmap=mapped or None)
     except _REFUSALS as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         if "Unsupported" in reason or "weights_only" in reason or "WeightsUnpickler" in reason:

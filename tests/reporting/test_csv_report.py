@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from acc_pytest.outputs import Growing
 from acc_pytest.reporting import csv_report
-from acc_pytest.reporting.csv_report import OLD_COLUMNS, OUR_COLUMNS, CsvReport, new_report, text
+from acc_pytest.reporting.csv_report import OLD_COLUMNS, OUR_COLUMNS, CsvReport, new_report, plain_text, text
 from acc_pytest.reporting.row import Row, Side, Worst
 from acc_pytest.reporting.view import Run
 
-DANGEROUS = "=+-@\t\r\n"
+DANGEROUS = "=+-@"
 
 
 def written(path: str) -> list[dict[str, str]]:
@@ -36,14 +36,17 @@ def test_text_that_a_spreadsheet_would_run_is_made_text(start: str) -> None:
     assert text(start + "cmd|' /C calc'!A0") == "'" + start + "cmd|' /C calc'!A0"
 
 
-def test_a_nul_does_not_hide_a_formula() -> None:
-    assert text("\0=1+1") == "'=1+1"
+@pytest.mark.parametrize("start", ["\0", "\t", "\r", "\n", "\x1b"])
+def test_what_cannot_be_seen_is_seen_in_a_cell(start: str) -> None:
+    assert text(start + "=1+1") == start.encode("unicode_escape").decode() + "=1+1"
 
 
-@given(st.text())
-def test_no_text_cell_starts_a_formula(value: str) -> None:
+@given(st.text(st.characters(exclude_categories=())))
+def test_no_text_cell_starts_a_formula_and_each_is_read_back(value: str) -> None:
     cell = text(value)
     assert cell[:1] not in set(DANGEROUS)
+    assert plain_text(cell) == value
+    cell.encode()
     buffer = io.StringIO(newline="")
     csv.writer(buffer, lineterminator="\r\n").writerow(["x", cell])
     ((_, read),) = csv.reader(io.StringIO(buffer.getvalue(), newline=""))

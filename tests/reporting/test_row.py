@@ -7,7 +7,7 @@ import math
 import numpy
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acc_pytest.reporting.row import Check, Row, Side, Worst, native, number
@@ -45,13 +45,6 @@ rows = st.builds(
 @given(rows)
 def test_a_row_survives_the_trip_through_builtins(row: Row) -> None:
     assert Row.from_plain(row.to_plain()) == row
-
-
-@given(rows)
-@example(Row("id", "fail", "", worst=Worst("[0]", -(2**63), 2**63)))
-def test_the_plain_form_is_what_execnet_can_send(row: Row) -> None:
-    execnet = pytest.importorskip("execnet")
-    assert execnet.loads(execnet.dumps(row.to_plain())) == row.to_plain()
 
 
 @pytest.mark.parametrize(

@@ -146,3 +146,15 @@ def test_old_torch_is_called_unsafe_for_foreign_files() -> None:
     assert "2.10 or newer" in pickle_advice("2.9.1")
     assert "trust" in pickle_advice("unknown")
     assert isinstance(pickle_advice(), str)
+
+
+@pytest.mark.parametrize("new", [True, False], ids=["zip", "legacy"])
+def test_a_path_that_is_not_utf_8_opens(path: Path, new: bool) -> None:
+    here = Path(os.fsdecode(os.fsencode(path.parent) + b"/\xca\xfd\xbe\xdd.pth"))
+    saved(path, torch.arange(6.0), _use_new_zipfile_serialization=new)
+    path.rename(here)
+    tensor = TensorRef(str(here)).open()
+    assert tensor.tolist() == [0, 1, 2, 3, 4, 5]
+    here.write_bytes(b"cut")
+    with pytest.raises(FormatError, match=r"\.pth: is no file"):
+        TensorRef(str(here)).open()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...commands.arguments import USAGE_ERROR
 from ...errors import AccError
-from ...options import shell
+from ...reporting.printable import shell
 from .spec import RELEASES, GeFault, TorchairPaths, TorchairSpec
 
 

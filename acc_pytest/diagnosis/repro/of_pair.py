@@ -94,7 +94,8 @@ def _save(home: Path, name: str, source: Source) -> None:
     path = inside(home, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     values = source.read(0, math.prod(source.shape)).reshape(source.shape)
-    torch.save(values.clone(), path)
+    with path.open("wb") as file:
+        torch.save(values.clone(), file)
 
 
 def _write_inputs(home: Path, parents: Sequence[Pair], budget: int, written: Written) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..printable import printable
+from ..printable import printable, shell
 from ..row import VERDICTS
 from .columns import Place, place_of
 from .whole import plain
@@ -42,8 +41,8 @@ def head(run: Run, result: Result, places: Mapping[Place, int], said: Headline) 
         "hash": result.verdict_hash,
         "problems": [_text(problem) for problem in result.problems],
         "diagnosis": None if result.diagnosis is None else _diagnosis(result.diagnosis, places),
-        "command": shlex.join(run.command),
-        "rerun": shlex.join(word for word in run.command if not word.startswith(_FILES)),
+        "command": shell(run.command),
+        "rerun": shell(word for word in run.command if not word.startswith(_FILES)),
         "environment": [[_text(name), _text(str(value))] for name, value in run.environment.items()],
         "lines": [_text(line) for line in result.lines],
     }
