@@ -16,6 +16,8 @@ from .errors import AccError
 from .guard import FLAG, guarded, show_tracebacks
 
 COMMANDS = (compare, opcheck, dump, dump_info, map, onnx, calibrate, report, demo)
+INTERRUPTED = 128 + 2
+"""What a shell reports of a command that Ctrl-C ended."""
 BROKEN_PIPE = 128 + 13
 """What a shell reports of a command that SIGPIPE ended."""
 
@@ -37,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AccError as error:
         print(f"acc: error: {error}", file=sys.stderr)
         return USAGE_ERROR
+    except KeyboardInterrupt:
+        print("acc: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:
         # `acc map ... | head`: nobody reads on. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,6 +6,9 @@ file system, it waits for without a word. So do we, for the user may let it go o
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -18,8 +21,8 @@ import pytest
 from .reporting.printable import printable
 
 PATIENCE = 60.0
-"""Seconds without an answer that are told. A worker that answers after all gets twice as many from then on: its
-tests are long."""
+"""Seconds without an answer that are told. A worker that answers after all gets twice as many from then on,
+for its tests are long."""
 STOPPED = 5.0
 """Seconds without an answer of a process that is stopped: short enough stops are nobody's business."""
 PAUSE = 1.0
@@ -29,12 +32,16 @@ _WIDTH = 200
 
 @dataclass(slots=True)
 class Heard:
-    """What was last heard of one worker. `process` is 0 where it runs on another machine."""
+    """What was last heard of one worker. `process` is 0 where it runs on another machine.
+
+    `begun`: it has collected, and may be running tests; `busy`: it is expected to say something.
+    """
 
     worker: str
     process: int
     when: float
     what: str = "since it was started"
+    begun: bool = False
     busy: bool = True
     told: bool = False
     patience: float = PATIENCE
@@ -82,6 +89,20 @@ class Silence:
         name = printable(report.nodeid, _WIDTH)
         self._hear(node, f"after {name}" if ended else f"at {name}", busy=not ended)
 
+    @pytest.hookimpl
+    def pytest_keyboard_interrupt(self) -> None:
+        """End workers that have nothing to put in order: those not yet begun, and those that are stopped.
+
+        xdist asks them to end and waits, without a limit where they do not even read: a worker that imports
+        torch on a busy machine for as long as that takes, one that is stopped for ever.
+        """
+        with self._lock:
+            workers = list(self._workers.values())
+        for heard in workers:
+            if heard.process and (not heard.begun or is_stopped(heard.process)):
+                with contextlib.suppress(OSError):
+                    os.kill(heard.process, signal.SIGKILL)
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
         """Watch while tests run."""
@@ -101,6 +122,7 @@ class Silence:
             if heard.told:
                 heard.patience *= 2
             heard.when, heard.what, heard.busy, heard.told = time.monotonic(), what, busy, False
+            heard.begun = heard.begun or not busy
 
     def _watch(self) -> None:
         while not self._ended.wait(PAUSE):

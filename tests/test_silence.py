@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -86,3 +87,24 @@ def test_a_stopped_process_is_known_and_how_it_goes_on_is_said(silence: Silence)
         process.kill()
     assert not is_stopped(process.pid)
     assert not is_stopped(0)
+
+
+def test_ctrl_c_ends_workers_that_have_not_begun_or_are_stopped(silence: Silence) -> None:
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+            for _ in range(3)
+        ]
+        starting, working, stopped = (node(f"gw{at}", one.pid) for at, one in enumerate(processes))
+        for worker in (starting, working, stopped):
+            silence.pytest_configure_node(worker)
+        for worker in (working, stopped):
+            silence.pytest_xdist_node_collection_finished(worker)
+            silence.pytest_runtest_logreport(report(worker, "setup"))
+        processes[2].send_signal(signal.SIGSTOP)
+        while not is_stopped(processes[2].pid):
+            time.sleep(0.01)
+        silence.pytest_keyboard_interrupt()
+        assert [processes[at].wait(10) for at in (0, 2)] == [-signal.SIGKILL, -signal.SIGKILL]
+        assert processes[1].poll() is None
+        processes[1].kill()

@@ -19,6 +19,7 @@ from ..session import (
     KEY,
     door,
     let_any_name_pass,
+    noting_interrupts,
     open_gates,
     open_session,
 )
@@ -39,7 +40,7 @@ def open_run(config: pytest.Config) -> None:
     Raises `pytest.UsageError` for everything that is the user's to mend.
     """
     show_tracebacks("debug" in options.values(config, options.DEBUGGING))
-    with door("starting the run"):
+    with noting_interrupts(), door("starting the run"):
         _open_run(config)
 
 

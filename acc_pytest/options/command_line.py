@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,11 @@ def start_over(config: pytest.Config) -> int | None:
     outside = [path for path in misread if not os.path.abspath(invocation.dir / path).startswith(below)]
     if not any(os.path.exists(path) for path in outside):
         return None
-    return int(pytest.main(words, plugins=invocation.plugins))
+    try:
+        return int(pytest.main(words, plugins=invocation.plugins))
+    except KeyboardInterrupt:  # before there is a session, which would say so
+        sys.stderr.write("\ninterrupted\n")
+        return int(pytest.ExitCode.INTERRUPTED)
 
 
 def _one_word_each(args: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -9,6 +9,7 @@ from .asked import Asked
 from .comparison import KEY, AccSession, Alone
 from .door import door
 from .gates import GATES, GATES_CHANNEL, common_settings, gated, open_gates
+from .interrupts import noting_interrupts
 from .opening import CHANNEL, open_session
 from .planning import make_noise_plan, make_plan, open_dumps
 
@@ -26,6 +27,7 @@ __all__ = [
     "let_any_name_pass",
     "make_noise_plan",
     "make_plan",
+    "noting_interrupts",
     "open_dumps",
     "open_gates",
     "open_session",
