@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -103,14 +104,21 @@ def _print(whole: Merged, views: list[View], environment: Mapping[str, str]) -> 
     recorder = Recorder([*views, ledger])
     opcheck = whole.stored.title == "opcheck"
     recorder.begin(
-        Run("opcheck" if opcheck else "comparison", whole.plan, whole.command, whole.floor, environment)
+        Run(
+            "opcheck" if opcheck else "comparison",
+            whole.plan,
+            whole.command,
+            whole.floor,
+            environment,
+            tuple(word.partition("=")[2] for word in whole.command if word.startswith("--acc-opcheck=")),
+        )
     )
     for row in whole.rows:
         recorder.add(row)
     recorder.end(not whole.incomplete)
     status = whole.exit_status(recorder.tally)
     result = result_of(recorder, ledger if whole.plan is not None else None, whole.plan, whole.floor, status)
-    wrong = recorder.finish(result)
+    wrong = recorder.finish(replace(result, problems=(*result.problems, *whole.incomplete)))
     for line in (*_lines(whole, result), *wrong, *(f"report: {file}" for file in recorder.files)):
         print(line)
     recorder.close()

@@ -22,12 +22,13 @@ ROOT_WIDTH = 320
 class Tally:
     """Counts rows as they arrive and keeps the first failing one and the worst few.
 
-    `tests` are the ids of the tests that rows have come from.
+    `tests` are the ids of the tests that rows have come from, `red_tests` of those that fail.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.tests: set[str] = set()
+        self.red_tests: set[str] = set()
         self.first: Row | None = None
         self._worst: list[tuple[float, int, Row]] = []
 
@@ -37,6 +38,7 @@ class Tally:
         self.tests.add(row.test_id)
         if not row.red:
             return
+        self.red_tests.add(row.test_id)
         if self.first is None or _place(row) < _place(self.first):
             self.first = row
         bisect.insort(self._worst, (-row.excess, _place(row), row), key=lambda entry: entry[:2])

@@ -14,7 +14,7 @@ from .whole import plain
 if TYPE_CHECKING:
     from ...mapping.pair import Plan
     from ..diagnosis import Diagnosis, Root
-    from ..headline import Headline
+    from ..run_verdict import RunVerdict
     from ..view import Result, Run
 
 _WIDTH = 400
@@ -25,12 +25,12 @@ _FILES = ("--acc-html=", "--acc-csv=", "--acc-rows=", "--acc-summary=")
 """Words that a command for one test leaves out: it would replace the reports of the whole run."""
 
 
-def head(run: Run, result: Result, places: Mapping[Place, int], said: Headline) -> dict[str, Any]:
+def head(run: Run, result: Result, places: Mapping[Place, int], said: RunVerdict) -> dict[str, Any]:
     """The run in JSON values. `places` are those of rows in the columns, `said` is the verdict."""
     tally = result.tally
     return {
         "title": run.title,
-        "headline": {"tone": said.tone, "text": said.text, "lead": said.lead},
+        "verdict": {"tone": said.tone, "text": said.text, "lead": said.lead},
         "made": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
         "plan": None if run.plan is None else _plan(run.plan),
         "exit": result.exit_status,

@@ -39,7 +39,7 @@ class Static:
 
 def static(head: dict[str, Any], result: Result) -> Static:
     """The parts for a run whose `head` is made already."""
-    said = head["headline"]
+    said = head["verdict"]
     counts = "".join(
         f'<li class="count {verdict}"><b>{count:,}</b> {verdict}</li>'
         for verdict, count in head["counts"].items()

@@ -8,8 +8,8 @@ from typing import Any
 
 from ...outputs import Staged, target_of
 from ..diagnosis import Root
-from ..headline import headline
 from ..row import Row
+from ..run_verdict import run_verdict
 from ..view import Result, Run, View
 from .columns import Place, place_of
 from .data import BUDGETS, Budget, PageData
@@ -90,7 +90,7 @@ class HtmlReport(View):
         pictures: dict[Place, dict[str, Any]],
     ) -> bytes:
         packed = self._data.packed(budget, roots, order, pictures)
-        verdict = headline(run, result, self._complete, self._data.own_failures)
+        verdict = run_verdict(run, result, self._complete, self._data.own_failures)
         said = head(run, result, packed.places, verdict)
         name = run.plan.name if run.plan is not None else run.title
         return page(f"{name} - acc", said, packed.body, static(said, result))

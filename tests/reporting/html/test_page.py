@@ -118,7 +118,7 @@ def test_roots_say_where_their_rows_are(tmp_path: Path) -> None:
     (shown,) = head["diagnosis"]["roots"]
     assert (shown["places"], shown["inherited"], shown["amplification"], shown["share"]) == ([1], 1, 1.8, 0.5)
     assert shown["excess"] == pytest.approx(5)
-    assert head["headline"]["lead"] == "1 of 4 comparisons fails on its own; 1 more inherits from what fails."
+    assert head["verdict"]["lead"] == "1 of 4 comparisons fails on its own; 1 more inherits from what fails."
 
 
 def test_a_root_of_what_the_run_was_fed_is_no_operator(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_skipped_rows_and_inherited_ones_are_not_counted_as_failing_on_their_own
     root = made_row(0, share=5)
     skipped = made_row(1, verdict="incomparable", skipped=True)
     strict = inherited(made_row(2, share=9, strict=True), root)
-    lead = read_page(written(tmp_path, [root, skipped, strict]))[0]["headline"]["lead"]
+    lead = read_page(written(tmp_path, [root, skipped, strict]))[0]["verdict"]["lead"]
     assert lead == "1 of 3 comparisons fails on its own; 1 more inherits from what fails."
 
 

@@ -22,10 +22,10 @@ PATTERNS = [
     re.compile(".+?".join(map(re.escape, re.split(r"\{\d,?\}", english))), re.IGNORECASE)
     for english, _ in PHRASES
 ]
-SOURCES = ("reporting/headline.py", "diagnosis/inheritance.py", "judging/verdict.py", "judging/derive.py")
+SOURCES = ("reporting/run_verdict.py", "diagnosis/inheritance.py", "judging/verdict.py", "judging/derive.py")
 FRAGMENTS = frozenset(
     (
-        "after X", "before X", "X of X", "token ids", "X, the worst: X: X", "X of X X fails", "X of X X fail",
+        "after X", "before X", "X of X", "token ids", "X of X X fails", "Fails at X", "X of X X fail, the worst: X", "X of X X fail",
         "X on X own", "X more X from what fails.", "X, but the run fails", "X: X differs, and XX",
         "the operator is wrong on mine's own inputsXX", "X, and what is between passes",
         "X and parameters, so these are other ones than golden's (weights, parameters, ids)",

@@ -1,22 +1,23 @@
 /* The verdict of the run, what was compared, and where errors start. */
 
 function drawBanner() {
-  const { counts, headline } = head;
+  const { counts, verdict } = head;
   const banner = $("banner");
-  banner.className = `banner ${headline.tone}`;
+  banner.className = `banner ${verdict.tone}`;
   replace(
     banner,
-    make("h1", { id: "verdict", text: tell(headline.text) }),
-    headline.lead ? make("p", { class: "lead", text: tell(headline.lead) }) : null,
+    make("h1", { id: "verdict", text: tell(verdict.text) }),
+    verdict.lead ? make("p", { class: "lead", text: tell(verdict.lead) }) : null,
     head.problems.length
       ? make("ul", { class: "problems" }, head.problems.map((text) => make("li", { text: tell(text) }))) : null,
-    make("ul", { class: "counts", "aria-label": say(head.title === "opcheck" ? "outputs" : "table_title") },
-      VERDICTS.filter((verdict) => counts[verdict]).map((verdict) =>
+    make("ul", { class: "counts" },
+      make("li", { class: "muted", text: say(head.title === "opcheck" ? "outputs" : "pairs") }),
+      VERDICTS.filter((name) => counts[name]).map((name) =>
         make("li", {}, make("button", {
           type: "button",
-          class: `count ${verdict}`,
-          on: { click: () => showOnly(verdict) },
-        }, make("b", { text: count(counts[verdict]) }), badge(verdict))))),
+          class: `count ${name}`,
+          on: { click: () => showOnly(name) },
+        }, make("b", { text: count(counts[name]) }), badge(name))))),
     make("details", { class: "compared" }, make("summary", { text: say("compared_title") }), facts([
       ["golden", head.plan && sideText(head.plan.golden)],
       ["mine", head.plan && sideText(head.plan.mine)],
@@ -55,7 +56,7 @@ function showOnly(verdict) {
 function drawRoots() {
   const diagnosis = head.diagnosis;
   // Operators alone inherit from nothing, and where nothing fails there is no root.
-  $("roots").hidden = head.headline.tone === "good" || (diagnosis === null && head.title === "opcheck");
+  $("roots").hidden = head.verdict.tone === "good" || (diagnosis === null && head.title === "opcheck");
   const title = make("h2", { id: "roots-title", text: say("roots_title") });
   if (diagnosis === null) {
     replace($("roots"), title, make("p", { class: "muted", text: say("roots_no_analysis") }));

@@ -4,7 +4,7 @@
    sentences of their own. What is not here stays as it is: names, options, texts of other programs. */
 
 const PHRASES = [
-  // The verdict of a run (headline.py).
+  // The verdict of a run (run_verdict.py).
   ["Incomplete, and already broken: {0}", "运行不完整，但已发现问题：{0}"],
   ["Incomplete: {0} of {1} {2} were compared, none fails", "运行不完整：{1} 个{2}中已比较 {0} 个，尚无失败"],
   ["Incomplete: {0} {1} were compared, none fails", "运行不完整：已比较 {0} 个{1}，尚无失败"],
@@ -17,9 +17,9 @@ const PHRASES = [
   ["pytest ended with exit status {0}.", "pytest 的退出码为 {0}。"],
   ["The run was fed something else: {0}", "两侧的输入不同：{0}"],
   ["Breaks at {0,}: {1}", "误差始于 {0}：{1}"],
-  ["Fails at {0}: {1}", "{0} 失败：{1}"],
-  ["{0} of {1} {2} fails: {3,}: {4}", "{1} 个{2}中有 {0} 个失败：{3}：{4}"],
+  ["Fails at {0,}: {1}", "{0} 失败：{1}"],
   ["{0} of {1} {2} fail, the worst: {3,}: {4}", "{1} 个{2}中有 {0} 个失败，最差的是 {3}：{4}"],
+  ["{0} of {1} tests fail", "{1} 个测试中有 {0} 个失败"],
   ["{0} of {1} {2} fail on their own", "{1} 个{2}中有 {0} 个自身失败"],
   ["{0} of {1} {2} fails on its own", "{1} 个{2}中有 {0} 个自身失败"],
   ["{0} more inherit from what fails.", "另有 {0} 个受其影响。"],
@@ -32,6 +32,7 @@ const PHRASES = [
   ["pairs", "比较对"],
   ["outputs", "输出张量"],
   ["comparisons", "比较项"],
+  ["tests", "测试"],
   ["prefill", "预填充"],
   ["decode {0}", "第 {0} 次解码"],
   ["step {0}", "第 {0} 步"],

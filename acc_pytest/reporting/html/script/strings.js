@@ -23,7 +23,8 @@ const STRINGS = {
   root: ["root", "根因"],
   root_n: ["root {0}", "根因 {0}"],
 
-  outputs: ["outputs", "输出张量"],
+  pairs: ["Comparisons", "比较项"],
+  outputs: ["Outputs", "输出张量"],
   compared_title: ["What was compared", "比较对象与判定哈希"],
   sources: ["Checked", "检查对象"],
   coverage: ["Mapped", "映射覆盖率"],

@@ -23,7 +23,7 @@ SENTENCE = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Headline:
+class RunVerdict:
     """`text` is the verdict, `lead` how many comparisons stand behind it (may be empty).
 
     `tone`: `good`, `bad`, or `open` where nothing fails but not everything ran.
@@ -34,7 +34,7 @@ class Headline:
     lead: str = ""
 
 
-def headline(run: Run, result: Result, complete: bool = True, own_failures: int = 0) -> Headline:
+def run_verdict(run: Run, result: Result, complete: bool = True, own_failures: int = 0) -> RunVerdict:
     """What a run came to. `complete`: all of its tests have run; `own_failures` counts the comparisons that
     fail for themselves, not for what they were computed from."""
     tally = result.tally
@@ -43,33 +43,35 @@ def headline(run: Run, result: Result, complete: bool = True, own_failures: int 
         said = _broken(roots)
         lead = _counted(run, result, own_failures)
         if not complete:
-            return Headline("bad", f"Incomplete, and already broken: {said[0].lower()}{said[1:]}", lead)
-        return Headline("bad", said, lead)
+            return RunVerdict("bad", f"Incomplete, and already broken: {said[0].lower()}{said[1:]}", lead)
+        return RunVerdict("bad", said, lead)
     if tally.worst:
-        return Headline("bad", _worst(run, result, own_failures), _counted(run, result, own_failures))
+        return _worst(run, result, own_failures)
     if not tally.tried and result.exit_status in (0, 1, 5):
-        return Headline("open" if result.exit_status == 0 else "bad", "Nothing was compared")
+        return RunVerdict("open" if result.exit_status == 0 else "bad", "Nothing was compared")
     if not tally.compared and complete:
-        return Headline("bad", f"Nothing was compared: none of {tally.tried} {_units(run)} could be")
+        return RunVerdict("bad", f"Nothing was compared: none of {tally.tried} {_units(run)} could be")
     if not complete:
         every = f" of {len(run.plan.pairs)}" if run.plan is not None else ""
         tone: Literal["bad", "open"] = "bad" if result.exit_status else "open"
-        return Headline(tone, f"Incomplete: {tally.compared}{every} {_units(run)} were compared, none fails")
+        return RunVerdict(
+            tone, f"Incomplete: {tally.compared}{every} {_units(run)} were compared, none fails"
+        )
     return _green(run, result)
 
 
-def _green(run: Run, result: Result) -> Headline:
+def _green(run: Run, result: Result) -> RunVerdict:
     tally = result.tally
     said = f"No difference beyond its bound: {tally.compared} {_units(run)}"
     if result.exit_status == 0:
         known = tally.counts["known"]
-        return Headline(
+        return RunVerdict(
             "good", said, f"{known} of them differ in a way that is known and accepted." if known else ""
         )
     why = printable(result.problems[0], SENTENCE) if result.problems else ""
     if not why and result.coverage is not None and result.coverage < run.floor:
         why = f"only {result.coverage:.1%} of the nodes could be mapped, the floor is {run.floor:.1%}"
-    return Headline(
+    return RunVerdict(
         "bad", f"{said}, but the run fails", why or f"pytest ended with exit status {result.exit_status}."
     )
 
@@ -87,17 +89,20 @@ def _broken(roots: list[Root]) -> str:
     return f"Breaks at {_where(name, row)}: {_how(row)}{more}"
 
 
-def _worst(run: Run, result: Result, own_failures: int) -> str:
-    """Without roots: how many fail, and which is farthest beyond its bound."""
-    row = result.tally.worst[0]
+def _worst(run: Run, result: Result, own_failures: int) -> RunVerdict:
+    """Without roots: how many tests fail, and which comparison is farthest beyond its bound."""
+    tally = result.tally
+    row = tally.worst[0]
     if not own_failures:
-        return f"Fails at {_named(row.name)}: {printable(row.excuse, SENTENCE)}"
+        return RunVerdict("bad", f"Fails at {_named(row.name)}: {printable(row.excuse, SENTENCE)}")
     of = _where(row.mine.op_type or row.golden.op_type or row.name, row)
     if run.title == "opcheck":
         of = _named(row.name) + (f", {_named(row.mine.slot)}" if row.mine.slot else "")
-    verb = "fails" if own_failures == 1 else "fail"
-    units = f"{own_failures} of {result.tally.tried} {_units(run)} {verb}"
-    return f"{units}{', the worst' if own_failures > 1 else ''}: {of}: {_how(row)}"
+    worst = f"{of}: {_how(row)}"
+    if own_failures == 1:
+        return RunVerdict("bad", f"Fails at {worst}", _counted(run, result, own_failures))
+    said = f"{len(tally.red_tests)} of {len(tally.tests)} tests fail"
+    return RunVerdict("bad", said, f"{own_failures} of {tally.tried} {_units(run)} fail, the worst: {worst}")
 
 
 def _counted(run: Run, result: Result, own_failures: int) -> str:

@@ -10,8 +10,8 @@ import pytest
 
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.reporting.diagnosis import Diagnosis, Root
-from acc_pytest.reporting.headline import headline, times
 from acc_pytest.reporting.row import Check, Row
+from acc_pytest.reporting.run_verdict import run_verdict, times
 from acc_pytest.reporting.view import Run
 
 from .html.made import inherited, made_row, result_of
@@ -35,7 +35,7 @@ def root_of(row: Row, **fields: Any) -> Root:
 def said(rows: list[Row], roots: list[Root], run: Run = PAIRS, complete: bool = True, **fields: Any) -> str:
     diagnosis = Diagnosis(tuple(roots), 0, "") if roots else None
     own = sum(row.red and row.verdict not in ("inherited", "unmapped") for row in rows)
-    return headline(run, result_of(rows, diagnosis=diagnosis, **fields), complete, own).text
+    return run_verdict(run, result_of(rows, diagnosis=diagnosis, **fields), complete, own).text
 
 
 FAILING = made_row(2, share=151, layer=3)
@@ -72,7 +72,7 @@ def test_a_later_step_is_a_decode_and_a_graph_stays_a_step() -> None:
 def test_a_known_root_is_no_break_of_a_green_run() -> None:
     known = replace(FAILING, verdict="known")
     result = result_of([made_row(0), known], diagnosis=Diagnosis((root_of(known),), 0, ""))
-    found = headline(PAIRS, result)
+    found = run_verdict(PAIRS, result)
     assert (found.tone, found.text) == ("good", "No difference beyond its bound: 2 pairs")
     assert found.lead == "1 of them differ in a way that is known and accepted."
 
@@ -92,12 +92,12 @@ def test_nothing_compared_is_said() -> None:
 
 def test_a_green_comparison_in_a_red_run_says_why_it_is_red() -> None:
     rows = [made_row(0)]
-    problem = headline(PAIRS, result_of(rows, exit_status=1, problems=("the baseline is stale",)))
+    problem = run_verdict(PAIRS, result_of(rows, exit_status=1, problems=("the baseline is stale",)))
     assert (problem.tone, problem.lead) == ("bad", "the baseline is stale")
     assert problem.text == "No difference beyond its bound: 1 pairs, but the run fails"
-    floor = headline(Run(plan=PLAN, floor=0.5), result_of(rows, exit_status=1, coverage=0.2))
+    floor = run_verdict(Run(plan=PLAN, floor=0.5), result_of(rows, exit_status=1, coverage=0.2))
     assert floor.lead == "only 20.0% of the nodes could be mapped, the floor is 50.0%"
-    other = headline(PAIRS, result_of(rows, exit_status=1))
+    other = run_verdict(PAIRS, result_of(rows, exit_status=1))
     assert other.lead == "pytest ended with exit status 1."
 
 
@@ -114,9 +114,11 @@ def test_without_roots_the_worst_is_named() -> None:
     checks = [
         replace(made_row(n, share=share), layer="", step="") for n, share in ((0, 4), (1, 40), (2, 0.1))
     ]
-    found = said(checks, [], Run("opcheck"))
-    assert found == "2 of 3 outputs fail, the worst: RmsNormOperation_0_1, output[0]: 40 times its bound"
-    assert said(checks[:1], [], Run()) == "1 of 1 comparisons fails: LinearOperation: 4 times its bound"
+    checks.append(replace(checks[1], checks=made_row(1, share=3).checks))
+    found = run_verdict(Run("opcheck"), result_of(checks), True, 3)
+    assert found.text == "2 of 3 tests fail"
+    assert found.lead == "3 of 4 outputs fail, the worst: RmsNormOperation_0_1, output[0]: 40 times its bound"
+    assert said(checks[:1], [], Run()) == "Fails at LinearOperation: 4 times its bound"
 
 
 def test_unmapped_nodes_that_must_not_be_are_no_failed_comparison() -> None:
@@ -126,7 +128,7 @@ def test_unmapped_nodes_that_must_not_be_are_no_failed_comparison() -> None:
 
 def test_strictly_inherited_failures_count_as_inherited() -> None:
     rows = [FAILING, inherited(made_row(5, share=9, strict=True), FAILING)]
-    lead = headline(PAIRS, result_of(rows, diagnosis=Diagnosis((root_of(FAILING),), 1, "")), True, 1).lead
+    lead = run_verdict(PAIRS, result_of(rows, diagnosis=Diagnosis((root_of(FAILING),), 1, "")), True, 1).lead
     assert lead == "1 of 2 pairs fails on its own; 1 more inherits from what fails."
 
 
