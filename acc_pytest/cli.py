@@ -5,6 +5,7 @@ Exit codes are pytest's, or those of the command that a subcommand ran.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from .commands import calibrate, compare, demo, dump, dump_info, map, onnx, opch
 from .commands.arguments import USAGE_ERROR, Parser
 from .errors import AccError
 from .guard import FLAG, guarded, show_tracebacks
+from .reporting.printable import message
 
 COMMANDS = (compare, opcheck, dump, dump_info, map, onnx, calibrate, report, demo)
 INTERRUPTED = 128 + 2
@@ -24,6 +26,7 @@ BROKEN_PIPE = 128 + 13
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code. Mistakes of the user end in one line on stderr."""
+    _print_anything()
     own, for_pytest = _split(sys.argv[1:] if arguments is None else arguments)
     # Of the parsers of subcommands none knows it: wherever it stands, it is the same.
     show_tracebacks(FLAG in own)
@@ -37,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with guarded(f"acc {given.command}", (BrokenPipeError,)):
             code: int = given.run(given)
     except AccError as error:
-        print(f"acc: error: {error}", file=sys.stderr)
+        print(f"acc: error: {message(str(error))}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
         print("acc: interrupted", file=sys.stderr)
@@ -47,6 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     return code
+
+
+def _print_anything() -> None:
+    """Let no character end the command that the terminal's encoding does not have."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -8,14 +8,13 @@ they are the same in every run over the same model.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import os
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from .errors import AccError
+from .vocabulary import selectable
 
 if TYPE_CHECKING:
     from .mapping.pair import Pair, Plan, Unmapped
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 SEPARATOR = "::"
 UNMAPPED = "unmapped"
 """The collector, below a step, of the nodes that found no partner."""
-LONGEST = 160
-"""Characters of the name of an unmapped node; a longer one is cut and gets a hash of the whole."""
-_NOT_SELECTABLE = re.compile(r"[^\w+\-.\[\]/]", re.ASCII)
 T = TypeVar("T")
 SHOWN = 5
 
@@ -46,8 +42,8 @@ class Naming:
         """Names of the collectors above a pair, outermost first, the layer last."""
         step = f"step{pair.step}"
         if self.ranks and pair.rank is not None:
-            return (self.root, step, f"rank{pair.rank}", pair.layer)
-        return (self.root, step, pair.layer)
+            return (self.root, step, f"rank{pair.rank}", selectable(pair.layer))
+        return (self.root, step, selectable(pair.layer))
 
     def names(self, pair: Pair) -> tuple[str, ...]:
         """Names of the collectors above a pair, and its own."""
@@ -67,7 +63,7 @@ class Naming:
         for node in nodes:
             rank = (f"rank{node.rank}",) if self.ranks and node.rank is not None else ()
             slot = f"[{node.slot}]" if node.slot else ""
-            own = _short(f"{node.side}.{(node.name or node.node).removeprefix('root.')}{slot}")
+            own = selectable(f"{node.side}.{(node.name or node.node).removeprefix('root.')}{slot}")
             names = (self.root, f"step{node.step}", *rank, UNMAPPED, own)
             while (count := used.get(names, 0)) > 0:
                 used[names] = count + 1
@@ -79,15 +75,6 @@ class Naming:
     def parameter(self, pair: Pair) -> str:
         """The same without the root, fit for the brackets of a parametrized test."""
         return "/".join((*self.parents(pair)[1:], pair.id))
-
-
-def _short(name: str) -> str:
-    """A name that `-k` can spell, of bounded length."""
-    text = _NOT_SELECTABLE.sub("_", name[: LONGEST + 1])
-    if len(text) <= LONGEST:
-        return text
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:10]
-    return f"{text[: LONGEST - 11]}.{digest}"
 
 
 def is_ours(argument: str, root: str) -> bool:

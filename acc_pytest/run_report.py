@@ -17,6 +17,7 @@ from .guard import guarded
 from .recording import SINK, rows_of
 from .reporting.failure_text import FailureText
 from .reporting.header import header_lines, judging_lines
+from .reporting.printable import message
 from .reporting.recorder import Recorder
 from .reporting.summary import coverage
 from .reporting.view import Run, View
@@ -59,7 +60,7 @@ class RunReport:
             return []
         from .mapping.explain import explain
 
-        return list(explain(self._acc.plan))
+        return list(map(message, explain(self._acc.plan)))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
@@ -182,7 +183,7 @@ class RunReport:
                 self._sum_up(session)
         except AccError as error:
             _redden(session)
-            self._lines = (str(error),)
+            self._lines = (message(str(error)),)
 
     def _sum_up(self, session: pytest.Session) -> None:
         """A run is red that compared nothing, whose mapping covers less than the floor, in which a view
@@ -202,7 +203,8 @@ class RunReport:
         wrong = self._recorder.finish(result)
         if wrong:
             _redden(session)
-        self._lines = (*result.lines, *wrong, *(f"report: {file}" for file in self._recorder.files))
+        said = (*wrong, *(f"report: {file}" for file in self._recorder.files))
+        self._lines = (*result.lines, *map(message, said))
 
     def _has_no_pairs(self) -> bool:
         """Whether other machines compare all the pairs there are."""

@@ -1,4 +1,9 @@
-"""Words that options, settings and rooms must agree on. Imports nothing, for options are read at start-up."""
+"""Words that options, settings and rooms must agree on. Imports little, for options are read at start-up."""
+
+from __future__ import annotations
+
+import hashlib
+import re
 
 _BETWEEN_WORDS = {ord(sign): " " for sign in ",，、"}
 TOKEN_POLICIES = ("auto", "raw", "no-warmup", "warmup", "torch-like")
@@ -39,3 +44,21 @@ def words_of(*pieces: str) -> tuple[str, ...]:
     The commas of a Chinese keyboard are commas.
     """
     return tuple(" ".join(pieces).translate(_BETWEEN_WORDS).split())
+
+
+LONGEST = 160
+"""Characters of one part of a test id; a longer one is cut and gets a hash of the whole."""
+NOT_SELECTABLE = re.compile(r"[^\w+\-.\[\]/]", re.ASCII)
+"""What `pytest -k` cannot spell; `:` is kept out too, since `::` separates the parts of a node id."""
+
+
+def selectable(name: str, unfit: re.Pattern[str] = NOT_SELECTABLE) -> str:
+    """`name` as a part of a test id: `-k` can spell it, any encoding has it, and its length is bounded.
+
+    Different names may become one, unless they are cut.
+    """
+    text = unfit.sub("_", name[: LONGEST + 1])
+    if len(text) <= LONGEST:
+        return text
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:10]
+    return f"{text[: LONGEST - 11]}.{digest}"

@@ -7,8 +7,9 @@ import re
 import pytest
 
 from acc_pytest.errors import AccError
-from acc_pytest.ids import LONGEST, Naming, is_ours, select_named
+from acc_pytest.ids import Naming, is_ours, select_named
 from acc_pytest.mapping.pair import Operand, Pair, Plan, Unmapped
+from acc_pytest.vocabulary import LONGEST
 
 SIDE = Operand("n", "n", "Op", "output[0]", ())
 

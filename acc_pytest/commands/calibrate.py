@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..errors import AccError, SettingsError
+from ..reporting.printable import message, shell
 from ..vocabulary import TOKEN_POLICIES
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def run(given: argparse.Namespace) -> int:
         found, reasons = samples_of(_pairs(given, noise))
         samples += found
         for reason in reasons[:SHOWN]:
-            print(f"acc: left out of {noise}: {reason}", file=sys.stderr)
+            print(f"acc: {message(f'left out of {noise}: {reason}')}", file=sys.stderr)
         if len(reasons) > SHOWN:
             print(f"acc: and {len(reasons) - SHOWN} more", file=sys.stderr)
         if not found:
@@ -83,7 +84,7 @@ def run(given: argparse.Namespace) -> int:
     with whole_file(given.output) as file:
         file.write(text.encode("utf-8"))
     print("\n".join(calibration_lines(calibration)))
-    print(f"written: {given.output}; use it with --acc-config={given.output}")
+    print(f"written: {message(given.output)}; use it with {shell([f'--acc-config={given.output}'])}")
     return 0
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..options import command_line
-from ..reporting.printable import shell
+from ..reporting.printable import message, shell
 from .compare import run_pytest
 from .demo_model import add_model, list_faults, spec_of
 
@@ -61,9 +61,9 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _said(paths: DemoPaths, values: dict[str, Any]) -> list[str]:
-    said = [f"golden: {paths.golden}", f"mine:   {paths.mine}"]
+    said = [f"golden: {message(str(paths.golden))}", f"mine:   {message(str(paths.mine))}"]
     if paths.noise is not None:
-        said.append(f"noise:  {paths.noise}")
+        said.append(f"noise:  {message(str(paths.noise))}")
     if paths.faulty:
         said.append(f"the fault is in {' and '.join(paths.faulty)}")
     return [*said, "compare again:", shell(["pytest", *command_line(values)])]

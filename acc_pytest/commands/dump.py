@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..capture.atb.options import DEFAULT_SEED, OPTIONS, LaunchOptions, Option, read_options
 from ..capture.atb.words import split_command
 from ..errors import SettingsError
+from ..reporting.printable import message, shell
 from .progress import size
 
 if TYPE_CHECKING:
@@ -59,11 +60,11 @@ def run(given: argparse.Namespace) -> int:
 
     launch = prepare(options_of(given))
     for note in launch.notes:
-        print(f"acc: note: {note}", file=sys.stderr)
-    print(f"acc: dumping below {launch.output} ({_who(launch)})", flush=True)
+        print(f"acc: note: {message(note)}", file=sys.stderr)
+    print(f"acc: dumping below {message(str(launch.output))} ({_who(launch)})", flush=True)
     finished = launch.run()
     for problem in (*finished.problems, *finished.missing):
-        print(f"acc: {problem}", file=sys.stderr)
+        print(f"acc: {message(problem)}", file=sys.stderr)
     for line in _closing(finished):
         print(f"acc: {line}")
     return finished.code
@@ -106,16 +107,14 @@ def _closing(finished: Finished) -> list[str]:
     width = max(map(len, (*(kind.name for kind in landed.kinds), *finished.absent)))
     for kind in landed.kinds:
         count = f"{len(kind.files)} file{'s' * (len(kind.files) != 1)}"
-        lines.append(f"{kind.name:{width}}  {count}, {size(kind.bytes)}, {kind.place}")
+        lines.append(f"{kind.name:{width}}  {count}, {size(kind.bytes)}, {message(str(kind.place))}")
     lines += [f"{name:{width}}  none" for name in finished.absent]
     return [*lines, _next(landed)]
 
 
 def _next(landed: Landed) -> str:
-    from ..reporting.printable import shell
-
     if not landed.files("tensors", "statistic.csv"):
-        return f"no tensors, so nothing to compare, in {landed.root}"
+        return f"no tensors, so nothing to compare, in {message(str(landed.root))}"
     if not landed.files("model", "layer"):
-        return f"no topology; dump again with --type tensor model to compare, {landed.root}"
+        return f"no topology; dump again with --type tensor model to compare, {message(str(landed.root))}"
     return "compare with: " + shell(["pytest", "--acc-golden=GOLDEN", f"--acc-mine={landed.root}"])

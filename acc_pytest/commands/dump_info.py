@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import DumpError, SettingsError
+from ..reporting.printable import message
 from .progress import Progress, size
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _closing(conversion: Conversion, interrupted: bool) -> int:
     """What became of the files, and the exit code."""
     problems = [*conversion.failed.values(), *conversion.partly.values()]
     for line in problems[:_MOST_LINES]:
-        print(f"acc: {line}", file=sys.stderr)
+        print(f"acc: {message(line)}", file=sys.stderr)
     if len(problems) > _MOST_LINES:
         print(f"acc: ... and {len(problems) - _MOST_LINES} more like these", file=sys.stderr)
     counts = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ..reporting.printable import message
 from .arguments import add_sides, values_of_sides
 
 if TYPE_CHECKING:
@@ -25,5 +26,5 @@ def run(given: argparse.Namespace) -> int:
     from ..settings import Settings
 
     for line in explain(make_plan(Settings.from_values(values_of_sides(given)))):
-        print(line)
+        print(message(line))
     return 0

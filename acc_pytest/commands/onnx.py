@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AccError
+from ..reporting.printable import message
 from .arguments import USAGE_ERROR
 
 if TYPE_CHECKING:
@@ -51,10 +52,11 @@ def run(given: argparse.Namespace) -> int:
         try:
             done = export(report, given.level, cache, csv_file=given.csv, output=target)
         except AccError as error:
-            print(f"acc: error: {error}", file=sys.stderr)
+            print(f"acc: error: {message(str(error))}", file=sys.stderr)
             failed += 1
         else:
-            print(f"{done.path}: {done.nodes} nodes, shapes of {done.shaped} of {done.tensors} tensors")
+            counts = f"{done.nodes} nodes, shapes of {done.shaped} of {done.tensors} tensors"
+            print(message(f"{done.path}: {counts}"))
     return USAGE_ERROR if failed else 0
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AccError, SettingsError
+from ..reporting.printable import message
 from ..vocabulary import OPCHECK_METRICS, PRECISION_MODES, SOCS, STANDARDS
 from .compare import LOG_LEVELS, run_pytest
 
@@ -177,7 +178,7 @@ def run_export(given: argparse.Namespace) -> int:
     for _, entry in listed(settings):
         if entry.problem:
             raise AccError(f"{entry.source}: {entry.problem}")
-        print(f"{entry.full_name}: {export_case(prepare(entry, settings.input), given.target)}")
+        print(message(f"{entry.full_name}: {export_case(prepare(entry, settings.input), given.target)}"))
     return 0
 
 

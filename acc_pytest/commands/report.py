@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..reporting.printable import message
+
 if TYPE_CHECKING:
     from ..gate.merged import Merged
-    from ..reporting.view import Result, View
+    from ..reporting.view import View
     from .arguments import Commands
 
 OF_REPORTS = ("rows", "csv", "html", "summary", "output", "shard")
@@ -63,7 +65,7 @@ def run_show(given: argparse.Namespace) -> int:
     status = "was killed" if file.exit_status is None else f"ended with exit status {file.exit_status}"
     if file.exit_status is None and is_held(file.path):
         status = "still goes on"
-    print(f"{file.path}: {len(file.rows)} rows of a run that {status}")
+    print(f"{message(str(file.path))}: {len(file.rows)} rows of a run that {status}")
     _print(merged([file]), [], file.run.environment)
     return 0
 
@@ -119,14 +121,15 @@ def _print(whole: Merged, views: list[View], environment: Mapping[str, str]) -> 
     status = whole.exit_status(recorder.tally)
     result = result_of(recorder, ledger if whole.plan is not None else None, whole.plan, whole.floor, status)
     wrong = recorder.finish(replace(result, problems=(*result.problems, *whole.incomplete)))
-    for line in (*_lines(whole, result), *wrong, *(f"report: {file}" for file in recorder.files)):
+    for line in result.lines:
         print(line)
+    for line in (*_lines(whole), *wrong, *(f"report: {file}" for file in recorder.files)):
+        print(message(line))
     recorder.close()
     return 1 if wrong and not status else status
 
 
-def _lines(whole: Merged, result: Result) -> Iterator[str]:
-    yield from result.lines
+def _lines(whole: Merged) -> Iterator[str]:
     if whole.without_row:
         yield f"of {whole.without_row} pairs of the plan there is no row: deselected, or not run"
     yield from whole.incomplete

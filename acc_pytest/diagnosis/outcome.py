@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..reporting.printable import message
 from ..reporting.summary import coverage, summary_lines
 from ..reporting.view import Result
 
@@ -23,7 +24,8 @@ def result_of(
     roots = root_lines(diagnosis) if diagnosis is not None else []
     problems = recorder.problems
     fed = 0 if diagnosis is None else sum(1 for root in diagnosis.roots[:MOST_LINES] if root.fed)
-    lines = [*summary_lines(recorder.tally, plan, floor, roots, fed), *recorder.lines, *problems]
+    lines = summary_lines(recorder.tally, plan, floor, roots, fed)
+    lines += map(message, (*recorder.lines, *problems))
     if plan is not None or recorder.tally.tried:
         lines.append(f"verdict hash: {recorder.hash}")
     return Result(

@@ -80,7 +80,7 @@ def _slot(kind: str, index: str) -> Slot | None:
 
 def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[dict[str, str]]:
     try:
-        with open(path, encoding="utf-8", newline="") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             reader = csv.reader(file)
             header = next(reader, [])
             missing = [name for name in needed if name not in header]
@@ -90,5 +90,5 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[dict[str, str]]:
                 cells = dict(zip(header, row))
                 if all(name in cells for name in needed):
                     yield cells
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, csv.Error) as error:
         raise FormatError(f"{path}: not a readable CSV ({error})") from error

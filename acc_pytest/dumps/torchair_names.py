@@ -152,11 +152,11 @@ def read_mapping(path: str) -> dict[str, str]:
     """`mapping.csv`: real names by hash; the last line of a hash counts. Raises `FormatError`."""
     found: dict[str, str] = {}
     try:
-        with open(path, encoding="utf-8", newline="") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             for row in csv.reader(file):
                 if len(row) >= 2 and row[0].strip().isdecimal():
                     # A name may hold commas; the writer does not quote.
                     found[row[0].strip()] = ",".join(row[1:]).strip()
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, csv.Error) as error:
         raise FormatError(f"{path}: not a readable list of long names ({error})") from error
     return found

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from ..dumps.base import Dump
 from ..dumps.manual import ManualDump
 from ..errors import MappingError
+from ..vocabulary import selectable
 from .pair import Operand, Pair, Plan
 
 _UNFIT = re.compile(r"[^\w+\-.]", re.ASCII)
@@ -47,7 +48,7 @@ def manual_plan(golden: Dump, mine: Dump) -> Plan:
 
 def _fit(data_id: str) -> str:
     """A data id as part of a test id; the old tool allowed characters that `-k` cannot select."""
-    return _UNFIT.sub("_", data_id)
+    return selectable(data_id, _UNFIT)
 
 
 def _operator(path: str) -> str:

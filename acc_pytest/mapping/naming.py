@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from ..topology.tree import Node
+from ..vocabulary import selectable
 from .layers import Layer
 from .match import Match
 from .tables import Tables
-
-NOT_SELECTABLE = re.compile(r"[^\w+\-.\[\]/]", re.ASCII)
-"""What `pytest -k` cannot spell; `:` is kept out too, since `::` separates the parts of a node id."""
 
 
 class Names:
@@ -67,9 +64,10 @@ class Names:
         elif slot.index != (0,):
             text += "".join(f"[{i}]" for i in slot.index)
         text += f".{match.tag}" if match.tag else ""
-        candidate, number = NOT_SELECTABLE.sub("_", text), 2
+        fit = candidate = selectable(text)
+        number = 2
         while (rank, candidate) in self._used:
-            candidate = f"{NOT_SELECTABLE.sub('_', text)}.{number}"
+            candidate = f"{fit}.{number}"
             number += 1
         self._used.add((rank, candidate))
         return candidate

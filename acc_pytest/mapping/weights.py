@@ -9,8 +9,8 @@ from ..dumps.base import Dump, Rank, Slot, StepLabel
 from ..dumps.torch import TorchDump
 from ..dumps.torch_weights import SavedWeight
 from ..tensors.ref import TensorRef
+from ..vocabulary import selectable
 from .evidence import Evidence
-from .naming import NOT_SELECTABLE
 from .pair import Operand, Pair
 
 POLICY = "weights"
@@ -78,7 +78,7 @@ def _pairs(golden: _Weights, mine: _Weights, step: StepLabel, rank: int | None) 
         if name not in golden.names:
             continue
         yield Pair(
-            id=NOT_SELECTABLE.sub("_", name.removeprefix("root.")),
+            id=selectable(name.removeprefix("root.")),
             step=step,
             rank=rank,
             level="input",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import DumpError
 from ..guard import guarded
+from ..vocabulary import selectable
 from .entry import Entry
 from .select import selected
 from .settings import OpcheckSettings
@@ -53,7 +54,7 @@ def _all(sources: Iterable[str]) -> Iterator[Entry]:
         if os.path.isdir(source):
             found = entries_of_directory(Path(source), number)
         else:
-            stem = _NOT_IN_IDS.sub("_", Path(source).stem)
+            stem = selectable(Path(source).stem, _NOT_IN_IDS)
             group = f"{stem}-{groups[stem]}" if groups[stem] else stem
             groups[stem] += 1
             found = entries_of_csv(Path(os.path.abspath(source)), group, number)
@@ -66,7 +67,7 @@ def _named(entries: Iterable[Entry]) -> Iterator[Named]:
     """Entries with names that are unique: an operation that is listed again gets a number in brackets."""
     seen: Counter[tuple[str, str]] = Counter()
     for entry in entries:
-        name = _NOT_IN_IDS.sub("_", entry.full_name)
-        again = seen[entry.group, name]
-        seen[entry.group, name] += 1
-        yield (ROOT, entry.group, f"{name}[{again}]" if again else name), entry
+        group, name = (selectable(one, _NOT_IN_IDS) for one in (entry.group, entry.full_name))
+        again = seen[group, name]
+        seen[group, name] += 1
+        yield (ROOT, group, f"{name}[{again}]" if again else name), entry

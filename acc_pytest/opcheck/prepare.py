@@ -218,7 +218,7 @@ def _param_of(directory: str) -> dict[str, Any] | None:
     if not os.path.exists(path):
         return None
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
             text = file.read()
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from error

@@ -35,7 +35,7 @@ def case_row(case: Case, standard: str, test_id: str, running: int) -> Row:
         case={
             "op_id": case.ids,
             "op_name": case.name,
-            "op_param": json.dumps(case.param, separators=(",", ":"), default=str),
+            "op_param": json.dumps(case.param, ensure_ascii=False, separators=(",", ":"), default=str),
             "tensor_path": case.directory or case.source,
             "out_tensor_id": None,
             "precision_standard": "",

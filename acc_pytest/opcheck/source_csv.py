@@ -72,7 +72,7 @@ def _text(path: Path) -> str:
         content = path.read_bytes()
     except OSError as error:
         raise FormatError(f"{path}: cannot be read as an operation CSV: {error.strerror}") from error
-    return content.decode("utf-8-sig", "replace")
+    return content.decode("utf-8-sig", "surrogateescape")
 
 
 def _of_kernel(name: str) -> str:

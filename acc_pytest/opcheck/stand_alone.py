@@ -151,7 +151,11 @@ def _write(value: Value, home: Path, path: str) -> _Written:
 def _add_row(case: StandAlone, home: Path, inputs: Sequence[_Written], outputs: Sequence[_Written]) -> Path:
     csv = home / CSV
     try:
-        earlier = csv.read_text(encoding="utf-8") if csv.exists() else "|".join(COLUMNS) + "\n"
+        earlier = (
+            csv.read_text(encoding="utf-8", errors="surrogateescape")
+            if csv.exists()
+            else "|".join(COLUMNS) + "\n"
+        )
         number = earlier.count("\n")
         full_name = f"{_plain(case.operator)}_{_plain(case.ids)}"
         param = json.dumps(dict(case.param), separators=(",", ":"))
@@ -163,7 +167,7 @@ def _add_row(case: StandAlone, home: Path, inputs: Sequence[_Written], outputs: 
         cells += [";".join(one.path for one in side) for side in (inputs, outputs)]
         cells += ["Function", "Level0", "", case.soc, "NO_ERROR"]
         with whole_file(csv) as file:
-            file.write((earlier + "|".join(cells) + "\n").encode())
+            file.write((earlier + "|".join(cells) + "\n").encode("utf-8", "surrogateescape"))
     except OSError as error:
         raise DumpError(f"{csv}: cannot be written: {error.strerror}") from error
     return csv

@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from ..outputs import Staged, target_of
 from .failure_text import failure_text
-from .printable import printable
+from .printable import escaped, printable
 from .row import Row
 from .view import Result, Run, View
 
@@ -82,7 +82,7 @@ class JunitFile(View):
         )
         start = '<?xml version="1.0" encoding="utf-8"?><testsuites name="pytest tests">'
         text = "".join((start, head, *cases, "</testsuite></testsuites>"))
-        self._file.write(text.encode("utf-8"))
+        self._file.write(text.encode("utf-8", "backslashreplace"))
 
     def land(self) -> None:
         """Put the file into its place."""
@@ -111,12 +111,16 @@ def _outcome(rows: Sequence[Row], warns: bool) -> tuple[str, str]:
     return "passed", ""
 
 
+def _said(text: str) -> str:
+    return _NO_XML.sub(lambda found: escaped(found[0]), text)
+
+
 def _text(text: str) -> str:
-    return escape(_NO_XML.sub("\ufffd", text))
+    return escape(_said(text))
 
 
 def _attribute(text: str) -> str:
-    return quoteattr(_NO_XML.sub("\ufffd", text))
+    return quoteattr(_said(text))
 
 
 def _message(text: str) -> str:

@@ -56,7 +56,7 @@ def fit(blocks: Sequence[str], limit: int) -> str:
     said = "_The rest is left out: the summary may not be longer._\n"
     room = limit - len(said) - 1
     for place, block in enumerate(blocks):
-        room -= len(block.encode("utf-8", "replace")) + 2
+        room -= len(block.encode("utf-8", "backslashreplace")) + 2
         if room < 0:
             return "\n\n".join([*kept, said]) if place else ""
         kept.append(block)
@@ -202,7 +202,7 @@ class MarkdownSummary(View):
             return
         there = os.path.getsize(self._path) if self._append and os.path.exists(self._path) else 0
         text = fit(list(blocks(self._run, result)), LIMIT - there)
-        self._file.write(text.encode("utf-8", "replace"))
+        self._file.write(text.encode("utf-8", "backslashreplace"))
 
     def land(self) -> None:
         """Put the page into its place."""

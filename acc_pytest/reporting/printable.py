@@ -25,6 +25,8 @@ _BYTES = range(0xDC80, 0xDD00)
 """What `os.fsdecode` makes of a byte that is not UTF-8: its value above U+DC00."""
 _ESCAPE = re.compile(r"\\(?:([\\tnr])|x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
 _LETTERS = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r"}
+_LINE, _PATH = 4000, 2000
+"""Characters of a message, and of a path in it."""
 _LEAST_NAME = 80
 """Characters of a word that is left whole in a short line too."""
 _LEAST = 4
@@ -57,6 +59,11 @@ def printable(text: str, width: int, name: int = NAME) -> str:
     if len(text) <= width and len(shown := escaped(text)) <= width:
         return shown
     return escaped(_beginning(text, max(0, width - 3))) + "..."[:width]
+
+
+def message(text: str) -> str:
+    """A sentence, or a line, which may name files by their whole paths."""
+    return printable(text, _LINE, _PATH)
 
 
 def quoted(word: str) -> str:

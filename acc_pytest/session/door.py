@@ -9,6 +9,7 @@ import pytest
 
 from ..errors import AccError
 from ..guard import guarded
+from ..reporting.printable import message
 
 
 @contextmanager
@@ -21,4 +22,4 @@ def door(doing: str, where: str = "") -> Iterator[None]:
         with guarded(doing, (pytest.UsageError,)):
             yield
     except AccError as error:
-        raise pytest.UsageError(f"{where}{error}") from None
+        raise pytest.UsageError(message(f"{where}{error}")) from None

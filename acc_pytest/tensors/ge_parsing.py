@@ -237,4 +237,4 @@ def _length(data: bytes, span: Span) -> int:
 
 
 def _text(data: bytes, span: Span) -> str:
-    return data[span[0] : span[1]].decode("utf-8", "replace")
+    return data[span[0] : span[1]].decode("utf-8", "surrogateescape")

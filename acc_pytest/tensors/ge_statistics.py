@@ -65,7 +65,7 @@ def read_statistics_csv(path: str | os.PathLike[str]) -> tuple[GeStatistics, ...
             raise FormatError(
                 f"{name}: has {size} bytes, more than the {_LONGEST_FILE} allowed for statistics of a record"
             )
-        lines = file.read(size).decode("utf-8", "replace").splitlines()
+        lines = file.read(size).decode("utf-8", "surrogateescape").splitlines()
     return tuple(_rows(name, lines))
 
 

@@ -79,7 +79,7 @@ def _statistics_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, Tens
             raise FormatError(
                 f"{path}: has {size} bytes, more than the {_LONGEST_FILE} allowed for statistics"
             )
-        lines = file.read(size).decode("utf-8", "replace").splitlines()
+        lines = file.read(size).decode("utf-8", "surrogateescape").splitlines()
     readers: dict[str, Callable[[str, list[str]], Iterator[_Row]]] = {
         _TORCH_COLUMNS: _torch_rows,
         _ATB_COLUMNS: _atb_rows,

@@ -15,7 +15,7 @@ from torch import nn
 ROOT = "root"
 WRAPPED = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 """Attributes under which torch.compile, FSDP and activation checkpointing keep the module they stand for."""
-_UNFIT = re.compile(r"[/\\\0]")
+_UNFIT = re.compile(r"[/\\\0\ud800-\udfff]")
 _LONGEST = 200
 
 
@@ -71,7 +71,9 @@ def fit(key: str) -> str:
     """A part of a name that can be part of a directory's name; long ones end in a digest."""
     text = _UNFIT.sub("_", key)
     if len(text.encode()) > _LONGEST:
-        text = f"{text[: _LONGEST // 4]}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+        text = (
+            f"{text[: _LONGEST // 4]}-{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+        )
     return text
 
 

@@ -81,4 +81,4 @@ def analysis_csv(rows: Iterable[list[object]], *, header: bool) -> bytes:
 def _text(rows: Iterable[Iterable[object]]) -> bytes:
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows(rows)
-    return file.getvalue().encode()
+    return file.getvalue().encode("utf-8", "backslashreplace")

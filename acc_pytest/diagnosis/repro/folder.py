@@ -76,7 +76,7 @@ def inside(home: Path, *parts: str) -> Path:
 def write_text(path: Path, text: str) -> None:
     """A file of UTF-8, whole or not at all. Raises `AccError`."""
     with whole_file(path) as file:
-        file.write(text.encode("utf-8", "replace"))
+        file.write(text.encode("utf-8", "backslashreplace"))
 
 
 def write_texts(home: Path, files: Mapping[str, str]) -> None:

@@ -14,6 +14,7 @@ from ...dumps.ge import GeDump
 from ...dumps.torchair import TorchairDump
 from ...errors import AccError, MappingError
 from ...tensors.ref import TensorRef
+from ...vocabulary import selectable
 from ..pair import Operand, Pair, Plan, Turned, Unmapped, Whole
 from .by_order import by_order
 from .calls import WithFxCalls
@@ -208,7 +209,7 @@ def _id(one: Matched, used: set[str]) -> str:
     """`Add_2` for its first output, `TopKV2[1]`, `Add_2[in0]`, `trans_Cast_1[self]` for a self-check, and
     `arg5_1` for an input of the graph."""
     text = one.given if one.fed else f"{one.mine.node.path}[self]" if one.own else one.mine.label
-    plain = _NOT_SELECTABLE.sub("_", text)
+    plain = selectable(text, _NOT_SELECTABLE)
     candidate, number = plain, 2
     while candidate in used:
         candidate, number = f"{plain}.{number}", number + 1

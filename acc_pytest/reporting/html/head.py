@@ -44,7 +44,7 @@ def head(run: Run, result: Result, places: Mapping[Place, int], said: RunVerdict
         "command": shell(run.command),
         "rerun": shell(word for word in run.command if not word.startswith(_FILES)),
         "environment": [[_text(name), _text(str(value))] for name, value in run.environment.items()],
-        "lines": [_text(line) for line in result.lines],
+        "lines": list(result.lines),
     }
 
 

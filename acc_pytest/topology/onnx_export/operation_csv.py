@@ -52,7 +52,7 @@ def read_operation_csv(path: Path) -> Table:
     of another execution may.
     """
     with opened(str(path)) as (file, size):
-        lines = file.read(size).decode("utf-8", "replace").split("\n")
+        lines = file.read(size).decode("utf-8", "surrogateescape").split("\n")
     columns = [name.strip() for name in lines[0].split("|")]
     missing = [name for name in _NEEDED if name not in columns]
     if missing and lines != [""]:

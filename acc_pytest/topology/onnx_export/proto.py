@@ -163,4 +163,4 @@ def _bytes(field: int, content: bytes) -> bytes:
 
 def _text(field: int, text: str) -> bytes:
     # JSON may hold half a surrogate pair, which UTF-8 has no bytes for.
-    return _bytes(field, text.encode("utf-8", "replace"))
+    return _bytes(field, text.encode("utf-8", "backslashreplace"))
