@@ -73,7 +73,7 @@ def _root(root: Root, rerun: str) -> str:
     row = root.row
     where = f"{_place(row)}{f' ({root.again})' if root.again else ''}"
     effects = [f"{root.inherited} inherit"] if root.inherited else []
-    effects += [f"{root.share:.0%} of the final error"] if root.share is not None else []
+    effects += [f"{root.share:.0%} of the final error"] if (root.share or 0) >= 0.005 else []
     cause = "" if row.cause is None or root.fed else row.cause.text
     said = [cause, root.fed, ", ".join(effects)]
     return _card(name_of(root), where, row, said, rerun)

@@ -323,6 +323,20 @@ def test_chinese_is_spoken_and_nothing_of_ours_stays_english(page: Page, failing
         assert any("\u4e00" <= one <= "\u9fff" for one in head) or head in ("#", "RopeOperation_1_12")
 
 
+def test_a_root_unfolds_its_steps(page: Page, tmp_path: Path) -> None:
+    rows = [made_row(30 * step, step=step, layer=1, share=40 + step) for step in range(3)]
+    root = Root(0, rows[0].name, rows[0].test_id, rows[0], 0, None, None, "", "", tuple(rows[1:]))
+    page.open(write(tmp_path / "r.html", rows, diagnosis=Diagnosis((root,), 0, "")))
+    assert page.text(".root-places summary") == "at 3 steps"
+    page.evaluate("document.querySelector('.root-places').open = true")
+    places = page.evaluate("[...document.querySelectorAll('.root-places li')].map((one) => one.innerText)")
+    assert [place.split("\n")[0] for place in places] == [
+        f"Step {step} · output[0]" for step in ("0 · prefill", "1 · decode 1", "2 · decode 2")
+    ]
+    page.evaluate("document.querySelectorAll('.root-places button')[1].click()")
+    assert page.text("#details-name") == rows[1].name
+
+
 def test_the_language_is_first_that_of_the_browser(page: Page, failing: Path) -> None:
     agent = page.evaluate("navigator.userAgent")
     page.call("Emulation.setUserAgentOverride", userAgent=agent, acceptLanguage="zh-CN")
@@ -350,9 +364,17 @@ def test_the_theme_of_the_system_is_followed(page: Page, failing: Path) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 
-def test_a_narrow_window_does_not_scroll_sideways(page: Page, failing: Path) -> None:
-    page.open(failing, width=600)
-    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+def test_a_narrow_window_does_not_scroll_sideways_and_says_what_does(page: Page, failing: Path) -> None:
+    beyond = "(one => one.scrollWidth - one.clientWidth)"
+    for width in (390, 600):
+        page.open(failing, "row=12", width=width)
+        assert page.evaluate(f"{beyond}(document.documentElement)") == 0
+        assert page.evaluate(f"{beyond}(document.getElementById('details'))") == 0
+    frame = "document.querySelector('.grid').parentElement"
+    assert page.evaluate(f"{frame}.classList.contains('more-right')")
+    page.evaluate("document.querySelector('.grid').scrollLeft = 9999")
+    page.wait(f"!{frame}.classList.contains('more-right')")
+    assert page.evaluate(f"{frame}.classList.contains('more-left')")
 
 
 def test_hostile_names_are_text(page: Page, tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ PATTERNS = [
 SOURCES = ("reporting/run_verdict.py", "diagnosis/inheritance.py", "judging/verdict.py", "judging/derive.py")
 FRAGMENTS = frozenset(
     (
-        "after X", "before X", "X of X", "token ids", "X of X X fails", "Fails at X", "X of X X fail, the worst: X", "X of X X fail",
+        "after X", "before X", "X of X", "token ids", "X of X X fails", "Fails at X",
+        "X of X X fail, the worst: X",
+        "X of X X fail",
         "X on X own", "X more X from what fails.", "X, but the run fails", "X: X differs, and XX",
         "the operator is wrong on mine's own inputsXX", "X, and what is between passes",
         "X and parameters, so these are other ones than golden's (weights, parameters, ids)",

@@ -83,7 +83,7 @@ function rootCard(root) {
     size,
     root.inherited ? say("inherit_n", count(root.inherited)) : "",
     root.amplification === null || root.amplification < 1.05 ? "" : say("amplified", times(root.amplification)),
-    root.share === null ? "" : say("explains", percent(root.share)),
+    root.share === null || root.share < 0.005 ? "" : say("explains", percent(root.share)),
   ].filter(Boolean);
   return make("li", { class: "root-card" }, make("button", {
     type: "button",

@@ -113,13 +113,18 @@ function checksPart(detail) {
   const bounded = new Set(checks.map((check) => check.metric));
   const others = Object.entries(detail.metrics).filter(([name]) => !bounded.has(name));
   return [
-    checks.length ? part("checks_title", make("table", { class: "plain checks" },
+    checks.length ? part("checks_title", make("div", { class: "scroll", tabindex: "0" }, make("table", { class: "plain checks" },
       make("thead", {}, make("tr", {}, ["", "metric", "measured", "allowed", "share"].map((key, place) =>
         make("th", { scope: "col", class: place > 1 ? "right" : "", text: key ? say(key) : "" })))),
-      checks.map(checkLines))) : null,
+      checks.map(checkLines)))) : null,
     others.length ? make("details", {}, make("summary", { text: `${say("other_metrics")} (${others.length})` }),
       plainTable(["metric", "measured"], others.map(([name, value]) => [name, nearOne(value)]), ["", "right number"])) : null,
   ];
+}
+
+/** A name that may be broken after its underscores. */
+function breakable(name) {
+  return name.split(/(?<=_)/).flatMap((piece) => [piece, make("wbr")]);
 }
 
 /** A check: its numbers, and below them why the bound is what it is. */
@@ -132,7 +137,7 @@ function checkLines(check) {
   const bound = off ? say("off") : `${check.at_least ? "≥" : "≤"} ${nearOne(check.allowed)}`;
   const numbers = [nearOne(check.measured), bound, times(check.excess)];
   return make("tbody", {},
-    make("tr", {}, make("td", {}, mark), make("td", { text: check.metric }),
+    make("tr", {}, make("td", {}, mark), make("td", {}, breakable(check.metric)),
       numbers.map((text) => make("td", { class: "right number", text }))),
     make("tr", {}, make("td"), make("td", { colspan: "4", class: "why", text: tell(check.reason) })));
 }

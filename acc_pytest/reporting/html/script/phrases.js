@@ -4,6 +4,7 @@
    sentences of their own. What is not here stays as it is: names, options, texts of other programs. */
 
 const PHRASES = [
+  ["computed as {0} does, which the dump is of: on {1}, {2}", "按 dump 所属的 {0} 计算：在 {1} 上，{2}"],
   // The verdict of a run (run_verdict.py).
   ["Incomplete, and already broken: {0}", "运行不完整，但已发现问题：{0}"],
   ["Incomplete: {0} of {1} {2} were compared, none fails", "运行不完整：{1} 个{2}中已比较 {0} 个，尚无失败"],
@@ -39,6 +40,7 @@ const PHRASES = [
   ["rank {0}", "第 {0} 卡"],
 
   // What the thresholds say of a pair.
+  ["{0} (statistics only)", "{0}（仅有统计量）"],
   ["all {0} bounds hold", "{0} 项阈值全部满足"],
   ["all bounds hold", "阈值全部满足"],
   ["the bound holds", "满足阈值"],
@@ -46,11 +48,9 @@ const PHRASES = [
   ["closest is {0} at {1} of {2}", "最接近的是 {0}，为允许值 {2} 的 {1}"],
   ["closest is {0} at {1}", "最接近的是 {0}：{1}"],
   ["also beyond its bound: {0}", "同时超出允许值的还有：{0}"],
-  ["{0} is {1} times the allowed {2} (statistics only)", "{0} 为允许值 {2} 的 {1} 倍（仅有统计量）"],
   ["{0} is {1} times the allowed {2}", "{0}，为允许值 {2} 的 {1} 倍"],
   ["{0} is below the required {1}", "{0}，低于要求的 {1}"],
   ["{0} is above the allowed {1}", "{0}，高于允许值 {1}"],
-  ["{0} is not {1}", "{0}，不满足 {1}"],
   ["{0} is {1}, where no error is allowed", "{0} 为 {1}，此处不允许任何误差"],
   ["{0} is NaN, so its bound {1} cannot hold", "{0} 为 NaN，无法满足 {1}"],
   ["{0} is not defined for these tensors, so its bound {1} cannot hold", "{0} 对这些张量没有定义，无法满足 {1}"],
@@ -85,6 +85,8 @@ const PHRASES = [
   ["a tie: the values chosen from decide", "并列：由被选择的数值决定"],
 
   // Why a bound is what it is.
+  ["{0} plus {1} for printing six decimals", "{0}，另加 {1}（打印六位小数）"],
+  ["{0}, which no mean error can exceed,", "{0}（平均误差不可能超过它）"],
   ["default: {0}", "默认：{0}"],
   ["ascend: {0}", "ascend：{0}"],
   ["open: {0}", "open：{0}"],
@@ -267,6 +269,28 @@ const PHRASES = [
   ["the call of this name", "同名的调用"],
   ["same target and shapes at the same place", "相同位置、相同目标与形状"],
   ["the sides number their calls differently", "两侧的调用编号方式不同"],
+  ["no dumped operator of GE has this tensor as output", "GE 转储的算子中没有一个输出该张量"],
+  ["no dumped operator of mine has this tensor", "待测转储的算子中没有该张量"],
+  ["made by an operator that is not in the graph text", "由图文本中没有的算子产生"],
+  ["a constant of the graph", "图中的常量"],
+  ["golden dumped no call {0} of {1}", "标杆没有转储 {1} 的调用 {0}"],
+  ["golden dumped no call of {0}", "标杆没有转储 {0} 的调用"],
+  ["FX dumped no call {0}", "FX 没有转储调用 {0}"],
+  ["FX dumped no output {0} of {1}", "FX 没有转储 {1} 的输出 {0}"],
+  ["golden has no operator of this name, nor the parts of it", "标杆没有同名算子，也没有其组成部分"],
+  ["golden has no {0} of this name", "标杆没有同名的 {0}"],
+  ["original_op {0}", "original_op {0}"],
+  ["not compared with {0}: {1}", "未与 {0} 比较：{1}"],
+  ["not known which tensor of the graph this output is ({0})", "不知道该输出是图中的哪个张量（{0}）"],
+  ["not known which input this is: {0}", "不知道这是哪个输入：{0}"],
+  ["shapes {0} and {1} do not agree", "形状 {0} 与 {1} 不一致"],
+  ["{0} (statistics of {1} elements (golden) say nothing of {2} elements (mine))", "{0}（标杆 {1} 个元素的统计量不能说明待测的 {2} 个元素）"],
+  ["{0} (same size, but nothing else says so)", "{0}（大小相同，但没有其他依据）"],
+  ["{0} (data shape doesn't match: golden {1}, mine {2})", "{0}（形状不一致：标杆 {1}，待测 {2}）"],
+  ["statistics of {0} elements (golden) say nothing of {1} elements (mine)", "标杆 {0} 个元素的统计量不能说明待测的 {1} 个元素"],
+  ["only part of a tensor is meant, and statistics of a part were not dumped ({0})", "只涉及张量的一部分，而没有转储该部分的统计量（{0}）"],
+  ["statistics of different numbers of elements say nothing of each other: {0}", "元素个数不同的统计量不可比较：{0}"],
+  ["statistics cannot be sliced", "统计量无法切片"],
   ["only moves data", "只搬移数据"],
   ["its neighbours are compared", "其相邻算子已参与比较"],
   ["writes a cache, of which the other side has no tensor", "写入缓存，另一侧没有对应张量"],
@@ -311,6 +335,16 @@ const PHRASES = [
   ["not supported: {0} has no reference computation: {1}", "不支持：{0} 没有参考实现：{1}"],
   ["not supported: {0} is no operator that can be computed (acc opcheck --list)", "不支持：{0} 不是可计算的算子（acc opcheck --list）"],
   ["cannot judge: {0}", "无法判定：{0}"],
+  ["if the dump is of that chip, say --acc-opcheck-soc {0}", "如果 dump 来自该芯片，请指定 --acc-opcheck-soc {0}"],
+  ["{0} has no output that could be judged", "{0} 没有可判定的输出"],
+  ["the dump has {0} outputs of {1}, but {2} with these parameters writes {3}", "dump 中 {1} 有 {0} 个输出，但 {2} 在这些参数下应写出 {3} 个"],
+  ["{0}: computes on {1} ranks, but its files lie in no dump of all", "{0}：在 {1} 张卡上计算，但其文件不在完整的 dump 中"],
+  ["{0}: holds no tensors of {1} (before, after)", "{0}：没有 {1} 的张量（before、after）"],
+  ["dump it with --type tensor", "请用 --type tensor 转储"],
+  ["input {0} of {1} ({2}) has no file in {3}", "{1} 的输入 {0}（{2}）在 {3} 中没有文件"],
+  ["was the dump cut, or filtered with -er or -child?", "dump 是否被截断，或用 -er、-child 过滤过？"],
+  ["the row expects the operator to fail with {0}, so it has no output to check", "该行期望算子以 {0} 失败，因此没有可检查的输出"],
+  ["the row has no OpName, so nothing says which operator it is of", "该行没有 OpName，无从得知是哪个算子"],
   ["by the rules of {0} it passes", "按 {0} 的规则可以通过"],
 
   // The plan, and the files.
@@ -319,6 +353,12 @@ const PHRASES = [
   ["shards are merged as the shapes of each pair ask for", "按各比较对的形状合并分片"],
   ["token policy {0}: one model, directory d is step d ({1})", "token 策略 {0}：单个模型，目录 d 即第 d 步（{1}）"],
   ["token policy {0}: directory 0 is a warm-up run, 1 holds prefill and decode 1, k decode k ({1})", "token 策略 {0}：目录 0 为预热，1 含预填充与第 1 次解码，k 为第 k 次解码（{1}）"],
+  ["the prefill model ran again in directory {0}", "预填充模型在目录 {0} 中再次运行"],
+  ["rank {0} was dumped by {1} only", "第 {0} 卡仅由 {1} 侧转储"],
+  ["{0} was dumped by {1} only", "{0} 仅由 {1} 侧转储"],
+  ["{0} holds no {1}", "{0} 中没有 {1}"],
+  ["mapped by the built-in tables alone", "仅按内置表映射"],
+  ["layers: only the {0} of {1} have a counterpart", "层：只有 {1} 的 {0} 有对应"],
   ["the token ids of its prompt are the golden's", "其提示词的 token ids 与标杆一致"],
   ["layers: golden has {0}, mine {1}", "层数：标杆 {0}，待测 {1}"],
   ["the first {0} are mapped", "已映射前 {0} 层"],
@@ -335,6 +375,8 @@ const PHRASES = [
   ["{0} elements: no more than {1} are read for all pictures of a page", "{0} 个元素：一页的全部数值图最多读取 {1} 个"],
   ["lock: {0} thresholds of {1} comparisons are looser than in {2}", "锁定：{1} 项比较的 {0} 个阈值比 {2} 中宽松"],
   ["put them back, or agree with --acc-update-lock REASON", "请恢复，或用 --acc-update-lock REASON 确认"],
+  ["{0} of each of {1} shards", "{1} 个分片中每片的 {0}"],
+  ["{0} is not {1}", "{0}，不满足 {1}"],
 ];
 
 const SLOT = /\{(\d)(,?)\}/g;
