@@ -28,6 +28,7 @@ from . import opcheck_session as opcheck
 from .fuzz import fuzz_collector, open_fuzz
 from .left_out import LEFT_OUT, open_left_out
 from .shards import open_shard
+from .start_directory import StartDirectory
 
 if TYPE_CHECKING:
     from ..session import AccSession
@@ -58,7 +59,10 @@ def _open_run(config: pytest.Config) -> None:
     open_gates(config, settings)
     open_left_out(config)
     config.pluginmanager.register(_reports(config, acc, checks), "acc_reports")
-    if (acc is not None or checks is not None) and config.pluginmanager.hasplugin("dsession"):
+    if settings is None:
+        return
+    config.pluginmanager.register(StartDirectory(), "acc_start_directory")
+    if config.pluginmanager.hasplugin("dsession"):
         from ..silence import Silence
 
         config.pluginmanager.register(Silence(config), "acc_silence")
