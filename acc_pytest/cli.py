@@ -15,6 +15,7 @@ from .commands import calibrate, compare, demo, dump, dump_info, map, onnx, opch
 from .commands.arguments import USAGE_ERROR, Parser
 from .errors import AccError
 from .guard import FLAG, guarded, show_tracebacks
+from .installed import check_numpy
 from .reporting.printable import message
 
 COMMANDS = (compare, opcheck, dump, dump_info, map, onnx, calibrate, report, demo)
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{given.command} runs no pytest of its own, so there is nothing to pass on after --")
     given.for_pytest = for_pytest
     try:
+        if given.command not in ("dump", "dd"):  # its program may have another environment
+            check_numpy()
         with guarded(f"acc {given.command}", (BrokenPipeError,)):
             code: int = given.run(given)
     except AccError as error:

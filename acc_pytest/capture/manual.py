@@ -21,6 +21,7 @@ import torch
 
 from ..dumps.manual import FOLDER, METADATA, read_metadata
 from ..errors import AccError, CaptureError
+from ..installed import check_numpy
 from ..tensors.api import save_torch_data
 from ..tensors.ref import TensorRef
 from ..tensors.whole_file import whole_file
@@ -55,6 +56,7 @@ def dump_data(
     A pair that is dumped again replaces the earlier one, with a warning. Raises `CaptureError` for a
     call that lacks something or cannot be written; what was dumped before stays.
     """
+    check_numpy()
     token, name = _token(token_id), _data_id(data_id)
     tensor = _tensor(golden_data)
     mine = _my_file(my_path)

@@ -13,6 +13,7 @@ import torch
 from ..atb_cpu import LanguageModel, Runtime
 from ..capture.torch_hooks import DumpConfig, register_hook
 from ..errors import DumpError
+from ..older_torch import half_on_cpu
 from ..threads import one_thread
 from .golden import Golden, seeded
 from .probes import TIMESTAMP, probes_of
@@ -40,7 +41,8 @@ def make_demo(directory: Path, spec: DemoSpec) -> DemoPaths:
         tokens = _run_golden(module, spec, golden)
         run_mine(model, spec, tokens)
         if spec.noise:
-            _run_golden(module.to(spec.model.torch_dtype), spec, noise, tokens)
+            with half_on_cpu():
+                _run_golden(module.to(spec.model.torch_dtype), spec, noise, tokens)
     return DemoPaths(golden, mine, model.faulty, noise if spec.noise else None)
 
 

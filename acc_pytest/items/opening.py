@@ -10,6 +10,7 @@ import pytest
 
 from .. import options
 from ..guard import show_tracebacks
+from ..installed import check_numpy
 from ..recording import WorkerRows
 from ..run_report import RunReport
 from ..session import (
@@ -46,6 +47,8 @@ def open_run(config: pytest.Config) -> None:
 
 
 def _open_run(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput") and options.values(config, options.ALL):
+        check_numpy()
     let_any_name_pass(config)
     open_fuzz(config)
     checks = opcheck.open_opcheck(config)

@@ -14,7 +14,7 @@ def settled(golden: Golden, expected: Expected, mine: torch.Tensor) -> torch.Ten
     """Golden in the shape of mine; mine's elements where they are another right answer."""
     reference = expected.golden.reshape(mine.shape)
     name, given = golden.case.name, golden.inputs[golden.position]
-    if not given or given[0] is None or torch.equal(reference, mine):
+    if name not in (SORT, MULTINOMIAL, ROPE) or not given or given[0] is None or torch.equal(reference, mine):
         return reference
     if name == SORT and expected.number == 1:
         return settled_order(given[0], golden.results[0], reference, mine)

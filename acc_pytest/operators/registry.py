@@ -16,6 +16,7 @@ from typing import Union
 import torch
 
 from ..errors import OperatorError
+from ..older_torch import half_on_cpu
 from ..vocabulary import DEFAULT_SOC
 from .param import Param, Schema, read
 from .room import Room
@@ -305,7 +306,8 @@ def _named(call: Call, names: tuple[str, ...], inputs: Sequence[torch.Tensor | N
 def _fitting(call: Call, given: Tensors) -> Iterator[None]:
     """Turn torch's complaints about shapes and dtypes that no check above names into `OperatorError`."""
     try:
-        yield
+        with half_on_cpu() if call.accumulate == torch.float16 else nullcontext():
+            yield
     except (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError) as error:
         shapes = ", ".join(f"{name} {t.dtype} {list(t.shape)}" for name, t in given.items())
         reason = str(error).partition("\n")[0]

@@ -55,7 +55,7 @@ def encode(tensor: torch.Tensor) -> Archive:
     """The file of a dense CPU tensor. The result refers to the tensor's memory.
 
     A tensor that is not contiguous, or of 4 GiB and more, is copied; anything but a dense tensor with values
-    on the CPU raises `TypeError`.
+    on the CPU raises `TypeError`, and so does a dtype that `torch.save` of this release cannot write.
     """
     if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
         raise TypeError("only dense tensors on the CPU have a file of their own")
@@ -132,6 +132,8 @@ class _Rebuilt:
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         if self._typed:
             return torch._utils._rebuild_tensor_v2, self._arguments
+        if not hasattr(torch._utils, "_rebuild_tensor_v3"):  # torch 2.1
+            raise TypeError(f"torch {torch.__version__} has no files of {self._dtype}; torch 2.2 has")
         return torch._utils._rebuild_tensor_v3, (*self._arguments, self._dtype)
 
 

@@ -27,6 +27,8 @@ _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _LARGEST_PICKLE = 16 << 20
 _MOST_ENTRIES = 10_000
 _SAFE_SINCE = (2, 10)
+_NEWER_DTYPE = re.compile(r"Unsupported.*(?:_rebuild_tensor_v3|torch[ .](?:uint\d|float\d_))")
+"""How a torch refuses files of dtypes that it does not know yet."""
 # All that torch.load has been seen to raise for damaged files; it documents none.
 _REFUSALS = (
     pickle.UnpicklingError,
@@ -153,7 +155,12 @@ def _load(path: str, *, mapped: bool) -> object:
                 return torch.load(name, map_location="cpu", weights_only=True, mmap=mapped or None)
     except _REFUSALS as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        if "Unsupported" in reason or "weights_only" in reason or "WeightsUnpickler" in reason:
+        if _NEWER_DTYPE.search(str(error)):
+            advice = (
+                f"its dtype is newer than torch {torch.__version__}: compare with a newer torch, "
+                "or cast the tensor before it is saved"
+            )
+        elif "Unsupported" in reason or "weights_only" in reason or "WeightsUnpickler" in reason:
             advice = (
                 "it is never unpickled in full; save plain tensors: torch.save(tensor.detach().cpu(), path)"
             )

@@ -21,7 +21,7 @@ X = torch.linspace(-2, 2, 24).reshape(3, 8).half()
 W = torch.linspace(0.5, 1.5, 8).half()
 
 def my_norm(x, w):
-    return torch.nn.functional.rms_norm(x.float(), [8], w.float(), 1e-5).half()
+    return (x.float() * (x.float().square().mean(-1, keepdim=True) + 1e-5).rsqrt() * w.float()).half()
 """
 
 

@@ -13,6 +13,7 @@ from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
+from acc_pytest.older_torch import half_on_cpu
 from acc_pytest.reporting.diagnosis import Diagnosis
 from acc_pytest.reporting.row import Row
 
@@ -139,7 +140,7 @@ class Run:
 def dump(toy: Toy, path: Path, run_: Run = Run()) -> Path:
     toy = toy.to(run_.dtype)
     config = DumpConfig(str(path), range(len(run_.prompts)), run_name="dump", **dict(run_.config))
-    with torch.no_grad(), register_hook(toy, config):
+    with torch.no_grad(), half_on_cpu(), register_hook(toy, config):
         for ids in run_.prompts:
             mask = run_.mask
             if mask is not None and mask.is_floating_point():

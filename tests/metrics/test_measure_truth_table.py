@@ -15,6 +15,7 @@ from metric_reference import SEVEN, close, measured, reference
 
 from acc_pytest.errors import Incomparable, SettingsError
 from acc_pytest.metrics import Measurement, TensorSource, kernel, measure
+from tests.newer import torch_dtype, torch_dtypes
 
 NAN, INF = math.nan, math.inf
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -177,15 +178,15 @@ def test_signed_integers_at_both_ends(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", UNSIGNED)
 def test_unsigned_integers_at_both_ends(name: str) -> None:
     high = int(np.iinfo(name).max)
-    golden = torch.from_numpy(np.array([0, high, high, 7], dtype=name))
-    mine = torch.from_numpy(np.array([high, 0, high - 1, 7], dtype=name))
+    golden = torch.tensor([0, high, high, 7], dtype=torch_dtype(name))
+    mine = torch.tensor([high, 0, high - 1, 7], dtype=torch_dtype(name))
     result = measured(golden, mine)
     assert (result.mismatches, result.max_absolute_error, result.golden_max) == (3, float(high), float(high))
     assert (result.worst.golden, result.worst.mine, type(result.worst.mine)) == (0, high, int)
     assert measured(golden, golden.clone()).identical
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, getattr(torch, "uint64", torch.int64)], ids=str)
+@pytest.mark.parametrize("dtype", torch_dtypes("int64", "uint64"), ids=str)
 def test_neighbouring_large_integers_differ_by_one(dtype: torch.dtype) -> None:
     golden = torch.tensor([2**62, 2**62 + 1]).to(dtype)
     mine = torch.tensor([2**62 + 1, 2**62 + 1]).to(dtype)
@@ -208,9 +209,7 @@ def test_bool() -> None:
 
 @pytest.mark.parametrize("name", FP8)
 def test_fp8(name: str) -> None:
-    if not hasattr(torch, name):
-        pytest.skip(f"torch {torch.__version__} has no {name}")
-    dtype = getattr(torch, name)
+    dtype = torch_dtype(name)
     golden = torch.tensor([1.0, -2.0, 0.5, 0.0]).to(dtype)
     mine = torch.tensor([1.25, -2.0, 0.5, 0.25]).to(dtype)
     result = measured(golden, mine)

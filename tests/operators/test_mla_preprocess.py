@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from acc_pytest.errors import OperatorError
+from acc_pytest.older_torch import rms_norm
 from acc_pytest.operators import compute, operator_of
 from acc_pytest.operators.layout import nd_to_nz, nz_to_nd
 
@@ -56,7 +57,7 @@ def operands(mode: int = 0) -> dict[str, torch.Tensor]:
 
 
 def rms(x: torch.Tensor, gamma: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.rms_norm(x, [x.shape[-1]], gamma.double(), 1e-6)
+    return rms_norm(x, x.shape[-1:], gamma.double(), 1e-6)
 
 
 def turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from acc_pytest.errors import OperatorError
 from acc_pytest.operators import compute
 from acc_pytest.operators.layout import nd_to_nz, nz_in_logical_dims, nz_to_nd
+from tests.newer import torch_dtype
 
 X = torch.arange(24).reshape(2, 3, 4)
 
@@ -32,12 +33,12 @@ def test_gather_in_batches() -> None:
     assert torch.equal(out, torch.stack((X[0, [2, 0]], X[1, [1, 1]])))
 
 
-@pytest.mark.skipif(not hasattr(torch, "uint32"), reason="torch has no uint32")
 def test_gather_of_unsigned_integers() -> None:
-    x = torch.tensor([[1, 2**32 - 1], [3, 4]]).to(torch.uint32)
-    index = torch.tensor([[1], [0]]).to(torch.uint32)
+    uint32 = torch_dtype("uint32")
+    x = torch.tensor([[1, 2**32 - 1], [3, 4]]).to(uint32)
+    index = torch.tensor([[1], [0]]).to(uint32)
     out = run("Gather", [x, index], axis=1, batchDims=1)
-    assert out.dtype == torch.uint32
+    assert out.dtype == uint32
     assert out.tolist() == [[2**32 - 1], [3]]
     assert run("Gather", [x, index[0]], axis=1).tolist() == [[2**32 - 1], [4]]
 

@@ -13,11 +13,13 @@ from acc_pytest.errors import CannotDecode, FormatError, NoPayload
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.dtypes import DTYPES
 from acc_pytest.tensors.ref import Statistics, TensorRef
+from tests.newer import torch_dtype, torch_dtypes
 
 SQUARE = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
 HEADER = b"$Version=1.0\n$Object.Count=1\n$Object.Length=16\nformat=2\ndtype=0\ndims=2,2\n"
 PAYLOAD = SQUARE.numpy().tobytes()
-WRITABLE = [dtype.torch_dtype() for dtype in DTYPES if dtype.atb_code is not None and dtype.torch_name]
+NAMES = [dtype.torch_name for dtype in DTYPES if dtype.atb_code is not None and dtype.torch_name]
+WRITABLE = torch_dtypes(*NAMES)
 
 
 def reading(path: Path, content: bytes) -> TensorRef:
@@ -88,7 +90,7 @@ def test_writing_replaces_and_takes_strided_and_graph_tensors(path: Path) -> Non
 
 def test_a_type_without_a_code_cannot_be_written(path: Path) -> None:
     with pytest.raises(CannotDecode, match="no ATB code"):
-        atb_bin.write(path, torch.zeros(2).to(torch.float8_e4m3fnuz))
+        atb_bin.write(path, torch.zeros(2).to(torch_dtype("float8_e4m3fnuz")))
 
 
 @pytest.mark.parametrize(

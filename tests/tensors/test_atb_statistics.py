@@ -9,6 +9,7 @@ import torch
 
 from acc_pytest.tensors.atb_statistics import from_attributes, number, text_of
 from acc_pytest.tensors.ref import Statistics
+from tests.newer import torch_dtypes
 
 
 def texts(tensor: torch.Tensor, **options: bool) -> str:
@@ -54,7 +55,7 @@ def test_a_tensor_of_nan_shows_the_limits_of_its_type() -> None:
     assert (found["max"], found["min"]) == (f"{-limit:f}", f"{limit:f}")
 
 
-@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+@pytest.mark.parametrize("dtype", torch_dtypes("uint16", "uint32", "uint64"), ids=str)
 def test_unsigned_numbers_are_ordered_over_their_whole_range(dtype: torch.dtype) -> None:
     top = 2 ** (8 * dtype.itemsize) - 1
     found = text_of(torch.tensor([1, top, 0], dtype=dtype))

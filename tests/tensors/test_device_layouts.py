@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from acc_pytest.errors import FormatError
 from acc_pytest.tensors.device_layouts import conversion, is_tiled, nz, stored_shape
+from tests.newer import torch_dtypes
 
 Shape = tuple[int, ...]
 Place = Callable[[Shape, Shape], Shape]
@@ -262,7 +263,7 @@ def test_a_layout_without_tiles_is_stored_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "dtype", [torch.float8_e4m3fn, torch.float8_e8m0fnu, torch.complex32, torch.bool, torch.uint16], ids=str
+    "dtype", torch_dtypes("float8_e4m3fn", "float8_e8m0fnu", "complex32", "bool", "uint16"), ids=str
 )
 def test_types_torch_can_barely_copy_are_moved(dtype: torch.dtype) -> None:
     bits = torch.arange(17 * 20 * dtype.itemsize, dtype=torch.int32).to(torch.uint8) % 2

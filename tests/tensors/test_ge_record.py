@@ -24,6 +24,7 @@ from acc_pytest.tensors.ge_message import GeRecord, GeTensor, serialise
 from acc_pytest.tensors.ge_record import GeValue, OriginalOp, hashed_name, read_record, write_record
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.wire import bytes_field, encoded, number_field
+from tests.newer import torch_dtype, torch_dtypes
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "conformance" / "torchair" / "ge_and_fx" / "ge"
 NAME = "Add.Add_2.44.6.1706596912161941"
@@ -77,38 +78,39 @@ def test_the_worked_example_of_the_format_is_written_and_read(tmp_path: Path) ->
 
 
 TORCH = {
-    1: torch.float32,
-    2: torch.float16,
-    3: torch.int8,
-    4: torch.uint8,
-    5: torch.int16,
-    6: torch.uint16,
-    7: torch.int32,
-    8: torch.int64,
-    9: torch.uint32,
-    10: torch.uint64,
-    11: torch.bool,
-    12: torch.float64,
-    14: torch.int8,
-    15: torch.uint8,
-    16: torch.complex64,
-    17: torch.complex128,
-    18: torch.int8,
-    19: torch.int16,
-    20: torch.int32,
-    21: torch.uint8,
-    22: torch.uint16,
-    23: torch.int64,
-    27: torch.bfloat16,
-    32: torch.complex32,
-    34: torch.float8_e5m2,
-    35: torch.float8_e4m3fn,
-    36: torch.float8_e8m0fnu,
+    1: "float32",
+    2: "float16",
+    3: "int8",
+    4: "uint8",
+    5: "int16",
+    6: "uint16",
+    7: "int32",
+    8: "int64",
+    9: "uint32",
+    10: "uint64",
+    11: "bool",
+    12: "float64",
+    14: "int8",
+    15: "uint8",
+    16: "complex64",
+    17: "complex128",
+    18: "int8",
+    19: "int16",
+    20: "int32",
+    21: "uint8",
+    22: "uint16",
+    23: "int64",
+    27: "bfloat16",
+    32: "complex32",
+    34: "float8_e5m2",
+    35: "float8_e4m3fn",
+    36: "float8_e8m0fnu",
 }
 
 
-@pytest.mark.parametrize(("code", "dtype"), TORCH.items())
-def test_every_type_torch_has_is_mapped(tmp_path: Path, code: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("code", "name"), TORCH.items())
+def test_every_type_torch_has_is_mapped(tmp_path: Path, code: int, name: str) -> None:
+    dtype = torch_dtype(name)
     payload = bytes([0, 1]) * 3 * dtype.itemsize
     ref = TensorRef(of_code(tmp_path / "x", code, (2, 3), payload[: 6 * dtype.itemsize]))
     found = ref.open()
@@ -353,7 +355,7 @@ def test_the_layout_before_fusion_decides_where_sizes_do_not(tmp_path: Path) -> 
 
 @given(
     st.lists(st.integers(0, 4), max_size=4),
-    st.sampled_from([*TORCH.values()]),
+    st.sampled_from(torch_dtypes(*TORCH.values())),
     st.integers(0, 70),
     st.booleans(),
     st.booleans(),
@@ -465,7 +467,7 @@ def test_what_cannot_be_written_says_why(tmp_path: Path) -> None:
     with pytest.raises(AccError, match="cannot be written"):
         write_record(tmp_path / "file" / ("x" * 300), "op")
     with pytest.raises(CannotDecode, match="has no code in GE records"):
-        write_record(tmp_path / "x", "op", [torch.ones(1).to(torch.float8_e4m3fnuz)])
+        write_record(tmp_path / "x", "op", [torch.ones(1).to(torch_dtype("float8_e4m3fnuz"))])
     with pytest.raises(FormatError, match="cannot be stored as fractal_zn_lstm"):
         write_record(tmp_path / "x", "op", [GeValue(torch.ones(4, 4), "fractal_zn_lstm")])
 

@@ -13,12 +13,13 @@ import torch
 from acc_pytest.errors import CannotDecode, FormatError
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.safetensors_file import keys
+from tests.newer import torch_dtypes
 
-TYPES = [
-    *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
-    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.bool),
-    *(torch.uint64, torch.uint32, torch.uint16, torch.uint8),
-]
+TYPES = torch_dtypes(
+    *("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
+    *("int64", "int32", "int16", "int8", "bool"),
+    *("uint64", "uint32", "uint16", "uint8"),
+)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)

@@ -40,9 +40,21 @@ def test_a_tensor_comes_back_as_it_was(
     assert torch.equal(ref.open(), tensor)
 
 
+@pytest.mark.skipif(not hasattr(torch._utils, "_rebuild_tensor_v3"), reason="torch 2.1 cannot save float8")
 def test_types_newer_than_the_legacy_format_come_back(path: Path) -> None:
     tensor = torch.tensor([1.5, -2.0]).to(torch.float8_e5m2)
     assert torch.equal(saved(path, tensor).open().view(torch.uint8), tensor.view(torch.uint8))
+
+
+def test_a_dtype_that_this_torch_does_not_know_yet_is_said(path: Path) -> None:
+    torch.save(torch.tensor([1.5, -2.0]), path)
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in content.items():
+            archive.writestr(name, data.replace(b"ctorch\nFloatStorage", b"ctorch\nfloat8_e9m9"))
+    with pytest.raises(FormatError, match="its dtype is newer than torch"):
+        TensorRef(str(path)).open()
 
 
 def test_gradients_parameters_and_lazy_conjugates_are_stripped(path: Path) -> None:

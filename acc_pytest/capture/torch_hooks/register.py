@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from ...errors import CaptureError
+from ...installed import check_numpy
 from .config import DumpConfig
 from .manifest import Manifest
 from .names import ROOT, WRAPPED, Place, aliases, places
@@ -33,8 +34,9 @@ def register_hook(model: nn.Module, config: DumpConfig, hook_type: str = "dump_d
     and of configs on one model, may be hooked at a time; each has its own directory.
 
     Raises `CaptureError` for a model or config that is none, an unknown `hook_type`, or a directory that
-    cannot be made.
+    cannot be made; `AccError` where torch is too old for the installed numpy.
     """
+    check_numpy()
     if hook_type not in HOOK_TYPES:
         raise CaptureError(
             f"register_hook: hook_type={hook_type!r} is unknown; there is {', '.join(HOOK_TYPES)}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 U = 2.0**-24
@@ -48,7 +49,7 @@ class Expected:
         worst = int(over.argmax())
         if float(over[worst]) <= 0:
             return ""
-        place = torch.unravel_index(torch.tensor(worst), mine.shape)
+        place = np.unravel_index(worst, tuple(mine.shape))
         return (
             f"element {[int(i) for i in place]} is {float(a[worst]):.9g}, not {float(b[worst]):.9g} "
             f"within {float(self._allowed().flatten()[worst]):.3g}"

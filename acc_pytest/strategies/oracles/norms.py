@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
+from ...older_torch import rms_norm as rms_norm_of
 from .expected import TINY, Expected, U
 from .table import Inputs, Param, oracle
 
@@ -16,7 +17,7 @@ _PARTS = ("normParam", "normParam", "preNormParam", "postNormParam")
 
 def _rms(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> tuple[torch.Tensor, torch.Tensor]:
     """The norm, and its error: the mean of n squares is off by n + 1 roundings, its root by half of them."""
-    value = F.rms_norm(x, list(weight.shape), weight, epsilon)  # over the dimensions of the weight
+    value = rms_norm_of(x, weight.shape, weight, epsilon)  # over the dimensions of the weight
     return value, (weight.numel() + 8) * U * value.abs()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 
+from ...older_torch import rms_norm
 from .attention import turned_heads
 from .expected import TINY, Expected, U, written
 from .table import Inputs, Param, oracle
@@ -31,7 +31,7 @@ def _kept(cache: torch.Tensor, rows: _Found, slots: torch.Tensor) -> Expected:
 
 def _rms(x: torch.Tensor, lost: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> _Found:
     """The norm of rows that are off by `lost`: their root mean square is off by no more than the worst."""
-    value = F.rms_norm(x, [x.shape[-1]], gamma.double(), epsilon)
+    value = rms_norm(x, x.shape[-1:], gamma.double(), epsilon)
     root = (x.square().mean(-1, keepdim=True) + epsilon).sqrt()
     relative = lost.square().mean(-1, keepdim=True).sqrt() / root
     error = gamma.double().abs() * lost / root * (1 + 2 * relative) + value.abs() * 2 * relative

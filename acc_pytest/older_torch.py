@@ -1,0 +1,73 @@
+"""What releases of torch from 2.1 on lack and this package needs. Each says from which release it can go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+
+def rms_norm(x: torch.Tensor, shape: Sequence[int], weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """The norm over the last dimensions, which are `shape`, times `weight`.
+
+    `torch.nn.functional.rms_norm` from torch 2.4 on.
+    """
+    if hasattr(F, "rms_norm"):
+        return F.rms_norm(x, list(shape), weight, eps)
+    over = tuple(range(-len(shape), 0))
+    return x * torch.rsqrt(x.square().mean(over, keepdim=True) + eps) * weight
+
+
+def half_on_cpu() -> AbstractContextManager[object]:
+    """Inside, what this torch cannot compute in float16 on the CPU is computed in float32 and rounded once.
+
+    That is what newer releases do themselves, whose float16 kernels add up in float32. torch 2.1 has no
+    product of float16 matrices and no softmax; from 2.3 on this does nothing.
+    """
+    if _release() >= (2, 3):
+        return nullcontext()
+    mode: AbstractContextManager[object] = _HalfByFloat()  # type: ignore[no-untyped-call]
+    return mode
+
+
+def _release() -> tuple[int, ...]:
+    return tuple(int(part) for part in torch.__version__.split(".")[:2])
+
+
+class _HalfByFloat(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Calls every operator by `rounded_once`."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return rounded_once(func, args, kwargs or {})
+
+
+def rounded_once(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The result of an aten operator; computed in float32 and rounded where it refuses float16."""
+    try:
+        return func(*args, **kwargs)
+    except RuntimeError as error:
+        if "not implemented for 'Half'" not in str(error):
+            raise
+    wide_args, wide_kwargs = tree_map(_widened, (args, dict(kwargs)))
+    result = func(*wide_args, **wide_kwargs)
+    if func._schema.is_mutable:
+        before, after = tree_flatten((args, dict(kwargs)))[0], tree_flatten((wide_args, wide_kwargs))[0]
+        for given, computed in zip(before, after):
+            if given is not computed:
+                given.copy_(computed)
+    return result if kwargs.get("dtype") is not None else tree_map(_narrowed, result)
+
+
+def _widened(value: Any) -> Any:
+    return value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.float16 else value
+
+
+def _narrowed(value: Any) -> Any:
+    return value.half() if isinstance(value, torch.Tensor) and value.dtype == torch.float32 else value

@@ -1,0 +1,26 @@
+"""What only newer releases than the oldest allowed ones have: tests of it skip there and say why."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from acc_pytest.tensors.dtypes import DType, by_name
+
+
+def known(dtype: DType) -> bool:
+    """Whether this torch has the type, `True` for types that every release since 2.1 has."""
+    return not dtype.needs or hasattr(torch, dtype.name)
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The torch type of this name. The test that asks for it skips where torch is too old for it."""
+    if not known(by_name(name)):
+        pytest.skip(f"torch {torch.__version__} has no {name}; torch {by_name(name).needs} has")
+    found: torch.dtype = getattr(torch, name)
+    return found
+
+
+def torch_dtypes(*names: str) -> list[torch.dtype]:
+    """Of these types those that this torch has."""
+    return [getattr(torch, name) for name in names if known(by_name(name))]
