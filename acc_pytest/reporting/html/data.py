@@ -71,10 +71,11 @@ class _Metric:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The data of a page, and where each row is in its columns."""
+    """The data of a page, where each row is in its columns, and which rows these are, by arrival."""
 
     body: dict[str, Any]
     places: dict[Place, int]
+    order: Sequence[int]
 
 
 class PageData:
@@ -191,7 +192,7 @@ class PageData:
                 "metrics": len(self._metrics) - len(metrics),
             },
         }
-        return Packed(body, {self._places[index]: place for place, index in enumerate(order)})
+        return Packed(body, {self._places[index]: place for place, index in enumerate(order)}, order)
 
     def _number(self, index: int) -> int:
         number = self._places[index][0]

@@ -14,6 +14,7 @@ from ..view import Result, Run, View
 from .columns import Place, place_of
 from .data import BUDGETS, Budget, PageData
 from .details import details
+from .graph import ModelGraph
 from .head import head
 from .page import page
 from .static import static
@@ -29,6 +30,7 @@ class HtmlReport(View):
         self._path = os.path.abspath(path)
         self._data = PageData()
         self._run: Run | None = None
+        self._graph: ModelGraph | None = None
         self._file: Staged | None = None
         self._complete = True
 
@@ -46,10 +48,14 @@ class HtmlReport(View):
         """Keep what is known of the run; a place that cannot be written ends it before its first test."""
         self._file = Staged(target_of(self._path, "--acc-html"))
         self._run = run
+        if run.plan is not None and any(run.plan.parents):
+            self._graph = ModelGraph(run.plan)
 
     def add(self, row: Row) -> None:
         """Take one row."""
         self._data.add(row)
+        if self._graph is not None:
+            self._graph.add(row)
 
     def end(self, complete: bool) -> None:
         """Whether every test has run, which the page says."""
@@ -90,6 +96,8 @@ class HtmlReport(View):
         pictures: dict[Place, dict[str, Any]],
     ) -> bytes:
         packed = self._data.packed(budget, roots, order, pictures)
+        if self._graph is not None:
+            packed.body["graph"] = self._graph.packed(packed, budget.width)
         verdict = run_verdict(run, result, self._complete, self._data.own_failures)
         said = head(run, result, packed.places, verdict)
         name = run.plan.name if run.plan is not None else run.title

@@ -30,6 +30,7 @@ class Rows {
     this.length = body.length;
     this.leftOut = body.left_out;
     this.details = body.details;
+    this.graph = body.graph ?? null;
     this.stepsPerDecade = body.steps_per_decade;
     this.verdicts = Uint8Array.from(body.verdicts);
     this.numbers = summed(body.numbers);

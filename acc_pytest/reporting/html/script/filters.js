@@ -56,11 +56,11 @@ function clearFilters() {
 
 const SEARCHED = ["name", "golden", "leaf", "home", "type", "dtype", "policy", "graph"];
 
-/** Places of the rows that the filters leave, in execution order. */
-function filtered() {
+/** Places of the rows that the filters leave, in execution order; `verdicts` are those that are chosen. */
+function filtered(verdicts = state.verdicts) {
   const tests = [];
-  if (state.verdicts !== null) {
-    const allowed = VERDICTS.map((verdict) => state.verdicts.has(verdict));
+  if (verdicts !== null) {
+    const allowed = VERDICTS.map((verdict) => verdicts.has(verdict));
     tests.push((place) => allowed[rows.verdicts[place]]);
   }
   for (const name of ["step", "rank", "layer", "type"]) {

@@ -33,6 +33,7 @@ function drawAll() {
   drawNetworkLegend();
   drawNetwork();
   drawHeat();
+  drawGraphWords();
   drawFilters();
   renewTable();
   drawDetails();
@@ -57,6 +58,7 @@ function follow(changed) {
   if (any("step", "layer", "type") || (changed.has("query") && $("search").value !== state.query)) drawFilters();
   else if (any(...FILTERS)) showFilters();
   if (any(...FILTERS, "sort", "descending", "metric")) renewTable();
+  followInGraph(changed);
 }
 
 /** Open the chosen row (or close the panel), and mark it in the table. */
@@ -82,6 +84,7 @@ async function start() {
   Object.assign(state, firstFilter(), readAddress());
   takeRows();
   drawAll();
+  startGraph();
   watch(follow);
   addEventListener("resize", () => {
     drawNetwork();
@@ -90,7 +93,10 @@ async function start() {
   addEventListener("keydown", (event) => {
     if (event.key === "Escape" && state.row !== null && event.target !== network.canvas) closeDetails();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawNetwork());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    drawNetwork();
+    drawGraph();
+  });
   document.documentElement.dataset.ready = String(rows.length);
   document.documentElement.dataset.milliseconds = String(Math.round(performance.now()));
 }

@@ -1,0 +1,209 @@
+"""The graph of the model for a page: which rows are of one operator, and from which rows each was computed.
+
+The edges are those of the plan, which a rows file keeps as well, so that a merged page has the graph too.
+They stay within a step and are kept as distances to the row above, which repeat from layer to layer.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from array import array
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from ..printable import printable
+from ..row import VERDICTS, Row
+from .columns import differences
+
+if TYPE_CHECKING:
+    from ...mapping.pair import Plan
+    from .data import Packed
+
+_OF_OPERATORS = ("weight", "buffer")
+"""What a run was fed that belongs to the operator that reads it; everything else is a node of its own."""
+_MOST_ABOVE = 8
+"""Rows above a row that are kept where those between them are not in the page."""
+_LAYER = re.compile(r"\.\d+$", re.ASCII)
+_UNMAPPED = VERDICTS.index("unmapped")
+_BY_ITSELF = frozenset(map(VERDICTS.index, ("fail", "incomparable", "unmapped")))
+"""Verdicts of a module's result that say more than those of the operator inside that wrote it."""
+
+_Where = tuple[str, str, str, str, str]
+"""Node, golden's node where mine's is no path, layer, graph, and what of the run's inputs it is."""
+_Above = Sequence[tuple[int, ...]]
+
+
+class ModelGraph:
+    """The operators of a run so far, row by row in the order in which they arrive."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._codes: dict[_Where, int] = {}
+        self._where = array("i")
+
+    def add(self, row: Row) -> None:
+        """Take one row in."""
+        node = row.mine.node or row.golden.node
+        where = (node, "" if "/" in node else row.golden.node, row.layer, row.graph, row.fed)
+        self._where.append(self._codes.setdefault(where, len(self._codes)))
+
+    def packed(self, page: Packed, width: int) -> dict[str, Any] | None:
+        """What the page's script reads beside the rows of `page`; `None` where no row is above another.
+
+        `operators` has the operator of each row (-1 for what found no partner), `counts` how many rows each
+        was computed from (negative where only the order of execution says so), `back` how far above they
+        stand. `paths` are module paths of operators outside of repeated layers, `fed` the places of what the
+        run was given. Texts are cut to `width`.
+        """
+        verdicts: list[int] = page.body["verdicts"]
+        pairs = len(self._plan.pairs)
+        numbers = [
+            number if verdict != _UNMAPPED and number < pairs else -1
+            for number, verdict in zip(accumulate(page.body["numbers"]), verdicts)
+        ]
+        above = self._above(numbers)
+        if not any(above):
+            return None
+        where = [self._where[index] for index in page.order]
+        operators, of_codes = self._operators(where, verdicts, above)
+        return {
+            "basis": printable(self._plan.lineage, 2 * width),
+            "operators": differences(operators),
+            **_edges(operators, above, [number in self._plan.by_order for number in numbers]),
+            "paths": self._paths(of_codes, width),
+            "fed": self._fed(where),
+        }
+
+    def _above(self, numbers: Sequence[int]) -> _Above:
+        """For each place those that it was computed from in its step: the nearest that are in the page."""
+        steps = [pair.step for pair in self._plan.pairs]
+        shown = [-1] * len(steps)
+        for place, number in enumerate(numbers):
+            if number >= 0:
+                shown[number] = place
+        carried: dict[int, tuple[int, ...]] = {}
+        found: list[tuple[int, ...]] = [()] * len(numbers)
+        for number, parents in enumerate(self._plan.parents):
+            if not parents:
+                continue
+            near: list[int] = []
+            for parent in parents:
+                if parent >= number or steps[parent] != steps[number]:
+                    continue
+                if shown[parent] >= 0:
+                    near.append(shown[parent])
+                else:
+                    near += carried.get(parent, ())
+            if not near:
+                continue
+            once = tuple(near) if len(near) == 1 else tuple(dict.fromkeys(near))
+            if shown[number] >= 0:
+                found[shown[number]] = once
+            else:
+                carried[number] = once[:_MOST_ABOVE]
+        return found
+
+    def _operators(
+        self, where: Sequence[int], verdicts: Sequence[int], above: _Above
+    ) -> tuple[list[int], list[int]]:
+        """The operator of each place, numbered as they come, and that of each of `_codes`; -1 for none.
+
+        What a module returns, and an operator inside it wrote, is of that operator.
+        """
+        places = list(self._codes)
+        alike: dict[object, int] = {}
+        same = [alike.setdefault(_operator_of(place), len(alike)) for place in places]
+        numbered = [-1] * len(alike)
+        writer = [(-1, False)] * len(places)  # the last code above each code, and whether it wrote its tensor
+        found: list[int] = []
+        count = 0
+        for code, verdict, parents in zip(where, verdicts, above):
+            if len(parents) == 1 and verdict not in _BY_ITSELF:
+                parent = parents[0]
+                if writer[code][0] != where[parent]:
+                    writer[code] = where[parent], _wrote(places[where[parent]], places[code])
+                if writer[code][1]:
+                    found.append(found[parent])
+                    continue
+            if verdict != _UNMAPPED and numbered[same[code]] < 0:
+                numbered[same[code]] = count
+                count += 1
+            found.append(-1 if verdict == _UNMAPPED else numbered[same[code]])
+        return found, [numbered[one] for one in same]
+
+    def _paths(self, operators: Sequence[int], width: int) -> dict[str, Any]:
+        """Of each operator its module path, parts joined by dots; empty inside a repeated layer."""
+        found: dict[int, str] = {}
+        for operator, (node, _, layer, graph, _) in zip(operators, self._codes):
+            if operator >= 0 and found.get(operator) != "":
+                found[operator] = "" if _repeated(layer) else _path(node, graph)
+        codes: dict[str, int] = {}
+        column = [codes.setdefault(found[operator], len(codes)) for operator in range(len(found))]
+        return {"texts": [printable(text, width) for text in codes], "codes": differences(column)}
+
+    def _fed(self, where: Sequence[int]) -> Mapping[str, list[int]]:
+        """The places of what the run was given, by kind."""
+        kinds = [fed for *_, fed in self._codes]
+        found: dict[str, list[int]] = {}
+        for place, code in enumerate(where):
+            if kinds[code]:
+                found.setdefault(kinds[code], []).append(place)
+        return {kind: differences(places) for kind, places in found.items()}
+
+
+def _edges(operators: Sequence[int], above: _Above, guessed: Sequence[bool]) -> dict[str, list[int]]:
+    """How many rows of other operators each row was computed from, and how far above they stand."""
+    counts, back = [], []
+    for place, (operator, parents) in enumerate(zip(operators, above)):
+        count = 0
+        for parent in parents:
+            if operators[parent] != operator:
+                back.append(place - parent)
+                count += 1
+        counts.append(-count if guessed[place] else count)
+    return {"counts": counts, "back": back}
+
+
+def _wrote(inner: _Where, outer: _Where) -> bool:
+    """Whether the first is an operator inside the module that the second is; neither is a given input."""
+    node = outer[0]
+    return not inner[-1] and not outer[-1] and inner[0].startswith((f"{node}/", f"{node}."))
+
+
+def _operator_of(where: _Where) -> object:
+    """What is equal for rows of one operator, at whatever step and rank.
+
+    ATB counts the executions of layers on, so that the first number of a path differs between steps, and a
+    layer is called otherwise in the prefill. Outside of layers only golden's name tells operators of a type apart.
+    """
+    node, golden, layer, graph, fed = where
+    named = _without_number(node)
+    if fed and fed not in _OF_OPERATORS:
+        return fed, graph, layer, named
+    if named is node:
+        return graph, node
+    inside = named.partition("/")[2] if _repeated(layer) else ""
+    return graph, layer, inside or named, golden
+
+
+@functools.cache
+def _repeated(layer: str) -> bool:
+    """Whether a layer is one of several: `layers.3`."""
+    return _LAYER.search(layer) is not None
+
+
+def _without_number(node: str) -> str:
+    """`2_Prefill_layer/1_Norm` as `Prefill_layer/1_Norm`; what begins with no number as it is."""
+    if not "0" <= node[:1] <= "9":
+        return node
+    number, _, rest = node.partition("_")
+    return rest if rest and number.isascii() and number.isdecimal() else node
+
+
+def _path(node: str, graph: str) -> str:
+    """The modules around an operator and its own name; a compiled graph has none."""
+    if "/" in node or _without_number(node) is not node:
+        return ".".join(map(_without_number, node.split("/")))
+    return "" if graph else node
