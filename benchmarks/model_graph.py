@@ -2,7 +2,7 @@
 
     python benchmarks/model_graph.py [--layers 80] [--operators 250] [--flat] [--keep FILE]
 
-A made-up model of `layers` times `operators` nodes, each computed from one to three others, with two roots and
+A made-up model of `layers` times `operators` nodes, each computed from one to three others, two roots, and
 what inherits from them; `--flat` is one graph without layers and module paths. Printed, with what is wanted:
 
     bytes    what the graph adds to the page; at most 10 %.
@@ -130,6 +130,7 @@ def written(plan: Plan, rows: list[Row], diagnosis: Diagnosis, path: Path) -> fl
     for row in rows:
         report.add(row)
     report.finish(result)
+    report.land()
     return time.process_time() - begun
 
 

@@ -176,7 +176,7 @@ def _operator_of(where: _Where) -> object:
     """What is equal for rows of one operator, at whatever step and rank.
 
     ATB counts the executions of layers on, so that the first number of a path differs between steps, and a
-    layer is called otherwise in the prefill. Outside of layers only golden's name tells operators of a type apart.
+    layer is called otherwise in the prefill. Outside of layers only golden tells operators of a type apart.
     """
     node, golden, layer, graph, fed = where
     named = _without_number(node)

@@ -73,12 +73,18 @@ class Page:
         elif event.get("method") == "Log.entryAdded" and said["entry"]["level"] == "error":
             self.complaints.append(said["entry"]["text"])
 
-    def open(self, path: Path, fragment: str = "", width: int = 1300, dark: bool = False) -> None:
+    def open(
+        self, path: Path, fragment: str = "", width: int = 1300, dark: bool = False, height: int = 900
+    ) -> None:
         """Show a file, and wait until its script says that it is ready."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
         )
         self.call("Page.navigate", url="about:blank")
         self.call("Page.navigate", url=path.as_uri() + (f"#{fragment}" if fragment else ""))
@@ -109,7 +115,7 @@ class Page:
         """One key, where the focus is."""
         text = {"Enter": "\r", "Tab": "\t"}.get(key, "")
         codes = {"Enter": 13, "Tab": 9, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39}
-        codes |= {"ArrowDown": 40, "End": 35, "Home": 36}
+        codes |= {"ArrowDown": 40, "End": 35, "Home": 36, "PageUp": 33, "PageDown": 34}
         key_event = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
         self.call("Input.dispatchKeyEvent", type="keyDown", **key_event, **({"text": text} if text else {}))
         self.call("Input.dispatchKeyEvent", type="keyUp", **key_event)

@@ -1,7 +1,8 @@
-"""A page of a hundred thousand rows, made once: it takes seconds."""
+"""What takes seconds and is made once: a page of a hundred thousand rows, and a browser."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from acc_pytest.reporting.html.view import HtmlReport
 from acc_pytest.reporting.summary import Tally
 from acc_pytest.reporting.view import Result, Run
 
+from .chromium import Page, browser
 from .made import many_rows
 
 
@@ -25,3 +27,10 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     report.finish(Result(1, tally, None, "0123abcd"))
     report.land()
     return path
+
+
+@pytest.fixture(scope="session")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """One browser for all tests that need one."""
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened

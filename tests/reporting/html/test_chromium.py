@@ -17,7 +17,7 @@ from acc_pytest.reporting.row import Row, Side
 from acc_pytest.reporting.view import Run
 from acc_pytest.tensors.ref import TensorRef
 
-from .chromium import Page, browser, find_chromium
+from .chromium import Page, find_chromium
 from .made import HOSTILE, inherited, made_row, result_of
 
 pytestmark = pytest.mark.skipif(
@@ -25,13 +25,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 COMMAND = ("pytest", "--acc-golden=/data/g", "--acc-mine=/data/m")
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """One browser for all tests of this module."""
-    with browser(tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
 
 
 @pytest.fixture(autouse=True)

@@ -182,6 +182,7 @@ def page_of(path: Path, rows: Sequence[Row], plan: Plan | None) -> dict[str, Any
     for row in rows:
         report.add(row)
     report.finish(result_of(rows))
+    report.land()
     return read_page(path.read_text("utf-8"))[1]
 
 

@@ -36,6 +36,7 @@ function startGraph() {
 function makeCanvas() {
   graph.canvas = make("canvas", { id: "graph-canvas", tabindex: "0", role: "application", on: graphEvents() });
   replace($("graph"), graph.canvas, make("div", { id: "graph-status", class: "unseen", role: "status" }));
+  graph.canvas.setAttribute("aria-label", say("graph_help"));
   graph.canvas.addEventListener("wheel", wheelGraph, { passive: false });
   new ResizeObserver(measureGraph).observe($("graph"));
   measureGraph();
@@ -83,6 +84,7 @@ function foldGraph() {
       }
     }
   });
+  for (const box of graph.boxes) box.edges.sort((one, other) => edges.bad[one] - edges.bad[other]); // bad ones on top
   matchGraph();
   followRoot(graph.root, false);
   placeBoxes();
@@ -97,7 +99,7 @@ function firstSight() {
   const open = state.row === null ? -1 : graph.atRow(state.row);
   const narrow = Math.min(1, (graph.size.width - 40) / (SCENE.narrow + 20));
   graph.view.k = narrow;
-  if (graph.boxes.length <= 3) openBox(graph.boxes[0], true);
+  if (first < 0 && graph.boxes.length <= 3) openBox(graph.boxes[0], true);
   if (open >= 0 || first >= 0) {
     reveal(open >= 0 ? open : first);
     look(centreOf(graph.focus), false);

@@ -124,7 +124,7 @@ function boxesOf(nodes) {
   });
   const boxes = [];
   for (const { name, named, members } of runs.values()) {
-    if (named) boxes.push({ name, members });
+    if (named || (GIVEN.has(name) && members.length <= BOX.large)) boxes.push({ name, members });
     else boxes.push(...merged(cut(members, name, 0, nodes)));
   }
   return boxes.sort((one, other) => one.members[0] - other.members[0]);

@@ -3,6 +3,7 @@
 const CELL = { width: 172, height: 40, across: 22, down: 34, bend: 14, most: 6 };
 /* A node, the gaps around it, the room of an edge that passes a row, and how many nodes stand in one row. */
 
+const STIFF = 1000; // how much more a bend is held in place than a node, so that long edges are straight
 const SWEEPS = 13; // the last one goes down, so that chains hang straight below what they begin at
 
 /**
@@ -95,40 +96,41 @@ function inRows(count, rank) {
 }
 
 /**
- * An edge over several rows passes each in a bend of its own, which the edges of one node share. Where this
- * would make more bends than the drawing is worth, long edges go straight.
+ * An edge over several rows passes each in a bend, which it shares with the other edges of that one of its ends
+ * that has more of them. Where this would make more bends than the drawing is worth, long edges go straight.
  */
 function withBends(count, rows, row, from, to) {
   const above = Array.from({ length: count }, () => []), below = Array.from({ length: count }, () => []);
   const nodes = Array.from({ length: count }, (_, node) => node);
-  const shared = new Map(), passes = [];
-  let room = 400 + 6 * count;
-  for (let edge = 0; edge < from.length; edge += 1) {
-    const through = [], end = row[to[edge]];
-    let last = from[edge];
-    const span = end - row[last] - 1;
-    if (span <= room) {
-      for (let line = row[last] + 1; line < end; line += 1) {
-        const key = from[edge] * rows.length + line;
-        let bend = shared.get(key);
-        if (bend === undefined) {
-          bend = nodes.length;
-          nodes.push(bend);
-          above.push([last]);
-          below.push([]);
-          below[last].push(bend);
-          rows[line].push(bend);
-          shared.set(key, bend);
-          room -= 1;
-        }
-        through.push(bend);
-        last = bend;
-      }
-      below[last].push(to[edge]);
-      above[to[edge]].push(last);
+  const many = new Int32Array(count), shared = new Map();
+  for (const node of [...from, ...to]) many[node] += 1;
+  const join = (one, other) => {
+    if (!below[one].includes(other)) {
+      below[one].push(other);
+      above[other].push(one);
     }
-    passes.push(through);
-  }
+  };
+  const bendAt = (end, line) => {
+    const key = end * rows.length + line;
+    if (!shared.has(key)) {
+      shared.set(key, nodes.length);
+      rows[line].push(nodes.length);
+      nodes.push(nodes.length);
+      above.push([]);
+      below.push([]);
+    }
+    return shared.get(key);
+  };
+  let room = 400 + 6 * count;
+  const passes = Array.from(from, (start, edge) => {
+    const end = to[edge], span = row[end] - row[start] - 1;
+    if (span > room) return [];
+    const known = nodes.length, common = many[start] >= many[end] ? start : end;
+    const through = Array.from({ length: span }, (_, at) => bendAt(common, row[start] + 1 + at));
+    [start, ...through].forEach((node, at) => join(node, through[at] ?? end));
+    room -= nodes.length - known;
+    return through;
+  });
   return { nodes, above, below, passes };
 }
 
@@ -168,9 +170,11 @@ function placed(count, total, rows, above, below) {
   for (let turn = 0; turn < SWEEPS; turn += 1) {
     for (const line of turn % 2 ? [...rows].reverse() : rows) {
       const wish = line.map((node) => {
-        return median(turn % 2 ? below[node] : above[node], place) ?? place[node];
+        const joined = turn % 2 ? below[node] : above[node];
+        const bends = node < count ? [] : joined.filter((one) => one >= count); // a long edge follows itself
+        return median(bends.length ? bends : joined, place) ?? place[node];
       });
-      settle(line, wish, line.map((node) => (node < count ? 1 : 4)), wide, place);
+      settle(line, wish, line.map((node) => (node < count ? 1 : STIFF)), wide, place);
     }
   }
   return place;

@@ -90,7 +90,8 @@ function graphLines({ box, operator }) {
   if (operator < 0) {
     const { name, members, counts, open } = graph.boxes[box];
     const many = VERDICTS.filter((verdict) => counts[verdict]).map((verdict) => `${say(verdict)} ${count(counts[verdict])}`);
-    return [name, `${say("graph_operators", count(members.length))}: ${many.join(", ")}`, say(open ? "graph_to_fold" : "graph_to_open")];
+    const found = graph.matched === null ? [] : [say("graph_found", count(graph.boxes[box].found))];
+    return [name, ...found, `${say("graph_operators", count(members.length))}: ${many.join(", ")}`, say(open ? "graph_to_fold" : "graph_to_open")];
   }
   const one = graph.operators[operator], place = one.worst;
   const because = rows.text("because", place);
