@@ -19,6 +19,7 @@ from ..judging.standards.atb_bounds import EXACT
 from ..judging.standards.atb_classes import op_class
 from ..mapping.pair import Pair
 from ..opcheck.golden import Golden
+from ..opcheck.listing import tensors_in
 from ..opcheck.loading import in_shape
 from ..opcheck.prepare import prepare
 from ..opcheck.source_directory import entries_of_directory
@@ -55,13 +56,14 @@ class LocalErrors:
         places = [directory_beside(ref, operand.node, path) for ref in operand.refs]
         if not all(places):
             return Local(why="its directory is not known")
-        found = []
-        for place in places:
-            index = 0
-            while (one := self._of(place, index)).why != _NO_OUTPUT:
-                found.append(one)
-                index += 1
-        return worst(found)
+        # By the files: what keeps an operator from being computed is said of any index.
+        return worst(
+            [
+                self._of(place, index)
+                for place in places
+                for index in tensors_in(os.path.join(place, "after"), "")[1]
+            ]
+        )
 
     def of_golden(self, number: int) -> Local:
         """Golden has other operators than mine, which take other tensors."""

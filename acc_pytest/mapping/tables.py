@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import functools
 import re
 import sys
 from collections.abc import Mapping
@@ -104,7 +105,7 @@ def load_tables(extra: Mapping[str, Any] | None = None) -> Tables:
     Lists of rules in `extra` come before the built-in ones, so that they win; named entries replace
     the built-in entry of the same name. Raises `SettingsError` for an unknown table or a bad pattern.
     """
-    raw = tomllib.loads(resources.files(__package__).joinpath("tables.toml").read_text("utf-8"))
+    raw = dict(_built_in())
     for name, value in (extra or {}).items():
         if name not in raw:
             raise SettingsError(
@@ -117,6 +118,11 @@ def load_tables(extra: Mapping[str, Any] | None = None) -> Tables:
         raise SettingsError(
             f"[mapping] tables: {problem}; see acc_pytest/mapping/tables.toml for the form"
         ) from None
+
+
+@functools.cache
+def _built_in() -> Mapping[str, Any]:
+    return tomllib.loads(resources.files(__package__).joinpath("tables.toml").read_text("utf-8"))
 
 
 def _merge(built_in: Any, extra: Any) -> Any:

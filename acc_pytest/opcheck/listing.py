@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from ..tensors.ref import TensorRef
 
-_TENSOR = re.compile(r"^(in|out)tensor(\d+)(_.*)?\.bin$")
+_TENSOR = re.compile(r"^(in|out)tensor(\d{1,4})(_.*)?\.bin$", re.ASCII | re.DOTALL)
+"""Tensors of an operator are numbered without gaps, so that no number is large."""
 _NODE = re.compile(r"^(\d+)_(.+)$")
 
 

@@ -229,7 +229,9 @@ def write(path: str | os.PathLike[str], tensor: torch.Tensor, *, layout: str = "
     the probe writes no file for one. Raises `CannotDecode` for a dtype ATB has no code for, `AccError`
     where the system refuses.
     """
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    whole = tensor.detach().cpu().contiguous()
+    # Strides of one element mean nothing and may be 0, which `view` refuses.
+    flat = whole.as_strided((whole.numel(),), (1,))
     nbytes = flat.numel() * flat.element_size()
     header = _header_text(tensor.dtype, tuple(tensor.shape), layout, nbytes)
     with whole_file(path) as file:

@@ -80,7 +80,8 @@ def memory_of(tensor: torch.Tensor) -> memoryview:
         return memoryview(b"")
     if tensor.dtype in _NUMPY_KNOWS:
         return tensor.numpy().data
-    return tensor.reshape(-1).view(torch.uint8).numpy().data
+    # Strides of one element mean nothing and may be 0, which `view` refuses.
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy().data
 
 
 def _saved_by_torch(tensor: torch.Tensor) -> bytes:

@@ -96,6 +96,18 @@ def test_an_operator_that_is_not_compared_is_found_beside_a_pair(spoilt: tuple[P
     assert LocalErrors(plan.pairs).of_operator(number, "9_Nothing/0_RopeOperation").outcome == ""
 
 
+def test_an_operator_whose_parameters_are_damaged_is_unknown_and_looked_at_once_an_output(
+    spoilt: tuple[Path, Plan],
+) -> None:
+    mine, plan = spoilt
+    number = next(n for n, paths in plan.between.items() if ROPE in paths)
+    after = file_of(mine, ROPE, "outtensor0.bin").parent
+    (after.parent / "op_param.json").write_text("{")
+    found = LocalErrors(plan.pairs).of_operator(number, ROPE)
+    assert found.outcome == ""
+    assert "the parameters are no JSON" in found.why
+
+
 @pytest.mark.parametrize("gone", ["before", "op_param.json", "before/intensor0.bin"])
 def test_what_lacks_inputs_or_parameters_is_unknown(spoilt: tuple[Path, Plan], gone: str) -> None:
     mine, plan = spoilt

@@ -1,0 +1,222 @@
+"""Formats of what runs write and read: rows, judged again and merged, baselines, locks; config files."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from acc_pytest.commands.report import run_merge
+from acc_pytest.comparison import Judge, compare_pair
+from acc_pytest.diagnosis.outcome import result_of
+from acc_pytest.diagnosis.run import run as diagnosed
+from acc_pytest.diagnosis.summary import Ledger
+from acc_pytest.gate.baseline import error_of
+from acc_pytest.gate.baseline_file import write_baseline
+from acc_pytest.gate.from_rows import stored_run
+from acc_pytest.gate.lock import Change, levels_in, with_levels
+from acc_pytest.gate.lock_file import write_lock
+from acc_pytest.gate.merged import merged
+from acc_pytest.gate.opening import gates_of, views_of
+from acc_pytest.gate.place import key_of
+from acc_pytest.gate.rejudge import rejudge, ungated
+from acc_pytest.mapping.pair import Plan
+from acc_pytest.reporting.recorder import Recorder
+from acc_pytest.reporting.row import Row
+from acc_pytest.reporting.rows_file import RowsFile
+from acc_pytest.reporting.rows_reading import read_rows
+from acc_pytest.reporting.view import Run, View
+from acc_pytest.session.planning import make_plan
+from acc_pytest.settings import Settings, config_names, find_config
+
+from . import dumps, json_mutations, text_mutations
+from .case import Format, Seed
+
+_KEPT = 12
+"""Rows of each file: enough of every verdict, and few enough to read thousands of files."""
+_ROWS = "rows.jsonl"
+"""The rows beside a baseline or lock, which are held against it."""
+_CONFIG = """\
+description = "everything a config file can hold"
+standard = "default"
+[steps]
+policy = "raw"
+[coverage]
+min = 0.1
+[[threshold]]
+op = "Linear*"
+cosine_similarity = 0.999
+[[threshold]]
+dtype = "float16"
+relative_euclidean_distance = 0.01
+factor = 2.5
+[[known]]
+op = "Rms*"
+reason = "epsilon"
+expires = 2099-12-31
+relative_euclidean_distance = 0.02
+[mapping.types]
+LinearOperation = ["Linear"]
+[mapping.stand_in]
+"a" = "b"
+"""
+
+
+def formats() -> list[Format]:
+    """All of them."""
+    return [
+        Format("config", _configs, text_mutations.mutated, _read_config),
+        Format("rows", _rows_files, json_mutations.lines, _judged_again),
+        Format("rows-merge", _shards, json_mutations.lines, _merged),
+        Format("baseline", _baselines, json_mutations.mutated, _gated_by("baseline")),
+        Format("lock", _locks, json_mutations.mutated, _gated_by("lock")),
+    ]
+
+
+@functools.cache
+def _faulty(shelf: Path) -> tuple[Plan, tuple[Row, ...]]:
+    """A plan with an error in it, and its rows with causes and levels."""
+    home = dumps.atb(shelf, fault="residual")
+    plan = make_plan(Settings.from_values({"golden": str(home / "golden"), "mine": str(home / "mine")}))
+    rows, _ = diagnosed(plan)
+    return plan, tuple(with_levels(row, ()) for row in rows)
+
+
+def _written(path: Path, plan: Plan, rows: tuple[Row, ...], settings: dict[str, Any]) -> None:
+    """A file of rows as a run leaves it."""
+    ledger, file = Ledger(), RowsFile(str(path), settings)
+    recorder = Recorder([file, ledger])
+    recorder.begin(Run("comparison", plan, ("pytest", "--acc-golden=golden"), 0.25, {"torch": "2"}))
+    for row in rows:
+        recorder.add(row)
+    recorder.end(True)
+    recorder.finish(result_of(recorder, ledger, plan, 0.25, 1))
+    recorder.close()
+
+
+def _rows_files(directory: Path) -> list[Seed]:
+    plan, rows = _faulty(directory.parent)
+    directory.mkdir(parents=True)
+    _written(directory / "a.jsonl", plan, rows[:_KEPT], {"min_coverage": 0.1})
+    _written(directory / "b.jsonl", plan, rows[-_KEPT:], {})
+    return [Seed(directory, name) for name in ("a.jsonl", "b.jsonl")]
+
+
+def _shards(directory: Path) -> list[Seed]:
+    """Two shards of one run, in one folder."""
+    plan, rows = _faulty(directory.parent)
+    directory.mkdir(parents=True)
+    for number in (1, 2):
+        mine = tuple(row for row in rows[: 2 * _KEPT] if (row.number or 0) % 2 == number - 1)
+        _written(directory / f"{number}.jsonl", plan, mine, {"shard": [number, 2]})
+    return [Seed(directory, f"{number}.jsonl") for number in (1, 2)]
+
+
+def _baselines(directory: Path) -> list[Seed]:
+    plan, rows = _faulty(directory.parent)
+    directory.mkdir(parents=True)
+    _written(directory / _ROWS, plan, rows[:_KEPT], {})
+    errors = {key_of(row): found for row in rows if (found := error_of(row)) is not None}
+    write_baseline(
+        str(directory / "x.json"), {"torch": "2", "machine": "x86_64"}, dict(list(errors.items())[:_KEPT])
+    )
+    return [Seed(directory, "x.json")]
+
+
+def _locks(directory: Path) -> list[Seed]:
+    plan, rows = _faulty(directory.parent)
+    directory.mkdir(parents=True)
+    _written(directory / _ROWS, plan, rows[:_KEPT], {})
+    tests = {key_of(row): levels_in(row) for row in rows[:_KEPT] if row.levels}
+    write_lock(str(directory / "x.json"), (Change("2026-11-22", "me", "first"),), tests)
+    return [Seed(directory, "x.json")]
+
+
+def _configs(directory: Path) -> list[Seed]:
+    """Everything that a config file can hold, and the shipped ones, beside the dumps of a comparison."""
+    home = dumps.atb(directory.parent)
+    (home / "everything.toml").write_text(_CONFIG, encoding="utf-8")
+    for name in config_names():
+        (home / f"{name}.toml").write_bytes(find_config(name).read_bytes())
+    return [Seed(home, name) for name in ("everything.toml", *(f"{name}.toml" for name in config_names()))]
+
+
+def _read_config(home: Path, file: str) -> None:
+    """Settings, the plan by the file's tables, a pair judged by its rules, and its known differences."""
+    sides = {side: str(home / side) for side in ("golden", "mine")}
+    settings = Settings.from_values({**sides, "config": [str(home / file)]})
+    if "mapping" in (home / file).read_text(encoding="utf-8", errors="replace"):
+        pair = make_plan(settings).pairs[0]
+    else:
+        pair = _some_pair(home)
+    row = compare_pair(pair, lambda: Judge(settings.rules), pair.id, 0)
+    for gate in gates_of(settings):
+        row = gate.apply(row)
+
+
+@functools.cache
+def _some_pair(home: Path) -> Any:
+    return make_plan(Settings.from_values({side: str(home / side) for side in ("golden", "mine")})).pairs[0]
+
+
+def _judged_again(home: Path, file: str) -> None:
+    """What `--acc-from-rows` makes of the file."""
+    stored = stored_run([read_rows(str(home / file))])
+    for row in stored.pairs.values():
+        with_levels(rejudge(row, Judge), ())
+    for rows in stored.others.values():
+        for row in rows:
+            ungated(row)
+    repr(stored.plan.pairs)
+
+
+def _merged(home: Path, _file: str) -> None:
+    """What `acc report merge` makes of both files, with every report."""
+    out = home / "out"
+    reports = {"csv": "x.csv", "html": "x.html", "summary": "x.md", "junit": "x.xml", "rows": "x.jsonl"}
+    files = [str(home / f"{number}.jsonl") for number in (1, 2)]
+    merged([read_rows(path) for path in files])
+    given = argparse.Namespace(files=files, **{name: str(out / path) for name, path in reports.items()})
+    with contextlib.redirect_stdout(io.StringIO()):
+        run_merge(given)
+
+
+def _gated_by(name: str) -> Callable[[Path, str], None]:
+    """A door of gates: opened, asked about every row, and its file updated as a run does at its end."""
+
+    def read(home: Path, file: str) -> None:
+        path = str(home / file)
+        given: Any = [path] if name == "baseline" else path
+        settings = Settings.from_values({name: given})
+        update = "all" if name == "baseline" else "because"
+        rows = _rows_beside(home)
+        _through(settings, rows)
+        _through(replace(settings, **{f"update_{name}": update}), rows)
+
+    return read
+
+
+@functools.cache
+def _rows_beside(home: Path) -> tuple[Row, ...]:
+    return read_rows(str(home / _ROWS)).rows
+
+
+def _through(settings: Settings, rows: tuple[Row, ...]) -> None:
+    gates = gates_of(settings)
+    views: list[View] = views_of(settings)
+    for view in views:
+        view.begin(Run())
+    for row in rows:
+        for gate in gates:
+            row = gate.apply(row)
+        for view in views:
+            view.add(row)
+    for view in views:
+        view.end(True)
+        view.lines()
+        view.problems()
