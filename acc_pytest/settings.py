@@ -213,6 +213,8 @@ def _read_config(path: Path, custom: Collection[str]) -> ConfigFile:
             content = tomllib.load(stream)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path}: cannot be read as TOML: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{path}: cannot be read as TOML: numbers or nesting beyond reason") from error
     for key in content:
         if key not in _TOP_LEVEL:
             raise unknown_name("key", key, _TOP_LEVEL, str(path))

@@ -7,6 +7,7 @@ It writes a data id twice when given an int and then another token, so duplicate
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -143,7 +144,7 @@ def _golden(pair: _Declared, metadata: Path) -> str:
     """The golden file beside the metadata, where the writer put it; else where the metadata says."""
     name = pair.golden.replace("\\", "/").rpartition("/")[2]
     for candidate in (metadata.parent / str(pair.step) / name, metadata.parent / name):
-        if name and candidate.is_file():
+        if name and os.path.isfile(candidate):  # unlike Path's, false for what can be no path at all
             return str(candidate)
     return _relative(pair.golden, metadata)
 
@@ -151,4 +152,4 @@ def _golden(pair: _Declared, metadata: Path) -> str:
 def _relative(given: str, metadata: Path) -> str:
     """A relative path counts from the metadata where that exists, else from the working directory."""
     beside = metadata.parent / given
-    return str(beside) if not Path(given).is_absolute() and beside.is_file() else given
+    return str(beside) if not Path(given).is_absolute() and os.path.isfile(beside) else given

@@ -83,6 +83,8 @@ def read_op_mapping_file(where: str) -> dict[str, tuple[str, ...]]:
         raise MappingError(f"{path}: not valid JSON: {problem}") from None
     except RecursionError:
         raise MappingError(f"{path}: not a mapping file: its brackets are nested too deeply") from None
+    except ValueError:
+        raise MappingError(f"{path}: not a mapping file: it holds a number of thousands of digits") from None
     if not isinstance(content, dict):
         raise MappingError(f"{path}: must hold one JSON object, type of mine -> golden type(s)")
     return {str(key): _values(path, str(key), value) for key, value in content.items()}
@@ -91,11 +93,13 @@ def read_op_mapping_file(where: str) -> dict[str, tuple[str, ...]]:
 def _values(path: Path, key: str, value: object) -> tuple[str, ...]:
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, list) or not values or not all(isinstance(entry, str) for entry in values):
-        raise MappingError(f"{path}: {key!r} must map to a type name or a list of them, not {value!r}")
+        raise MappingError(
+            f"{path}: {key!r:.200} must map to a type name or a list of them, not {value!r:.100}"
+        )
     for text in (key, *values):
         if Endpoint.parse(text) is None:
             raise MappingError(
-                f"{path}: {text!r} is no type name (letters, digits, underscores, optional tensor), "
+                f"{path}: {text!r:.200} is no type name (letters, digits, underscores, optional tensor), "
                 "nor the name of a node"
             )
     return tuple(values)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import functools
 import re
 import sys
 from collections.abc import Mapping

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from .locate import locate, siblings
 from .source_csv import entries_of_csv
 from .source_directory import PARAM_FILE
 
+_SIZE = re.compile(r"\d{1,18}")
 _CSV_HOME = "operation_io_tensors"
 
 WITHOUT_PARAMETERS = frozenset(
@@ -257,7 +259,7 @@ def _declared(entry: Entry, side: str) -> tuple[Declared, ...]:
     found = []
     for number, (dtype, text) in enumerate(zip(dtypes, shapes)):
         sizes = [size.strip() for size in text.split(",") if size.strip()]
-        if not all(size.isdecimal() for size in sizes):
+        if not all(_SIZE.fullmatch(size) for size in sizes):
             return ()
         layout = layouts[number] if number < len(layouts) else "nd"
         found.append(Declared(dtype, tuple(map(int, sizes)), layout.lower()))

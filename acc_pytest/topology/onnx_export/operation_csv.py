@@ -86,7 +86,7 @@ def _row(line: str, columns: list[str]) -> dict[str, str]:
 
 
 def _types(number: str, dtypes: str, shapes: str) -> Types | None:
-    if not number.isdecimal():
+    if not _SIZE.fullmatch(number):
         return None
     count = int(number)
     names, dims = _items(dtypes, count), _items(shapes, count)

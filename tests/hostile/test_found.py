@@ -1,0 +1,93 @@
+"""What benchmarks/fuzz.py has found, a file each: every one ends in one sentence, in a moment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from acc_pytest.capture.manual import dump_data
+from acc_pytest.dumps import open_dump
+from acc_pytest.errors import AccError, MappingError, SettingsError
+from acc_pytest.mapping.op_mapping_file import read_op_mapping_file
+from acc_pytest.opcheck.listed import listed
+from acc_pytest.opcheck.listing import tensors_in
+from acc_pytest.opcheck.run import run_entry
+from acc_pytest.opcheck.settings import OpcheckSettings
+from acc_pytest.opcheck.stand_alone import StandAlone, write_case
+from acc_pytest.settings import read_config
+from acc_pytest.tensors import atb_bin, torch_archive
+from acc_pytest.tensors.ref import TensorRef
+from acc_pytest.topology.onnx_export.operation_csv import read_operation_csv
+
+DIGITS = "9" * 5000
+"""More than Python makes a number of."""
+
+
+def operation_csv(home: Path, old: str, new: str) -> Path:
+    """The CSV of an operation of two numbers, with a cell changed."""
+    x = torch.ones(2, 3)
+    path = write_case(StandAlone("SoftmaxOperation", {"axes": [-1]}, [x], [x], {}), home)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def test_sizes_of_thousands_of_digits_in_an_operation_csv_are_no_sizes(tmp_path: Path) -> None:
+    path = operation_csv(tmp_path, "|2,3|", f"|2,{DIGITS}|")
+    assert read_operation_csv(path) == {}
+    [(_, entry)] = listed(OpcheckSettings(sources=(str(path),)))
+    [row] = run_entry(entry)
+    assert row.verdict == "fail"
+
+
+def test_a_count_of_thousands_of_digits_in_an_operation_csv_is_no_count(tmp_path: Path) -> None:
+    assert read_operation_csv(operation_csv(tmp_path, "|1|float|", f"|{DIGITS}|float|")) == {}
+
+
+def test_a_large_number_in_the_name_of_a_tensor_makes_no_list_of_that_length(tmp_path: Path) -> None:
+    atb_bin.write(tmp_path / "outtensor0.bin", torch.ones(2))
+    atb_bin.write(tmp_path / "outtensor99999999999.bin", torch.ones(2))
+    assert list(tensors_in(str(tmp_path), "")[1]) == [0]
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b"])
+def test_what_can_be_no_path_in_metadata_is_a_file_that_is_not_there(tmp_path: Path, name: str) -> None:
+    torch.save(torch.ones(2), tmp_path / "mine.pth")
+    dump_data(0, "a", torch.ones(2), tmp_path / "mine.pth", tmp_path)
+    [metadata] = tmp_path.rglob("metadata.json")
+    metadata.write_text(json.dumps({"a": {"0": [name, name]}}))
+    dump = open_dump(str(tmp_path))
+    [ref] = dump.tensors(dump.steps[0], dump.ranks[0], next(iter(dump.steps[0].tree.root.children))).values()
+    with pytest.raises(AccError, match="cannot be opened"):
+        ref.open()
+
+
+@pytest.mark.parametrize("text", [f'{{"A": {DIGITS}}}', "[" * 5000, f'{{"A": {[0] * 10_000}}}'])
+def test_a_mapping_file_beyond_reason_is_told_in_few_words(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "map.json"
+    path.write_text(text)
+    with pytest.raises(MappingError) as told:
+        read_op_mapping_file(str(path))
+    assert len(str(told.value)) < 600
+
+
+@pytest.mark.parametrize("value", ["[" * 5000 + "]" * 5000, DIGITS])
+def test_a_config_file_beyond_reason_is_told(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(f"description = {value}\n")
+    with pytest.raises(SettingsError, match=r"x\.toml: cannot be read as TOML"):
+        read_config(path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_element_with_a_stride_of_nothing_is_written(tmp_path: Path, dtype: torch.dtype) -> None:
+    one = torch.ones((), dtype=dtype).expand(1, 1)
+    atb_bin.write(tmp_path / "x.bin", one)
+    assert torch.equal(TensorRef(str(tmp_path / "x.bin")).open(), one)
+    archive = torch_archive.encode(one)
+    (tmp_path / "x.pth").write_bytes(archive.head + bytes(archive.data) + archive.tail)
+    assert torch.equal(TensorRef(str(tmp_path / "x.pth")).open(), one)
