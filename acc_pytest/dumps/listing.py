@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -40,9 +41,11 @@ class Listing:
                 with os.scandir(key) as entries:
                     for entry in entries:
                         (directories if entry.is_dir() else files).append(entry.name)
-            except (FileNotFoundError, NotADirectoryError):
-                pass
+            except (FileNotFoundError, NotADirectoryError, ValueError):
+                pass  # a ValueError is for names that no file can have, which files may hold all the same
             except OSError as error:
+                if error.errno == errno.ENAMETOOLONG:
+                    return (), ()
                 raise DumpError(
                     f"{key}: cannot be listed: {error.strerror}; check its permissions"
                 ) from error

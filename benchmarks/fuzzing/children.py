@@ -43,7 +43,7 @@ class Finding:
 
 @dataclass
 class Tally:
-    """What became of the cases of one format."""
+    """What became of the cases of one format. `seconds` are those of CPU time, of all processes."""
 
     format: str
     counts: Counter[str] = field(default_factory=Counter)
@@ -62,7 +62,6 @@ class Tally:
 def run(prepared: Prepared, seed: int, count: int, jobs: int, directory: Path) -> Tally:
     """The cases 0 to `count` of a format, dealt to so many processes."""
     tally = Tally(prepared.format.name)
-    start = time.monotonic()
     step = -(-count // jobs)
     lanes = [
         _Lane(prepared, seed, range(first, min(first + step, count)), directory / f"lane-{first}")
@@ -73,8 +72,8 @@ def run(prepared: Prepared, seed: int, count: int, jobs: int, directory: Path) -
     for lane in lanes:
         tally.counts.update(lane.counts())
         tally.findings += lane.findings()
+        tally.seconds += lane.seconds
         lane.close()
-    tally.seconds = time.monotonic() - start
     return tally
 
 
@@ -85,6 +84,7 @@ class _Lane:
         self._prepared, self._seed, self._cases, self._directory = prepared, seed, cases, directory
         self._shared = mmap.mmap(-1, _STATE.size)
         self._crashes: list[Finding] = []
+        self.seconds = 0.0
         directory.mkdir(parents=True)
         self._last, self._since = -1, time.monotonic()
         self._pid = self._started(cases.start)
@@ -124,7 +124,8 @@ class _Lane:
         """Whether cases are left; a process that died or hung is followed by another."""
         if not self._pid:
             return False
-        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        pid, status, used = os.wait4(self._pid, os.WNOHANG)
+        self.seconds += used.ru_utime + used.ru_stime if pid else 0
         at = self._numbers()[0]
         if at != self._last:
             self._last, self._since = at, time.monotonic()

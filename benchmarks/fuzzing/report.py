@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from .children import Finding, Tally
 from .oracle import BAD, REFUSED, RETURNED
 
-_COLUMNS = ("format", "mutations", RETURNED, REFUSED, *BAD, "seconds")
+_COLUMNS = ("format", "mutations", RETURNED, REFUSED, *BAD, "CPU s")
 
 
 def table(tallies: Sequence[Tally]) -> list[str]:
@@ -37,7 +37,7 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 def progress(tally: Tally) -> str:
     """One line when a format is done."""
     bad = ", ".join(f"{tally.counts[kind]} {kind}" for kind in BAD if tally.counts[kind])
-    return f"{tally.format}: {tally.total} in {tally.seconds:.0f} s{': ' + bad if bad else ''}"
+    return f"{tally.format}: {tally.total} in {tally.seconds:.1f} s{': ' + bad if bad else ''}"
 
 
 def findings(tallies: Sequence[Tally], most: int) -> Iterator[str]:
