@@ -18,7 +18,7 @@ from typing import Any
 
 from acc_pytest import guard
 from acc_pytest.errors import AccError, Unforeseen
-from acc_pytest.reporting.printable import told
+from acc_pytest.reporting.printable import message
 
 SECONDS = 1.0
 """CPU time that a case may take."""
@@ -137,7 +137,7 @@ def _called(run: Callable[[], object], watch: Watch) -> Outcome:
             run()
     except AccError as error:
         said = str(error)
-        wrong = unclear(said, told(error))
+        wrong = unclear(said, message(said))
         return Outcome(UNCLEAR, f"{wrong}: {said!r:.400}", _trace(error)) if wrong else Outcome(REFUSED, said)
     except _Interrupted as error:
         return Outcome(SLOW, f"interrupted after {GIVEN_UP:.0f} s", _trace(error))
