@@ -7,9 +7,13 @@ a fraction of a second.
 from __future__ import annotations
 
 import math
+import sys
 from array import array
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..printable import printable
 from ..row import Row, Scalar
@@ -32,22 +36,37 @@ NOTHING, ZERO, NAN, INFINITE, MINUS_INFINITE, FIRST = 0, 1, 2, 3, 4, 10
 _TOP = FIRST + (LARGEST - SMALLEST) * STEPS_PER_DECADE
 
 
-def quantised(value: Scalar) -> int:
-    """The code of a number: negative for a negative one; `NOTHING` for what is no number.
+NO_NUMBER = -0.0
+"""Stands for what is no number until it gets its code; a zero that was measured is 0.0."""
+
+_BLOCK = 4096
+"""Values that wait to be coded at once."""
+
+
+def number_of(value: Scalar) -> float:
+    """A number as `quantised` wants it: `NO_NUMBER` for what is none, the largest float for larger ones."""
+    if value is None or isinstance(value, (str, bool)):
+        return NO_NUMBER
+    try:
+        return float(value) or 0.0
+    except OverflowError:
+        return sys.float_info.max if value > 0 else -sys.float_info.max
+
+
+def quantised(values: NDArray[np.float64]) -> NDArray[np.int16]:
+    """The codes of numbers: negative for negative ones; `NOTHING` for `NO_NUMBER`.
 
     `FIRST + (log10|x| - SMALLEST) * STEPS_PER_DECADE`, rounded, so that a code fits 16 bits.
     """
-    if value is None or isinstance(value, (str, bool)):
-        return NOTHING
-    if value == 0:
-        return ZERO
-    if value != value:
-        return NAN
-    if isinstance(value, float) and math.isinf(value):
-        return INFINITE if value > 0 else MINUS_INFINITE
-    code = FIRST + round((math.log10(abs(value)) - SMALLEST) * STEPS_PER_DECADE)
-    code = min(max(code, FIRST), _TOP)
-    return code if value > 0 else -code
+    with np.errstate(all="ignore"):
+        codes = FIRST + np.rint((np.log10(np.abs(values)) - SMALLEST) * STEPS_PER_DECADE)
+    codes = np.copysign(np.clip(codes, FIRST, _TOP), values)
+    codes[values == 0] = np.where(np.signbit(values[values == 0]), NOTHING, ZERO)
+    codes[np.isnan(values)] = NAN
+    codes[np.isposinf(values)] = INFINITE
+    codes[np.isneginf(values)] = MINUS_INFINITE
+    made: NDArray[np.int16] = codes.astype(np.int16)
+    return made
 
 
 class Texts:
@@ -56,33 +75,66 @@ class Texts:
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
         self._column = array("i")
+        self._waiting: list[str] = []
 
     def add(self, text: str) -> None:
-        self._column.append(self._codes.setdefault(text, len(self._codes)))
+        self._waiting.append(text)
+        if len(self._waiting) == _BLOCK:
+            self._settle()
+
+    def _settle(self) -> None:
+        for text in dict.fromkeys(self._waiting):
+            self._codes.setdefault(text, len(self._codes))
+        self._column.extend(map(self._codes.__getitem__, self._waiting))
+        self._waiting.clear()
 
     def packed(self, order: Sequence[int], width: int) -> dict[str, Any]:
         """The rows `order` names, each text cut to `width`: dictionary, and differences of codes.
 
         Codes are given in order of appearance, so that differences are mostly 0 or 1.
         """
+        self._settle()
         texts = list(self._codes)
-        known: dict[int, int] = {}
-        codes = [known.setdefault(self._column[index], len(known)) for index in order]
-        return {"texts": [printable(texts[old], width) for old in known], "codes": differences(codes)}
+        codes = np.array(self._column, np.int64)[np.array(order, np.int64)]
+        used, first, place = np.unique(codes, return_index=True, return_inverse=True)
+        appearing = np.argsort(first)
+        rank = np.empty_like(appearing)
+        rank[appearing] = np.arange(used.size)
+        return {
+            "texts": [printable(texts[old], width) for old in used[appearing].tolist()],
+            "codes": np.diff(rank[place].reshape(-1), prepend=0).tolist(),
+        }
 
 
 class Numbers:
-    """A column of quantised numbers, `NOTHING` in the `start` rows before the first."""
+    """A column of quantised numbers, `NOTHING` in the `start` rows before the first.
 
-    def __init__(self, start: int = 0) -> None:
+    `from_one`: what is kept is the distance from 1. One that rounding made more than 1 has none.
+    """
+
+    def __init__(self, start: int = 0, from_one: bool = False) -> None:
         self._column = array("h", bytes(2 * start))
+        self._from_one = from_one
+        self._waiting: list[float] = []
 
     def add(self, value: Scalar) -> None:
-        self._column.append(quantised(value))
+        self._waiting.append((value or 0.0) if value.__class__ is float else number_of(value))
+        if len(self._waiting) == _BLOCK:
+            self._settle()
+
+    def _settle(self) -> None:
+        values = np.array(self._waiting, np.float64)
+        if self._from_one:
+            none = (values == 0) & np.signbit(values)
+            values = np.where(none, NO_NUMBER, np.maximum(1.0 - values, 0.0))
+        self._column.frombytes(quantised(values).tobytes())
+        self._waiting.clear()
 
     def packed(self, order: Sequence[int]) -> list[int]:
         """The codes of the rows that `order` names."""
-        return [self._column[index] for index in order]
+        self._settle()
+        codes: list[int] = np.array(self._column, np.int16)[np.array(order, np.int64)].tolist()
+        return codes
 
 
 def differences(values: Sequence[int]) -> list[int]:

@@ -125,11 +125,11 @@ class PageData:
                 self._judged[check.metric] = check.at_least
         for name in measured:
             if name not in self._metrics:
-                self._metrics[name] = _Metric(Numbers(len(self)), Numbers(len(self)))
+                from_one = name in _FROM_ONE
+                self._metrics[name] = _Metric(Numbers(len(self), from_one), Numbers(len(self), from_one))
         for name, metric in self._metrics.items():
-            stored = _from_one if name in _FROM_ONE else _as_is
-            metric.values.add(stored(measured.get(name)))
-            metric.allowed.add(stored(allowed.get(name)))
+            metric.values.add(measured.get(name))
+            metric.allowed.add(allowed.get(name))
 
     def order(self) -> list[int]:
         """The indexes of arrival, in execution order."""
@@ -218,17 +218,6 @@ def _detail(row: Row, budget: Budget, pictures: Mapping[Place, dict[str, Any]]) 
 def _closeness(check: Check | None) -> float:
     """How much of what is allowed was measured."""
     return 0.0 if check is None else check.excess
-
-
-def _from_one(value: Scalar) -> Scalar:
-    """The distance from 1. One that rounding made more than 1 has none."""
-    if isinstance(value, (int, float)):
-        return max(0.0, 1.0 - value) if value == value else value
-    return None
-
-
-def _as_is(value: Scalar) -> Scalar:
-    return value
 
 
 def _spread(values: Sequence[int], count: int) -> Sequence[int]:

@@ -10,9 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.reporting.html.columns import STEPS_PER_DECADE, Numbers, Texts, differences, quantised
+from acc_pytest.reporting.html.columns import STEPS_PER_DECADE, Numbers, Texts, differences
+from acc_pytest.reporting.row import Scalar
 
 from .made import value
+
+
+def quantised(number: Scalar) -> int:
+    """The code of one number in a column of its own."""
+    column = Numbers()
+    column.add(number)
+    (code,) = column.packed([0])
+    return code
 
 
 @given(st.floats(1e-59, 1e59), st.sampled_from((1, -1)))
@@ -64,6 +73,26 @@ def test_numbers_that_begin_late_are_nothing_before() -> None:
     column = Numbers(2)
     column.add(1.0)
     assert column.packed([0, 1, 2]) == [0, 0, 10 + 60 * STEPS_PER_DECADE]
+
+
+def test_a_column_longer_than_a_block_stays_in_order() -> None:
+    numbers, texts = Numbers(), Texts()
+    for number in range(10_000):
+        numbers.add(float(number))
+        texts.add(str(number % 7))
+    order = [9_999, 0, 4_096, 5]
+    found = [value(code, STEPS_PER_DECADE) for code in numbers.packed(order)]
+    assert found == pytest.approx([9_999, 0, 4_096, 5], rel=0.01)
+    packed = texts.packed(order, 9)
+    assert [packed["texts"][code] for code in itertools.accumulate(packed["codes"])] == ["3", "0", "1", "5"]
+
+
+@pytest.mark.parametrize(("number", "distance"), [(0.9, 0.1), (1.5, 0.0), (math.nan, math.nan), (None, None)])
+def test_a_distance_from_one_is_kept_where_it_is_asked_for(number: Scalar, distance: Scalar) -> None:
+    column = Numbers(from_one=True)
+    column.add(number)
+    found = value(column.packed([0])[0], STEPS_PER_DECADE)
+    assert found == distance if distance is None else found == pytest.approx(distance, rel=0.01, nan_ok=True)
 
 
 @given(st.lists(st.integers(-100, 10**6)))
