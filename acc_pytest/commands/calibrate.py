@@ -64,9 +64,11 @@ def run(given: argparse.Namespace) -> int:
         raise SettingsError(f"--margin {given.margin:g}: a number from 1")
     from ..comparison.samples import samples_of
     from ..judging.calibration import Sample, calibrated
+    from ..outputs import Staged, target_of
     from ..reporting.calibration import calibration_lines, calibration_text
-    from ..tensors.whole_file import whole_file
 
+    # Asked before the work, which may take minutes.
+    report = Staged(target_of(given.output, "--output"))
     samples: list[Sample] = []
     for noise in given.noise:
         found, reasons = samples_of(_pairs(given, noise))
@@ -81,8 +83,8 @@ def run(given: argparse.Namespace) -> int:
             )
     calibration = calibrated(samples, runs=len(given.noise), quantile=given.quantile, margin=given.margin)
     text = calibration_text(calibration, given.golden, given.noise, given.quantile, given.margin)
-    with whole_file(given.output) as file:
-        file.write(text.encode("utf-8"))
+    report.write(text.encode("utf-8"))
+    report.land()
     print("\n".join(calibration_lines(calibration)))
     print(f"written: {message(given.output)}; use it with {shell([f'--acc-config={given.output}'])}")
     return 0

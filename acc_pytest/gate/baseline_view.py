@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 
+from ..outputs import file_target
 from ..reporting.row import Row
 from ..reporting.view import Result, Run, View
 from .baseline import Accepted, Baseline, comparable, error_of, improved
@@ -46,7 +47,9 @@ class BaselineView(View):
         return self._path
 
     def begin(self, run: Run) -> None:
-        """Note the machine, and what there is to run."""
+        """Note the machine, and what there is to run. Raises `SettingsError` where it cannot be updated."""
+        if self._update:
+            file_target(self._path, "--acc-baseline")
         self._environment = run.environment
         self._extent = Extent(run)
 

@@ -6,6 +6,7 @@ import datetime
 import getpass
 import math
 
+from ..outputs import file_target
 from ..reporting.row import Row
 from ..reporting.view import Result, Run, View
 from .extent import Extent
@@ -44,7 +45,9 @@ class LockView(View):
         return self._path
 
     def begin(self, run: Run) -> None:
-        """Note what there is to run."""
+        """Note what there is to run. Raises `SettingsError` for a lock that cannot be updated."""
+        if self._reason:
+            file_target(self._path, "--acc-lock")
         self._extent = Extent(run)
 
     def add(self, row: Row) -> None:

@@ -10,6 +10,6 @@ from __future__ import annotations
 
 from .growing import Growing
 from .staged import Staged
-from .target import Target, target_of
+from .target import Target, file_target, target_of
 
-__all__ = ["Growing", "Staged", "Target", "target_of"]
+__all__ = ["Growing", "Staged", "Target", "file_target", "target_of"]

@@ -43,6 +43,14 @@ class Target:
         return _refusal(self.flag, self.path, error)
 
 
+def file_target(path: str, flag: str) -> Target:
+    """As `target_of`, for what is read again later and so must be a file. Raises `SettingsError`."""
+    target = target_of(path, flag)
+    if target.stream:
+        raise target.refusal("it is a device, a fifo or an open descriptor, and a file is needed")
+    return target
+
+
 def target_of(path: str, flag: str, *, replaces: bool = True) -> Target:
     """The place `path`, checked: a file can be made there. Its directory is made when something is written.
 

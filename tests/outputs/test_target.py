@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.errors import AccError, SettingsError
-from acc_pytest.outputs import Growing, Staged, target_of
+from acc_pytest.outputs import Growing, Staged, file_target, target_of
 from acc_pytest.tensors.whole_file import whole_file
 
 
@@ -148,3 +148,9 @@ def test_a_file_that_may_not_be_written_and_a_directory_in_which_none_can_be_mad
 
     monkeypatch.setattr(os, "open", refused)
     assert refusal(tmp_path / "y.csv").endswith("y.csv: cannot be written: Permission denied")
+
+
+def test_what_is_read_again_must_be_a_file(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="--acc-lock /dev/null: cannot be written: it is a device"):
+        file_target("/dev/null", "--acc-lock")
+    assert not file_target(str(tmp_path / "lock.json"), "--acc-lock").stream

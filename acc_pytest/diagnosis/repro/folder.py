@@ -1,15 +1,23 @@
-"""Where bundles go: a directory of our own, folders with harmless names, nothing outside of it."""
+"""Where bundles go: a directory of our own, folders with harmless names, nothing outside of it.
+
+They are made in a folder of their own in it, and take the place of those of an earlier run when all are
+whole: a run that is killed leaves the earlier ones.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from ...errors import AccError
-from ...tensors.whole_file import whole_file
+from ...outputs.partial import is_held
+from ...tensors.whole_file import make_directory, whole_file
 
 MARK = "repro.json"
 """The file by which a directory is known as ours, and a folder in it as a bundle."""
@@ -27,32 +35,74 @@ def folder_name(number: int, name: str) -> str:
 
 
 def opened(directory: str) -> Path:
-    """The directory made ready and marked as ours: bundles of an earlier run are taken out of it.
+    """The directory made ready and marked as ours; bundles of an earlier run stay in it for now.
 
     Raises `AccError` where it cannot be written, and where it holds anything else, which is left alone.
     """
     home = Path(os.path.abspath(directory))
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        found = sorted(one for one in home.iterdir() if one.name not in _LEFT_BY_PYTEST)
+        make_directory(home)
         marked = (home / MARK).is_file()
-        foreign = [one.name for one in found if not (marked and _is_ours(one))]
+        foreign = [one.name for one in _content(home) if not (marked and _is_ours(one))]
         if foreign:
             raise AccError(
                 f"--acc-repro {directory}: holds {foreign[0]!r}, which is no bundle of ours; "
                 "name a directory of its own"
             )
-        for one in found:
-            if one.is_dir():
-                shutil.rmtree(one)
-            else:
-                one.unlink()
     except OSError as error:
         raise AccError(f"--acc-repro {directory}: cannot be written: {error.strerror}") from error
-    write_text(home / MARK, "{}\n")
+    if not marked:
+        write_text(home / MARK, "{}\n")
     return home
 
 
+class Stage:
+    """The folder in `home` in which bundles are made; `folder` is where they are until they land.
+
+    What killed runs left of theirs is removed; a run that goes on holds a lock on its own. Raises `OSError`.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        for left in home.glob(f"{_UNFINISHED}*"):
+            if not is_held(str(left)):
+                shutil.rmtree(left, ignore_errors=True)
+        self.folder = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=home))
+        self._lock = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def land(self) -> None:
+        """Put what was made into the place of all that an earlier run has left; then remove that."""
+        made = list(self.folder.iterdir())
+        old = self.folder / "replaced"
+        old.mkdir()
+        for one in _content(self._home):
+            if one.name != MARK:
+                one.rename(old / one.name)
+        for one in made:
+            one.rename(self._home / one.name)
+        self.drop()
+
+    def drop(self) -> None:
+        """Remove the folder and what is in it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _content(home: Path) -> list[Path]:
+    """What lies there, but for what pytest leaves and bundles that are being made."""
+    return sorted(
+        one
+        for one in home.iterdir()
+        if one.name not in _LEFT_BY_PYTEST and not one.name.startswith(_UNFINISHED)
+    )
+
+
+_UNFINISHED = ".unfinished_"
+"""What the name of a folder begins with in which bundles are made."""
 _OWN_FILES = frozenset((MARK, "README.md", "pytest.ini", "settings.toml"))
 _LEFT_BY_PYTEST = frozenset((".pytest_cache", "__pycache__"))
 

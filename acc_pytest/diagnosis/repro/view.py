@@ -11,8 +11,9 @@ from ...errors import AccError
 from ...reporting.markdown import code
 from ...reporting.row import Row
 from ...reporting.view import Result, Run, View
+from ...tensors.whole_file import make_directory
 from . import texts
-from .folder import MARK, folder_name, opened, size_of, write_text, write_texts
+from .folder import MARK, Stage, folder_name, opened, size_of, write_text, write_texts
 
 if TYPE_CHECKING:
     from ...opcheck.case import Case
@@ -35,6 +36,7 @@ class ReproBundles(View):
         self._standard = standard
         self._case_of = case_of
         self._home: Path | None = None
+        self._stage: Stage | None = None
         self._run = Run()
         self._failed: dict[str, list[Row]] = {}
         self._own = 0
@@ -71,15 +73,17 @@ class ReproBundles(View):
         return [f"no bundle of {self._own} failures of your own tests: their tensors are in no dump"]
 
     def finish(self, result: Result) -> None:
-        """Write the bundles and the list of them; nothing where nothing failed."""
+        """Make the bundles and the list of them; nothing where nothing failed."""
         if self._home is None:
             return
+        make_directory(self._home)
+        self._stage = Stage(self._home)
         wanted = list(self._wanted(result))
         if not wanted:
             return
         budget, lines = BUDGET, []
         for number, rows in enumerate(wanted[:MOST], start=1):
-            said, used = self._bundle(self._home / folder_name(number, rows[0].name), rows, budget)
+            said, used = self._bundle(self._stage.folder / folder_name(number, rows[0].name), rows, budget)
             budget -= used
             lines.append(said)
         if len(wanted) > MOST:
@@ -91,9 +95,19 @@ class ReproBundles(View):
             f"`pytest .` here runs all of them; acc_pytest is all they need. {_mib(total)} in all.",
             "",
         ]
-        write_texts(self._home, texts.settings_files(self._standard))
+        write_texts(self._stage.folder, texts.settings_files(self._standard))
+        write_text(self._stage.folder / "README.md", "\n".join([*head, *lines, ""]))
         self._index = self._home / "README.md"
-        write_text(self._index, "\n".join([*head, *lines, ""]))
+
+    def land(self) -> None:
+        """Put the bundles into the place of those of an earlier run."""
+        if self._stage is not None:
+            self._stage.land()
+
+    def close(self) -> None:
+        """Leave nothing of bundles that are not in their place."""
+        if self._stage is not None:
+            self._stage.drop()
 
     def _wanted(self, result: Result) -> Iterator[Sequence[Row]]:
         """The rows of each bundle: roots in execution order, or failed operators in that of the source."""
