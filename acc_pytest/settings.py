@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import math
 import os
-import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -22,6 +21,7 @@ from .judging.catalogue import unknown_name
 from .judging.known import Known, known_from_table
 from .judging.rules import rule_from_table
 from .judging.threshold import ThresholdRule
+from .toml_text import read_toml
 from .vocabulary import (
     BASELINE_UPDATES,
     COMPARISON_STANDARDS,
@@ -31,11 +31,6 @@ from .vocabulary import (
     TOKEN_POLICIES,
     UNMAPPED_OUTCOMES,
 )
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DEFAULT_MIN_COVERAGE = 0.25
 """Share of the better covered side's dumped nodes that must be mapped.
@@ -208,13 +203,7 @@ def read_config(path: Path, custom: Collection[str] = ()) -> ConfigFile:
 
 
 def _read_config(path: Path, custom: Collection[str]) -> ConfigFile:
-    try:
-        with path.open("rb") as stream:
-            content = tomllib.load(stream)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"{path}: cannot be read as TOML: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{path}: cannot be read as TOML: numbers or nesting beyond reason") from error
+    content = read_toml(path)
     for key in content:
         if key not in _TOP_LEVEL:
             raise unknown_name("key", key, _TOP_LEVEL, str(path))
@@ -294,8 +283,10 @@ def _check_metric(metric: str) -> None:
 
 def _rank(value: object) -> int:
     text = str(value)
-    if isinstance(value, bool) or not (text.isascii() and text.isdecimal()):
-        raise SettingsError(f"--acc-rank {text}: a rank is a number from 0, as in worldsize8_global_rank3")
+    if isinstance(value, bool) or not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise SettingsError(
+            f"--acc-rank {text:.40}: a rank is a number from 0, as in worldsize8_global_rank3"
+        )
     return int(text)
 
 
@@ -311,8 +302,8 @@ def shard_from(value: object) -> tuple[int, int]:
 
 def _examples(value: object) -> int:
     text = str(value)
-    if not (text.isascii() and text.isdecimal() and int(text)):
-        raise SettingsError(f"--acc-fuzz-examples {text}: how many cases are drawn is a number from 1")
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
+        raise SettingsError(f"--acc-fuzz-examples {text:.40}: how many cases are drawn is a number from 1")
     return int(text)
 
 

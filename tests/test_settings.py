@@ -141,6 +141,10 @@ def test_merging_leaves_its_arguments_alone() -> None:
             r" \[\[threshold\]\] 1: unknown key 'cosine'; did you mean 'cosine_similarity'",
         ),
         ("[[threshold", "cannot be read as TOML"),
+        ("a = " + "[" * 5000, "cannot be read as TOML: its brackets are nested too deeply"),
+        ("a = " + "9" * 5000, "cannot be read as TOML"),
+        ("[coverage]\nmin = " + "9" * 400, "a whole number has more than 64 bits: 9999"),
+        ("description = [[{ a = " + "9" * 20 + " }]]", "a whole number has more than 64 bits"),
     ],
 )
 def test_a_mistake_in_a_file_is_told_with_file_and_key(toml, text: str, told: str) -> None:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..json_text import parsed
 from ..opcheck.source_directory import PARAM_FILE
 from ..reporting.printable import printable
 from .places import number_of
@@ -77,7 +78,7 @@ def _parameters(directory: str) -> Mapping[str, Any] | None:
     path = os.path.join(directory, PARAM_FILE)
     try:
         with open(path, encoding="utf-8") as file:
-            found = json.loads(file.read(_LARGEST))
+            found = parsed(file.read(_LARGEST))
     except (OSError, ValueError):
         return None
     return dict(_leaves(found)) if type(found) is dict else None

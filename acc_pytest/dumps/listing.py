@@ -13,9 +13,12 @@ _NUMBER = re.compile(r"(\d+)")
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """Sort key that puts `10_x` after `9_x`."""
+    """Sort key that puts `10_x` after `9_x`: of numbers without leading zeros the longer is the larger."""
     parts = _NUMBER.split(name)
-    return [(int(part), "") if index % 2 else (-1, part) for index, part in enumerate(parts)]
+    return [
+        (len(part.lstrip("0")), part.lstrip("0")) if index % 2 else (-1, part)
+        for index, part in enumerate(parts)
+    ]
 
 
 class Listing:

@@ -6,7 +6,6 @@ It writes a data id twice when given an int and then another token, so duplicate
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
+from ..json_text import parsed
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
 from .base import Dump, Rank, Slot, Step
@@ -23,6 +23,8 @@ from .listing import natural
 METADATA = "metadata.json"
 FOLDER = "golden_tensor"
 
+_NAMED = 5
+"""Pairs of which a note speaks by name."""
 _STEP = re.compile(r"\d{1,9}")
 
 
@@ -48,7 +50,7 @@ class ManualDump(Dump):
         self.name = "manual"
         self.ranks = (Rank(0, ""),)
         declared = list(_declared(metadata))
-        whole = [pair for pair in declared if pair.golden and pair.mine]
+        whole = [pair for pair in declared if pair.is_whole]
         self.entries = tuple(
             ManualEntry(
                 pair.data_id,
@@ -62,8 +64,8 @@ class ManualDump(Dump):
         notes = (
             [f"{moved} golden files taken from beside {METADATA}, not from where it says"] if moved else []
         )
-        if lacking := [f"{pair.data_id}/{pair.step}" for pair in declared if pair not in whole]:
-            notes.append(f"{METADATA} names less than two files for {', '.join(lacking)}; left out")
+        if lacking := [f"{pair.data_id}/{pair.step}" for pair in declared if not pair.is_whole]:
+            notes.append(f"{METADATA} names less than two files for {_some(lacking)}; left out")
         self.notes = tuple(notes)
         tree = Node(name=self.name, op_type="Manual", path="")
         for data_id in dict.fromkeys(entry.data_id for entry in self.entries):
@@ -71,14 +73,12 @@ class ManualDump(Dump):
         model = Tree(tree, self.name)
         steps = sorted({entry.step for entry in self.entries})
         self.steps = tuple(Step(step, model, str(step)) for step in steps)
+        self._golden = {(entry.data_id, entry.step): entry.golden for entry in self.entries}
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
         """See `Dump.tensors`."""
-        return {
-            Slot("output"): entry.golden
-            for entry in self.entries
-            if entry.data_id == node.path and entry.step == step.label
-        }
+        golden = self._golden.get((node.path, int(step.label)))
+        return {} if golden is None else {Slot("output"): golden}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,11 @@ class _Declared:
     step: int
     golden: str
     mine: str
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it names both files."""
+        return bool(self.golden and self.mine)
 
 
 def is_manual(metadata: Path) -> bool:
@@ -106,8 +111,8 @@ def read_metadata(metadata: Path) -> dict[str, dict[str, list[str]]]:
     """
     try:
         with open(metadata, encoding="utf-8") as file:
-            raw = json.load(file, object_pairs_hook=_merged)
-    except (ValueError, RecursionError) as error:
+            raw = parsed(file.read(), pairs=_merged)
+    except ValueError as error:
         raise FormatError(f"{metadata}: not a readable manual mapping ({error})") from error
     except OSError as error:
         raise FormatError(f"{metadata}: cannot be read: {error.strerror}") from error
@@ -152,4 +157,9 @@ def _golden(pair: _Declared, metadata: Path) -> str:
 def _relative(given: str, metadata: Path) -> str:
     """A relative path counts from the metadata where that exists, else from the working directory."""
     beside = metadata.parent / given
-    return str(beside) if not Path(given).is_absolute() and os.path.isfile(beside) else given
+    return str(beside) if not os.path.isabs(given) and os.path.isfile(beside) else given
+
+
+def _some(names: list[str]) -> str:
+    more = f", ... ({len(names)} altogether)" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -16,7 +16,6 @@ wrong type or size as not there.
 from __future__ import annotations
 
 import functools
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ..json_text import parsed
 from ..tensors.ref import version_of
 from .torch_fields import LARGEST_CRC32, Key, key_of, natural, shape_of, sizes_of, text
 
@@ -170,8 +170,8 @@ def read_json(path: Path, kind: str) -> dict[str, Any]:
     try:
         if path.stat().st_size > _LARGEST:
             return {}
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        content = parsed(path.read_bytes())
+    except (OSError, ValueError):
         return {}
     if not isinstance(content, dict) or content.get("format") != kind or content.get("schema") != SCHEMA:
         return {}

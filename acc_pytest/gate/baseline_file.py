@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,7 +62,7 @@ def _accepted(path: str, key: str, entry: object) -> Accepted:
         raise FormatError(f"{where} must have dtypes, elements, and either {RELATIVE} or {COUNT}")
     (metric,) = metrics
     error, elements, dtypes = entry[metric], entry.get("elements"), entry.get("dtypes")
-    if type(error) not in (int, float) or not 0 <= error < math.inf:
+    if type(error) not in (int, float) or not 0 <= error <= sys.float_info.max:
         raise FormatError(f"{where}: {metric} must be a number from 0, not {error!r:.100}")
     if type(elements) is not int or elements < 1:
         raise FormatError(f"{where}: elements must be a whole number from 1, not {elements!r:.100}")

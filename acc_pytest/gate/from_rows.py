@@ -15,6 +15,8 @@ from ..reporting.rows_json import NO_LINKS, Links
 from ..reporting.rows_reading import PlanFacts, StoredRows
 from ..tensors.ref import TensorRef
 
+_LONGEST_RANK = 9
+"""Digits of a rank that the readers of dumps know."""
 _NOT_STORED = Pair(
     "", 0, None, "", "", 0, 0, "", "", Operand("", "", "", "", ()), Operand("", "", "", "", ())
 )
@@ -183,7 +185,7 @@ def _pair(row: Row, root: str) -> Pair:
     return Pair(
         id=found[0] if found else row.test_id,
         step=row.step,  # type: ignore[arg-type]
-        rank=int(row.rank) if row.rank.isdecimal() else None,
+        rank=_rank(row),
         level=row.level,
         layer=row.layer,
         depth=depth if type(depth) is int else 0,
@@ -195,6 +197,10 @@ def _pair(row: Row, root: str) -> Pair:
         graph=row.graph,
         fed=row.fed,
     )
+
+
+def _rank(row: Row) -> int | None:
+    return int(row.rank) if row.rank.isdecimal() and len(row.rank) <= _LONGEST_RANK else None
 
 
 def _operand(side: Side) -> Operand:
@@ -212,7 +218,7 @@ def _unmapped(row: Row) -> Unmapped:
         op_type=side.op_type,
         reason=row.sentence.removeprefix(f"unmapped {which} node: "),
         slot=side.slot,
-        rank=int(row.rank) if row.rank.isdecimal() else None,
+        rank=_rank(row),
         graph=row.graph,
         ref=TensorRef(side.path) if side.path else None,
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import AccError, FormatError
+from ..json_text import NotJson, parsed
 from ..tensors.whole_file import whole_file
 
 LARGEST = 256 * 1024 * 1024
@@ -53,13 +55,12 @@ def read_json(path: str, form: str, version: int) -> dict[str, Any]:
     if len(content) > LARGEST:
         raise FormatError(f"{path}: is larger than {LARGEST >> 20} MiB; it is no {form}")
     try:
-        found = json.loads(content, object_pairs_hook=_once, parse_constant=_refuse)
+        found = parsed(content, pairs=_once, constant=_refuse)
+    except NotJson as error:
+        where = f"{path}:{error.line}" if error.line else path
+        raise FormatError(f"{where}: is not JSON: {error.reason}") from None
     except _Wrong as error:
         raise FormatError(f"{path}: {error}") from None
-    except json.JSONDecodeError as error:
-        raise FormatError(f"{path}:{error.lineno}: is not JSON: {error.msg}") from None
-    except (ValueError, RecursionError):
-        raise FormatError(f"{path}: is not JSON: bytes, numbers or nesting beyond reason") from None
     if type(found) is not dict or found.get("format") != form:
         raise FormatError(f"{path}: is no {form} file, or was not written by acc-pytest")
     if found.get("version") != version:
@@ -76,8 +77,7 @@ class _Wrong(ValueError):
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise _Wrong(f"{twice!r:.200} stands twice; keep one")
     return found
 

@@ -31,8 +31,8 @@ def _gates_of(settings: Settings) -> tuple[Gate, ...]:
         from .lock import OperatorLevels
 
         gates.append(OperatorLevels())
-    accepted = None if settings.update_baseline == "all" else _baseline(settings)
-    if accepted is not None:
+    accepted = _baseline(settings)  # read in any case: a file that is none must not be written over
+    if accepted is not None and settings.update_baseline != "all":
         from .baseline import BaselineGate
 
         gates.append(BaselineGate(accepted))

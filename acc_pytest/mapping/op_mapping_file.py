@@ -8,7 +8,6 @@ name, its path or its id (`LinearOperation_2_0_1`, `root.model.layers.0.mlp`, `2
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from ..dumps.base import Slot
 from ..errors import MappingError
+from ..json_text import NotJson, parsed
 
 FILE_NAME = "op_mapping_file.json"
 _NAME = re.compile(r"\w[\w./]*", re.ASCII)
@@ -74,17 +74,13 @@ def read_op_mapping_file(where: str) -> dict[str, tuple[str, ...]]:
     if path.is_dir():
         path = path / FILE_NAME
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = parsed(path.read_bytes())
     except FileNotFoundError:
         raise MappingError(f"{path}: no such mapping file; name the file or the directory it is in") from None
-    except (OSError, UnicodeDecodeError) as problem:
+    except OSError as problem:
         raise MappingError(f"{path}: cannot be read: {problem}") from None
-    except json.JSONDecodeError as problem:
+    except NotJson as problem:
         raise MappingError(f"{path}: not valid JSON: {problem}") from None
-    except RecursionError:
-        raise MappingError(f"{path}: not a mapping file: its brackets are nested too deeply") from None
-    except ValueError:
-        raise MappingError(f"{path}: not a mapping file: it holds a number of thousands of digits") from None
     if not isinstance(content, dict):
         raise MappingError(f"{path}: must hold one JSON object, type of mine -> golden type(s)")
     return {str(key): _values(path, str(key), value) for key, value in content.items()}

@@ -88,5 +88,5 @@ def _empty(declared: Declared) -> torch.Tensor | None:
         return None
     try:
         return torch.empty(declared.shape, dtype=by_name(declared.dtype).torch_dtype())
-    except CannotDecode:
+    except (CannotDecode, RuntimeError):  # torch has no tensor of no elements but 2^63 rows either
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DumpError, FormatError
+from ..json_text import NotJson, parsed
 from ..tensors.ref import TensorRef
 from ..vocabulary import DEFAULT_SOC
 from .case import Case, Declared
@@ -23,6 +23,9 @@ from .source_directory import PARAM_FILE
 
 _SIZE = re.compile(r"\d{1,18}")
 _CSV_HOME = "operation_io_tensors"
+
+_LONGEST_SIZE = 18
+"""Digits of a size: what memory can be addressed with 64 bits."""
 
 WITHOUT_PARAMETERS = frozenset(
     f"{name}Operation"
@@ -236,10 +239,11 @@ def _json(text: str, where: str) -> dict[str, Any]:
     if text.strip() in ("", "null"):
         return {}
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = getattr(error, "msg", "nested too deeply")
-        raise FormatError(f"{where}: the parameters are no JSON ({reason}): {text.strip()[:80]!r}") from None
+        found = parsed(text)
+    except NotJson as error:
+        raise FormatError(
+            f"{where}: the parameters are no JSON ({error.reason}): {text.strip()[:80]!r}"
+        ) from None
     if found is None:
         return {}
     if not isinstance(found, dict):
@@ -261,6 +265,11 @@ def _declared(entry: Entry, side: str) -> tuple[Declared, ...]:
         sizes = [size.strip() for size in text.split(",") if size.strip()]
         if not all(_SIZE.fullmatch(size) for size in sizes):
             return ()
+        if too_long := next((size for size in sizes if len(size) > _LONGEST_SIZE), ""):
+            raise FormatError(
+                f"{entry.source}, column {side}Shape: no tensor has the size {too_long[:_LONGEST_SIZE]}... "
+                f"({len(too_long)} digits)"
+            )
         layout = layouts[number] if number < len(layouts) else "nd"
         found.append(Declared(dtype, tuple(map(int, sizes)), layout.lower()))
     return tuple(found)

@@ -48,6 +48,11 @@ class Room(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._most = min(FREE + (COPIES + longest) * self._elements, _memory() // 16)
         self._work = CALLS * self._most
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled inside; asked to keep its compiler away, torch would import all of it."""
+        return False
+
     def __torch_dispatch__(
         self,
         func: Any,

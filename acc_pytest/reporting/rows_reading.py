@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 from ..errors import AccError, FormatError
 from ..guard import guarded
+from ..json_text import NotJson, parsed
 from ..outputs.partial import partials
 from .json_fields import WrongField
 from .row import Row
@@ -125,11 +125,8 @@ def _read_rows(path: str) -> StoredRows:
     )
 
 
-_decoder = json.JSONDecoder(parse_constant=lambda name: _refuse(f"{name} is no JSON"))
-
-
-def _refuse(said: str) -> Any:
-    raise WrongField(said)
+def _refuse(constant: str) -> Any:
+    raise WrongField(f"{constant} is no JSON")
 
 
 def _records(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -154,12 +151,11 @@ def _records(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
             if not line.endswith("\n") and number > 1:
                 return  # cut by the end of the process that wrote it
             try:
-                record = _decoder.decode(line)
+                record = parsed(line, constant=_refuse)
             except WrongField as error:
                 raise FormatError(f"{path}:{number}: {error}") from None
-            except (ValueError, RecursionError) as error:
-                said = getattr(error, "msg", "") or "numbers or nesting beyond reason"
-                raise FormatError(f"{path}:{number}: is not JSON: {said}") from None
+            except NotJson as error:
+                raise FormatError(f"{path}:{number}: is not JSON: {error.reason}") from None
             if type(record) is not dict:
                 raise FormatError(f"{path}:{number}: must be an object, not {record!r:.100}")
             yield number, record

@@ -7,12 +7,12 @@ exactly as long as its dtype and shape say, no overlaps and no holes.
 from __future__ import annotations
 
 import functools
-import json
 from typing import Any
 
 import torch
 
 from ..errors import CannotDecode, FormatError
+from ..json_text import parsed
 from .dtypes import by_name
 from .mapped import byte_count, mapped, opened
 from .ref import TensorHeader, TensorRef, version_of
@@ -88,8 +88,8 @@ def _headers_as_of(path: str, _version: tuple[int, ...]) -> dict[str, TensorHead
 
 def _parsed(path: str, text: bytes, size: int) -> dict[str, TensorHeader]:
     try:
-        declared = json.loads(text.decode("utf-8"), object_pairs_hook=_without_repeats)
-    except (ValueError, RecursionError) as error:
+        declared = parsed(text, pairs=_without_repeats)
+    except ValueError as error:
         raise FormatError(f"{path}: its safetensors header is no sound JSON: {str(error)[:200]}") from error
     if not isinstance(declared, dict):
         raise FormatError(f"{path}: its safetensors header is no JSON object")

@@ -8,7 +8,6 @@ Early probes sort keys alphabetically; order inside an object never matters here
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
+from ..json_text import parsed
 
 MAX_DEPTH = 200
 """Deepest nesting of operations accepted; real models stay below 10."""
@@ -98,8 +98,8 @@ def read_graph(path: Path) -> Operation:
 def _load(path: Path, constant: Callable[[str], float | None] = lambda _: None) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as file:
-            raw = json.load(file, parse_constant=constant)
-    except (ValueError, RecursionError) as error:
+            raw = parsed(file.read(), constant=constant)
+    except ValueError as error:
         raise FormatError(
             f"{path}: not a readable JSON topology ({error}); was the dump stopped while writing it?"
         ) from error

@@ -10,18 +10,22 @@ which order things ran, that is the order; else a table of common names decides.
 
 from __future__ import annotations
 
-import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
+from ..json_text import parsed
 from .torch_order import execution_order
 from .tree import Node, Tree
 
 MAX_DEPTH = 200
 """Deepest nesting of modules accepted; real models stay below 20."""
+
+_LONGEST_NAME = 255
+"""Bytes of a name in the file systems of Linux."""
 
 _CALL = re.compile(r"^(.+)\.([^.\d][^.]*)(?:\.\d+)?$")
 _AGAIN = re.compile(r"^(.+)\.call\d+_*$")
@@ -38,8 +42,8 @@ def read_tree(path: Path, folders: Iterable[str] = (), ran: Mapping[str, str] | 
     """
     try:
         with open(path, encoding="utf-8") as file:
-            raw = json.load(file)
-    except (ValueError, RecursionError) as error:
+            raw = parsed(file.read())
+    except ValueError as error:
         raise FormatError(
             f"{path}: not a readable module tree ({error}); was the dump stopped while writing it?"
         ) from error
@@ -65,8 +69,8 @@ def _node(raw: Any, path: Path, depth: int, *, in_order: bool = False) -> Node:
     if not isinstance(raw, dict):
         raise FormatError(f"{path}: a module must be an object with name, type and children")
     name, kind, children = raw.get("name"), raw.get("type"), raw.get("children", [])
-    if not isinstance(name, str) or name in {"", ".", ".."} or any(char in name for char in "/\\\0"):
-        raise FormatError(f"{path}: module name {name!r} cannot be the name of a folder")
+    if not isinstance(name, str) or not _is_folder(name):
+        raise FormatError(f"{path}: module name {name!r:.100} cannot be the name of a folder")
     if not isinstance(kind, str):
         raise FormatError(f"{path}: `type` of module {name} must be a text")
     if not isinstance(children, list):
@@ -84,6 +88,15 @@ def _node(raw: Any, path: Path, depth: int, *, in_order: bool = False) -> Node:
         else:
             node.add(child)
     return node
+
+
+def _is_folder(name: str) -> bool:
+    """Whether a directory can have this name."""
+    try:
+        length = len(os.fsencode(name))
+    except UnicodeEncodeError:
+        return False
+    return 0 < length <= _LONGEST_NAME and name not in (".", "..") and not any(one in name for one in "/\\\0")
 
 
 def _with_folders(root: Node, folders: Iterable[str], ran: Mapping[str, str], *, calls: bool) -> Tree:

@@ -61,5 +61,6 @@ def execution_order(names: Sequence[str]) -> list[int]:
         first, *rest = name.split(".")
         place = _PLACE.get(first.lower(), place)
         number = rest[0] if rest else first
-        keys.append((place, int(number) if number.isdecimal() else -1))
+        # a number of more digits than an index has is a name
+        keys.append((place, int(number) if number.isdecimal() and len(number) < 10 else -1))
     return sorted(range(len(names)), key=keys.__getitem__)

@@ -39,7 +39,7 @@ def test_a_digest_comes_back_as_it_was(tmp_path):
         {"shape": None},
         {"crc32": 1 << 32},
         {"sum": "1"},
-        {"sum": 10**400},
+        {"sum": 10**19},
         {"squares": -1.0},
         {"squares": float("inf")},
         {"min": None},

@@ -182,6 +182,20 @@ def test_people_s_own_comparisons_are_held_against_it_too(pytester: pytest.Pytes
     )
 
 
+@pytest.mark.parametrize("update", ["new", "all"])
+@pytest.mark.parametrize("content", ["{", "[" * 100_000, '{"a": ' + "9" * 5000 + "}", None])
+def test_a_broken_file_is_not_written_over(
+    acc: Run, clean: DemoPaths, content: str | None, update: str
+) -> None:
+    path = Path("base.json")
+    path.mkdir() if content is None else path.write_text(content)
+    result = acc(clean, BASELINE, f"--acc-update-baseline={update}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (line,) = [line for line in result.errlines if line.startswith("ERROR: ")]
+    assert "base.json" in line
+    assert path.is_dir() if content is None else path.read_text() == content
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

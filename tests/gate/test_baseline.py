@@ -189,6 +189,8 @@ def test_shards_are_put_together_and_must_not_contradict(tmp_path: Path) -> None
         ('{"a": NaN}', "NaN is no number here"),
         ('{"a": 1, "a": 2}', "'a' stands twice"),
         ("\n{,}", "2: is not JSON"),
+        ("[" * 100_000, "is not JSON: its brackets are nested too deeply"),
+        ('{"a": ' + "9" * 401 + "}", "is not JSON: a whole number of 401 digits"),
     ],
 )
 def test_a_file_that_is_no_baseline_is_one_error_naming_it(tmp_path: Path, content: str, said: str) -> None:
@@ -207,6 +209,7 @@ def test_a_file_that_is_no_baseline_is_one_error_naming_it(tmp_path: Path, conte
         ('{"dtypes": "a b", "elements": 1}', "must have dtypes, elements, and either"),
         ('{"dtypes": "a b", "elements": 1, "mismatches": -1}', "mismatches must be a number from 0"),
         ('{"dtypes": "a b", "elements": 1, "mismatches": true}', "mismatches must be a number from 0"),
+        ('{"dtypes": "a b", "elements": 1, "relative_euclidean_distance": 1e400}', "must be a number from 0"),
         ('{"dtypes": "a b", "elements": 0, "mismatches": 1}', "elements must be a whole number"),
         ('{"dtypes": "ab", "elements": 1, "mismatches": 1}', "dtypes must be two names"),
     ],

@@ -175,6 +175,30 @@ def test_a_rotation_of_a_part_of_the_head():
     assert found["7_ConcatOperation", 0] == ("q_rope", "plain", [])
 
 
+def test_a_rotation_that_writes_more_than_it_reads():
+    found = layer_roles(
+        *PROJECTIONS,
+        operator("Split", 4, "q", "q0 q1"),
+        operator("Rope", 6, "q0", "qt kt"),
+        operator("SelfAttention", 9, "qt kt v", "c"),
+    )
+    assert found["5_RopeOperation", 1] == ("k_rope", "plain", [])
+
+
+def test_operators_that_write_nothing_have_no_roles():
+    """A broken topology; an attention and a product without output say nothing of what follows them."""
+    found = layer_roles(
+        *PROJECTIONS,
+        operator("SelfAttention", 4, "q k v", ""),
+        operator("Linear", 5, "x weight_5", ""),
+        operator("RmsNorm", 6, "x weight_6", "n"),
+        operator("Linear", 7, "n weight_7", ""),
+        operator("Linear", 8, "n weight_8", "g"),
+        operator("Transpose", 9, "g", ""),
+    )
+    assert found["1_LinearOperation", 0][0] == "q"
+
+
 def test_a_product_lacks_the_bias_that_is_added_after_the_sum_over_ranks():
     found = layer_roles(
         *PROJECTIONS,

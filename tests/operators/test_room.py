@@ -114,3 +114,8 @@ def test_a_loop_without_end_is_ended() -> None:
     with pytest.raises(OperatorError, match="more work"), Room("it", []):
         loop()
     assert len(turns) <= CALLS * FREE // PER_CALL
+
+
+def test_no_compiler_is_imported_for_it() -> None:
+    """Torch wraps the method to keep its compiler out of it, and would import the compiler for that."""
+    assert not hasattr(Room.__torch_dispatch__, "__wrapped__")

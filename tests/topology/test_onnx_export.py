@@ -330,7 +330,7 @@ class TestAttributes:
         st.dictionaries(
             st.text(),
             st.recursive(
-                st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+                st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(),
                 lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
                 max_leaves=8,
             ),

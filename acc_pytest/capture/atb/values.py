@@ -6,7 +6,6 @@ Each reader takes a text, a list of texts, or the Python value that it stands fo
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from ...json_text import parsed
 from ...vocabulary import words_of
 
 TYPES = ("model", "layer", "op", "kernel", "tensor", "cpu_profiling", "onnx", "stats")
@@ -158,7 +158,7 @@ def config(value: Any) -> Path:
     if not 1 <= status.st_size <= _LARGEST_CONFIG:
         raise ValueError(f"{given}: {status.st_size} bytes; the probe reads 1 byte to 1 GiB")
     try:
-        content = json.loads(given.read_bytes())
+        content = parsed(given.read_bytes())
     except (OSError, ValueError) as error:
         raise ValueError(f"{given}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import os
 import re
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DumpConfigError, DumpConfigTypeError
+from ...json_text import parsed
 
 MODES = ("input", "output", "all")
 FUSIONS = ("GraphFusion", "UBFusion")
@@ -84,10 +84,10 @@ def fusion_switch(given: Any) -> str | None:
     path = _absolute("fusion_switch_file", given)
     how = "write one with acc_pytest.capture.torchair.write_fusion_switch"
     try:
-        content = json.loads(Path(path).read_bytes())
+        content = parsed(Path(path).read_bytes())
     except OSError as error:
         raise DumpConfigError(f"fusion_switch_file {path}: {error.strerror or error}; {how}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DumpConfigError(f"fusion_switch_file {path}: is no JSON: {error}; {how}") from error
     _check_switch(path, content, how)
     return path

@@ -27,7 +27,9 @@ class AfterAttention:
     def walk(self, leaves: list[Node]) -> None:
         """`leaves` are the layer's operators in order, the attention first."""
         outputs, inputs = self._graph.flow.outputs, self._graph.flow.inputs
-        self._roles[outputs[leaves[0]][0]] = ("attn_core", "plain")
+        core = self._graph.written_first(leaves[0])
+        if core is not None:
+            self._roles[core] = ("attn_core", "plain")
         for leaf in leaves[1:]:
             written = outputs[leaf]
             if not written or not inputs[leaf] or any(value in self._roles for value in written):
@@ -152,18 +154,21 @@ def _is_expert_result(role: str) -> bool:
 
 def _mlp_linear(leaf: Node, graph: Graph) -> str:
     """`gate`, `up`, `router` or `mlp_in` (one linear for all), told by who reads the output."""
-    value = graph.flow.outputs[leaf][0]
-    moved = next((reader for reader, _ in value.read_by if graph.kinds.get(reader) in PASSED_ON), None)
+    value = graph.written_first(leaf)
+    read_by = value.read_by if value is not None else []
+    moved = next((reader for reader, _ in read_by if graph.kinds.get(reader) in PASSED_ON), None)
     if moved is not None:
-        value = graph.flow.outputs[moved][0]
+        value = graph.written_first(moved)
     readers = reader_kinds(value, graph)
+    if value is None:
+        return ""
     if "split" in readers:
         return "mlp_in"
     if "mul" in readers:
         return "up"
     if "activation" in readers:
         activation = next(reader for reader, _ in value.read_by if graph.kinds.get(reader) == "activation")
-        multiplied = "mul" in reader_kinds(graph.flow.outputs[activation][0], graph)
+        multiplied = "mul" in reader_kinds(graph.written_first(activation), graph)
         return "gate" if multiplied else "mlp_in"
     return "router" if readers and "linear" not in readers else ""
 

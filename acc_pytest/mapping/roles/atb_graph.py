@@ -39,6 +39,15 @@ class Graph:
             return self._pieces(value)
         return None, self._bias(value) if form in NEEDS_OTHERS else ()
 
+    def rotated(self, value: Value) -> Value | None:
+        """What a rotation made `value` of: its input at the same place, which a broken topology may lack."""
+        inputs = self.flow.inputs[value.producer] if value.producer is not None else []
+        return inputs[value.index] if value.index < len(inputs) else None
+
+    def written_first(self, leaf: Node) -> Value | None:
+        """The first output of an operator; `None` for one that only writes in place."""
+        return next(iter(self.flow.outputs[leaf]), None)
+
     def _places(self, value: Value) -> tuple[Export, ...]:
         """Where the places are that the writer of a paged cache wrote to."""
         leaf = value.producer
@@ -51,7 +60,7 @@ class Graph:
         """Which piece of every head a tensor holds, rotated or not, and all pieces of the heads."""
         leaf = value.producer
         if leaf is not None and self.kinds[leaf] == "rope":
-            value = self.flow.inputs[leaf][value.index]
+            value = self.rotated(value) or value
             leaf = value.producer
         pieces = [] if leaf is None else self.flow.outputs[leaf]
         return value.index, tuple(
@@ -109,6 +118,8 @@ def _lacks_bias(value: Value, graph: Graph, roles: Roles) -> None:
             _lacks_bias(source, graph, roles)
 
 
-def reader_kinds(value: Value, graph: Graph) -> set[str]:
+def reader_kinds(value: Value | None, graph: Graph) -> set[str]:
     """Kinds of the operators that read a value."""
+    if value is None:
+        return set()
     return {graph.kinds[leaf] for leaf, _ in value.read_by if leaf in graph.kinds}

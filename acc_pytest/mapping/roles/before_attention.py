@@ -65,7 +65,8 @@ def _role_before(
         )
         return (f"{sinks}_a" if later else sinks, "plain")
     if kind == "rope":
-        turned = roles.get(flow.inputs[leaf][value.index], ("", ""))
+        rotated = graph.rotated(value)
+        turned = roles.get(rotated, ("", "")) if rotated is not None else ("", "")
         return f"{sinks}_rope", "head_part" if turned[1] == "head_part" else "plain"
     if kind == "concat":
         turned_part = any(roles.get(one, ("", ""))[0] == f"{sinks}_rope" for one in flow.inputs[leaf])

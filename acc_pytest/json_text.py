@@ -1,0 +1,59 @@
+"""`parsed`: JSON that a file holds, of which every way to be no JSON is one error with one reason.
+
+Python's reader raises three kinds of errors, for bytes that are no text, for nesting beyond its stack and for
+whole numbers of more than 4300 digits, and takes whole numbers that nothing else in a program takes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+LONGEST_NUMBER = 20
+"""Characters of a whole number: 64 bits have as many, with or without a sign."""
+_LONG = re.compile(rf"\d{{{LONGEST_NUMBER}}}")
+_SHOWN = 20
+
+
+class NotJson(ValueError):
+    """What is wrong, in a few words; `line` is where, 0 where nobody knows."""
+
+    def __init__(self, reason: str, line: int = 0) -> None:
+        super().__init__(f"{reason} (line {line})" if line else reason)
+        self.line = line
+        self.reason = reason
+
+
+Pairs = Callable[[list[tuple[str, Any]]], Any]
+
+
+def parsed(
+    content: str | bytes,
+    *,
+    pairs: Pairs | None = None,
+    constant: Callable[[str], Any] | None = None,
+) -> Any:
+    """The value in `content`; bytes are UTF-8, with or without a byte order mark.
+
+    `pairs` makes an object of its pairs, `constant` a value of NaN, Infinity and -Infinity. Raises `NotJson`.
+    """
+    try:
+        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
+        whole = _whole if _LONG.search(text) else None
+        return json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_int=whole)
+    except json.JSONDecodeError as error:
+        raise NotJson(error.msg, error.lineno) from None
+    except UnicodeDecodeError as error:
+        raise NotJson(f"byte {error.start} is no UTF-8") from None
+    except RecursionError:
+        raise NotJson("its brackets are nested too deeply") from None
+
+
+def _whole(digits: str) -> int:
+    return int(digits) if len(digits) <= LONGEST_NUMBER else _too_long(digits)
+
+
+def _too_long(digits: str) -> NoReturn:
+    raise NotJson(f"a whole number of {len(digits.lstrip('-'))} digits, {digits[:_SHOWN]}...")

@@ -1,0 +1,41 @@
+"""`read_toml`: a TOML file of the user's, of which every way to be none is one error with one reason."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import SettingsError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a file. Raises `SettingsError` naming it and what is wrong."""
+    try:
+        with path.open("rb") as stream:
+            content = tomllib.load(stream)
+        _check_numbers(content)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path}: cannot be read as TOML: {error}") from error
+    except RecursionError:
+        raise SettingsError(f"{path}: cannot be read as TOML: its brackets are nested too deeply") from None
+    return content
+
+
+def _check_numbers(content: Mapping[str, Any]) -> None:
+    """Raise `ValueError` for a whole number that TOML has not, of more than 64 bits."""
+    todo: list[Any] = [content]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, Mapping):
+            todo += value.values()
+        elif isinstance(value, list):
+            todo += value
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError(f"a whole number has more than 64 bits: {str(value)[:20]}...")
