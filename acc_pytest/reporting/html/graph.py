@@ -145,10 +145,10 @@ class ModelGraph:
 
     def _fed(self, where: Sequence[int]) -> Mapping[str, list[int]]:
         """The places of what the run was given, by kind."""
-        kinds = [fed for *_, fed in self._codes]
+        kinds = {code: where[-1] for where, code in self._codes.items() if where[-1]}
         found: dict[str, list[int]] = {}
-        for place, code in enumerate(where):
-            if kinds[code]:
+        for place, code in enumerate(where if kinds else ()):
+            if code in kinds:
                 found.setdefault(kinds[code], []).append(place)
         return {kind: differences(places) for kind, places in found.items()}
 
@@ -168,8 +168,8 @@ def _edges(operators: Sequence[int], above: _Above, guessed: Sequence[bool]) -> 
 
 def _wrote(inner: _Where, outer: _Where) -> bool:
     """Whether the first is an operator inside the module that the second is; neither is a given input."""
-    node = outer[0]
-    return not inner[-1] and not outer[-1] and inner[0].startswith((f"{node}/", f"{node}."))
+    name, node = inner[0], outer[0]
+    return name.startswith(node) and name[len(node) :][:1] in ("/", ".") and not (inner[-1] or outer[-1])
 
 
 def _operator_of(where: _Where) -> object:
@@ -184,8 +184,8 @@ def _operator_of(where: _Where) -> object:
         return fed, graph, layer, named
     if named is node:
         return graph, node
-    inside = named.partition("/")[2] if _repeated(layer) else ""
-    return graph, layer, inside or named, golden
+    below = named.partition("/")[2] if _repeated(layer) else ""
+    return graph, layer, below or named, golden
 
 
 @functools.cache

@@ -60,7 +60,7 @@ function foldGraph() {
   graph.localOf = new Int32Array(operators.length);
   graph.boxes = boxes.map(({ name, members }, number) => {
     const counts = {};
-    let worst = operators[members[0]].worst, root = -1;
+    let worst = operators[members[0]].worst, root = -1, roots = 0;
     members.forEach((at, local) => {
       const one = operators[at];
       graph.boxOf[at] = number;
@@ -69,8 +69,9 @@ function foldGraph() {
       counts[verdict] = (counts[verdict] ?? 0) + 1;
       if (worse(one.worst, worst)) worst = one.worst;
       if (one.root >= 0 && (root < 0 || one.root < root)) root = one.root;
+      roots += one.root >= 0;
     });
-    return { name: name || say("graph_model"), number, members, counts, worst, root, open: graph.opened.has(name), layout: null, found: 0, edges: [], outer: [], before: [], after: [] };
+    return { name: name || say("graph_model"), number, members, counts, worst, root, roots, open: graph.opened.has(name), layout: null, found: 0, edges: [], outer: [], before: [], after: [] };
   });
   edges.from.forEach((from, edge) => {
     const a = graph.boxOf[from], b = graph.boxOf[edges.to[edge]];
@@ -128,7 +129,8 @@ function openBox(box, open) {
 
 /** Open or fold a box; its head stays where it is on the screen. */
 function toggleBox(box, open = !box.open) {
-  const before = box.y;
+  const top = graph.view.y - graph.size.height / 2 / graph.view.k;
+  const before = box.open ? headOf(box, top) : box.y;
   openBox(box, open);
   graph.view.y += box.y - before;
   if (!open && graph.focus.box === box.number) graph.focus.operator = -1;
@@ -137,16 +139,14 @@ function toggleBox(box, open = !box.open) {
 
 function toggleAll() {
   const open = !graph.boxes.every((box) => box.open || box.alone);
-  const anchor = graph.boxes[graph.focus.box], before = anchor.y;
   for (const box of graph.boxes) {
     box.open = open;
     graph.opened[open ? "add" : "delete"](box.name);
   }
   if (!open) graph.focus.operator = -1;
   placeBoxes();
-  graph.view.y += anchor.y - before;
   drawGraphControls();
-  drawGraph();
+  look(centreOf(graph.focus), false);
 }
 
 /** The operators that the filters leave, where some are set by hand. */
@@ -192,6 +192,7 @@ function followRoot(root, move = true) {
 function drawGraphControls() {
   if (rows.graph === null) return;
   $("graph-basis").textContent = say("graph_basis", count(graph.operators.length), rows.graph.basis);
+  drawGraphLegend();
   const roots = head.diagnosis === null ? [] : head.diagnosis.roots.slice(0, 50);
   const here = new Set(graph.operators.map((one) => one.root));
   const choices = roots.map((root, at) => [at, `${at + 1} · ${root.name}`]).filter(([at]) => here.has(at));
@@ -211,6 +212,23 @@ function drawGraphControls() {
   );
 }
 
+const LEGEND = { pass: "heat-1", tie: "", inherited: "heat-2", known: "", incomparable: "heat-6", fail: "heat-4" };
+
+/** What the colours mean, of the verdicts that are there. */
+function drawGraphLegend() {
+  const there = new Set(graph.operators.map((one) => rows.verdict(one.worst)));
+  const swatch = (name) => make("i", { class: `swatch ${name}`, "aria-hidden": "true" });
+  replace(
+    $("graph-legend"),
+    Object.entries(LEGEND).filter(([verdict]) => there.has(verdict)).map(([verdict, name]) =>
+      (name ? make("span", { class: "badge" }, swatch(name), say(verdict)) : badge(verdict))),
+    graph.edges.bad.includes(true)
+      ? make("span", { class: "badge" }, make("i", { class: "carried", "aria-hidden": "true" }), say("graph_carried")) : null,
+    graph.edges.guessed.includes(true)
+      ? make("span", { class: "badge" }, make("i", { class: "guessed", "aria-hidden": "true" }), say("graph_guessed")) : null,
+  );
+}
+
 function drawGraphWords() {
   if (graph.canvas === null) return;
   graph.canvas.setAttribute("aria-label", say("graph_help"));
@@ -227,6 +245,11 @@ function followInGraph(changed) {
     firstSight();
   } else if (["verdicts", "layer", "type", "query"].some((name) => changed.has(name))) {
     matchGraph();
+    const box = changed.has("layer") && state.layer ? graph.boxes.find((one) => one.name === state.layer) : undefined;
+    if (box) {
+      graph.focus = { box: box.number, operator: -1 };
+      look(seen(focusFrame(graph.focus)));
+    }
     drawGraph();
   }
   if (changed.has("row") && state.row !== null) {

@@ -1,8 +1,8 @@
 /* The graph on its canvas: only what is in sight is drawn, and less of it from afar. */
 
-const SCENE = { head: 44, pad: 22, gap: 30, narrow: 312, strip: 12, text: 0.42, marks: 0.16, rows: 0.02 };
+const SCENE = { head: 44, pad: 22, gap: 30, narrow: 312, strip: 12, lines: 0.6, text: 0.27, marks: 0.16, rows: 0.02 };
 /* A box: height when folded, padding, gap to the next, least width; the overview at the right; the zoom below
-   which there is no text, no mark, and no row. */
+   which operators have one line, no text, no edges, and are no longer drawn. */
 
 /** Lay the chain of boxes out: those that are open hold their operators. */
 function placeBoxes() {
@@ -152,22 +152,26 @@ function headOf(box, top) {
   return Math.max(box.y, Math.min(top, box.y + box.height - SCENE.head));
 }
 
+/** How much larger the texts of boxes are when one is far away, to be read longer. */
+const growth = () => Math.max(1, Math.min(1.9, 0.75 / graph.view.k));
+
 /** Name, counts and root of a box. */
 function drawHead(pen, box, left, end, arrow, y = box.y) {
   const middle = y + SCENE.head / 2 - 2;
   pen.textBaseline = "middle";
   pen.textAlign = "left";
   pen.fillStyle = ink("muted");
-  pen.font = font(11);
+  const grown = growth();
+  pen.font = font(11 * grown);
   pen.fillText(arrow, left + 14, middle);
   let right = end - 12;
   pen.textAlign = "right";
-  if (box.root >= 0) right = flag(pen, right, middle, box.root) - 8;
+  if (box.root >= 0) right = flag(pen, right, middle, box.root, box.roots - 1) - 8;
   right = drawCounts(pen, box, right, middle);
   pen.textAlign = "left";
   pen.fillStyle = ink("ink");
-  pen.font = font(13, 650);
-  pen.fillText(clipped(pen, box.name, right - left - 35), left + 31, middle);
+  pen.font = font(13 * grown, 650);
+  pen.fillText(clipped(pen, box.name, right - left - 20 - 15 * grown), left + 16 + 15 * grown, middle);
 }
 
 /** How many operators of a box have which verdict, or were found; returns where the text begins. */
@@ -176,7 +180,7 @@ function drawCounts(pen, box, right, middle) {
     ? ["pass", "known", "tie", "incomparable", "inherited", "fail"].filter((verdict) => box.counts[verdict])
       .map((verdict) => [verdict, `${MARKS[verdict]} ${count(box.counts[verdict])}`])
     : [[box.found ? "accent" : "muted", say("graph_found", count(box.found))]];
-  pen.font = font(12);
+  pen.font = font(12 * growth());
   for (const [name, text] of parts) {
     pen.fillStyle = ink(name);
     pen.fillText(text, right, middle);
@@ -404,34 +408,44 @@ function drawOperator(pen, operator, x, y, width, height) {
   round(pen, x - width / 2, y, width, height, 7);
   pen.fill();
   pen.stroke();
-  if (k >= SCENE.text) {
-    const left = x - width / 2 + 10, room = width - 20;
-    pen.textAlign = "left";
+  if (k >= SCENE.lines) drawLabels(pen, operator, text, x, y, width, height);
+  else if (k >= SCENE.text) {
+    const size = Math.min(24, 11 / k); // as large as can be read
+    pen.font = font(size, 600);
+    pen.textAlign = "center";
     pen.textBaseline = "middle";
     pen.fillStyle = ink(text);
-    pen.font = font(11);
-    pen.fillText(MARKS[rows.verdict(operator.worst)], left, y + height * 0.32);
-    pen.font = font(12, 600);
-    const share = rows.closeness(operator.worst);
-    const number = share !== null && !(share < 1) ? times(share) : "";
-    const type = clipped(pen, typeOf(operator), room - 15 - (number ? 8 + 6.5 * number.length : 0));
-    pen.fillText(type, left + 15, y + height * 0.32);
-    pen.font = font(11);
-    pen.globalAlpha *= 0.86;
-    pen.fillText(clipped(pen, shortName(operator), room), left, y + height * 0.72);
-    pen.globalAlpha /= 0.86;
-    pen.textAlign = "right";
-    if (number) pen.fillText(number, x + width / 2 - 9, y + height * 0.32);
+    pen.fillText(clipped(pen, `${MARKS[rows.verdict(operator.worst)]} ${typeOf(operator)}`, width - 8), x, y + height / 2);
   }
   if (operator.root >= 0) flag(pen, x + width / 2 + 6, y - 5, operator.root);
 }
 
-/** The flag of a root, its right end at x; returns its left end. */
-function flag(pen, x, middle, root) {
-  pen.font = font(11, 600);
-  const text = say("root_n", root + 1), width = pen.measureText(text).width + 12;
+/** Mark, type and number of an operator, and below them its name. */
+function drawLabels(pen, operator, text, x, y, width, height) {
+  const left = x - width / 2 + 10, room = width - 20, line = y + height * 0.32;
+  const share = rows.closeness(operator.worst), number = share !== null && !(share < 1) ? times(share) : "";
+  pen.textBaseline = "middle";
+  pen.fillStyle = ink(text);
+  pen.font = font(11);
+  pen.textAlign = "right";
+  if (number) pen.fillText(number, x + width / 2 - 9, line);
+  pen.textAlign = "left";
+  pen.fillText(MARKS[rows.verdict(operator.worst)], left, line);
+  pen.font = font(12, 600);
+  pen.fillText(clipped(pen, typeOf(operator), room - 15 - (number ? 8 + 6.5 * number.length : 0)), left + 15, line);
+  pen.font = font(11);
+  pen.globalAlpha *= 0.86;
+  pen.fillText(clipped(pen, shortName(operator), room), left, y + height * 0.72);
+  pen.globalAlpha /= 0.86;
+}
+
+/** The flag of a root (and so many others), its right end at x; returns its left end. */
+function flag(pen, x, middle, root, others = 0) {
+  const grown = growth();
+  pen.font = font(11 * grown, 600);
+  const text = say("root_n", root + 1) + (others > 0 ? ` +${others}` : ""), width = pen.measureText(text).width + 12 * grown;
   pen.fillStyle = ink("fail");
-  round(pen, x - width, middle - 9, width, 18, 9);
+  round(pen, x - width, middle - 9 * grown, width, 18 * grown, 9 * grown);
   pen.fill();
   pen.fillStyle = ink("paper");
   pen.textAlign = "center";
@@ -454,6 +468,11 @@ function drawAccents(pen) {
   const open = state.row === null ? -1 : graph.atRow(state.row);
   if (open >= 0) ring(frameOf(open), "ink", 2.5);
   if (document.activeElement === graph.canvas) ring(focusFrame(focus), "accent", 2.5);
+  for (const at of [focus.operator, open]) {
+    if (at < 0 || graph.operators[at].root < 0 || !inTheOpen(at) || graph.view.k < SCENE.marks) continue;
+    const { x, y } = frameOf(at); // the ring went over it
+    flag(pen, x + CELL.width / 2 + 6, y - 5, graph.operators[at].root);
+  }
 }
 
 /** The whole chain at the right edge, with the part in sight. */

@@ -101,6 +101,8 @@ const STRINGS = {
     "拖动平移，Ctrl 加滚轮缩放，单击层可展开；方向键沿边移动。",
   ],
   graph_basis: ["{0} operators. Edges: {1}.", "{0} 个算子。边的依据：{1}。"],
+  graph_carried: ["carries a difference on", "传递差异"],
+  graph_guessed: ["by the order of execution only", "仅按执行顺序推断"],
   graph_model: ["model", "模型"],
   graph_operators: ["{0} operators", "{0} 个算子"],
   graph_found: ["{0} found", "匹配 {0} 个"],
