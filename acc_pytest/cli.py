@@ -17,6 +17,7 @@ from .errors import AccError
 from .guard import FLAG, guarded, show_tracebacks
 from .installed import check_numpy
 from .reporting.printable import message
+from .reporting.wrapping import paragraph
 
 COMMANDS = (compare, opcheck, dump, dump_info, map, onnx, calibrate, report, demo)
 INTERRUPTED = 128 + 2
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with guarded(f"acc {given.command}", (BrokenPipeError,)):
             code: int = given.run(given)
     except AccError as error:
-        print(f"acc: error: {message(str(error))}", file=sys.stderr)
+        print(paragraph(f"acc: error: {message(str(error))}"), file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
         print("acc: interrupted", file=sys.stderr)

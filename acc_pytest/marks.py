@@ -21,6 +21,22 @@ USAGE = (
 )
 
 
+REPEATERS = ("rerunfailures", "pytest-retry")
+"""Plugins that run a failing test again, and that the marker `flaky` stops; by the names they register."""
+
+
+def once(config: pytest.Config) -> tuple[pytest.Mark, ...]:
+    """The markers that keep a generated test from being run again: the same tensors give the same result."""
+    if not any(map(config.pluginmanager.hasplugin, REPEATERS)):
+        return ()
+    return (_once(),)
+
+
+@functools.cache
+def _once() -> pytest.Mark:
+    return pytest.mark.flaky(reruns=0, condition=False).mark
+
+
 @functools.cache
 def op_mark(op_type: str, level: str, layer: str, step: int | str, policy: str) -> pytest.Mark:
     """The `acc_op` marker; pairs of one kind share one object, for there may be 100,000 of them."""

@@ -81,10 +81,9 @@ def _end(rows: Sequence[Row]) -> None:
         pytest.xfail(printable(excused[0].excuse, REASON))
     # With --runxfail pytest.xfail does nothing, and what was excused fails after all.
     if failing := red or excused:
-        from .reporting.failure_text import failure_text
+        from .reporting.failure_text import failure_text_of_all
 
-        worst = max(failing, key=lambda row: row.excess)
-        raise ComparisonFailed(worst, "\n\n".join(failure_text(row) for row in failing))
+        raise ComparisonFailed(max(failing, key=lambda row: row.excess), failure_text_of_all(failing))
     if all(row.skipped for row in rows):
         pytest.skip(printable(rows[0].sentence, REASON))
 

@@ -17,11 +17,14 @@ from .guard import guarded
 from .recording import SINK, rows_of
 from .reporting.failure_text import FailureText
 from .reporting.header import header_lines, judging_lines
+from .reporting.numbers import briefly
 from .reporting.printable import message
 from .reporting.recorder import Recorder
 from .reporting.summary import coverage
 from .reporting.view import Run, View
+from .reporting.wrapping import near, on_screen, terminal_width
 from .session import door
+from .short_summary import make_fit
 
 if TYPE_CHECKING:
     from .diagnosis.summary import Ledger
@@ -44,7 +47,8 @@ class RunReport:
         self._reported: set[str] = set()
         self._unmapped: dict[str, Alone] = {}
         self._ran_alone = self._ran_other = False
-        config.stash[SINK] = self._recorder.add
+        self._briefs: dict[str, tuple[str, ...]] = {}
+        config.stash[SINK] = self._add
 
     def pytest_report_header(self) -> list[str]:
         """Say what is compared, how much of it could be mapped and, if asked, how."""
@@ -52,7 +56,7 @@ class RunReport:
             return []
         with door("describing the plan"):
             judging = judging_lines(self._acc.standard, self._acc.noise)
-            return [*(self._explanation() or header_lines(self._acc.plan)), *judging]
+            return [*(self._explanation() or on_screen(header_lines(self._acc.plan))), *on_screen(judging)]
 
     def _explanation(self) -> list[str]:
         """The plan in words, if asked for."""
@@ -110,12 +114,18 @@ class RunReport:
             environment=environment(),
         )
 
+    def _add(self, row: Row) -> None:
+        """Record a row, and keep what the short summary may say of it."""
+        self._recorder.add(row)
+        if row.red:
+            self._briefs.setdefault(row.test_id, briefly(row))
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Write the rows of a finished test, and give its failure back the form xdist took from it."""
         self._reported.add(report.nodeid)
         for arrived in rows_of(report):
-            self._recorder.add(arrived)
+            self._add(arrived)
         if report.nodeid in self._alone_ids:
             self._ran_alone = True
             self._add_failed(report)
@@ -203,7 +213,7 @@ class RunReport:
         wrong = self._recorder.finish(result)
         if wrong:
             _redden(session)
-        said = (*wrong, *(f"report: {file}" for file in self._recorder.files))
+        said = (*wrong, *(f"report: {near(file)}" for file in self._recorder.files))
         self._lines = (*result.lines, *map(message, said))
 
     def _has_no_pairs(self) -> bool:
@@ -228,12 +238,14 @@ class RunReport:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Say where the error starts, how bad it gets, and where the reports are."""
+        ours = self._recorder.tally.tests | self._alone_ids
+        make_fit(terminalreporter.stats, self._briefs, ours, terminal_width())
         shown = self._lines if self._acc is not None or self._recorder.tally.tried else ()
         lines = (*shown, *self._refused)
         if not lines:
             return
         terminalreporter.write_sep("=", "acc-pytest")
-        for line in lines:
+        for line in on_screen(lines):
             terminalreporter.write_line(line)
 
     def pytest_unconfigure(self) -> None:

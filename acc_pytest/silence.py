@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from .own_lines import say
 from .reporting.printable import printable
 
 PATIENCE = 60.0
@@ -127,10 +128,7 @@ class Silence:
     def _watch(self) -> None:
         while not self._ended.wait(PAUSE):
             for line in self.look(time.monotonic()):
-                terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-                if terminal is not None:
-                    terminal.ensure_newline()
-                    terminal.write_line(line)
+                say(self._config, line)
 
     def look(self, now: float) -> Iterator[str]:
         """A line for each worker that is to be told of, once for one silence.

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..options import command_line
 from ..reporting.printable import message, shell
+from ..reporting.wrapping import terminal_width, wrapped_command
 from .compare import run_pytest
 from .demo_model import add_model, list_faults, spec_of
 
 if TYPE_CHECKING:
     from ..demo import DemoPaths
     from .arguments import Commands
+
+
+CSV = "accuracy.csv"
+"""The report of a demo, whose directory is made anew each time, as the report is."""
 
 
 def add(commands: Commands) -> None:
@@ -49,7 +54,8 @@ def run(given: argparse.Namespace) -> int:
 
     directory, spec = Path(given.directory), replace(spec_of(given), noise=given.noise)
     paths = make_demo(directory, spec)
-    values: dict[str, Any] = {"golden": str(paths.golden), "mine": str(paths.mine), "output": str(directory)}
+    values: dict[str, Any] = {"golden": str(paths.golden), "mine": str(paths.mine)}
+    values |= {"output": str(directory), "csv": CSV}
     if paths.noise is not None:
         values["noise"] = str(paths.noise)
     if spec.family == "llama-int8":
@@ -66,4 +72,8 @@ def _said(paths: DemoPaths, values: dict[str, Any]) -> list[str]:
         said.append(f"noise:  {message(str(paths.noise))}")
     if paths.faulty:
         said.append(f"the fault is in {' and '.join(paths.faulty)}")
-    return [*said, "compare again:", shell(["pytest", *command_line(values)])]
+    return [
+        *said,
+        "compare again:",
+        *wrapped_command(shell(["pytest", *command_line(values)]), terminal_width()),
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..demo import DemoSpec
@@ -21,10 +21,25 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "--dtype", default="float16", choices=("float16", "bfloat16"), help="of mine (default: float16)"
     )
     parser.add_argument("--seed", type=int, default=7, metavar="N", help="of weights and prompt (default: 7)")
-    parser.add_argument("--fault", metavar="NAME", help="put this mistake into mine; see --list-faults")
+    parser.add_argument(
+        "--fault", metavar="NAME", action=Once, help="put this mistake into mine; see --list-faults"
+    )
     parser.add_argument("--fault-layer", type=int, default=0, metavar="N", help="the layer it is in")
     parser.add_argument("--fault-step", type=int, metavar="N", help="the step it is in (default: every one)")
     parser.add_argument("--list-faults", action="store_true", help="print the names of the faults and exit")
+
+
+class Once(argparse.Action):
+    """An option that may be given once: of two values one would be silently lost."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, word: Any = None
+    ) -> None:
+        """Keep the value. Ends in an error of the parser where there is one already."""
+        before = getattr(namespace, self.dest)
+        if before is not None:
+            raise argparse.ArgumentError(self, f"a demo has one mistake, got {before!r} and {values!r}")
+        setattr(namespace, self.dest, values)
 
 
 def list_faults() -> None:

@@ -101,6 +101,7 @@ def _print(whole: Merged, views: list[View], environment: Mapping[str, str]) -> 
     from ..diagnosis.summary import Ledger
     from ..reporting.recorder import Recorder
     from ..reporting.view import Run
+    from ..reporting.wrapping import near, on_screen
 
     ledger = Ledger()
     recorder = Recorder([*views, ledger])
@@ -121,10 +122,9 @@ def _print(whole: Merged, views: list[View], environment: Mapping[str, str]) -> 
     status = whole.exit_status(recorder.tally)
     result = result_of(recorder, ledger if whole.plan is not None else None, whole.plan, whole.floor, status)
     wrong = recorder.finish(replace(result, problems=(*result.problems, *whole.incomplete)))
-    for line in result.lines:
+    reports = (f"report: {near(file)}" for file in recorder.files)
+    for line in on_screen((*result.lines, *map(message, (*_lines(whole), *wrong, *reports)))):
         print(line)
-    for line in (*_lines(whole), *wrong, *(f"report: {file}" for file in recorder.files)):
-        print(message(line))
     recorder.close()
     return 1 if wrong and not status else status
 

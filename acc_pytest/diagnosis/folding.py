@@ -18,6 +18,8 @@ from .inheritance import shown
 if TYPE_CHECKING:
     from ..mapping.pair import Pair
 
+TOP = "root"
+"""What the dump of a torch model calls the model itself."""
 STEPS_NAMED = 4
 """Other steps (or ranks) that a line names."""
 NAMED = 3
@@ -132,9 +134,10 @@ def _sentence(group: Sequence[FoundRoot], inherited: int, amplification: float |
     if amplification is not None and inherited:
         effects.append(f"at most {amplification:.2g} times its error there")
     if first.share is None and first.final:
-        effects.append(f"the final output {shown(first.final)} is within its bounds")
+        of = "of " if first.final == TOP else ""
+        effects.append(f"the final output {of}{_final(first.final)} is within its bounds")
     elif first.share is not None and first.final != first.row.name:
-        effects.append(f"explains {first.share:.0%} of the error of {shown(first.final)}")
+        effects.append(f"explains {first.share:.0%} of the error of {_final(first.final)}")
     more = again(group)
     said = f" ({more})" if more else ""
     if first.pair.fed in _OF_MODULES:
@@ -142,6 +145,11 @@ def _sentence(group: Sequence[FoundRoot], inherited: int, amplification: float |
     if first.pair.fed:
         return f"{_fed(group)}{said}; {', '.join(effects)}"
     return f"{_about(first)}{said}: {', '.join(effects)}; {first.cause.text or first.row.sentence}"
+
+
+def _final(name: str) -> str:
+    """The name of a final output; of a torch model as a whole what it is as well."""
+    return f"the model ({name})" if name == TOP else shown(name)
 
 
 def _about(found: FoundRoot) -> str:

@@ -1,16 +1,18 @@
-"""The baseline as a run ends: what is stale, new, better than accepted; and the file, where it is updated."""
+"""The baseline as a run ends: what is stale, new, better than recorded; and the file, where it is updated."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ..outputs import file_target
 from ..reporting.row import Row
 from ..reporting.view import Result, Run, View
+from ..reporting.wrapping import TO_PASTE
 from .baseline import Accepted, Baseline, comparable, error_of, improved
 from .baseline_file import write_baseline
 from .extent import Extent
+from .known_entry import entry_of
 from .place import key_of, root_of
 
 NEW, ALL = "new", "all"
@@ -32,6 +34,8 @@ class BaselineView(View):
         self._update = update
         self._now: dict[str, Accepted] = {}
         self._without = 0
+        self._red = 0
+        self._first_red: Row | None = None
         self._environment: Mapping[str, str] = {}
         self._extent = Extent(Run())
         self._complete = False
@@ -62,6 +66,10 @@ class BaselineView(View):
         if found is None:
             self._without += 1
             return
+        if row.verdict == "fail":
+            self._red += 1
+            if self._first_red is None or (row.number or 0) < (self._first_red.number or 0):
+                self._first_red = row
         earlier = self._now.get(key_of(row))
         if earlier is None or earlier.error < found.error:
             self._now[key_of(row)] = found
@@ -91,8 +99,7 @@ class BaselineView(View):
                 f"baseline: {_some(stale)} in it met no test: stale, --acc-update-baseline=all drops them"
             )
         if self._update:
-            lines.append(self._said_of_update(new, better))
-            return lines
+            return [*lines, self._said_of_update(new, better), *self._said_of_red()]
         if new:
             lines.append(f"baseline: {_some(new)} not in it: add with --acc-update-baseline=new")
         if better:
@@ -113,8 +120,21 @@ class BaselineView(View):
             return "baseline: NOT updated, for the run did not come to its end or compared nothing"
         changed = f"{len(new)} new"
         if self._update == ALL:
-            changed += f", {len(self._now) - len(new)} accepted anew ({len(better)} clearly better)"
+            changed += f", {len(self._now) - len(new)} recorded anew ({len(better)} clearly better)"
         return f"baseline: updated, {changed}"
+
+    def _said_of_red(self) -> Iterator[str]:
+        """That a baseline makes nothing green that is beyond its thresholds, and what does."""
+        if not self._writes or self._first_red is None:
+            return
+        which = f"{self._red} pairs stay red: they exceed their"
+        if self._red == 1:
+            which = "1 pair stays red: it exceeds its"
+        yield (
+            f"baseline: {which} thresholds, which a baseline does not change. What is right all the same is "
+            f"accepted by an entry in a file of --acc-config; for {self._first_red.name}:"
+        )
+        yield from (f"{TO_PASTE}{line}" for line in entry_of(self._first_red, _today()))
 
     def _updated(self) -> dict[str, Accepted]:
         if self._update == NEW:
@@ -140,8 +160,11 @@ class BaselineView(View):
         """With `new` entries beside old ones the head stays that of the old ones."""
         if self._update == NEW and self._before:
             return dict(self._made)
-        day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-        return {"date": day, **{name: self._environment[name] for name in self._environment}}
+        return {"date": _today().isoformat(), **{name: self._environment[name] for name in self._environment}}
+
+
+def _today() -> datetime.date:
+    return datetime.datetime.now(datetime.timezone.utc).date()
 
 
 def _some(keys: list[str]) -> str:

@@ -17,6 +17,7 @@ import pytest
 
 from .. import options
 from ..errors import AccError
+from ..marks import once
 from ..reporting.printable import shell
 from ..session import door
 from ..vocabulary import DUMPED
@@ -140,6 +141,7 @@ class FuzzItem(pytest.Item):
     def __init__(self, *, fuzzing: Fuzzing, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._fuzzing = fuzzing
+        self.own_markers.extend(once(self.config))
 
     def runtest(self) -> None:
         """Draw cases; save and say the smallest that disagrees."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .. import options
+from ..errors import SettingsError
 from ..guard import show_tracebacks
 from ..installed import check_numpy
 from ..recording import WorkerRows
@@ -28,6 +31,7 @@ from ..views import comparison_views
 from . import opcheck_session as opcheck
 from .fuzz import fuzz_collector, open_fuzz
 from .left_out import LEFT_OUT, open_left_out
+from .progress import PaceLines, costs_of, while_it_lasts
 from .shards import open_shard
 from .start_directory import StartDirectory
 
@@ -51,12 +55,15 @@ def _open_run(config: pytest.Config) -> None:
         check_numpy()
     let_any_name_pass(config)
     open_fuzz(config)
-    checks = opcheck.open_opcheck(config)
+    with _said_if_long(config):
+        checks = opcheck.open_opcheck(config)
+        acc = open_session(config)
     if checks is not None:
         config.stash[opcheck.KEY] = checks
-    acc = open_session(config)
     if acc is not None:
         config.stash[KEY] = acc
+    if acc is not None or checks is not None:
+        _refuse_each(config)
     open_shard(config, acc, checks)
     settings = acc.settings if acc is not None else checks.common if checks is not None else None
     open_gates(config, settings)
@@ -65,6 +72,10 @@ def _open_run(config: pytest.Config) -> None:
     if settings is None:
         return
     config.pluginmanager.register(StartDirectory(), "acc_start_directory")
+    if not hasattr(config, "workerinput"):
+        things = "pairs" if acc is not None else "operators"
+        lines = PaceLines(config, things, functools.partial(costs_of, acc, checks))
+        config.pluginmanager.register(lines, "acc_pace")
     if config.pluginmanager.hasplugin("dsession"):
         from ..silence import Silence
 
@@ -73,6 +84,23 @@ def _open_run(config: pytest.Config) -> None:
         from .unmapped import SkipsInOneReport
 
         config.pluginmanager.register(SkipsInOneReport(), "acc_unmapped")
+
+
+def _said_if_long(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
+    """What says now and then that dumps are being read and mapped, where any are."""
+    asked = options.values(config).keys() & {"golden", "from_rows"} or options.values(config, options.OPCHECK)
+    if hasattr(config, "workerinput") or not asked:
+        return contextlib.nullcontext()
+    return while_it_lasts(config, "reading and mapping what was dumped")
+
+
+def _refuse_each(config: pytest.Config) -> None:
+    """Raise `SettingsError` where xdist is to run every test in every worker: rows would come twice."""
+    if config.getoption("dist", "no") == "each" and not hasattr(config, "workerinput"):
+        raise SettingsError(
+            "--dist each runs every comparison in every worker, and its row would be counted several times; "
+            "use --dist load, or leave it out"
+        )
 
 
 def _reports(

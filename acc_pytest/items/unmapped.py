@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from ..marks import unmapped_mark
+from ..marks import once, unmapped_mark
 from ..recording import REASON
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class UnmappedItem(pytest.Item):
         node = alone.node
         self.node = node
         self._fails = fails
+        self.own_markers.extend(once(self.config))
         self.own_markers.append(unmapped_mark(node.side, node.op_type, node.step, node.why))
         self.extra_keyword_matches.add(node.op_type)
 

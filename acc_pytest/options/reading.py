@@ -14,19 +14,28 @@ from .tables import COMPARISON, DEBUGGING, FUZZ, GATE, GATES, OPCHECK, REPORTS, 
 OPTIONS = (*COMPARISON, *THRESHOLDS, *REPORTS, *GATE, *GATES, *FUZZ, *SHARING)
 """The options whose fields are those of `Settings`."""
 ALL = (*OPTIONS, *OPCHECK, *DEBUGGING)
+TOPICS = {
+    "what is compared": COMPARISON,
+    "thresholds": THRESHOLDS,
+    "what fails a run": (*GATE, *GATES),
+    "reports": REPORTS,
+    "single operators": (*OPCHECK, *FUZZ),
+    "how it runs": (*SHARING, *DEBUGGING),
+}
+"""All options, as the help of pytest shows them."""
 SHARED = frozenset(("config", *(option.field for option in (*REPORTS, *GATES, *FUZZ, *SHARING))))
 """Fields of `Settings` that mean something to single-operator checks too, or go beside them."""
 
 
 def add_options(parser: pytest.Parser) -> None:
     """Register every option of the tables and its ini twin."""
-    group = parser.getgroup("acc", "acc-pytest: compare two dumps of a model")
-    for option in ALL:
-        _add(group, option)
-        default: Any = {"list": [], "flag": False}.get(option.kind, "")
-        ini_type: Any = {"list": "linelist", "flag": "bool"}.get(option.kind, "string")
-        said = f"{option.help} (ini twin of {option.flag})"
-        parser.addini(option.dest, said, type=ini_type, default=default)
+    for topic, options in TOPICS.items():
+        group = parser.getgroup(f"acc {topic}", f"accuracy: {topic}")
+        for option in options:
+            _add(group, option)
+            default: Any = {"list": [], "flag": False}.get(option.kind, "")
+            ini_type: Any = {"list": "linelist", "flag": "bool"}.get(option.kind, "string")
+            parser.addini(option.dest, f"the same as {option.flag}", type=ini_type, default=default)
 
 
 def _add(group: Any, option: Option) -> None:

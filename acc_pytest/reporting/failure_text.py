@@ -1,4 +1,7 @@
-"""What pytest prints for a failed comparison: a sentence, a table, and where to look next."""
+"""What pytest prints for a failed comparison: numbers and files first, then every bound and why it is that.
+
+The text has one line for each thing it says; they are wrapped when they are shown, to whatever shows them.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .numbers import in_numbers, main_check, said_elsewhere
 from .printable import printable
-from .row import Row, Scalar, Side, number
+from .row import Check, Row, Scalar, Side, number
+from .wrapping import UNKNOWN, near, wrapped, wrapped_command
 
 WIDTH = 4000
 """Characters of a line: names come from files, and paths may be long."""
+OTHERS = 10
+"""Comparisons of a failing test that have a line each, beside the worst."""
+RERUN = "re-run: "
+_OF_RULES = ("set by ", "switched off by ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,58 +38,128 @@ class Crash:
 class FailureText:
     """A failure representation that is text and nothing else.
 
-    pytest shows `reprcrash.message` in its short summary and as the JUnit message, and asks
-    `toterminal` for the rest.
+    pytest shows `reprcrash.message` in its short summary and as the JUnit message (`brief`, or the first line
+    of the text), and asks `toterminal` for the rest.
     """
 
     text: str
+    brief: str = ""
 
     @property
     def reprcrash(self) -> Crash:
-        return Crash(self.text.partition("\n")[0])
+        return Crash(self.brief or self.text.partition("\n")[0])
 
     def toterminal(self, writer: Any) -> None:
-        """Write the text to pytest's terminal writer, the sentence in red."""
-        first, _, rest = self.text.partition("\n")
-        writer.line(first, red=True, bold=True)
-        if rest:
-            writer.line(rest)
+        """Write the text to pytest's terminal writer, wrapped to its width, the first line in red."""
+        width = getattr(writer, "fullwidth", UNKNOWN)
+        first, *rest = self.text.split("\n")
+        for line in wrapped(first, width):
+            writer.line(line, red=True, bold=True)
+        for line in rest:
+            for part in shown(line, width):
+                writer.line(part)
 
     def __str__(self) -> str:
         return self.text
 
 
+def shown(line: str, width: int) -> list[str]:
+    """A line of a failure text as lines of a screen."""
+    command = line.removeprefix(RERUN)
+    if command == line or len(line) <= width:
+        return wrapped(line, width)
+    return [RERUN.rstrip(), *wrapped_command(command, width)]
+
+
 def failure_text(row: Row, rerun: str = "") -> str:
-    """The failure in words. First line: the verdict; `rerun` is the command that repeats this test."""
-    lines = [row.sentence]
+    """The failure in words. First line: the numbers; `rerun` is the command that repeats this test."""
+    lines = [in_numbers(row), *said_elsewhere(row)]
     if row.cause is not None and row.cause.text:
         lines.append(f"cause: {row.cause.text}")
-    if row.checks:
-        lines += ["", *_table(row)]
     if row.worst.index:
         values = f"golden {row.worst.golden!r}, mine {row.worst.mine!r}"
-        lines += ["", f"worst element {row.worst.index}: {values}"]
+        lines.append(f"worst element {row.worst.index}: {values}")
     lines += ["", *_side("golden", row.golden), *_side("mine", row.mine)]
+    if row.checks:
+        lines += ["", *_table(row), *_unbounded(row), *_why(row.checks)]
     if row.policy:
         lines.append(f"matched by {row.policy}: {row.mapping_reason}")
     lines += [f"note: {note}" for note in row.notes]
     lines = [printable(line, WIDTH) for line in lines]
     if rerun:
-        lines.append(f"re-run: {rerun}")
+        lines.append(f"{RERUN}{rerun}")
     return "\n".join(lines)
 
 
+def failure_text_of_all(rows: Sequence[Row]) -> str:
+    """The failure of a test of several comparisons: the worst whole, the others in a line each."""
+    worst = max(rows, key=lambda row: row.excess)
+    others = [row for row in rows if row is not worst]
+    lines = [failure_text(worst)]
+    lines += [printable(f"also fails: {_of(row)}: {in_numbers(row)}", WIDTH) for row in others[:OTHERS]]
+    if len(others) > OTHERS:
+        lines.append(f"also fail: {len(others) - OTHERS} more, which the reports have")
+    return "\n".join(lines)
+
+
+def _of(row: Row) -> str:
+    side = row.mine if row.mine.slot or row.mine.node else row.golden
+    return f"{row.name} {side.slot}".strip()
+
+
 def _table(row: Row) -> list[str]:
-    """metric | measured | allowed | why, broken bounds first; then the metrics without a bound."""
-    cells = [("", "metric", "measured", "allowed", "why")]
-    for check in sorted(row.checks, key=lambda check: check.passed):
+    """metric | measured | allowed, broken bounds first, and of these the one of the headline."""
+    cells = [("", "metric", "measured", "allowed")]
+    main = main_check(row)
+    for check in sorted(row.checks, key=lambda check: (check.passed, check is not main)):
         mark = "ok" if check.passed else "FAIL"
-        cells.append((mark, check.metric, _number(check.measured), check.bound, check.reason))
-    bounded = {check.metric for check in row.checks}
-    for name, value in (*row.metrics.items(), *row.custom.items()):
-        if name not in bounded and value is not None:
-            cells.append(("", name, _number(value), "", ""))
+        cells.append((mark, check.metric, _number(check.measured), check.bound))
     return _aligned(cells)
+
+
+def _unbounded(row: Row) -> list[str]:
+    """The metrics without a bound, in one line."""
+    bounded = {check.metric for check in row.checks}
+    found = [
+        f"{name} {_number(value)}"
+        for name, value in (*row.metrics.items(), *row.custom.items())
+        if name not in bounded and value is not None
+    ]
+    return [f"      also  {', '.join(found)}"] if found else []
+
+
+def _why(checks: Sequence[Check]) -> list[str]:
+    """Why the broken bounds, and those that a rule set, are what they are.
+
+    Reasons that end in that of another bound (the derivation of T) say it there, once.
+    """
+    said = [check for check in checks if not check.passed or check.reason.startswith(_OF_RULES)]
+    if not said:
+        return []
+    standards = {check.reason.partition(": ")[0] for check in said}
+    standard = standards.pop() if len(standards) == 1 and ": " in said[0].reason else ""
+    lines = []
+    for check, reason in _each_once([c for c in checks if c in said or _ends_one_of(c, said)]):
+        lines.append(f"  {check.metric}: {reason.removeprefix(f'{standard}: ')}")
+    return [f"why allowed{f' ({standard})' if standard else ''}:", *lines]
+
+
+def _each_once(checks: Sequence[Check]) -> list[tuple[Check, str]]:
+    """The checks and what is said of each, those first whose reasons others end in."""
+    found = []
+    for check in sorted(checks, key=lambda check: not _ends_one_of(check, checks)):
+        ends = [f"; {_end(other)}" for other in checks if _ends_one_of(other, [check])]
+        found.append((check, check.reason.removesuffix(max(ends, key=len, default=""))))
+    return found
+
+
+def _ends_one_of(check: Check, others: Sequence[Check]) -> bool:
+    return any(other is not check and other.reason.endswith(f"; {_end(check)}") for other in others)
+
+
+def _end(check: Check) -> str:
+    """A reason as others may end in it: without the name of the standard."""
+    return check.reason.partition(": ")[2] or check.reason
 
 
 def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
@@ -96,7 +175,7 @@ def _side(label: str, side: Side) -> list[str]:
         return []
     what = f"{side.op_type} {side.node} {side.slot}".strip()
     lines = [f"{label:6}  {side.dtype} {side.shape}  {what}".rstrip()]
-    lines += [f"        {path}" for path in side.path.split(";") if path]
+    lines += [f"        {near(path)}" for path in side.path.split(";") if path]
     return lines
 
 

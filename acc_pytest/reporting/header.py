@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from .printable import printable
+from .wrapping import near
 
 if TYPE_CHECKING:
     from ..judging.standards import Standard
@@ -55,7 +56,7 @@ def _warnings(plan: Plan) -> list[str]:
 
 
 def _path(path: str) -> str:
-    return printable(path, NOTE, name=NOTE)
+    return printable(near(path), NOTE, name=NOTE)
 
 
 def _count(number: int, noun: str) -> str:

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from xml.sax.saxutils import escape, quoteattr
 
 from ..outputs import Staged, target_of
-from .failure_text import failure_text
+from .failure_text import failure_text_of_all
 from .printable import escaped, printable
 from .row import Row
 from .view import Result, Run, View
@@ -100,9 +100,8 @@ def _outcome(rows: Sequence[Row], warns: bool) -> tuple[str, str]:
     red = [row for row in rows if row.red]
     excused = [row for row in rows if row.excused and not (warns and row.verdict == "inherited")]
     if red:
-        text = "\n\n".join(failure_text(row) for row in red)
-        worst = max(red, key=lambda row: row.excess)
-        return "failure", f"<failure message={_message(worst.sentence)}>{_text(text)}</failure>"
+        text = failure_text_of_all(red)
+        return "failure", f"<failure message={_message(text.partition(chr(10))[0])}>{_text(text)}</failure>"
     if excused:
         return "skipped", f'<skipped type="pytest.xfail" message={_message(excused[0].excuse)} />'
     if all(row.skipped or row.verdict == "unmapped" for row in rows):

@@ -79,7 +79,7 @@ def coverage_line(plan: Plan, floor: float) -> str:
     best = coverage(plan)
     said = "reached" if best >= floor else f"NOT reached: {best:.1%} is below it, so the run fails"
     return (
-        f"coverage: golden {_of(plan.golden_mapped, plan.golden_total)}, "
+        f"coverage: golden {_of(plan.golden_mapped, plan.golden_total, ' nodes')}, "
         f"mine {_of(plan.mine_mapped, plan.mine_total)}; floor {floor:.0%} {said}"
     )
 
@@ -88,8 +88,8 @@ def _share(mapped: int, total: int) -> float:
     return mapped / total if total else 0.0
 
 
-def _of(mapped: int, total: int) -> str:
-    return f"{mapped} of {total} nodes ({_share(mapped, total):.0%})"
+def _of(mapped: int, total: int, what: str = "") -> str:
+    return f"{mapped} of {total}{what} ({_share(mapped, total):.0%})"
 
 
 def summary_lines(

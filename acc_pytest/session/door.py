@@ -10,6 +10,7 @@ import pytest
 from ..errors import AccError
 from ..guard import guarded
 from ..reporting.printable import message
+from ..reporting.wrapping import paragraph
 
 
 @contextmanager
@@ -22,4 +23,4 @@ def door(doing: str, where: str = "") -> Iterator[None]:
         with guarded(doing, (pytest.UsageError,)):
             yield
     except AccError as error:
-        raise pytest.UsageError(message(f"{where}{error}")) from None
+        raise pytest.UsageError(paragraph(message(f"{where}{error}"), "ERROR: ")) from None

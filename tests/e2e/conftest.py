@@ -24,6 +24,10 @@ handlers on forty loggers of torch for every phase of every test, and the third 
 outer session too."""
 
 
+WIDE = 1000
+"""Columns that hold every line of ours."""
+
+
 def dump_options(paths: DemoPaths) -> list[str]:
     """The two options that every comparison needs."""
     return [f"--acc-golden={paths.golden}", f"--acc-mine={paths.mine}"]
@@ -63,9 +67,15 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
     )
 
 
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what runs and commands print unwrapped, so that a test can look for sentences."""
+    monkeypatch.setenv("COLUMNS", str(WIDE))
+
+
 @pytest.fixture
 def acc(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run pytest over a pair of dumps, in this process; the CSV is `out/acc.csv`.
+    """Run pytest over a pair of dumps, in this process; the CSV is `out/acc.csv`. No line is wrapped.
 
     A conftest of the inner session may replace `acc_pytest.session.opening.make_plan`; it is put back.
     """
@@ -74,8 +84,11 @@ def acc(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
         monkeypatch.delenv(name, raising=False)
     pytester.makeini("[pytest]")
 
-    def run(paths: DemoPaths, *arguments: str, subprocess: bool = False) -> pytest.RunResult:
+    def run(
+        paths: DemoPaths, *arguments: str, subprocess: bool = False, columns: int = WIDE
+    ) -> pytest.RunResult:
         words = [*QUICKER, *dump_options(paths), "--acc-output=out", "--acc-csv=acc.csv", *arguments]
+        monkeypatch.setenv("COLUMNS", str(columns))
         if subprocess:
             return pytester.runpytest_subprocess(*words, timeout=120)
         return pytester.runpytest_inprocess(*words)

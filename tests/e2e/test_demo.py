@@ -36,7 +36,8 @@ def test_a_clean_demo_is_green_and_says_where_everything_is(capsys: Capture) -> 
     assert (golden, mine) == ("golden: acc_demo/golden", "mine:   acc_demo/mine")
     assert again == "compare again:"
     assert shlex.split(command)[:2] == ["pytest", "--acc-golden=acc_demo/golden"]
-    assert len(list(Path("acc_demo").glob("ait_cmp_report_*.csv"))) == 1
+    assert demo() == 0
+    assert [path.name for path in Path("acc_demo").glob("*.csv")] == ["accuracy.csv"]
 
 
 def test_the_printed_command_compares_again(pytester: pytest.Pytester, capsys: Capture) -> None:

@@ -8,17 +8,31 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.demo import DemoPaths
-from acc_pytest.options import OPTIONS
+from acc_pytest.options import ALL
+from acc_pytest.options.reading import TOPICS
 
 from .conftest import QUICKER, Run, read_rows
 
 
-def test_help_lists_every_option_in_one_group(pytester: pytest.Pytester) -> None:
+def test_help_lists_every_option_below_its_topic(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     text = pytester.runpytest_inprocess(*QUICKER, "--help").stdout.str()
-    group = text[text.index("acc-pytest: compare two dumps") :]
-    for option in OPTIONS:
-        assert option.flag in group
-        assert f"{option.dest} (" in group
+    flags, _, twins = text.partition("[pytest] configuration options")
+    for topic, options in TOPICS.items():
+        _, _, below = flags.partition(f"accuracy: {topic}:\n")
+        below, _, _ = below.partition("\n\n")
+        assert [line.split()[0].partition("=")[0] for line in below.splitlines() if "--acc" in line[:7]] == [
+            option.flag for option in options
+        ]
+        assert max(map(len, below.splitlines())) <= 80
+    assert {option for options in TOPICS.values() for option in options} == set(ALL)
+    assert all(f"{option.dest} (" in twins for option in ALL)
+
+
+def test_what_an_option_is_for_is_said_in_two_lines_of_help() -> None:
+    assert [option.flag for option in ALL if len(option.help) > 105] == []
 
 
 def test_every_option_has_an_ini_twin(pytester: pytest.Pytester, clean: DemoPaths) -> None:

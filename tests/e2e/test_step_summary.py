@@ -38,7 +38,7 @@ def test_the_summary_says_what_the_terminal_says(acc: Run, faulty: DemoPaths) ->
     hashed = next(line for line in result.outlines if line.startswith("verdict hash: "))
     assert f"Verdict hash: `{hashed.partition(': ')[2]}`" in text
     assert "--acc-golden=" in text
-    assert f"report: {Path('below/s.md').absolute()}" in result.outlines
+    assert "report: below/s.md" in result.outlines
     assert errors(result) == []
 
 

@@ -60,7 +60,7 @@ def test_the_summary_names_step_layer_operator_and_file() -> None:
         tally.add(one)
     lines = summary_lines(tally, plan((9, 10), (5, 10)), 0.5)
     assert lines[0] == "verdicts: 1 pass, 1 fail, 1 unmapped"
-    assert lines[1] == "coverage: golden 9 of 10 nodes (90%), mine 5 of 10 nodes (50%); floor 50% reached"
+    assert lines[1] == "coverage: golden 9 of 10 nodes (90%), mine 5 of 10 (50%); floor 50% reached"
     assert lines[2] == "first failing: ElewiseOperation_1_1 (ElewiseOperation) step 2 layers.3: m is 3.0"
 
 

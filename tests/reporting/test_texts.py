@@ -37,13 +37,7 @@ ROW = Row(
 
 def test_the_failure_text_in_full() -> None:
     assert failure_text(ROW, "pytest x").splitlines() == [
-        "d is 2 times the allowed 0.1",
-        "",
-        "      metric  measured   allowed  why",
-        "FAIL  d       0.2        <= 0.1   why d",
-        "ok    c       1 - 1e-07  >= 0.9   why c",
-        "      snr     3.5",
-        "",
+        "d 0.2, allowed 0.1 (2 times)",
         "worst element [1]: golden 1.5, mine -1.5",
         "",
         "golden  torch.float32 [2]  Linear g.node output[0]",
@@ -51,6 +45,13 @@ def test_the_failure_text_in_full() -> None:
         "        /d/b.pth",
         "mine    torch.float16 [2]  LinearOperation m.node output[0]",
         "        /d/m.bin",
+        "",
+        "      metric  measured   allowed",
+        "FAIL  d       0.2        <= 0.1",
+        "ok    c       1 - 1e-07  >= 0.9",
+        "      also  snr 3.5",
+        "why allowed:",
+        "  d: why d",
         "matched by name: same name",
         "note: merged 2 shards",
         "re-run: pytest x",

@@ -13,34 +13,42 @@ COMPARISON = (
         "mine", "mine", "the dump under test: a directory or one tensor file", metavar="PATH", is_path=True
     ),
     Option(
+        "from-rows",
+        "from_rows",
+        "judge again what --acc-rows wrote, without the dumps. Repeatable, for the shards of a run",
+        kind="list",
+        metavar="FILE",
+        is_path=True,
+    ),
+    Option(
         "token-policy",
         "token_policy",
-        "how token directories of an ATB dump become steps; auto decides from evidence and prints it",
+        "how token directories of an ATB dump become steps (default: auto, which says what it decided)",
         choices=TOKEN_POLICIES,
     ),
     Option(
         "level",
         "level",
-        "compare only pairs of this level of the model (default: all)",
+        "compare this level of the model only (default: all)",
         choices=("all", *LEVELS),
     ),
     Option(
         "rank",
         "rank",
-        "compare only this rank of both dumps (default: all ranks that both have)",
+        "compare this rank only (default: all that both dumps have)",
         metavar="N",
     ),
     Option(
         "op-mapping-file",
         "op_mapping_file",
-        "op_mapping_file.json, or the directory that holds it; adds to the automatic mapping",
+        "your op_mapping_file.json or its directory, beside the automatic mapping",
         metavar="PATH",
         is_path=True,
     ),
     Option(
         "config",
         "config",
-        "a name from golden_configs, or a TOML file of mapping and threshold rules; repeatable, last wins",
+        "mapping and threshold rules: a TOML file, or a name of golden_configs. Repeatable, the last wins",
         kind="list",
         metavar="NAME_OR_FILE",
         is_path=True,
@@ -49,7 +57,7 @@ COMPARISON = (
     Option(
         "explain-mapping",
         "explain_mapping",
-        "print what was matched by which rule, and what was not matched and why",
+        "print which rule matched what, and why the rest was not matched",
         kind="flag",
     ),
 )

@@ -8,7 +8,7 @@ DEBUGGING = (
     Option(
         "debug",
         "debug",
-        "print the traceback of an error that acc-pytest did not foresee, beside its sentence",
+        "print the traceback of an unforeseen error beside its sentence",
         kind="flag",
     ),
 )

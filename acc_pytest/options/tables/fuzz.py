@@ -8,14 +8,14 @@ FUZZ = (
     Option(
         "opcheck-fuzz",
         "opcheck_fuzz",
-        "draw cases of this ATB operator and check them against an independent formulation; repeatable",
+        "check the reference of this ATB operator on drawn cases. Repeatable",
         kind="list",
         metavar="OPERATOR",
     ),
     Option(
         "fuzz-examples",
         "fuzz_examples",
-        "how many cases --acc-opcheck-fuzz draws for each operator (default: 100)",
+        "cases that --acc-opcheck-fuzz draws for each operator (default: 100)",
         metavar="N",
     ),
 )

@@ -7,31 +7,22 @@ from ..option import Option
 
 GATE = (
     Option(
-        "from-rows",
-        "from_rows",
-        "judge again, without any dump, what pytest --acc-rows wrote; repeatable, for the shards of one run",
-        kind="list",
-        metavar="FILE",
-        is_path=True,
-    ),
-    Option(
         "min-coverage",
         "min_coverage",
-        "fail the run when a smaller share of nodes than this (0 to 1) was mapped",
+        "fail the run when less of the nodes than this was mapped (0 to 1, default: 0.25)",
         kind="number",
         metavar="SHARE",
     ),
     Option(
         "inherited",
         "inherited",
-        "pairs that fail because what they compute from does: expected failures that name their root "
-        "(default), failures, or warnings",
+        "a pair that fails because its inputs do is an expected failure (default), a failure, a warning",
         choices=INHERITED_OUTCOMES,
     ),
     Option(
         "unmapped",
         "unmapped",
-        "nodes without a partner: skipped tests (default), failing ones, or none (the CSV has them anyway)",
+        "a node without a partner is a skipped test (default), a failing one, or none",
         choices=UNMAPPED_OUTCOMES,
     ),
 )
@@ -40,7 +31,7 @@ GATES = (
     Option(
         "baseline",
         "baseline",
-        "fail what became significantly worse than the errors accepted in this file; repeatable, for shards",
+        "fail what became worse than the errors recorded in this file. Repeatable, for shards",
         kind="list",
         metavar="FILE",
         is_path=True,
@@ -48,21 +39,21 @@ GATES = (
     Option(
         "update-baseline",
         "update_baseline",
-        "write the baseline at the end: what is new (the value where it stands alone), or all",
+        "record errors in the baseline at the end: of what is new (default), or of all",
         choices=BASELINE_UPDATES,
         alone="new",
     ),
     Option(
         "lock",
         "lock",
-        "fail the run when a threshold allows more than it did when this file was written",
+        "fail the run when a threshold allows more than this file says",
         metavar="FILE",
         is_path=True,
     ),
     Option(
         "update-lock",
         "update_lock",
-        "write the thresholds of this run into the lock, and why they may change",
+        "write the thresholds of this run into the lock, with the reason why they change",
         metavar="REASON",
     ),
 )

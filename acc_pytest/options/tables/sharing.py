@@ -8,7 +8,7 @@ SHARING = (
     Option(
         "shard",
         "shard",
-        "run share I of N of the tests, alike on all machines and weighted by bytes (acc report merge joins)",
+        "run share I of N of the tests, dealt by bytes; acc report merge joins their rows",
         metavar="I/N",
     ),
 )

@@ -9,15 +9,13 @@ THRESHOLDS = (
     Option(
         "standard",
         "standard",
-        "by which standard pairs are judged: default (derived), ascend, torch (assert_close), or three-way "
-        "(a few times the error of --acc-noise, and the default with it)",
+        "whose bounds pairs have (default: derived from dtype and depth; with --acc-noise three-way)",
         choices=COMPARISON_STANDARDS,
     ),
     Option(
         "noise",
         "noise",
-        "a noise run: golden again in lower precision, or with another batch or device; its own error "
-        "against golden sets the bar of three-way, and is reported under every standard",
+        "a noise run: golden again in lower precision; its error sets the bounds of three-way",
         metavar="PATH",
         is_path=True,
     ),

@@ -1,0 +1,64 @@
+"""How far a long run is, in a line: comparisons done, bytes read, time left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+FIRST = 10.0
+"""Seconds after which a run is worth a line."""
+EVERY = 30.0
+"""Seconds between two lines, at least."""
+SHARE = 0.05
+"""Of a run of hours a line comes when so much of the time so far has passed since the last one."""
+_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+
+
+class Pace:
+    """When a line is due, and what it says. Times are seconds of any clock."""
+
+    def __init__(self, began: float) -> None:
+        self._began = began
+        self._next = began + FIRST
+
+    def due(self, now: float) -> bool:
+        """Whether enough time has passed since the last line (or the start)."""
+        return now >= self._next
+
+    def line(self, now: float, things: str, done: tuple[int, int, int], total: tuple[int, int, int]) -> str:
+        """The line. `done` and `total`: how many things (`pairs`), their bytes, and what they cost.
+
+        The time that is left is that of the cost that is left, at the pace so far: a large tensor takes as
+        long as a thousand small ones.
+        """
+        passed = now - self._began
+        self._next = now + max(EVERY, SHARE * passed)
+        parts = [f"{done[0]:,} of {total[0]:,} {things}"]
+        if total[1]:
+            parts.append(_sizes(done[1], total[1]))
+        if done[2] and done[2] < total[2]:
+            parts.append(f"about {duration(passed * (total[2] - done[2]) / done[2])} left")
+        return f"acc: {', '.join(parts)}"
+
+
+def still(now: float, began: float, doing: str) -> str:
+    """The line of what cannot say how far it is."""
+    return f"acc: {doing}, {duration(now - began)} so far"
+
+
+def _sizes(done: int, total: int) -> str:
+    name, unit = next((one for one in _UNITS if total >= one[1]), ("bytes", 1))
+    return f"{done / unit:.3g} of {total / unit:.3g} {name}"
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `2 min 30 s`, `1 h 5 min`: the two largest units, to be read at a glance."""
+    left = round(seconds)
+    if left < 60:
+        return f"{left} s"
+    if left < 3600:
+        return " ".join(_named((left // 60, "min"), (left % 60 // 10 * 10, "s")))
+    return " ".join(_named((left // 3600, "h"), (left % 3600 // 60, "min")))
+
+
+def _named(*amounts: tuple[int, str]) -> Iterator[str]:
+    yield from (f"{amount} {unit}" for amount, unit in amounts if amount)
