@@ -14,6 +14,8 @@ For trying many versions of torch on the CPU, never for anything else. Needs a C
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import importlib.metadata
 import re
 import subprocess
@@ -51,7 +53,9 @@ def build(libraries: Path, own: list[Path]) -> None:
         defined |= has
     # The names are in a library of their own: the loader takes a name without a version from any library
     # but from the one that it expects to have the name with a version.
-    bodies = [_function(name) for name in sorted(undefined - defined)]
+    system = _loaded(sorted(needed - present - set(missing)))
+    wanted = sorted(name for name in undefined - defined if not any(hasattr(one, name) for one in system))
+    bodies = [_function(name) for name in wanted]
     _compile(libraries / STAND_IN, "".join(bodies))
     linked = (f"-L{libraries}", "-Wl,--no-as-needed", f"-l:{STAND_IN}", "-Wl,-rpath,$ORIGIN")
     for name in missing:
@@ -61,6 +65,15 @@ def build(libraries: Path, own: list[Path]) -> None:
 
 def _needed(file: Path) -> list[str]:
     return re.findall(r"NEEDED.*\[(.*)\]", _read(file, "-dW"))
+
+
+def _loaded(libraries: list[str]) -> list[ctypes.CDLL]:
+    """This process, and the libraries that the machine has: those of C, of C++ and the like."""
+    found = [ctypes.CDLL(None)]
+    for name in libraries:
+        with contextlib.suppress(OSError):
+            found.append(ctypes.CDLL(name))
+    return found
 
 
 def _symbols(file: Path, missing: list[str]) -> tuple[set[str], set[str]]:
@@ -75,8 +88,7 @@ def _symbols(file: Path, missing: list[str]) -> tuple[set[str], set[str]]:
             defined.add(name)
         elif fields[4] == "GLOBAL" and (version.strip("@") in ("", *missing) or version.startswith("libcu")):
             wanted.add(name)
-    # Functions of CUDA have names of C; those of C++ and Python come from libraries that are there.
-    return {name for name in wanted if not re.match(r"_Z|_?Py", name)}, defined
+    return wanted, defined
 
 
 def _function(name: str) -> str:

@@ -1,0 +1,20 @@
+# For the scripts of this directory: a copy of the tree as a clone would have it, and the commands of README.
+
+# copy_tree ROOT TARGET: tracked and new files, nothing that .gitignore hides, into TARGET/tree. Beside it the real
+# dumps that some tests read through ../shared; without them those tests skip.
+copy_tree() {
+    rm -rf "$2/tree"
+    mkdir -p "$2/tree"
+    git -C "$1" ls-files -z --cached --others --exclude-standard |
+        (cd "$1" && while IFS= read -r -d '' file; do [ ! -e "$file" ] || printf '%s\0' "$file"; done) |
+        tar -C "$1" --null --files-from=- -cf - | tar -C "$2/tree" -xf -
+    [ ! -d "$1/../shared" ] || ln -sfn "$(cd "$1/../shared" && pwd)" "$2/shared"
+}
+
+# readme_command END: the line of README that begins by making an environment and has END in it.
+readme_command() {
+    grep -E "^python3? -m venv .*$1" README.md || {
+        echo "README.md has no line 'python3 -m venv ... $1 ...'" >&2
+        return 1
+    }
+}
