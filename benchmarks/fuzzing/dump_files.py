@@ -48,6 +48,7 @@ def formats() -> list[Format]:
         Format("atb-onnx-csv", _shelved(_operation_csvs), text_mutations.mutated, _exported_beside),
         Format("atb-tensor", _shelved(_atb_tensors), text_mutations.mutated, _planned),
         Format("atb-op-param", _shelved(_op_params), json_mutations.mutated, _computed_again),
+        Format("statistics-dump", _shelved(_statistics), text_mutations.mutated, _planned),
         Format("atb-names", _shelved(_atb_names), _name, _planned, renames=True),
         Format("torch-tree", _shelved(_torch("model_tree.json")), json_mutations.mutated, _planned),
         Format("torch-manifest", _shelved(_torch("manifest.json")), json_mutations.mutated, _planned),
@@ -102,6 +103,10 @@ def _torch(pattern: str) -> Callable[[Path], list[Seed]]:
         return [*against_atb, *dumps.seeds(pair, pattern)]
 
     return seeds
+
+
+def _statistics(shelf: Path) -> list[Seed]:
+    return [*dumps.seeds(dumps.statistics(shelf), "*.csv")]
 
 
 def _metadata(shelf: Path) -> list[Seed]:
@@ -183,9 +188,11 @@ def _plan(home: Path, **values: Any) -> Plan:
 
 
 def _compared(plan: Plan, wanted: str = "") -> None:
-    """The first pairs, and those of a file."""
-    refs = [(number, pair) for number, pair in enumerate(plan.pairs) if wanted and _of(pair, wanted)]
-    for number, pair in [*refs[:COMPARED], *list(enumerate(plan.pairs))[:COMPARED]]:
+    """The first pairs, those of a file, and some of what the runs were fed."""
+    numbered = list(enumerate(plan.pairs))
+    of_file = [one for one in numbered if wanted and _of(one[1], wanted)]
+    fed = [one for one in numbered if one[1].fed]
+    for number, pair in dict([*of_file[:COMPARED], *numbered[:COMPARED], *fed[:COMPARED]]).items():
         compare_pair(pair, Judge, pair.id, number)
 
 

@@ -35,6 +35,14 @@ def atb(shelf: Path, family: str = "llama", fault: str = "") -> Path:
 
 
 @functools.cache
+def statistics(shelf: Path) -> Path:
+    """A pair of which both sides hold numbers instead of tensors."""
+    home = shelf / "statistics"
+    make_demo(home, replace(SMALL, warmup=False, models=1, statistics=True, era="atb_dump_data"))
+    return home
+
+
+@functools.cache
 def layers_only(shelf: Path) -> Path:
     """The same without a model report, as probes of early 2024 left it."""
     home = shelf / "layers"

@@ -31,7 +31,7 @@ from acc_pytest.tensors.source import TensorSource
 from acc_pytest.tensors.statistics import statistics_in
 from acc_pytest.tensors.stored_crc import stored_crc
 
-from . import field_mutations, text_mutations
+from . import dumps, field_mutations, text_mutations
 from .byte_mutations import Contents
 from .byte_mutations import mutated as bytes_mutated
 from .case import Format, Seed
@@ -235,20 +235,8 @@ def _torch_statistics(directory: Path) -> list[Seed]:
 
 def _atb_statistics(directory: Path) -> list[Seed]:
     """The file that the probe keeps of a step in statistics mode."""
-    from acc_pytest.demo import DemoSpec, make_demo
-
-    spec = DemoSpec(
-        layers=1,
-        decode_steps=0,
-        hidden=8,
-        heads=2,
-        kv_heads=2,
-        vocab=16,
-        statistics=True,
-        era="atb_dump_data",
-    )
-    mine = make_demo(directory, spec).mine
-    return [Seed(path.parent, path.name) for path in sorted(mine.rglob("statistic.csv"))]
+    home = dumps.statistics(directory.parent)
+    return [Seed(path.parent, path.name) for path in sorted(home.rglob("statistic.csv"))]
 
 
 def _fx_infos(directory: Path) -> list[Seed]:
