@@ -10,7 +10,7 @@ files) in a copy of the dump it belongs to, read by the door that a run of pytes
 A case must return, or raise an `AccError` other than `Unforeseen`, in one sentence of less than 2,000
 characters without control characters. It may take 1 s of CPU time and 200 MB; it may warn of nothing, and
 write nothing outside of its directory. The table counts the cases that do not (`untyped`, `unclear`, `slow`,
-`big`, `stray`, `crashed`); the exit status is 1 if there is one. Below it stands how each is seen again:
+`big`, `stray`, `crashed`); the exit status is 1 if there is one. Standard error says how each is seen again:
 `--replay` shows what the case is, its outcome and where that came from.
 """
 
@@ -74,9 +74,10 @@ def _run(chosen: Sequence[Format], given: argparse.Namespace, directory: Path) -
     for format_ in chosen:
         prepared = Prepared.of(format_, directory / "seeds")
         tallies.append(children.run(prepared, given.seed, given.count, given.jobs, directory))
-        print(report.progress(tallies[-1]), file=sys.stderr, flush=True)
+        for line in (report.progress(tallies[-1]), *report.findings(tallies[-1], SHOWN)):
+            print(line, file=sys.stderr, flush=True)
     lines = [f"seed {given.seed}", "", *report.table(tallies)]
-    print("\n".join([*lines, "", *report.findings(tallies, SHOWN)]))
+    print("\n".join(lines))
     if given.markdown:
         Path(given.markdown).write_text("\n".join(lines) + "\n", encoding="utf-8")
     return 1 if any(tally.bad for tally in tallies) else 0

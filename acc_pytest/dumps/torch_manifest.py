@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,7 @@ FILE = "manifest.json"
 SUFFIX = ".pth"
 FORMAT = "acc_pytest torch dump"
 SCHEMA = 1
+_PLACE = re.compile(r"\d{1,9}", re.ASCII)
 _LARGEST = 1 << 28
 
 
@@ -156,7 +158,7 @@ def key_of_name(written: str) -> Key:
     """What a file name alone says: `1_0` is (1, 0), `past_key_values_0_key` (past_key_values, 0, key)."""
     parts: list[int | str] = []
     for part in written.split("_"):
-        if part.isdecimal():
+        if _PLACE.fullmatch(part):
             parts.append(int(part))
         elif parts and isinstance(parts[-1], str):
             parts[-1] += f"_{part}"

@@ -146,6 +146,10 @@ _LAYOUT_CODES = {name: code for code, name in LAYOUTS.items()}
 _LAYOUT_CODES |= {"nchc": 1, "nc1hc0": 3}
 
 
+_LONGEST = 80
+"""Characters of the name of a type that nobody knows, which stands in errors and reports."""
+
+
 def by_atb_code(code: int) -> DType:
     """The type an ATB header means by `code`; an unknown code gives a raw type named after it."""
     return _BY_CODE.get(code) or DType(f"undefined({code})", "raw", 0, code)
@@ -157,7 +161,7 @@ def by_name(name: str) -> DType:
     A name nobody knows gives a raw type of that name, whose decoding then fails with a reason.
     """
     plain = name.strip().lower().removeprefix("torch.")
-    return _BY_NAME.get(plain) or DType(plain or "undefined", "raw", 0)
+    return _BY_NAME.get(plain) or DType(plain[:_LONGEST] or "undefined", "raw", 0)
 
 
 def by_torch(dtype: torch.dtype) -> DType:

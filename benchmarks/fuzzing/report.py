@@ -1,4 +1,4 @@
-"""The table of a run, and its findings, one of each kind first."""
+"""The table of a run, and its findings by where they came from."""
 
 from __future__ import annotations
 
@@ -40,16 +40,15 @@ def progress(tally: Tally) -> str:
     return f"{tally.format}: {tally.total} in {tally.seconds:.1f} s{': ' + bad if bad else ''}"
 
 
-def findings(tallies: Sequence[Tally], most: int) -> Iterator[str]:
-    """Findings of different origins, at most so many a format."""
-    for tally in tallies:
-        kinds: dict[str, list[Finding]] = {}
-        for finding in tally.findings:
-            kinds.setdefault(_origin(finding), []).append(finding)
-        for origin, same in sorted(kinds.items(), key=lambda item: -len(item[1]))[:most]:
-            first = same[0]
-            said = f"{len(same)} x {first.outcome.kind}, --replay {first.case}: {first.outcome.said:.200}"
-            yield f"{said} [{origin:.160}]"
+def findings(tally: Tally, most: int) -> Iterator[str]:
+    """Findings of different origins, the most frequent first, at most so many."""
+    kinds: dict[str, list[Finding]] = {}
+    for finding in tally.findings:
+        kinds.setdefault(_origin(finding), []).append(finding)
+    for origin, same in sorted(kinds.items(), key=lambda item: -len(item[1]))[:most]:
+        first = same[0]
+        said = f"{len(same)} x {first.outcome.kind}, --replay {first.case}: {first.outcome.said:.200}"
+        yield f"{said} [{origin:.160}]"
 
 
 def _origin(finding: Finding) -> str:

@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 from acc_pytest.capture.manual import dump_data
-from acc_pytest.dumps import open_dump
-from acc_pytest.errors import AccError, MappingError, SettingsError
+from acc_pytest.capture.torch_hooks.statistics import Sample, statistics_csv
+from acc_pytest.dumps import Slot, open_dump
+from acc_pytest.dumps.statistics_rows import torch_rows
+from acc_pytest.errors import AccError, CannotDecode, MappingError, SettingsError
 from acc_pytest.mapping.op_mapping_file import read_op_mapping_file
 from acc_pytest.opcheck.listed import listed
 from acc_pytest.opcheck.listing import tensors_in
@@ -73,6 +76,23 @@ def test_a_mapping_file_beyond_reason_is_told_in_few_words(tmp_path: Path, text:
     with pytest.raises(MappingError) as told:
         read_op_mapping_file(str(path))
     assert len(str(told.value)) < 600
+
+
+def test_the_name_of_a_type_that_nobody_knows_is_told_in_few_words(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(safetensors.torch.save({"a": torch.ones(2)}).replace(b'"F32"', b'"F"  '))
+    header, values = path.read_bytes()[8:-8], bytes(8)
+    header = header.replace(b'"F"', b'"' + b"F" * 5000 + b'"')
+    path.write_bytes(len(header).to_bytes(8, "little") + header + values)
+    with pytest.raises(CannotDecode) as told:
+        TensorRef(str(path)).open()
+    assert len(str(told.value)) < 600
+
+
+def test_a_tensors_number_of_thousands_of_digits_in_statistics_is_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "statistics.csv"
+    path.write_bytes(statistics_csv([Sample("root.a", "Linear", "output", DIGITS, torch.ones(2))]))
+    assert list(torch_rows(path)) == [Slot("output", (DIGITS,))]
 
 
 @pytest.mark.parametrize("value", ["[" * 5000 + "]" * 5000, DIGITS])
