@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import AccError
+from ..errors import AccError, SettingsError
 from ..guard import guarded
 from .row import Row, Side, place
 from .summary import Tally
@@ -50,9 +51,17 @@ class Recorder:
         return [*self._wrong, *found]
 
     def begin(self, run: Run) -> None:
-        """Open the views."""
+        """Open the views. Raises `AccError` where one cannot be written, or where two have one file."""
+        files: set[str] = set()
         for view in self._views:
             view.begin(run)
+            file = os.path.realpath(view.place) if view.place else ""
+            if file in files:
+                raise SettingsError(
+                    f"{view.place}: two reports would be written there; give each its own file"
+                )
+            if file and (os.path.isfile(file) or not os.path.exists(file)):
+                files.add(file)
 
     def add(self, row: Row) -> None:
         """Count one row and hand it to every view."""

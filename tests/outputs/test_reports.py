@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.errors import AccError
+from acc_pytest.errors import AccError, SettingsError
 from acc_pytest.outputs import Growing, Staged, target_of
 from acc_pytest.outputs.partial import left_behind
+from acc_pytest.reporting.html.view import HtmlReport
+from acc_pytest.reporting.recorder import Recorder
+from acc_pytest.reporting.rows_file import RowsFile
+from acc_pytest.reporting.view import Run
 
 
 def growing(path: Path, *, numbered: bool = False) -> Growing:
@@ -161,3 +165,15 @@ def test_what_belongs_to_others_too_is_appended_to(tmp_path: Path) -> None:
     page.write(b"ours\n")
     page.land()
     assert (tmp_path / "steps").read_text() == "theirs\nours\n"
+
+
+def test_two_reports_of_a_run_do_not_share_a_file(tmp_path: Path) -> None:
+    views = [RowsFile(str(tmp_path / "x"), {}), HtmlReport(f"{tmp_path}/./x")]
+    recorder = Recorder(views)
+    with pytest.raises(
+        SettingsError, match=r"/x: two reports would be written there; give each its own file"
+    ):
+        recorder.begin(Run())
+    recorder.close()
+    assert os.listdir(tmp_path) == []
+    Recorder([RowsFile(os.devnull, {}), HtmlReport(os.devnull)]).begin(Run())

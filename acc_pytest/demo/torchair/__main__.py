@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         paths = make_torchair_demo(Path(given.directory), spec)
     except AccError as error:
-        sys.stderr.write(f"{parser.prog}: error: {error}\n")
+        # torch.fx adds lines to what is raised below it.
+        sys.stderr.write(f"{parser.prog}: error: {str(error).splitlines()[0]}\n")
         return USAGE_ERROR
     sys.stdout.writelines(f"{line}\n" for line in _said(paths))
     return 0
