@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ELEMENTS = 200_000_000
 """Elements read of each side, of all pairs together: about ten seconds."""
 
-_WIDTH = 300
+_WIDTH = 1000
 
 
 def details(plan: Plan | None, rows: Sequence[Row], elements: int = ELEMENTS) -> list[dict[str, Any]]:
