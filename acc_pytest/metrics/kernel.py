@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import Incomparable
+from ..tensors.mapped import check_mapped
 from ..tensors.source import Source
 from ..threads import one_thread
 from .custom import CustomMetric, run_custom
@@ -24,6 +25,8 @@ from .values import Values, Wide, is_complex, is_exact, is_measurable, raw, scal
 
 BLOCK = 64 * 1024
 """Elements per block: five float32 buffers of this size stay near the core."""
+RANGE = 16 * BLOCK
+"""Elements between two looks at whether mapped files are whole, which take microseconds."""
 
 
 def measure(
@@ -42,7 +45,8 @@ def measure(
     restored after it.
 
     Raises `Incomparable` when the shapes differ or a dtype holds no numbers, `SettingsError` for a
-    negative tolerance and whatever goes wrong with a custom metric.
+    negative tolerance and whatever goes wrong with a custom metric, `FormatError` for a mapped file that
+    becomes shorter meanwhile.
     """
     if tuple(golden.shape) != tuple(mine.shape):
         raise Incomparable(f"shapes differ: golden {list(golden.shape)}, mine {list(mine.shape)}")
@@ -54,6 +58,8 @@ def measure(
     # Overflow and 0/0 are results here, not accidents: they are looked at where they can arise.
     with one_thread(), np.errstate(all="ignore"):
         for start in range(0, run.numel, BLOCK):
+            if start % RANGE == 0:
+                check_mapped()
             run.block(start, min(start + BLOCK, run.numel))
     return run.result(run_custom(custom, golden, mine))
 

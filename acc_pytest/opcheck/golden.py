@@ -12,6 +12,7 @@ import torch
 from ..errors import Incomparable, NoPayload
 from ..operators import WITHOUT_REFERENCE, compute, compute_collective, known, operator_of
 from ..operators.param import read
+from ..tensors.mapped import check_mapped
 from .case import Case
 from .loading import in_shape, open_inputs, open_output
 from .precision import in_precision
@@ -68,6 +69,7 @@ class Golden:
 
     def _compute(self, **how: Any) -> tuple[torch.Tensor, ...]:
         case = self.case
+        check_mapped()
         how |= {"soc": case.soc, "written": self._written}
         if not self.operator.collective:
             return compute(case.name, case.param, self.inputs[0], **how)

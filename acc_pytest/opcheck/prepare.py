@@ -24,9 +24,6 @@ from .source_directory import PARAM_FILE
 _SIZE = re.compile(r"\d{1,18}")
 _CSV_HOME = "operation_io_tensors"
 
-_LONGEST_SIZE = 18
-"""Digits of a size: what memory can be addressed with 64 bits."""
-
 WITHOUT_PARAMETERS = frozenset(
     f"{name}Operation"
     for name in [
@@ -265,11 +262,6 @@ def _declared(entry: Entry, side: str) -> tuple[Declared, ...]:
         sizes = [size.strip() for size in text.split(",") if size.strip()]
         if not all(_SIZE.fullmatch(size) for size in sizes):
             return ()
-        if too_long := next((size for size in sizes if len(size) > _LONGEST_SIZE), ""):
-            raise FormatError(
-                f"{entry.source}, column {side}Shape: no tensor has the size {too_long[:_LONGEST_SIZE]}... "
-                f"({len(too_long)} digits)"
-            )
         layout = layouts[number] if number < len(layouts) else "nd"
         found.append(Declared(dtype, tuple(map(int, sizes)), layout.lower()))
     return tuple(found)

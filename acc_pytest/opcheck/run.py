@@ -19,6 +19,7 @@ from ..metrics import measure
 from ..reporting.row import Row
 from ..tensors import hifloat8
 from ..tensors.dtypes import by_name
+from ..tensors.mapped import check_mapped
 from ..tensors.source import TensorSource
 from .as_right import settled
 from .backends import Backend
@@ -146,6 +147,7 @@ def run_case(
 def _row_or_reason(row: Row, golden: Golden, expected: Expected, way: _Way) -> Row:
     row = described(row, expected)
     try:
+        check_mapped()
         with guarded(f"judging {expected.slot}"):
             return _row(row, golden, expected, way)
     except AccError as error:

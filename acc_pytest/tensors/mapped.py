@@ -11,10 +11,12 @@ import mmap
 import os
 import stat
 import sys
+import weakref
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..errors import FormatError
 
@@ -23,7 +25,21 @@ from ..errors import FormatError
 _READ_BELOW = 64 * 1024
 _MAX_DIMENSIONS = 64
 _LARGEST = 2**63 - 1
+
+
 # Python names this Linux flag since 3.11 only.
+class _Watched(NamedTuple):
+    """A file that torch has mapped: for which memory, which file it was, and its size."""
+
+    storage: StorageWeakRef
+    path: str
+    file: tuple[int, int]
+    size: int
+
+
+_watched: list[_Watched] = []
+_mappings: weakref.WeakKeyDictionary[mmap.mmap, tuple[str, int]] = weakref.WeakKeyDictionary()
+"""Every mapping that a tensor holds, with its file and how long that must be."""
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
@@ -90,7 +106,51 @@ def mapped(path: str, dtype: torch.dtype, shape: tuple[int, ...], offset: int) -
         page = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         lead = offset - page
         view = _map(file.fileno(), lead + nbytes, page)
+        _mappings[view] = path, page + lead + nbytes
     return torch.frombuffer(view, dtype=dtype, count=nbytes // dtype.itemsize, offset=lead).view(shape)
+
+
+def watch(tensor: torch.Tensor, path: str) -> torch.Tensor:
+    """The tensor, which torch itself has mapped from the file: `check_mapped` looks at that one too."""
+    _watched[:] = [one for one in _watched if not _is_gone(one)]
+    with contextlib.suppress(OSError):
+        found = os.stat(path)
+        storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+        _watched.append(_Watched(storage, path, (found.st_dev, found.st_ino), found.st_size))
+    return tensor
+
+
+def check_mapped() -> None:
+    """Raise `FormatError` where a file of a tensor that lives has become shorter than the tensor.
+
+    To touch what is no longer in a file ends the process (SIGBUS) before anybody can say which file it was. A
+    file that was deleted or replaced is still there for those who have mapped it.
+    """
+    for view, (path, needed) in tuple(_mappings.items()):
+        try:
+            size = view.size()
+        except OSError as error:
+            raise FormatError(f"{path}: was lost while it was read: {error.strerror}") from error
+        _check_size(path, size, needed)
+    for one in _watched:
+        if _is_gone(one):
+            continue
+        with contextlib.suppress(OSError):
+            found = os.stat(one.path)
+            if (found.st_dev, found.st_ino) == one.file:
+                _check_size(one.path, found.st_size, one.size)
+
+
+def _is_gone(one: _Watched) -> bool:
+    return bool(one.storage.expired())  # type: ignore[no-untyped-call]
+
+
+def _check_size(path: str, size: int, needed: int) -> None:
+    if size < needed:
+        raise FormatError(
+            f"{path}: became shorter while it was read (to {size} bytes, its tensor ends at {needed}); "
+            "is the dump still being written, or cleaned?"
+        )
 
 
 def _map(descriptor: int, length: int, offset: int) -> mmap.mmap:

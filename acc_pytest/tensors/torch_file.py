@@ -18,7 +18,7 @@ import torch
 
 from ..errors import FormatError, NoPayload
 from .dtypes import by_torch
-from .mapped import opened
+from .mapped import opened, watch
 from .ref import TensorHeader, TensorRef
 
 _ZIP = b"PK\x03\x04"
@@ -59,7 +59,7 @@ class TorchFile:
 
     def header(self, ref: TensorRef) -> TensorHeader:
         """Dtype and shape. The storage is mapped, not read, except in files older than torch 1.6."""
-        tensor = self.open(ref)
+        tensor = self._tensor(ref.path)
         nbytes = tensor.numel() * tensor.element_size()
         return TensorHeader(by_torch(tensor.dtype), tuple(tensor.shape), nbytes=nbytes)
 
@@ -69,7 +69,9 @@ class TorchFile:
         Raises `FormatError` for a damaged file, for anything but one dense tensor, and for a pickle
         that wants more than tensors; `NoPayload` for a tensor saved on the meta device.
         """
-        path = ref.path
+        return watch(self._tensor(ref.path), ref.path)
+
+    def _tensor(self, path: str) -> torch.Tensor:
         loaded = _load(path, mapped=_is_sound_archive(path))
         if not isinstance(loaded, torch.Tensor):
             raise FormatError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metric_reference import measured
 
-from acc_pytest.errors import SettingsError
-from acc_pytest.metrics import TensorSource, load_custom, load_customs, measure_statistics
+from acc_pytest.errors import FormatError, SettingsError
+from acc_pytest.metrics import TensorSource, load_custom, load_customs, measure, measure_statistics
 from acc_pytest.metrics.divergence import BlockDivergence, Divergence
 from acc_pytest.metrics.element_tolerance import default_tolerance
+from acc_pytest.metrics.kernel import BLOCK, RANGE
 from acc_pytest.metrics.scaled import as_float, binary_sum, natural_sum, ratio, root
+from acc_pytest.tensors.mapped import mapped
 from acc_pytest.tensors.ref import Statistics
 
 VIEWS = {
@@ -231,3 +234,21 @@ def test_a_file_python_cannot_import_is_refused(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("importlib.util.spec_from_file_location", lambda *_: None)
     with pytest.raises(SettingsError, match="no way to import"):
         load_custom(write(tmp_path, SUM) + ":total")
+
+
+def test_a_file_that_becomes_shorter_while_it_is_measured_is_named(tmp_path: Path) -> None:
+    """What lies behind its end would end the process; so nothing is read of it any more."""
+    path = tmp_path / "x.bin"
+    path.write_bytes(bytes(4 * (RANGE + BLOCK)))
+    tensor = mapped(str(path), torch.float32, (RANGE + BLOCK,), 0)
+    starts = []
+
+    class Cut(TensorSource):
+        def read(self, start: int, stop: int) -> torch.Tensor:
+            starts.append(start)
+            os.truncate(path, 4096)
+            return torch.zeros(stop - start)
+
+    with pytest.raises(FormatError, match=r"x\.bin: became shorter while it was read"):
+        measure(Cut(tensor), TensorSource(torch.zeros(RANGE + BLOCK)))
+    assert max(starts) == RANGE - BLOCK

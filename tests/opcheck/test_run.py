@@ -345,12 +345,10 @@ def test_a_number_of_ranks_that_no_machine_has_is_one_sentence(tmp_path: Path) -
     assert f"computes on {2**63 - 1} ranks, but the dump has 1" in row.sentence
 
 
-def test_a_size_of_thousands_of_digits_is_one_sentence(tmp_path: Path) -> None:
+def test_a_size_of_thousands_of_digits_declares_nothing(tmp_path: Path) -> None:
     dump = MadeDump(tmp_path)
     dump.add("SoftmaxOperation", {"axes": [-1]}, [X])
     text = dump.csv.read_text()
     assert text.count("|2,3|") == 2
     dump.csv.write_text(text.replace("|2,3|", f"|{'9' * 5000},3|", 1))
-    row = only(of_csv(dump))
-    assert row.red
-    assert "column InShape: no tensor has the size 999999999999999999... (5000 digits)" in row.sentence
+    assert only(of_csv(dump)).verdict == "pass"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import warnings
@@ -11,7 +12,9 @@ import pytest
 import torch
 
 from acc_pytest.errors import FormatError
-from acc_pytest.tensors.mapped import byte_count, mapped, opened
+from acc_pytest.tensors import mapped as module
+from acc_pytest.tensors.mapped import byte_count, check_mapped, mapped, opened
+from acc_pytest.tensors.ref import TensorRef
 
 
 @pytest.mark.parametrize("offset", [0, 1, 7, 98, 4096, 4099])
@@ -94,3 +97,51 @@ def test_a_file_that_shrinks_meanwhile_is_an_error(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "fstat", taller)
     with pytest.raises(FormatError, match="became shorter"):
         mapped(str(path), torch.uint8, (16,), 0)
+
+
+def opened_as(path: Path, kind: str) -> torch.Tensor:
+    if kind == "pth":
+        torch.save(torch.zeros(100_000), path.with_suffix(".pth"))
+        return TensorRef(str(path.with_suffix(".pth"))).open()
+    path.write_bytes(bytes(400_000))
+    return mapped(str(path), torch.float32, (100_000,), 0)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "pth"])
+def test_a_file_that_becomes_shorter_is_named_before_it_is_touched(tmp_path: Path, kind: str) -> None:
+    tensor = opened_as(tmp_path / "x", kind)
+    view = tensor.detach()[1:].reshape(-1)
+    del tensor
+    check_mapped()
+    (path,) = tmp_path.iterdir()
+    os.truncate(path, 5000)
+    with pytest.raises(FormatError, match=rf"{path.name}: became shorter while it was read \(to 5000 bytes"):
+        check_mapped()
+    del view
+    check_mapped()
+
+
+@pytest.mark.parametrize("kind", ["bytes", "pth"])
+def test_a_file_that_grows_is_replaced_or_deleted_stays_what_was_mapped(tmp_path: Path, kind: str) -> None:
+    tensor = opened_as(tmp_path / "x", kind)
+    (path,) = tmp_path.iterdir()
+    with open(path, "ab") as file:
+        file.write(bytes(1000))
+    check_mapped()
+    (tmp_path / "new").write_bytes(b"short")
+    os.replace(tmp_path / "new", path)
+    check_mapped()
+    path.unlink()
+    check_mapped()
+    assert not tensor.any()
+
+
+def test_a_handle_that_went_stale_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stale:
+        def size(self) -> int:
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+    stale = Stale()
+    monkeypatch.setitem(module._mappings, stale, ("/nfs/x.bin", 1))  # type: ignore[misc]
+    with pytest.raises(FormatError, match=r"/nfs/x\.bin: was lost while it was read: Stale file handle"):
+        check_mapped()
