@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ..reporting.printable import printable
+from ..reporting.printable import shortened
 from ..reporting.row import Cause
 from .ancestors import Ancestors
 from .recomputed import Local, Recomputed
@@ -331,7 +331,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def shown(name: str) -> str:
     """A name from a dump as it stands in sentences: a row for every inherited failure repeats it."""
-    return printable(name, NAME_WIDTH)
+    return shortened(name, NAME_WIDTH)
 
 
 def _ratio(standing: Standing, above: Sequence[Standing]) -> float | None:

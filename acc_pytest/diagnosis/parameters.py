@@ -13,7 +13,7 @@ from typing import Any
 
 from ..json_text import parsed
 from ..opcheck.source_directory import PARAM_FILE
-from ..reporting.printable import printable
+from ..reporting.printable import shortened
 from .places import number_of
 
 OTHERS = 3
@@ -94,7 +94,7 @@ def _leaves(param: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 
 def _shown(name: str) -> str:
-    return printable(name, _WIDTH)
+    return shortened(name, _WIDTH)
 
 
 def _value(value: object) -> str:

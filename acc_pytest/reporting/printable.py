@@ -25,7 +25,7 @@ _BYTES = range(0xDC80, 0xDD00)
 """What `os.fsdecode` makes of a byte that is not UTF-8: its value above U+DC00."""
 _ESCAPE = re.compile(r"\\(?:([\\tnr])|x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
 _LETTERS = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r"}
-_LINE, _PATH = 4000, 2000
+_LINE, _PATH = 4000, 1000
 """Characters of a message, and of a path in it."""
 _LEAST_NAME = 80
 """Characters of a word that is left whole in a short line too."""
@@ -52,10 +52,12 @@ def printable(text: str, width: int, name: int = NAME) -> str:
     of it comes after it; a sentence is cut at its end. (Of what is cut only the ends are looked at.)
     """
     if " " not in text:
-        return escaped(_middle(text, width))
+        return escaped(shortened(text, width))
     longest = min(name, max(width // 2, _LEAST_NAME))
     if len(text) > longest:
-        text = " ".join([_middle(word, longest) if len(word) > longest else word for word in text.split(" ")])
+        text = " ".join(
+            [shortened(word, longest) if len(word) > longest else word for word in text.split(" ")]
+        )
     if len(text) <= width and len(shown := escaped(text)) <= width:
         return shown
     return escaped(_beginning(text, max(0, width - 3))) + "..."[:width]
@@ -79,8 +81,8 @@ def shell(words: Iterable[str]) -> str:
     return " ".join(map(quoted, words))
 
 
-def _middle(text: str, width: int) -> str:
-    """What is left of `text` so that it has at most `width` characters when it is escaped."""
+def shortened(text: str, width: int) -> str:
+    """`text` cut in its middle, so that it has at most `width` characters when it is escaped later."""
     if len(text) <= width and len(escaped(text)) <= width:
         return text
     room = width - len(_left_out(len(text)))
