@@ -16,9 +16,8 @@ from acc_pytest.atb_cpu import LanguageModel, ModelSpec, Runtime
 from acc_pytest.atb_cpu.models.bloom import WEIGHTS as BLOOM_WEIGHTS
 from acc_pytest.atb_cpu.probe import probe_from_environment
 from acc_pytest.tensors.atb_bin import FORMAT
-from acc_pytest.tensors.dtypes import by_name
 from acc_pytest.tensors.ref import TensorRef
-from tests.newer import known
+from tests.newer import in_this_torch
 
 PROBE = Path(__file__).parents[2] / ".." / "shared" / "conformance" / "probe"
 pytestmark = pytest.mark.skipif(
@@ -256,13 +255,6 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Ours:
 
 def listing(root: Path, pattern: str = "*") -> dict[str, Path]:
     return {str(p.relative_to(root)): p for p in root.rglob(pattern) if p.is_file()}
-
-
-def in_this_torch(content: bytes) -> bytes:
-    """A file of the real probe as we can write it: torch before 2.3 has no uint32, and lengths stay int32."""
-    if known(by_name("uint32")):
-        return content
-    return content.replace(b"\ndtype=8\n", b"\ndtype=3\n").replace(b"uint32", b"int32")
 
 
 def parts(path: Path) -> tuple[dict[str, str], bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -92,7 +93,9 @@ def test_what_makes_real_dumps_awkward_is_there(demo: TorchairPaths) -> None:
     assert read_mapping(str(softmax.with_name("mapping.csv")))[softmax.name].startswith(
         "SoftmaxV2.SoftmaxV2."
     )
-    assert len(list(softmax.parent.glob("Data.arg2_1.*"))) == 2
+    # which of the arguments has two readers is for the release of torch to number
+    copies = Counter(path.name.split(".")[1] for path in softmax.parent.glob("Data.*"))
+    assert sorted(copies.values())[-2:] == [1, 2]
 
 
 @pytest.mark.parametrize("release", ["7.2", "7.1", "7.0", "oldest"])

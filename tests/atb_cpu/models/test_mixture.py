@@ -30,6 +30,10 @@ def router(layer: Any) -> torch.nn.Module:
     return gate
 
 
+@pytest.mark.skipif(
+    golden.transformers.__version__.startswith("4."),
+    reason="the seed is chosen for transformers 5, whose experts are drawn in another order",
+)
 def test_no_token_of_the_tests_is_near_a_tie() -> None:
     """Random routers nearly tie now and then, and float16 would choose another expert than float64.
 
