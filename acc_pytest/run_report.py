@@ -42,6 +42,7 @@ class RunReport:
         self._ledger = _ledger(acc)
         self._recorder = Recorder(views if self._ledger is None else [*views, self._ledger])
         self._is_active = acc is not None or bool(views)
+        self._is_refused = False
         self._lines: tuple[str, ...] = ()
         self._refused: tuple[str, ...] = ()
         self._reported: set[str] = set()
@@ -78,9 +79,11 @@ class RunReport:
                     self._config.get_terminal_writer().line(line)
         if self._config.option.collectonly:
             return
+        self._is_refused = True
         with door("opening the reports"):
             self._recorder.begin(self._run())
             self._begin_unmapped()
+        self._is_refused = False
 
     def _begin_unmapped(self) -> None:
         """Write the rows of unmapped nodes; but those whose tests fail have theirs when these have run."""
@@ -184,7 +187,7 @@ class RunReport:
                 raise
             self._refused = (f"a file of pytest or of a plugin could not be written: {error}",)
             _redden(session)
-        if not self._config.option.collectonly:
+        if not self._config.option.collectonly and not self._is_refused:
             self._finish(session)
 
     def _finish(self, session: pytest.Session) -> None:

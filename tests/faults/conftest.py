@@ -7,6 +7,12 @@ import pytest
 from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
 
 
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal in which no sentence is wrapped."""
+    monkeypatch.setenv("COLUMNS", "1000")
+
+
 @pytest.fixture(scope="session")
 def dumps(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
     """One layer, one step, no mistake."""

@@ -158,3 +158,15 @@ def test_a_dump_that_is_cut_and_removed_while_it_is_read(
     broken = [row for row in stored.rows if row.verdict == "incomparable"]
     assert len(broken) > len(verdicts) // 2
     assert all(".bin" in row.sentence for row in broken)
+
+
+def test_a_report_that_is_refused_ends_the_session_and_leaves_the_others_as_they_were(
+    pytester: pytest.Pytester, dumps: DemoPaths
+) -> None:
+    Path("x.csv").write_text("previous")
+    Path("page.html").mkdir()
+    result = pytester.runpytest_inprocess(*QUICK, *dump_options(dumps), *all_reports())
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "verdicts:" not in result.stdout.str()
+    assert Path("x.csv").read_text() == "previous"
+    assert not [name for name in os.listdir() if name.endswith((".partial", ".jsonl", ".md"))]
