@@ -93,6 +93,8 @@ function foldGraph() {
   drawGraph();
 }
 
+const NEAR = 0.8; // the zoom at which names are still easily read
+
 /** At first the box of the first root is open, and the root in the middle; else the chain from its top. */
 function firstSight() {
   const first = graph.operators.reduce((best, one, at) =>
@@ -103,6 +105,8 @@ function firstSight() {
   if (first < 0 && graph.boxes.length <= 3) openBox(graph.boxes[0], true);
   if (open >= 0 || first >= 0) {
     reveal(open >= 0 ? open : first);
+    const wanted = (graph.size.width - 60) / graph.boxes[graph.focus.box].width;
+    graph.view.k = Math.min(narrow, Math.max(wanted, NEAR));
     look(centreOf(graph.focus), false);
   } else {
     const whole = Math.min(narrow, (graph.size.height - 30) / graph.height);
@@ -212,7 +216,7 @@ function drawGraphControls() {
   );
 }
 
-const LEGEND = { pass: "heat-1", tie: "", inherited: "heat-2", known: "", incomparable: "heat-6", fail: "heat-4" };
+const LEGEND = { pass: "heat-1", tie: "", inherited: "heat-2", known: "", incomparable: "", fail: "heat-4" };
 
 /** What the colours mean, of the verdicts that are there. */
 function drawGraphLegend() {

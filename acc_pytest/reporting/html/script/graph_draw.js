@@ -69,7 +69,7 @@ function looks(place) {
   switch (verdict) {
     case "fail": return share >= 100 || !(share < Infinity) ? ["heat-5", "on-heat", "fail"] : ["heat-4", "on-heat", "fail"];
     case "inherited": return ["heat-2", "ink", "inherited"];
-    case "incomparable": return ["heat-6", "on-heat", "incomparable"];
+    case "incomparable": return ["raised", "ink", "incomparable"];
     case "known": return ["raised", "ink", "known"];
     case "tie": return ["raised", "ink", "tie"];
     default: return [share >= 0.1 ? "heat-1" : "heat-0", "ink", "pass"];
@@ -223,7 +223,7 @@ function outline(pen, box) {
 /** How much of a box has which verdict, as a bar. */
 function drawShares(pen, box, left, top, width, height) {
   let at = left;
-  for (const [verdict, name] of [["fail", "heat-4"], ["incomparable", "heat-6"], ["inherited", "heat-3"], ["known", "known"], ["tie", "tie"], ["pass", "heat-1"]]) {
+  for (const [verdict, name] of [["fail", "heat-4"], ["incomparable", "incomparable"], ["inherited", "heat-3"], ["known", "known"], ["tie", "tie"], ["pass", "heat-1"]]) {
     const part = (box.counts[verdict] ?? 0) / box.members.length * width;
     if (part === 0) continue;
     pen.fillStyle = ink(name);
@@ -423,7 +423,8 @@ function drawOperator(pen, operator, x, y, width, height) {
 /** Mark, type and number of an operator, and below them its name. */
 function drawLabels(pen, operator, text, x, y, width, height) {
   const left = x - width / 2 + 10, room = width - 20, line = y + height * 0.32;
-  const share = rows.closeness(operator.worst), number = share !== null && !(share < 1) ? times(share) : "";
+  const share = rows.verdict(operator.worst) === "incomparable" ? null : rows.closeness(operator.worst);
+  const number = share !== null && !(share < 1) ? times(share) : "";
   pen.textBaseline = "middle";
   pen.fillStyle = ink(text);
   pen.font = font(11);
@@ -483,9 +484,8 @@ function drawOverview(pen) {
   pen.fillStyle = ink("line");
   pen.fillRect(left, 4, SCENE.strip, height - 8);
   for (const box of graph.boxes) {
-    const [fill] = looks(box.worst);
-    pen.fillStyle = ink(fill === "raised" ? "muted" : fill);
-    pen.fillRect(left, 4 + box.y * scale, SCENE.strip, Math.max(1, (box.height + SCENE.gap * 0.6) * scale - (scale > 0.06 ? 1 : 0)));
+    const tall = Math.max(1, (box.height + SCENE.gap * 0.6) * scale - (scale > 0.06 ? 1 : 0));
+    drawShares(pen, box, left, 4 + box.y * scale, SCENE.strip, tall);
   }
   for (const box of graph.boxes) {
     if (box.root < 0) continue;
@@ -538,7 +538,7 @@ function typeOf(operator) {
   return (rows.text("type", operator.first) || rows.text("name", operator.first)).replace(/Operation$/, "") || "–";
 }
 
-/** Golden's module below the layer, where names are paths; else the operator's own name. Made once. */
+/** Golden's module below the layer, where names are paths; else what the type does not say. Made once. */
 function shortName(operator) {
   operator.short ??= nameBelowLayer(operator.first, operator.places);
   return operator.short;
@@ -546,7 +546,8 @@ function shortName(operator) {
 
 function nameBelowLayer(place, places) {
   const name = rows.text("name", place), golden = rows.text("golden", place);
-  if (rows.text("graph", place)) return name === rows.text("type", place) && golden ? golden.split("-")[0] : name;
+  const type = rows.text("type", place);
+  if (rows.text("graph", place)) return [name, golden.split("-")[0], rows.text("shape", place)].find((text) => text && text !== type && text !== "[]") ?? "";
   const parts = golden.split(".");
   if (parts.length < 2) return name;
   const layer = parts.findIndex((part) => /^\d+$/.test(part)) + 1;

@@ -177,6 +177,11 @@ function placed(count, total, rows, above, below) {
       settle(line, wish, line.map((node) => (node < count ? 1 : STIFF)), wide, place);
     }
   }
+  for (const line of rows) {
+    line.forEach((node, at) => { // what is joined to nothing stands beside its neighbour
+      if (at && !above[node].length && !below[node].length) place[node] = place[line[at - 1]] + (wide(line[at - 1]) + wide(node)) / 2;
+    });
+  }
   return place;
 }
 

@@ -7,10 +7,11 @@ function focusFrame({ box, operator }) {
   return operator >= 0 ? frameOf(operator) : { x: 0, y: graph.boxes[box].y, width: graph.boxes[box].width, height: SCENE.head };
 }
 
-/** The view with the focus in the middle; a box that fits into it keeps its own middle. */
+/** The view with the focus in the middle, but for what lies beside its box. */
 function centreOf(focus) {
-  const frame = focusFrame(focus), fits = graph.boxes[focus.box].width * graph.view.k < graph.size.width - 40;
-  return { x: fits ? 0 : frame.x, y: frame.y + frame.height / 2, k: graph.view.k };
+  const frame = focusFrame(focus), { view, size } = graph;
+  const rest = Math.max(0, (graph.boxes[focus.box].width + 40 / view.k - size.width / view.k) / 2);
+  return { x: Math.max(-rest, Math.min(rest, frame.x)), y: frame.y + frame.height / 2, k: view.k };
 }
 
 /** The view moved as little as needed for a frame to be in sight, beside the panel of details. */
