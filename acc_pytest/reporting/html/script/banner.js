@@ -91,7 +91,7 @@ function rootCard(root) {
     disabled: place === null,
     on: { click: () => openRow(place) },
   },
-  make("span", { class: "root-name", text: root.name }),
+  make("span", { class: "root-name", text: root.type ? root.name : tell(root.name) }),
   make("span", { class: "root-where", text: where }),
   make("span", { class: "root-effects" }, effects.map((text) => make("span", { class: "pill", text }))),
   root.cause ? make("span", { class: "root-said", text: tell(root.cause) }) : null,

@@ -93,6 +93,9 @@ async function start() {
   addEventListener("keydown", (event) => {
     if (event.key === "Escape" && state.row !== null && event.target !== network.canvas) closeDetails();
   });
+  addEventListener("beforeprint", () => {
+    for (const folded of document.querySelectorAll(".compared, .root-places")) folded.open = true;
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     drawNetwork();
     drawGraph();
