@@ -7,7 +7,9 @@ Only `weights_only=True`, never a fallback to full pickle. That restriction is s
 from __future__ import annotations
 
 import contextlib
+import io
 import pickle
+import pickletools
 import re
 import struct
 import warnings
@@ -26,6 +28,10 @@ _ZIP = b"PK\x03\x04"
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _LARGEST_PICKLE = 16 << 20
 _MOST_ENTRIES = 10_000
+_MOST_SPREAD = 4096
+"""Times that a tensor may show each element of its storage: heads times sequences of a batch."""
+_SPREAD_FREELY = 1 << 24
+"""Elements that a tensor of any storage may have, such as one number spread to a mask."""
 _SAFE_SINCE = (2, 10)
 _NEWER_DTYPE = re.compile(r"Unsupported.*(?:_rebuild_tensor_v3|torch[ .](?:uint\d|float\d_))")
 """How a torch refuses files of dtypes that it does not know yet."""
@@ -83,10 +89,44 @@ class TorchFile:
             )
         if loaded.device.type != "cpu":
             raise NoPayload(f"{path}: was saved on device {loaded.device} and has no values")
+        _check_spread(path, loaded)
         return loaded.detach().resolve_conj().resolve_neg()
 
 
 FORMAT = TorchFile()
+
+
+def _check_spread(path: str, tensor: torch.Tensor) -> None:
+    """Raise `FormatError` for a tensor that shows a few elements so many times that they take all day.
+
+    Strides of 0 (`expand`) make any number of elements of one. Masks and positions are saved so; a mask of
+    one sequence may stand for each head of each sequence of a batch.
+    """
+    held = tensor.untyped_storage().nbytes() // tensor.element_size()
+    if tensor.numel() > max(_SPREAD_FREELY, _MOST_SPREAD * held):
+        raise FormatError(
+            f"{path}: shows {held} elements as {tensor.numel()}; save tensor.contiguous() if it is meant so"
+        )
+
+
+def _check_legacy(path: str) -> None:
+    """Raise `FormatError` for a file older than torch 1.6 that asks for more memory than it can fill.
+
+    It is four pickles (a mark, a version, the machine, the tensor) and the bytes of the storages, for each of
+    which torch takes memory before it looks whether they are there.
+    """
+    with opened(path) as (file, size):
+        content = io.BytesIO(file.read(_LARGEST_PICKLE))
+    most = max(_SPREAD_FREELY, _MOST_SPREAD * size)
+    try:
+        for number in range(4):
+            for opcode, argument, _ in pickletools.genops(content):
+                if number == 3 and type(argument) is int and abs(argument) > most:
+                    raise FormatError(f"{path}: speaks of {argument} elements, but has {size} bytes")
+                if opcode.name == "STOP":
+                    break
+    except ValueError as error:
+        raise FormatError(f"{path}: is a damaged torch file ({error}); was it cut?") from error
 
 
 def pickle_advice(version: str = "") -> str:
@@ -115,6 +155,7 @@ def _is_sound_archive(path: str) -> bool:
         if not head.startswith(_ZIP):
             if not head.startswith(_LEGACY):
                 raise FormatError(f"{path}: is no file of torch.save: it starts with {head!r}")
+            _check_legacy(path)
             return False
         try:
             with zipfile.ZipFile(file) as archive:

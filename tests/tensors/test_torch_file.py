@@ -170,3 +170,26 @@ def test_a_path_that_is_not_utf_8_opens(path: Path, new: bool) -> None:
     here.write_bytes(b"cut")
     with pytest.raises(FormatError, match=r"\.pth: is no file"):
         TensorRef(str(here)).open()
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_few_elements_that_are_shown_as_billions_are_refused(tmp_path: Path, zipped: bool) -> None:
+    """A file of kilobytes would else take minutes to compare."""
+    path = tmp_path / "x.pth"
+    torch.save(torch.zeros(2000, 1).expand(2000, 10**6), path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(FormatError, match="shows 2000 elements as 2000000000"):
+        TensorRef(str(path)).header()
+    torch.save(torch.zeros(1).expand(32, 512, 512), path, _use_new_zipfile_serialization=zipped)
+    assert TensorRef(str(path)).header().shape == (32, 512, 512)
+
+
+def test_an_old_file_that_asks_for_more_memory_than_it_can_fill_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.pth"
+    torch.save(torch.zeros(2000), path, _use_new_zipfile_serialization=False)
+    sound = path.read_bytes()
+    assert sound.count(b"M\xd0\x07") == 2
+    path.write_bytes(sound.replace(b"M\xd0\x07", b"\x8a\x05" + (10**11).to_bytes(5, "little"), 1))
+    with pytest.raises(
+        FormatError, match=f"speaks of {10**11} elements, but has {path.stat().st_size} bytes"
+    ):
+        TensorRef(str(path)).header()
