@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -104,28 +105,29 @@ def _print(whole: Merged, views: list[View], environment: Mapping[str, str]) -> 
     from ..reporting.wrapping import near, on_screen
 
     ledger = Ledger()
-    recorder = Recorder([*views, ledger])
     opcheck = whole.stored.title == "opcheck"
-    recorder.begin(
-        Run(
-            "opcheck" if opcheck else "comparison",
-            whole.plan,
-            whole.command,
-            whole.floor,
-            environment,
-            tuple(word.partition("=")[2] for word in whole.command if word.startswith("--acc-opcheck=")),
+    with contextlib.closing(Recorder([*views, ledger])) as recorder:
+        recorder.begin(
+            Run(
+                "opcheck" if opcheck else "comparison",
+                whole.plan,
+                whole.command,
+                whole.floor,
+                environment,
+                tuple(word.partition("=")[2] for word in whole.command if word.startswith("--acc-opcheck=")),
+            )
         )
-    )
-    for row in whole.rows:
-        recorder.add(row)
-    recorder.end(not whole.incomplete)
-    status = whole.exit_status(recorder.tally)
-    result = result_of(recorder, ledger if whole.plan is not None else None, whole.plan, whole.floor, status)
-    wrong = recorder.finish(replace(result, problems=(*result.problems, *whole.incomplete)))
-    reports = (f"report: {near(file)}" for file in recorder.files)
-    for line in on_screen((*result.lines, *map(message, (*_lines(whole), *wrong, *reports)))):
-        print(line)
-    recorder.close()
+        for row in whole.rows:
+            recorder.add(row)
+        recorder.end(not whole.incomplete)
+        status = whole.exit_status(recorder.tally)
+        result = result_of(
+            recorder, ledger if whole.plan is not None else None, whole.plan, whole.floor, status
+        )
+        wrong = recorder.finish(replace(result, problems=(*result.problems, *whole.incomplete)))
+        reports = (f"report: {near(file)}" for file in recorder.files)
+        for line in on_screen((*result.lines, *map(message, (*_lines(whole), *wrong, *reports)))):
+            print(line)
     return 1 if wrong and not status else status
 
 

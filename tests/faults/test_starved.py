@@ -14,7 +14,10 @@ import pytest
 
 from acc_pytest import cli
 from acc_pytest.demo import DemoPaths
+from acc_pytest.reporting.recorder import Recorder
+from acc_pytest.reporting.rows_file import RowsFile
 from acc_pytest.reporting.rows_reading import read_rows
+from acc_pytest.reporting.view import Result, Run
 
 from .sessions import QUICK, REPORTS, all_reports, dump_options, home_of, lines_of, start, wait_for
 
@@ -170,3 +173,17 @@ def test_a_report_that_is_refused_ends_the_session_and_leaves_the_others_as_they
     assert "verdicts:" not in result.stdout.str()
     assert Path("x.csv").read_text() == "previous"
     assert not [name for name in os.listdir() if name.endswith((".partial", ".jsonl", ".md"))]
+
+
+def test_a_merged_report_that_is_refused_leaves_nothing_of_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    view = RowsFile(str(tmp_path / "rows.jsonl"), {})
+    recorder = Recorder([view])
+    recorder.begin(Run())
+    recorder.finish(Result(0, recorder.tally, None, str(recorder.hash)))
+    before = sorted(os.listdir(tmp_path))
+    words = ["report", "merge", str(tmp_path / "rows.jsonl"), f"--csv={tmp_path}/x.csv", f"--html={tmp_path}"]
+    assert cli.main(words) == 4
+    assert "it is a directory; give the name of a file" in capsys.readouterr().err
+    assert sorted(os.listdir(tmp_path)) == before == ["rows.jsonl"]
