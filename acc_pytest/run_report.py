@@ -178,7 +178,8 @@ class RunReport:
         """Settle the exit status, and let the views finish, when all others have finished.
 
         What others write at the end (`--junitxml`, pytest's cache) may meet a full disk or a directory that
-        is gone; our reports do not depend on it, and the run is red.
+        is gone; our reports do not depend on it, and the run is red. Nor do they on a Ctrl-C while
+        xdist waits for its workers to end, which pytest would answer with a traceback.
         """
         try:
             yield
@@ -187,6 +188,11 @@ class RunReport:
                 raise
             self._refused = (f"a file of pytest or of a plugin could not be written: {error}",)
             _redden(session)
+        except KeyboardInterrupt:
+            if not self._is_active:
+                raise
+            self._refused = ("interrupted while the run ended",)
+            session.exitstatus = pytest.ExitCode.INTERRUPTED
         if not self._config.option.collectonly and not self._is_refused:
             self._finish(session)
 

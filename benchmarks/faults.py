@@ -26,7 +26,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
-from tests.faults.sessions import all_reports, home_of, kill, left_by_killed, log_of, reports_of, start
+from tests.faults.sessions import (
+    all_reports,
+    home_of,
+    kill,
+    left_by_killed,
+    log_of,
+    reports_of,
+    start,
+    wait_for,
+)
 
 
 def main() -> int:
@@ -96,9 +105,10 @@ def _interrupts(
     for number in range(count):
         workers = list(usual)[number % len(usual)]
         home = home_of(place / f"i{number}")
-        # Before the first second there is Python and pytest alone, with a traceback of their own.
-        at = 1.0 + draw.random() ** 2 * usual[workers]
+        at = draw.random() ** 2 * usual[workers]
         session = start(home, paths, f"-n{workers}", *all_reports())
+        # Before it has its plugins it is Python and pytest alone, with a traceback of their own.
+        wait_for(lambda home=home: (home / "configured.txt").exists(), session)  # type: ignore[misc]
         time.sleep(at)
         session.send_signal(signal.SIGINT)
         begun = time.monotonic()

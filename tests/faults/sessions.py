@@ -40,6 +40,7 @@ def note(name, text):
 
 def pytest_configure(config):
     config.at_home = os.getcwd()
+    note("configured.txt", str(os.getpid()))
 
 def pytest_runtest_call(item):
     note(os.path.join(item.config.at_home, "begun.txt"), f"{os.getpid()} {item.nodeid}")
@@ -49,7 +50,7 @@ def pytest_runtest_logreport(report):
     if report.when == "call" and not os.environ.get("PYTEST_XDIST_WORKER"):
         note("ended.txt", report.nodeid)
 """
-"""Says which tests have begun, in which process, and of which the controller has the report."""
+"""Says that pytest has its plugins, which tests have begun, in which process, and of which the controller has the report."""
 
 
 QUICK = ("-p", "no:hypothesispytest", "-p", "no:logging")

@@ -85,3 +85,15 @@ def test_a_stopped_worker_is_told_of_and_a_killed_one_is_replaced(tmp_path: Path
     assert session.returncode == (1 if lost else 0)
     tests = [row.test_id for row in stored.rows if row.test_id]
     assert len(tests) == len(set(tests)) == len({line.split()[1] for line in lines_of(begun)} | set(tests))
+
+
+def test_ctrl_c_while_the_session_ends_leaves_whole_reports(
+    pytester: pytest.Pytester, dumps: DemoPaths
+) -> None:
+    pytester.makeconftest("def pytest_sessionfinish():\n    raise KeyboardInterrupt\n")
+    result = pytester.runpytest_inprocess(*QUICK, *dump_options(dumps), *all_reports(), "-k", "RmsNorm")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["interrupted while the run ended"])
+    stored = read_rows("rows.jsonl")
+    assert (stored.exit_status, stored.complete) == (2, False)
+    assert set(REPORTS) <= set(os.listdir())
