@@ -28,7 +28,7 @@ def _gelu(_call: GeCall, x: torch.Tensor) -> Unrounded:
 @ge_operator("GeluV2", "x", approximate="none")
 def _gelu_v2(call: GeCall, x: torch.Tensor) -> Unrounded:
     way = call.attrs["approximate"]
-    call.need(way in ("none", "tanh"), f"approximate={way!r} is not known")
+    call.need(way in ("none", "tanh"), f"approximate={way!r:.100} is not known")
     return Unrounded(_gelus(x)[way == "tanh"], magnitude=x.abs)
 
 

@@ -81,7 +81,7 @@ def _scatter_elements(
     axis = call.axis(call.attrs["axis"], data.ndim)
     places = _inside(call, indices, data.shape[axis], True)
     way = call.attrs["reduction"]
-    call.need(way in ("none", "add"), f"reduction={way!r} is not known")
+    call.need(way in ("none", "add"), f"reduction={way!r:.100} is not known")
     if way == "add":
         value = data.scatter_add(axis, places, updates)
         return Unrounded(value, magnitude=lambda: data.abs().scatter_add(axis, places, updates.abs()))

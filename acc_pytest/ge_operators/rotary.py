@@ -29,7 +29,7 @@ _MODES: dict[object, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def _turned(call: GeCall, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mode: object) -> Unrounded:
-    call.need(mode in _MODES, f"rotation {mode!r} is not known")
+    call.need(mode in _MODES, f"rotation {mode!r:.100} is not known")
     call.need(x.shape[-1] % 2 == 0 and cos.shape == sin.shape, "cos and sin do not fit the heads")
     call.need(call.common(x, cos) == x.shape, "cos and sin do not fit the heads")
     beside = _MODES[mode](x)

@@ -62,4 +62,4 @@ def unknown_name(what: str, name: str, known: Iterable[str], where: str) -> Sett
     names = list(known)
     nearest = difflib.get_close_matches(name, names, n=1) or [one for one in names if name and name in one]
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return SettingsError(f"{where}: unknown {what} {name!r}; {hint}known are: {', '.join(names)}")
+    return SettingsError(f"{where}: unknown {what} {name!r:.100}; {hint}known are: {', '.join(names)}")

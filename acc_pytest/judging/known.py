@@ -82,7 +82,7 @@ def _date(value: object, source: str) -> datetime.date:
 def _bounds(table: object, source: str, custom: Collection[str]) -> tuple[tuple[str, float], ...]:
     if not isinstance(table, Mapping):
         raise SettingsError(
-            f"{source}: at_most must be a table such as {{ mean_absolute_error = 0.02 }}, not {table!r}"
+            f"{source}: at_most must be a table such as {{ mean_absolute_error = 0.02 }}, not {table!r:.100}"
         )
     found = []
     for metric, value in table.items():
@@ -93,6 +93,6 @@ def _bounds(table: object, source: str, custom: Collection[str]) -> tuple[tuple[
                 f"{source}: at_most.{metric}: it is better when larger; bound an error instead"
             )
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise SettingsError(f"{source}: at_most.{metric} must be a finite number, not {value!r}")
+            raise SettingsError(f"{source}: at_most.{metric} must be a finite number, not {value!r:.100}")
         found.append((metric, float(value)))
     return tuple(found)

@@ -107,7 +107,7 @@ def type_rules(table: Mapping[str, tuple[str, ...]], exact: bool = False) -> lis
     for key, values in table.items():
         ends = [Endpoint.parse(text) for text in (key, *values)]
         if any(end is None for end in ends):
-            raise MappingError(f"type map entry {key!r} -> {list(values)}: not type names")
+            raise MappingError(f"type map entry {key!r:.100} -> {list(values)!s:.200}: not type names")
         mine, *golden = [end for end in ends if end is not None]
         rules.append(TypeRule(mine, tuple(golden), exact))
     return rules

@@ -129,5 +129,5 @@ def _tensor(ref: TensorRef, record: GeRecord) -> GeTensor:
         return tensors[int(index)]
     known = members(ref.path)
     listed = ", ".join(known[:_LISTED]) + (", ..." if len(known) > _LISTED else "")
-    wanted = f"has no tensor {member!r}" if member else f"holds {len(known)} tensors, name one"
+    wanted = f"has no tensor {member!r:.100}" if member else f"holds {len(known)} tensors, name one"
     raise FormatError(f"{ref.path}: {wanted}; its tensors are: {listed or '(none)'}")

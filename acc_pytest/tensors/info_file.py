@@ -63,7 +63,8 @@ class InfoFile:
         found = read_info(ref.path)
         if ref.member not in found:
             raise FormatError(
-                f"{ref.path}: has no row {ref.member!r}; its rows are: {', '.join([*found][:10]) or '(none)'}"
+                f"{ref.path}: has no row {ref.member!r:.100}; "
+                f"its rows are: {', '.join([*found][:10]) or '(none)'}"
             )
         info = found[ref.member]
         shape = () if info.numel is None else (info.numel,)

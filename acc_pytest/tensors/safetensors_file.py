@@ -42,7 +42,7 @@ class SafetensorsFile:
             return next(iter(headers.values()))
         if member not in headers:
             listed = ", ".join(list(headers)[:_LISTED]) + (", ..." if len(headers) > _LISTED else "")
-            wanted = f"has no tensor {member!r}" if member else f"holds {len(headers)} tensors, name one"
+            wanted = f"has no tensor {member!r:.100}" if member else f"holds {len(headers)} tensors, name one"
             raise FormatError(f"{ref.path}: {wanted}; its keys are: {listed or '(none)'}")
         return headers[member]
 
@@ -123,7 +123,7 @@ def _header(path: str, key: str, value: Any, start: int) -> TensorHeader:
     needed = byte_count(path, shape, dtype.bits)
     if dtype.bits and end - begin != needed:
         raise FormatError(
-            f"{path}: tensor {key[:80]!r} declares {dtype} {sizes}, which takes {needed} bytes, "
+            f"{path}: tensor {key[:80]!r} declares {dtype} {sizes!s:.100}, which takes {needed} bytes, "
             f"but its data_offsets span {end - begin}"
         )
     if end < begin:

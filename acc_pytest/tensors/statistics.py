@@ -54,7 +54,9 @@ class StatisticsFile:
         headers = statistics_in(ref.path)
         if ref.member not in headers:
             listed = ", ".join(list(headers)[:10])
-            raise FormatError(f"{ref.path}: has no row {ref.member!r}; its rows are: {listed or '(none)'}")
+            raise FormatError(
+                f"{ref.path}: has no row {ref.member!r:.100}; its rows are: {listed or '(none)'}"
+            )
         return headers[ref.member]
 
     def open(self, ref: TensorRef) -> torch.Tensor:

@@ -128,7 +128,7 @@ def _operation(raw: Mapping[str, Any], path: Path, where: str, depth: int) -> Op
     name = _text(raw, "opName", path, where)
     op_type = _text(raw, "opType", path, where, default=_ID.sub("", name))
     if op_type in {"", ".", ".."} or any(char in op_type for char in "/\\\0"):
-        raise FormatError(f"{path}: opType of {where} is {op_type!r}, which no directory can be named")
+        raise FormatError(f"{path}: opType of {where} is {op_type!r:.100}, which no directory can be named")
     return Operation(
         name=name,
         op_type=op_type,

@@ -103,7 +103,7 @@ def _check_switch(path: str, content: Any, how: str) -> None:
     for group, passes in switch.items():
         if group not in FUSIONS:
             raise DumpConfigError(
-                f"fusion_switch_file {path}: Switch has {group!r}, which is none of "
+                f"fusion_switch_file {path}: Switch has {group!r:.100}, which is none of "
                 f"{', '.join(map(repr, FUSIONS))}; {how}"
             )
         if not isinstance(passes, dict):
@@ -111,7 +111,7 @@ def _check_switch(path: str, content: Any, how: str) -> None:
         for name, value in passes.items():
             if value not in ("on", "off"):
                 raise DumpConfigError(
-                    f'fusion_switch_file {path}: {group}: {name!r} is {value!r}; give "on" or "off"'
+                    f'fusion_switch_file {path}: {group}: {name!r:.100} is {value!r:.100}; give "on" or "off"'
                 )
 
 
