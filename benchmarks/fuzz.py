@@ -1,6 +1,7 @@
 """Does damaged or hostile input end in one sentence? Mutations of every file that is read, in every format.
 
     python benchmarks/fuzz.py [--count 10000] [--seed 1] [--only FORMAT ...] [--jobs 2] [--markdown FILE]
+    python benchmarks/fuzz.py --quick
     python benchmarks/fuzz.py --replay FORMAT:SEED:N [--keep FILE]
 
 Sound files are written by the project's own writers; each case is one of them with one to four changes
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of all draws (default: 1)")
     parser.add_argument("--only", nargs="+", default=[], metavar="FORMAT", help=f"of {' '.join(FORMATS)}")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
+    parser.add_argument("--quick", action="store_true", help="a sample of some seconds instead of --count")
     parser.add_argument("--markdown", default="", metavar="FILE", help="write the table there as well")
     parser.add_argument("--replay", default="", metavar="FORMAT:SEED:N", help="show one case")
     parser.add_argument(
@@ -73,7 +75,8 @@ def _run(chosen: Sequence[Format], given: argparse.Namespace, directory: Path) -
     tallies = []
     for format_ in chosen:
         prepared = Prepared.of(format_, directory / "seeds")
-        tallies.append(children.run(prepared, given.seed, given.count, given.jobs, directory))
+        count = format_.sample if given.quick else given.count
+        tallies.append(children.run(prepared, given.seed, count, given.jobs, directory))
         for line in (report.progress(tallies[-1]), *report.findings(tallies[-1], SHOWN)):
             print(line, file=sys.stderr, flush=True)
     lines = [f"seed {given.seed}", "", *report.table(tallies)]

@@ -26,7 +26,8 @@ class Format:
     """One kind of file, how it is mutated, and the door by which it is read.
 
     `seeds` writes sound files below a directory. `read` gets the copy of a seed's folder and the file in it;
-    it returns, or raises `AccError`. With `renames` not the file's content is mutated but its name.
+    it returns, or raises `AccError`. With `renames` not the file's content is mutated but its name. A quick
+    run has `sample` mutations.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Format:
     mutate: Mutate
     read: Callable[[Path, str], object]
     renames: bool = False
+    sample: int = 25
 
 
 @dataclass
