@@ -359,9 +359,10 @@ def test_the_theme_of_the_system_is_followed(page: Page, failing: Path) -> None:
 
 def test_a_narrow_window_does_not_scroll_sideways_and_says_what_does(page: Page, failing: Path) -> None:
     beyond = "(one => one.scrollWidth - one.clientWidth)"
-    for width in (390, 600):
+    for width in (390, 800):
         page.open(failing, "row=12", width=width)
         assert page.evaluate(f"{beyond}(document.documentElement)") == 0
+        assert page.evaluate("document.querySelector('.root-title').offsetHeight") < 50  # two lines
         assert page.evaluate(f"{beyond}(document.getElementById('details'))") == 0
     frame = "document.querySelector('.grid').parentElement"
     assert page.evaluate(f"{frame}.classList.contains('more-right')")
