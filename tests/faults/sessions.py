@@ -50,7 +50,7 @@ def pytest_runtest_logreport(report):
     if report.when == "call" and not os.environ.get("PYTEST_XDIST_WORKER"):
         note("ended.txt", report.nodeid)
 """
-"""Says that pytest has its plugins, which tests have begun and in which process, and which reports have come."""
+"""Says that pytest has its plugins, which tests have begun and where, and which reports have come."""
 
 
 QUICK = ("-p", "no:hypothesispytest", "-p", "no:logging")
