@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ..opcheck.listed import Named
     from .opcheck_session import OpcheckSession
 
-HEADLINE = 400
-"""Characters of the headline of a failure: names and paths come from files."""
+HEADLINE = 90
+"""Characters of the headline of a failure: names come from files."""
 
 
 class OpcheckCollector(pytest.Collector):
@@ -80,4 +80,5 @@ class OpcheckItem(GeneratedItem):
 
     def reportinfo(self) -> tuple[Any, int, str]:
         """The headline of failures."""
-        return self.path, 0, printable(f"{self.entry.full_name} from {self.entry.source}", HEADLINE)
+        group = self.parent.name if self.parent is not None else ""
+        return self.path, 0, printable(f"{self.entry.full_name} of {group}", HEADLINE)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from .printable import printable
+from .summary import tests_that_fail
 
 if TYPE_CHECKING:
     from .diagnosis import Root
@@ -101,8 +102,11 @@ def _worst(run: Run, result: Result, own_failures: int) -> RunVerdict:
     worst = f"{of}: {_how(row)}"
     if own_failures == 1:
         return RunVerdict("bad", f"Fails at {worst}", _counted(run, result, own_failures))
-    said = f"{len(tally.red_tests)} of {len(tally.tests)} tests fail"
-    return RunVerdict("bad", said, f"{own_failures} of {tally.tried} {_units(run)} fail, the worst: {worst}")
+    return RunVerdict(
+        "bad",
+        tests_that_fail(tally),
+        f"{own_failures} of {tally.tried} {_units(run)} fail, the worst: {worst}",
+    )
 
 
 def _counted(run: Run, result: Result, own_failures: int) -> str:

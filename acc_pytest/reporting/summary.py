@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .numbers import in_numbers
 from .printable import printable
 from .row import VERDICTS, Row
 
@@ -102,6 +103,8 @@ def summary_lines(
     """
     counted = ", ".join(f"{tally.counts[verdict]} {verdict}" for verdict in VERDICTS if tally.counts[verdict])
     lines = [_cut(line, ROOT_WIDTH) for line in roots[:fed]]
+    if tally.tried > len(tally.tests):
+        counted += f" (one for each tensor); {tests_that_fail(tally)}"
     lines.append(f"verdicts: {counted or 'none'}")
     if plan is not None:
         lines.append(coverage_line(plan, floor))
@@ -116,13 +119,22 @@ def summary_lines(
     return lines
 
 
+def tests_that_fail(tally: Tally) -> str:
+    """The run in tests, as pytest counts it: of several rows of one test the worst decides."""
+    return f"{len(tally.red_tests)} of {len(tally.tests)} tests fail"
+
+
 def describe(row: Row) -> str:
     """One failing row in a line: name, operator, step, layer, and why it fails."""
-    kind = f" ({row.mine.op_type or row.golden.op_type})" if row.mine.op_type or row.golden.op_type else ""
+    kind = row.mine.op_type or row.golden.op_type
+    kind = f" ({kind})" if kind and not row.name.startswith(kind) else ""
     place = f" step {row.step}" if row.step != "" else ""
+    if row.case:
+        _, *group = row.test_id.split("::")[:2]
+        place = f" {' '.join([row.mine.slot, *group])}"
     place += f" rank {row.rank}" if row.rank else ""
     place += f" {row.layer}" if row.layer else ""
-    return f"{row.name}{kind}{place}: {row.excuse}"
+    return f"{row.name}{kind}{place}: {row.excuse if row.excused or row.strict else in_numbers(row)}"
 
 
 def _cut(line: str, width: int = WIDTH) -> str:

@@ -61,7 +61,7 @@ def test_the_summary_names_step_layer_operator_and_file() -> None:
     lines = summary_lines(tally, plan((9, 10), (5, 10)), 0.5)
     assert lines[0] == "verdicts: 1 pass, 1 fail, 1 unmapped"
     assert lines[1] == "coverage: golden 9 of 10 nodes (90%), mine 5 of 10 (50%); floor 50% reached"
-    assert lines[2] == "first failing: ElewiseOperation_1_1 (ElewiseOperation) step 2 layers.3: m is 3.0"
+    assert lines[2] == "first failing: ElewiseOperation_1_1 step 2 layers.3: m 3, allowed 1 (3 times)"
 
 
 def test_the_summary_has_at_most_twenty_lines_of_bounded_length() -> None:
@@ -86,3 +86,12 @@ def test_coverage_is_that_of_the_better_side() -> None:
     assert coverage(plan((0, 0), (0, 0))) == 0.0
     said = coverage_line(plan((1, 10), (2, 10)), 0.25)
     assert said.endswith("floor 25% NOT reached: 20.0% is below it, so the run fails")
+
+
+def test_rows_are_counted_and_the_tests_they_are_of_where_these_are_fewer() -> None:
+    tally = Tally()
+    for verdict in ("pass", "fail", "fail"):
+        tally.add(Row("opcheck::step0::Norm_1", verdict, "s"))
+    tally.add(Row("opcheck::step0::Norm_2", "pass", "s"))
+    line = summary_lines(tally, None, 0.0)[0]
+    assert line == "verdicts: 2 pass, 2 fail (one for each tensor); 1 of 2 tests fail"
