@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..vocabulary import LEVELS, TOKEN_POLICIES
 
@@ -13,8 +13,21 @@ USAGE_ERROR = 4
 OLD_LEVELS = {**{level: level for level in ("all", *LEVELS)}, "api": "op", "token": "logits"}
 
 
+class Help(argparse.HelpFormatter):
+    """Help that says once what an option takes: `-cl, --cmp-level {all,layer,...}`, as Python 3.13 has it."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        takes = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {takes}"
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that exits with pytest's code for wrong usage instead of argparse's 2 (interrupted)."""
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        super().__init__(*given, **{"formatter_class": Help, **settings})
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)

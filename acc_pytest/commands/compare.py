@@ -32,6 +32,7 @@ def add(commands: Commands) -> None:
         "compare",
         aliases=["cc"],
         help="compare two dumps",
+        description="Compare two dumps by pytest, under the flags of the old tool. Exit code: pytest's.",
         epilog="Everything after -- is passed to pytest: acc compare -gp G -mp M -- -k SelfAttention -n 2",
     )
     add_sides(parser)

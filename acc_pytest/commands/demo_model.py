@@ -13,7 +13,8 @@ MODELS = ("llama", "bloom", "chatglm", "qwen", "moe", "llama-separate", "llama-i
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add the model, its sizes and what is wrong with it."""
-    parser.add_argument("--model", choices=MODELS, help="kind of model (default: llama)")
+    kinds = ", ".join(MODELS[1:])
+    parser.add_argument("--model", choices=MODELS, metavar="KIND", help=f"{MODELS[0]} (the default), {kinds}")
     parser.add_argument("--layers", type=int, default=2, metavar="N", help="decoder layers (default: 2)")
     parser.add_argument("--tp", type=int, metavar="N", help="ranks that share the model (default: 1)")
     parser.add_argument("--steps", type=int, default=2, metavar="N", help="decode steps (default: 2)")

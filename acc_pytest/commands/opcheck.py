@@ -27,6 +27,8 @@ def add(commands: Commands) -> None:
         "opcheck",
         aliases=["oo"],
         help="check single operators of a dump against their reference computation",
+        description="Compute operators again from the inputs in a dump, by pytest, under the flags of the "
+        "old tool. Exit code: pytest's.",
         epilog="Everything after -- is passed to pytest: acc opcheck -i DUMP -- -k Linear -x",
     )
     parser.add_argument("-i", "--input", default="", metavar="DIR", help="the dump, or a directory in it")
@@ -40,10 +42,20 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("-o", "--output", default=".", metavar="DIR", help="directory of the CSV report")
     parser.add_argument(
-        "-ids", "--operation-ids", nargs="+", default=[], metavar="IDS", help="24_1,2_3_5 and below"
+        "-ids",
+        "--operation-ids",
+        nargs="+",
+        default=[],
+        metavar="IDS",
+        help="only 24_1,2_3_5 and what is below",
     )
     parser.add_argument(
-        "-opname", "--operation-name", nargs="+", default=[], metavar="NAMES", help="self,linear"
+        "-opname",
+        "--operation-name",
+        nargs="+",
+        default=[],
+        metavar="NAMES",
+        help="only names with self,linear",
     )
     parser.add_argument(
         "-metric",
@@ -84,9 +96,9 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes (pytest-xdist)")
     parser.add_argument("-l", "--log-level", default="info", choices=LOG_LEVELS, help="how much is printed")
-    parser.add_argument("--standard", choices=STANDARDS, help="as --acc-opcheck-standard")
+    parser.add_argument("--standard", choices=STANDARDS, metavar="NAME", help=", ".join(STANDARDS))
     parser.add_argument("--other", default="", metavar="DIR", help="as --acc-opcheck-other")
-    parser.add_argument("--soc", choices=SOCS, help="as --acc-opcheck-soc")
+    parser.add_argument("--soc", choices=SOCS, metavar="CHIP", help=", ".join(SOCS))
     parser.add_argument("--list", action="store_true", help="print every operator and what it is checked by")
     parser.set_defaults(run=run, passes_on=True)
     actions = parser.add_subparsers(

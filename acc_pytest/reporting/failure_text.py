@@ -18,6 +18,8 @@ WIDTH = 4000
 """Characters of a line: names come from files, and paths may be long."""
 OTHERS = 10
 """Comparisons of a failing test that have a line each, beside the worst."""
+FILES = 2
+"""Files of one side that are all named: shards of many ranks would fill the screen."""
 RERUN = "re-run: "
 _OF_RULES = ("set by ", "switched off by ")
 
@@ -81,7 +83,7 @@ def failure_text(row: Row, rerun: str = "") -> str:
         lines.append(f"worst element {row.worst.index}: {values}")
     lines += ["", *_side("golden", row.golden), *_side("mine", row.mine)]
     if row.checks:
-        lines += ["", *_table(row), *_unbounded(row), *_why(row.checks)]
+        lines += [*_table(row), *_unbounded(row), *_why(row.checks)]
     if row.policy:
         lines.append(f"matched by {row.policy}: {row.mapping_reason}")
     lines += [f"note: {note}" for note in row.notes]
@@ -173,9 +175,13 @@ def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
 def _side(label: str, side: Side) -> list[str]:
     if not side.path and not side.shape:
         return []
-    what = f"{side.op_type} {side.node} {side.slot}".strip()
+    paths = [path for path in side.path.split(";") if path]
+    node = "" if side.node and side.node in side.path else side.node
+    what = " ".join(word for word in (side.op_type, node, side.slot) if word)
     lines = [f"{label:6}  {side.dtype} {side.shape}  {what}".rstrip()]
-    lines += [f"        {near(path)}" for path in side.path.split(";") if path]
+    lines += [f"        {near(path)}" for path in (paths if len(paths) <= FILES else paths[:1])]
+    if len(paths) > FILES:
+        lines.append(f"        and {len(paths) - 1} more files, which the CSV names")
     return lines
 
 

@@ -121,3 +121,14 @@ def test_a_reader_that_stops_early_is_no_error(clean: DemoPaths) -> None:
     shown = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
     assert shown.stdout.startswith("golden: torch")
     assert shown.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["", *(command.__name__.rpartition(".")[2] for command in cli.COMMANDS)])
+def test_help_fits_eighty_columns(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.main([*([command.replace("_", "-")] if command else []), "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []

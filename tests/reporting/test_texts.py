@@ -45,7 +45,6 @@ def test_the_failure_text_in_full() -> None:
         "        /d/b.pth",
         "mine    torch.float16 [2]  LinearOperation m.node output[0]",
         "        /d/m.bin",
-        "",
         "      metric  measured   allowed",
         "FAIL  d       0.2        <= 0.1",
         "ok    c       1 - 1e-07  >= 0.9",
@@ -55,6 +54,16 @@ def test_the_failure_text_in_full() -> None:
         "matched by name: same name",
         "note: merged 2 shards",
         "re-run: pytest x",
+    ]
+
+
+def test_the_files_of_many_ranks_are_counted_and_a_node_its_path_names_is_not_repeated() -> None:
+    paths = ";".join(f"/d/rank{rank}/m.node/out.bin" for rank in range(8))
+    lines = failure_text(replace(ROW, mine=replace(ROW.mine, path=paths))).splitlines()
+    first = lines.index("mine    torch.float16 [2]  LinearOperation output[0]")
+    assert lines[first + 1 : first + 3] == [
+        "        /d/rank0/m.node/out.bin",
+        "        and 7 more files, which the CSV names",
     ]
 
 
