@@ -44,8 +44,9 @@ def _one_word_each(args: Sequence[str]) -> tuple[list[str], list[str]]:
     return words, alone
 
 
-WHOLE_RUN = ("update_baseline", "update_lock")
-"""Fields of options that a command for a single test must not have: it would accept what it is to look at."""
+WHOLE_RUN = ("update_baseline", "update_lock", "csv", "rows", "html", "summary", "repro")
+"""Fields of options that a command for a single test must not have: it would accept what it is to look at,
+and replace the reports of the whole run."""
 
 
 def of_one_test(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 WORST = 5
 WIDTH = 160
-ROOT_WIDTH = 320
+ROOT_WIDTH = 600
 """A root's line says where, what follows from it, and why it is one."""
 
 
