@@ -74,10 +74,8 @@ def test_dumps_and_reports_below_a_directory_that_is_not_utf_8(
     out = result.stdout.str()
     assert out.isascii()
     assert SHOWN in out
-    command = next(line for line in out.splitlines() if line.startswith("re-run: "))
-    words = subprocess.run(
-        ["bash", "-c", f"printf '%s\\n' {command.removeprefix('re-run: ')}"], capture_output=True, check=True
-    )
+    command = out.partition("\nre-run:")[2].replace("\\\n", " ").lstrip().partition("\n")[0]
+    words = subprocess.run(["bash", "-c", f"printf '%s\\n' {command}"], capture_output=True, check=True)
     assert os.fsdecode(words.stdout).splitlines()[1:3] == [
         f"--acc-golden={there.golden}",
         f"--acc-mine={there.mine}",
