@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from .numbers import in_numbers, main_check, said_elsewhere
-from .printable import printable
+from .printable import NAME, printable
 from .row import Check, Row, Scalar, Side, number
 from .wrapping import UNKNOWN, near, wrapped, wrapped_command
 
 WIDTH = 4000
 """Characters of a line: names come from files, and paths may be long."""
+FILE = " " * 8
+"""What the line of a file begins with; its path is whole, so that it can be copied."""
 OTHERS = 10
 """Comparisons of a failing test that have a line each, beside the worst."""
 FILES = 2
@@ -87,7 +89,7 @@ def failure_text(row: Row, rerun: str = "") -> str:
     if row.policy:
         lines.append(f"matched by {row.policy}: {row.mapping_reason}")
     lines += [f"note: {note}" for note in row.notes]
-    lines = [printable(line, WIDTH) for line in lines]
+    lines = [printable(line, WIDTH, WIDTH if line.startswith(FILE) else NAME) for line in lines]
     if rerun:
         lines.append(f"{RERUN}{rerun}")
     return "\n".join(lines)
@@ -179,9 +181,9 @@ def _side(label: str, side: Side) -> list[str]:
     node = "" if side.node and side.node in side.path else side.node
     what = " ".join(word for word in (side.op_type, node, side.slot) if word)
     lines = [f"{label:6}  {side.dtype} {side.shape}  {what}".rstrip()]
-    lines += [f"        {near(path)}" for path in (paths if len(paths) <= FILES else paths[:1])]
+    lines += [f"{FILE}{near(path)}" for path in (paths if len(paths) <= FILES else paths[:1])]
     if len(paths) > FILES:
-        lines.append(f"        and {len(paths) - 1} more files, which the CSV names")
+        lines.append(f"{FILE}and {len(paths) - 1} more files, which the CSV names")
     return lines
 
 

@@ -57,6 +57,13 @@ def test_the_failure_text_in_full() -> None:
     ]
 
 
+def test_a_long_path_is_whole_and_a_long_name_is_not() -> None:
+    path = "/data/" + "d/" * 300 + "out.bin"
+    lines = failure_text(replace(ROW, mine=replace(ROW.mine, path=path, op_type="T" * 5000))).splitlines()
+    assert f"        {path}" in lines
+    assert max(map(len, lines)) == len(path) + 8
+
+
 def test_the_files_of_many_ranks_are_counted_and_a_node_its_path_names_is_not_repeated() -> None:
     paths = ";".join(f"/d/rank{rank}/m.node/out.bin" for rank in range(8))
     lines = failure_text(replace(ROW, mine=replace(ROW.mine, path=paths))).splitlines()

@@ -6,12 +6,11 @@ Everything that comes from a run goes through `_text`, which leaves no markup in
 from __future__ import annotations
 
 import html
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..printable import printable
+from ..printable import printable, quoted
 from ..row import Check, Row, Side, number
 from .head import name_of
 
@@ -83,9 +82,7 @@ def _card(name: str, where: str, row: Row, said: Sequence[str], rerun: str) -> s
     """One failing row: what, where, by how much, which nodes and files, and how to run it again."""
     checks = [_check(check) for check in row.checks if not check.passed]
     sides = [_side(name, side) for name, side in (("golden", row.golden), ("mine", row.mine))]
-    command = (
-        f"{rerun} {shlex.quote(row.test_id)}" if rerun and row.test_id and len(row.test_id) <= _ID else ""
-    )
+    command = f"{rerun} {quoted(row.test_id)}" if rerun and row.test_id and len(row.test_id) <= _ID else ""
     lines = [*said, row.sentence, *checks, *sides]
     return (
         f"<li><b>{_text(name)}</b> {_text(where)}"
