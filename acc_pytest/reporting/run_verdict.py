@@ -83,7 +83,8 @@ def _broken(roots: list[Root]) -> str:
     row = next(row for row in (first.row, *first.also) if row.red)
     more = f"; and {len(roots) - 1} more" if len(roots) > 1 else ""
     if first.fed:
-        return f"The run was fed something else: {printable(first.fed, SENTENCE)}{more}"
+        what = "The models differ" if row.fed in ("weight", "buffer") else "The run was fed something else"
+        return f"{what}: {printable(first.fed, SENTENCE)}{more}"
     name = row.mine.op_type or row.golden.op_type or row.name
     if first.name != first.row.name:
         name = first.name

@@ -54,6 +54,9 @@ def test_what_was_fed_is_said_in_its_own_words() -> None:
     row = replace(FAILING, fed="token ids")
     found = said([row], [root_of(row, fed="token ids differ at step 1: golden 5, mine 203")])
     assert found == "The run was fed something else: token ids differ at step 1: golden 5, mine 203"
+    row = replace(FAILING, fed="weight")
+    found = said([row], [root_of(row, fed="weight norm differs")])
+    assert found == "The models differ: weight norm differs"
 
 
 def test_a_root_named_after_another_operator_is_called_so() -> None:
