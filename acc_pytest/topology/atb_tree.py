@@ -9,6 +9,7 @@ graphs that carry another operation's ids are replaced by the layer report of th
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -54,19 +55,27 @@ def settle_ids(model: ModelFile, evidence: Evidence) -> list[int]:
     named = [
         (index if op.last_id is None else op.last_id, op.op_type) for index, op in enumerate(model.operations)
     ]
-    ran = evidence.reports | evidence.directories
-    shifts = {0} | {have - want for want, kind in named for have, other in ran if kind == other}
+    reports, directories = (_votes(named, known) for known in (evidence.reports, evidence.directories))
 
     def agreement(shift: int) -> tuple[int, int, int]:
-        moved = [(number + shift, kind) for number, kind in named]
-        reports = sum(item in evidence.reports for item in moved)
-        return reports, sum(item in evidence.directories for item in moved), -abs(shift)
+        return reports[shift], directories[shift], -abs(shift)
 
-    shift = max(sorted(shifts), key=agreement)
+    shift = max(sorted({0, *reports, *directories}), key=agreement)
     ids = [number + shift for number, _ in named]
     if evidence.reports and agreement(shift)[0] < len(named):
         return _in_sequence([kind for _, kind in named], evidence.reports, min(ids, default=0)) or ids
     return ids
+
+
+def _votes(named: Sequence[TopLevel], known: Iterable[TopLevel]) -> Counter[int]:
+    """How many of the operations each shift takes to one that is known."""
+    by_kind: dict[str, list[int]] = {}
+    for number, kind in known:
+        by_kind.setdefault(kind, []).append(number)
+    votes: Counter[int] = Counter()
+    for want, kind in named:
+        votes.update([have - want for have in by_kind.get(kind, ())])
+    return votes
 
 
 def _in_sequence(kinds: Sequence[str], known: Iterable[TopLevel], start: int) -> list[int] | None:

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.mapping.alignment import align
+from acc_pytest.mapping.alignment import PIECE, align
 
 words = st.lists(st.sampled_from("abc"), max_size=7)
 
@@ -31,3 +31,19 @@ def test_it_is_a_longest_common_subsequence(one, other):
 
 def test_one_operator_more_on_one_side_shifts_nothing():
     assert align("abcd", "abxcd", lambda g, m: g == m) == [("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")]
+
+
+def test_long_sequences_are_aligned_in_proportion_to_their_length():
+    """Thousands of operators in a row, of which one side has some more: tables of few cells only."""
+    asked = 0
+
+    def same(one: int, other: int) -> bool:
+        nonlocal asked
+        asked += 1
+        return one == other
+
+    golden = list(range(20_000))
+    mine = [one for one in golden if one % 6000 != 5999] + [-1]
+    pairs = align(golden, mine, same)
+    assert [one for one, _ in pairs] == [one for one in golden if one % 6000 != 5999]
+    assert asked < 4 * PIECE * PIECE + 2 * len(golden)
