@@ -70,7 +70,7 @@ def read_model(path: Path) -> ModelFile:
     """Read a model report. Raises `FormatError` naming the file and the place in it."""
     raw = _load(path)
     name = _text(raw, "modelName", path, "the root", default=path.stem)
-    return ModelFile(name, str(path), tuple(_children(raw, path, name, 1)))
+    return ModelFile(name, str(path), tuple(_children(raw, path, f"{name:.200}", 1)))
 
 
 def read_layer(path: Path) -> Operation:
@@ -92,7 +92,7 @@ def read_graph(path: Path) -> Operation:
     name = _text(raw, "modelName", path, "the root", default=path.stem) or path.stem
     inputs = [tensor for key in _FROM_OUTSIDE for tensor in _names(raw, key, path, name)]
     outputs = _names(raw, "outTensors", path, name)
-    return Operation(name, name, {}, tuple(inputs), outputs, tuple(_children(raw, path, name, 1)))
+    return Operation(name, name, {}, tuple(inputs), outputs, tuple(_children(raw, path, f"{name:.200}", 1)))
 
 
 def _load(path: Path, constant: Callable[[str], float | None] = lambda _: None) -> dict[str, Any]:
@@ -129,13 +129,14 @@ def _operation(raw: Mapping[str, Any], path: Path, where: str, depth: int) -> Op
     op_type = _text(raw, "opType", path, where, default=_ID.sub("", name))
     if op_type in {"", ".", ".."} or any(char in op_type for char in "/\\\0"):
         raise FormatError(f"{path}: opType of {where} is {op_type!r:.100}, which no directory can be named")
+    here = f"{name:.200}"
     return Operation(
         name=name,
         op_type=op_type,
-        param=_param(raw.get("param"), path, name),
-        inputs=_names(raw, "inTensors", path, name),
-        outputs=_names(raw, "outTensors", path, name),
-        children=tuple(_children(raw, path, name, depth + 1)),
+        param=_param(raw.get("param"), path, here),
+        inputs=_names(raw, "inTensors", path, here),
+        outputs=_names(raw, "outTensors", path, here),
+        children=tuple(_children(raw, path, here, depth + 1)),
     )
 
 

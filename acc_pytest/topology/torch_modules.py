@@ -72,9 +72,9 @@ def _node(raw: Any, path: Path, depth: int, *, in_order: bool = False) -> Node:
     if not isinstance(name, str) or not _is_folder(name):
         raise FormatError(f"{path}: module name {name!r:.100} cannot be the name of a folder")
     if not isinstance(kind, str):
-        raise FormatError(f"{path}: `type` of module {name} must be a text")
+        raise FormatError(f"{path}: `type` of module {name:.200} must be a text")
     if not isinstance(children, list):
-        raise FormatError(f"{path}: `children` of module {name} must be a list")
+        raise FormatError(f"{path}: `children` of module {name:.200} must be a list")
     if depth > MAX_DEPTH:
         raise FormatError(f"{path}: modules are nested more than {MAX_DEPTH} deep")
     node = Node(name=name, op_type=kind, path=name)

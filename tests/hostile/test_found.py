@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from acc_pytest.capture.manual import dump_data
 from acc_pytest.capture.torch_hooks.statistics import Sample, statistics_csv
 from acc_pytest.dumps import Slot, open_dump
 from acc_pytest.dumps.statistics_rows import torch_rows
-from acc_pytest.errors import AccError, CannotDecode, MappingError, SettingsError
+from acc_pytest.errors import AccError, CannotDecode, FormatError, MappingError, SettingsError
 from acc_pytest.mapping.op_mapping_file import read_op_mapping_file
 from acc_pytest.opcheck.listed import listed
 from acc_pytest.opcheck.listing import tensors_in
@@ -23,6 +24,7 @@ from acc_pytest.opcheck.stand_alone import StandAlone, write_case
 from acc_pytest.settings import read_config
 from acc_pytest.tensors import atb_bin, torch_archive
 from acc_pytest.tensors.ref import TensorRef
+from acc_pytest.topology.atb_json import read_graph, read_layer
 from acc_pytest.topology.onnx_export.operation_csv import read_operation_csv
 
 DIGITS = "9" * 5000
@@ -93,6 +95,17 @@ def test_a_tensors_number_of_thousands_of_digits_in_statistics_is_its_name(tmp_p
     path = tmp_path / "statistics.csv"
     path.write_bytes(statistics_csv([Sample("root.a", "Linear", "output", DIGITS, torch.ones(2))]))
     assert list(torch_rows(path)) == [Slot("output", (DIGITS,))]
+
+
+@pytest.mark.parametrize("read", [read_layer, read_graph])
+def test_the_name_of_an_operation_is_told_in_few_words(
+    tmp_path: Path, read: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"opName": "x" * 100_000, "opType": "A", "inTensors": 1}))
+    with pytest.raises(FormatError) as told:
+        read(path)
+    assert len(str(told.value)) < 600
 
 
 @pytest.mark.parametrize("value", ["[" * 5000 + "]" * 5000, DIGITS])
