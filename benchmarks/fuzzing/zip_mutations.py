@@ -69,10 +69,10 @@ def _entries(random: Random, content: bytes, inner: Mutate) -> bytes:
     else:
         method = random.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA))
     buffer = io.BytesIO()
-    with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w", method) as archive:
+    with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w") as archive:
         warnings.simplefilter("ignore")  # of a name that stands twice
         for name, data in entries:
-            archive.writestr(name, data)
+            archive.writestr(zipfile.ZipInfo(name), data, method)  # which has no time in it
     return buffer.getvalue()
 
 
@@ -80,7 +80,9 @@ def _entries(random: Random, content: bytes, inner: Mutate) -> bytes:
 def bomb(entry: str, head: bytes) -> bytes:
     """An archive of some hundred kilobytes whose entry starts with `head` and unpacks to 300 MB."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(entry, "w") as file:
+    packed = zipfile.ZipInfo(entry)
+    packed.compress_type = zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(buffer, "w") as archive, archive.open(packed, "w") as file:
         file.write(head)
         block = bytes(1 << 20)
         for _ in range(_BOMB >> 20):
