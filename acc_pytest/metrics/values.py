@@ -113,5 +113,7 @@ def scalar(element: torch.Tensor) -> Scalar:
 
 def raw(block: torch.Tensor) -> NDArray[np.uint8]:
     """The bytes of a 1-D block."""
-    bytes_: NDArray[np.uint8] = block.contiguous().view(torch.uint8).numpy()
+    # Strides of one element mean nothing and may be 0, which `view` refuses.
+    plain = block.contiguous().as_strided((block.numel(),), (1,))
+    bytes_: NDArray[np.uint8] = plain.view(torch.uint8).numpy()
     return bytes_

@@ -241,7 +241,7 @@ def pad_with_hidden_state(call: Call, t: Tensors) -> Outputs:
     """Packed tokens `[sum, h]` -> `[batch, maxSeqLen, h]`, zero behind each sequence."""
     x, lengths, longest = t["x"], call.param["qSeqLen"], call.param["maxSeqLen"]
     call.need(
-        sum(lengths) == x.shape[0] and max(lengths, default=0) <= longest,
+        sum(lengths) == x.shape[0] and all(0 <= length <= longest for length in lengths),
         f"qSeqLen {list(lengths)} does not cut x {list(x.shape)} into sequences of at most {longest}",
     )
     result = x.new_zeros(len(lengths), longest, *x.shape[1:])
@@ -255,7 +255,7 @@ def unpad_with_hidden_state(call: Call, t: Tensors) -> Outputs:
     """`[batch, maxSeqLen, h]` -> packed tokens `[sum, h]`."""
     x, lengths = t["x"], call.param["qSeqLen"]
     call.need(
-        len(lengths) == x.shape[0] and max(lengths, default=0) <= x.shape[1],
+        len(lengths) == x.shape[0] and all(0 <= length <= x.shape[1] for length in lengths),
         f"qSeqLen {list(lengths)} does not fit x {list(x.shape)}",
     )
     return [torch.cat([row[:n] for row, n in zip(x, lengths)])]

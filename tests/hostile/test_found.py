@@ -14,16 +14,19 @@ from acc_pytest.capture.manual import dump_data
 from acc_pytest.capture.torch_hooks.statistics import Sample, statistics_csv
 from acc_pytest.dumps import Slot, open_dump
 from acc_pytest.dumps.statistics_rows import torch_rows
-from acc_pytest.errors import AccError, CannotDecode, FormatError, MappingError, SettingsError
+from acc_pytest.errors import AccError, CannotDecode, FormatError, MappingError, OperatorError, SettingsError
 from acc_pytest.mapping.op_mapping_file import read_op_mapping_file
+from acc_pytest.metrics import measure
 from acc_pytest.opcheck.listed import listed
 from acc_pytest.opcheck.listing import tensors_in
 from acc_pytest.opcheck.run import run_entry
 from acc_pytest.opcheck.settings import OpcheckSettings
 from acc_pytest.opcheck.stand_alone import StandAlone, write_case
+from acc_pytest.operators import compute
 from acc_pytest.settings import read_config
 from acc_pytest.tensors import atb_bin, torch_archive
 from acc_pytest.tensors.ref import TensorRef
+from acc_pytest.tensors.source import TensorSource
 from acc_pytest.topology.atb_json import read_graph, read_layer
 from acc_pytest.topology.onnx_export.operation_csv import read_operation_csv
 
@@ -95,6 +98,21 @@ def test_a_tensors_number_of_thousands_of_digits_in_statistics_is_its_name(tmp_p
     path = tmp_path / "statistics.csv"
     path.write_bytes(statistics_csv([Sample("root.a", "Linear", "output", DIGITS, torch.ones(2))]))
     assert list(torch_rows(path)) == [Slot("output", (DIGITS,))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_one_element_with_a_stride_of_nothing_is_measured(dtype: torch.dtype) -> None:
+    one = torch.ones((), dtype=dtype).expand(1, 1)
+    found = measure(TensorSource(one), TensorSource(torch.ones(1, 1, dtype=dtype)))
+    assert found.identical
+
+
+@pytest.mark.parametrize("operator", ["PadWithHiddenStateOperation", "UnpadWithHiddenStateOperation"])
+@pytest.mark.parametrize("lengths", [[-(2**63)], [-1, 3]])
+def test_a_sequence_of_less_than_no_tokens_is_refused(operator: str, lengths: list[int]) -> None:
+    x = torch.ones(2, 4) if operator.startswith("Pad") else torch.ones(len(lengths), 4, 2)
+    with pytest.raises(OperatorError, match="qSeqLen"):
+        compute(operator, {"qSeqLen": lengths, "maxSeqLen": 4}, [x])
 
 
 @pytest.mark.parametrize("read", [read_layer, read_graph])
