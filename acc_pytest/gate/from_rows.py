@@ -10,10 +10,12 @@ from ..errors import AccError
 from ..guard import guarded
 from ..mapping.pair import Gap, Operand, Pair, Plan, Unmapped
 from ..outputs.partial import partials
+from ..reporting.printable import escaped
 from ..reporting.row import Row, Side
 from ..reporting.rows_json import NO_LINKS, Links
 from ..reporting.rows_reading import PlanFacts, StoredRows
 from ..tensors.ref import TensorRef
+from ..vocabulary import selectable
 
 _LONGEST_RANK = 9
 """Digits of a rank that the readers of dumps know."""
@@ -99,8 +101,8 @@ def _stored_run(files: Sequence[StoredRows]) -> StoredRun:
 def pair_id(row: Row, root: str) -> tuple[str, bool] | None:
     """The name of the pair of a generated test, and whether the id names the rank; `None` for other tests."""
     for rank in (f"rank{row.rank}::", "") if row.rank else ("",):
-        above = f"{root}::step{row.step}::{rank}{row.layer}::"
-        if root and row.number is not None and row.test_id.startswith(above):
+        above = f"{root}::step{row.step}::{rank}{selectable(row.layer)}::"
+        if root and row.number is not None and row.test_id.startswith(above) and row.test_id.isprintable():
             return row.test_id[len(above) :], bool(rank)
     return None
 
@@ -148,7 +150,7 @@ def _plan(
         mine_root=facts.mine_root,
         golden_kind=facts.golden_kind,
         mine_kind=facts.mine_kind,
-        name=facts.name,
+        name=escaped(facts.name),
         pairs=tuple(
             _pair(pairs[number], facts.name) if number in pairs else _NOT_STORED for number in range(size)
         ),

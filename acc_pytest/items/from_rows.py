@@ -14,7 +14,7 @@ import pytest
 from ..ids import SEPARATOR
 from ..marks import op_mark
 from ..recording import record_all
-from ..reporting.printable import quoted
+from ..reporting.printable import escaped, quoted
 from ..session import gated
 from .generated import GeneratedItem
 
@@ -34,8 +34,10 @@ class StoredCollector(pytest.Collector):
     def collect(self) -> Iterator[pytest.Item]:
         """An item for each test id."""
         for test_id in self._ids:
-            name = test_id.partition(SEPARATOR)[2] or test_id
-            yield StoredItem.from_parent(self, name=name, nodeid=test_id, acc=self._acc)
+            # An id of a file may hold what pytest's cache and reports cannot.
+            shown = escaped(test_id)
+            name = shown.partition(SEPARATOR)[2] or shown
+            yield StoredItem.from_parent(self, name=name, nodeid=shown, acc=self._acc, test_id=test_id)
 
 
 def others_collectors(session: pytest.Session, acc: AccSession) -> list[pytest.Collector]:
@@ -44,7 +46,7 @@ def others_collectors(session: pytest.Session, acc: AccSession) -> list[pytest.C
     for test_id in acc.others:
         groups.setdefault(test_id.partition(SEPARATOR)[0], []).append(test_id)
     return [
-        StoredCollector.from_parent(session, name=root, nodeid=root, acc=acc, ids=ids)
+        StoredCollector.from_parent(session, name=escaped(root), nodeid=escaped(root), acc=acc, ids=ids)
         for root, ids in groups.items()
     ]
 
@@ -52,9 +54,10 @@ def others_collectors(session: pytest.Session, acc: AccSession) -> list[pytest.C
 class StoredItem(GeneratedItem):
     """The test of an id: all rows that it left."""
 
-    def __init__(self, *, acc: AccSession, **kwargs: Any) -> None:
+    def __init__(self, *, acc: AccSession, test_id: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._acc = acc
+        self._test_id = test_id
         for row in self.rows:
             op_type = row.mine.op_type or row.golden.op_type
             if op_type:
@@ -65,7 +68,7 @@ class StoredItem(GeneratedItem):
     @property
     def rows(self) -> tuple[Row, ...]:
         """The rows, as they were judged and gated when they were written."""
-        return self._acc.stored.others[self.nodeid] if self._acc.stored is not None else ()
+        return self._acc.stored.others[self._test_id] if self._acc.stored is not None else ()
 
     def runtest(self) -> None:
         """Record the rows, then pass, fail or skip."""

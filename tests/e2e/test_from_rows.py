@@ -106,7 +106,7 @@ def test_a_custom_metric_keeps_its_value_and_one_that_was_not_measured_is_no_pas
     Path("snr.toml").write_text("[[threshold]]\nsnr = { min = 30 }\n")
     result = again("--acc-from-rows=snr.jsonl", "--acc-config=snr.toml")
     assert "passed" not in result.parseoutcomes()
-    result.stdout.fnmatch_lines(["*snr 20 is below *30*"])
+    result.stdout.fnmatch_lines(["*snr 20, required 30*"])
     Path("other.toml").write_text("[[threshold]]\npsnr = { min = 30 }\n")
     result = again("--acc-from-rows=snr.jsonl", "--acc-config=other.toml", "--acc-metric=x.py:psnr")
     assert "passed" not in result.parseoutcomes()

@@ -185,3 +185,20 @@ def test_hostile_names_reach_every_report_whole_and_harmless(
     assert again.ret == pytest.ExitCode.TESTS_FAILED
     failed = next(line for line in again.outlines if line.startswith("FAILED "))
     assert acc(hostile, shlex.split(failed)[1]).ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_test_ids_of_a_rows_file_may_be_anything(
+    acc: Run, there: DemoPaths, pytester: pytest.Pytester
+) -> None:
+    """pytest writes the ids of what failed into its cache, as UTF-8."""
+    acc(there, "--acc-rows=rows.jsonl")
+    lines = Path("rows.jsonl").read_text("ascii").splitlines()
+    rows = "\n".join(lines[:-1]) + "\n"  # the last says what the rows must be
+    failed = next(line for line in lines if '"verdict":"fail"' in line.replace(" ", ""))
+    test_id = json.loads(failed)["test_id"]
+    hostile = json.dumps(test_id.replace("step0::", "step0::\udcca\x1b\n"))
+    Path("rows.jsonl").write_text(rows.replace(json.dumps(test_id), hostile), "ascii")
+    result = pytester.runpytest_inprocess("--acc-from-rows=rows.jsonl", "-p", "no:logging", "-v")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert all(line.isprintable() for line in result.outlines)
+    assert r"step0::\xca\x1b\n" in result.stdout.str()
