@@ -14,6 +14,7 @@ import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -49,20 +50,37 @@ class Heard:
 
 
 class Silence:
-    """Watches the workers of a session, from a thread of the controller. Registered as a plugin there."""
+    """Watches the workers of a session, from a thread of the controller. Registered as a plugin there.
+
+    No lock is taken: Ctrl-C may come at any moment, and each change is one step for the other thread.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._lock = threading.Lock()
         self._workers: dict[str, Heard] = {}
         self._ended = threading.Event()
 
+    def guard_start(self) -> None:
+        """Have Ctrl-C end workers that are being started, until tests run.
+
+        execnet waits for their first answer also when it is interrupted: a minute, on a busy machine.
+        """
+        main = threading.current_thread() is threading.main_thread()
+        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._interrupted)
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        self.pytest_keyboard_interrupt()
+        signal.default_int_handler(number, frame)
+
+    def _end_guard(self) -> None:
+        if signal.getsignal(signal.SIGINT) == self._interrupted:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
     @pytest.hookimpl(optionalhook=True)
-    def pytest_configure_node(self, node: Any) -> None:
-        """A worker is being started."""
-        name = node.gateway.id
-        with self._lock:
-            self._workers[name] = Heard(name, _process_of(node), time.monotonic())
+    def pytest_xdist_newgateway(self, gateway: Any) -> None:
+        """The process of a worker has been started."""
+        self._workers[gateway.id] = Heard(gateway.id, _process_of(gateway), time.monotonic())
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodeready(self, node: Any) -> None:
@@ -77,8 +95,7 @@ class Silence:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """A worker has ended, and nothing more is expected of it."""
-        with self._lock:
-            self._workers.pop(node.gateway.id, None)
+        self._workers.pop(node.gateway.id, None)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -97,9 +114,8 @@ class Silence:
         xdist asks them to end and waits, without a limit where they do not even read: a worker that imports
         torch on a busy machine for as long as that takes, one that is stopped for ever.
         """
-        with self._lock:
-            workers = list(self._workers.values())
-        for heard in workers:
+        self._end_guard()
+        for heard in list(self._workers.values()):
             if heard.process and (not heard.begun or is_stopped(heard.process)):
                 with contextlib.suppress(OSError):
                     os.kill(heard.process, signal.SIGKILL)
@@ -107,23 +123,23 @@ class Silence:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
         """Watch while tests run."""
+        self._end_guard()
         thread = threading.Thread(target=self._watch, name="acc-silence", daemon=True)
         thread.start()
         try:
             return (yield)
         finally:
             self._ended.set()
-            thread.join()
+            thread.join(2 * PAUSE)
 
     def _hear(self, node: Any, what: str, *, busy: bool) -> None:
-        with self._lock:
-            heard = self._workers.get(node.gateway.id)
-            if heard is None:
-                return
-            if heard.told:
-                heard.patience *= 2
-            heard.when, heard.what, heard.busy, heard.told = time.monotonic(), what, busy, False
-            heard.begun = heard.begun or not busy
+        heard = self._workers.get(node.gateway.id)
+        if heard is None:
+            return
+        if heard.told:
+            heard.patience *= 2
+        heard.when, heard.what, heard.busy, heard.told = time.monotonic(), what, busy, False
+        heard.begun = heard.begun or not busy
 
     def _watch(self) -> None:
         while not self._ended.wait(PAUSE):
@@ -135,9 +151,7 @@ class Silence:
 
         A worker between two tests may have nothing to do; it is told of only when its process is stopped.
         """
-        with self._lock:
-            silent = [heard for heard in self._workers.values() if not heard.told]
-        for heard in silent:
+        for heard in [one for one in list(self._workers.values()) if not one.told]:
             seconds = now - heard.when
             stopped = seconds >= STOPPED and is_stopped(heard.process)
             if stopped or (heard.busy and seconds >= heard.patience):
@@ -155,12 +169,11 @@ def _line(heard: Heard, seconds: float, stopped: bool) -> str:
     )
 
 
-def _process_of(node: Any) -> int:
+def _process_of(gateway: Any) -> int:
     """The process of a worker on this machine, 0 for others. (execnet has it nowhere in public.)"""
-    known = getattr(node.gateway, "_rinfo", None)
-    if known is None or not node.gateway.spec.popen:
+    if not gateway.spec.popen:
         return 0
-    return int(getattr(known(), "pid", 0))
+    return int(getattr(getattr(getattr(gateway, "_io", None), "popen", None), "pid", 0))
 
 
 def is_stopped(process: int) -> bool:

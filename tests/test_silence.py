@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ LONG = PATIENCE + 1
 
 def node(name: str, process: int = 0) -> Any:
     spec = Some(popen=bool(process))
-    return Some(gateway=Some(id=name, spec=spec, _rinfo=lambda: Some(pid=process)))
+    return Some(gateway=Some(id=name, spec=spec, _io=Some(popen=Some(pid=process))))
 
 
 def report(worker: Any, when: str, nodeid: str = "d::step0::x") -> Any:
@@ -34,7 +35,7 @@ def silence(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> Sil
 
 def test_a_worker_at_a_test_is_told_of_once(silence: Silence) -> None:
     worker = node("gw1")
-    silence.pytest_configure_node(worker)
+    silence.pytest_xdist_newgateway(worker.gateway)
     silence.pytest_runtest_logreport(report(worker, "setup"))
     assert list(silence.look(100 + PATIENCE - 1)) == []
     assert list(silence.look(100 + LONG)) == [
@@ -45,7 +46,7 @@ def test_a_worker_at_a_test_is_told_of_once(silence: Silence) -> None:
 
 def test_who_answers_after_all_has_long_tests_and_gets_more_time(silence: Silence) -> None:
     worker = node("gw1")
-    silence.pytest_configure_node(worker)
+    silence.pytest_xdist_newgateway(worker.gateway)
     silence.pytest_runtest_logreport(report(worker, "setup"))
     assert list(silence.look(100 + LONG))
     silence.pytest_runtest_logreport(report(worker, "setup", "d::next"))
@@ -56,7 +57,7 @@ def test_who_answers_after_all_has_long_tests_and_gets_more_time(silence: Silenc
 def test_who_has_no_work_is_not_told_of(silence: Silence) -> None:
     idle, finished, ended = node("gw0"), node("gw1"), node("gw2")
     for worker in (idle, finished, ended):
-        silence.pytest_configure_node(worker)
+        silence.pytest_xdist_newgateway(worker.gateway)
         silence.pytest_testnodeready(worker)
     silence.pytest_xdist_node_collection_finished(idle)
     silence.pytest_runtest_logreport(report(finished, "teardown"))
@@ -66,14 +67,14 @@ def test_who_has_no_work_is_not_told_of(silence: Silence) -> None:
 
 
 def test_a_worker_that_does_not_start_is_told_of(silence: Silence) -> None:
-    silence.pytest_configure_node(node("gw0"))
+    silence.pytest_xdist_newgateway(node("gw0").gateway)
     assert "since it was started" in next(silence.look(100 + LONG))
 
 
 def test_a_stopped_process_is_known_and_how_it_goes_on_is_said(silence: Silence) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         worker = node("gw3", process.pid)
-        silence.pytest_configure_node(worker)
+        silence.pytest_xdist_newgateway(worker.gateway)
         silence.pytest_runtest_logreport(report(worker, "teardown"))
         assert list(silence.look(100 + STOPPED)) == []
         process.send_signal(signal.SIGSTOP)
@@ -97,7 +98,7 @@ def test_ctrl_c_ends_workers_that_have_not_begun_or_are_stopped(silence: Silence
         ]
         starting, working, stopped = (node(f"gw{at}", one.pid) for at, one in enumerate(processes))
         for worker in (starting, working, stopped):
-            silence.pytest_configure_node(worker)
+            silence.pytest_xdist_newgateway(worker.gateway)
         for worker in (working, stopped):
             silence.pytest_xdist_node_collection_finished(worker)
             silence.pytest_runtest_logreport(report(worker, "setup"))
@@ -108,3 +109,13 @@ def test_ctrl_c_ends_workers_that_have_not_begun_or_are_stopped(silence: Silence
         assert [processes[at].wait(10) for at in (0, 2)] == [-signal.SIGKILL, -signal.SIGKILL]
         assert processes[1].poll() is None
         processes[1].kill()
+
+
+def test_ctrl_c_while_workers_are_started_ends_them_before_execnet_waits_for_them(silence: Silence) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        silence.pytest_xdist_newgateway(node("gw0", process.pid).gateway)
+        silence.guard_start()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert process.wait(10) == -signal.SIGKILL
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -48,6 +48,8 @@ def open_run(config: pytest.Config) -> None:
     show_tracebacks("debug" in options.values(config, options.DEBUGGING))
     with noting_interrupts(), door("starting the run"):
         _open_run(config)
+    if (silence := config.pluginmanager.get_plugin("acc_silence")) is not None:
+        silence.guard_start()
 
 
 def _open_run(config: pytest.Config) -> None:
