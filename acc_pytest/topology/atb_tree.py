@@ -55,6 +55,8 @@ def settle_ids(model: ModelFile, evidence: Evidence) -> list[int]:
     named = [
         (index if op.last_id is None else op.last_id, op.op_type) for index, op in enumerate(model.operations)
     ]
+    if all(_is_settled(named, known) for known in (evidence.reports, evidence.directories)):
+        return [number for number, _ in named]
     reports, directories = (_votes(named, known) for known in (evidence.reports, evidence.directories))
 
     def agreement(shift: int) -> tuple[int, int, int]:
@@ -65,6 +67,12 @@ def settle_ids(model: ModelFile, evidence: Evidence) -> list[int]:
     if evidence.reports and agreement(shift)[0] < len(named):
         return _in_sequence([kind for _, kind in named], evidence.reports, min(ids, default=0)) or ids
     return ids
+
+
+def _is_settled(named: Sequence[TopLevel], known: Collection[TopLevel]) -> bool:
+    """Whether no shift agrees with more of what is known than none at all."""
+    kinds = {kind for _, kind in known}
+    return all(one in known for one in named if one[1] in kinds)
 
 
 def _votes(named: Sequence[TopLevel], known: Iterable[TopLevel]) -> Counter[int]:
