@@ -34,7 +34,7 @@ from acc_pytest.reporting.view import Run, View
 from acc_pytest.session.planning import make_plan
 from acc_pytest.settings import Settings, config_names, find_config
 
-from . import dumps, json_mutations, text_mutations
+from . import dumps, json_mutations, text_mutations, tiny
 from .case import Format, Seed
 
 _KEPT = 12
@@ -139,7 +139,7 @@ def _locks(directory: Path) -> list[Seed]:
 
 def _configs(directory: Path) -> list[Seed]:
     """Everything that a config file can hold, and the shipped ones, beside the dumps of a comparison."""
-    home = dumps.atb(directory.parent)
+    home = tiny.atb(directory.parent)
     (home / "everything.toml").write_text(_CONFIG, encoding="utf-8")
     for name in config_names():
         (home / f"{name}.toml").write_bytes(find_config(name).read_bytes())
