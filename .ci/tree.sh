@@ -1,10 +1,10 @@
 # For the scripts of this directory: a copy of the tree as a clone would have it, and the commands of README.
 
-# copy_tree ROOT TARGET: tracked and new files, nothing that .gitignore hides, into TARGET/tree. Beside it the real
-# dumps that some tests read through ../shared; without them those tests skip.
+# copy_tree ROOT TARGET: tracked and new files, nothing that .gitignore hides, into TARGET/tree; an environment of an
+# earlier copy stays. Beside it the real dumps that some tests read through ../shared; without them those tests skip.
 copy_tree() {
-    rm -rf "$2/tree"
     mkdir -p "$2/tree"
+    find "$2/tree" -mindepth 1 -maxdepth 1 ! -name .venv -exec rm -rf {} +
     git -C "$1" ls-files -z --cached --others --exclude-standard |
         (cd "$1" && while IFS= read -r -d '' file; do [ ! -e "$file" ] || printf '%s\0' "$file"; done) |
         tar -C "$1" --null --files-from=- -cf - | tar -C "$2/tree" -xf -
