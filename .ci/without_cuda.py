@@ -48,7 +48,7 @@ def build(libraries: Path, own: list[Path]) -> None:
     undefined: set[str] = set()
     defined: set[str] = set()
     for file in own:
-        wants, has = _symbols(file, missing)
+        wants, has = _symbols(file)
         undefined |= wants
         defined |= has
     # The names are in a library of their own: the loader takes a name without a version from any library
@@ -76,17 +76,17 @@ def _loaded(libraries: list[str]) -> list[ctypes.CDLL]:
     return found
 
 
-def _symbols(file: Path, missing: list[str]) -> tuple[set[str], set[str]]:
-    """The names that a missing library may have to define, and those that this file defines."""
+def _symbols(file: Path) -> tuple[set[str], set[str]]:
+    """The names that others have to define for this file, and those that it defines itself."""
     wanted, defined = set(), set()
     for line in _read(file, "--dyn-syms", "-W").splitlines():
         fields = line.split()
         if len(fields) < 8 or not fields[0].rstrip(":").isdigit():
             continue
-        name, _, version = fields[7].partition("@")
+        name = fields[7].partition("@")[0]
         if fields[6] != "UND":
             defined.add(name)
-        elif fields[4] == "GLOBAL" and (version.strip("@") in ("", *missing) or version.startswith("libcu")):
+        elif fields[4] == "GLOBAL":
             wanted.add(name)
     return wanted, defined
 
