@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,8 @@ def test_mapping_csv_keeps_commas_and_its_last_word(tmp_path: Path) -> None:
     table = tmp_path / "mapping.csv"
     table.write_text("123,old\n123,Add.a,b.1.2.3\nno number,x\nalone\n")
     assert read_mapping(str(table)) == {"123": "Add.a,b.1.2.3"}
-    table.write_bytes(b"\xff\xfe")
+    table.write_bytes(b"7,\xc4\xa3")
+    assert read_mapping(str(table)) == {"7": os.fsdecode(b"\xc4\xa3")}
+    table.write_bytes(b"1," + b"x" * 200_000)
     with pytest.raises(FormatError, match=r"mapping\.csv: not a readable list of long names"):
         read_mapping(str(table))
