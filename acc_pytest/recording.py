@@ -27,6 +27,8 @@ ROWS = pytest.StashKey[int]()
 PROPERTIES = pytest.StashKey[bool]()
 """In `config.stash`: whether tests get properties."""
 
+BESIDE = len("E       ")
+"""What pytest puts before each line of an assertion of people's own tests."""
 REASON = 2000
 """Characters of why a test is skipped or may fail: names in it come from files."""
 
@@ -36,11 +38,19 @@ would send neither all integers nor names that are not UTF-8."""
 
 
 class ComparisonFailed(AssertionError):
-    """A comparison that makes its test fail; the message is the whole failure text."""
+    """A comparison that makes its test fail; `text` is the whole failure text, the message that text wrapped."""
+
+    # As pytest does with its own: the short summary of people's tests has no room for the path of a module.
+    __module__ = "builtins"
 
     def __init__(self, row: Row, text: str) -> None:
-        super().__init__(text)
+        from .reporting.failure_text import shown
+        from .reporting.wrapping import terminal_width
+
+        width = terminal_width() - BESIDE
+        super().__init__("\n".join(part for line in text.split("\n") for part in shown(line, width)))
         self.row = row
+        self.text = text
 
 
 class InheritedFailure(pytest.PytestWarning):

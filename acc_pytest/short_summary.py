@@ -12,14 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from .reporting.failure_text import FailureText
-from .reporting.wrapping import LONGEST, columns
+from .reporting.wrapping import LONGEST, columns, paragraph
 
-BESIDE = len("FAILED  - ")
-"""What stands beside an id and a message; `XFAIL` is as good as `FAILED` here."""
-BESIDE_SKIPS = len("SKIPPED [9999999] .:0: ")
-"""The same of a skip, whose place is no line of ours: pytest would say where in the plugin it was decided."""
-LEAST = 12
-"""Room below which a reason says nothing, and is left out."""
+WORD = "FAILED "
+"""What stands before an id; `XFAIL` is as good here."""
+BESIDE_SKIPS = "SKIPPED [99999] .:0: "
+"""What stands before the reason of a skip, whose place is no line of ours: pytest would name the plugin's."""
 _BY_WAY, _AT_STEP = " by way of ", " at step "
 """What the reason of an inherited failure can do without, the first of them sooner."""
 _SKIPPED = "Skipped: "
@@ -41,18 +39,23 @@ def make_fit(
             report.longrepr = replace(report.longrepr, brief=_fitting(forms, _room(report, width)))
     for report in stats.get("xfailed", ()):
         if report.nodeid in ours and getattr(report, "wasxfail", None):
-            whole = str(report.wasxfail)
-            said = (whole, whole.partition(_BY_WAY)[0], whole.partition(_AT_STEP)[0])
-            room = max(_room(report, width), _room(report, LONGEST))
-            report.wasxfail = "" if room < LEAST else _cut(_fitting(said, room), room)
+            report.wasxfail = _excuse(str(report.wasxfail), report, max(width, LONGEST))
     for report in stats.get("skipped", ()):
         if report.nodeid in ours and isinstance(report.longrepr, tuple):
             reason = str(report.longrepr[2]).removeprefix(_SKIPPED)
-            report.longrepr = os.getcwd(), 0, _SKIPPED + _cut(reason, LONGEST - BESIDE_SKIPS)
+            report.longrepr = os.getcwd(), 0, _SKIPPED + paragraph(reason, BESIDE_SKIPS, max(width, LONGEST))
+
+
+def _excuse(whole: str, report: Any, width: int) -> str:
+    """What fits of a reason in one line, else all of it in several."""
+    for said in (whole, whole.partition(_BY_WAY)[0], whole.partition(_AT_STEP)[0]):
+        if columns(said) <= _room(report, width):
+            return said
+    return paragraph(whole, f"{WORD}{report.nodeid} - ", width)
 
 
 def _room(report: Any, width: int) -> int:
-    return width - columns(report.nodeid) - BESIDE
+    return width - columns(f"{WORD}{report.nodeid} - ")
 
 
 def _fitting(said: Iterable[str], room: int) -> str:
@@ -62,11 +65,3 @@ def _fitting(said: Iterable[str], room: int) -> str:
         if columns(last) <= room:
             break
     return last
-
-
-def _cut(text: str, room: int) -> str:
-    if columns(text) <= room:
-        return text
-    while text and columns(text) > room - 3:
-        text = text[:-1]
-    return f"{text}..."

@@ -28,7 +28,7 @@ class GeneratedItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The failure in our words; anything unexpected keeps its traceback."""
         if isinstance(excinfo.value, ComparisonFailed):
-            return FailureText(f"{excinfo.value}\n{RERUN}{self.rerun}")
+            return FailureText(f"{excinfo.value.text}\n{RERUN}{self.rerun}")
         if isinstance(excinfo.value, pytest.xfail.Exception):
             # An expected failure has its reason; a traceback of each would take longer than comparing.
             return str(excinfo.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -80,5 +81,7 @@ class OpcheckItem(GeneratedItem):
 
     def reportinfo(self) -> tuple[Any, int, str]:
         """The headline of failures."""
-        group = self.parent.name if self.parent is not None else ""
-        return self.path, 0, printable(f"{self.entry.full_name} of {group}", HEADLINE)
+        source = self.entry.source
+        if os.sep in source and self.parent is not None:
+            source = self.parent.name
+        return self.path, 0, printable(f"{self.entry.full_name} from {source}", HEADLINE)

@@ -37,7 +37,8 @@ def briefly(row: Row) -> tuple[str, ...]:
     if check is None:
         return (row.sentence,)
     short = _short(check)
-    return in_numbers(row), _long(check, row), short, short.removeprefix(f"{_names(check)[-1]} ")
+    bare = short.removeprefix(f"{_names(check)[-1]} ")
+    return in_numbers(row), _long(check, row), short, bare, bare.replace(" > ", ">").replace(" < ", "<")
 
 
 def said_elsewhere(row: Row) -> Iterator[str]:

@@ -128,8 +128,9 @@ def on_screen(lines: Iterable[str], width: int | None = None) -> Iterator[str]:
 
 def paragraph(text: str, before: str = "", width: int | None = None) -> str:
     """`text` wrapped for where `before` stands in front of it already."""
-    first, *rest = f"{before}{text}".split("\n")
-    shown = "\n".join(on_screen((first, *rest), width))
+    if columns(before) > (width or terminal_width()) - _LABEL:
+        return "\n".join(("", *on_screen([" " * (HANG - 1) + text], width)))
+    shown = "\n".join(on_screen(f"{before}{text}".split("\n"), width))
     return shown[len(before) :] if shown.startswith(before) else shown[len(before.rstrip()) :]
 
 

@@ -38,6 +38,7 @@ def test_a_text_is_wrapped_for_where_something_stands_before_it() -> None:
     assert paragraph("one two\nthree four", "ERROR: ", 12) == "one\n    two\nthree four"
     assert paragraph("/" + "d" * 60, "ERROR: ", 40) == "\n    /" + "d" * 60
     assert paragraph("/" + "d/" * 60, "ERROR: ", 40).startswith("/d/d/")
+    assert paragraph("one two", "i" * 1000, 20) == "\n   one two"
 
 
 def test_a_wide_character_takes_two_columns() -> None:
