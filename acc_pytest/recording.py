@@ -38,7 +38,7 @@ would send neither all integers nor names that are not UTF-8."""
 
 
 class ComparisonFailed(AssertionError):
-    """A comparison that makes its test fail; `text` is the whole failure text, the message that text wrapped."""
+    """A comparison that makes its test fail; `text` is the failure text, the message the same wrapped."""
 
     # As pytest does with its own: the short summary of people's tests has no room for the path of a module.
     __module__ = "builtins"

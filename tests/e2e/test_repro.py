@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -24,23 +25,27 @@ def bundles(home: str | Path = "repro") -> list[Path]:
     return sorted(path for path in Path(home).iterdir() if path.is_dir())
 
 
+def numbers(result: pytest.RunResult) -> set[str]:
+    """What the failures begin with: `relative L2 0.856, allowed 0.00709 (121 times)`."""
+    found = re.findall(r"([^:\n]+, allowed \S+(?: \(.* times\))?)$", result.stdout.str(), re.MULTILINE)
+    return {one.strip() for one in found}
+
+
 def sentence(bundle: Path) -> str:
     return str(json.loads((bundle / "repro.json").read_text())["sentence"])
 
 
 @pytest.mark.parametrize("standard", ["default", "torch"])
-def test_a_root_fails_alone_with_the_sentence_of_the_run_and_passes_when_it_is_mended(
+def test_a_root_fails_alone_with_the_numbers_of_the_run_and_passes_when_it_is_mended(
     acc: Run, pytester: pytest.Pytester, faulty: DemoPaths, standard: str
 ) -> None:
     result = acc(faulty, "--acc-repro=repro", f"--acc-standard={standard}")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["report: *repro/README.md"])
     bundle = bundles()[0]
-    said = sentence(bundle)
-    assert any(said in line for line in result.outlines)
     failed = alone(pytester, bundle)
     failed.assert_outcomes(failed=1)
-    assert any(line.endswith(said) for line in failed.outlines)
+    assert numbers(failed) & numbers(result)
     shutil.copy(bundle / "golden.pt", bundle / "mine.pt")
     alone(pytester, bundle).assert_outcomes(passed=1)
 
@@ -83,7 +88,7 @@ def test_an_operator_fails_alone_and_passes_when_it_is_mended(
     assert bundle.name == "01_SoftmaxOperation_5_0"
     failed = alone(pytester, bundle)
     failed.assert_outcomes(failed=1)
-    assert any(line.endswith(sentence(bundle)) for line in failed.outlines)
+    assert numbers(failed) & numbers(result)
     shutil.copy(bundle / "golden/outtensor0.bin", bundle / "5_0_SoftmaxOperation/after/outtensor0.bin")
     alone(pytester, bundle).assert_outcomes(passed=1)
 
@@ -101,7 +106,7 @@ def test_bounds_of_the_test_hold_in_the_bundle_of_an_operator(
     assert sentence(bundle).startswith("max_absolute_error 0.25 is 2 times the allowed 0.125")
     failed = alone(pytester, bundle)
     failed.assert_outcomes(failed=1)
-    assert any(line.endswith(sentence(bundle)) for line in failed.outlines)
+    failed.stdout.fnmatch_lines(["*max absolute error 0.25, allowed 0.125 (2 times)"])
 
 
 def test_what_an_earlier_run_left_is_replaced_and_what_is_not_ours_is_not_touched(

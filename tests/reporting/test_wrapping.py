@@ -35,7 +35,8 @@ def test_what_no_line_can_hold_is_folded_and_loses_nothing(part: str) -> None:
 
 
 def test_a_text_is_wrapped_for_where_something_stands_before_it() -> None:
-    assert paragraph("one two\nthree four", "ERROR: ", 12) == "one\n    two\nthree four"
+    assert paragraph("one two\nthree four", "ERROR: ", 20) == "one two\nthree four"
+    assert paragraph("one two three four", "ERROR: ", 20) == "one two three\n    four"
     assert paragraph("/" + "d" * 60, "ERROR: ", 40) == "\n    /" + "d" * 60
     assert paragraph("/" + "d/" * 60, "ERROR: ", 40).startswith("/d/d/")
     assert paragraph("one two", "i" * 1000, 20) == "\n   one two"
