@@ -67,6 +67,11 @@ class RunReport:
 
         return list(map(message, explain(self._acc.plan)))
 
+    @property
+    def _runs_nothing(self) -> bool:
+        """Whether tests are only listed (`--co`, `--setup-plan`), so that there is nothing to report."""
+        return bool(self._config.option.collectonly or self._config.getoption("setupplan", default=False))
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Open the views, and write what no test stands for first, so that a run that is killed has it.
@@ -77,7 +82,7 @@ class RunReport:
             with door("describing the plan"):
                 for line in self._explanation():
                     self._config.get_terminal_writer().line(line)
-        if self._config.option.collectonly:
+        if self._runs_nothing:
             return
         self._is_refused = True
         with door("opening the reports"):
@@ -193,7 +198,7 @@ class RunReport:
                 raise
             self._refused = ("interrupted while the run ended",)
             session.exitstatus = pytest.ExitCode.INTERRUPTED
-        if not self._config.option.collectonly and not self._is_refused:
+        if not self._runs_nothing and not self._is_refused:
             self._finish(session)
 
     def _finish(self, session: pytest.Session) -> None:

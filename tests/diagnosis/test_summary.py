@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from acc_pytest.diagnosis import folding
 from acc_pytest.diagnosis.inheritance import Inheritance
 from acc_pytest.diagnosis.run import with_cause
 from acc_pytest.diagnosis.standing import Standing
@@ -46,6 +47,15 @@ def test_a_root_says_how_many_inherit_how_much_it_grows_and_what_it_explains():
     assert root.share == pytest.approx(1 - (0.1 / 4) ** 2)
     assert root.sentence.startswith("Op_1 (Op) step 0: 2 pairs inherit from it, ")
     assert "explains 100% of the error of Op_3" in root.sentence
+
+
+def test_the_output_of_a_whole_torch_model_is_called_that(monkeypatch: pytest.MonkeyPatch):
+    """Its dump calls the model `root`, which is no word for it beside `root cause`."""
+    monkeypatch.setattr(folding, "TOP", "Op_3")
+    [root] = diagnosed(CHAIN, {0: 0.1, 1: 4.0, 2: 8.0, 3: 6.0}, {1: "wrong"}).roots
+    assert "of the error of the model (Op_3)" in root.sentence
+    [root] = diagnosed(CHAIN, {0: 0.1, 1: 4.0, 2: 0.5, 3: 0.5}).roots
+    assert "the final output of the model (Op_3) is within its bounds" in root.sentence
 
 
 def test_the_order_in_which_rows_arrive_says_nothing():

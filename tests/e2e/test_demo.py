@@ -98,3 +98,10 @@ def test_options_that_make_no_sense_are_one_line(words: list[str], message: str,
     assert error.startswith("acc: error: ")
     assert message in error
     assert len(error.splitlines()) == 1
+
+
+def test_a_second_fault_is_refused(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["demo", "--fault", "scale", "--fault", "mask"])
+    assert ended.value.code == 4
+    assert "--fault: a demo has one mistake, got 'scale' and 'mask'" in capsys.readouterr().err

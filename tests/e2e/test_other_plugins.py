@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from acc_pytest.demo import DemoPaths
@@ -46,6 +48,14 @@ def test_a_deterministic_failure_is_not_run_again(
     result.assert_outcomes(failed=1, passed=97)
     result.stdout.no_fnmatch_line("* rerun*")
     result.stdout.no_fnmatch_line("* retried*")
+
+
+@pytest.mark.parametrize("words", [("--co",), ("--setup-plan",), ("--setup-only", "--co")])
+def test_what_runs_nothing_reports_nothing(acc: Run, clean: DemoPaths, words: tuple[str, ...]) -> None:
+    result = acc(clean, *words)
+    assert result.ret == pytest.ExitCode.OK
+    assert not Path("out").exists()
+    assert "verdict hash" not in result.stdout.str()
 
 
 def test_a_run_of_everything_in_every_worker_is_refused(acc: Run, clean: DemoPaths) -> None:
