@@ -75,9 +75,9 @@ def byte_count(path: str, shape: tuple[int, ...], bits: int) -> int:
             f"{path}: declares {len(shape)} dimensions, more than the {_MAX_DIMENSIONS} allowed"
         )
     if any(size < 0 for size in shape):
-        raise FormatError(f"{path}: declares a negative dimension in shape {shape}")
+        raise FormatError(f"{path}: declares a negative dimension in shape {shape!s:.100}")
     if math.prod(max(size, 1) for size in shape) * max(bits, 8) // 8 > _LARGEST:
-        raise FormatError(f"{path}: declares shape {shape}, larger than any file")
+        raise FormatError(f"{path}: declares shape {shape!s:.100}, larger than any file")
     return (math.prod(shape) * bits + 7) // 8
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -90,6 +91,17 @@ def test_the_name_of_a_type_that_nobody_knows_is_told_in_few_words(tmp_path: Pat
     header = header.replace(b'"F"', b'"' + b"F" * 5000 + b'"')
     path.write_bytes(len(header).to_bytes(8, "little") + header + values)
     with pytest.raises(CannotDecode) as told:
+        TensorRef(str(path)).open()
+    assert len(str(told.value)) < 600
+
+
+@pytest.mark.parametrize("size", ["2" * 2000, "-" + "2" * 2000])
+def test_a_size_of_thousands_of_digits_is_told_in_few_words(tmp_path: Path, size: str) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, np.zeros(2))
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({size},), }}\n".encode()
+    path.write_bytes(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(FormatError, match="shape") as told:
         TensorRef(str(path)).open()
     assert len(str(told.value)) < 600
 
