@@ -89,7 +89,8 @@ def _models(shelf: Path) -> list[Seed]:
 
 
 def _layers(shelf: Path) -> list[Seed]:
-    return [*dumps.seeds(dumps.layers_only(shelf), "layer/*/*.json")]
+    light, whole = (dumps.layers_only(home) for home in (tiny.atb(shelf), dumps.atb(shelf)))
+    return _mostly(dumps.seeds(light, "layer/*/*.json"), dumps.seeds(whole, "layer/*/*.json"))
 
 
 def _reports(shelf: Path) -> list[Seed]:

@@ -43,10 +43,10 @@ def statistics(shelf: Path) -> Path:
 
 
 @functools.cache
-def layers_only(shelf: Path) -> Path:
-    """The same without a model report, as probes of early 2024 left it."""
-    home = shelf / "layers"
-    shutil.copytree(atb(shelf), home)
+def layers_only(sound: Path) -> Path:
+    """A folder without model reports, as probes of early 2024 left it."""
+    home = sound.with_name(f"{sound.name}-layers")
+    shutil.copytree(sound, home)
     for model in home.rglob("model"):
         shutil.rmtree(model)
     return home
