@@ -175,6 +175,7 @@ def test_without_a_package_the_gate_says_how_to_make_one(
     assert service.pip[-1].endswith(f" {url}")
 
 
+@pytest.mark.skipif("ACC_MATRIX_ROW" in os.environ, reason="constraints.txt is that of a row of .ci/matrix")
 def test_what_the_example_installs_is_what_is_tested_here() -> None:
     pinned = re.findall(r"(?m)^[\w-]+==\S+", (EXAMPLE / "accuracy" / "requirements.txt").read_text())
     constraints = (DOCS.parent / "constraints.txt").read_text()
