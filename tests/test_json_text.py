@@ -27,7 +27,7 @@ def test_what_is_no_json_has_one_reason(content: str | bytes, reason: str) -> No
 
 def test_the_line_is_named_where_python_knows_it() -> None:
     with pytest.raises(NotJson, match=r"line 3") as caught:
-        parsed('{\n"a": 1,\n}')
+        parsed('{\n"a": 1,\n"b": ]}')
     assert caught.value.line == 3
 
 
