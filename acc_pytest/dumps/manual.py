@@ -120,10 +120,12 @@ def read_metadata(metadata: Path) -> dict[str, dict[str, list[str]]]:
         raise FormatError(f"{metadata}: must be an object of data ids")
     for data_id, steps in raw.items():
         if not isinstance(steps, dict) or not all(_STEP.fullmatch(step) for step in steps):
-            raise FormatError(f"{metadata}: data id {data_id} must be an object of token ids (numbers)")
+            raise FormatError(f"{metadata}: data id {data_id:.200} must be an object of token ids (numbers)")
         for step, files in steps.items():
             if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
-                raise FormatError(f"{metadata}: data id {data_id}, token {step} must be a list of two paths")
+                raise FormatError(
+                    f"{metadata}: data id {data_id:.200}, token {step} must be a list of two paths"
+                )
     return raw
 
 

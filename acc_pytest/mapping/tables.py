@@ -12,6 +12,7 @@ from importlib import resources
 from typing import Any
 
 from ..errors import SettingsError
+from .table_forms import check_form
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -108,14 +109,15 @@ def load_tables(extra: Mapping[str, Any] | None = None) -> Tables:
     for name, value in (extra or {}).items():
         if name not in raw:
             raise SettingsError(
-                f"[mapping.{name}] is no mapping table; the tables are {', '.join(sorted(raw))}"
+                f"[mapping.{name:.100}] is no mapping table; the tables are {', '.join(sorted(raw))}"
             )
         raw[name] = _merge(raw[name], value)
+        check_form(name, raw[name])
     try:
         return _compile(raw)
     except (re.error, TypeError, KeyError, AttributeError, ValueError) as problem:
         raise SettingsError(
-            f"[mapping] tables: {problem}; see acc_pytest/mapping/tables.toml for the form"
+            f"[mapping] tables: {problem!s:.200}; see acc_pytest/mapping/tables.toml for the form"
         ) from None
 
 

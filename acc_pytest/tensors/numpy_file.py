@@ -79,16 +79,7 @@ def described(path: str, head: bytes, size: int) -> tuple[TensorHeader, bool, bo
     """
     prefix = io.BytesIO(head[:_LONGEST_HEADER])
     try:
-        version = np.lib.format.read_magic(prefix)
-        if version > (2, 0):
-            raise FormatError(f"{path}: has .npy version {version}, which only structured arrays need")
-        read = np.lib.format.read_array_header_1_0
-        if version == (2, 0):
-            read = np.lib.format.read_array_header_2_0
-        with warnings.catch_warnings():
-            # numpy and the parser of Python literals warn about odd headers; odd is not yet wrong.
-            warnings.simplefilter("ignore")
-            shape, fortran, dtype = read(prefix)
+        shape, fortran, dtype = _declared(prefix)
     except _REFUSALS as error:
         raise FormatError(
             f"{path}: is no sound .npy file: {str(error)[:200] or type(error).__name__}"
@@ -111,12 +102,19 @@ def stored_dtype(path: str) -> np.dtype[Any] | None:
     """What the header says that the array is made of, objects and text too; `None` for a bad file."""
     try:
         with open(path, "rb") as file:
-            head = io.BytesIO(file.read(_LONGEST_HEADER))
-        version = np.lib.format.read_magic(head)
-        read = np.lib.format.read_array_header_1_0
-        if version == (2, 0):
-            read = np.lib.format.read_array_header_2_0
-        dtype: np.dtype[Any] = read(head)[2]
+            return _declared(io.BytesIO(file.read(_LONGEST_HEADER)))[2]
     except (OSError, *_REFUSALS):
         return None
-    return dtype
+
+
+def _declared(head: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, Fortran's order and type, as the header says. Raises `_REFUSALS`."""
+    version = np.lib.format.read_magic(head)
+    if version > (2, 0):
+        raise ValueError(f"it has .npy version {version}, which only structured arrays need")
+    read = np.lib.format.read_array_header_2_0 if version == (2, 0) else np.lib.format.read_array_header_1_0
+    with warnings.catch_warnings():
+        # numpy and the parser of Python literals warn about odd headers; odd is not yet wrong.
+        warnings.simplefilter("ignore")
+        found: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(head)
+    return found

@@ -50,6 +50,7 @@ def read_tree(path: Path, folders: Iterable[str] = (), ran: Mapping[str, str] | 
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
     root = _node(raw, path, 0, in_order=bool(ran))
+    _check_names(root, path)
     tree = _with_folders(root, folders, ran or {}, calls=True)
     if not ran:
         return tree
@@ -88,6 +89,17 @@ def _node(raw: Any, path: Path, depth: int, *, in_order: bool = False) -> Node:
         else:
             node.add(child)
     return node
+
+
+def _check_names(root: Node, path: Path) -> None:
+    seen: set[str] = set()
+    for node in root.walk():
+        if node.path in seen:
+            raise FormatError(
+                f"{path}: two modules are called {node.path}; each has a folder of its own, "
+                "so one of the names is wrong"
+            )
+        seen.add(node.path)
 
 
 def _is_folder(name: str) -> bool:

@@ -12,6 +12,9 @@ from random import Random
 
 from .byte_mutations import Mutate
 
+_LARGEST = 4 << 20
+"""Bytes of a case: repeats of repeats say nothing that takes more."""
+
 
 @dataclass(frozen=True)
 class Seed:
@@ -74,7 +77,7 @@ class Prepared:
         random = Random(f"{self.format.name}:{seed}:{number}")
         at = random.randrange(len(self.seeds))
         others = [content for other, content in enumerate(self.contents) if other != at]
-        return self.seeds[at], self.format.mutate(random, self.contents[at], others)
+        return self.seeds[at], self.format.mutate(random, self.contents[at], others)[:_LARGEST]
 
     @contextlib.contextmanager
     def written(self, place: Place, seed: Seed, mutated: bytes) -> Iterator[tuple[Path, str]]:

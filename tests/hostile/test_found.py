@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from acc_pytest.dumps import Slot, open_dump
 from acc_pytest.dumps.statistics_rows import torch_rows
 from acc_pytest.errors import AccError, CannotDecode, FormatError, MappingError, OperatorError, SettingsError
 from acc_pytest.mapping.op_mapping_file import read_op_mapping_file
+from acc_pytest.mapping.tables import load_tables
 from acc_pytest.metrics import measure
 from acc_pytest.opcheck.listed import listed
 from acc_pytest.opcheck.listing import tensors_in
@@ -26,10 +28,13 @@ from acc_pytest.opcheck.stand_alone import StandAlone, write_case
 from acc_pytest.operators import compute
 from acc_pytest.settings import read_config
 from acc_pytest.tensors import atb_bin, torch_archive
+from acc_pytest.tensors.numpy_file import stored_dtype
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.source import TensorSource
 from acc_pytest.topology.atb_json import read_graph, read_layer
+from acc_pytest.topology.ge_graph import read_graph as read_ge_graph
 from acc_pytest.topology.onnx_export.operation_csv import read_operation_csv
+from acc_pytest.topology.torch_modules import read_tree
 
 DIGITS = "9" * 5000
 """More than Python makes a number of."""
@@ -106,10 +111,57 @@ def test_a_size_of_thousands_of_digits_is_told_in_few_words(tmp_path: Path, size
     assert len(str(told.value)) < 600
 
 
+def test_an_odd_header_of_an_array_is_no_warning(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, np.zeros(2))
+    path.write_bytes(path.read_bytes().replace(b"(2,), ", b"(2L,),"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert stored_dtype(str(path)) == np.float64
+        assert TensorRef(str(path)).open().shape == (2,)
+
+
 def test_a_tensors_number_of_thousands_of_digits_in_statistics_is_its_name(tmp_path: Path) -> None:
     path = tmp_path / "statistics.csv"
     path.write_bytes(statistics_csv([Sample("root.a", "Linear", "output", DIGITS, torch.ones(2))]))
     assert list(torch_rows(path)) == [Slot("output", (DIGITS,))]
+
+
+@pytest.mark.parametrize("text", ["{n} 1", "{n}", "{n} {{", "{n}: [ {{ }} ]", "op: {n}"])
+def test_the_name_of_a_field_of_a_graph_is_told_in_few_words(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "dynamo_original_graph_20261120202451423567.txt"
+    path.write_text(text.format(n="x" * 100_000) + "\n")
+    with pytest.raises(FormatError) as told:
+        read_ge_graph(path)
+    assert len(str(told.value)) < 600
+
+
+def test_two_modules_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Thousands of them took seconds: all that is one tensor was looked at for each."""
+    path = tmp_path / "model_tree.json"
+    children = [{"name": "root.a", "type": "Linear", "children": []}] * 2
+    path.write_text(json.dumps({"name": "root", "type": "Net", "children": children}))
+    with pytest.raises(FormatError, match=r"two modules are called root\.a"):
+        read_tree(path)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"stand_in": {"k": ["v"]}},
+        {"special": [{"mine": ["~("], "golden": ["a"]}]},
+        {"special": [{"golden": ["a"]}]},
+        {"module": [{"mine": ["a"], "golden": ["b"]}]},
+        {"fragments": [{"mine": ["a"], "golden": "b", "mine_slot": 1}]},
+        {"slots": {"A": "4"}},
+        {"packs": {"qkv": "qkv"}},
+        {"types": {"A": [1]}},
+    ],
+)
+def test_a_mapping_table_of_another_form_is_refused_before_anything_is_planned(tables: dict) -> None:
+    [name] = tables
+    with pytest.raises(SettingsError, match=rf"\[mapping\.{name}\] must hold"):
+        load_tables(tables)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

@@ -174,19 +174,19 @@ def _split(
 
 def _message(value: Value, name: str, where: str) -> Message:
     if isinstance(value, str):
-        raise FormatError(f"{where}: {name} is {shown(value)}, not a message in braces")
+        raise FormatError(f"{where}: {shown(name)} is {shown(value)}, not a message in braces")
     return value
 
 
 def _scalar(kind: str, value: Value, name: str, where: str) -> Any:
     if isinstance(value, Message):
-        raise FormatError(f"{where}: {name} is a message, not a value")
+        raise FormatError(f"{where}: {shown(name)} is a message, not a value")
     if kind in schema().enums:
         return value
     try:
         return READ[kind](value)
     except ValueError as error:
-        raise FormatError(f"{where}: {name}: {error}") from None
+        raise FormatError(f"{where}: {shown(name)}: {error}") from None
 
 
 def _as_text(scalar: Any) -> Any:

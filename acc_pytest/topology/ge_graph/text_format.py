@@ -119,9 +119,9 @@ class _Parser:
     def finish(self) -> None:
         self._end_string()
         if self._name:
-            raise self.error(f"the file ends in the middle of field {self._name}")
+            raise self.error(f"the file ends in the middle of field {shown(self._name)}")
         if self._open:
-            raise self.error(f"the file ends inside {self._open[0][0]} {{")
+            raise self.error(f"the file ends inside {shown(self._open[0][0])} {{")
 
     def error(self, problem: str) -> FormatError:
         return FormatError(f"{self.source}:{self.line}: {problem}; the file is cut or no GE graph text")
@@ -162,13 +162,13 @@ class _Parser:
         elif text in _CLOSING:
             name, listed = self._name, self._listed
             if listed:
-                raise self.error(f"{name} is a list of messages in brackets, which no GE graph holds")
+                raise self.error(f"{shown(name)} is a list of messages in brackets, which no GE graph holds")
             self._name, self._colon = "", False
             self.open(name, _CLOSING[text])
         elif text == "[" and self._colon and not self._listed:
             self._listed = True
         else:
-            raise self.error(f"{shown(text)} does not belong after {self._name}")
+            raise self.error(f"{shown(text)} does not belong after {shown(self._name)}")
 
     def _between_fields(self, kind: str, text: str) -> None:
         if kind == "word" and _NAME.fullmatch(text):
