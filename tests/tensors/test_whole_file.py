@@ -57,7 +57,7 @@ def test_refusals_of_the_system_name_the_file(tmp_path):
         write(tmp_path / "directory")
     with pytest.raises(AccError, match="full: cannot be written: No space left"):
         write(tmp_path / "full", OSError(28, "No space left on device"))
-    with pytest.raises(AccError, match="cannot be written: .*embedded null"):
+    with pytest.raises(AccError, match=r"cannot be written: .*embedded null"):
         write(tmp_path / "a\0b")
     assert sorted(os.listdir(tmp_path)) == ["directory", "file"]
 
