@@ -92,7 +92,7 @@ def _symbols(file: Path) -> tuple[set[str], set[str]]:
 
 
 def _function(name: str) -> str:
-    if "String" in name:
+    if re.search("String|ErrorName", name):
         return f'const char *{name}(void) {{ return "no CUDA"; }}\n'
     return f"long {name}(void) {{ return {NO_DEVICE}; }}\n"
 

@@ -78,7 +78,8 @@ class RunReport:
 
         With `-q` pytest prints no header, so an explanation that was asked for is printed here.
         """
-        if self._config.get_verbosity() < 0:
+        # before pytest 8.4 the option is the terminal's, and `-p no:terminal` takes it away
+        if self._config.getoption("verbose", default=0) < 0:
             with door("describing the plan"):
                 for line in self._explanation():
                     self._config.get_terminal_writer().line(line)

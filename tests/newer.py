@@ -21,6 +21,12 @@ def torch_dtype(name: str) -> torch.dtype:
     return found
 
 
+def experts_are_one_module() -> bool:
+    """Whether the experts of Mixtral are one module, as since transformers 5, and not each one of its own."""
+    transformers = pytest.importorskip("transformers")
+    return int(transformers.__version__.partition(".")[0]) >= 5
+
+
 def torch_dtypes(*names: str) -> list[torch.dtype]:
     """Of these types those that this torch has."""
     return [getattr(torch, name) for name in names if known(by_name(name))]

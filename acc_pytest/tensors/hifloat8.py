@@ -45,7 +45,7 @@ def encode(value: torch.Tensor) -> torch.Tensor:
     found = codes[torch.bucketize(wide.abs().nan_to_num(0.0), middles, right=True)]
     # half a step above the largest finite value the next one would be infinity
     found = torch.where(wide.abs() >= 1.25 * magnitudes[-1], INFINITY, found)
-    found = torch.where((wide < 0) & (found != 0), found | 0x80, found)
+    found = torch.where((wide < 0) & (found != 0), found + 0x80, found)
     return torch.where(wide.isnan(), NAN, found).to(torch.uint8)
 
 

@@ -210,6 +210,18 @@ def test_keyword_arguments_of_functions_have_names(tmp_path):
     ]  # fmt: skip
 
 
+def test_what_runs_inside_of_vmap_is_left_to_it(tmp_path):
+    """Its tensors have no values of their own. Masks of transformers 4.53 are made so."""
+
+    def masked(module, x):
+        mask = torch.vmap(lambda row: row.le(0.5).logical_and(row.ge(0.1)))(x)
+        return torch.matmul(x * mask, module.weight)
+
+    home = dumped(tmp_path, masked, torch.rand(2, 2))
+    assert {"matmul", "mul"} <= set(folders(home))
+    assert "le" not in folders(home)
+
+
 def test_a_function_that_fails_is_the_models_error(tmp_path):
     model = Uses(lambda m, x: torch.matmul(x, torch.ones(3)) if x[0, 0].item() == 1 else x.exp())
     with register_hook(model, DumpConfig(tmp_path, range(2), mode="api")) as handle:

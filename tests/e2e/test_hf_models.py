@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from acc_pytest.dumps.base import StepLabel
+from tests.newer import experts_are_one_module
 
 from .conftest import read_rows
 from .hf_models import ARCHITECTURES, DECODE_STEPS, HuggingFace, scratch
@@ -43,6 +44,8 @@ def share(operators: dict[tuple[StepLabel, str], bool]) -> float:
 def test_a_clean_pair_is_mapped_and_green(
     name: str, dtype: str, ranks: int, hugging_face: HuggingFace
 ) -> None:
+    if name == "mixtral" and not experts_are_one_module():
+        pytest.skip("transformers 4 has a module for each expert, and ATB one operator for all")
     found = hugging_face.compare(hugging_face.golden(name, dtype), dtype, ranks)
     layers = {(pair.step, pair.layer) for pair in found.plan.pairs if pair.level == "layer"}
     assert {(step, f"layers.{n}") for step in range(DECODE_STEPS + 1) for n in range(2)} <= layers
@@ -52,6 +55,8 @@ def test_a_clean_pair_is_mapped_and_green(
 
 
 def test_of_experts_that_are_one_module_router_and_sum_are_mapped(hugging_face: HuggingFace) -> None:
+    if not experts_are_one_module():
+        pytest.skip("of transformers 4 they are not")
     mapped = hugging_face.compare(hugging_face.golden("mixtral")).plan
     for end, wanted in OF_ROUTER.items():
         pairs = [pair for pair in mapped.pairs if pair.mine.node.endswith(f"2_MoeMlp/{end}")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ def test_help_lists_every_option_below_its_topic(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     text = pytester.runpytest_inprocess(*QUICKER, "--help").stdout.str()
-    flags, _, twins = text.partition("[pytest] configuration options")
+    flags, twins = re.split(r"\[pytest\] (?:configuration|ini)-?\s?options", text)  # of pytest 9, and before
     for topic, options in TOPICS.items():
         _, _, below = flags.partition(f"accuracy: {topic}:\n")
         below, _, _ = below.partition("\n\n")

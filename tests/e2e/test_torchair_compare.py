@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from acc_pytest.demo.torchair import GeFault, TorchairPaths, TorchairSpec, make_torchair_demo
 from acc_pytest.tensors.ref import TensorRef
@@ -42,6 +43,11 @@ VISIBLE = 0.05
 """A relative change that is far above what float16 explains in the demo (0.6 % at most)."""
 
 
+NUMBERED = pytest.mark.skipif(
+    torch.__version__.startswith("2.1."), reason="torch 2.1 numbers the arguments of a graph in another order"
+)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def clean(tmp_path_factory: pytest.TempPathFactory) -> TorchairPaths:
     """Two graphs (prefill and decode), two steps each.
@@ -74,6 +80,7 @@ def outputs(rows: Rows) -> dict[str, list[str]]:
     return found
 
 
+@NUMBERED
 def test_every_operator_with_a_golden_is_compared_with_it(clean: TorchairPaths, acc: Run) -> None:
     result, rows = compared(acc, clean.golden, clean.mine)
     assert result.ret == 0
@@ -166,6 +173,7 @@ def test_another_weight_is_the_one_root_of_all_steps_and_graphs(acc: Run, tmp_pa
     assert str(result.stdout).count("root cause: ") == 1
 
 
+@NUMBERED
 def test_another_prompt_is_the_one_root(acc: Run, tmp_path: Path) -> None:
     spoilt = make_torchair_demo(tmp_path, TorchairSpec(fault=GeFault("arg2_1")))
     for golden in (spoilt.golden, spoilt.unfused):
@@ -242,6 +250,7 @@ def test_a_cut_fx_file_costs_the_tests_that_read_it(clean: TorchairPaths, acc: R
     }
 
 
+@NUMBERED
 def test_converted_dumps_compare_by_their_numbers(clean: TorchairPaths, acc: Run, tmp_path: Path) -> None:
     from acc_pytest.cli import main
 
@@ -294,6 +303,7 @@ def test_places_that_are_off_are_no_ties(acc: Run, tmp_path: Path) -> None:
     assert [row["test_id"].rpartition("::")[2] for row in judged(rows, "fail")] == ["TopKV2", "TopKV2[1]"]
 
 
+@NUMBERED
 def test_other_weights_and_prompts_are_the_first_lines_and_the_only_roots(
     acc: Run, clean: TorchairPaths, tmp_path: Path
 ) -> None:

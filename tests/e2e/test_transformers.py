@@ -11,6 +11,7 @@ import torch
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.dumps import Dump, open_dump
 from acc_pytest.mapping.planner import plan
+from tests.newer import experts_are_one_module
 
 transformers = pytest.importorskip("transformers")
 
@@ -132,7 +133,8 @@ def test_the_tree_is_in_the_order_of_the_run(dumped):
     tree = open_dump(str(handle.dump_path)).steps[0].tree
     order = {node.path.rpartition(".")[2]: node.order for node in tree.walk()}
     first, last = {"bloom": ("word_embeddings", "ln_f")}.get(family, ("embed_tokens", "norm"))
-    names = ("input_layernorm", "post_attention_layernorm", "mlp")
+    experts = "mlp" if family != "mixtral" or experts_are_one_module() else "block_sparse_moe"
+    names = ("input_layernorm", "post_attention_layernorm", experts)
     assert order[first] < order[names[0]] < order[names[1]] < order[names[2]] < order[last] < order["lm_head"]
 
 
@@ -156,6 +158,8 @@ def test_two_dumps_of_one_model_map_onto_each_other_completely(dumped):
     [("llama", "eager"), ("llama", "sdpa"), ("bloom", "eager"), ("mixtral", "sdpa")],
 )
 def test_functions_are_recorded_inside_of_transformers_too(tmp_path: Path, family, implementation):
+    if implementation == "sdpa" and torch.__version__.startswith("2.1.0"):
+        pytest.skip("transformers wants torch 2.1.1 for it")
     name, options = MODELS[family]
     torch.manual_seed(11)
     config = getattr(transformers, f"{name}Config")(**options | {"attn_implementation": implementation})

@@ -8,6 +8,7 @@ are widened or written out in full, which loses nothing.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,10 @@ def as_array(value: Any, *, bfloat16: bool = False) -> Array:
     if isinstance(value, torch.Tensor):
         return _tensor(value, bfloat16)
     try:
-        return np.array(value)
+        with warnings.catch_warnings():
+            # numpy before 1.24 makes objects of unequal things
+            warnings.filterwarnings("error", "Creating an ndarray from ragged")
+            return np.array(value)
     except Exception:  # noqa: BLE001 - lists of unequal things raise whatever their items raise
         return np.array(str(value))
 

@@ -54,7 +54,7 @@ class ApiMode(TorchFunctionMode):
         kwargs = kwargs or {}
         step = self._recorder.step
         name = api_name(func)
-        if step is None or not step.stack or not name or name in _UNINTERESTING:
+        if step is None or not step.stack or not name or name in _UNINTERESTING or _is_transforming():
             return func(*args, **kwargs)
         frame = step.stack[-1]
         if not self._recorder.selection.api(frame.name, name):
@@ -82,6 +82,11 @@ class ApiMode(TorchFunctionMode):
                 step.started.setdefault(node.folder)
                 step.order.setdefault(node.folder, name)
         return result
+
+
+def _is_transforming() -> bool:
+    """Whether `torch.vmap` or another transform runs, in which tensors have no values of their own."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def _copies(found: Found) -> Found:

@@ -157,6 +157,8 @@ def _copy(tensor: torch.Tensor) -> tuple[torch.Tensor | None, str]:
         plain = tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
     if plain.is_conj() or plain.is_neg():
         plain = plain.resolve_conj().resolve_neg()
+    if torch._C._functorch.is_functorch_wrapped_tensor(plain):
+        return None, "a transform of torch.func is running"
     if type(plain) is not torch.Tensor:
         return None, f"a {type(tensor).__name__} does not turn into a plain tensor"
     return plain, note
