@@ -33,7 +33,8 @@ def main() -> None:
     """Mend the torch of this interpreter."""
     distribution = importlib.metadata.distribution("torch")
     home = Path(str(distribution.locate_file("torch")))
-    build(home / "lib", [*home.glob("lib/*.so*"), *home.glob("*.so")])
+    libraries = [*home.glob("lib/*.so*"), *home.glob("*.so")]
+    build(home / "lib", [file for file in libraries if not _is_made_here(file)])
     _forget(Path(str(distribution.locate_file(""))) / f"torch-{distribution.version}.dist-info" / "METADATA")
     names = [line for line in distribution.requires or () if "extra ==" not in line]
     wanted = [line for line in names if not ONLY_CUDA.match(f"Requires-Dist: {line}")]
@@ -61,6 +62,10 @@ def build(libraries: Path, own: list[Path]) -> None:
     for name in missing:
         _compile(libraries / name, "", *linked)
     print(f"torch in {libraries.parent}: {len(missing)} empty libraries, {len(bodies)} functions")
+
+
+def _is_made_here(file: Path) -> bool:
+    return file.name == STAND_IN or STAND_IN in _needed(file)
 
 
 def _needed(file: Path) -> list[str]:
