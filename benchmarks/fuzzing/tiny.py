@@ -60,10 +60,10 @@ def atb(shelf: Path) -> Path:
 
 @functools.cache
 def torch_pair(shelf: Path) -> Path:
-    """A folder with two dumps of torch modules, the second in float16."""
+    """A folder with two dumps of torch modules, the second in bfloat16."""
     home = shelf / "tiny-torch"
     _dumped(_network(), home / "golden")
-    _dumped(_network().half(), home / "mine")
+    _dumped(_network().bfloat16(), home / "mine")
     return home
 
 
