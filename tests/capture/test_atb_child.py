@@ -97,7 +97,10 @@ GRANDCHILD = """
     time.sleep(60)
     """
 LAUNCHER = """
-    import os, sys
+    import os, signal, sys
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever who runs the tests ignores, as nohup does
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     from acc_pytest.capture.atb.child import run
     ended = run([sys.executable, "family.py"], os.environ)
     open("ended", "w").write(repr(ended))
