@@ -98,7 +98,7 @@ GRANDCHILD = """
     """
 LAUNCHER = """
     import os, signal, sys
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever who runs the tests ignores, as nohup does
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup has some ignored
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     from acc_pytest.capture.atb.child import run
