@@ -7,9 +7,20 @@ raised while a pair is judged into the failure (or skip) of that pair's test alo
 
 from __future__ import annotations
 
+import re
+
+_LONG_WORD = re.compile(r"([^\s/]{200})[^\s/]{100,}")
+"""Longer than a component of a path can be (255 bytes): a name out of a damaged or hostile file."""
+
 
 class AccError(Exception):
-    """Base of all errors that are the input's fault, not ours."""
+    """Base of all errors that are the input's fault, not ours.
+
+    A word of more than 300 characters is cut to 200: a message stays one sentence whatever name a file holds.
+    """
+
+    def __str__(self) -> str:
+        return _LONG_WORD.sub(r"\1...", super().__str__())
 
 
 class FormatError(AccError):

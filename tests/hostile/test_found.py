@@ -206,3 +206,10 @@ def test_one_element_with_a_stride_of_nothing_is_written(tmp_path: Path, dtype: 
     archive = torch_archive.encode(one)
     (tmp_path / "x.pth").write_bytes(archive.head + bytes(archive.data) + archive.tail)
     assert torch.equal(TensorRef(str(tmp_path / "x.pth")).open(), one)
+
+
+def test_a_name_of_100_kb_does_not_make_a_message_of_100_kb(tmp_path: Path) -> None:
+    """Whatever room it comes from. Paths stay whole: their components have 255 bytes at most."""
+    home = tmp_path / ("d" * 255) / ("e" * 255)
+    said = str(SettingsError(f"{home}: no key {'x' * 100_000} in {'y' * 300}"))
+    assert said == f"{home}: no key {'x' * 200}... in {'y' * 200}..."
