@@ -13,6 +13,8 @@ LEVELS = ("layer", "module", "op", "logits")
 """What a pair compares: layers and what stands beside them, composites, operators, the last output."""
 STANDARDS = ("ascend", "two-golden", "msit", "open", "three-way", "distribution")
 """Rules by which an output of a single operator passes."""
+DEFAULT_STANDARD = "ascend"
+"""The one of them that judges where nothing else is asked for."""
 SECOND_DEVICE = ("three-way", "two-golden")
 """Those of them that use the outputs of a second device."""
 COMPARISON_STANDARDS = ("default", "ascend", "torch", "three-way")

@@ -1,8 +1,7 @@
 """Fuzzing as tests: `--acc-opcheck-fuzz LinearOperation` is one test, which draws many cases.
 
-Our operators are checked against independent formulations, or, with `--acc-opcheck-backend`, a device against
-our operators. A failing test says what is wrong with the smallest case that disagrees, and has saved that as
-an operation CSV with its tensors.
+The device of `--acc-opcheck-backend` is checked against our operators. A failing test says what is wrong with
+the smallest case that disagrees, and has saved that as an operation CSV with its tensors.
 """
 
 from __future__ import annotations
@@ -16,40 +15,38 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .. import options
-from ..errors import AccError
+from ..errors import AccError, SettingsError
 from ..marks import once
 from ..reporting.printable import shell
 from ..session import door
-from ..vocabulary import DUMPED
+from ..vocabulary import BACKENDS, DUMPED
 
 if TYPE_CHECKING:
     from ..opcheck.settings import OpcheckSettings
     from ..settings import Settings
-    from ..strategies.fuzz import Found
-    from ..strategies.on_device import Device
+    from ..strategies.device import Device
+    from ..strategies.fuzz import Counterexample
 
 ROOT = "acc-fuzz"
 """Name of the collector; the ids of the tests are `acc-fuzz::LinearOperation`."""
 
-ON_DEVICE = frozenset(("opcheck_backend", "device_id", "opcheck_standard", "opcheck_soc"))
-"""Options of single-operator checks that fuzzing on a device takes."""
+OF_OPCHECK = frozenset(("opcheck_backend", "device_id", "opcheck_standard", "opcheck_soc"))
+"""Options of single-operator checks that fuzzing takes."""
 
 
 @dataclass(frozen=True)
 class Fuzzing:
-    """What is fuzzed in this session, and how. `checks` say on which device and by which standard."""
+    """What is fuzzed in this session, and how. `checks` say which device and by which standard."""
 
     settings: Settings
     checks: OpcheckSettings
     operators: tuple[str, ...] = ()
 
-    def device(self) -> Device | None:
-        """The device that is fuzzed, `None` where our own operators are. Raises `AccError` without an NPU."""
-        if self.checks.backend == DUMPED:
-            return None
+    def device(self) -> Device:
+        """The device that is fuzzed. Raises `AccError` without an NPU."""
         from ..opcheck.backends import backend_named
         from ..opcheck.standards import standard_named
-        from ..strategies.on_device import Device
+        from ..strategies.device import Device
 
         checks = self.checks
         backend = backend_named(checks.backend, checks.device)
@@ -101,9 +98,12 @@ def _opened(
     complete = tuple(dict.fromkeys(_complete(name) for name in names))
     for name in complete:
         cases(name)
-    asked = {name: value for name, value in checks.items() if name in ON_DEVICE}
+    asked = {name: value for name, value in checks.items() if name in OF_OPCHECK}
     if asked.get("opcheck_backend", DUMPED) == DUMPED:
-        asked = {}  # of the dump that is checked beside
+        devices = " or ".join(name for name in BACKENDS if name != DUMPED)
+        raise SettingsError(
+            f"checks what a device computes against the reference; add --acc-opcheck-backend {devices}"
+        )
     fuzzing = Fuzzing(Settings.from_values(given), OpcheckSettings.from_values(asked))
     fuzzing.device()
     return fuzzing, complete
@@ -148,44 +148,38 @@ class FuzzItem(pytest.Item):
         from ..strategies.fuzz import fuzz
 
         examples, device = self._fuzzing.settings.fuzz_examples, self._fuzzing.device()
-        if device is None:
-            found = fuzz(self.name, examples)
-        else:
-            found = fuzz(self.name, examples, device.compute, device.judge)
-            self._say_refused(device, examples, found)
-        if found is not None:
-            raise FuzzFailed(self._text(found, device))
+        example = fuzz(self.name, examples, device.compute, device.judge)
+        self._say_refused(device, examples, example)
+        if example is not None:
+            raise FuzzFailed(self._text(example, device))
 
-    def _say_refused(self, device: Device, examples: int, found: Found | None) -> None:
+    def _say_refused(self, device: Device, examples: int, example: Counterexample | None) -> None:
         """Warn of cases that the device did not take. Raises `FuzzFailed` when it took none."""
         count = len(device.refused)
         if not count:
             return
         said = f"{self.name}: the device refused {count} of {examples} drawn cases: {device.refused[0]}"
-        if found is None and count >= examples:
+        if example is None and count >= examples:
             raise FuzzFailed(f"{said}; nothing was checked")
         warnings.warn(pytest.PytestWarning(said), stacklevel=1)
 
-    def _text(self, found: Found, device: Device | None) -> str:
-        against = "its independent formulation"
-        if device is not None:
-            against = f"our operator by the standard {device.standard.name}"
-        place = f"(case {found.drawn} of {self._fuzzing.settings.fuzz_examples}, made smaller)"
-        lines = [f"{self.name} disagrees with {against} {place}", *found.wrong, repr(found.case)]
-        return "\n".join([*lines, self._saved(found, device)])
+    def _text(self, example: Counterexample, device: Device) -> str:
+        headline = (
+            f"{self.name} disagrees with our operator by the standard {device.standard.name} "
+            f"(case {example.drawn} of {self._fuzzing.settings.fuzz_examples}, made smaller)"
+        )
+        return "\n".join([headline, *example.reasons, repr(example.case), self._saved(example, device)])
 
-    def _saved(self, found: Found, device: Device | None) -> str:
-        """Save the case, with what the device computed where there is one; says where, or why not."""
+    def _saved(self, example: Counterexample, device: Device) -> str:
+        """Save the case with what the device computed; says where, or why not."""
         from ..strategies.fuzz import save
 
-        checks = self._fuzzing.checks
         directory = os.path.join(self._fuzzing.settings.output, "acc_fuzz")
         try:
-            csv = save(found, directory, None if device is None else found.outputs, checks.soc)
+            csv = save(example, directory, device.soc)
         except (AccError, OSError) as error:
             return f"not saved: {error}"
-        words = ["pytest", f"--acc-opcheck={csv}"]
-        words += [] if device is None else [f"--acc-opcheck-standard={device.standard.name}"]
+        words = ["pytest", f"--acc-opcheck={csv}", f"--acc-opcheck-standard={device.standard.name}"]
         return f"saved as {csv}; check it: {shell(words)}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:

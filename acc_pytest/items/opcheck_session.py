@@ -20,7 +20,7 @@ from ..errors import AccError
 from ..marks import case_hook_rules, marker_rules
 from ..session import Asked, door
 from ..vocabulary import DUMPED
-from .fuzz import ON_DEVICE
+from .fuzz import OF_OPCHECK
 
 if TYPE_CHECKING:
     from ..judging.threshold import ThresholdRule
@@ -142,8 +142,7 @@ def _open(config: pytest.Config) -> OpcheckSession | None:
         return None
     others = options.values(config)
     if "opcheck" not in given:
-        device = given.get("opcheck_backend", DUMPED) != DUMPED
-        if device and "opcheck_fuzz" in others and given.keys() <= ON_DEVICE:
+        if "opcheck_fuzz" in others and given.keys() <= OF_OPCHECK:
             return None
         raise AccError(
             f"{_flags(given)} needs --acc-opcheck as well: the operation CSV, or the dump, to be checked"

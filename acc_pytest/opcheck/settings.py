@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import SettingsError
-from ..vocabulary import DUMPED, SECOND_DEVICE
+from ..vocabulary import DEFAULT_STANDARD, DUMPED, SECOND_DEVICE
 from .select import ids_from, names_from
 
 
@@ -27,7 +27,7 @@ class OpcheckSettings:
     input: str = ""
     ids: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    standard: str = "ascend"
+    standard: str = DEFAULT_STANDARD
     other: str = ""
     soc: str = ""
     precision: str = "keep"
@@ -53,7 +53,7 @@ class OpcheckSettings:
             input=get("opcheck_input", ""),
             ids=ids_from(get("opcheck_ids", "")),
             names=names_from(get("opcheck_opname", "")),
-            standard=get("opcheck_standard", "ascend"),
+            standard=get("opcheck_standard", DEFAULT_STANDARD),
             other=get("opcheck_other", ""),
             soc=get("opcheck_soc", ""),
             precision=get("precision_mode", "keep"),

@@ -2,11 +2,11 @@
 
     @given(acc_pytest.strategies.cases("LinearOperation"))
     def test_my_linear(case):
-        check(case, my_linear(case.param, case.inputs))
+        assert check(case, [my_linear(case.param, *case.inputs)]) == []
 
-`cases` knows which shapes fit each other, `params` only the schema of the parameters. `check` compares
-outputs with a formulation that shares no line with `operators`: float64 by hand, or torch's own function.
-hypothesis is needed when the first strategy is asked for, not before.
+`cases` knows which shapes fit each other, `params` only the schema of the parameters. `check` judges outputs
+against the reference computation, as `--acc-opcheck` does. hypothesis is needed when the first strategy is
+asked for, not before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingPackage, OperatorError
-from .families import FAMILIES
+from ..vocabulary import DEFAULT_STANDARD
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +27,24 @@ if TYPE_CHECKING:
     from .table import Rule
 
 __all__ = ["WITHOUT_STRATEGY", "cases", "check", "covered", "params"]
+
+FAMILIES = (
+    "attention",
+    "caches",
+    "elementwise",
+    "experts",
+    "latent",
+    "moving",
+    "norms",
+    "paged",
+    "preprocess",
+    "products",
+    "routing",
+    "sampling",
+    "self_attention",
+    "training",
+)
+"""The modules of this room that have shape rules, one for each family of operators."""
 
 _RANKS = "it computes between ranks, and a case here is that of one rank"
 
@@ -90,17 +108,28 @@ def params(operator: str) -> SearchStrategy[dict[str, Any]]:
     return of_schema(operator_of(operator).schema)
 
 
-def check(case: DrawnCase, outputs: Sequence[torch.Tensor]) -> list[str]:
+def check(
+    case: DrawnCase, outputs: Sequence[torch.Tensor], standard: str = DEFAULT_STANDARD, soc: str = ""
+) -> list[str]:
     """What is wrong with `outputs` of `case`, a sentence each; empty when nothing is.
 
-    Values may differ from the exact ones by the rounding of the output's dtype and by the error that
-    sums in float32 can have, as the oracle of the operator derives it. New values of inputs that are
-    written in place follow the outputs, as `operators.compute` returns them. Raises `OperatorError` for an
-    operator without an oracle.
+    `standard` of `--acc-opcheck-standard` judges, as for a device of type `soc`. New values of inputs that
+    are written in place follow the outputs, as `operators.compute` returns them. Raises `OperatorError` for
+    an operator without a reference computation, `SettingsError` for an unknown standard.
     """
-    from .oracles import disagreements
+    from ..opcheck.standards import standard_named
+    from ..operators import compute
+    from .device import disagreements
 
-    return disagreements(case, outputs)
+    reference = compute(case.operator, case.param, case.inputs)
+    if len(outputs) != len(reference):
+        return [f"{len(outputs)} outputs, not {len(reference)}"]
+    shapes = [
+        f"output[{number}]: shape {list(output.shape)} is not {list(wanted.shape)}"
+        for number, (output, wanted) in enumerate(zip(outputs, reference))
+        if output.shape != wanted.shape
+    ]
+    return shapes or disagreements(case, outputs, standard_named(standard), soc)
 
 
 def _rules() -> Mapping[str, Rule]:

@@ -8,7 +8,7 @@ FUZZ = (
     Option(
         "opcheck-fuzz",
         "opcheck_fuzz",
-        "check the reference of this ATB operator on drawn cases. Repeatable",
+        "check this ATB operator of the device of --acc-opcheck-backend on drawn cases. Repeatable",
         kind="list",
         metavar="OPERATOR",
     ),

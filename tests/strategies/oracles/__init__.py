@@ -11,11 +11,12 @@ from collections.abc import Sequence
 
 import torch
 
-from ...errors import OperatorError
-from ...operators import operator_of
-from ...operators.param import read
-from ..drawn import DrawnCase
-from ..families import FAMILIES
+from acc_pytest.errors import OperatorError
+from acc_pytest.operators import operator_of
+from acc_pytest.operators.param import read
+from acc_pytest.strategies import FAMILIES
+from acc_pytest.strategies.drawn import DrawnCase
+
 from .expected import Expected
 from .table import ORACLES
 

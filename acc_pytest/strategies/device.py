@@ -1,7 +1,7 @@
-"""Fuzzing a device: it computes the drawn cases, and our operators say what is right.
+"""Drawn cases on a device: it computes them, and our operators say what is right.
 
-What counts is the standard of single-operator checks, so that a case that is found fails in the same words
-when it is checked again from its files.
+The standards of single-operator checks judge, so that a case that is found fails in the same words when it is
+checked again from its files.
 """
 
 from __future__ import annotations
@@ -51,11 +51,18 @@ class Device:
 
     def judge(self, case: DrawnCase, outputs: Sequence[torch.Tensor]) -> list[str]:
         """What the standard finds wrong with `outputs`, a sentence an output."""
-        with tempfile.TemporaryDirectory() as home:
-            csv = write_case(from_values(case.operator, case.param, case.inputs, outputs, self.soc), home)
-            return [
-                f"{row.mine.slot}: {row.sentence}"
-                for entry in entries_of_csv(csv, "drawn")
-                for row in run_entry(entry, self.standard, soc=self.soc)
-                if row.red
-            ]
+        return disagreements(case, outputs, self.standard, self.soc)
+
+
+def disagreements(
+    case: DrawnCase, outputs: Sequence[torch.Tensor], standard: Standard, soc: str = ""
+) -> list[str]:
+    """What `standard` finds wrong with `outputs` of `case` against our operators, a sentence an output."""
+    with tempfile.TemporaryDirectory() as home:
+        csv = write_case(from_values(case.operator, case.param, case.inputs, outputs, soc), home)
+        return [
+            f"{row.mine.slot}: {row.sentence}"
+            for entry in entries_of_csv(csv, "drawn")
+            for row in run_entry(entry, standard, soc=soc)
+            if row.red
+        ]
