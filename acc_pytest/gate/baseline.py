@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from ..judging.tolerance import SAMPLE_SIGMAS, coarser
 from ..reporting.row import Check, Row, number
 from .gate import Gate
-from .place import dtypes_of, key_of
+from .row_key import dtypes_of, key_of
 
 LEAST_FACTOR = 2.0
 RELATIVE, COUNT = "relative_euclidean_distance", "mismatches"
@@ -48,7 +48,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The accepted errors by key (`place.key_of`); `made` says when, on what machine, with which versions.
+    """The accepted errors by key (`row_key.key_of`); `made` says when, on what machine, with which versions.
 
     `path` is where it was read.
     """

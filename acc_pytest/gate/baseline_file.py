@@ -18,8 +18,8 @@ DIGITS = 5
 
 def read_baseline(path: str) -> Baseline:
     """The baseline in a file. Raises `FormatError` naming file and entry, `AccError` if unreadable."""
-    found = read_json(path, FORMAT, VERSION)
-    made, pairs = texts_of(path, found.get("made"), "made"), found.get("pairs")
+    content = read_json(path, FORMAT, VERSION)
+    made, pairs = texts_of(path, content.get("made"), "made"), content.get("pairs")
     if type(pairs) is not dict:
         raise FormatError(f"{path}: pairs must be an object, not {pairs!r:.100}")
     return Baseline(path, made, {key: _accepted(path, key, entry) for key, entry in pairs.items()})
@@ -45,12 +45,12 @@ def read_baselines(paths: Sequence[str]) -> Baseline:
 def write_baseline(path: str, made: Mapping[str, str], pairs: Mapping[str, Accepted]) -> None:
     """Write a baseline, atomically. Raises `AccError` where the system refuses."""
     head = {"format": FORMAT, "version": VERSION, "made": dict(made)}
-    write_json(path, head, "pairs", ((key, _entry(one)) for key, one in pairs.items()))
+    write_json(path, head, "pairs", ((key, _entry(accepted)) for key, accepted in pairs.items()))
 
 
-def _entry(one: Accepted) -> dict[str, Any]:
-    error = int(one.error) if one.metric == COUNT else float(f"{one.error:.{DIGITS}g}")
-    return {"dtypes": " ".join(one.dtypes), "elements": one.elements, one.metric: error}
+def _entry(accepted: Accepted) -> dict[str, Any]:
+    error = int(accepted.error) if accepted.metric == COUNT else float(f"{accepted.error:.{DIGITS}g}")
+    return {"dtypes": " ".join(accepted.dtypes), "elements": accepted.elements, accepted.metric: error}
 
 
 def _accepted(path: str, key: str, entry: object) -> Accepted:

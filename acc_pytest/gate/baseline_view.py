@@ -5,15 +5,14 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Mapping
 
-from ..outputs import file_target
 from ..reporting.row import Row
-from ..reporting.view import Result, Run, View
+from ..reporting.view import Result, Run
 from ..reporting.wrapping import TO_PASTE
 from .baseline import Accepted, Baseline, comparable, error_of, improved
 from .baseline_file import write_baseline
-from .extent import Extent
 from .known_entry import entry_of
-from .place import key_of, root_of
+from .plan_view import KeptFileView
+from .row_key import key_of
 
 NEW, ALL = "new", "all"
 SHOWN = 3
@@ -21,77 +20,60 @@ _TELLING = ("machine", "torch", "torch-npu", "numpy", "acc-pytest")
 """Parts of the environment that may move an error."""
 
 
-class BaselineView(View):
+class BaselineView(KeptFileView[Accepted]):
     """Compares the errors of a run with `baseline`, the accepted ones (`None`: there is no file yet).
 
     `update` says what is written to `path` at the end: `new` pairs only, `all`, or nothing (empty).
     """
 
     def __init__(self, path: str, baseline: Baseline | None, update: str) -> None:
-        self._path = path
-        self._before: Mapping[str, Accepted] = baseline.pairs if baseline is not None else {}
+        before = baseline.pairs if baseline is not None else {}
+        super().__init__(path, "--acc-baseline", before, update=bool(update))
         self._made: Mapping[str, str] = baseline.made if baseline is not None else {}
         self._update = update
-        self._now: dict[str, Accepted] = {}
-        self._without = 0
+        self._without_error = 0
         self._red = 0
         self._first_red: Row | None = None
         self._environment: Mapping[str, str] = {}
-        self._extent = Extent(Run())
-        self._complete = False
-
-    @property
-    def files(self) -> list[str]:
-        """The file, where it is written."""
-        return [self._path] if self._writes else []
-
-    @property
-    def place(self) -> str:
-        """The file."""
-        return self._path
 
     def begin(self, run: Run) -> None:
         """Note the machine, and what there is to run. Raises `SettingsError` where it cannot be updated."""
-        if self._update:
-            file_target(self._path, "--acc-baseline")
+        super().begin(run)
         self._environment = run.environment
-        self._extent = Extent(run)
 
     def add(self, row: Row) -> None:
         """Note the error of a row; of two rows at one place the larger."""
-        self._extent.add(row)
+        super().add(row)
         if row.verdict in ("unmapped", "incomparable") or row.fed:
             return
-        found = error_of(row)
-        if found is None:
-            self._without += 1
+        accepted = error_of(row)
+        if accepted is None:
+            self._without_error += 1
             return
         if row.verdict == "fail":
             self._red += 1
             if self._first_red is None or (row.number or 0) < (self._first_red.number or 0):
                 self._first_red = row
         earlier = self._now.get(key_of(row))
-        if earlier is None or earlier.error < found.error:
-            self._now[key_of(row)] = found
-
-    def end(self, complete: bool) -> None:
-        """Whether what was asked for has run to its end."""
-        self._complete = complete
+        if earlier is None or earlier.error < accepted.error:
+            self._now[key_of(row)] = accepted
 
     def lines(self) -> list[str]:
         """What the summary says of the baseline."""
         new = [key for key in self._now if key not in self._before]
         same = {key: self._before[key] for key in self._now if key in self._before}
-        other = [key for key, one in same.items() if not comparable(one, self._now[key])]
-        better = [key for key, one in same.items() if improved(one, self._now[key])]
+        other = [key for key, before in same.items() if not comparable(before, self._now[key])]
+        better = [key for key, before in same.items() if improved(before, self._now[key])]
         lines = []
         if self._before:
             held = len(same) - len(other)
             lines.append(f"baseline: {held} comparisons held against the errors of {self._path}")
         if self._before and (differing := self._differing()):
             lines.append(f"baseline: it was made with {differing}")
-        if self._without:
-            lines.append(f"baseline: {self._without} comparisons have no relative error (statistics only)")
+        if self._without_error:
+            lines.append(
+                f"baseline: {self._without_error} comparisons have no relative error (statistics only)"
+            )
         if other:
             lines.append(f"baseline: {_some(other)} of another dtype than accepted: not compared")
         if stale := self._stale():
@@ -110,10 +92,6 @@ class BaselineView(View):
         """Write the file, if it is to be updated. Raises `AccError` where the system refuses."""
         if self._writes:
             write_baseline(self._path, self._made_now(), self._updated())
-
-    @property
-    def _writes(self) -> bool:
-        return bool(self._update) and self._complete and bool(self._now)
 
     def _said_of_update(self, new: list[str], better: list[str]) -> str:
         if not self._writes:
@@ -139,14 +117,7 @@ class BaselineView(View):
     def _updated(self) -> dict[str, Accepted]:
         if self._update == NEW:
             return {**self._now, **self._before}
-        stale = set(self._stale())
-        return {**{key: one for key, one in self._before.items() if key not in stale}, **self._now}
-
-    def _stale(self) -> list[str]:
-        """Entries of this plan that no test met, where all of the plan has run."""
-        if not self._extent.whole or not self._complete:
-            return []
-        return [key for key in self._before if root_of(key) == self._extent.root and key not in self._now]
+        return {**self._kept(), **self._now}
 
     def _differing(self) -> str:
         """The parts of machine and versions that the baseline was made with and that are others now."""
@@ -160,7 +131,7 @@ class BaselineView(View):
         """With `new` entries beside old ones the head stays that of the old ones."""
         if self._update == NEW and self._before:
             return dict(self._made)
-        return {"date": _today().isoformat(), **{name: self._environment[name] for name in self._environment}}
+        return {"date": _today().isoformat(), **self._environment}
 
 
 def _today() -> datetime.date:

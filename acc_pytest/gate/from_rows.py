@@ -57,36 +57,15 @@ def _stored_run(files: Sequence[StoredRows]) -> StoredRun:
     for other in files[1:]:
         _check_same_run(first, other)
     facts = first.run.plan or PlanFacts()
-    links: dict[int, Links] = {}
-    pairs: dict[int, Row] = {}
-    others: dict[str, tuple[Row, ...]] = {}
-    unmapped: dict[int, Row] = {}
-    ranks = False
+    rows = _SortedRows(facts)
     for file in files:
-        links |= file.links
-        own: dict[str, tuple[Row, ...]] = {}
-        for row in file.rows:
-            if row.verdict == "unmapped":
-                unmapped[row.number or 0] = row
-            elif (named := _named(row, facts.name)) is None:
-                own[row.test_id] = (*own.get(row.test_id, ()), row)
-            else:
-                ranks = ranks or named == "rank"
-                if (row.number or 0) >= facts.pairs:
-                    raise AccError(
-                        f"{file.path}: {row.test_id:.200} has the number {row.number}, but the plan of its "
-                        f"run has {facts.pairs} pairs"
-                    )
-                _put(pairs, row.number or 0, row, file.path)
-        for test_id, rows in own.items():
-            if others.setdefault(test_id, rows) != rows:
-                raise _disagreement(test_id, file.path)
+        rows.take(file)
     return StoredRun(
         title=first.run.title,
-        plan=_plan(facts, pairs, unmapped, links, _notes(files, facts, pairs)),
-        pairs=dict(sorted(pairs.items())),
-        others=others,
-        ranks=ranks,
+        plan=_plan(facts, rows, _notes(files, facts, rows.pairs)),
+        pairs=dict(sorted(rows.pairs.items())),
+        others=rows.others,
+        ranks=rows.ranks,
         metrics=_metrics(files),
         incomplete=tuple(
             f"{file.path} is incomplete: the run that wrote it was "
@@ -98,6 +77,46 @@ def _stored_run(files: Sequence[StoredRows]) -> StoredRun:
     )
 
 
+class _SortedRows:
+    """The rows of all files: those of pairs and of unmapped nodes by number, those of other tests by id."""
+
+    def __init__(self, facts: PlanFacts) -> None:
+        self._facts = facts
+        self.links: dict[int, Links] = {}
+        self.pairs: dict[int, Row] = {}
+        self.unmapped: dict[int, Row] = {}
+        self.others: dict[str, tuple[Row, ...]] = {}
+        self.ranks = False
+
+    def take(self, file: StoredRows) -> None:
+        """Add the rows of a file. Raises `AccError` where it disagrees with one before it."""
+        self.links |= file.links
+        others: dict[str, list[Row]] = {}
+        for row in file.rows:
+            if row.verdict == "unmapped":
+                self.unmapped[row.number or 0] = row
+            elif (named := pair_id(row, self._facts.name)) is None:
+                others.setdefault(row.test_id, []).append(row)
+            else:
+                self.ranks |= named[1]
+                self._take_pair(row, file.path)
+        for test_id, rows in others.items():
+            if self.others.setdefault(test_id, tuple(rows)) != tuple(rows):
+                raise _disagreement(test_id, file.path)
+
+    def _take_pair(self, row: Row, path: str) -> None:
+        number = row.number or 0
+        if number >= self._facts.pairs:
+            raise AccError(
+                f"{path}: {row.test_id:.200} has the number {row.number}, but the plan of its "
+                f"run has {self._facts.pairs} pairs"
+            )
+        earlier = self.pairs.setdefault(number, row)
+        # repr, because a NaN among the numbers does not equal itself
+        if earlier is not row and repr(earlier) != repr(row):
+            raise _disagreement(row.test_id, path)
+
+
 def pair_id(row: Row, root: str) -> tuple[str, bool] | None:
     """The name of the pair of a generated test, and whether the id names the rank; `None` for other tests."""
     for rank in (f"rank{row.rank}::", "") if row.rank else ("",):
@@ -105,18 +124,6 @@ def pair_id(row: Row, root: str) -> tuple[str, bool] | None:
         if root and row.number is not None and row.test_id.startswith(above) and row.test_id.isprintable():
             return row.test_id[len(above) :], bool(rank)
     return None
-
-
-def _named(row: Row, root: str) -> str | None:
-    found = pair_id(row, root)
-    return None if found is None else "rank" if found[1] else "pair"
-
-
-def _put(pairs: dict[int, Row], number: int, row: Row, path: str) -> None:
-    earlier = pairs.setdefault(number, row)
-    # repr, because a NaN among the numbers does not equal itself
-    if earlier is not row and repr(earlier) != repr(row):
-        raise _disagreement(row.test_id, path)
 
 
 def _disagreement(test_id: str, path: str) -> AccError:
@@ -127,24 +134,21 @@ def _disagreement(test_id: str, path: str) -> AccError:
 
 
 def _check_same_run(first: StoredRows, other: StoredRows) -> None:
-    one, two = first.run, other.run
-    name, count = (one.plan.name, one.plan.pairs) if one.plan else ("", 0)
-    other_name, other_count = (two.plan.name, two.plan.pairs) if two.plan else ("", 0)
-    if (one.title, name, count) != (two.title, other_name, other_count):
+    expected, got = _plan_size(first), _plan_size(other)
+    if got != expected:
         raise AccError(
-            f"{other.path}: is of another run ({two.title} {other_name}, {other_count} pairs) than "
-            f"{first.path} ({one.title} {name}, {count} pairs); give shards of one run"
+            f"{other.path}: is of another run ({got}) than {first.path} ({expected}); give shards of one run"
         )
 
 
-def _plan(
-    facts: PlanFacts,
-    pairs: Mapping[int, Row],
-    unmapped: Mapping[int, Row],
-    links: Mapping[int, Links],
-    notes: tuple[str, ...],
-) -> Plan:
-    size = facts.pairs
+def _plan_size(file: StoredRows) -> str:
+    """`comparison ait_dump, 312 pairs`: what the files of one run have in common."""
+    plan = file.run.plan
+    return f"{file.run.title} {plan.name if plan else ''}, {plan.pairs if plan else 0} pairs"
+
+
+def _plan(facts: PlanFacts, rows: _SortedRows, notes: tuple[str, ...]) -> Plan:
+    size, links = facts.pairs, rows.links
     return Plan(
         golden_root=facts.golden_root,
         mine_root=facts.mine_root,
@@ -152,21 +156,16 @@ def _plan(
         mine_kind=facts.mine_kind,
         name=escaped(facts.name),
         pairs=tuple(
-            _pair(pairs[number], facts.name) if number in pairs else _NOT_STORED for number in range(size)
+            _pair(rows.pairs[number], facts.name) if number in rows.pairs else _NOT_STORED
+            for number in range(size)
         ),
-        unmapped=tuple(_unmapped(unmapped[number]) for number in sorted(unmapped)),
+        unmapped=tuple(_unmapped(rows.unmapped[number]) for number in sorted(rows.unmapped)),
         notes=(*notes, *facts.notes),
         golden_total=facts.golden_total,
         golden_mapped=facts.golden_mapped,
         mine_total=facts.mine_total,
         mine_mapped=facts.mine_mapped,
-        parents=tuple(
-            # Only what ran before: a file that says otherwise must not lead anybody in a circle.
-            tuple(parent for parent in links.get(number, NO_LINKS).parents if parent < number)
-            for number in range(size)
-        )
-        if links
-        else (),
+        parents=_parents(links, size) if links else (),
         by_order=frozenset(number for number, link in links.items() if link.by_order),
         between={number: link.between for number, link in links.items() if link.between},
         unseen={number: link.unseen for number, link in links.items() if link.unseen},
@@ -180,12 +179,20 @@ def _plan(
     )
 
 
+def _parents(links: Mapping[int, Links], size: int) -> tuple[tuple[int, ...], ...]:
+    """Only what ran before: a file that says otherwise must not lead anybody in a circle."""
+    return tuple(
+        tuple(parent for parent in links.get(number, NO_LINKS).parents if parent < number)
+        for number in range(size)
+    )
+
+
 def _pair(row: Row, root: str) -> Pair:
     """The pair of a row: all but its files."""
-    found = pair_id(row, root)
+    named = pair_id(row, root)
     depth = row.context.get("depth", 0)
     return Pair(
-        id=found[0] if found else row.test_id,
+        id=named[0] if named else row.test_id,
         step=row.step,  # type: ignore[arg-type]
         rank=_rank(row),
         level=row.level,
@@ -227,8 +234,8 @@ def _unmapped(row: Row) -> Unmapped:
 
 
 def _metrics(files: Sequence[StoredRows]) -> tuple[str, ...]:
-    found = files[0].run.settings.get("metrics", [])
-    return tuple(one for one in found if type(one) is str) if type(found) is list else ()
+    metrics = files[0].run.settings.get("metrics", [])
+    return tuple(metric for metric in metrics if type(metric) is str) if type(metrics) is list else ()
 
 
 def unfinished(files: Sequence[StoredRows]) -> list[str]:
@@ -241,11 +248,11 @@ def unfinished(files: Sequence[StoredRows]) -> list[str]:
 
 
 def _notes(files: Sequence[StoredRows], facts: PlanFacts, pairs: Mapping[int, Row]) -> tuple[str, ...]:
-    found = [f"judged again from {', '.join(file.path for file in files)}: no tensor is read"]
+    notes = [f"judged again from {', '.join(file.path for file in files)}: no tensor is read"]
     if len(pairs) < facts.pairs:
-        found.append(f"the rows are of {len(pairs)} of the {facts.pairs} pairs of that run")
-    found += unfinished(files)
+        notes.append(f"the rows are of {len(pairs)} of the {facts.pairs} pairs of that run")
+    notes += unfinished(files)
     configs = files[0].run.settings.get("config", [])
     if configs:
-        found.append(f"the run that wrote them had --acc-config {', '.join(map(str, configs))}")
-    return tuple(found)
+        notes.append(f"the run that wrote them had --acc-config {', '.join(map(str, configs))}")
+    return tuple(notes)

@@ -31,9 +31,11 @@ def write_json(path: str, head: Mapping[str, Any], name: str, entries: Iterable[
 def _several(value: Any) -> str:
     """A list or an object with one entry a line."""
     if isinstance(value, list) and value:
-        return "[\n" + ",\n".join(f"    {_line(one)}" for one in value) + "\n  ]"
-    if isinstance(value, dict) and any(isinstance(one, dict) for one in value.values()):
-        return "{\n" + ",\n".join(f"    {_line(key)}: {_line(one)}" for key, one in value.items()) + "\n  }"
+        return "[\n" + ",\n".join(f"    {_line(entry)}" for entry in value) + "\n  ]"
+    if isinstance(value, dict) and any(isinstance(entry, dict) for entry in value.values()):
+        return (
+            "{\n" + ",\n".join(f"    {_line(key)}: {_line(entry)}" for key, entry in value.items()) + "\n  }"
+        )
     return _line(value)
 
 
@@ -55,19 +57,19 @@ def read_json(path: str, form: str, version: int) -> dict[str, Any]:
     if len(content) > LARGEST:
         raise FormatError(f"{path}: is larger than {LARGEST >> 20} MiB; it is no {form}")
     try:
-        found = parsed(content, pairs=_once, constant=_refuse)
+        record = parsed(content, pairs=_once, constant=_refuse)
     except NotJson as error:
         where = f"{path}:{error.line}" if error.line else path
         raise FormatError(f"{where}: is not JSON: {error.reason}") from None
     except _Wrong as error:
         raise FormatError(f"{path}: {error}") from None
-    if type(found) is not dict or found.get("format") != form:
+    if type(record) is not dict or record.get("format") != form:
         raise FormatError(f"{path}: is no {form} file, or was not written by acc-pytest")
-    if found.get("version") != version:
+    if record.get("version") != version:
         raise FormatError(
-            f"{path}: is of version {found.get('version')!r:.100}, but this acc-pytest reads {version}"
+            f"{path}: is of version {record.get('version')!r:.100}, but this acc-pytest reads {version}"
         )
-    return found
+    return record
 
 
 class _Wrong(ValueError):
@@ -75,11 +77,11 @@ class _Wrong(ValueError):
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise _Wrong(f"{twice!r:.200} stands twice; keep one")
-    return found
+    return mapping
 
 
 def _refuse(name: str) -> Any:
@@ -88,6 +90,6 @@ def _refuse(name: str) -> Any:
 
 def texts_of(path: str, value: object, where: str) -> dict[str, str]:
     """An object of texts. Raises `FormatError`."""
-    if type(value) is not dict or not all(type(one) is str for one in value.values()):
+    if type(value) is not dict or not all(type(text) is str for text in value.values()):
         raise FormatError(f"{path}: {where} must be an object of texts, not {value!r:.100}")
     return value

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..judging.known import Known
 from ..reporting.row import Row, number
 from .gate import Gate
-from .place import context_of_row, dtypes_of
+from .row_key import context_of_row, dtypes_of
 
 
 def matches(entry: Known, row: Row) -> bool:
@@ -57,7 +57,7 @@ class KnownGate(Gate):
             why = beyond(entry, row)
             if not why:
                 sentence = f"known: {entry.origin}; {row.sentence}"
-                reasons = tuple(sentence if one == row.sentence else one for one in row.reasons)
+                reasons = tuple(sentence if reason == row.sentence else reason for reason in row.reasons)
                 return replace(row, verdict="known", sentence=sentence, reasons=reasons)
             notes.append(f"known: not accepted by {entry.source}: {why}")
         return replace(row, notes=(*row.notes, *notes)) if notes else row

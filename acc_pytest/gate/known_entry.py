@@ -31,12 +31,12 @@ def entry_of(row: Row, today: datetime.date) -> Iterator[str]:
 def _matched(row: Row) -> dict[str, str | int]:
     """What tells the row from others: its operator, layer and step."""
     side = row.mine if row.mine.node else row.golden
-    found: dict[str, str | int] = {"name": glob.escape(side.name or side.node or row.name)}
+    match: dict[str, str | int] = {"name": glob.escape(side.name or side.node or row.name)}
     if row.layer:
-        found["layer"] = glob.escape(row.layer)
+        match["layer"] = glob.escape(row.layer)
     if isinstance(row.step, (int, str)) and row.step != "":
-        found["step"] = row.step
-    return found
+        match["step"] = row.step
+    return match
 
 
 def _toml(value: str | int) -> str:

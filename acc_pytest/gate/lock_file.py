@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import FormatError
-from ..judging.levels import Level
+from ..judging.nominal_bounds import NominalBound
 from .json_file import read_json, texts_of, write_json
-from .lock import Change, Levels, Lock
+from .lock import Bounds, Change, Lock
 
 FORMAT = "acc-pytest lock"
 VERSION = 1
@@ -23,27 +23,29 @@ LENGTH = 12
 
 def read_lock(path: str) -> Lock:
     """The lock in a file. Raises `FormatError` naming the file and what is wrong, else `AccError`."""
-    found = read_json(path, FORMAT, VERSION)
-    bounds = found.get("bounds")
+    content = read_json(path, FORMAT, VERSION)
+    bounds = content.get("bounds")
     if type(bounds) is not dict:
         raise FormatError(f"{path}: bounds must be an object, not {bounds!r:.100}")
-    kinds = {name: _levels(path, name, one) for name, one in bounds.items()}
-    tests = texts_of(path, found.get("tests"), "tests")
+    kinds = {name: _bounds(path, name, texts) for name, texts in bounds.items()}
+    tests = texts_of(path, content.get("tests"), "tests")
     for key, kind in tests.items():
         if kind not in kinds:
             raise FormatError(f"{path}: {key!r:.200} has the bounds {kind!r:.100}, which the file lacks")
-    return Lock(path, _history(path, found.get("history")), {key: kinds[kind] for key, kind in tests.items()})
+    return Lock(
+        path, _history(path, content.get("history")), {key: kinds[kind] for key, kind in tests.items()}
+    )
 
 
-def write_lock(path: str, history: tuple[Change, ...], tests: Mapping[str, Levels]) -> None:
+def write_lock(path: str, history: tuple[Change, ...], tests: Mapping[str, Bounds]) -> None:
     """Write a lock, atomically. Raises `AccError` where the system refuses."""
     names: dict[str, str] = {}
     bounds: dict[str, dict[str, str]] = {}
-    for key, levels in tests.items():
-        texts = {metric: str(level) for metric, level in sorted(levels.items())}
+    for key, held in tests.items():
+        texts = {metric: str(bound) for metric, bound in sorted(held.items())}
         names[key] = name = _hash(texts)
         bounds[name] = texts
-    changes = [{"date": one.date, "user": one.user, "reason": one.reason} for one in history]
+    changes = [{"date": change.date, "user": change.user, "reason": change.reason} for change in history]
     head = {"format": FORMAT, "version": VERSION, "history": changes, "bounds": dict(sorted(bounds.items()))}
     write_json(path, head, "tests", names.items())
 
@@ -52,15 +54,15 @@ def _hash(texts: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:LENGTH]
 
 
-def _levels(path: str, name: str, texts: object) -> Levels:
-    found = texts_of(path, texts, f"bounds.{name:.100}")
-    if _hash(found) != name:
+def _bounds(path: str, name: str, value: object) -> Bounds:
+    texts = texts_of(path, value, f"bounds.{name:.100}")
+    if _hash(texts) != name:
         raise FormatError(
             f"{path}: bounds {name:.100} were edited; change thresholds where they are set and "
             "update the lock with --acc-update-lock REASON"
         )
     try:
-        return {metric: Level.parse(text) for metric, text in found.items()}
+        return {metric: NominalBound.parse(text) for metric, text in texts.items()}
     except ValueError as error:
         raise FormatError(f"{path}: bounds {name:.100}: {error}") from None
 
@@ -69,8 +71,8 @@ def _history(path: str, value: Any) -> tuple[Change, ...]:
     if type(value) is not list:
         raise FormatError(f"{path}: history must be a list, not {value!r:.100}")
     changes = []
-    for one in value:
-        texts = texts_of(path, one, "an entry of history")
+    for entry in value:
+        texts = texts_of(path, entry, "an entry of history")
         if texts.keys() != {"date", "user", "reason"}:
             raise FormatError(f"{path}: an entry of history has date, user and reason, not {sorted(texts)}")
         changes.append(Change(**texts))

@@ -6,66 +6,41 @@ import datetime
 import getpass
 import math
 
-from ..outputs import file_target
 from ..reporting.row import Row
-from ..reporting.view import Result, Run, View
-from .extent import Extent
-from .lock import Change, Levels, Lock, Loosened, levels_in, loosened, tightened
+from ..reporting.view import Result
+from .lock import Bounds, Change, Lock, Loosened, loosened, nominal_bounds_in, tightened
 from .lock_file import write_lock
-from .place import key_of, root_of
+from .plan_view import KeptFileView
+from .row_key import key_of
 
 SHOWN = 5
 
 
-class LockView(View):
+class LockView(KeptFileView[Bounds]):
     """Compares the thresholds of a run with `lock` (`None`: there is no file yet).
 
     With a `reason` the thresholds of this run are written to `path` at the end.
     """
 
     def __init__(self, path: str, lock: Lock | None, reason: str) -> None:
-        self._path = path
-        self._before = lock.tests if lock is not None else {}
+        super().__init__(path, "--acc-lock", lock.tests if lock is not None else {}, update=bool(reason))
         self._history = lock.history if lock is not None else ()
         self._reason = reason
-        self._now: dict[str, Levels] = {}
         self._loosened: list[Loosened] = []
         self._tightened = self._bounds = 0
-        self._extent = Extent(Run())
-        self._complete = False
-
-    @property
-    def files(self) -> list[str]:
-        """The file, where it is written."""
-        return [self._path] if self._writes else []
-
-    @property
-    def place(self) -> str:
-        """The file."""
-        return self._path
-
-    def begin(self, run: Run) -> None:
-        """Note what there is to run. Raises `SettingsError` for a lock that cannot be updated."""
-        if self._reason:
-            file_target(self._path, "--acc-lock")
-        self._extent = Extent(run)
 
     def add(self, row: Row) -> None:
         """Hold the thresholds of a row against those of the lock."""
-        self._extent.add(row)
-        levels = levels_in(row)
-        if not levels:
+        super().add(row)
+        bounds = nominal_bounds_in(row)
+        if not bounds:
             return
         key = key_of(row)
-        self._now[key] = levels
-        self._bounds += len(levels)
+        self._now[key] = bounds
+        self._bounds += len(bounds)
         if key in self._before:
-            self._loosened += loosened(key, self._before[key], levels)
-            self._tightened += tightened(self._before[key], levels)
-
-    def end(self, complete: bool) -> None:
-        """Whether what was asked for has run to its end."""
-        self._complete = complete
+            self._loosened += loosened(key, self._before[key], bounds)
+            self._tightened += tightened(self._before[key], bounds)
 
     def lines(self) -> list[str]:
         """What the summary says of the lock."""
@@ -81,48 +56,38 @@ class LockView(View):
             what = f"updated, {new} new, {len(self._loosened)} thresholds loosened: {self._reason}"
             stopped = "NOT updated, for the run did not come to its end or judged nothing"
             lines.append(f"lock: {what if self._writes else stopped}")
-            lines += [f"lock: loosened {one}" for one in self._worst()]
+            lines += [f"lock: loosened {change}" for change in self._worst()]
         return lines
 
     def problems(self) -> list[str]:
         """The worst loosened thresholds, and what to do about it."""
         if self._reason or not self._loosened:
             return []
-        tests = len({one.key for one in self._loosened})
+        tests = len({change.key for change in self._loosened})
         return [
             f"lock: {len(self._loosened)} thresholds of {tests} comparisons are looser than in {self._path}; "
             "put them back, or agree with --acc-update-lock REASON",
-            *(f"lock: loosened {one}" for one in self._worst()),
+            *(f"lock: loosened {change}" for change in self._worst()),
         ]
 
     def finish(self, result: Result) -> None:
         """Write the lock, if it is to be updated. Raises `AccError` where the system refuses."""
         if not self._writes:
             return
-        stale = set(self._stale())
-        kept = {key: levels for key, levels in self._before.items() if key not in stale}
         day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
         change = Change(day, _user(), self._reason)
-        write_lock(self._path, (*self._history, change), {**kept, **self._now})
-
-    @property
-    def _writes(self) -> bool:
-        return bool(self._reason) and self._complete and bool(self._now)
+        write_lock(self._path, (*self._history, change), {**self._kept(), **self._now})
 
     def _worst(self) -> list[Loosened]:
         """The most loosened threshold of each kind of change, for one rule may loosen thousands."""
         kinds: dict[tuple[str, str, str], Loosened] = {}
-        for one in sorted(self._loosened, key=lambda one: (-one.times, one.key, one.metric)):
-            rule = one.now.rule if one.now is not None else ""
-            kinds.setdefault((one.metric, one.before.rule, rule), one)
-        found = sorted(kinds.values(), key=lambda one: (not math.isinf(one.times), -one.times, one.metric))
-        return found[:SHOWN]
-
-    def _stale(self) -> list[str]:
-        """Entries of this plan that no test met, where all of the plan has run."""
-        if not self._extent.whole or not self._complete:
-            return []
-        return [key for key in self._before if root_of(key) == self._extent.root and key not in self._now]
+        for change in sorted(self._loosened, key=lambda change: (-change.times, change.key, change.metric)):
+            rule = change.now.rule if change.now is not None else ""
+            kinds.setdefault((change.metric, change.before.rule, rule), change)
+        worst = sorted(
+            kinds.values(), key=lambda change: (not math.isinf(change.times), -change.times, change.metric)
+        )
+        return worst[:SHOWN]
 
 
 def _user() -> str:

@@ -87,26 +87,26 @@ def _merged(files: Sequence[StoredRows]) -> Merged:
 
 
 def _check_same_plan(first: StoredRows, other: StoredRows) -> None:
-    one, two = first.run.plan, other.run.plan
-    if one is None or two is None:
+    expected, plan = first.run.plan, other.run.plan
+    if expected is None or plan is None:
         return  # `stored_run` compares what else there is
     for name in ("pairs", *PLAN_COUNTS, "golden_kind", "mine_kind", "digest"):
-        if getattr(one, name) != getattr(two, name):
+        if getattr(plan, name) != getattr(expected, name):
             raise AccError(
                 f"{other.path}: is of another plan than {first.path} ({name.replace('_', ' ')}: "
-                f"{getattr(two, name)}, not {getattr(one, name)}); give shards of one run"
+                f"{getattr(plan, name)}, not {getattr(expected, name)}); give shards of one run"
             )
 
 
 def _missing(files: Sequence[StoredRows]) -> list[str]:
     """A sentence where not all shards are there. Raises `AccError` for shards of different divisions."""
-    found = [(_shard(file), file.path) for file in files]
-    counts = {count for (_, count), _ in found}
+    shards = [(_shard(file), file.path) for file in files]
+    counts = {count for (_, count), _ in shards}
     if len(counts) > 1:
-        said = ", ".join(f"{path} is {number}/{count}" for (number, count), path in found)
+        said = ", ".join(f"{path} is {number}/{count}" for (number, count), path in shards)
         raise AccError(f"the files are not shards of one division: {said}")
     (count,) = counts
-    absent = sorted(set(range(1, count + 1)) - {number for (number, _), _ in found})
+    absent = sorted(set(range(1, count + 1)) - {number for (number, _), _ in shards})
     if not absent:
         return []
     names = ", ".join(f"{number}/{count}" for number in absent[:20])
@@ -116,7 +116,7 @@ def _missing(files: Sequence[StoredRows]) -> list[str]:
 def _shard(file: StoredRows) -> tuple[int, int]:
     """Number and count of the shard that a file is of; 1 of 1 for a whole run."""
     said = file.run.settings.get("shard")
-    if type(said) is list and len(said) == 2 and all(type(one) is int for one in said):
+    if type(said) is list and len(said) == 2 and all(type(part) is int for part in said):
         number, count = said
         if 1 <= number <= count < 10**6:
             return number, count

@@ -28,9 +28,9 @@ def _gates_of(settings: Settings) -> tuple[Gate, ...]:
     _lock(settings)
     gates: list[Gate] = []
     if settings.lock:
-        from .lock import OperatorLevels
+        from .lock import OperatorBounds
 
-        gates.append(OperatorLevels())
+        gates.append(OperatorBounds())
     accepted = _baseline(settings)  # read in any case: a file that is none must not be written over
     if accepted is not None and settings.update_baseline != "all":
         from .baseline import BaselineGate

@@ -46,14 +46,14 @@ def rejudge(row: Row, make_judge: Callable[[], Judge]) -> Row:
     try:
         judge_ = make_judge()
         own, *others = replicas_of(row.statistics)
-        rows = [_rejudged(clean, own, judge_), *(_other(clean, one, judge_) for one in others)]
+        rows = [_rejudged(clean, own, judge_), *(_other(clean, replica, judge_) for replica in others)]
     except Incomparable as error:
         return incomparable(clean, f"cannot be judged without data: {error}")
     except AccError as error:
         return incomparable(clean, str(error))
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         return incomparable(clean, f"cannot be judged without data: its statistics are not whole ({error})")
-    return max(rows, key=lambda one: (one.red, one.excess))
+    return max(rows, key=lambda judged_row: (judged_row.red, judged_row.excess))
 
 
 def ungated(row: Row) -> Row:
@@ -75,9 +75,11 @@ def ungated(row: Row) -> Row:
 def _rejudged(row: Row, statistics: Mapping[str, Scalar], judge_: Judge) -> Row:
     """The row under the rules of `judge_`, with the numbers it has."""
     judgement = _judgement(row, statistics, row.custom, judge_)
-    found = NAN_REASONS.values()
-    messages = [one for one in row.reasons if one.startswith(tuple(f"{name}: " for name in row.custom))]
-    again = judged(row, judgement, before=[r for r in row.reasons if r in found], after=messages)
+    nan_reasons = NAN_REASONS.values()
+    messages = [
+        reason for reason in row.reasons if reason.startswith(tuple(f"{name}: " for name in row.custom))
+    ]
+    again = judged(row, judgement, before=[r for r in row.reasons if r in nan_reasons], after=messages)
     return as_tie(again)
 
 

@@ -140,10 +140,10 @@ class AccSession(Asked):
         """The row with its thresholds apart from its data, where a lock is in use."""
         if not self.settings.lock or not row.checks or row.fed:
             return row
-        from ..gate.lock import with_levels
+        from ..gate.lock import with_nominal_bounds
 
         judge = make_judge()
-        return with_levels(row, judge.rules, judge.standard)
+        return with_nominal_bounds(row, judge.rules, judge.standard)
 
     @functools.cached_property
     def packed(self) -> bytes:

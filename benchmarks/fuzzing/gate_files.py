@@ -23,8 +23,8 @@ from acc_pytest.gate.lock import Change, levels_in, with_levels
 from acc_pytest.gate.lock_file import write_lock
 from acc_pytest.gate.merged import merged
 from acc_pytest.gate.opening import gates_of, views_of
-from acc_pytest.gate.place import key_of
 from acc_pytest.gate.rejudge import rejudge, ungated
+from acc_pytest.gate.row_key import key_of
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.reporting.recorder import Recorder
 from acc_pytest.reporting.row import Row

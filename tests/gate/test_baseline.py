@@ -12,7 +12,7 @@ import pytest
 from acc_pytest.errors import AccError, FormatError
 from acc_pytest.gate.baseline import Accepted, Baseline, BaselineGate, allowed, error_of, improved, worse
 from acc_pytest.gate.baseline_file import read_baseline, read_baselines, write_baseline
-from acc_pytest.gate.place import key_of
+from acc_pytest.gate.row_key import key_of
 from acc_pytest.reporting.row import Row, Side
 
 from .rows import row

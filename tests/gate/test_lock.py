@@ -1,4 +1,4 @@
-"""The lock: which change of a threshold loosens it, levels without data, the file and mistakes in it."""
+"""The lock: which change of a threshold loosens it, bounds without data, the file and mistakes in it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.errors import FormatError
-from acc_pytest.gate.lock import Change, OperatorLevels, levels_in, loosened, tightened, with_levels
+from acc_pytest.gate.lock import (
+    Change,
+    OperatorBounds,
+    loosened,
+    nominal_bounds_in,
+    tightened,
+    with_nominal_bounds,
+)
 from acc_pytest.gate.lock_file import read_lock, write_lock
 from acc_pytest.judging import JudgeContext, rule_from_table
-from acc_pytest.judging.levels import Level, levels_of
+from acc_pytest.judging.nominal_bounds import NominalBound, nominal_bounds
 from acc_pytest.judging.replay import context_scalars, statistics_scalars
 from acc_pytest.reporting.row import Check
 from tests.judging.plain import build
@@ -24,15 +31,15 @@ STATISTICS = statistics_scalars(build(golden_rms=3.0, golden_max_abs=50.0, numel
 CONTEXT = context_scalars(JudgeContext(depth=3, length=4096, mine_op_type="Linear"))
 
 
-def level(text: str) -> Level:
-    return Level.parse(text)
+def parsed(text: str) -> NominalBound:
+    return NominalBound.parse(text)
 
 
 @pytest.mark.parametrize(
     "text", ["<= 0.005 default", ">= 0.99 set by x.toml [[threshold]] 1 (why)", "off by me"]
 )
-def test_a_level_reads_as_it_was_written(text: str) -> None:
-    assert str(level(text)) == text
+def test_a_bound_reads_as_it_was_written(text: str) -> None:
+    assert str(parsed(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -52,54 +59,54 @@ def test_a_level_reads_as_it_was_written(text: str) -> None:
     ],
 )
 def test_how_many_times_more_is_allowed(before: str, now: str, times: float) -> None:
-    assert level(now).looser_than(level(before)) == pytest.approx(times)
+    assert parsed(now).looser_than(parsed(before)) == pytest.approx(times)
 
 
 def test_a_metric_that_is_gone_is_loosened_and_one_that_is_new_tightens() -> None:
-    before, now = {"a": level("<= 0.1 x"), "b": level("off x")}, {"c": level("<= 0.1 x")}
+    before, now = {"a": parsed("<= 0.1 x"), "b": parsed("off x")}, {"c": parsed("<= 0.1 x")}
     (found,) = loosened("key", before, now)
     assert (found.metric, found.now, str(found)) == ("a", None, "key: a <= 0.1 x -> not bounded")
     assert tightened(before, now) == 1
 
 
-def test_levels_do_not_depend_on_the_data_but_on_dtype_depth_and_rules() -> None:
-    levels = levels_of(CONTEXT, STATISTICS, ())
+def test_nominal_bounds_do_not_depend_on_the_data_but_on_dtype_depth_and_rules() -> None:
+    levels = nominal_bounds(CONTEXT, STATISTICS, ())
     # T = 8 * (u + sqrt(K) * a) * sqrt(1 + depth), of a tensor that is no sample; scaled by 1 for one element.
     t = 8 * (2.0**-11 + 64 * 2.0**-24) * 2
     assert levels["relative_euclidean_distance"] == f"<= {t!r} default"
-    assert level(levels["max_absolute_error"]).bound == pytest.approx(t)
+    assert parsed(levels["max_absolute_error"]).bound == pytest.approx(t)
     other = statistics_scalars(build(golden_rms=0.0, golden_max_abs=0.0, numel=9999, compared=9000))
-    assert levels_of(CONTEXT, other, ()) == levels
-    assert levels_of(CONTEXT, {**STATISTICS, "mine_dtype": "bfloat16"}, ()) != levels
+    assert nominal_bounds(CONTEXT, other, ()) == levels
+    assert nominal_bounds(CONTEXT, {**STATISTICS, "mine_dtype": "bfloat16"}, ()) != levels
 
 
-def test_levels_name_the_rule_they_come_from() -> None:
+def test_nominal_bounds_name_the_rule_they_come_from() -> None:
     factor = rule_from_table({"factor": 2}, "f.toml")
     bound = rule_from_table({"relative_euclidean_distance": 0.1, "kl_divergence": 3}, "b.toml")
-    assert levels_of(CONTEXT, STATISTICS, [factor])["cosine_similarity"].endswith(
+    assert nominal_bounds(CONTEXT, STATISTICS, [factor])["cosine_similarity"].endswith(
         " default, factor 2 from f.toml"
     )
-    levels = levels_of(CONTEXT, STATISTICS, [bound])
+    levels = nominal_bounds(CONTEXT, STATISTICS, [bound])
     assert levels["relative_euclidean_distance"] == "<= 0.1 set by b.toml"
     assert levels["kl_divergence"] == "<= 3.0 set by b.toml"
     assert levels["max_absolute_error"] == "<= 0.1 default, T = 0.1 set by b.toml"
 
 
-def test_a_row_that_was_not_judged_has_no_levels() -> None:
-    assert with_levels(row(), ()).levels == {}
-    assert levels_in(replace(row(), levels={"a": "nonsense"})) == {}
-    assert with_levels(row(statistics=STATISTICS, context=CONTEXT), ()).levels
+def test_a_row_that_was_not_judged_has_no_nominal_bounds() -> None:
+    assert with_nominal_bounds(row(), ()).levels == {}
+    assert nominal_bounds_in(replace(row(), levels={"a": "nonsense"})) == {}
+    assert with_nominal_bounds(row(statistics=STATISTICS, context=CONTEXT), ()).levels
 
 
 def test_bounds_of_a_second_run_are_not_locked() -> None:
     checks = (Check("rmse", 0.1, 0.2, False, "", True), Check("baseline.x", 0.1, 0.2, False, "", True))
-    assert OperatorLevels().apply(row(case={"standard": "open"}, checks=checks)).levels == {
+    assert OperatorBounds().apply(row(case={"standard": "open"}, checks=checks)).levels == {
         "rmse": "<= 0.2 open"
     }
-    assert OperatorLevels().apply(row(case={"standard": "three-way"}, checks=checks)).levels == {}
+    assert OperatorBounds().apply(row(case={"standard": "three-way"}, checks=checks)).levels == {}
 
 
-TESTS = {f"d::{name} x": {"a": level("<= 0.1 r")} for name in "ab"} | {"d::c": {"a": level("off r")}}
+TESTS = {f"d::{name} x": {"a": parsed("<= 0.1 r")} for name in "ab"} | {"d::c": {"a": parsed("off r")}}
 HISTORY = (Change("2026-01-02", "ann", "first"), Change("2026-02-03", "bob", "new kernel"))
 
 
@@ -114,7 +121,7 @@ def test_a_file_has_a_line_for_each_test_and_change_and_reads_back(tmp_path: Pat
 
 
 def test_thirty_thousand_tests_take_less_than_four_megabytes(tmp_path: Path) -> None:
-    levels = {f"m{number}": level("<= 0.0123456789012345 default") for number in range(5)}
+    levels = {f"m{number}": parsed("<= 0.0123456789012345 default") for number in range(5)}
     name = "msit_dump::step17::layers.79::LinearOperation_{}_0_0_1_0[input[0]] output[0]"
     write_lock(str(tmp_path / "l"), HISTORY, {name.format(number): levels for number in range(30_000)})
     assert (tmp_path / "l").stat().st_size < 4e6

@@ -30,7 +30,7 @@ _BY_RULE = ("set by ", "switched off by ")
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class NominalBound:
     """One bound: `<= 0.005`, `>= 0.999` or off (an infinite `bound`), and the rule that it comes from."""
 
     bound: float
@@ -42,8 +42,8 @@ class Level:
         return f"{sign} {self.rule}"
 
     @classmethod
-    def parse(cls, text: str) -> Level:
-        """The level that `str` was made of. Raises `ValueError`."""
+    def parse(cls, text: str) -> NominalBound:
+        """The bound that `str` was made of. Raises `ValueError`."""
         if text == OFF or text.startswith(f"{OFF} "):
             return cls(math.inf, False, text[len(OFF) + 1 :])
         sign, _, rest = text.partition(" ")
@@ -52,7 +52,7 @@ class Level:
             raise ValueError(f"{text!r:.100} is no bound such as '<= 0.005 default'")
         return cls(float(bound), sign == ">=", rule)
 
-    def looser_than(self, other: Level) -> float:
+    def looser_than(self, other: NominalBound) -> float:
         """How many times the error that `other` allows; 1 where it is the same, infinite where none was."""
         if math.isinf(other.bound):
             return 1.0 if math.isinf(self.bound) else 0.0
@@ -69,13 +69,13 @@ class Level:
         return now / before
 
 
-def levels_of(
+def nominal_bounds(
     context: Mapping[str, Scalar],
     statistics: Mapping[str, Scalar],
     rules: Sequence[ThresholdRule],
     standard: Standard = DEFAULT,
 ) -> dict[str, str]:
-    """The levels of a pair by metric, as text; empty where nothing can be judged.
+    """The nominal bounds of a pair by metric, as text; empty where nothing can be judged.
 
     `context` and `statistics` are those of its row (`replay`).
     """
@@ -103,7 +103,7 @@ def levels_of(
     matching = [rule for rule in rules if rule.match.holds(place, dtypes)]
     return {
         threshold.metric: str(
-            Level(threshold.bound, threshold.at_least, _rule(threshold, matching, dtypes, standard))
+            NominalBound(threshold.bound, threshold.at_least, _rule(threshold, matching, dtypes, standard))
         )
         for threshold in thresholds
     }
