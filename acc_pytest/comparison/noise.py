@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from ..errors import AccError, Incomparable
 from ..judging.threshold import JudgeContext
-from ..judging.tolerance import coarser, float_format
+from ..judging.tolerance import coarser
 from ..judging.verdict import value_of
 from ..mapping.pair import Pair
 from ..mapping.reconcile import Comparison, open_pair
 from ..metrics import measure
 from ..metrics.measurement import Measurement
+from ..tensors.dtypes import by_name
 
 if TYPE_CHECKING:
     from ..mapping.noise_run import Counterpart
@@ -56,7 +57,7 @@ def _measured(pair: Pair, comparisons: Sequence[Comparison], counterpart: Counte
 
 def _noticed(context: JudgeContext, noise: Measurement) -> JudgeContext:
     dtypes = (noise.golden_dtype, noise.mine_dtype)
-    exact = all(float_format(dtype) is None for dtype in dtypes)
+    exact = all(by_name(dtype).format is None for dtype in dtypes)
     return replace(
         context,
         noise_error=noise.relative_euclidean_distance,

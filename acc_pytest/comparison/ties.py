@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..errors import AccError
-from ..judging.tolerance import float_format, tolerance
+from ..judging.tolerance import tolerance
 from ..mapping.pair import Pair
 from ..reporting.row import Check, Row
+from ..tensors.dtypes import by_name
 from ..tensors.ref import TensorRef
 from ..tensors.source import Source
 
@@ -97,7 +98,7 @@ def _choices(pair: Pair, golden: Source, mine: Source) -> Choices | None:
     for ref in pair.golden.chosen_from:
         header = ref.header()
         axes = list(_axes(header.shape, golden.shape))
-        if not axes or not dtype or header.numel > MOST or float_format(header.dtype.name) is None:
+        if not axes or not dtype or header.numel > MOST or header.dtype.format is None:
             continue
         values = ref.open().double()
         for axis in axes:
@@ -109,8 +110,8 @@ def _choices(pair: Pair, golden: Source, mine: Source) -> Choices | None:
 
 def _float_dtype(refs: Sequence[TensorRef]) -> str:
     """The type of the first tensor of floats among these; empty without one."""
-    names = (ref.header().dtype.name for ref in refs)
-    return next((name for name in names if float_format(name) is not None), "")
+    dtypes = (ref.header().dtype for ref in refs)
+    return next((dtype.name for dtype in dtypes if dtype.format is not None), "")
 
 
 def _along(axis: int, chosen: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -179,5 +180,5 @@ def _held(
 
 def _subnormal(rms: float, dtypes: Sequence[str]) -> float | None:
     """The size of the values where it is below the normal range of the coarser type."""
-    smallest = max(known.smallest_normal for one in dtypes if (known := float_format(one)) is not None)
+    smallest = max(known.smallest_normal for one in dtypes if (known := by_name(one).format) is not None)
     return rms if 0 < rms < smallest else None

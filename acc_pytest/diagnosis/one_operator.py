@@ -18,9 +18,10 @@ from ..errors import OperatorError
 from ..ge_operators import Unrounded
 from ..judging import JudgeContext, judge
 from ..judging.derive import derived, is_exact
-from ..judging.tolerance import ROUNDINGS_PER_LAYER, SAFETY, Tolerance, coarser, float_format, tolerance
+from ..judging.tolerance import ROUNDINGS_PER_LAYER, SAFETY, Tolerance, coarser, tolerance
 from ..metrics import measure
 from ..metrics.measurement import Measurement
+from ..tensors.dtypes import by_name
 from ..tensors.ref import TensorRef
 from ..tensors.source import TensorSource
 from .recomputed import Local
@@ -126,7 +127,7 @@ def _cancelled(expected: Unrounded, exact: torch.Tensor, mine: torch.Tensor) -> 
     """Whether the error is what rounding of addends leaves that cancel."""
     if expected.magnitude is None:
         return False
-    fmt = float_format(str(mine.dtype))
+    fmt = by_name(str(mine.dtype)).format
     assert fmt is not None
     sizes = expected.magnitude().double().expand_as(expected.value).reshape(mine.shape)
     error = (mine.double() - exact).norm()
@@ -137,7 +138,7 @@ def _cancelled(expected: Unrounded, exact: torch.Tensor, mine: torch.Tensor) -> 
 
 def _each(exact: torch.Tensor, mine: torch.Tensor, found: Local) -> Local:
     """The same bound for every element: those of a mask are so large that they hide the others in a norm."""
-    fmt = float_format(str(mine.dtype))
+    fmt = by_name(str(mine.dtype)).format
     assert fmt is not None
     finite = exact.isfinite() & mine.isfinite()
     off = (mine.double() - exact).abs()[finite]

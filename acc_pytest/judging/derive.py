@@ -17,8 +17,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from ..tensors.dtypes import by_name
 from .threshold import JudgeContext, Threshold
-from .tolerance import Tolerance, coarser, float_format, tolerance
+from .tolerance import Tolerance, coarser, tolerance
 
 if TYPE_CHECKING:
     from ..metrics.measurement import Measurement
@@ -62,7 +63,7 @@ def nonfinite_thresholds() -> tuple[Threshold, ...]:
 
 def is_exact(measurement: Measurement) -> bool:
     """Whether both sides are integers or booleans, which have no rounding to forgive."""
-    return float_format(measurement.golden_dtype) is None and float_format(measurement.mine_dtype) is None
+    return by_name(measurement.golden_dtype).format is None and by_name(measurement.mine_dtype).format is None
 
 
 def is_zero(measurement: Measurement) -> bool:

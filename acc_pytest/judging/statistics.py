@@ -19,12 +19,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import Incomparable
+from ..tensors.dtypes import by_name
 from ..tensors.ref import Statistics
 from .catalogue import STATISTICS, STATISTICS_METRICS, TENSOR_METRICS
 from .derive import ELEMENT_SIGMAS
 from .threshold import JudgeContext, Threshold, ThresholdRule
 from .thresholds import factor_of, in_order, overlay, refuse_blind
-from .tolerance import float_format, tolerance
+from .tolerance import tolerance
 from .verdict import Judgement, check, verdict_of
 
 PRINTED = 1e-6
@@ -97,7 +98,7 @@ def _derived(
     context: JudgeContext, measurement: StatisticsMeasurement, factor: float, origin: str
 ) -> tuple[Threshold, ...]:
     golden_dtype, mine_dtype = measurement.golden_dtype, measurement.mine_dtype
-    if float_format(golden_dtype) is None and float_format(mine_dtype) is None:
+    if by_name(golden_dtype).format is None and by_name(mine_dtype).format is None:
         reason = f"{golden_dtype} values are exact; {PRINTED:g} is the printing error of six decimals"
         return tuple(Threshold(f"{s}_stat_absolute_error", PRINTED, False, reason) for s in STATISTICS)
     dtypes = golden_dtype, mine_dtype

@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import SettingsError
+from ..tensors.dtypes import by_name
 from .catalogue import METRICS, STATISTICS_METRICS
 from .derive import is_zero
 from .standards import DEFAULT, Asked, ElementTolerance, Standard
 from .threshold import JudgeContext, Threshold, ThresholdRule
-from .tolerance import Tolerance, coarser, float_format
+from .tolerance import Tolerance, coarser
 
 if TYPE_CHECKING:
     from ..metrics.measurement import Measurement
@@ -90,7 +91,7 @@ def given_tolerance(rules: Iterable[ThresholdRule], dtypes: tuple[str, str]) -> 
         for bound in rule.bounds:
             if bound.metric == "relative_euclidean_distance":
                 found = None if bound.value is None else (bound.value, rule.origin)
-    if found is None or all(float_format(dtype) is None for dtype in dtypes):
+    if found is None or all(by_name(dtype).format is None for dtype in dtypes):
         return None
     value, origin = found
     return Tolerance(value, coarser(*dtypes), f"T = {value:.3g} set by {origin}")

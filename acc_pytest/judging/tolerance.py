@@ -30,7 +30,7 @@ import functools
 import math
 from dataclasses import dataclass
 
-from ..tensors.dtypes import by_name
+from ..tensors.dtypes import FloatFormat, by_name
 
 ROUNDINGS_PER_LAYER = 16
 SAFETY = 2.0
@@ -41,36 +41,6 @@ TYPICAL_LENGTH = 4096
 _WORTH_SAYING = 1.01
 """Scatter that is left out of T and of its reason: tensors of 140,000 elements and more."""
 
-_SMALLEST_EXPONENT = {
-    "float16": -14,
-    "bfloat16": -126,
-    "float32": -126,
-    "float64": -1022,
-    "float8_e4m3fn": -6,
-    "float8_e4m3fnuz": -7,
-    "float8_e5m2": -14,
-    "float8_e5m2fnuz": -15,
-    "float8_e8m0fnu": -127,
-    "complex32": -14,
-    "complex64": -126,
-    "complex128": -1022,
-}
-"""Exponent of the smallest normal number (IEEE 754-2019 table 3.5; OCP OFP8 1.0; OCP MX 1.0 for e8m0)."""
-
-
-@dataclass(frozen=True, slots=True)
-class FloatFormat:
-    """A float dtype's unit roundoff (half the spacing at 1) and its smallest normal number."""
-
-    name: str
-    roundoff: float
-    smallest_normal: float
-
-    @property
-    def spacing(self) -> float:
-        """Distance between neighbours below the smallest normal number."""
-        return self.smallest_normal * 2 * self.roundoff
-
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
@@ -79,15 +49,6 @@ class Tolerance:
     value: float
     format: FloatFormat
     reason: str
-
-
-@functools.lru_cache(maxsize=64)
-def float_format(dtype: str) -> FloatFormat | None:
-    """The format of a float dtype (of a complex one's components); `None` for int, uint and bool."""
-    known = by_name(dtype)
-    if known.roundoff is None:
-        return None
-    return FloatFormat(known.name, known.roundoff, 2.0 ** _SMALLEST_EXPONENT[known.name])
 
 
 @functools.lru_cache(maxsize=4096)
@@ -111,7 +72,7 @@ def tolerance(
     rounding is still there, whatever the tensor itself is stored in.
     """
     fmt = coarser(golden_dtype, mine_dtype)
-    origin = float_format(computed_in)
+    origin = by_name(computed_in).format
     said = ""
     if origin is not None and origin.roundoff > fmt.roundoff:
         fmt, said = origin, ", which it was computed from"
@@ -146,10 +107,10 @@ def coarser(golden_dtype: str, mine_dtype: str) -> FloatFormat:
 
     Raises `ValueError` where neither side is float: such tensors have no tolerance.
     """
-    formats = [found for name in (golden_dtype, mine_dtype) if (found := float_format(name)) is not None]
+    formats = [fmt for name in (golden_dtype, mine_dtype) if (fmt := by_name(name).format) is not None]
     if not formats:
         raise ValueError(f"neither {golden_dtype} nor {mine_dtype} is a float dtype")
-    return max(formats, key=lambda found: (found.roundoff, found.smallest_normal))
+    return max(formats, key=lambda fmt: (fmt.roundoff, fmt.smallest_normal))
 
 
 def _power(value: float) -> str:

@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 import torch
 
+from ..metrics.ulp import has_ulp, ulp
 from ..tensors import hifloat8
 from ..threads import one_thread
-from .ulp import has_ulp, ulp
 
 BLOCK = 1 << 18
 _SMALL = 2.0**-23

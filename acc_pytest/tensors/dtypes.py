@@ -20,13 +20,27 @@ Kind = Literal["float", "int", "uint", "bool", "complex", "raw"]
 
 
 @dataclass(frozen=True, slots=True)
+class FloatFormat:
+    """How a float type rounds: its unit roundoff (half the spacing at 1) and its smallest normal number."""
+
+    name: str
+    roundoff: float
+    smallest_normal: float
+
+    @property
+    def spacing(self) -> float:
+        """Distance between neighbours below the smallest normal number."""
+        return self.smallest_normal * 2 * self.roundoff
+
+
+@dataclass(frozen=True, slots=True)
 class DType:
     """One element type.
 
     `name` is torch's name where torch has the type. `bits` is the true width of an element (4 for
     int4), 0 where elements have no fixed width. `kind` is `raw` where the bytes cannot be turned
-    into numbers here. `roundoff` is the unit roundoff u = 2^-p with p significand bits (the hidden
-    bit included), for complex types that of their parts, `None` for exact and raw types.
+    into numbers here. `format` says how its numbers round (those of its parts for complex types), `None` for
+    exact and raw types.
     `needs` is the first torch release that has the type, where that is newer than our minimum.
     """
 
@@ -36,9 +50,14 @@ class DType:
     atb_code: int | None = None
     atb_name: str = ""
     torch_name: str | None = None
-    roundoff: float | None = None
+    format: FloatFormat | None = None
     needs: str = ""
     aliases: tuple[str, ...] = ()
+
+    @property
+    def roundoff(self) -> float | None:
+        """The unit roundoff u = 2^-p with p significand bits, the hidden bit included; `None` if exact."""
+        return None if self.format is None else self.format.roundoff
 
     @property
     def itemsize(self) -> int | None:
@@ -65,8 +84,15 @@ class DType:
         return self.name
 
 
-def _float(name: str, bits: int, p: int, code: int | None, atb: str, needs: str, *aliases: str) -> DType:
-    return DType(name, "float", bits, code, atb, name, 2.0**-p, needs, aliases)
+def _float(
+    name: str, bits: int, p: int, smallest: int, code: int | None, atb: str, needs: str, *aliases: str
+) -> DType:
+    """A float type of `p` significand bits whose smallest normal number is 2^`smallest`.
+
+    Sources: IEEE 754-2019 table 3.5; OCP OFP8 1.0; OCP MX 1.0 for e8m0.
+    """
+    rounding = FloatFormat(name, 2.0**-p, 2.0**smallest)
+    return DType(name, "float", bits, code, atb, name, rounding, needs, aliases)
 
 
 def _int(name: str, bits: int, code: int, needs: str, *aliases: str) -> DType:
@@ -74,8 +100,9 @@ def _int(name: str, bits: int, code: int, needs: str, *aliases: str) -> DType:
     return DType(name, kind, bits, code, name, name, None, needs, aliases)
 
 
-def _complex(name: str, bits: int, p: int, code: int, *aliases: str) -> DType:
-    return DType(name, "complex", bits, code, name, name, 2.0**-p, "", aliases)
+def _complex(name: str, bits: int, p: int, smallest: int, code: int, *aliases: str) -> DType:
+    rounding = FloatFormat(name, 2.0**-p, 2.0**smallest)
+    return DType(name, "complex", bits, code, name, name, rounding, "", aliases)
 
 
 def _raw(name: str, bits: int, code: int | None, *aliases: str) -> DType:
@@ -83,15 +110,15 @@ def _raw(name: str, bits: int, code: int | None, *aliases: str) -> DType:
 
 
 DTYPES: tuple[DType, ...] = (
-    _float("float32", 32, 24, 0, "float", "", "f32", "fp32"),
-    _float("float16", 16, 11, 1, "float16", "", "f16", "fp16", "half"),
-    _float("bfloat16", 16, 8, 27, "bf16", ""),
-    _float("float64", 64, 53, 11, "double", "", "f64", "fp64"),
-    _float("float8_e5m2", 8, 3, 35, "float8_e5m2", "", "f8_e5m2"),
-    _float("float8_e4m3fn", 8, 4, 36, "float8_e4m3fn", "", "f8_e4m3"),
-    _float("float8_e8m0fnu", 8, 1, 37, "float8_e8m0", "2.7", "f8_e8m0"),
-    _float("float8_e5m2fnuz", 8, 3, None, "", "2.2", "f8_e5m2fnuz"),
-    _float("float8_e4m3fnuz", 8, 4, None, "", "2.2", "f8_e4m3fnuz"),
+    _float("float32", 32, 24, -126, 0, "float", "", "f32", "fp32"),
+    _float("float16", 16, 11, -14, 1, "float16", "", "f16", "fp16", "half"),
+    _float("bfloat16", 16, 8, -126, 27, "bf16", ""),
+    _float("float64", 64, 53, -1022, 11, "double", "", "f64", "fp64"),
+    _float("float8_e5m2", 8, 3, -14, 35, "float8_e5m2", "", "f8_e5m2"),
+    _float("float8_e4m3fn", 8, 4, -6, 36, "float8_e4m3fn", "", "f8_e4m3"),
+    _float("float8_e8m0fnu", 8, 1, -127, 37, "float8_e8m0", "2.7", "f8_e8m0"),
+    _float("float8_e5m2fnuz", 8, 3, -15, None, "", "2.2", "f8_e5m2fnuz"),
+    _float("float8_e4m3fnuz", 8, 4, -7, None, "", "2.2", "f8_e4m3fnuz"),
     _int("int8", 8, 2, "", "i8"),
     _int("int16", 16, 6, "", "i16", "short"),
     _int("int32", 32, 3, "", "i32", "int"),
@@ -101,9 +128,9 @@ DTYPES: tuple[DType, ...] = (
     _int("uint32", 32, 8, "2.3", "u32"),
     _int("uint64", 64, 10, "2.3", "u64"),
     DType("bool", "bool", 8, 12, "bool", "bool"),
-    _complex("complex32", 32, 11, 33, "chalf"),
-    _complex("complex64", 64, 24, 16, "c64", "cfloat"),
-    _complex("complex128", 128, 53, 17, "c128", "cdouble"),
+    _complex("complex32", 32, 11, -14, 33, "chalf"),
+    _complex("complex64", 64, 24, -126, 16, "c64", "cfloat"),
+    _complex("complex128", 128, 53, -1022, 17, "c128", "cdouble"),
     _raw("undefined", 0, -1),
     _raw("string", 0, 13),
     _raw("int4", 4, 29),

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.judging.tolerance import CAP, float_format, tolerance
+from acc_pytest.judging.tolerance import CAP, tolerance
+from acc_pytest.tensors.dtypes import by_name
 
 FLOATS = ["float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]
 
@@ -109,7 +110,7 @@ def test_below_the_normal_range_the_spacing_replaces_the_roundoff() -> None:
 
 @pytest.mark.parametrize("dtype", [d for d in FLOATS if hasattr(torch, d)])
 def test_formats_agree_with_torch(dtype: str) -> None:
-    info, found = torch.finfo(getattr(torch, dtype)), float_format(dtype)
+    info, found = torch.finfo(getattr(torch, dtype)), by_name(dtype).format
     assert found is not None
     assert found.roundoff == info.eps / 2
     assert found.smallest_normal == info.tiny

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acc_pytest.metrics.ulp import ulp
 from acc_pytest.opcheck.errors_of import BLOCK, ElementRule, errors_of
-from acc_pytest.opcheck.ulp import ulp
 from acc_pytest.tensors import hifloat8
 
 HALF = st.floats(-100, 100, width=16)

@@ -27,9 +27,10 @@ import math
 import sys
 from typing import TYPE_CHECKING
 
+from ...tensors.dtypes import by_name
 from ..derive import COSINE_RESOLUTION, element_scale, is_exact, is_zero, tolerance_of
 from ..threshold import JudgeContext, Threshold
-from ..tolerance import SAMPLE_SIGMAS, coarser, float_format
+from ..tolerance import SAMPLE_SIGMAS, coarser
 from .base import Asked, Standard
 from .default import derived_thresholds
 
@@ -103,7 +104,7 @@ def _floor(context: JudgeContext, measurement: Measurement, asked: Asked) -> tup
     """The least T, the least bound of an element, and why."""
     fmt = coarser(measurement.golden_dtype, measurement.mine_dtype)
     rms, peak = measurement.golden_rms or 0.0, measurement.golden_max_abs or 0.0
-    noise = float_format(context.noise_dtype) if context.noise_dtype else None
+    noise = by_name(context.noise_dtype).format if context.noise_dtype else None
     if noise is None or noise.roundoff < fmt.roundoff:
         t = tolerance_of(context, measurement, asked.factor, asked.origin)
         run = context.noise_dtype or "whole numbers"
