@@ -11,7 +11,19 @@ import sys
 from collections.abc import Sequence
 
 from . import __version__
-from .commands import calibrate, compare, demo, dump, dump_info, map, onnx, opcheck, report
+from .commands import (
+    calibrate,
+    compare,
+    demo,
+    demo_torchair,
+    dump,
+    dump_info,
+    generate,
+    map,
+    onnx,
+    opcheck,
+    report,
+)
 from .commands.arguments import USAGE_ERROR, Parser
 from .errors import AccError
 from .guard import FLAG, guarded, show_tracebacks
@@ -19,7 +31,10 @@ from .installed import check_numpy
 from .reporting.printable import message
 from .reporting.wrapping import paragraph
 
-COMMANDS = (compare, opcheck, dump, dump_info, map, onnx, calibrate, report, demo)
+COMMANDS = (
+    *(compare, opcheck, dump, dump_info, map, onnx, calibrate, report),
+    *(demo, demo_torchair, generate),
+)
 INTERRUPTED = 128 + 2
 """What a shell reports of a command that Ctrl-C ended."""
 BROKEN_PIPE = 128 + 13

@@ -1,4 +1,4 @@
-"""The arguments that say which small model to run, for `acc demo` and `python -m acc_pytest.atb_cpu`."""
+"""The arguments that say which small model to run, for `acc demo` and `acc generate`."""
 
 from __future__ import annotations
 

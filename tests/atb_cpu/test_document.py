@@ -32,7 +32,7 @@ def test_a_program_of_the_document_runs(number: int, tmp_path: Path) -> None:
 
 
 def test_the_command_at_its_top_dumps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    program = f"{sys.executable} -m acc_pytest.atb_cpu --model llama --steps 1 --layers 1"
+    program = f"{Path(sys.executable).with_name('acc')} generate --model llama --steps 1 --layers 1"
     options = ["dump", "--backend", "cpu", "--type", "model", "tensor", "-er", "0,1", "-o", str(tmp_path)]
     assert main([*options, "--exec", program]) == 0
     said = capfd.readouterr()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from acc_pytest.cli import main
 from acc_pytest.demo.torchair import GeFault, TorchairPaths, TorchairSpec, make_torchair_demo
-from acc_pytest.demo.torchair.__main__ import main
 from acc_pytest.demo.torchair.lowering import Lowering
 from acc_pytest.demo.torchair.operators import Operator
 from acc_pytest.demo.torchair.passes import fuse
@@ -176,12 +176,12 @@ def test_the_program_prints_the_commands_that_compare(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = tmp_path / "demo"
-    assert main([str(place), "--steps", "1", "--fault", "Gelu"]) == 0
+    assert main(["demo-torchair", str(place), "--steps", "1", "--fault", "Gelu"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0].endswith(f"pytest --acc-golden={place}/golden --acc-mine={place}/mine")
     assert said[1].endswith(f"pytest --acc-golden={place}/unfused --acc-mine={place}/mine")
     assert said[2] == "the fault is in Gelu"
-    assert main([str(place), "--release", "7.0", "--ranks", "2"]) == 4
+    assert main(["demo-torchair", str(place), "--release", "7.0", "--ranks", "2"]) == 4
     assert "mixes ranks" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""`python -m acc_pytest.atb_cpu` is an inference program: it says its ids, and dumps what it is told to."""
+"""`acc generate` is an inference program: it says its ids, and dumps what it is told to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.atb_cpu.__main__ import main
+from acc_pytest.cli import main
 from acc_pytest.dumps import open_dump
 
 MODELS = ("llama", "bloom", "chatglm", "qwen", "moe", "llama-separate", "llama-int8")
@@ -34,7 +34,7 @@ def test_every_model_generates_on_one_rank_what_it_does_on_two(
 ) -> None:
     made = []
     for ranks in ("1", "2"):
-        assert main(["--model", model, "--steps", "3", "--tp", ranks]) == 0
+        assert main(["generate", "--model", model, "--steps", "3", "--tp", ranks]) == 0
         made.append(generated(capsys))
     assert made[0] == made[1]
     assert len(made[0]) == 4
@@ -43,7 +43,7 @@ def test_every_model_generates_on_one_rank_what_it_does_on_two(
 
 def test_seed_dtype_layers_and_fault_count(capsys: pytest.CaptureFixture[str]) -> None:
     def run(*options: str) -> list[str]:
-        assert main([*options, "--steps", "8"]) == 0
+        assert main(["generate", *options, "--steps", "8"]) == 0
         return generated(capsys)
 
     plain = run()
@@ -66,10 +66,10 @@ def test_seed_dtype_layers_and_fault_count(capsys: pytest.CaptureFixture[str]) -
 def test_a_mistake_of_the_user_is_one_line(
     options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(options) == 4
+    assert main(["generate", *options]) == 4
     said = capsys.readouterr().err
     assert message in said
-    assert said.startswith("python -m acc_pytest.atb_cpu: error: ")
+    assert said.startswith("acc: error: ")
     assert said.count("\n") == 1
 
 
@@ -77,7 +77,7 @@ def test_each_rank_dumps_as_a_process_of_its_own(tmp_path: Path) -> None:
     variables = {"ATB_DUMP_TYPE": "tensor|model", "ATB_SAVE_TENSOR_RANGE": "0,2", "ATB_SAVE_TENSOR_TIME": "3"}
     variables |= {"ATB_OUTPUT_DIR": f"{tmp_path}/", "ATB_SAVE_TENSOR_RUNNER": "lmhead"}
     subprocess.run(
-        [sys.executable, "-m", "acc_pytest.atb_cpu", "--tp", "2", "--steps", "1"],
+        [sys.executable, "-c", "from acc_pytest.cli import main; main()", "generate", "--tp=2", "--steps=1"],
         env={**os.environ, **variables},
         check=True,
     )
