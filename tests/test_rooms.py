@@ -19,12 +19,7 @@ TABLE = Path(__file__).parents[1] / "ARCHITECTURE.md"
 PURE = ("tensors", "topology", "dumps", "metrics", "mapping", "judging", "operators", "atb_cpu", "capture")
 """Rooms that never import pytest."""
 
-TO_BE_MENDED = (
-    "items.causes <-> items.pairs",
-    "tensors.atb_bin <-> tensors.atb_statistics <-> tensors.formats <-> tensors.ge_file <-> "
-    "tensors.ge_record <-> tensors.ge_statistics <-> tensors.info_file <-> tensors.numpy_file <-> tensors.ref <-> "
-    "tensors.safetensors_file <-> tensors.statistics <-> tensors.torch_file",
-)
+TO_BE_MENDED = ("items.causes <-> items.pairs",)
 """Circles that stand. Nothing is added here."""
 
 

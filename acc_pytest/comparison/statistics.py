@@ -18,7 +18,8 @@ from ..judging.threshold import JudgeContext, ThresholdRule
 from ..mapping.pair import LastToken, Operand, Pair, RankSum, Turned, Whole
 from ..metrics import measure
 from ..reporting.row import Row
-from ..tensors.ref import Statistics, TensorRef
+from ..tensors.header import Statistics
+from ..tensors.ref import TensorRef
 from ..tensors.source import TensorSource
 from .rows import judged, of_replicas
 

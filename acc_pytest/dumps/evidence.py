@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..errors import AccError
-from ..tensors.ref import TensorHeader, TensorRef
+from ..tensors.header import TensorHeader
+from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
 from .base import Slot
 

@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..json_text import parsed
-from ..tensors.ref import version_of
+from ..tensors.header import version_of
 from .torch_fields import LARGEST_CRC32, Key, key_of, natural, shape_of, sizes_of, text
 
 FILE = "manifest.json"

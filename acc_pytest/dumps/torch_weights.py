@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..tensors.digest import WeightDigest
-from ..tensors.ref import version_of
+from ..tensors.header import version_of
 from ..tensors.sketch import BUCKETS, NAME
 from .torch_fields import LARGEST_CRC32, natural, number, shape_of, text
 from .torch_manifest import read_json

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any, Union
 
 from ..metrics.measurement import Measurement, Moments, NonFinite
-from ..tensors.ref import Statistics
+from ..tensors.header import Statistics
 from .catalogue import STATISTICS, STATISTICS_METRICS
 from .statistics import StatisticsMeasurement
 from .threshold import JudgeContext

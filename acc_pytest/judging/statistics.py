@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import Incomparable
 from ..tensors.dtypes import by_name
-from ..tensors.ref import Statistics
+from ..tensors.header import Statistics
 from .catalogue import STATISTICS, STATISTICS_METRICS, TENSOR_METRICS
 from .derive import ELEMENT_SIGMAS
 from .threshold import JudgeContext, Threshold, ThresholdRule

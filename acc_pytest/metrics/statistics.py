@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..tensors.ref import Statistics
+from ..tensors.header import Statistics
 from .totals import NEAR_ZERO
 
 STATISTICS = ("max", "min", "mean", "l2norm")

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..tensors.dtypes import by_name
-from ..tensors.ref import TensorHeader, TensorRef
+from ..tensors.header import TensorHeader
+from ..tensors.ref import TensorRef
 from .case import Case
 
 if TYPE_CHECKING:

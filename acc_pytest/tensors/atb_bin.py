@@ -18,8 +18,8 @@ from ..errors import CannotDecode, FormatError, NoPayload
 from .atb_links import alias_target, located
 from .atb_statistics import from_attributes, text_of
 from .dtypes import DType, by_atb_code, by_torch, layout_code, layout_name
+from .header import Location, TensorHeader
 from .mapped import byte_count, mapped, opened
-from .ref import TensorHeader, TensorRef
 from .whole_file import whole_file
 
 _FIRST_READ = 4096
@@ -51,13 +51,13 @@ class AtbBin:
         """Whether these first bytes start an ATB header, full or minimal."""
         return head.startswith((_SIGNATURE, b"dtype=", b"format=", b"dims="))
 
-    def header(self, ref: TensorRef) -> TensorHeader:
+    def header(self, place: Location) -> TensorHeader:
         """Dtype, dims, layout and where the payload lies. Raises `FormatError`.
 
         The probe appends: a path written twice holds two records, and a run killed meanwhile leaves a
         third that is cut. The last complete one counts, because it is the newest run's.
         """
-        path = located(ref.path, ref.root)
+        path = located(place.path, place.root)
         with opened(path) as (file, size):
             header, end = _record(path, file, 0, size)
             for _ in range(_MOST_RECORDS):
@@ -75,39 +75,36 @@ class AtbBin:
                     return header
         raise FormatError(f"{path}: holds more than {_MOST_RECORDS} records; dump into an empty directory")
 
-    def open(self, ref: TensorRef) -> torch.Tensor:
+    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """The tensor, mapped, through aliases. Raises `FormatError`, `CannotDecode` or `NoPayload`."""
-        declared = ref.header()
-        holder = resolve(ref)
-        header = holder.header()
-        if header.payload != "data":
-            raise NoPayload(f"{holder.path}: holds {_WITHOUT[header.payload]}; dump again with its data")
-        if holder is not ref and (header.dtype, header.numel) != (declared.dtype, declared.numel):
+        holder, stored = resolve(place, header)
+        if stored.payload != "data":
+            raise NoPayload(f"{holder.path}: holds {_WITHOUT[stored.payload]}; dump again with its data")
+        if (stored.dtype, stored.numel) != (header.dtype, header.numel):
             raise FormatError(
-                f"{ref.path}: declares {declared.dtype} {list(declared.shape)} but is an alias of "
-                f"{holder.path}, which holds {header.dtype} {list(header.shape)}"
+                f"{place.path}: declares {header.dtype} {list(header.shape)} but is an alias of "
+                f"{holder.path}, which holds {stored.dtype} {list(stored.shape)}"
             )
         path = located(holder.path, holder.root)
         try:
-            dtype = header.dtype.torch_dtype()
+            dtype = stored.dtype.torch_dtype()
         except CannotDecode as error:
             raise CannotDecode(f"{path}: {error}") from None
-        return mapped(path, dtype, declared.shape, header.offset)
+        return mapped(path, dtype, header.shape, stored.offset)
 
 
 FORMAT = AtbBin()
 
 
-def resolve(ref: TensorRef) -> TensorRef:
-    """The reference itself, or for an alias the one that it leads to, over any number of aliases.
+def resolve(place: Location, header: TensorHeader) -> tuple[Location, TensorHeader]:
+    """Where the values of `place` lie, and the header there: over any number of aliases.
 
     Raises `NoPayload` for an alias of itself (the probe drops the values then) and for one whose
     target is not in the dump, `FormatError` for aliases that go in circles.
     """
-    seen = [ref]
-    while seen[-1].header().payload == "alias":
-        here = seen[-1]
-        name = here.header().alias
+    here, passed = place, [place.path]
+    while header.payload == "alias":
+        name = header.alias
         path = alias_target(name, here.path, here.root)
         if path is None:
             raise NoPayload(f"{here.path}: is an alias of {name}, which is not in its execution directory")
@@ -115,11 +112,12 @@ def resolve(ref: TensorRef) -> TensorRef:
             raise NoPayload(
                 f"{here.path}: is an alias of itself: its values were not dumped (filter_level=2)"
             )
-        following = TensorRef(path, root=here.root)
-        if following in seen or len(seen) > _LONGEST_CHAIN:
-            raise FormatError(f"{ref.path}: its chain of aliases does not end: {name} in {here.path}")
-        seen.append(following)
-    return seen[-1]
+        if path in passed or len(passed) > _LONGEST_CHAIN:
+            raise FormatError(f"{place.path}: its chain of aliases does not end: {name} in {here.path}")
+        passed.append(path)
+        here = Location(path, root=here.root)
+        header = FORMAT.header(here)
+    return here, header
 
 
 def _starts_record(file: BinaryIO, offset: int) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import torch
 
 from .dtypes import by_torch
-from .ref import Statistics
+from .header import Statistics
 
 KEYS = ("max", "min", "mean", "l2norm")
 _COMPLEX = re.compile(r"\(([^,()]+),([^,()]+)\)")

@@ -10,8 +10,8 @@ import torch
 
 from ..errors import FormatError
 from . import atb_bin, ge_file, info_file, numpy_file, safetensors_file, statistics, torch_file
+from .header import Location, TensorHeader, version_of
 from .mapped import opened
-from .ref import TensorHeader, TensorRef, version_of
 
 _HEAD = 64
 
@@ -25,10 +25,10 @@ class TensorFormat(Protocol):
     def matches(self, head: bytes) -> bool:
         """Whether a file whose first bytes are `head` is of this format."""
 
-    def header(self, ref: TensorRef) -> TensorHeader:
+    def header(self, place: Location) -> TensorHeader:
         """What the file says of the tensor, at the cost of one small read. Raises `FormatError`."""
 
-    def open(self, ref: TensorRef) -> torch.Tensor:
+    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """The tensor, mapped. Raises `FormatError`, `CannotDecode` or `NoPayload`."""
 
 

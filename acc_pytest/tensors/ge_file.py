@@ -11,9 +11,9 @@ from .device_layouts import Conversion, conversion, is_tiled
 from .dtypes import DType, by_name
 from .ge_message import GeRecord, GeTensor
 from .ge_record import is_record, read_record
+from .header import Location, TensorHeader
 from .mapped import byte_count, mapped
 from .packed import decoded, is_packed, unpack
-from .ref import TensorHeader, TensorRef
 
 _LISTED = 10
 
@@ -28,60 +28,59 @@ class GeFile:
         """Whether these first bytes are the length of a header and the start of that header."""
         return is_record(head)
 
-    def header(self, ref: TensorRef) -> TensorHeader:
+    def header(self, place: Location) -> TensorHeader:
         """Type and shape that opening gives, checked against the file. Raises `FormatError`.
 
         `layout` is that of the opened tensor: `nd` for one brought out of the device's layout, the name of
         the layout for one that could not be, which then has the stored shape.
         """
-        record = read_record(ref.path)
-        tensor = _tensor(ref, record)
+        record = read_record(place.path)
+        tensor = _tensor(place, record)
         dtype, stored = _described(tensor)
-        needed = byte_count(str(ref), stored, dtype.bits)
+        needed = byte_count(str(place), stored, dtype.bits)
         rule = rule_of(tensor)
         shape = stored if rule is None else rule.shape
-        byte_count(str(ref), shape, dtype.bits)
+        byte_count(str(place), shape, dtype.bits)
         layout = "nd" if rule is not None and (is_tiled(tensor.layout) or rule.moves) else tensor.layout
         if tensor.place is None and (needed or not dtype.bits):
             return TensorHeader(decoded(dtype), shape, "description", layout=layout)
         if record.end < record.size:
             raise FormatError(
-                f"{ref.path}: has {record.size - record.end} bytes more than its header declares; "
+                f"{place.path}: has {record.size - record.end} bytes more than its header declares; "
                 "the header does not belong to these values"
             )
         if tensor.nbytes < needed:
             raise FormatError(
-                f"{ref}: declares {tensor.nbytes} bytes, but {dtype} {list(stored)} takes {needed}"
+                f"{place}: declares {tensor.nbytes} bytes, but {dtype} {list(stored)} takes {needed}"
             )
-        place = tensor.place or record.start
+        offset = tensor.place or record.start
         nbytes = needed if dtype.bits else tensor.nbytes
-        if place + nbytes > record.size:
+        if offset + nbytes > record.size:
             raise FormatError(
-                f"{ref}: is cut: needs {nbytes} bytes at offset {place}, the file has {record.size} in all; "
-                "was the dump interrupted or the disk full?"
+                f"{place}: is cut: needs {nbytes} bytes at offset {offset}, the file has {record.size} in "
+                "all; was the dump interrupted or the disk full?"
             )
-        return TensorHeader(decoded(dtype), shape, offset=place, nbytes=nbytes, layout=layout)
+        return TensorHeader(decoded(dtype), shape, offset=offset, nbytes=nbytes, layout=layout)
 
-    def open(self, ref: TensorRef) -> torch.Tensor:
+    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """The logical tensor, mapped; a view of the mapping where strides allow it.
 
         Raises `FormatError`, `CannotDecode`, or `NoPayload` for a tensor without memory on the device.
         """
-        header = ref.header()
-        tensor = _tensor(ref, read_record(ref.path))
+        tensor = _tensor(place, read_record(place.path))
         if header.payload != "data":
             why = "had no memory on the device (null address)" if tensor.address_null else "has size 0"
-            raise NoPayload(f"{ref}: {why}, so that the record describes it without its values")
+            raise NoPayload(f"{place}: {why}, so that the record describes it without its values")
         dtype, stored = _described(tensor)
         try:
             into = header.dtype.torch_dtype()
         except CannotDecode as error:
-            raise CannotDecode(f"{ref}: {error}") from None
+            raise CannotDecode(f"{place}: {error}") from None
         if is_packed(dtype):
-            values = mapped(ref.path, torch.uint8, (header.nbytes,), header.offset)
+            values = mapped(place.path, torch.uint8, (header.nbytes,), header.offset)
             found = unpack(values, dtype, math.prod(stored)).reshape(stored)
         else:
-            found = mapped(ref.path, into, stored, header.offset)
+            found = mapped(place.path, into, stored, header.offset)
         rule = rule_of(tensor)
         return found if rule is None else rule.to_logical(found)
 
@@ -119,15 +118,15 @@ def _described(tensor: GeTensor) -> tuple[DType, tuple[int, ...]]:
     return tensor.dtype, tensor.shape
 
 
-def _tensor(ref: TensorRef, record: GeRecord) -> GeTensor:
-    member = ref.member
+def _tensor(place: Location, record: GeRecord) -> GeTensor:
+    member = place.member
     if not member and len(record.outputs) == 1:
         return record.outputs[0]
     kind, _, index = member.partition("/")
     tensors = {"inputs": record.inputs, "outputs": record.outputs}.get(kind, ())
     if index.isdecimal() and index.isascii() and len(index) < 10 and int(index) < len(tensors):
         return tensors[int(index)]
-    known = members(ref.path)
+    known = members(place.path)
     listed = ", ".join(known[:_LISTED]) + (", ..." if len(known) > _LISTED else "")
     wanted = f"has no tensor {member!r:.100}" if member else f"holds {len(known)} tensors, name one"
-    raise FormatError(f"{ref.path}: {wanted}; its tensors are: {listed or '(none)'}")
+    raise FormatError(f"{place.path}: {wanted}; its tensors are: {listed or '(none)'}")

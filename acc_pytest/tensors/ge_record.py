@@ -21,9 +21,9 @@ from .device_layouts import conversion, stored_shape
 from .dtypes import DType, by_name, by_torch
 from .ge_message import DYNAMIC, VERSION, GeRecord, GeTensor, OriginalOp, serialise
 from .ge_parsing import parse
+from .header import version_of
 from .mapped import opened
 from .packed import is_packed, pack
-from .ref import version_of
 from .whole_file import whole_file
 from .wire import WireError
 

@@ -18,8 +18,8 @@ from ..errors import FormatError
 from .atb_statistics import number
 from .dtypes import DType, by_torch
 from .ge_codes import by_ge_name, ge_layout_code, ge_name
+from .header import Statistics, TensorHeader
 from .mapped import byte_count, opened
-from .ref import Statistics, TensorHeader
 from .whole_file import whole_file
 
 COLUMNS = "Input/Output,Index,Data Size,Data Type,Format,Shape"

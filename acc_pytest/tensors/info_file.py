@@ -23,9 +23,9 @@ import torch
 from ..errors import CannotDecode, FormatError, NoPayload
 from .dtypes import DType, by_torch
 from .ge_codes import by_ge_code, ge_code
+from .header import Location, Statistics, TensorHeader, version_of
 from .mapped import opened
 from .numpy_file import described
-from .ref import Statistics, TensorHeader, TensorRef, version_of
 from .statistics import statistics_of
 from .whole_file import whole_file
 
@@ -55,27 +55,26 @@ class InfoFile:
         """Never: only the name tells an info file from a tensor."""
         return False
 
-    def header(self, ref: TensorRef) -> TensorHeader:
+    def header(self, place: Location) -> TensorHeader:
         """The statistics of one tensor; its shape is its number of elements, () where that is not known.
 
         Raises `FormatError`.
         """
-        found = read_info(ref.path)
-        if ref.member not in found:
+        found = read_info(place.path)
+        if place.member not in found:
             raise FormatError(
-                f"{ref.path}: has no row {ref.member!r:.100}; "
+                f"{place.path}: has no row {place.member!r:.100}; "
                 f"its rows are: {', '.join([*found][:10]) or '(none)'}"
             )
-        info = found[ref.member]
+        info = found[place.member]
         shape = () if info.numel is None else (info.numel,)
         dtype = info.dtype or by_torch(torch.float64)
         counted = info.numel is not None
         return TensorHeader(dtype, shape, "statistics", statistics=info.statistics, counted=counted)
 
-    def open(self, ref: TensorRef) -> torch.Tensor:
-        """Never a tensor: raises `NoPayload`, or `FormatError` for a file that is not sound."""
-        ref.header()
-        raise NoPayload(f"{ref}: holds only minimum and maximum of its tensor; dump again with its data")
+    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
+        """Never a tensor: raises `NoPayload`."""
+        raise NoPayload(f"{place}: holds only minimum and maximum of its tensor; dump again with its data")
 
 
 FORMAT = InfoFile()

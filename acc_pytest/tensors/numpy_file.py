@@ -16,8 +16,8 @@ import torch
 
 from ..errors import CannotDecode, FormatError
 from .dtypes import by_numpy
+from .header import Location, TensorHeader
 from .mapped import byte_count, mapped, opened
-from .ref import TensorHeader, TensorRef
 
 _MAGIC = b"\x93NUMPY"
 # numpy refuses longer header texts itself; its length field alone could ask for 4 GiB.
@@ -44,19 +44,19 @@ class NumpyFile:
         """Whether these first bytes start a `.npy` file."""
         return head.startswith(_MAGIC)
 
-    def header(self, ref: TensorRef) -> TensorHeader:
+    def header(self, place: Location) -> TensorHeader:
         """Dtype, shape and place of the payload, checked against the file. Raises `FormatError`."""
-        return _parsed(ref.path)[0]
+        return _parsed(place.path)[0]
 
-    def open(self, ref: TensorRef) -> torch.Tensor:
+    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """The tensor, mapped unless big-endian. Raises `FormatError` or `CannotDecode`."""
-        header, fortran, swapped = _parsed(ref.path)
+        _, fortran, swapped = _parsed(place.path)
         try:
             dtype = header.dtype.torch_dtype()
         except CannotDecode as error:
-            raise CannotDecode(f"{ref.path}: {error}") from None
+            raise CannotDecode(f"{place.path}: {error}") from None
         stored = header.shape[::-1] if fortran else header.shape
-        tensor = mapped(ref.path, dtype, stored, header.offset)
+        tensor = mapped(place.path, dtype, stored, header.offset)
         if swapped:
             # Complex numbers swap within each of their parts, which is what byteswap does.
             array = tensor.numpy() if tensor.dtype != torch.bfloat16 else tensor.view(torch.int16).numpy()

@@ -14,8 +14,8 @@ import torch
 from ..errors import CannotDecode, FormatError
 from ..json_text import parsed
 from .dtypes import by_name
+from .header import Location, TensorHeader, version_of
 from .mapped import byte_count, mapped, opened
-from .ref import TensorHeader, TensorRef, version_of
 
 _LONGEST_HEADER = 100_000_000
 _LENGTH = 8
@@ -34,26 +34,25 @@ class SafetensorsFile:
             len(head) > _LENGTH and head[_LENGTH : _LENGTH + 1] == b"{" and _length(head) <= _LONGEST_HEADER
         )
 
-    def header(self, ref: TensorRef) -> TensorHeader:
-        """Dtype, shape and place of one tensor; of the only one where `ref.member` is empty."""
-        headers = _headers(ref.path)
-        member = ref.member
+    def header(self, place: Location) -> TensorHeader:
+        """Dtype, shape and place of one tensor; of the only one where `place.member` is empty."""
+        headers = _headers(place.path)
+        member = place.member
         if not member and len(headers) == 1:
             return next(iter(headers.values()))
         if member not in headers:
             listed = ", ".join(list(headers)[:_LISTED]) + (", ..." if len(headers) > _LISTED else "")
             wanted = f"has no tensor {member!r:.100}" if member else f"holds {len(headers)} tensors, name one"
-            raise FormatError(f"{ref.path}: {wanted}; its keys are: {listed or '(none)'}")
+            raise FormatError(f"{place.path}: {wanted}; its keys are: {listed or '(none)'}")
         return headers[member]
 
-    def open(self, ref: TensorRef) -> torch.Tensor:
+    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """The tensor, mapped. Raises `FormatError` or `CannotDecode`."""
-        header = ref.header()
         try:
             dtype = header.dtype.torch_dtype()
         except CannotDecode as error:
-            raise CannotDecode(f"{ref}: {error}") from None
-        return mapped(ref.path, dtype, header.shape, header.offset)
+            raise CannotDecode(f"{place}: {error}") from None
+        return mapped(place.path, dtype, header.shape, header.offset)
 
 
 FORMAT = SafetensorsFile()

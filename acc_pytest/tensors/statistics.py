@@ -22,8 +22,8 @@ from ..errors import FormatError, NoPayload
 from . import ge_statistics
 from .atb_statistics import number
 from .dtypes import by_name
+from .header import Location, Statistics, TensorHeader, version_of
 from .mapped import byte_count, opened
-from .ref import Statistics, TensorHeader, TensorRef, version_of
 
 _TORCH_COLUMNS = "NodeName,NodeType,InputOutput,Index,DataType,Shape,Max,Min,Mean,L2Norm"
 _ATB_COLUMNS = (
@@ -49,20 +49,19 @@ class StatisticsFile:
             (_TORCH_COLUMNS[:24].encode(), _ATB_COLUMNS[:24].encode(), ge_statistics.COLUMNS[:24].encode())
         )
 
-    def header(self, ref: TensorRef) -> TensorHeader:
+    def header(self, place: Location) -> TensorHeader:
         """Dtype, shape and statistics of one member. Raises `FormatError`."""
-        headers = statistics_in(ref.path)
-        if ref.member not in headers:
+        headers = statistics_in(place.path)
+        if place.member not in headers:
             listed = ", ".join(list(headers)[:10])
             raise FormatError(
-                f"{ref.path}: has no row {ref.member!r:.100}; its rows are: {listed or '(none)'}"
+                f"{place.path}: has no row {place.member!r:.100}; its rows are: {listed or '(none)'}"
             )
-        return headers[ref.member]
+        return headers[place.member]
 
-    def open(self, ref: TensorRef) -> torch.Tensor:
-        """Never a tensor: raises `NoPayload`, or `FormatError` for a file that is not sound."""
-        ref.header()
-        raise NoPayload(f"{ref}: holds only the statistics of its tensor; dump again with its data")
+    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
+        """Never a tensor: raises `NoPayload`."""
+        raise NoPayload(f"{place}: holds only the statistics of its tensor; dump again with its data")
 
 
 FORMAT = StatisticsFile()

@@ -20,8 +20,8 @@ import torch
 
 from ..errors import FormatError, NoPayload
 from .dtypes import by_torch
+from .header import Location, TensorHeader
 from .mapped import opened, watch
-from .ref import TensorHeader, TensorRef
 
 _ZIP = b"PK\x03\x04"
 # Both older ways of torch.save start with the magic number, pickled with protocol 2.
@@ -63,19 +63,19 @@ class TorchFile:
         """Whether these first bytes start a file of `torch.save`, of any age."""
         return head.startswith((_ZIP, _LEGACY))
 
-    def header(self, ref: TensorRef) -> TensorHeader:
+    def header(self, place: Location) -> TensorHeader:
         """Dtype and shape. The storage is mapped, not read, except in files older than torch 1.6."""
-        tensor = self._tensor(ref.path)
+        tensor = self._tensor(place.path)
         nbytes = tensor.numel() * tensor.element_size()
         return TensorHeader(by_torch(tensor.dtype), tuple(tensor.shape), nbytes=nbytes)
 
-    def open(self, ref: TensorRef) -> torch.Tensor:
+    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """The tensor on the CPU, detached, in its own dtype and strides.
 
         Raises `FormatError` for a damaged file, for anything but one dense tensor, and for a pickle
         that wants more than tensors; `NoPayload` for a tensor saved on the meta device.
         """
-        return watch(self._tensor(ref.path), ref.path)
+        return watch(self._tensor(place.path), place.path)
 
     def _tensor(self, path: str) -> torch.Tensor:
         loaded = _load(path, mapped=_is_sound_archive(path))

@@ -14,8 +14,8 @@ from acc_pytest.capture.dump_info import convert as converting
 from acc_pytest.capture.dump_info.sources import sources
 from acc_pytest.errors import DumpError, FormatError
 from acc_pytest.tensors.ge_record import GeValue, write_record
+from acc_pytest.tensors.header import Statistics
 from acc_pytest.tensors.info_file import read_info
-from acc_pytest.tensors.ref import Statistics
 
 STAMP = "20261120202512053720"
 

@@ -13,7 +13,8 @@ from acc_pytest.comparison.statistics import compare_statistics
 from acc_pytest.errors import SettingsError
 from acc_pytest.mapping.pair import LastToken, Operand, Pair, Part, RankSum, View, Whole
 from acc_pytest.tensors.dtypes import DTYPES
-from acc_pytest.tensors.ref import Statistics, TensorHeader, TensorRef
+from acc_pytest.tensors.header import Statistics, TensorHeader
+from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.source import TensorSource
 
 FLOAT32 = next(dtype for dtype in DTYPES if dtype.name == "float32")

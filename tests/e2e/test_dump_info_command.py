@@ -14,8 +14,8 @@ import pytest
 
 from acc_pytest.cli import main
 from acc_pytest.commands.progress import Progress
+from acc_pytest.tensors.header import Statistics
 from acc_pytest.tensors.info_file import read_info
-from acc_pytest.tensors.ref import Statistics
 
 Capture = pytest.CaptureFixture[str]
 PATIENCE = 60.0

@@ -15,7 +15,8 @@ from acc_pytest.judging import rule_from_table
 from acc_pytest.mapping.pair import Operand, Pair
 from acc_pytest.reporting.row import Check, Row
 from acc_pytest.tensors.dtypes import by_name
-from acc_pytest.tensors.ref import Statistics, TensorHeader, TensorRef
+from acc_pytest.tensors.header import Statistics, TensorHeader
+from acc_pytest.tensors.ref import TensorRef
 
 GOLDEN = torch.linspace(1.0, 2.0, 4096).reshape(64, 64)
 Compare = Callable[..., Row]

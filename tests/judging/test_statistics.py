@@ -20,7 +20,7 @@ from acc_pytest.judging import (
     thresholds_for,
     thresholds_for_statistics,
 )
-from acc_pytest.tensors.ref import Statistics
+from acc_pytest.tensors.header import Statistics
 
 from .plain import measured
 

@@ -19,8 +19,8 @@ from acc_pytest.metrics.divergence import BlockDivergence, Divergence
 from acc_pytest.metrics.element_tolerance import default_tolerance
 from acc_pytest.metrics.kernel import BLOCK, RANGE
 from acc_pytest.metrics.scaled import as_float, binary_sum, natural_sum, ratio, root
+from acc_pytest.tensors.header import Statistics
 from acc_pytest.tensors.mapped import mapped
-from acc_pytest.tensors.ref import Statistics
 
 VIEWS = {
     "contiguous": lambda t: t,

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from acc_pytest.errors import CannotDecode, FormatError, NoPayload
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.dtypes import DTYPES
-from acc_pytest.tensors.ref import Statistics, TensorRef
+from acc_pytest.tensors.header import Statistics
+from acc_pytest.tensors.ref import TensorRef
 from tests.newer import torch_dtype, torch_dtypes
 
 SQUARE = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

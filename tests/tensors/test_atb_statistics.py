@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from acc_pytest.tensors.atb_statistics import from_attributes, number, text_of
-from acc_pytest.tensors.ref import Statistics
+from acc_pytest.tensors.header import Statistics
 from tests.newer import torch_dtypes
 
 

@@ -11,7 +11,8 @@ import torch
 from acc_pytest.errors import FormatError, NoPayload
 from acc_pytest.tensors.dtypes import by_name
 from acc_pytest.tensors.ge_statistics import COLUMNS, GeStatistics, read_statistics_csv, write_statistics_csv
-from acc_pytest.tensors.ref import Statistics, TensorRef
+from acc_pytest.tensors.header import Statistics
+from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.statistics import statistics_in
 
 HOST = f"{COLUMNS},Max Value,Min Value,Avg Value,Count,Nan Count,Negative Inf Count,Positive Inf Count"

@@ -11,8 +11,9 @@ import torch
 
 from acc_pytest.errors import CannotDecode, FormatError, NoPayload
 from acc_pytest.tensors.dtypes import by_name
+from acc_pytest.tensors.header import Statistics
 from acc_pytest.tensors.info_file import Info, info_of, read_info, write_fx_info, write_ge_info
-from acc_pytest.tensors.ref import Statistics, TensorRef
+from acc_pytest.tensors.ref import TensorRef
 from tests.newer import torch_dtype
 
 FX = "add-aten.add.Tensor.OUTPUT.0.20261120202512053720_min_max.npy"

@@ -11,7 +11,8 @@ import torch
 from acc_pytest.errors import FormatError
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.dtypes import by_name
-from acc_pytest.tensors.ref import TensorHeader, TensorRef
+from acc_pytest.tensors.header import TensorHeader
+from acc_pytest.tensors.ref import TensorRef
 
 
 def test_a_reference_crosses_processes_and_names_its_member() -> None:

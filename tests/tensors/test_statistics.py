@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from acc_pytest.errors import FormatError, NoPayload
-from acc_pytest.tensors.ref import Statistics, TensorRef
+from acc_pytest.tensors.header import Statistics
+from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.statistics import statistics_in, statistics_of
 from tests.newer import torch_dtypes
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ...errors import CannotDecode, NoPayload
 from ...tensors.ge_record import read_record
+from ...tensors.header import Statistics
 from ...tensors.info_file import Info, info_of, write_fx_info, write_ge_info
 from ...tensors.numpy_file import stored_dtype
-from ...tensors.ref import Statistics, TensorRef
+from ...tensors.ref import TensorRef
 from .sources import Source
 
 _NOTHING = Info(Statistics(None, None, None, None))

@@ -9,7 +9,8 @@ from typing import Union
 from ...dumps.base import Slot
 from ...errors import AccError
 from ...tensors.device_layouts import is_tiled
-from ...tensors.ref import TensorHeader, TensorRef
+from ...tensors.header import TensorHeader
+from ...tensors.ref import TensorRef
 from ...topology.tree import Node
 from ..shapes import same_order
 

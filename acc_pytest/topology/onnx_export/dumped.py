@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...errors import AccError
-from ...tensors.ref import TensorHeader, TensorRef
+from ...tensors.header import TensorHeader
+from ...tensors.ref import TensorRef
 from ...tensors.statistics import statistics_in
 from ..atb_json import Operation
 from .operation_csv import TensorType, Types
