@@ -34,7 +34,7 @@ from reporting.html.made import inherited, made_row, result_of
 from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.reporting.diagnosis import Diagnosis, Root
 from acc_pytest.reporting.html.view import HtmlReport
-from acc_pytest.reporting.row import Cause, Row, Side
+from acc_pytest.reporting.row import Cause, Row, RowSide
 from acc_pytest.reporting.view import Run
 
 KINDS = ("Linear", "RmsNorm", "Rope", "SelfAttention", "Elewise", "Split", "Activation", "Gather")
@@ -81,8 +81,8 @@ def made_model(layers: int, operators: int, flat: bool) -> tuple[Plan, list[Row]
         fields = {
             "layer": "graph_1" if flat else f"layers.{layer}",
             "graph": "graph_1" if flat else "",
-            "golden": Side(golden, golden, kind, "output[0]"),
-            "mine": Side(
+            "golden": RowSide(golden, golden, kind, "output[0]"),
+            "mine": RowSide(
                 node, node.rpartition("/")[2], f"{kind}Operation", "output[0]", dtype="torch.float16"
             ),
             "test_id": f"dump::step0::{node.replace('/', '_')}",

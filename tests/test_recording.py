@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from acc_pytest.recording import SINK, WorkerRows, rows_of
-from acc_pytest.reporting.row import Row, Side, Worst
+from acc_pytest.reporting.row import Row, RowSide, WorstElement
 
 ROWS = [
-    Row("id", "fail", "", golden=Side(path="/data/\udcca\udcfd/a.bin", node="\ud800\0\x1b")),
-    Row("id", "fail", "", worst=Worst("[0]", -(2**63), 2**63)),
+    Row("id", "fail", "", golden=RowSide(path="/data/\udcca\udcfd/a.bin", node="\ud800\0\x1b")),
+    Row("id", "fail", "", worst=WorstElement("[0]", -(2**63), 2**63)),
 ]
 
 

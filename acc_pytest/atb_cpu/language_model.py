@@ -9,7 +9,7 @@ import torch
 
 from ..errors import SettingsError
 from ..threads import one_thread
-from .faults import Fault, Place, fitting, inject
+from .faults import Fault, FaultyOperator, fitting, inject
 from .graph import Cell, Scope
 from .models import family_of, read_model
 from .models.family import Held, Weights
@@ -116,18 +116,18 @@ class _Variants:
         self, spec: ModelSpec, runtime: Runtime, clean: Sequence[AtbModel], fault: Fault | None
     ) -> None:
         self._clean = self._wrong = clean
-        self._place: Place | None = None
+        self._faulty: FaultyOperator | None = None
         if fault is not None:
             spoilt = [inject(model, fault, spec, rank) for rank, model in enumerate(clean)]
-            self._wrong, self._place = [model for model, _ in spoilt], spoilt[0][1]
+            self._wrong, self._faulty = [model for model, _ in spoilt], spoilt[0][1]
         always = fault is not None and fault.step is None
         self._loaded: LoadedModel = runtime.load(self._wrong if always else clean)
 
     @property
     def faulty(self) -> str:
         """Full name of the faulty operator, empty without one or before the model has run."""
-        top = None if self._place is None else self._loaded.number(self._place.call)
-        return "" if self._place is None or top is None else self._place.name(top)
+        top = None if self._faulty is None else self._loaded.number(self._faulty.call)
+        return "" if self._faulty is None or top is None else self._faulty.name(top)
 
     def fitting(self, kind: str, layer: int, spec: ModelSpec) -> tuple[str, ...]:
         return fitting(self._clean[0], kind, layer, spec)

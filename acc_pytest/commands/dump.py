@@ -7,15 +7,15 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..capture.atb.options import DEFAULT_SEED, OPTIONS, LaunchOptions, Option, read_options
+from ..capture.atb.options import DEFAULT_SEED, OPTIONS, DumpOption, LaunchOptions, read_options
 from ..capture.atb.words import split_command
 from ..errors import SettingsError
 from ..reporting.printable import message, shell
 from .progress import size
 
 if TYPE_CHECKING:
-    from ..capture.atb.landed import Landed
     from ..capture.atb.launch import Finished, Launch
+    from ..capture.atb.written_files import WrittenFiles
     from .arguments import Commands
 
 _TAKES: dict[str, dict[str, Any]] = {
@@ -44,7 +44,7 @@ def add(commands: Commands) -> None:
     parser.set_defaults(run=run, passes_on=True)
 
 
-def _add(parser: argparse.ArgumentParser, option: Option) -> None:
+def _add(parser: argparse.ArgumentParser, option: DumpOption) -> None:
     settings = dict(_TAKES[option.takes])
     if option.metavar:
         settings["metavar"] = option.metavar
@@ -112,7 +112,7 @@ def _closing(finished: Finished) -> list[str]:
     return [*lines, _next(landed)]
 
 
-def _next(landed: Landed) -> str:
+def _next(landed: WrittenFiles) -> str:
     if not landed.files("tensors", "statistic.csv"):
         return f"no tensors, so nothing to compare, in {message(str(landed.root))}"
     if not landed.files("model", "layer"):

@@ -17,7 +17,7 @@ from ..reporting.printable import message
 from .progress import Progress, size
 
 if TYPE_CHECKING:
-    from ..capture.dump_info import Conversion
+    from ..capture.dump_info import InfoConversion
     from .arguments import Commands
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -61,9 +61,9 @@ def run(given: argparse.Namespace) -> int:
     if idle is not None and not (0 < idle < math.inf):
         raise SettingsError(f"--until-idle {idle:g}: must be a positive number of seconds")
     watch = given.watch or idle is not None
-    from ..capture.dump_info import Conversion
+    from ..capture.dump_info import InfoConversion
 
-    conversion = Conversion(given.path, delete=given.delete)
+    conversion = InfoConversion(given.path, delete=given.delete)
     progress = Progress(sys.stderr)
     interrupted = False
     try:
@@ -76,16 +76,16 @@ def run(given: argparse.Namespace) -> int:
     return _closing(conversion, interrupted)
 
 
-def _once(conversion: Conversion, progress: Progress, _idle: float) -> None:
+def _once(conversion: InfoConversion, progress: Progress, _idle: float) -> None:
     """Two looks, and what rested between them. A file that changes while others are read stays."""
     from ..capture.dump_info import SETTLE_SECONDS
 
-    conversion.look()
+    conversion.scan()
     time.sleep(SETTLE_SECONDS)
     _convert(conversion, progress)
 
 
-def _watch(conversion: Conversion, progress: Progress, idle: float) -> None:
+def _watch(conversion: InfoConversion, progress: Progress, idle: float) -> None:
     from ..capture.dump_info import SETTLE_SECONDS
 
     while True:
@@ -99,20 +99,20 @@ def _watch(conversion: Conversion, progress: Progress, idle: float) -> None:
         time.sleep(max(SETTLE_SECONDS, now - started))
 
 
-def _convert(conversion: Conversion, progress: Progress) -> None:
-    ready = conversion.look()
+def _convert(conversion: InfoConversion, progress: Progress) -> None:
+    ready = conversion.scan()
     done, total = conversion.found - conversion.pending, conversion.found
     for number, source in enumerate(ready, start=1):
         conversion.convert(source)
         progress.show(done + number, total, _state(conversion))
 
 
-def _state(conversion: Conversion) -> str:
+def _state(conversion: InfoConversion) -> str:
     failed = f", {len(conversion.failed)} failed" if conversion.failed else ""
     return f"files, {size(conversion.nbytes)}{failed}"
 
 
-def _closing(conversion: Conversion, interrupted: bool) -> int:
+def _closing(conversion: InfoConversion, interrupted: bool) -> int:
     """What became of the files, and the exit code."""
     problems = [*conversion.failed.values(), *conversion.partly.values()]
     for line in problems[:_MOST_LINES]:

@@ -20,7 +20,7 @@ from ..mapping.pair import Pair
 from ..mapping.reconcile import open_pair
 from ..metrics import measure
 from ..metrics.measurement import Measurement
-from ..reporting.row import Row, Side
+from ..reporting.row import Row, RowSide
 from .fed import said_of_fed
 from .noise import with_noise
 from .rows import incomparable, measured_row, of_replicas, pair_row
@@ -113,8 +113,8 @@ def compare_tensors(
     return _or_reason(row, compared)
 
 
-def _described(source: Source, name: str) -> Side:
-    return Side(name=name, dtype=str(source.dtype), shape=str(list(source.shape)))
+def _described(source: Source, name: str) -> RowSide:
+    return RowSide(name=name, dtype=str(source.dtype), shape=str(list(source.shape)))
 
 
 def _dtype(source: Source) -> str:

@@ -11,7 +11,7 @@ from ..judging import JudgeContext, Judgement
 from ..judging.replay import context_scalars, statistics_scalars, with_replicas
 from ..mapping.pair import Operand, Pair
 from ..metrics.measurement import METRICS, Measurement
-from ..reporting.row import Check, Row, Scalar, Side, Worst, native, place
+from ..reporting.row import Check, Row, RowSide, Scalar, WorstElement, native, place
 
 NAN_REASONS = {"golden": "golden_data includes NAN or inf.", "mine": "my_data includes NAN or inf."}
 """Words of the old tool's `cmp_fail_reason`, which people's scripts look for."""
@@ -86,9 +86,9 @@ def measured_row(
     if counts.mine_nan or counts.mine_inf:
         reasons.append(NAN_REASONS["mine"])
     messages = [f"{name}: {said}" for name, (_, said) in m.custom.items() if said]
-    worst = Worst()
+    worst = WorstElement()
     if m.worst is not None:
-        worst = Worst(str(list(m.worst.index)), _element(m.worst.golden), _element(m.worst.mine))
+        worst = WorstElement(str(list(m.worst.index)), _element(m.worst.golden), _element(m.worst.mine))
     return judged(
         row,
         judgement,
@@ -152,7 +152,7 @@ def _element(value: object) -> Any:
     return value if isinstance(value, (bool, int, float)) else str(value)
 
 
-def _side(operand: Operand) -> Side:
+def _side(operand: Operand) -> RowSide:
     """Names, files, dtype and shape of an operand; the latter two as far as its files can be read."""
     dtypes, shapes = [], []
     for ref in operand.refs:
@@ -162,7 +162,7 @@ def _side(operand: Operand) -> Side:
             continue
         dtypes.append(f"torch.{header.dtype.name}")
         shapes.append(str(list(header.shape)))
-    return Side(
+    return RowSide(
         node=operand.node,
         name=operand.name,
         op_type=operand.op_type,

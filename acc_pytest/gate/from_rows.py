@@ -11,7 +11,7 @@ from ..guard import guarded
 from ..mapping.pair import Gap, Operand, Pair, Plan, Unmapped
 from ..outputs.partial import partials
 from ..reporting.printable import escaped
-from ..reporting.row import Row, Side
+from ..reporting.row import Row, RowSide
 from ..reporting.rows_json import NO_LINKS, Links
 from ..reporting.rows_reading import PlanFacts, StoredRows
 from ..tensors.ref import TensorRef
@@ -212,12 +212,12 @@ def _rank(row: Row) -> int | None:
     return int(row.rank) if row.rank.isdecimal() and len(row.rank) <= _LONGEST_RANK else None
 
 
-def _operand(side: Side) -> Operand:
+def _operand(side: RowSide) -> Operand:
     return Operand(side.node, side.name, side.op_type, side.slot, ())
 
 
 def _unmapped(row: Row) -> Unmapped:
-    which = "golden" if row.golden != Side() else "mine"
+    which = "golden" if row.golden != RowSide() else "mine"
     side = row.golden if which == "golden" else row.mine
     return Unmapped(
         side=which,

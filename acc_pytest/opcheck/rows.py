@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..metrics.measurement import METRICS, Measurement
-from ..reporting.row import Check, Row, Side, Worst, number
+from ..reporting.row import Check, Row, RowSide, WorstElement, number
 from ..tensors.dtypes import by_torch
 from .case import Case
 from .errors_of import Errors
@@ -23,7 +23,7 @@ PASS, FAILED, SKIPPED = "PASS", "FAILED", "SKIPPED"
 
 def case_row(case: Case, standard: str, test_id: str, running: int) -> Row:
     """The row of a case before anything was computed."""
-    side = Side(node=case.ids, name=case.full_name, op_type=case.name)
+    side = RowSide(node=case.ids, name=case.full_name, op_type=case.name)
     return Row(
         test_id=test_id,
         verdict="incomparable",
@@ -57,7 +57,7 @@ def unjudged(row: Row, reason: str, skipped: bool = False) -> Row:
 def described(row: Row, expected: Expected) -> Row:
     """The row with the slot, files, dtypes and shapes of one output."""
     mine = expected.mine
-    golden_side = Side(
+    golden_side = RowSide(
         name=row.mine.name,
         slot=expected.slot,
         dtype=str(expected.golden.dtype),
@@ -137,16 +137,16 @@ def judged_row(
     )
 
 
-def _worst(expected: Expected, errors: Errors) -> Worst:
+def _worst(expected: Expected, errors: Errors) -> WorstElement:
     if errors.worst is None or expected.mine is None:
-        return Worst()
+        return WorstElement()
     place, index = errors.worst, []
     for size in reversed(expected.mine.shape):
         place, here = divmod(place, int(size))
         index.append(here)
     flat = errors.worst
     values = [_scalar(side.reshape(-1)[flat]) for side in (expected.golden, expected.mine)]
-    return Worst(str(index[::-1]), *values)
+    return WorstElement(str(index[::-1]), *values)
 
 
 def _scalar(element: torch.Tensor) -> Any:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from .param import Param, choice, integer, number
-from .registry import As, Call, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Outputs, Tensors, operator
 
 RELU, GELU, FAST_GELU, SWISH, LOG, SWIGLU, SWIGLU_BACKWARD, SIGMOID, FASTER_GELU = range(1, 10)
 ACTIVATION = {
@@ -37,7 +37,7 @@ def _inputs(param: Param) -> tuple[str, ...]:
 
 
 @operator("ActivationOperation", ACTIVATION, _inputs)
-def activation(call: Call, t: Tensors) -> Outputs:
+def activation(call: OperatorCall, t: Tensors) -> Outputs:
     """One nonlinearity of `x`; SwiGLU halves the dimension `dim`, its backward takes `dy` and `x`."""
     kind = call.param["activationType"]
     call.need(kind != 0, "parameter activationType is missing")
@@ -56,15 +56,15 @@ def activation(call: Call, t: Tensors) -> Outputs:
     return [As(_FUNCTIONS[kind](call, x), t["x"].dtype)]
 
 
-def _gelu(call: Call, x: torch.Tensor) -> torch.Tensor:
+def _gelu(call: OperatorCall, x: torch.Tensor) -> torch.Tensor:
     return F.gelu(x, approximate="none" if call.param["geluMode"] else "tanh")
 
 
-def _swish(call: Call, x: torch.Tensor) -> torch.Tensor:
+def _swish(call: OperatorCall, x: torch.Tensor) -> torch.Tensor:
     return x * torch.sigmoid(call.param["scale"] * x)
 
 
-_FUNCTIONS: dict[int, Callable[[Call, torch.Tensor], torch.Tensor]] = {
+_FUNCTIONS: dict[int, Callable[[OperatorCall, torch.Tensor], torch.Tensor]] = {
     RELU: lambda _, x: F.relu(x),
     GELU: _gelu,
     FAST_GELU: lambda _, x: x * torch.sigmoid(1.702 * x),

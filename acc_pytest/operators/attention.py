@@ -11,7 +11,7 @@ from .cache import append, lengths
 from .layout import nz_to_nd
 from .masks import Mask, mask_of
 from .param import Key, Param, choice, data_type, flag, integer, number
-from .registry import As, Call, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Outputs, Tensors, operator
 from .scores import Change, EightBit, attend, heads_of, output_shape, output_type
 
 UNDEFINED, ENCODER, DECODER, PA_ENCODER, PREFIX_ENCODER = range(5)
@@ -96,7 +96,7 @@ def _writes(param: Param) -> tuple[str, ...]:
 
 
 @operator("SelfAttentionOperation", SELF_ATTENTION, _inputs, writes=_writes, pairs=True)
-def self_attention(call: Call, t: Tensors) -> Outputs:
+def self_attention(call: OperatorCall, t: Tensors) -> Outputs:
     """softmax(clamp(q k^T qkScale) + mask) v for each sequence, grouped heads allowed.
 
     Packed encoder: query, key, value of all tokens, `[n, heads * size]` or `[n, heads, size]`. Flash:
@@ -129,7 +129,7 @@ def self_attention(call: Call, t: Tensors) -> Outputs:
     return _flash(call, t)
 
 
-def _mask(call: Call, t: Tensors) -> Mask:
+def _mask(call: OperatorCall, t: Tensors) -> Mask:
     p = call.param
     high = t["query"].dtype == torch.bfloat16 or p["kernelType"] == 1
     return mask_of(
@@ -144,16 +144,16 @@ def _mask(call: Call, t: Tensors) -> Mask:
     )
 
 
-def _kv_heads(call: Call) -> int:
+def _kv_heads(call: OperatorCall) -> int:
     return int(call.param["kvHeadNum"] or call.param["headNum"])
 
 
-def _result(call: Call, query: torch.Tensor, rows: torch.Tensor) -> As:
+def _result(call: OperatorCall, query: torch.Tensor, rows: torch.Tensor) -> As:
     shape = output_shape(query, call.param["headNum"], rows.shape[-1])
     return As(rows.reshape(shape), output_type(query, call.param["outDataType"]))
 
 
-def _packed(call: Call, t: Tensors) -> Outputs:
+def _packed(call: OperatorCall, t: Tensors) -> Outputs:
     p, heads = call.param, call.param["headNum"]
     counts = t["seqLen"].reshape(2, -1) if t["seqLen"].ndim == 2 and t["seqLen"].shape[0] == 2 else None
     queries = lengths(t["seqLen"] if counts is None else counts[0])
@@ -181,7 +181,7 @@ def _eight_bit(t: Tensors) -> EightBit | None:
     return EightBit(t["qkDescale"], t["vpvDescale"], t.get("pScale"))
 
 
-def _by_batch(call: Call, t: Tensors) -> Outputs:
+def _by_batch(call: OperatorCall, t: Tensors) -> Outputs:
     """`[b, heads, s, size]`: every sequence has its own plane, rows behind its length are zero."""
     query, counts = t["query"], lengths(t["seqLen"])
     value = t["value"]
@@ -199,7 +199,7 @@ def _by_batch(call: Call, t: Tensors) -> Outputs:
     return [As(out, query.dtype)]
 
 
-def _scale(call: Call, t: Tensors, sequence: int, rows: int) -> float | torch.Tensor:
+def _scale(call: OperatorCall, t: Tensors, sequence: int, rows: int) -> float | torch.Tensor:
     """qkScale, times logN: of each query position while encoding, of the sequence while decoding."""
     scale = float(call.param["qkScale"])
     if "logN" not in t:
@@ -208,7 +208,7 @@ def _scale(call: Call, t: Tensors, sequence: int, rows: int) -> float | torch.Te
     return scale * (log_n[sequence] if call.param["calcType"] == DECODER else log_n[:rows, None])
 
 
-def _flash(call: Call, t: Tensors) -> Outputs:
+def _flash(call: OperatorCall, t: Tensors) -> Outputs:
     p, heads, kv_heads = call.param, call.param["headNum"], _kv_heads(call)
     counts, offsets = lengths(t["seqLen"]), lengths(t["tokenOffset"])
     running = lengths(t["batchRunStatus"]) if "batchRunStatus" in t else [1] * len(counts)
@@ -251,12 +251,12 @@ def _filled(layer: torch.Tensor, stop: int) -> torch.Tensor:
     return (nz_to_nd(layer) if layer.ndim == 3 else layer)[:stop]
 
 
-def _clamp(call: Call) -> Change | None:
+def _clamp(call: OperatorCall) -> Change | None:
     low, high = call.param["clampMin"], call.param["clampMax"]
     return (lambda scores: scores.clamp(low, high)) if call.param["clampType"] else None
 
 
-def _prefix(call: Call, t: Tensors) -> Outputs:
+def _prefix(call: OperatorCall, t: Tensors) -> Outputs:
     heads = call.param["headNum"]
     queries, keys = lengths(t["seqLen"]), lengths(t["kvSeqLen"])
     query = heads_of(call, t["query"], sum(queries), heads, "query")

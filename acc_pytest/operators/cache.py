@@ -8,7 +8,7 @@ import torch
 
 from .layout import nz_to_nd
 from .param import Param, choice, flag
-from .registry import Call, Outputs, Tensors, operator
+from .registry import OperatorCall, Outputs, Tensors, operator
 
 
 def lengths(tensor: torch.Tensor) -> list[int]:
@@ -17,7 +17,7 @@ def lengths(tensor: torch.Tensor) -> list[int]:
 
 
 @operator("KvCacheOperation", {}, ("newKv", "layerId", "cache", "tokenOffset", "seqLen"), writes=("cache",))
-def kv_cache(call: Call, t: Tensors) -> Outputs:
+def kv_cache(call: OperatorCall, t: Tensors) -> Outputs:
     """Append packed rows `[tokens, hidden]` to layer `layerId` of `[layers, batch, positions, hidden]`.
 
     Sequence b ends at `tokenOffset[b]` afterwards and has `seqLen[b]` new rows. A NZ cache is `[layers,
@@ -32,7 +32,7 @@ def kv_cache(call: Call, t: Tensors) -> Outputs:
 
 
 def append(
-    call: Call, layer: torch.Tensor, rows: torch.Tensor, offsets: list[int], counts: list[int]
+    call: OperatorCall, layer: torch.Tensor, rows: torch.Tensor, offsets: list[int], counts: list[int]
 ) -> None:
     """Write packed `rows` into one layer's cache `[batch, positions, hidden]` (or NZ), in place."""
     positions = layer.shape[-2]
@@ -71,7 +71,7 @@ def _reshape_aliases(param: Param) -> dict[int, str]:
 
 
 @operator("ReshapeAndCacheOperation", RESHAPE, _reshape_inputs, aliases=_reshape_aliases, by_chip=True)
-def reshape_and_cache(call: Call, t: Tensors) -> Outputs:
+def reshape_and_cache(call: OperatorCall, t: Tensors) -> Outputs:
     """Keys (and values) `[tokens, heads, size]` into the `slots` of paged caches, which are the outputs.
 
     Slot s is row s mod block of block s div block of `[blocks, block, heads, size]` (NZ: `[blocks,
@@ -85,7 +85,7 @@ def reshape_and_cache(call: Call, t: Tensors) -> Outputs:
 
 
 def store(
-    call: Call, new: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor, *, nz: bool | None = None
+    call: OperatorCall, new: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor, *, nz: bool | None = None
 ) -> torch.Tensor:
     """A copy of a paged cache with the rows of `new` in their slots; `nz`: its columns are in groups.
 
@@ -117,14 +117,14 @@ def store(
     return result
 
 
-def _is_nz(call: Call, new: torch.Tensor, cache: torch.Tensor) -> bool:
+def _is_nz(call: OperatorCall, new: torch.Tensor, cache: torch.Tensor) -> bool:
     """Whether the cache has columns in groups: by parameter, or by shape on the chips that always do."""
     if call.param.get("kvCacheCfg") == NZ:
         return True
     return call.soc.startswith("Ascend310P") and cache.ndim == 4 and cache.shape[-1] in (16, 32)
 
 
-def _stored_by_head(call: Call, new: torch.Tensor, cache: torch.Tensor, t: Tensors) -> torch.Tensor:
+def _stored_by_head(call: OperatorCall, new: torch.Tensor, cache: torch.Tensor, t: Tensors) -> torch.Tensor:
     counts, wins, slots = lengths(t["seqLen"]), lengths(t["wins"]), lengths(t["slots"])
     heads = new.shape[1]
     skipped = lengths(t["offsetIndex"]) if "offsetIndex" in t else []
@@ -156,7 +156,7 @@ def _stored_by_head(call: Call, new: torch.Tensor, cache: torch.Tensor, t: Tenso
     ("key", "value", "keyCache", "valueCache", "slots", "wins", "seqLen", "offsetIndex"),
     aliases={0: "keyCache", 1: "valueCache"},
 )
-def reshape_and_cache_omni(call: Call, t: Tensors) -> Outputs:
+def reshape_and_cache_omni(call: OperatorCall, t: Tensors) -> Outputs:
     """ReshapeAndCache of compressed heads, rope form, under a name of its own."""
     return [_stored_by_head(call, t[n], t[f"{n}Cache"], t) for n in ("key", "value")]
 
@@ -170,7 +170,7 @@ def _strided_inputs(param: Param) -> list[str]:
 @operator(
     "ReshapeAndCacheWithStrideOperation", RESHAPE, _strided_inputs, aliases=_reshape_aliases, by_chip=True
 )
-def reshape_and_cache_with_stride(call: Call, t: Tensors) -> Outputs:
+def reshape_and_cache_with_stride(call: OperatorCall, t: Tensors) -> Outputs:
     """ReshapeAndCache of the views of key and value that strides and offsets (elements) describe."""
     views = dict(t)
     for name, letter in (("key", "k"), ("value", "v")):
@@ -180,7 +180,7 @@ def reshape_and_cache_with_stride(call: Call, t: Tensors) -> Outputs:
 
 
 def view(
-    call: Call, x: torch.Tensor, strides: torch.Tensor, offset: torch.Tensor, name: str = "x"
+    call: OperatorCall, x: torch.Tensor, strides: torch.Tensor, offset: torch.Tensor, name: str = "x"
 ) -> torch.Tensor:
     """`x` as a view of its own elements, in its own shape, by host tensors of strides and offset."""
     steps, start = lengths(strides), lengths(offset)[0]
@@ -199,7 +199,7 @@ BLOCKS = ("keyCache", "valueCache", "srcBlocks", "dstBlocks", "cumSum")
 
 
 @operator("BlockCopyOperation", {}, BLOCKS, writes=("keyCache", "valueCache"))
-def block_copy(call: Call, t: Tensors) -> Outputs:
+def block_copy(call: OperatorCall, t: Tensors) -> Outputs:
     """Copy block `srcBlocks[i]` over blocks `dstBlocks[cumSum[i - 1]:cumSum[i]]`, one after the other."""
     sources, targets = lengths(t["srcBlocks"]), lengths(t["dstBlocks"])
     bounds = [0, *lengths(t["cumSum"])]
@@ -230,7 +230,7 @@ def _load_inputs(param: Param) -> list[str]:
 
 
 @operator("PagedCacheLoadOperation", LOAD, _load_inputs, aliases={0: "key", 1: "value"})
-def paged_cache_load(call: Call, t: Tensors) -> Outputs:
+def paged_cache_load(call: OperatorCall, t: Tensors) -> Outputs:
     """The inverse of ReshapeAndCache: the rows of each request from its blocks, packed."""
     p, tables = call.param, t["blockTables"]
     counts = lengths(t["contextLens"])

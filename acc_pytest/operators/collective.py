@@ -9,7 +9,7 @@ import torch
 from .cache import lengths
 from .layout import torch_dtype
 from .param import COMMUNICATION, Param, choice, data_type, flag, integer, integers, text
-from .registry import As, Call, Output, Outputs, Tensors, collective
+from .registry import As, OperatorCall, Output, Outputs, Tensors, collective
 
 _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum": lambda x: x.sum(0),
@@ -19,7 +19,7 @@ _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def _stack(call: Call, ranks: Sequence[Tensors], name: str = "x") -> torch.Tensor:
+def _stack(call: OperatorCall, ranks: Sequence[Tensors], name: str = "x") -> torch.Tensor:
     first = ranks[0][name]
     for number, rank in enumerate(ranks):
         call.need(
@@ -30,7 +30,7 @@ def _stack(call: Call, ranks: Sequence[Tensors], name: str = "x") -> torch.Tenso
     return torch.stack([rank[name] for rank in ranks])
 
 
-def _reduced(call: Call, parts: torch.Tensor, kind: str) -> Output:
+def _reduced(call: OperatorCall, parts: torch.Tensor, kind: str) -> Output:
     """Over the first dimension; integers wrap around as they do on the device."""
     if parts.is_floating_point():
         return As(_REDUCTIONS[kind](call.wide(parts)), parts.dtype)
@@ -50,7 +50,7 @@ def _all_reduce_inputs(param: Param) -> tuple[str, ...]:
 
 
 @collective("AllReduceOperation", ALL_REDUCE, _all_reduce_inputs)
-def all_reduce(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def all_reduce(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """Sum, product, largest or smallest over ranks, on every rank.
 
     int8 with `quantType`: (sum + offset * ranks) * scale, float16.
@@ -67,13 +67,13 @@ def all_reduce(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
 
 
 @collective("AllGatherOperation", COMMUNICATION, ("x",))
-def all_gather(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def all_gather(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """Every rank's `x`, stacked on a new first dimension."""
     return [[_stack(call, ranks)]] * len(ranks)
 
 
 @collective("BroadcastOperation", COMMUNICATION, ("x",), writes=("x",))
-def broadcast(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def broadcast(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """The root's `x` over every rank's."""
     root = call.param["rankRoot"]
     call.need(0 <= root < len(ranks), f"parameter rankRoot is {root}, there are {len(ranks)} ranks")
@@ -84,7 +84,7 @@ REDUCE_SCATTER = {**COMMUNICATION, "reduceType": text("sum", *_REDUCTIONS)}
 
 
 @collective("ReduceScatterOperation", REDUCE_SCATTER, ("x",))
-def reduce_scatter(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def reduce_scatter(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """Reduced over ranks, then cut along the first dimension: one part a rank."""
     parts, size = _stack(call, ranks), len(ranks)
     call.need(
@@ -99,7 +99,7 @@ SCATTER_V = {**REDUCE_SCATTER, "sendCounts": integers(), "sdispls": integers(), 
 
 
 @collective("ReduceScatterVOperation", SCATTER_V, ("x", "sendCounts", "sdispls", "recvCount", "shape"))
-def reduce_scatter_v(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def reduce_scatter_v(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """Reduced over ranks; rank r gets `sendCounts[r]` elements from `sdispls[r]` of the flat result."""
     parts = _stack(call, ranks)
     flat, width = parts.flatten(1), parts.shape[-1]
@@ -119,7 +119,7 @@ GATHER_V = {**COMMUNICATION}
 
 
 @collective("AllGatherVOperation", GATHER_V, ("x", "sendCount", "recvCounts", "rdispls", "shape"))
-def all_gather_v(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def all_gather_v(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """The first `sendCount` elements of every rank, that of rank j at `rdispls[j]` of the result."""
     width = ranks[0]["x"].shape[-1]
     results = []
@@ -134,7 +134,7 @@ def all_gather_v(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
 
 
 @collective("AllToAllOperation", {**COMMUNICATION, "transpose": flag()}, ("x",))
-def all_to_all(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def all_to_all(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """Rank r gets the r-th of the equal parts of every rank, in rank order.
 
     With `transpose` the parts are column blocks: `[h, w]` -> `[h * ranks, w / ranks]`.
@@ -155,21 +155,21 @@ TO_ALL_V = {**COMMUNICATION, **{name: integers() for name in _COUNTS}}
 
 
 @collective("AllToAllVOperation", TO_ALL_V, ("x",))
-def all_to_all_v(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def all_to_all_v(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """Rank r gets `sendCounts_j[r]` elements from `sdispls_j[r]` of each rank j, at `rdispls_r[j]`."""
     params: Sequence[Param] = call.param["ranks"]
     return _exchanged(call, [rank["x"] for rank in ranks], [{k: p[k] for k in _COUNTS} for p in params])
 
 
 @collective("AllToAllVV2Operation", COMMUNICATION, ("x", *_COUNTS, "shape?"))
-def all_to_all_v_v2(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def all_to_all_v_v2(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """AllToAllV whose counts and places are operands."""
     counts = [{name: lengths(rank[name]) for name in _COUNTS} for rank in ranks]
     return _exchanged(call, [rank["x"] for rank in ranks], counts)
 
 
 def _exchanged(
-    call: Call, tensors: Sequence[torch.Tensor], counts: Sequence[Mapping[str, Sequence[int]]]
+    call: OperatorCall, tensors: Sequence[torch.Tensor], counts: Sequence[Mapping[str, Sequence[int]]]
 ) -> Sequence[Outputs]:
     results = []
     for r, mine in enumerate(counts):
@@ -192,13 +192,13 @@ def _exchanged(
 
 
 @collective("SendOperation", {**COMMUNICATION, "destRank": integer(1)}, ("x",))
-def send(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def send(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """Hand `x` to rank `destRank`. No output."""
     return [[] for _ in ranks]
 
 
 @collective("RecvOperation", {**COMMUNICATION, "srcRank": integer(1)}, ("x?",))
-def recv(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def recv(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """What rank `srcRank` sends; its `x` is the operand of its SendOperation."""
     results = []
     for r, param in enumerate(call.param["ranks"]):

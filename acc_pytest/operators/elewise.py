@@ -9,7 +9,7 @@ import torch
 from . import quantise
 from .layout import as_type, torch_dtype
 from .param import Key, Param, Schema, choice, data_type, flag, integer, number
-from .registry import As, Call, Output, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Output, Outputs, Tensors, operator
 
 NAMES = (
     "cast",
@@ -74,7 +74,7 @@ def _inputs(param: Param) -> tuple[str, ...]:
 
 
 @operator("ElewiseOperation", ELEWISE, _inputs, by_chip=True)
-def elewise(call: Call, t: Tensors) -> Outputs:
+def elewise(call: OperatorCall, t: Tensors) -> Outputs:
     """One of twenty computations on `x` (and `y`, broadcast from the right as numpy does)."""
     kind = call.param["elewiseType"]
     call.need(kind != 0, "parameter elewiseType is missing")
@@ -95,7 +95,7 @@ def elewise(call: Call, t: Tensors) -> Outputs:
     return [_quantised(call, kind, t)]
 
 
-def _binary(call: Call, kind: int, x: torch.Tensor, y: torch.Tensor) -> Output:
+def _binary(call: OperatorCall, kind: int, x: torch.Tensor, y: torch.Tensor) -> Output:
     sizes = zip(reversed(x.shape), reversed(y.shape))
     call.need(
         all(a == b or 1 in (a, b) for a, b in sizes),
@@ -116,7 +116,7 @@ def _cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return x.to(dtype)
 
 
-def _dynamic(call: Call, x: torch.Tensor) -> Outputs:
+def _dynamic(call: OperatorCall, x: torch.Tensor) -> Outputs:
     target = call.param["outTensorType"]
     if target in _EIGHT_BIT:
         return _dynamic_float(call, x, target)
@@ -127,13 +127,13 @@ _EIGHT_BIT = {34: 32768.0, 35: 57344.0, 36: 448.0}
 """Largest value of the 8-bit float types."""
 
 
-def _dynamic_float(call: Call, x: torch.Tensor, target: int) -> Outputs:
+def _dynamic_float(call: OperatorCall, x: torch.Tensor, target: int) -> Outputs:
     scale = call.wide(x).abs().amax(-1) / _EIGHT_BIT[target]
     value = call.wide(x) / scale[..., None]
     return [as_type(value, target, x.dtype), As(scale, torch.float32)]
 
 
-def _quantised(call: Call, kind: int, t: Tensors) -> As:
+def _quantised(call: OperatorCall, kind: int, t: Tensors) -> As:
     x = call.wide(t["x"])
     if kind == QUANT:
         if call.soc != "Ascend950":

@@ -14,13 +14,13 @@ import torch
 
 from .layout import torch_dtype
 from .quantise import descale, integer_matmul
-from .registry import As, Call, Outputs, Tensors
+from .registry import As, OperatorCall, Outputs, Tensors
 
 _Piece = tuple[int, int, int]
 """Rows of one rank for one expert: the rank, where they begin in its tokens, how many."""
 
 
-def gathered_product(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def gathered_product(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """Rows to the ranks of their experts, and times the expert's weight there."""
     table = _table(call, ranks)
     results: list[Outputs] = []
@@ -37,7 +37,7 @@ def gathered_product(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     return results
 
 
-def product_scattered(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def product_scattered(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """Rows, as the other form leaves them, times their expert's weight, and back to whose they are."""
     table = _table(call, ranks)
     counts = [sum(row) for row in table]
@@ -59,7 +59,7 @@ def product_scattered(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]
     return [[_padded(call, mine, found)] for mine, found in zip(ranks, results) if found is not None]
 
 
-def _table(call: Call, ranks: Sequence[Tensors]) -> list[list[int]]:
+def _table(call: OperatorCall, ranks: Sequence[Tensors]) -> list[list[int]]:
     p = call.param
     call.need(
         p["tpSize"] == 1,
@@ -75,7 +75,7 @@ def _table(call: Call, ranks: Sequence[Tensors]) -> list[list[int]]:
     return [[int(count) for count in row] for row in table]
 
 
-def _pieces(call: Call, table: list[list[int]], rank: int) -> list[list[_Piece]]:
+def _pieces(call: OperatorCall, table: list[list[int]], rank: int) -> list[list[_Piece]]:
     """For each expert of `rank`, what every rank has for it."""
     local = call.param["local_expert_nums"]
     starts = [[0, *accumulate(row)] for row in table]
@@ -86,7 +86,7 @@ def _pieces(call: Call, table: list[list[int]], rank: int) -> list[list[_Piece]]
 
 
 def _product(
-    call: Call, mine: Tensors, expert: int, rows: torch.Tensor, scales: torch.Tensor | None
+    call: OperatorCall, mine: Tensors, expert: int, rows: torch.Tensor, scales: torch.Tensor | None
 ) -> torch.Tensor:
     local = call.param["local_expert_nums"]
     weights = mine["weight"].reshape(local, *mine["weight"].shape[-2:])
@@ -104,7 +104,7 @@ def _product(
     return call.wide(value if scales is None else value * scales.double()[:, None])
 
 
-def _padded(call: Call, mine: Tensors, rows: torch.Tensor) -> As:
+def _padded(call: OperatorCall, mine: Tensors, rows: torch.Tensor) -> As:
     size = mine["maxOutputSize"].numel()
     call.need(len(rows) <= size, f"{len(rows)} rows do not fit maxOutputSize {size}")
     result = rows.new_zeros(size, rows.shape[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from .param import choice, integer, number, text
-from .registry import As, Call, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Outputs, Tensors, operator
 
 HIDDEN = -65536.0
 LASER = {
@@ -22,7 +22,7 @@ _OPTIONAL = ("pseShift?", "dropMask?", "paddingMask?", "attenMask?")
 _PREFIX = ("prefix?", "actualSeqQLen?", "actualSeqKVLen?")
 
 
-def _heads(call: Call, tensor: torch.Tensor) -> torch.Tensor:
+def _heads(call: OperatorCall, tensor: torch.Tensor) -> torch.Tensor:
     """Wide `[b, heads, s, size]`; SBH is `[s, b, heads * size]`, of as many key heads as query heads."""
     wide, heads = call.wide(tensor), call.param["headNum"]
     if call.param["inputLayout"] == "BNSD":
@@ -34,12 +34,12 @@ def _heads(call: Call, tensor: torch.Tensor) -> torch.Tensor:
     return torch.unflatten(wide, -1, (heads, -1)).permute(1, 2, 0, 3)
 
 
-def _laid_out(call: Call, heads: torch.Tensor) -> torch.Tensor:
+def _laid_out(call: OperatorCall, heads: torch.Tensor) -> torch.Tensor:
     """`[b, heads, s, size]` as the operator writes it."""
     return heads if call.param["inputLayout"] == "BNSD" else heads.permute(2, 0, 1, 3).flatten(2)
 
 
-def _scores(call: Call, t: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _scores(call: OperatorCall, t: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Scores `[b, heads, s, s]` and wide query, key: the key cut to the query's width, one for each head."""
     p = call.param
     extra = [n.rstrip("?") for n in (*_OPTIONAL[:3], *_PREFIX) if n.rstrip("?") in t]
@@ -64,7 +64,7 @@ def _scores(call: Call, t: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.T
 
 
 @operator("LaserAttentionOperation", LASER, ("query", "key", "value", *_OPTIONAL, *_PREFIX), pairs=True)
-def laser_attention(call: Call, t: Tensors) -> Outputs:
+def laser_attention(call: OperatorCall, t: Tensors) -> Outputs:
     """Attention of `[b, heads, s, size]` (SBH: `[s, b, heads * size]`).
 
     Each row's largest score and sum of powers `[b, heads, s]`, nothing, and the result. `keepProb` is not
@@ -97,7 +97,7 @@ GRAD = (
 
 
 @operator("LaserAttentionGradOperation", LASER, GRAD, pairs=True)
-def laser_attention_grad(call: Call, t: Tensors) -> Outputs:
+def laser_attention_grad(call: OperatorCall, t: Tensors) -> Outputs:
     """The gradients of query, key and value, with the row statistics of the forward pass as it left them."""
     scores, query, key = _scores(call, t)
     value = _heads(call, t["value"])
@@ -122,7 +122,7 @@ def _by_group(gradient: torch.Tensor, groups: int) -> torch.Tensor:
 
 
 @operator("FaUpdateOperation", {"faUpdateType": choice(0, "decode"), "sp": integer(1)}, ("lse", "out"))
-def fa_update(call: Call, t: Tensors) -> Outputs:
+def fa_update(call: OperatorCall, t: Tensors) -> Outputs:
     """Join partial attention results `[parts, n, size]` by their log-sums `[parts, n]`.
 
     The weights are a softmax with the largest subtracted; ATB's own golden overflows above 88.

@@ -8,7 +8,7 @@ from .cache import lengths
 from .layout import nz_to_nd
 from .masks import mask_of
 from .param import Param, choice, integer, number
-from .registry import As, Call, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Outputs, Tensors, operator
 from .scores import EightBit, attend, heads_of, output_shape
 
 DECODE, SPECULATIVE, RING, RING_SPECULATIVE, PREFILL = range(5)
@@ -38,7 +38,7 @@ def _latent_inputs(param: Param) -> list[str]:
 
 
 @operator("MultiLatentAttentionOperation", LATENT, _latent_inputs, pairs=True)
-def multi_latent_attention(call: Call, t: Tensors) -> Outputs:
+def multi_latent_attention(call: OperatorCall, t: Tensors) -> Outputs:
     """Scores of the latent part plus those of the rotated part; the latent cache is the value too.
 
     query `[n, heads, 512]`, queryRope `[n, heads, 64]`, caches `[blocks, block, 1, 512]` and `[..., 64]`,
@@ -80,13 +80,13 @@ def multi_latent_attention(call: Call, t: Tensors) -> Outputs:
     return [result, As(torch.cat(sums)[..., None], sums_type)] if ring else [result]
 
 
-def _counts(call: Call, t: Tensors) -> list[int]:
+def _counts(call: OperatorCall, t: Tensors) -> list[int]:
     counts = lengths(t["qSeqLen"]) if "qSeqLen" in t else [1] * t["query"].shape[0]
     call.need(sum(counts) == t["query"].shape[0], f"qSeqLen {counts} is not {t['query'].shape[0]} tokens")
     return counts
 
 
-def _scores(call: Call, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+def _scores(call: OperatorCall, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
     """q k^T of wide values, not scaled, `[heads, n, m]`."""
     k = call.wide(key).repeat_interleave(query.shape[1] // key.shape[1], 1)
     return torch.einsum("nhd,mhd->hnm", call.wide(query), k)
@@ -97,7 +97,7 @@ def _log_sums(scores: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     return (scores if bias is None else scores + bias).logsumexp(-1).T
 
 
-def _keys(call: Call, t: Tensors, b: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _keys(call: OperatorCall, t: Tensors, b: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Both parts of the key, and the value, of sequence `b`: `[m, heads, size]`."""
     groups = call.param["kvHeadNum"] or call.param["headNum"]
     if "kvSeqLen" in t:
@@ -113,7 +113,7 @@ def _keys(call: Call, t: Tensors, b: int) -> tuple[torch.Tensor, torch.Tensor, t
 
 
 def _sequence(
-    call: Call, keys: torch.Tensor, counts: list[int], b: int, groups: int, name: str
+    call: OperatorCall, keys: torch.Tensor, counts: list[int], b: int, groups: int, name: str
 ) -> torch.Tensor:
     """The rows of sequence `b`, from packed ones or from a padded batch."""
     if keys.ndim == 3 and keys.shape[1] != groups and len(keys) == len(counts):
@@ -121,7 +121,7 @@ def _sequence(
     return torch.split(heads_of(call, keys, sum(counts), groups, name), counts)[b]
 
 
-def _rows(call: Call, cache: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+def _rows(call: OperatorCall, cache: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     """All rows of the blocks that `table` lists, `[rows, heads, size]`."""
     blocks = cache[table[table >= 0]]
     tiled = call.param["cacheMode"] in (EIGHT_BIT, NZ)
@@ -129,7 +129,7 @@ def _rows(call: Call, cache: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
 
 
 def _latent_bias(
-    call: Call, t: Tensors, sequence: int, first: int, rows: int, columns: int
+    call: OperatorCall, t: Tensors, sequence: int, first: int, rows: int, columns: int
 ) -> torch.Tensor | None:
     kind = call.param["maskType"]
     used = "maskUseStatus" not in t or bool(t["maskUseStatus"].flatten()[sequence])
@@ -162,7 +162,7 @@ def _relay_inputs(param: Param) -> list[str]:
 
 
 @operator("RelayAttentionOperation", RELAY, _relay_inputs, pairs=True)
-def relay_attention(call: Call, t: Tensors) -> Outputs:
+def relay_attention(call: OperatorCall, t: Tensors) -> Outputs:
     """Each sequence attends to the shared rows of its group (kvShareMap, -1: none) and then to its own.
 
     `kvSeqLen` counts both; key and value hold the own rows, packed.
@@ -204,7 +204,7 @@ _RING = ("query", "queryRope", "key", "keyRope", "value", "mask?", "seqLen", "pr
 
 
 @operator("RingMLAOperation", RING_MLA, _RING, pairs=True)
-def ring_mla(call: Call, t: Tensors) -> Outputs:
+def ring_mla(call: OperatorCall, t: Tensors) -> Outputs:
     """Packed attention in two parts of the head size, joined with the result of the ring's part before.
 
     Outputs `[n, heads, size]` and the logarithm of each row's sum `[heads, n]`. A sequence without keys

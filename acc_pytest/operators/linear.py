@@ -7,7 +7,7 @@ import torch
 from .layout import nz_to_nd, torch_dtype
 from .param import Param, choice, data_type, flag
 from .quantise import descale, integer_matmul
-from .registry import As, Call, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Outputs, Tensors, operator
 
 EINSUM = 1
 BLOCK = 512
@@ -40,7 +40,7 @@ LINEAR = {
 
 
 @operator("LinearOperation", LINEAR, _inputs, aliases=lambda p: {0: "accum"} if p["enAccum"] else {})
-def linear(call: Call, t: Tensors) -> Outputs:
+def linear(call: OperatorCall, t: Tensors) -> Outputs:
     """x W^T (+ bias): `[m, k]` or `[b, m, k]` times `[n, k]`, `[b, n, k]` or NZ `[b, n1, k', n0]`.
 
     With int8 operands: (x W^T + bias) * deqScale (* perTokenScale of the row). With `enAccum`: + accum,
@@ -72,7 +72,7 @@ def linear(call: Call, t: Tensors) -> Outputs:
 
 
 def weight_matrix(
-    call: Call, weight: torch.Tensor, inner: int, *, transposed: bool, columns: int | None = None
+    call: OperatorCall, weight: torch.Tensor, inner: int, *, transposed: bool, columns: int | None = None
 ) -> torch.Tensor:
     """The weight as `[k, n]` or `[b, k, n]`, its NZ padding cut to `inner` rows."""
     if weight.ndim == 4:
@@ -83,7 +83,7 @@ def weight_matrix(
     return weight.transpose(-1, -2) if transposed else weight
 
 
-def _product(call: Call, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def _product(call: OperatorCall, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     if x.dtype == torch.int8 and weight.dtype == torch.int8:
         return integer_matmul(x, weight)
     if weight.ndim == 2 and weight.dtype != call.accumulate and weight.shape[-1] > BLOCK:
@@ -91,7 +91,7 @@ def _product(call: Call, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return torch.matmul(call.wide(x), call.wide(weight))
 
 
-def _by_columns(call: Call, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def _by_columns(call: OperatorCall, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """The product a block of columns at a time, so that a wide copy of the weight never leaves the caches.
 
     Twice as fast for few rows, for which widening costs more than multiplying; the sums are the same.
@@ -104,7 +104,9 @@ def _by_columns(call: Call, x: torch.Tensor, weight: torch.Tensor) -> torch.Tens
     return product
 
 
-def _per_column(call: Call, values: torch.Tensor, product: torch.Tensor, *, batched: bool) -> torch.Tensor:
+def _per_column(
+    call: OperatorCall, values: torch.Tensor, product: torch.Tensor, *, batched: bool
+) -> torch.Tensor:
     """`[n]`, `[1, n]`, `[1]`, or one row for each matrix of the batch `[b, n]`."""
     wide = descale(call, values) if values.dtype != torch.int32 else values.double()
     if batched and wide.ndim == 2 and product.ndim == 3 and wide.shape[0] > 1:
@@ -116,7 +118,7 @@ def _per_column(call: Call, values: torch.Tensor, product: torch.Tensor, *, batc
     return wide
 
 
-def _dequantised(call: Call, t: Tensors, product: torch.Tensor, *, batched: bool) -> As:
+def _dequantised(call: OperatorCall, t: Tensors, product: torch.Tensor, *, batched: bool) -> As:
     call.need("deqScale" in t, "int8 operands need deqScale")
     scale = _per_column(call, t["deqScale"], product, batched=batched)
     result = product.to(torch.promote_types(call.accumulate, torch.float32)) * scale
@@ -129,7 +131,7 @@ def _dequantised(call: Call, t: Tensors, product: torch.Tensor, *, batched: bool
 
 
 @operator("MatmulOperation", _MATMUL, ("x", "y"))
-def matmul(call: Call, t: Tensors) -> Outputs:
+def matmul(call: OperatorCall, t: Tensors) -> Outputs:
     """x y, as the library had it before LinearOperation."""
     x = t["x"].transpose(-1, -2) if call.param["transposeA"] else t["x"]
     y = weight_matrix(call, t["y"], x.shape[-1], transposed=call.param["transposeB"])

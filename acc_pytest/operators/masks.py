@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from .layout import nz_to_nd
-from .registry import Call
+from .registry import OperatorCall
 
 NAMES = (
     "none",
@@ -51,7 +51,7 @@ class Mask:
     by_position: bool = False
 
     def bias(
-        self, call: Call, sequence: int, batch: int, heads: int, rows: int, columns: int
+        self, call: OperatorCall, sequence: int, batch: int, heads: int, rows: int, columns: int
     ) -> torch.Tensor | None:
         """What to add to the scores `[heads, rows, columns]` of one sequence, broadcastable to them.
 
@@ -72,7 +72,7 @@ class Mask:
             bias = blocks if bias is None else bias + blocks
         return bias
 
-    def _sloped(self, call: Call, rows: int, columns: int) -> torch.Tensor:
+    def _sloped(self, call: OperatorCall, rows: int, columns: int) -> torch.Tensor:
         slopes = call.wide(self.slopes.flatten()) if self.slopes is not None else torch.zeros(0)
         distance = call.wide(_distance(rows, columns))
         if self.kind == ALIBI_SQRT:
@@ -82,7 +82,7 @@ class Mask:
         return slopes[:, None, None] * distance + _hide(call, _ahead(rows, columns))
 
     def _plane(
-        self, call: Call, sequence: int, batch: int, heads: int, rows: int, columns: int
+        self, call: OperatorCall, sequence: int, batch: int, heads: int, rows: int, columns: int
     ) -> torch.Tensor:
         planes = self.planes
         assert planes is not None
@@ -125,10 +125,10 @@ class Mask:
     def _hides(self, entries: torch.Tensor) -> torch.Tensor:
         return entries != 0 if self.indicator else entries < -1000
 
-    def _added(self, call: Call, plane: torch.Tensor) -> torch.Tensor:
+    def _added(self, call: OperatorCall, plane: torch.Tensor) -> torch.Tensor:
         return call.wide(plane) * HIDDEN if self.indicator else call.wide(plane)
 
-    def _tiled(self, call: Call, planes: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    def _tiled(self, call: OperatorCall, planes: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
         """A small triangle on every diagonal block: nothing hidden below it, everything above."""
         size = planes.shape[-1]
         i, j = _places(rows, columns)
@@ -138,7 +138,7 @@ class Mask:
 
 
 def mask_of(
-    call: Call,
+    call: OperatorCall,
     kind: int,
     planes: torch.Tensor | None,
     *,
@@ -186,7 +186,7 @@ def _ahead_by_block(rows: int, columns: int, size: int) -> torch.Tensor:
     return i // size < j // size
 
 
-def _hide(call: Call, hidden: torch.Tensor) -> torch.Tensor:
+def _hide(call: OperatorCall, hidden: torch.Tensor) -> torch.Tensor:
     return torch.zeros(hidden.shape, dtype=call.accumulate).masked_fill(hidden, float("-inf"))
 
 

@@ -13,7 +13,7 @@ from .cache import store
 from .layout import group_of, nz_to_nd
 from .param import Param, choice, flag, integer, number
 from .quantise import descale, integer_matmul
-from .registry import As, Call, Output, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Output, Outputs, Tensors, operator
 from .rope import rotated
 from .rounding import rounded
 
@@ -47,7 +47,7 @@ def _aliases(param: Param) -> dict[int, str]:
 
 
 @operator("MlaPreprocessOperation", MLA_PREPROCESS, _INPUTS, aliases=_aliases)
-def mla_preprocess(call: Call, t: Tensors) -> Outputs:
+def mla_preprocess(call: OperatorCall, t: Tensors) -> Outputs:
     """Query `[n, heads, latent + rope]` and the cache with the new keys; apart where the caches are.
 
     input `[n, hidden]`; wdqkv `[latent + rope + rank, hidden]` and wuq `[heads (nope + rope), rank]` int8,
@@ -91,7 +91,7 @@ def mla_preprocess(call: Call, t: Tensors) -> Outputs:
     ]
 
 
-def _with_slots(call: Call, t: Tensors) -> Tensors:
+def _with_slots(call: OperatorCall, t: Tensors) -> Tensors:
     """The operands of the earlier release, in which the slots stand where the rope cache is today."""
     if "slotMapping" not in t and "kvCacheRope" in t and not t["kvCacheRope"].is_floating_point():
         t = {**t, "slotMapping": t["kvCacheRope"]}
@@ -103,7 +103,9 @@ def _with_slots(call: Call, t: Tensors) -> Tensors:
     return t
 
 
-def _linear(call: Call, t: Tensors, number: int, x: torch.Tensor, name: str, columns: int) -> torch.Tensor:
+def _linear(
+    call: OperatorCall, t: Tensors, number: int, x: torch.Tensor, name: str, columns: int
+) -> torch.Tensor:
     """RmsNorm of wide `x`, quantised, times the int8 weight `name`, scaled back, wide `[n, columns]`."""
     value, _ = norm.rms(call, x, t[f"gamma{number}"], EPSILON)
     if f"beta{number}" in t:
@@ -129,7 +131,7 @@ def _linear(call: Call, t: Tensors, number: int, x: torch.Tensor, name: str, col
     return call.wide(product) * scale
 
 
-def _weight(call: Call, weight: torch.Tensor, name: str) -> torch.Tensor:
+def _weight(call: OperatorCall, weight: torch.Tensor, name: str) -> torch.Tensor:
     call.need(weight.dtype == torch.int8, f"{name} is {weight.dtype} and not int8")
     if weight.ndim > 2:
         call.need(weight.shape[-1] == group_of(weight.dtype), f"{name} {list(weight.shape)} is no NZ of int8")
@@ -138,7 +140,7 @@ def _weight(call: Call, weight: torch.Tensor, name: str) -> torch.Tensor:
     return weight
 
 
-def _kept(call: Call, t: Tensors, rows: torch.Tensor, name: str) -> Output:
+def _kept(call: OperatorCall, t: Tensors, rows: torch.Tensor, name: str) -> Output:
     """The cache `name` with the rows of every token in their slots."""
     nz, cache = call.param["cacheMode"] in (EIGHT_BIT, NZ), t[name]
     new = store(call, rows, call.wide(cache), t["slotMapping"], nz=nz)

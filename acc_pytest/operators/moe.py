@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from . import quantise
 from .layout import torch_dtype
 from .param import Param, choice, data_type, flag, integer, number
-from .registry import As, Call, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Outputs, Tensors, operator
 
 GROUP_TOPK = {
     "groupNum": integer(1),
@@ -18,7 +18,7 @@ GROUP_TOPK = {
 }
 
 
-def _best_groups(call: Call, scores: torch.Tensor, groups: int, best: int, n: int) -> torch.Tensor:
+def _best_groups(call: OperatorCall, scores: torch.Tensor, groups: int, best: int, n: int) -> torch.Tensor:
     """Which elements of `[t, e]` lie in one of the `best` groups by the sum of their `n` largest; bool."""
     experts = scores.shape[-1]
     call.need(
@@ -33,7 +33,7 @@ def _best_groups(call: Call, scores: torch.Tensor, groups: int, best: int, n: in
 
 
 @operator("GroupTopkOperation", GROUP_TOPK, ("token", "idxArr"), aliases={0: "token"})
-def group_topk(call: Call, t: Tensors) -> Outputs:
+def group_topk(call: OperatorCall, t: Tensors) -> Outputs:
     """Zero all but the `k` best of `groupNum` groups of each row; of equal groups the first is kept."""
     p = call.param
     n = p["n"] if p["groupMultiFlag"] else 1
@@ -59,7 +59,7 @@ def _fused_inputs(param: Param) -> tuple[str, ...]:
 
 
 @operator("FusedAddTopkDivOperation", FUSED_ADD, _fused_inputs)
-def fused_add_topk_div(call: Call, t: Tensors) -> Outputs:
+def fused_add_topk_div(call: OperatorCall, t: Tensors) -> Outputs:
     """The `k` best experts of the best groups by sigmoid(x) + addNum: their sigmoid(x) as weights, and who.
 
     `isNorm` divides the weights by their sum and multiplies them by `scale`; without it they are left as they
@@ -84,7 +84,7 @@ def fused_add_topk_div(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("SwigluQuantOperation", {"quantType": choice(0, "per token")}, ("x",))
-def swiglu_quant(call: Call, t: Tensors) -> Outputs:
+def swiglu_quant(call: OperatorCall, t: Tensors) -> Outputs:
     """silu of the first half times the second, quantised by the scale of each row."""
     call.need(t["x"].shape[-1] % 2 == 0, f"x {list(t['x'].shape)} has no two halves")
     gate, up = call.wide(t["x"]).chunk(2, -1)
@@ -100,7 +100,7 @@ INPLACE_ADD = {"transposeA": flag(), "transposeB": flag()}
     ("x", "weight", "groupList", "accum"),
     aliases={0: "accum"},
 )
-def grouped_matmul_inplace_add(call: Call, t: Tensors) -> Outputs:
+def grouped_matmul_inplace_add(call: OperatorCall, t: Tensors) -> Outputs:
     """accum + the products over each group of the inner dimension, one below the other.
 
     `groupList` holds the end of every group.
@@ -138,7 +138,7 @@ def _routing_inputs(param: Param) -> tuple[str, ...]:
 
 
 @operator("GroupedMatmulWithRoutingOperation", ROUTING, _routing_inputs)
-def grouped_matmul_with_routing(call: Call, t: Tensors) -> Outputs:
+def grouped_matmul_with_routing(call: OperatorCall, t: Tensors) -> Outputs:
     """Each expert's matrix times the rows routed to it; `expertCount` is the running number of rows.
 
     up: row i of the result is x[indices[i]] W. down: row i of x, times W, is added to row indices[i] of

@@ -8,16 +8,16 @@ import torch
 
 from .layout import group_of, nd_to_nz, nz_to_nd
 from .param import Param, choice, flag, floats, integer, integers
-from .registry import Call, Outputs, Tensors, operator
+from .registry import OperatorCall, Outputs, Tensors, operator
 
 
-def _axis(call: Call, name: str, axis: int, ndim: int) -> int:
+def _axis(call: OperatorCall, name: str, axis: int, ndim: int) -> int:
     call.need(-ndim <= axis < ndim, f"parameter {name} is {axis}, but the input has {ndim} dimensions")
     return axis % ndim
 
 
 @operator("GatherOperation", {"axis": integer(), "batchDims": integer()}, ("x", "indices"))
-def gather(call: Call, t: Tensors) -> Outputs:
+def gather(call: OperatorCall, t: Tensors) -> Outputs:
     """Rows of `x` along `axis`: x[:axis] + indices[batchDims:] + x[axis + 1:].
 
     The first `batchDims` dimensions of both coincide, and each index looks in its own batch.
@@ -48,7 +48,7 @@ def gather(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("TransposeOperation", {"perm": integers()}, ("x",))
-def transpose(call: Call, t: Tensors) -> Outputs:
+def transpose(call: OperatorCall, t: Tensors) -> Outputs:
     """`x` with its dimensions in the order `perm`."""
     perm = call.param["perm"]
     call.need(
@@ -62,7 +62,7 @@ STRIDED = {"size": integers(), "stride": integers(), "offset": integers(0)}
 
 
 @operator("AsStridedOperation", STRIDED, ("x",))
-def as_strided(call: Call, t: Tensors) -> Outputs:
+def as_strided(call: OperatorCall, t: Tensors) -> Outputs:
     """A copy of the view `size`, `stride` (elements), `offset[0]` of contiguous `x`."""
     p = call.param
     size, stride, offset = p["size"], p["stride"], p["offset"][0] if p["offset"] else 0
@@ -78,7 +78,7 @@ def as_strided(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("ConcatOperation", {"concatDim": integer()}, ("x", "y"))
-def concat(call: Call, t: Tensors) -> Outputs:
+def concat(call: OperatorCall, t: Tensors) -> Outputs:
     """`x` and `y` one after the other along `concatDim`."""
     x, y = t["x"], t["y"]
     dim = _axis(call, "concatDim", call.param["concatDim"], x.ndim)
@@ -94,7 +94,7 @@ SPLIT = {"splitNum": choice(2, "two", "three", start=2), "splitDim": integer(), 
 
 
 @operator("SplitOperation", SPLIT, ("x",))
-def split(call: Call, t: Tensors) -> Outputs:
+def split(call: OperatorCall, t: Tensors) -> Outputs:
     """`x` cut along `splitDim` into `splitNum` equal parts, or into parts of `splitSizes`."""
     x, p = t["x"], call.param
     dim = _axis(call, "splitDim", p["splitDim"], x.ndim)
@@ -112,7 +112,7 @@ def split(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("SliceOperation", {"offsets": integers(), "size": integers()}, ("x",))
-def slice_(call: Call, t: Tensors) -> Outputs:
+def slice_(call: OperatorCall, t: Tensors) -> Outputs:
     """The box of `x` from `offsets` (negative: from the end) of `size` (-1: to the end)."""
     x, offsets, size = t["x"], call.param["offsets"], call.param["size"]
     call.need(
@@ -132,7 +132,7 @@ def slice_(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("RepeatOperation", {"multiples": integers()}, ("x",))
-def repeat(call: Call, t: Tensors) -> Outputs:
+def repeat(call: OperatorCall, t: Tensors) -> Outputs:
     """`x` tiled; `multiples` may have more entries than `x` has dimensions."""
     multiples = call.param["multiples"]
     call.need(
@@ -147,7 +147,7 @@ def _fill_inputs(param: Param) -> tuple[str, ...]:
 
 
 @operator("FillOperation", {"withMask": flag(True), "value": floats(), "outDim": integers()}, _fill_inputs)
-def fill(call: Call, t: Tensors) -> Outputs:
+def fill(call: OperatorCall, t: Tensors) -> Outputs:
     """`value[0]` where `mask` is not 0 and `x` elsewhere; without mask a float16 tensor of `outDim`."""
     p = call.param
     call.need(len(p["value"]) == 1, f"parameter value is {list(p['value'])}; one number is needed")
@@ -161,7 +161,7 @@ BOX = {"starts": integers(), "ends": integers(), "strides": integers()}
 
 
 @operator("SetValueOperation", BOX, ("dst", "src"), writes=("dst",))
-def set_value(call: Call, t: Tensors) -> Outputs:
+def set_value(call: OperatorCall, t: Tensors) -> Outputs:
     """Write `src` over the box `starts` to `ends` of `dst`. No output."""
     p, dst, src = call.param, t["dst"], t["src"]
     call.need(
@@ -187,7 +187,7 @@ TRANSDATA = {
 
 
 @operator("TransdataOperation", TRANSDATA, ("x",))
-def transdata(call: Call, t: Tensors) -> Outputs:
+def transdata(call: OperatorCall, t: Tensors) -> Outputs:
     """`[b, n1, m', n0]` <-> `[b, m, n]`; to NZ the rest of the last block is zero."""
     x, kind = t["x"], call.param["transdataType"]
     call.need(kind != 0, "parameter transdataType is missing")
@@ -200,7 +200,7 @@ def transdata(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("PadOperation", {}, ("tmpOut", "paddingOffset", "seqLen", "inputIds"))
-def pad(call: Call, t: Tensors) -> Outputs:
+def pad(call: OperatorCall, t: Tensors) -> Outputs:
     """The last token's row of each sequence: `[tokens, h]` -> `[batch, h]`."""
     last = t["seqLen"].flatten().long().cumsum(0) - 1
     call.need(
@@ -211,7 +211,7 @@ def pad(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("UnpadOperation", {}, ("inputIds", "cumOffsetsNow", "tokenNum", "seqLen"))
-def unpad(call: Call, t: Tensors) -> Outputs:
+def unpad(call: OperatorCall, t: Tensors) -> Outputs:
     """Ids `[batch, max]` without padding, each sequence's offset, and that offset for each token.
 
     The outputs are as long as the padded input; the tail is zero.
@@ -237,7 +237,7 @@ HIDDEN = {"qSeqLen": integers(), "maxSeqLen": integer(4096)}
 
 
 @operator("PadWithHiddenStateOperation", HIDDEN, ("x",))
-def pad_with_hidden_state(call: Call, t: Tensors) -> Outputs:
+def pad_with_hidden_state(call: OperatorCall, t: Tensors) -> Outputs:
     """Packed tokens `[sum, h]` -> `[batch, maxSeqLen, h]`, zero behind each sequence."""
     x, lengths, longest = t["x"], call.param["qSeqLen"], call.param["maxSeqLen"]
     call.need(
@@ -251,7 +251,7 @@ def pad_with_hidden_state(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("UnpadWithHiddenStateOperation", HIDDEN, ("x",))
-def unpad_with_hidden_state(call: Call, t: Tensors) -> Outputs:
+def unpad_with_hidden_state(call: OperatorCall, t: Tensors) -> Outputs:
     """`[batch, maxSeqLen, h]` -> packed tokens `[sum, h]`."""
     x, lengths = t["x"], call.param["qSeqLen"]
     call.need(

@@ -6,7 +6,7 @@ import torch
 
 from . import quantise
 from .param import Param, Schema, choice, flag, integer, number
-from .registry import As, Call, Output, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Output, Outputs, Tensors, operator
 
 NORM, PRE, POST = 1, 2, 3
 INT8 = 2
@@ -74,7 +74,7 @@ def _rms_inputs(param: Param) -> list[str]:
 
 
 @operator("RmsNormOperation", RMS_NORM, _rms_inputs)
-def rms_norm(call: Call, t: Tensors) -> Outputs:
+def rms_norm(call: OperatorCall, t: Tensors) -> Outputs:
     """x / sqrt(mean(x^2) + epsilon) * gamma over the dimensions of gamma (leading ones do not count).
 
     prenorm normalises x (+ bias) + residual and gives that sum as second output, postnorm only
@@ -103,7 +103,7 @@ def rms_norm(call: Call, t: Tensors) -> Outputs:
 
 
 def rms(
-    call: Call, x: torch.Tensor, gamma: torch.Tensor, epsilon: float, *, gemma: bool = False
+    call: OperatorCall, x: torch.Tensor, gamma: torch.Tensor, epsilon: float, *, gemma: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The normalised value and 1 / rms, whose normalised dimensions have size 1."""
     shape = list(gamma.shape)
@@ -127,7 +127,7 @@ def _layer_inputs(param: Param) -> list[str]:
 
 
 @operator("LayerNormOperation", LAYER_NORM, _layer_inputs)
-def layer_norm(call: Call, t: Tensors) -> Outputs:
+def layer_norm(call: OperatorCall, t: Tensors) -> Outputs:
     """(x - mean) / sqrt(variance + epsilon) * gamma + beta over dimensions `beginNormAxis` and on.
 
     Prenorm, postnorm and int8 normalise the last dimension; prenorm and postnorm normalise
@@ -152,7 +152,7 @@ def layer_norm(call: Call, t: Tensors) -> Outputs:
 
 
 def layer(
-    call: Call, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, first: int, epsilon: float
+    call: OperatorCall, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, first: int, epsilon: float
 ) -> torch.Tensor:
     call.need(-x.ndim <= first < x.ndim, f"x {list(x.shape)} has no dimension {first} (beginNormAxis)")
     dims = tuple(range(first % x.ndim, x.ndim))
@@ -169,7 +169,7 @@ def layer(
     return result.reshape(x.shape)
 
 
-def _supported(call: Call, part: Param) -> None:
+def _supported(call: OperatorCall, part: Param) -> None:
     call.need(
         part["quantType"] in (0, INT8),
         f"quantType {part['quantType']} is in ATB's enumeration but in none of its kernels; 0 or 2 (int8)",

@@ -7,12 +7,12 @@ import torch
 from . import norm
 from .cache import store, view
 from .param import choice, integer, number
-from .registry import As, Call, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Outputs, Tensors, operator
 from .rope import rotated
 
 
 @operator("RmsNormWithStrideOperation", norm.RMS_NORM, ("x", "gamma", "strides", "offset"))
-def rms_norm_with_stride(call: Call, t: Tensors) -> Outputs:
+def rms_norm_with_stride(call: OperatorCall, t: Tensors) -> Outputs:
     """RmsNorm (plain) of the view of `x` that `strides` and `offset` describe."""
     value, _ = norm.rms(
         call,
@@ -24,7 +24,7 @@ def rms_norm_with_stride(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("LayerNormWithStrideOperation", norm.LAYER_NORM, ("x", "gamma", "beta", "strides", "offset"))
-def layer_norm_with_stride(call: Call, t: Tensors) -> Outputs:
+def layer_norm_with_stride(call: OperatorCall, t: Tensors) -> Outputs:
     """LayerNorm (plain) of the view of `x` that `strides` and `offset` describe."""
     part = call.param["normParam"]
     x = call.wide(view(call, t["x"], t["strides"], t["offset"]))
@@ -33,7 +33,7 @@ def layer_norm_with_stride(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("CohereLayerNormOperation", {"epsilon": number(1e-5)}, ("x", "weight"))
-def cohere_layer_norm(call: Call, t: Tensors) -> Outputs:
+def cohere_layer_norm(call: OperatorCall, t: Tensors) -> Outputs:
     """weight * (x - mean) / sqrt(variance + epsilon) over the last dimension, no bias."""
     x = call.wide(t["x"])
     call.need(x.ndim > 0 and x.shape[-1] > 0, f"x {list(x.shape)} has nothing to normalise")
@@ -45,7 +45,7 @@ def cohere_layer_norm(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("GatherPreRmsNormOperation", {"epsilon": number(1e-5)}, ("x", "residual", "indices", "gamma"))
-def gather_pre_rms_norm(call: Call, t: Tensors) -> Outputs:
+def gather_pre_rms_norm(call: OperatorCall, t: Tensors) -> Outputs:
     """RmsNorm of x + residual[indices], in float32; the sum is the second output."""
     indices = t["indices"].flatten().long()
     call.need(
@@ -71,7 +71,7 @@ NORM_ROPE = {
     ("x", "gamma", "keyRope", "cos", "sin", "slotMapping", "keyCache"),
     aliases={0: "keyCache"},
 )
-def norm_rope_reshape(call: Call, t: Tensors) -> Outputs:
+def norm_rope_reshape(call: OperatorCall, t: Tensors) -> Outputs:
     """Each token's RmsNorm of `x` and rotated `keyRope`, side by side, into its slot of the cache.
 
     The kernel rotates by halves whatever `rotaryCoeff` says.
@@ -86,7 +86,7 @@ def norm_rope_reshape(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("RmsNormBackwardOperation", {}, ("dy", "x", "rstd", "gamma"))
-def rms_norm_backward(call: Call, t: Tensors) -> Outputs:
+def rms_norm_backward(call: OperatorCall, t: Tensors) -> Outputs:
     """The gradients of x and gamma: dy gamma r - mean(dy gamma r^3 x) x, and the sum of dy x r over rows."""
     dy, x, r, gamma = (call.wide(t[n]) for n in ("dy", "x", "rstd", "gamma"))
     dims = tuple(range(-gamma.ndim, 0))

@@ -8,7 +8,7 @@ from .cache import lengths
 from .layout import nz_to_nd
 from .param import Param, choice, data_type, flag, integer, number
 from .quantise import descale
-from .registry import As, Call, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Outputs, Tensors, operator
 from .scores import EightBit, attend, heads_of, output_shape, output_type
 
 NONE, NORM, ALIBI, SPEC, MASK_FREE, COMPRESS = range(6)
@@ -57,7 +57,7 @@ def _inputs(param: Param) -> list[str]:
 
 
 @operator("PagedAttentionOperation", PAGED_ATTENTION, _inputs, by_chip=True, pairs=True)
-def paged_attention(call: Call, t: Tensors) -> Outputs:
+def paged_attention(call: OperatorCall, t: Tensors) -> Outputs:
     """softmax(q k^T qkScale + mask) v, keys and values from the blocks of each sequence's table.
 
     query `[n, heads, size]` (or `[n, heads * size]`), caches `[blocks, block, kv_heads, size]` (BNSD:
@@ -121,7 +121,7 @@ def paged_attention(call: Call, t: Tensors) -> Outputs:
 class _Blocks:
     """Keys or values of any sequence, wide, dequantised where the cache is int8."""
 
-    def __init__(self, call: Call, t: Tensors, name: str, split: bool) -> None:
+    def __init__(self, call: OperatorCall, t: Tensors, name: str, split: bool) -> None:
         self._call = call
         cache = t[f"{name}Cache"]
         heads = 1 if split else int(call.param["kvHeadNum"] or call.param["headNum"])
@@ -158,7 +158,7 @@ class _Blocks:
         return found
 
 
-def _eight_bit(call: Call, t: Tensors, group: int, heads: int) -> EightBit | None:
+def _eight_bit(call: OperatorCall, t: Tensors, group: int, heads: int) -> EightBit | None:
     """The scales of the heads of one group, where query, key and value are int8."""
     if call.param["quantType"] not in (OFFLINE, ONLINE):
         return None
@@ -169,14 +169,14 @@ def _eight_bit(call: Call, t: Tensors, group: int, heads: int) -> EightBit | Non
     return EightBit(scales[0], scales[1], scales[2])
 
 
-def _razor(call: Call, t: Tensors, table: torch.Tensor, length: int) -> torch.Tensor | None:
+def _razor(call: OperatorCall, t: Tensors, table: torch.Tensor, length: int) -> torch.Tensor | None:
     if "razorOffset" not in t:
         return None
     return call.wide(t["razorOffset"])[table].flatten()[:length]
 
 
 def _bias(
-    call: Call, t: Tensors, sequence: int, first: int, rows: int, length: int, groups: int
+    call: OperatorCall, t: Tensors, sequence: int, first: int, rows: int, length: int, groups: int
 ) -> torch.Tensor | None:
     """What is added to the scores `[heads, rows, length]` of one sequence, whose first query is `first`."""
     p = call.param

@@ -12,7 +12,7 @@ from .layout import torch_dtype
 from .linear import weight_matrix
 from .param import COMMUNICATION, Param, choice, data_type, flag, integer
 from .quantise import descale, integer_matmul
-from .registry import As, Call, Output, Outputs, Tensors, collective
+from .registry import As, OperatorCall, Output, Outputs, Tensors, collective
 
 ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, PURE, TWO_DIMENSIONS, TO_EXPERTS, FROM_EXPERTS = range(7)
 PER_TENSOR, PER_CHANNEL, PER_GROUP, PER_TOKEN = range(4)
@@ -61,7 +61,7 @@ def _inputs(param: Param) -> list[str]:
 
 
 @collective("LinearParallelOperation", LINEAR_PARALLEL, _inputs)
-def linear_parallel(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def linear_parallel(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """x W^T of every rank, and what `type` does between ranks before or after.
 
     all reduce: the sum on every rank. reduce scatter: its rows cut over ranks. all gather: the product of
@@ -93,12 +93,12 @@ def linear_parallel(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     return [[_result(call, r, part)] for r, part in zip(ranks, parts)]
 
 
-def _chunks(call: Call, total: torch.Tensor, number: int, dim: int = 0) -> Sequence[torch.Tensor]:
+def _chunks(call: OperatorCall, total: torch.Tensor, number: int, dim: int = 0) -> Sequence[torch.Tensor]:
     call.need(total.shape[dim] % number == 0, f"{total.shape[dim]} rows do not split over {number} ranks")
     return total.chunk(number, dim)
 
 
-def _two_dimensions(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def _two_dimensions(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     info = call.param["twoDimTPInfo"]
     gather, scatter, inner = info["agDim"], info["rsDim"], bool(info["innerDimIsAg"])
     call.need(
@@ -121,7 +121,7 @@ def _two_dimensions(call: Call, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     return results
 
 
-def _product(call: Call, rank: Tensors, x: torch.Tensor) -> torch.Tensor:
+def _product(call: OperatorCall, rank: Tensors, x: torch.Tensor) -> torch.Tensor:
     """`x` times this rank's weight, dequantised."""
     p = call.param
     weight = weight_matrix(call, rank["weight"], x.shape[-1], transposed=p["transWeight"])
@@ -142,7 +142,7 @@ def _product(call: Call, rank: Tensors, x: torch.Tensor) -> torch.Tensor:
     return call.wide(x) @ wide
 
 
-def _widened(call: Call, rank: Tensors, weight: torch.Tensor) -> torch.Tensor:
+def _widened(call: OperatorCall, rank: Tensors, weight: torch.Tensor) -> torch.Tensor:
     """An int8 weight `[k, n]` in numbers: (W + offset) * scale, by tensor, column or group of rows."""
     scale = call.wide(rank["scale"])
     shift = call.wide(rank["bias"]) if "bias" in rank else torch.zeros((), dtype=call.accumulate)
@@ -162,7 +162,7 @@ def _by_row(values: torch.Tensor, size: int, weight: torch.Tensor) -> torch.Tens
     return values.repeat_interleave(size, 0)[:rows] if values.ndim == 2 else values
 
 
-def _result(call: Call, rank: Tensors, value: torch.Tensor) -> As:
+def _result(call: OperatorCall, rank: Tensors, value: torch.Tensor) -> As:
     """What this rank writes: bias and residual added, row scales applied."""
     p = call.param
     if "perTokenScale" in rank:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from .registry import As, Call, Outputs
+from .registry import As, OperatorCall, Outputs
 
 
-def dynamic(call: Call, value: torch.Tensor, *, asymmetric: bool) -> Outputs:
+def dynamic(call: OperatorCall, value: torch.Tensor, *, asymmetric: bool) -> Outputs:
     """Quantise each row of wide `value` by its own scale: int8, scale float32[, offset float32].
 
     Symmetric: scale = max|x| / 127. Asymmetric: scale = (max - min) / 255, offset = -(max + min) / (2
@@ -23,13 +23,13 @@ def dynamic(call: Call, value: torch.Tensor, *, asymmetric: bool) -> Outputs:
     return As(quantised, torch.int8), As(scale, torch.float32), As(offset, torch.float32)
 
 
-def static(call: Call, value: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor | None) -> As:
+def static(call: OperatorCall, value: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor | None) -> As:
     """value * scale + offset, int8."""
     shift = 0 if offset is None else call.wide(offset)
     return As(value * call.wide(scale) + shift, torch.int8)
 
 
-def descale(call: Call, scale: torch.Tensor) -> torch.Tensor:
+def descale(call: OperatorCall, scale: torch.Tensor) -> torch.Tensor:
     """A dequantisation scale, wide: int64/uint64 hold the bits of a float32 in their low half."""
     if scale.dtype in (torch.int64, getattr(torch, "uint64", torch.int64)):
         pairs = scale.contiguous().reshape(-1).view(torch.float32)

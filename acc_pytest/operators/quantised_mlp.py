@@ -11,7 +11,7 @@ from .cache import lengths
 from .layout import group_of, nz_to_nd
 from .param import choice, flag
 from .quantise import integer_matmul
-from .registry import As, Call, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Outputs, Tensors, operator
 from .rounding import rounded
 
 TILES = (256, 128)
@@ -30,7 +30,7 @@ _UP, _DOWN = ("x", "weightUp", "scaleUp", "perTokenScale"), ("weightDown", "scal
 
 
 @operator("MmDeqSwigluQuantMmDeqOperation", _COMMON, (*_UP, *_DOWN))
-def mm_deq_swiglu_quant_mm_deq(call: Call, t: Tensors) -> Outputs:
+def mm_deq_swiglu_quant_mm_deq(call: OperatorCall, t: Tensors) -> Outputs:
     """One expert: `[m, k]` int8 by `[k, n]`, halved by SwiGLU, by `[n / 2, k']` to `[m, k']`.
 
     Weights come as matrices or as NZ tiles `[(1,) n1, m', 32]`.
@@ -40,7 +40,7 @@ def mm_deq_swiglu_quant_mm_deq(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("GmmDeqSwigluQuantGmmDeqOperation", _GROUPED, (*_UP, "groupList", *_DOWN))
-def gmm_deq_swiglu_quant_gmm_deq(call: Call, t: Tensors) -> Outputs:
+def gmm_deq_swiglu_quant_gmm_deq(call: OperatorCall, t: Tensors) -> Outputs:
     """Some experts, each with the rows of its group; `groupList` has the groups' ends or sizes.
 
     Rows behind the last group are zero (the device leaves them as they are).
@@ -61,7 +61,9 @@ def gmm_deq_swiglu_quant_gmm_deq(call: Call, t: Tensors) -> Outputs:
     return [As(result, _DTYPES[call.param["outputType"]])]
 
 
-def _mlp(call: Call, t: Tensors, x: torch.Tensor, row_scale: torch.Tensor, group: int | None) -> torch.Tensor:
+def _mlp(
+    call: OperatorCall, t: Tensors, x: torch.Tensor, row_scale: torch.Tensor, group: int | None
+) -> torch.Tensor:
     """The rows of one expert; what the first product gives is float16, what the second takes int8."""
     p, tile = call.param, TILES[call.param["weightUpPermuteType"]]
     up = _matrix(call, t["weightUp"], "weightUp", group, transposed=p["transposeWeightUp"])
@@ -84,7 +86,7 @@ def _mlp(call: Call, t: Tensors, x: torch.Tensor, row_scale: torch.Tensor, group
     return call.wide(integer_matmul(small, down)) * scale_down * step
 
 
-def _in_order(call: Call, columns: torch.Tensor, tile: int) -> torch.Tensor:
+def _in_order(call: OperatorCall, columns: torch.Tensor, tile: int) -> torch.Tensor:
     """Columns as they were before the two halves were interleaved, half a tile of each in turn."""
     call.need(
         columns.shape[-1] % tile == 0,
@@ -94,7 +96,7 @@ def _in_order(call: Call, columns: torch.Tensor, tile: int) -> torch.Tensor:
 
 
 def _matrix(
-    call: Call, weight: torch.Tensor, name: str, group: int | None, *, transposed: bool
+    call: OperatorCall, weight: torch.Tensor, name: str, group: int | None, *, transposed: bool
 ) -> torch.Tensor:
     """`[k, n]` of one expert."""
     call.need(weight.dtype == torch.int8, f"{name} is {weight.dtype} and not int8")
@@ -111,7 +113,7 @@ def _matrix(
     return one.T if transposed else one
 
 
-def _scale(call: Call, scale: torch.Tensor, group: int | None) -> torch.Tensor:
+def _scale(call: OperatorCall, scale: torch.Tensor, group: int | None) -> torch.Tensor:
     rows = scale.reshape(1 if group is None else len(scale), -1)
     call.need((group or 0) < len(rows), f"scales {list(scale.shape)} have no row for expert {group}")
     return call.wide(rows[group or 0])

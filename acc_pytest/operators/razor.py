@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from .param import integer, number
-from .registry import As, Call, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Outputs, Tensors, operator
 from .scores import attend, heads_of, output_shape
 
 BLOCK = 128
@@ -20,7 +20,7 @@ RAZOR = {
 
 
 @operator("RazorFusionAttentionOperation", RAZOR, ("query", "key", "value"), pairs=True)
-def razor_fusion_attention(call: Call, t: Tensors) -> Outputs:
+def razor_fusion_attention(call: OperatorCall, t: Tensors) -> Outputs:
     """softmax(q k^T qkScale + mask) v of sequences that are all as long as the parameters say.
 
     A sequence is `tileQ` (keys: `tileKv`) pictures of `razorLen` tokens and then text of `textQLen`
@@ -58,7 +58,7 @@ def razor_fusion_attention(call: Call, t: Tensors) -> Outputs:
     return [As(out.reshape(output_shape(query, p["headNum"], out.shape[-1])), query.dtype)]
 
 
-def _visible(call: Call) -> torch.Tensor:
+def _visible(call: OperatorCall) -> torch.Tensor:
     """Which keys each query sees, `[rows, columns]`: near blocks of 128 in any picture, and text."""
     p = call.param
     length, before, after = p["razorLen"], p["preTokens"] // BLOCK, p["nextTokens"] // BLOCK

@@ -50,7 +50,7 @@ Outputs = Sequence[Output]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OperatorCall:
     """One computation: whose, with which complete parameters, in which precision, on which chip.
 
     `rounds` is whether outputs (and what kernels hand to each other) are rounded.
@@ -81,8 +81,8 @@ class Call:
 
 
 Names = Sequence[str]
-Compute = Callable[[Call, Tensors], Outputs]
-ComputeRanks = Callable[[Call, Sequence[Tensors]], Sequence[Outputs]]
+Compute = Callable[[OperatorCall, Tensors], Outputs]
+ComputeRanks = Callable[[OperatorCall, Sequence[Tensors]], Sequence[Outputs]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def compute(
         )
         return result
     chip = soc if entry.by_chip else DEFAULT_SOC
-    call = Call(name, read(name, entry.schema, param), accumulate, chip, round_outputs)
+    call = OperatorCall(name, read(name, entry.schema, param), accumulate, chip, round_outputs)
     given = _named(call, _names(entry.inputs, call.param), inputs)
     with torch.no_grad(), _fitting(call, given), _room(name, inputs, written, entry.pairs):
         return _finished(call, entry.compute(call, given), _memory(inputs))
@@ -264,7 +264,7 @@ def compute_collective(
             f"{name}: parameter rankSize is {size}, but the inputs of {len(inputs)} ranks are given; "
             "give the inputs of all ranks to compute_collective"
         )
-    call = Call(name, {**complete[0], "ranks": complete}, accumulate, soc, round_outputs)
+    call = OperatorCall(name, {**complete[0], "ranks": complete}, accumulate, soc, round_outputs)
     given = [_named(call, _names(entry.inputs, p), row) for p, row in zip(complete, inputs)]
     everything = [one for row in inputs for one in row]
     with torch.no_grad(), _fitting(call, given[0]), _room(name, everything, written, entry.pairs):
@@ -286,7 +286,7 @@ def _names(names: Names | Callable[[Param], Names], param: Param) -> tuple[str, 
     return tuple(names(param) if callable(names) else names)
 
 
-def _named(call: Call, names: tuple[str, ...], inputs: Sequence[torch.Tensor | None]) -> Tensors:
+def _named(call: OperatorCall, names: tuple[str, ...], inputs: Sequence[torch.Tensor | None]) -> Tensors:
     """Inputs by name. Raises `OperatorError` when there are too few, too many, or one is missing."""
     needed = max((i + 1 for i, n in enumerate(names) if not n.endswith("?")), default=0)
     if not needed <= len(inputs) <= len(names):
@@ -303,7 +303,7 @@ def _named(call: Call, names: tuple[str, ...], inputs: Sequence[torch.Tensor | N
 
 
 @contextmanager
-def _fitting(call: Call, given: Tensors) -> Iterator[None]:
+def _fitting(call: OperatorCall, given: Tensors) -> Iterator[None]:
     """Turn torch's complaints about shapes and dtypes that no check above names into `OperatorError`."""
     try:
         with half_on_cpu() if call.accumulate == torch.float16 else nullcontext():
@@ -325,7 +325,7 @@ def _memory(tensors: Sequence[torch.Tensor | None]) -> set[int]:
     return {t.untyped_storage().data_ptr() for t in tensors if t is not None}
 
 
-def _finished(call: Call, outputs: Outputs, taken: set[int]) -> tuple[torch.Tensor, ...]:
+def _finished(call: OperatorCall, outputs: Outputs, taken: set[int]) -> tuple[torch.Tensor, ...]:
     """Outputs rounded (or widened), contiguous, in memory of their own; `taken` grows by it."""
     results = []
     for output in outputs:

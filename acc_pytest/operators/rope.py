@@ -6,13 +6,13 @@ import torch
 
 from .layout import torch_dtype
 from .param import choice, data_type, integer, integers
-from .registry import As, Call, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Outputs, Tensors, operator
 
 ROPE = {"rotaryCoeff": integer(4), "cosFormat": choice(0, "inference", "training")}
 
 
 @operator("RopeOperation", ROPE, ("query", "key", "cos", "sin", "seqLen?"))
-def rope(call: Call, t: Tensors) -> Outputs:
+def rope(call: OperatorCall, t: Tensors) -> Outputs:
     """Rotate `query` and `key` (`[n, heads * size]`, `[n, heads, size]` or `[b, s, heads, size]`).
 
     `cos` and `sin` are `[n, size]`, one row a token; their width is the head size. `rotaryCoeff` c cuts a
@@ -31,7 +31,9 @@ def rope(call: Call, t: Tensors) -> Outputs:
     return [As(_rotated(call, t[name], name, cos, sin), t[name].dtype) for name in ("query", "key")]
 
 
-def _rotated(call: Call, x: torch.Tensor, name: str, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def _rotated(
+    call: OperatorCall, x: torch.Tensor, name: str, cos: torch.Tensor, sin: torch.Tensor
+) -> torch.Tensor:
     tokens, size = cos.shape[0], cos.shape[-1]
     call.need(
         x.numel() % (tokens * size) == 0 if tokens * size else x.numel() == 0,
@@ -51,7 +53,7 @@ def rotated(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, coefficie
 
 
 @operator("RopeQConcatOperation", {}, ("query", "cos", "sin", "concat"))
-def rope_q_concat(call: Call, t: Tensors) -> Outputs:
+def rope_q_concat(call: OperatorCall, t: Tensors) -> Outputs:
     """Rotate each head of `[n, heads * size]` by halves and put `concat` `[n, heads, width]` behind it."""
     size, tail = t["cos"].shape[-1], t["concat"]
     cos, sin = (call.wide(t[name]).reshape(-1, 1, size) for name in ("cos", "sin"))
@@ -68,7 +70,7 @@ NTK = {"outDataType": data_type(1, alias="outputType")}
 
 
 @operator("DynamicNTKOperation", NTK, ("positionIds", "invFreq", "seqLens"))
-def dynamic_ntk(call: Call, t: Tensors) -> Outputs:
+def dynamic_ntk(call: OperatorCall, t: Tensors) -> Outputs:
     """sin, then cos `[tokens, size]` of position * frequency, both halves alike; frequencies by sequence."""
     counts = [int(n) for n in t["seqLens"].flatten().tolist()]
     positions, frequencies = call.wide(t["positionIds"].flatten()), call.wide(t["invFreq"])
@@ -87,7 +89,7 @@ def dynamic_ntk(call: Call, t: Tensors) -> Outputs:
     {"c_qSeqLen": integers(alias="qSeqLen")},
     ("queryGrad", "keyGrad", "cos", "sin"),
 )
-def rope_grad(call: Call, t: Tensors) -> Outputs:
+def rope_grad(call: OperatorCall, t: Tensors) -> Outputs:
     """g * (cos + [sin2, -sin1]) for each head: what the kernel computes.
 
     It is not the derivative of RopeOperation; ATB's own golden is the same.

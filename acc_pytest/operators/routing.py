@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from .param import Param, choice, flag, integer, integers
-from .registry import As, Call, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Outputs, Tensors, operator
 
 
 @operator("SortOperation", {"num": integers()}, ("x",))
-def sort(call: Call, t: Tensors) -> Outputs:
+def sort(call: OperatorCall, t: Tensors) -> Outputs:
     """The `num[0]` largest of the last dimension, descending, and their int32 positions."""
     x, num = t["x"], call.param["num"]
     call.need(
@@ -21,7 +21,7 @@ def sort(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("OnehotOperation", {"axis": integer(), "depth": integer()}, ("x", "one", "zero"))
-def onehot(call: Call, t: Tensors) -> Outputs:
+def onehot(call: OperatorCall, t: Tensors) -> Outputs:
     """A new dimension of size `depth` at `axis`: `one` at the index that `x` holds, `zero` elsewhere."""
     x, depth = t["x"], call.param["depth"]
     axis = call.param["axis"]
@@ -42,7 +42,7 @@ REDUCE = {
 
 
 @operator("ReduceOperation", REDUCE, ("x",))
-def reduce(call: Call, t: Tensors) -> Outputs:
+def reduce(call: OperatorCall, t: Tensors) -> Outputs:
     """Largest, smallest or sum over all of `axis`, which disappear."""
     x, kind, axes = t["x"], call.param["reduceType"], call.param["axis"]
     call.need(kind != 0, "parameter reduceType is missing")
@@ -56,7 +56,7 @@ def reduce(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("CumsumOperation", {"axes": integers(), "exclusive": flag(), "reverse": flag()}, ("x",))
-def cumsum(call: Call, t: Tensors) -> Outputs:
+def cumsum(call: OperatorCall, t: Tensors) -> Outputs:
     """Running sum along `axes[0]`; `exclusive` leaves the element itself out, `reverse` runs backwards."""
     x, p = t["x"], call.param
     call.need(
@@ -75,13 +75,13 @@ def cumsum(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("WhereOperation", {}, ("cond", "x", "y"))
-def where(call: Call, t: Tensors) -> Outputs:
+def where(call: OperatorCall, t: Tensors) -> Outputs:
     """`x` where `cond` is not 0, else `y`, all broadcast."""
     return [torch.where(t["cond"] != 0, t["x"], t["y"])]
 
 
 @operator("NonzeroOperation", {}, ("x",))
-def nonzero(call: Call, t: Tensors) -> Outputs:
+def nonzero(call: OperatorCall, t: Tensors) -> Outputs:
     """Coordinates of the nonzero elements, a column each, zero padded `[ndim, numel]`; how many `[1]`."""
     x = t["x"]
     found = x.nonzero().T
@@ -103,7 +103,7 @@ def _index_inputs(param: Param) -> tuple[str, ...]:
 
 
 @operator("IndexAddOperation", INDEX_ADD, _index_inputs, aliases={0: "var"})
-def index_add(call: Call, t: Tensors) -> Outputs:
+def index_add(call: OperatorCall, t: Tensors) -> Outputs:
     """var + updates * alpha at `indices` of `axis`; type 2 adds only the first `validIndicesNum` rows."""
     call.need(call.param["indexType"] != 0, "parameter indexType is missing")
     var, updates, indices = t["var"], call.wide(t["updates"]), t["indices"].flatten().long()
@@ -130,7 +130,7 @@ GATING = {
 
 
 @operator("GatingOperation", GATING, ("topk", "idxArr"))
-def gating(call: Call, t: Tensors) -> Outputs:
+def gating(call: OperatorCall, t: Tensors) -> Outputs:
     """Sort (token, expert) pairs by expert: token of each, running count of the experts, place before.
 
     With `deviceExpert` only the listed experts' pairs are kept, packed to the front, and their number is
@@ -162,7 +162,7 @@ SCATTER = {"axis": integer(-1), "reduction": choice(0, "none", "add")}
 
 
 @operator("ScatterElementsV2Operation", SCATTER, ("input", "indices", "updates"), writes=("input",))
-def scatter_elements(call: Call, t: Tensors) -> Outputs:
+def scatter_elements(call: OperatorCall, t: Tensors) -> Outputs:
     """Write (or add) `updates` at `indices` along `axis` of `input`. No output."""
     x, indices, updates = t["input"], t["indices"].long(), t["updates"]
     axis = call.param["axis"]

@@ -8,7 +8,7 @@ from itertools import count, islice
 import torch
 
 from .param import Param, choice, integer, integers
-from .registry import As, Call, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Outputs, Tensors, operator
 
 _MODULUS = 2**31 - 1
 
@@ -32,7 +32,7 @@ def rand(seed: int) -> Iterator[float]:
 
 
 @operator("MultinomialOperation", {"numSamples": integer(1), "randSeed": integer()}, ("probs",))
-def multinomial(call: Call, t: Tensors) -> Outputs:
+def multinomial(call: OperatorCall, t: Tensors) -> Outputs:
     """For each row the first place whose running sum exceeds a random number, `numSamples` times.
 
     The running sum is rounded to float16 at every step, as the kernel does. All rows see the same numbers.
@@ -81,7 +81,7 @@ def _inputs(param: Param) -> list[str]:
 
 
 @operator("TopkToppSamplingOperation", TOPK_TOPP, _inputs)
-def topk_topp_sampling(call: Call, t: Tensors) -> Outputs:
+def topk_topp_sampling(call: OperatorCall, t: Tensors) -> Outputs:
     """One index of each row of `probs` among its `topk` likeliest whose running sum stays below `topp`.
 
     Outputs: the index, its probability, and with logprobs the logarithms of the first `logProbsSize`
@@ -117,7 +117,7 @@ def topk_topp_sampling(call: Call, t: Tensors) -> Outputs:
     return outputs
 
 
-def _numbers(call: Call, t: Tensors, kind: int, batch: int) -> list[float]:
+def _numbers(call: OperatorCall, t: Tensors, kind: int, batch: int) -> list[float]:
     """The random number of each row: from its seed, or given."""
     if kind == LOGPROBS_MULTINOMIAL:
         return [float(n) for n in t["rand"].flatten().tolist()]

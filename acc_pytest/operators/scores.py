@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .quantise import integer_matmul
-from .registry import Call
+from .registry import OperatorCall
 from .rounding import rounded
 
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -33,7 +33,7 @@ class EightBit:
 
 
 def attend(
-    call: Call,
+    call: OperatorCall,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -79,7 +79,7 @@ def attend(
 
 
 def _by_group(
-    call: Call,
+    call: OperatorCall,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -98,12 +98,12 @@ def _by_group(
     return result
 
 
-def _products(call: Call, x: torch.Tensor, y: torch.Tensor, whole: bool) -> torch.Tensor:
+def _products(call: OperatorCall, x: torch.Tensor, y: torch.Tensor, whole: bool) -> torch.Tensor:
     return call.wide(integer_matmul(x, y)) if whole else call.wide(x) @ call.wide(y)
 
 
 def _quantised(
-    call: Call, scores: torch.Tensor, value: torch.Tensor, scales: EightBit, groups: int
+    call: OperatorCall, scores: torch.Tensor, value: torch.Tensor, scales: EightBit, groups: int
 ) -> torch.Tensor:
     """Weights in int8, after one rounding to float16 as the kernel does; `[heads, n, v_size]`."""
     powers = (scores - scores.amax(-1, keepdim=True)).exp()
@@ -116,7 +116,7 @@ def _quantised(
     return call.wide(product) * (factor / 127 if scales.weight is None else factor) / total
 
 
-def heads_of(call: Call, tensor: torch.Tensor, tokens: int, heads: int, name: str) -> torch.Tensor:
+def heads_of(call: OperatorCall, tensor: torch.Tensor, tokens: int, heads: int, name: str) -> torch.Tensor:
     """`[n, heads * size]`, `[n, heads, size]` or `[b, s, heads, size]` as `[n, heads, size]`."""
     call.need(heads > 0, f"{name} needs a number of heads above 0")
     call.need(

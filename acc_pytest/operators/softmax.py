@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from .param import integers
-from .registry import As, Call, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Outputs, Tensors, operator
 
 
 @operator("SoftmaxOperation", {"axes": integers()}, ("x",))
-def softmax(call: Call, t: Tensors) -> Outputs:
+def softmax(call: OperatorCall, t: Tensors) -> Outputs:
     """Softmax of `x` over all `axes` together; they are neighbours and may count from the end."""
     x = t["x"]
     axes = sorted(axis + x.ndim if axis < 0 else axis for axis in call.param["axes"])

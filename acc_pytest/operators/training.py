@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from .param import flag, integer, integers
-from .registry import As, Call, Outputs, Tensors, operator
+from .registry import As, OperatorCall, Outputs, Tensors, operator
 
 FAST = {"headNum": integer(), "qSeqLen": integers()}
 
 
-def _squares(call: Call, flat: torch.Tensor) -> list[torch.Tensor]:
+def _squares(call: OperatorCall, flat: torch.Tensor) -> list[torch.Tensor]:
     """The scores `[heads, s, s]` of each sequence, from one flat tensor."""
     heads, counts = call.param["headNum"], call.param["qSeqLen"]
     sizes = [heads * s * s for s in counts]
@@ -23,14 +23,14 @@ def _squares(call: Call, flat: torch.Tensor) -> list[torch.Tensor]:
 
 
 @operator("FastSoftMaxOperation", FAST, ("x",))
-def fast_softmax(call: Call, t: Tensors) -> Outputs:
+def fast_softmax(call: OperatorCall, t: Tensors) -> Outputs:
     """Softmax of each row of every sequence's scores."""
     value = torch.cat([part.softmax(-1).flatten() for part in _squares(call, t["x"])])
     return [As(value.reshape(t["x"].shape), t["x"].dtype)]
 
 
 @operator("FastSoftMaxGradOperation", FAST, ("y", "dy"))
-def fast_softmax_grad(call: Call, t: Tensors) -> Outputs:
+def fast_softmax_grad(call: OperatorCall, t: Tensors) -> Outputs:
     """y (dy - sum of y dy over the row)."""
     value = [
         (y * (dy - (y * dy).sum(-1, keepdim=True))).flatten()
@@ -40,7 +40,7 @@ def fast_softmax_grad(call: Call, t: Tensors) -> Outputs:
 
 
 @operator("GenAttentionMaskOperation", {"headNum": integer(1), "seqLen": integers()}, ("mask",))
-def gen_attention_mask(call: Call, t: Tensors) -> Outputs:
+def gen_attention_mask(call: OperatorCall, t: Tensors) -> Outputs:
     """The corner `[s, s]` of every sequence's mask, once for each head, flat."""
     mask, counts = t["mask"], call.param["seqLen"]
     call.need(
@@ -61,7 +61,7 @@ STRIDED = {
 
 
 @operator("StridedBatchMatmulOperation", STRIDED, ("a", "b"))
-def strided_batch_matmul(call: Call, t: Tensors) -> Outputs:
+def strided_batch_matmul(call: OperatorCall, t: Tensors) -> Outputs:
     """C = A B for each batch and head, operands found by leading dimension and stride in flat tensors.
 
     Rows of a head are `lda` apart and heads `strideA`; batches follow each other. Gaps of the result
@@ -85,7 +85,13 @@ def strided_batch_matmul(call: Call, t: Tensors) -> Outputs:
 
 
 def _matrix(
-    call: Call, flat: torch.Tensor, start: int, rows: int, columns: int, leading: int, transposed: bool
+    call: OperatorCall,
+    flat: torch.Tensor,
+    start: int,
+    rows: int,
+    columns: int,
+    leading: int,
+    transposed: bool,
 ) -> torch.Tensor:
     if transposed:
         return _matrix(call, flat, start, columns, rows, leading, False).T

@@ -11,7 +11,7 @@ from typing import Any
 
 from .numbers import in_numbers, main_check, said_elsewhere
 from .printable import NAME, printable
-from .row import Check, Row, Scalar, Side, number
+from .row import Check, Row, RowSide, Scalar, number
 from .wrapping import UNKNOWN, near, wrapped, wrapped_command
 
 WIDTH = 4000
@@ -174,7 +174,7 @@ def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def _side(label: str, side: Side) -> list[str]:
+def _side(label: str, side: RowSide) -> list[str]:
     if not side.path and not side.shape:
         return []
     paths = [path for path in side.path.split(";") if path]

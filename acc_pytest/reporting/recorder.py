@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import AccError, SettingsError
 from ..guard import guarded
-from .row import Row, Side, place
+from .row import Row, RowSide, place
 from .summary import Tally
 from .verdict_hash import VerdictHash
 
@@ -119,7 +119,7 @@ def unmapped_row(node: Unmapped, number: int, test_id: str = "", *, strict: bool
     """
     reason = unmapped_reason(node)
     where = "" if node.ref is None else place(node.ref)
-    side = Side(node=node.node, name=node.name, op_type=node.op_type, slot=node.slot, path=where)
+    side = RowSide(node=node.node, name=node.name, op_type=node.op_type, slot=node.slot, path=where)
     return Row(
         test_id=test_id,
         verdict="unmapped",
@@ -129,7 +129,7 @@ def unmapped_row(node: Unmapped, number: int, test_id: str = "", *, strict: bool
         step=node.step,
         rank="" if node.rank is None else str(node.rank),
         graph=node.graph,
-        golden=side if node.side == "golden" else Side(),
-        mine=side if node.side == "mine" else Side(),
+        golden=side if node.side == "golden" else RowSide(),
+        mine=side if node.side == "mine" else RowSide(),
         reasons=(reason,),
     )

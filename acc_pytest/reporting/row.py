@@ -24,7 +24,7 @@ entry accepts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class RowSide:
     """What a row says of one tensor; `None` or empty where it is not known.
 
     `path` joins the files of several shards with `;`. `max`, `min`, `mean` are over all elements.
@@ -81,7 +81,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Worst:
+class WorstElement:
     """The element with the largest error: its index and both values (complex ones as text)."""
 
     index: str = ""
@@ -146,13 +146,13 @@ class Row:
     layer: str = ""
     policy: str = ""
     mapping_reason: str = ""
-    golden: Side = Side()
-    mine: Side = Side()
+    golden: RowSide = RowSide()
+    mine: RowSide = RowSide()
     metrics: Mapping[str, Scalar] = field(default_factory=dict)
     counts: Mapping[str, Scalar] = field(default_factory=dict)
     custom: Mapping[str, Scalar] = field(default_factory=dict)
     case: Mapping[str, Scalar] = field(default_factory=dict)
-    worst: Worst = Worst()
+    worst: WorstElement = WorstElement()
     checks: tuple[Check, ...] = ()
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -221,8 +221,8 @@ class Row:
     def from_plain(cls, plain: Mapping[str, Any]) -> Row:
         """The row that `to_plain` was called on."""
         made = dict(plain)
-        made["golden"], made["mine"] = Side(*plain["golden"]), Side(*plain["mine"])
-        made["worst"] = Worst(*plain["worst"])
+        made["golden"], made["mine"] = RowSide(*plain["golden"]), RowSide(*plain["mine"])
+        made["worst"] = WorstElement(*plain["worst"])
         made["checks"] = tuple(Check(*check) for check in plain["checks"])
         made["reasons"], made["notes"] = tuple(plain["reasons"]), tuple(plain["notes"])
         if plain["cause"] is not None:
@@ -232,10 +232,10 @@ class Row:
 
 
 _ROW = tuple(one.name for one in fields(Row))
-_FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in (Side, Check, Cause)}
+_FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in (RowSide, Check, Cause)}
 
 
-def _values(record: Side | Check | Cause) -> tuple[Any, ...]:
+def _values(record: RowSide | Check | Cause) -> tuple[Any, ...]:
     return tuple([getattr(record, name) for name in _FIELDS[type(record)]])
 
 

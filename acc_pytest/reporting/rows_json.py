@@ -25,7 +25,7 @@ from .json_fields import (
     tuple_of,
     unpacker,
 )
-from .row import VERDICTS, Cause, Check, Row, Scalar, Side, Worst
+from .row import VERDICTS, Cause, Check, Row, RowSide, Scalar, WorstElement
 
 _SAID_BY_ROW = {
     **{
@@ -63,7 +63,7 @@ _SAID_BY_SIDES = {
 """Parts of the context that a row has elsewhere."""
 
 
-_NO_SIDE = Side()
+_NO_SIDE = RowSide()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +170,11 @@ def _same(one: object, other: object) -> bool:
     return type(one) is type(other) and (one == other or (one != one and other != other))
 
 
-_SIDE = record_fields(Side, dict.fromkeys(("max", "min", "mean"), NUMBER_OR_NONE))
+_SIDE = record_fields(RowSide, dict.fromkeys(("max", "min", "mean"), NUMBER_OR_NONE))
 _CHECK = record_fields(
     Check, {"measured": NUMBER_OR_NONE, "allowed": NUMBER, "at_least": FLAG, "passed": FLAG}
 )
-_WORST = record_fields(Worst, {"golden": SCALAR, "mine": SCALAR})
+_WORST = record_fields(WorstElement, {"golden": SCALAR, "mine": SCALAR})
 _CAUSE = record_fields(
     Cause,
     {
@@ -192,9 +192,9 @@ _ROW = record_fields(
         "number": WHOLE_OR_NONE,
         "step": SCALAR,
         **dict.fromkeys(("skipped", "strict", "shapes_differ"), FLAG),
-        **dict.fromkeys(("golden", "mine"), (packer(_SIDE), unpacker(Side, _SIDE))),
+        **dict.fromkeys(("golden", "mine"), (packer(_SIDE), unpacker(RowSide, _SIDE))),
         **dict.fromkeys(("metrics", "counts", "custom", "case", "statistics", "context", "levels"), MAPPING),
-        "worst": (packer(_WORST), unpacker(Worst, _WORST)),
+        "worst": (packer(_WORST), unpacker(WorstElement, _WORST)),
         "checks": (
             lambda checks: [_pack_check(check) for check in checks],
             tuple_of(unpacker(Check, _CHECK)),

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from acc_pytest.capture.dump_info import Conversion
+from acc_pytest.capture.dump_info import InfoConversion
 from acc_pytest.capture.torchair import write_fusion_switch
 from acc_pytest.capture.torchair.arguments import fusion_switch
 from acc_pytest.errors import FormatError
@@ -52,9 +52,9 @@ def _switches(directory: Path) -> list[Seed]:
 
 def _converted(home: Path, _file: str) -> None:
     """What `acc dump-info` makes of a file that rests. What fails is counted there, and told here."""
-    conversion = Conversion(str(home), clock=itertools.count(0, 100).__next__)
-    conversion.look()
-    for source in conversion.look():
+    conversion = InfoConversion(str(home), clock=itertools.count(0, 100).__next__)
+    conversion.scan()
+    for source in conversion.scan():
         conversion.convert(source)
     for info in home.glob(f"*{SUFFIX}.np?"):
         info.unlink()

@@ -11,7 +11,7 @@ import numpy as np
 import safetensors.torch
 import torch
 
-from acc_pytest.capture.torch_hooks.statistics import Sample, statistics_csv
+from acc_pytest.capture.torch_hooks.statistics import NodeTensor, statistics_csv
 from acc_pytest.errors import AccError
 from acc_pytest.tensors import atb_bin, torch_archive
 from acc_pytest.tensors.ge_message import OriginalOp
@@ -157,9 +157,9 @@ def ge_statistics(directory: Path) -> list[Seed]:
 def torch_statistics(directory: Path) -> list[Seed]:
     directory.mkdir(parents=True)
     samples = [
-        Sample("root.a", "Linear", "output", str(number), tensor) for number, tensor in enumerate(TENSORS)
+        NodeTensor("root.a", "Linear", "output", str(number), tensor) for number, tensor in enumerate(TENSORS)
     ]
-    samples.append(Sample("root.a", "Linear", "input", "past_key_values_key", VALUES))
+    samples.append(NodeTensor("root.a", "Linear", "input", "past_key_values_key", VALUES))
     (directory / "statistics.csv").write_bytes(statistics_csv(samples))
     return [Seed(directory, "statistics.csv")]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.capture.atb.landed import look
 from acc_pytest.capture.atb.post import convert_profiles
 from acc_pytest.capture.atb.profiling import profile_to_csv
+from acc_pytest.capture.atb.written_files import written_files
 from acc_pytest.errors import FormatError
 
 PROBE = Path(__file__).parents[2] / ".." / "shared" / "conformance" / "probe"
@@ -87,7 +87,7 @@ def test_one_bad_text_costs_itself_only(tmp_path: Path) -> None:
         write(home, EXAMPLE, f"operation_statistic_{number}.txt")
     write(home, "broken", "operation_statistic_2.txt")
     write(home, "other", "notes.txt")
-    (problem,) = convert_profiles(look(tmp_path, "T", 0))
+    (problem,) = convert_profiles(written_files(tmp_path, "T", 0))
     assert problem.startswith(f"{home}/operation_statistic_2.txt: no line")
     assert {path.name for path in home.iterdir()} == {
         "operation_statistic_1.csv",

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from acc_pytest.capture.dump_info import SETTLE_SECONDS, Conversion
+from acc_pytest.capture.dump_info import SETTLE_SECONDS, InfoConversion
 from acc_pytest.capture.dump_info import convert as converting
-from acc_pytest.capture.dump_info.sources import sources
+from acc_pytest.capture.dump_info.tensor_files import tensor_files
 from acc_pytest.errors import DumpError, FormatError
 from acc_pytest.tensors.ge_record import GeValue, write_record
 from acc_pytest.tensors.header import Statistics
@@ -50,11 +50,11 @@ def info_of(path: Path) -> Path:
     return path.with_name(f"{path.stem}_min_max.npy")
 
 
-def run(conversion: Conversion, clock: Clock) -> Conversion:
+def run(conversion: InfoConversion, clock: Clock) -> InfoConversion:
     """Two looks, and the conversion of what rested."""
-    conversion.look()
+    conversion.scan()
     clock.settle()
-    for source in conversion.look():
+    for source in conversion.scan():
         conversion.convert(source)
     return conversion
 
@@ -76,8 +76,8 @@ def test_only_files_with_tensors_are_sources(tmp_path: Path) -> None:
     )
     for name in (*others, "Add.Add_2.44.6.1706596912161941_min_max.npz", "Add.Add_2.4.6.17065969121619.csv"):
         (step / name).touch()
-    assert sorted(source.path for source in sources(str(tmp_path))) == sorted(map(str, taken))
-    assert [source.path for source in sources(str(taken[0]))] == [str(taken[0])]
+    assert sorted(source.path for source in tensor_files(str(tmp_path))) == sorted(map(str, taken))
+    assert [source.path for source in tensor_files(str(taken[0]))] == [str(taken[0])]
 
 
 def test_links_to_folders_are_followed_once(tmp_path: Path) -> None:
@@ -87,32 +87,32 @@ def test_links_to_folders_are_followed_once(tmp_path: Path) -> None:
     (dump / "rank0").symlink_to(elsewhere)
     (dump / "rank1").symlink_to(elsewhere)
     (elsewhere / "again").symlink_to(dump)
-    assert [Path(source.path).parent.name for source in sources(str(dump))] == ["rank0"]
+    assert [Path(source.path).parent.name for source in tensor_files(str(dump))] == ["rank0"]
 
 
 @pytest.mark.parametrize("name", ["x.txt", "nothing.npy", "nothing"])
 def test_a_path_that_is_no_source_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "x.txt").touch()
     with pytest.raises(DumpError, match=name):
-        list(sources(str(tmp_path / name)))
+        list(tensor_files(str(tmp_path / name)))
 
 
 def test_a_file_is_read_when_two_looks_found_it_unchanged(tmp_path: Path, clock: Clock) -> None:
     path = fx(tmp_path)
-    conversion = Conversion(str(tmp_path), clock=clock)
-    assert conversion.look() == []
+    conversion = InfoConversion(str(tmp_path), clock=clock)
+    assert conversion.scan() == []
     assert conversion.waiting == 1
     clock.now += SETTLE_SECONDS / 2
-    assert conversion.look() == []
+    assert conversion.scan() == []
     assert conversion.waiting == 1
     fx(tmp_path, values=(5.0, 6.0, 7.0))
     clock.settle()
-    assert conversion.look() == []
+    assert conversion.scan() == []
     assert conversion.changed == clock.now
     clock.settle()
-    (source,) = conversion.look()
+    (source,) = conversion.scan()
     conversion.convert(source)
-    assert conversion.look() == []
+    assert conversion.scan() == []
     assert conversion.waiting == conversion.pending == 0
     assert conversion.converted == 1
     assert conversion.nbytes == path.stat().st_size
@@ -131,7 +131,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
         return measured(tensor)
 
     monkeypatch.setattr(converting, "info_of", slow)
-    conversion = run(Conversion(str(tmp_path), delete=True, clock=clock), clock)
+    conversion = run(InfoConversion(str(tmp_path), delete=True, clock=clock), clock)
     assert not info_of(path).exists()
     assert path.exists()
     assert conversion.pending == 1
@@ -151,7 +151,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_no_failure_yet(
         raise FormatError("cut")
 
     monkeypatch.setattr(converting, "info_of", cut)
-    conversion = run(Conversion(str(tmp_path), clock=clock), clock)
+    conversion = run(InfoConversion(str(tmp_path), clock=clock), clock)
     assert not conversion.failed
     assert conversion.pending == 1
 
@@ -160,20 +160,20 @@ def test_a_file_that_vanishes_is_forgotten(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / f"link.{STAMP}.npy").symlink_to(tmp_path / "nowhere")
-    assert list(sources(str(tmp_path))) == []
+    assert list(tensor_files(str(tmp_path))) == []
     path = fx(tmp_path)
-    conversion = Conversion(str(tmp_path), clock=clock)
-    conversion.look()
+    conversion = InfoConversion(str(tmp_path), clock=clock)
+    conversion.scan()
     clock.settle()
-    (source,) = conversion.look()
+    (source,) = conversion.scan()
     path.unlink()
     conversion.convert(source)
     assert (conversion.pending, conversion.converted) == (0, 0)
     assert not conversion.failed
     fx(tmp_path)
-    conversion.look()
+    conversion.scan()
     path.unlink()
-    conversion.look()
+    conversion.scan()
     assert conversion.pending == 0
 
 
@@ -181,13 +181,13 @@ def test_one_bad_file_costs_no_other_and_is_tried_again_when_it_changes(tmp_path
     good, cut = fx(tmp_path), fx(tmp_path, "mul-aten.mul.Tensor.OUTPUT.0")
     whole = cut.read_bytes()
     cut.write_bytes(whole[:-1])
-    conversion = run(Conversion(str(tmp_path), delete=True, clock=clock), clock)
+    conversion = run(InfoConversion(str(tmp_path), delete=True, clock=clock), clock)
     assert list(conversion.failed) == [str(cut)]
     assert cut.exists()
     assert info_of(good).exists()
     assert not good.exists()
     clock.settle()
-    assert conversion.look() == []
+    assert conversion.scan() == []
     cut.write_bytes(whole)
     run(conversion, clock)
     assert not conversion.failed
@@ -198,20 +198,20 @@ def test_what_was_converted_before_is_not_converted_again_unless_it_is_newer(
     tmp_path: Path, clock: Clock
 ) -> None:
     path = fx(tmp_path)
-    run(Conversion(str(tmp_path), clock=clock), clock)
+    run(InfoConversion(str(tmp_path), clock=clock), clock)
     stamp = info_of(path).stat().st_mtime_ns
-    again = run(Conversion(str(tmp_path), clock=clock), clock)
+    again = run(InfoConversion(str(tmp_path), clock=clock), clock)
     assert (again.converted, again.before) == (0, 1)
     assert info_of(path).stat().st_mtime_ns == stamp
     os.utime(path, ns=(stamp + 1, stamp + 1))
-    newer = run(Conversion(str(tmp_path), clock=clock), clock)
+    newer = run(InfoConversion(str(tmp_path), clock=clock), clock)
     assert (newer.converted, newer.before) == (1, 0)
 
 
 def test_deleting_goes_on_where_it_was_killed(tmp_path: Path, clock: Clock) -> None:
     path = fx(tmp_path)
-    run(Conversion(str(tmp_path), clock=clock), clock)  # as if killed before the file went
-    conversion = run(Conversion(str(tmp_path), delete=True, clock=clock), clock)
+    run(InfoConversion(str(tmp_path), clock=clock), clock)  # as if killed before the file went
+    conversion = run(InfoConversion(str(tmp_path), delete=True, clock=clock), clock)
     assert conversion.deleted == 1
     assert not path.exists()
     assert info_of(path).exists()
@@ -220,7 +220,7 @@ def test_deleting_goes_on_where_it_was_killed(tmp_path: Path, clock: Clock) -> N
 def test_arguments_that_are_no_tensors_stay_and_are_no_failure(tmp_path: Path, clock: Clock) -> None:
     nothing = fx(tmp_path, "sum-aten.sum.default.INPUT.1", np.array(None, dtype=object))
     text = fx(tmp_path, "cat-aten.cat.default.INPUT.0", np.array("[None, tensor(1)]"))
-    conversion = run(Conversion(str(tmp_path), delete=True, clock=clock), clock)
+    conversion = run(InfoConversion(str(tmp_path), delete=True, clock=clock), clock)
     assert conversion.arguments == 2
     assert not conversion.failed
     assert nothing.exists()
@@ -233,7 +233,7 @@ def test_a_record_has_a_row_per_tensor(tmp_path: Path, clock: Clock) -> None:
     padded = GeValue(torch.full((3, 5), 2.0, dtype=torch.float16), "fractal_nz")
     without = GeValue(torch.ones(3), null=True)
     write_record(path, "Add_2", [padded, without], [torch.tensor([-1, 5])])
-    conversion = run(Conversion(str(tmp_path), delete=True, clock=clock), clock)
+    conversion = run(InfoConversion(str(tmp_path), delete=True, clock=clock), clock)
     assert conversion.deleted == 1
     rows = read_info(f"{path}_min_max.npz")
     assert list(rows) == ["inputs/0", "inputs/1", "outputs/0"]
@@ -250,7 +250,7 @@ def test_a_record_with_a_tensor_that_cannot_be_decoded_is_described_and_never_de
     text = GeValue(torch.zeros(4, dtype=torch.uint8), dtype="string", shape=(1,), stored=True)
     write_record(path, "MatMul", [text], [torch.ones(2)])
     for _ in range(2):
-        conversion = run(Conversion(str(tmp_path), delete=True, clock=clock), clock)
+        conversion = run(InfoConversion(str(tmp_path), delete=True, clock=clock), clock)
         assert list(conversion.partly) == [str(path)]
         assert path.exists()
     assert read_info(f"{path}_min_max.npz")["outputs/0"].statistics.mean == 1.0
@@ -265,5 +265,5 @@ def test_a_file_that_cannot_be_deleted_is_a_failure(
         raise PermissionError(13, "Permission denied", place)
 
     monkeypatch.setattr(os, "unlink", refuse)
-    conversion = run(Conversion(str(tmp_path), delete=True, clock=clock), clock)
+    conversion = run(InfoConversion(str(tmp_path), delete=True, clock=clock), clock)
     assert conversion.failed == {str(path): f"{path}: cannot be deleted: Permission denied"}

@@ -9,7 +9,7 @@ from acc_pytest.diagnosis.inheritance import Inheritance
 from acc_pytest.diagnosis.recomputed import Local
 from acc_pytest.diagnosis.standing import Standing
 from acc_pytest.mapping.pair import Operand, Pair, Plan
-from acc_pytest.reporting.row import Check, Row, Side
+from acc_pytest.reporting.row import Check, Row, RowSide
 
 
 def plan_of(
@@ -52,7 +52,7 @@ def row_of(number: int, level: float, step: int = 0, error: float | None = None,
         f"error is {level:g}",
         number=number,
         step=step,
-        mine=Side(name=f"Op_{number}", op_type="Op"),
+        mine=RowSide(name=f"Op_{number}", op_type="Op"),
         metrics={"relative_euclidean_distance": level * 0.01 if error is None else error},
         checks=() if math.isnan(level) else (check,),
         **more,  # type: ignore[arg-type]

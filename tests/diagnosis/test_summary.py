@@ -14,7 +14,7 @@ from acc_pytest.diagnosis.standing import Standing
 from acc_pytest.diagnosis.summary import MOST_LINES, Ledger, root_lines
 from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.reporting.diagnosis import Diagnosis, Root
-from acc_pytest.reporting.row import Cause, Row, Side
+from acc_pytest.reporting.row import Cause, Row, RowSide
 
 from .plans import Locals, plan_of, row_of
 
@@ -130,7 +130,7 @@ def diagnosis_of(*pairs: Pair) -> Diagnosis:
     plan = replace(plan_of(tuple(() for _ in pairs)), pairs=pairs)
     ledger = Ledger()
     for number, pair in enumerate(pairs):
-        side = Side(pair.mine.node, pair.mine.name, "Rope")
+        side = RowSide(pair.mine.node, pair.mine.name, "Rope")
         row = replace(row_of(number, 5.0, int(pair.step)), mine=side, fed=pair.fed)
         ledger.add(with_cause(row, Cause("root", "dataflow", root=number, root_name=row.name)))
     return ledger.diagnosis(plan)

@@ -15,7 +15,7 @@ from acc_pytest.commands.compare import run_pytest
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.reporting.recorder import Recorder
-from acc_pytest.reporting.row import Row, Side
+from acc_pytest.reporting.row import Row, RowSide
 from acc_pytest.reporting.rows_file import RowsFile
 from acc_pytest.reporting.view import Result
 from acc_pytest.reporting.view import Run as RunOf
@@ -263,7 +263,7 @@ def test_hostile_names_in_rows_are_text_in_every_report(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     name = "=cmd|' /C calc'!A0<script>alert(1)</script>\x1b[31m\n::error::x`|" + "n" * 10_000
-    side = Side(node=name, name=name, op_type=name, slot=name, path=name)
+    side = RowSide(node=name, name=name, op_type=name, slot=name, path=name)
     rows = [
         Row(f"d::step0::model::{number}", verdict, name, step=0, layer="model", golden=side, mine=side)
         for number, verdict in enumerate(("fail", "incomparable", "pass"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from acc_pytest.reporting.row import Row, Side
+from acc_pytest.reporting.row import Row, RowSide
 
 
 def row(
@@ -23,8 +23,8 @@ def row(
         "number": 0,
         "step": 0,
         "layer": "layers.0",
-        "golden": Side(name="g", op_type="Linear", slot="output[0]", dtype="torch.float32"),
-        "mine": Side(name="m", op_type="LinearOperation", slot="output[0]", dtype=dtype),
+        "golden": RowSide(name="g", op_type="Linear", slot="output[0]", dtype="torch.float32"),
+        "mine": RowSide(name="m", op_type="LinearOperation", slot="output[0]", dtype=dtype),
         "metrics": {"relative_euclidean_distance": error},
         "counts": {"elements": elements, "mismatches": mismatches},
         **fields,

@@ -13,7 +13,7 @@ from acc_pytest.errors import AccError, FormatError
 from acc_pytest.gate.baseline import Accepted, Baseline, BaselineGate, allowed, error_of, improved, worse
 from acc_pytest.gate.baseline_file import read_baseline, read_baselines, write_baseline
 from acc_pytest.gate.row_key import key_of
-from acc_pytest.reporting.row import Row, Side
+from acc_pytest.reporting.row import Row, RowSide
 
 from .rows import row
 
@@ -141,7 +141,7 @@ def test_integers_are_known_by_their_mismatches() -> None:
     ],
 )
 def test_the_key_leaves_out_what_xdist_appends(test_id: str, key: str) -> None:
-    assert key_of(replace(row(test_id=test_id), mine=Side())) == key
+    assert key_of(replace(row(test_id=test_id), mine=RowSide())) == key
     assert key_of(row(test_id=test_id)) == f"{key} output[0]"
 
 

@@ -11,7 +11,7 @@ import pytest
 from acc_pytest.gate.known import KnownGate
 from acc_pytest.gate.known_entry import entry_of
 from acc_pytest.judging.known import known_from_table
-from acc_pytest.reporting.row import Row, Side
+from acc_pytest.reporting.row import Row, RowSide
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,7 +25,7 @@ ROW = Row(
     "error is 5",
     layer="layers.1",
     step=1,
-    mine=Side(node="3_layer/1_Norm", name="Norm_3"),
+    mine=RowSide(node="3_layer/1_Norm", name="Norm_3"),
     metrics={"relative_euclidean_distance": 0.856},
 )
 
@@ -38,7 +38,7 @@ def gate(row: Row) -> KnownGate:
 @pytest.mark.parametrize("error", [0.0, 1e-30, 0.0104999, 0.856, 0.96, 1.0, 123456.0])
 @pytest.mark.parametrize("name", ["3_layer/1_Norm", 'a "b" [0]*?', "\u6f02\u79fb\\x", "n\x7f\n"])
 def test_the_pasted_entry_accepts_the_row(name: str, error: float) -> None:
-    row = replace(ROW, mine=Side(node=name), metrics={"relative_euclidean_distance": error})
+    row = replace(ROW, mine=RowSide(node=name), metrics={"relative_euclidean_distance": error})
     assert gate(row).apply(row).verdict == "known"
     worse = replace(row, metrics={"relative_euclidean_distance": error * 1.2 + 1e-33})
     assert gate(row).apply(worse).verdict == "fail"
@@ -49,7 +49,7 @@ def test_the_pasted_entry_accepts_the_row(name: str, error: float) -> None:
     [
         replace(ROW, step=2),
         replace(ROW, layer="layers.2"),
-        replace(ROW, mine=Side(node="3_layer/2_Norm", name="Norm_4")),
+        replace(ROW, mine=RowSide(node="3_layer/2_Norm", name="Norm_4")),
     ],
 )
 def test_another_operator_layer_or_step_stays_red(other: Row) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, strategies
 
 from acc_pytest.reporting.annotations import MOST, Annotations, annotation, on_github
 from acc_pytest.reporting.diagnosis import Diagnosis, Root
-from acc_pytest.reporting.row import Row, Side
+from acc_pytest.reporting.row import Row, RowSide
 from acc_pytest.reporting.summary import Tally
 from acc_pytest.reporting.view import Result
 
@@ -18,7 +18,7 @@ COMMAND = re.compile(r"::error title=((?:[^:,\r\n%]|%[0-9A-F]{2})*)::((?:[^\r\n%
 
 
 def row(number: int | None, verdict: str = "fail", name: str = "Linear", **more: object) -> Row:
-    values = {"sentence": f"{name} is wrong", "mine": Side(name=name), **more}
+    values = {"sentence": f"{name} is wrong", "mine": RowSide(name=name), **more}
     return Row(f"d::{number}", verdict, number=number, **values)  # type: ignore[arg-type]
 
 

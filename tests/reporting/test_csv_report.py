@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from acc_pytest.outputs import Growing
 from acc_pytest.reporting import csv_report
 from acc_pytest.reporting.csv_report import OLD_COLUMNS, OUR_COLUMNS, CsvReport, new_report, plain_text, text
-from acc_pytest.reporting.row import Row, Side, Worst
+from acc_pytest.reporting.row import Row, RowSide, WorstElement
 from acc_pytest.reporting.view import Run
 
 DANGEROUS = "=+-@"
@@ -63,8 +63,8 @@ def test_numbers_stay_numbers_and_missing_is_empty(tmp_path: Path) -> None:
         metrics={"mean_error": -0.25, "cosine_similarity": 1e-7, "kl_divergence": None},
         counts={"elements": 2**60},
         custom={"snr": float("nan")},
-        golden=Side(min=-1.5, node="-x"),
-        worst=Worst("[0]", -3, -0.5),
+        golden=RowSide(min=-1.5, node="-x"),
+        worst=WorstElement("[0]", -3, -0.5),
         reasons=("one", "two"),
     )
     report.add(row)

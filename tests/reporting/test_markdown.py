@@ -15,7 +15,7 @@ from acc_pytest.mapping.pair import Plan
 from acc_pytest.reporting.diagnosis import Diagnosis, Root
 from acc_pytest.reporting.markdown import LIMIT, MarkdownSummary, blocks, code, fenced, fit, step_summary
 from acc_pytest.reporting.printable import printable
-from acc_pytest.reporting.row import Check, Row, Side
+from acc_pytest.reporting.row import Check, Row, RowSide
 from acc_pytest.reporting.summary import Tally
 from acc_pytest.reporting.view import Result, Run
 
@@ -85,7 +85,7 @@ def rendered(text: str) -> Page:
 
 def row(number: int, name: str = "Linear", verdict: str = "fail") -> Row:
     check = Check("relative_euclidean_distance", 2.0 + number, 1.0, False, "", verdict == "pass")
-    side = Side(name=name, op_type=name, node=name)
+    side = RowSide(name=name, op_type=name, node=name)
     return Row(
         f"d::{name}", verdict, f"{name} is wrong", number, step=name, layer=name, mine=side, checks=(check,)
     )

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.reporting.row import Check, Row, Side, Worst, native, number
+from acc_pytest.reporting.row import Check, Row, RowSide, WorstElement, native, number
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
 sides = st.builds(
-    Side, node=st.text(max_size=5), path=st.text(max_size=5), max=st.none() | st.floats(allow_nan=False)
+    RowSide, node=st.text(max_size=5), path=st.text(max_size=5), max=st.none() | st.floats(allow_nan=False)
 )
 checks = st.builds(
     Check,
@@ -36,7 +36,7 @@ rows = st.builds(
     metrics=st.dictionaries(st.text(max_size=3), st.none() | st.floats(allow_nan=False), max_size=3),
     counts=st.dictionaries(st.text(max_size=3), st.none() | st.integers(0, 2**70), max_size=3),
     custom=st.dictionaries(st.text(max_size=3), st.floats(allow_nan=False) | st.text(max_size=3), max_size=3),
-    worst=st.builds(Worst, index=st.text(max_size=5), golden=scalars, mine=scalars),
+    worst=st.builds(WorstElement, index=st.text(max_size=5), golden=scalars, mine=scalars),
     checks=st.lists(checks, max_size=3).map(tuple),
     reasons=st.lists(st.text(max_size=5), max_size=3).map(tuple),
 )
@@ -125,6 +125,6 @@ def test_a_row_is_red_when_its_test_fails(verdict: str, skipped: bool, red: bool
 
 
 def test_a_row_is_called_by_mines_node() -> None:
-    assert Row("id", "pass", "", golden=Side(name="g"), mine=Side(name="m")).name == "m"
-    assert Row("id", "pass", "", golden=Side(name="g")).name == "g"
+    assert Row("id", "pass", "", golden=RowSide(name="g"), mine=RowSide(name="m")).name == "m"
+    assert Row("id", "pass", "", golden=RowSide(name="g")).name == "g"
     assert Row("id", "pass", "").name == "id"

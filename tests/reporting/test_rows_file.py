@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from acc_pytest.errors import AccError, FormatError
 from acc_pytest.judging.replay import statistics_scalars
 from acc_pytest.metrics.measurement import METRICS
-from acc_pytest.reporting.row import VERDICTS, Cause, Check, Row, Side, Worst
+from acc_pytest.reporting.row import VERDICTS, Cause, Check, Row, RowSide, WorstElement
 from acc_pytest.reporting.rows_file import LONGEST_LINE, RowsFile
 from acc_pytest.reporting.rows_json import Links, row_from_json, row_to_json
 from acc_pytest.reporting.rows_reading import read_rows
@@ -29,7 +29,7 @@ floats = st.floats(allow_nan=False)
 texts = st.text(max_size=5) | st.sampled_from(["NaN", "-Infinity", "'NaN", "''Infinity"])
 scalars = st.none() | st.booleans() | st.integers() | floats | texts
 mappings = st.dictionaries(texts, scalars, max_size=3)
-sides = st.builds(Side, node=texts, name=texts, op_type=texts, path=texts, max=st.none() | floats)
+sides = st.builds(RowSide, node=texts, name=texts, op_type=texts, path=texts, max=st.none() | floats)
 checks = st.builds(
     Check,
     metric=texts,
@@ -58,7 +58,7 @@ rows = st.builds(
     counts=mappings,
     custom=mappings,
     case=mappings,
-    worst=st.builds(Worst, index=texts, golden=scalars, mine=scalars),
+    worst=st.builds(WorstElement, index=texts, golden=scalars, mine=scalars),
     checks=st.lists(checks, max_size=2).map(tuple),
     reasons=st.lists(texts, max_size=2).map(tuple),
     cause=st.none() | causes,
@@ -90,7 +90,9 @@ def test_what_metrics_and_counts_say_is_not_said_again_in_statistics() -> None:
 
 ROWS = (
     Row("a::b", "pass", "all hold", 0, metrics={"cosine_similarity": math.nan}),
-    Row("a::<script>", "fail", "=cmd|' /C calc'!A0\x1b[31m", 1, worst=Worst("[0]", math.inf, -math.inf)),
+    Row(
+        "a::<script>", "fail", "=cmd|' /C calc'!A0\x1b[31m", 1, worst=WorstElement("[0]", math.inf, -math.inf)
+    ),
 )
 
 

@@ -7,13 +7,13 @@ import random
 import pytest
 
 from acc_pytest.mapping.pair import Plan
-from acc_pytest.reporting.row import Check, Row, Side
+from acc_pytest.reporting.row import Check, Row, RowSide
 from acc_pytest.reporting.summary import Tally, coverage, coverage_line, summary_lines
 
 
 def row(number: int | None, verdict: str = "pass", times: float = 0.5) -> Row:
     check = Check("m", times, 1.0, False, "", times <= 1)
-    side = Side(name=f"ElewiseOperation_{number}_1", op_type="ElewiseOperation")
+    side = RowSide(name=f"ElewiseOperation_{number}_1", op_type="ElewiseOperation")
     return Row(
         f"id{number}", verdict, f"m is {times}", number, step=2, layer="layers.3", mine=side, checks=(check,)
     )

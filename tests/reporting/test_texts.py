@@ -12,7 +12,7 @@ from acc_pytest.reporting.failure_text import FailureText, failure_text
 from acc_pytest.reporting.header import header_lines
 from acc_pytest.reporting.junit import properties
 from acc_pytest.reporting.recorder import Recorder, unmapped_row
-from acc_pytest.reporting.row import Check, Row, Side, Worst
+from acc_pytest.reporting.row import Check, Row, RowSide, WorstElement
 from acc_pytest.reporting.summary import Tally, summary_lines
 from acc_pytest.reporting.view import Result, Run
 
@@ -23,12 +23,12 @@ ROW = Row(
     0,
     policy="name",
     mapping_reason="same name",
-    golden=Side("g.node", "g", "Linear", "output[0]", "/d/a.pth;/d/b.pth", "torch.float32", "[2]"),
-    mine=Side("m.node", "m", "LinearOperation", "output[0]", "/d/m.bin", "torch.float16", "[2]"),
+    golden=RowSide("g.node", "g", "Linear", "output[0]", "/d/a.pth;/d/b.pth", "torch.float32", "[2]"),
+    mine=RowSide("m.node", "m", "LinearOperation", "output[0]", "/d/m.bin", "torch.float16", "[2]"),
     metrics={"c": 0.9999999, "d": 0.2, "undefined": None},
     counts={"elements": 2},
     custom={"snr": 3.5},
-    worst=Worst("[1]", 1.5, -1.5),
+    worst=WorstElement("[1]", 1.5, -1.5),
     checks=(Check("c", 0.9999999, 0.9, True, "why c", True), Check("d", 0.2, 0.1, False, "why d", False)),
     reasons=("d is 2 times the allowed 0.1",),
     notes=("merged 2 shards",),
@@ -75,7 +75,7 @@ def test_the_files_of_many_ranks_are_counted_and_a_node_its_path_names_is_not_re
 
 
 def test_a_row_without_numbers_is_its_sentence_and_its_files() -> None:
-    bare = Row("id", "incomparable", "/d/m.bin: is cut", mine=Side(path="/d/m.bin"))
+    bare = Row("id", "incomparable", "/d/m.bin: is cut", mine=RowSide(path="/d/m.bin"))
     assert [line for line in failure_text(bare).splitlines() if line] == [
         "/d/m.bin: is cut",
         "mine",
@@ -167,7 +167,7 @@ def test_without_a_report_rows_are_only_counted() -> None:
 def test_a_hostile_name_is_one_visible_line_in_every_text() -> None:
     """Terminals obey escape sequences, and a line end in a name would begin a line of its own."""
     name = "\x1b]0;owned\x07\n::error::x\u202e" + "n" * 10_000
-    side = Side(node=name, name=name, op_type=name, slot=name, path=name, dtype="float16", shape=name)
+    side = RowSide(node=name, name=name, op_type=name, slot=name, path=name, dtype="float16", shape=name)
     row = Row(
         "d::x", "fail", name, 0, golden=side, mine=side, policy=name, mapping_reason=name, notes=(name,)
     )

@@ -6,7 +6,7 @@ Detection is measured against them: a comparison must be red, and its first fail
 from __future__ import annotations
 
 from .catalogue import FAULTS
-from .fault import Fault, Place
+from .fault import Fault, FaultyOperator
 from .inject import fitting, inject
 
-__all__ = ["FAULTS", "Fault", "Place", "fitting", "inject"]
+__all__ = ["FAULTS", "Fault", "FaultyOperator", "fitting", "inject"]

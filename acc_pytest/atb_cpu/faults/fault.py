@@ -51,7 +51,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FaultyOperator:
     """The operator that has the fault: `call` of the model, then the index in every graph below it."""
 
     call: int

@@ -10,10 +10,10 @@ from ..graph import Call, Operation
 from ..models.spec import ModelSpec
 from ..topology import AtbModel
 from .catalogue import FAULTS
-from .fault import Fault, FaultKind, Leaf, Place
+from .fault import Fault, FaultKind, FaultyOperator, Leaf
 
 
-def inject(model: AtbModel, fault: Fault, spec: ModelSpec, rank: int) -> tuple[AtbModel, Place]:
+def inject(model: AtbModel, fault: Fault, spec: ModelSpec, rank: int) -> tuple[AtbModel, FaultyOperator]:
     """The model of one rank with the fault in it, and where it is.
 
     Raises `SettingsError` for an unknown kind, a layer that is not there, when the layer has no operator
@@ -26,7 +26,7 @@ def inject(model: AtbModel, fault: Fault, spec: ModelSpec, rank: int) -> tuple[A
     leaf = replace(_find(model.calls[index].operation, fault, kind, spec), rank=rank, size=size or 0.0)
     layer = _rebuilt(model.calls[index], leaf.numbers, _wrong(kind, leaf))
     calls = (*model.calls[:index], layer, *model.calls[index + 1 :])
-    return replace(model, calls=calls), Place(index, leaf.numbers, leaf.kind)
+    return replace(model, calls=calls), FaultyOperator(index, leaf.numbers, leaf.kind)
 
 
 def fitting(model: AtbModel, kind: str, layer: int, spec: ModelSpec) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ def trusted(path: str) -> bool:
     )
 
 
-class ConfigFile(Generic[T]):
+class WatchedConfig(Generic[T]):
     """The settings in the file at `path`; `off` stand for a file that is not trusted."""
 
     def __init__(

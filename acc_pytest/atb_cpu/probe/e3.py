@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from ..execution import Execution
 from ..kernels import Kernel, kernels_of
 from . import profiling
-from .config_file import ConfigFile
+from .config_file import WatchedConfig
 from .csv_files import CsvFiles, Slots, compact
 from .dynamic_config import DynamicSettings, parse
 from .files import append_text, check_name, check_path, replace_text
@@ -37,7 +37,7 @@ class E3Probe:
         )
         self._csv = CsvFiles()
         off = DynamicSettings()
-        self._config = ConfigFile(settings.config, parse, off) if settings.config else None
+        self._config = WatchedConfig(settings.config, parse, off) if settings.config else None
         self._now = off
 
     def layer(self, name: str, text: str) -> None:

@@ -8,7 +8,7 @@ from ...tensors import atb_bin
 from ..execution import Execution
 from ..kernels import kernels_of
 from .aliases import alias_table
-from .config_file import ConfigFile
+from .config_file import WatchedConfig
 from .csv_files import compact
 from .e4_settings import E4Settings
 from .files import check_name, check_path, replace_text
@@ -27,7 +27,7 @@ class E4Probe:
         self._settings = settings
         self._worker = f"{device}_{pid}"
         self._device = device
-        self._file = ConfigFile(config, settings.read, settings) if config else None
+        self._file = WatchedConfig(config, settings.read, settings) if config else None
         self._tensors = TensorFiles("values", any_path=settings.any_path)
         self._rows = StatisticRows()
         self._aliases: dict[str, dict[str, str]] = {}

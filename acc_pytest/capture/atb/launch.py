@@ -15,10 +15,10 @@ from ...tensors.whole_file import DIRECTORY_MODE, whole_file
 from . import child
 from .directory import clock, output_directory, reserve_timestamp
 from .environment import BACKEND, GRAPH_LIST, environment, msprobe_config, scratch
-from .landed import MSPROBE_ROOT, Landed, look
 from .options import LaunchOptions, remarks
 from .post import convert_graphs, convert_profiles
 from .probe_library import WAYS_OUT, find_probe
+from .written_files import MSPROBE_ROOT, WrittenFiles, written_files
 
 _KIND_OF_TYPE = {"tensor": "tensors"}
 """Words of `--type` that are not the kind of file that they ask for."""
@@ -37,9 +37,9 @@ class Launch:
     began: int
     notes: tuple[str, ...] = ()
 
-    def landed(self) -> Landed:
+    def landed(self) -> WrittenFiles:
         """What the program has written so far."""
-        return look(self.output, self.timestamp, self.began)
+        return written_files(self.output, self.timestamp, self.began)
 
     def run(
         self, *, output: IO[bytes] | None = None, stop: Callable[[], bool] | None = None, every: float = 0.5
@@ -71,7 +71,7 @@ class Finished:
 
     launch: Launch
     ended: child.Ended
-    landed: Landed
+    landed: WrittenFiles
     problems: tuple[str, ...]
 
     @property

@@ -51,7 +51,7 @@ class LaunchOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class DumpOption:
     """One option: its field in `LaunchOptions`, its flags, the reader of its value, its help.
 
     `takes` says what follows the flag: one word, some words, perhaps a word, nothing.
@@ -71,7 +71,7 @@ class Option:
 
 
 OPTIONS = (
-    Option(
+    DumpOption(
         "types",
         ("--type",),
         values.types,
@@ -79,14 +79,14 @@ OPTIONS = (
         "TYPE",
         "some",
     ),
-    Option(
+    DumpOption(
         "only_description",
         ("-sd", "--only-save-desc"),
         values.flag,
         "write dtype, format and shape of tensors, no values",
         takes="nothing",
     ),
-    Option(
+    DumpOption(
         "ids",
         ("-ids", "--save-operation-ids"),
         values.ids,
@@ -94,7 +94,7 @@ OPTIONS = (
         "ID",
         "some",
     ),
-    Option(
+    DumpOption(
         "ranges",
         ("-er", "--execute-range"),
         values.ranges,
@@ -102,21 +102,21 @@ OPTIONS = (
         "FIRST,LAST",
         "some",
     ),
-    Option(
+    DumpOption(
         "child",
         ("-child", "--save-operation-child"),
         values.truth,
         "with -ids: what is inside of these operations too (default: True)",
         "BOOL",
     ),
-    Option(
+    DumpOption(
         "time",
         ("-time", "--save-time"),
         values.up_to(3),
         "0 before an operation runs, 1 after, 2 both, 3 inputs before and outputs after (default: 3)",
         "0..3",
     ),
-    Option(
+    DumpOption(
         "names",
         ("-opname", "--operation-name"),
         values.names,
@@ -124,17 +124,17 @@ OPTIONS = (
         "NAME",
         "some",
     ),
-    Option("tiling", ("-tiling", "--save-tiling"), values.flag, "write tiling data too", takes="nothing"),
-    Option(
+    DumpOption("tiling", ("-tiling", "--save-tiling"), values.flag, "write tiling data too", takes="nothing"),
+    DumpOption(
         "part",
         ("-stp", "--save-tensor-part"),
         values.up_to(2),
         "0 inputs, 1 outputs, 2 both (default: 2)",
         "0..2",
     ),
-    Option("output", ("-o", "--output"), values.path, "directory that gets the dump (default: .)", "DIR"),
-    Option("devices", ("-device", "--device-id"), values.devices, "only this device (default: all)", "N"),
-    Option(
+    DumpOption("output", ("-o", "--output"), values.path, "directory that gets the dump (default: .)", "DIR"),
+    DumpOption("devices", ("-device", "--device-id"), values.devices, "only this device (default: all)", "N"),
+    DumpOption(
         "seed",
         ("-seed",),
         values.seed,
@@ -142,29 +142,29 @@ OPTIONS = (
         "N",
         "perhaps",
     ),
-    Option(
+    DumpOption(
         "symlink",
         ("-symlink", "--enable-symlink"),
         values.flag,
         "write equal tensors once, and links to them",
         takes="nothing",
     ),
-    Option(
+    DumpOption(
         "config",
         ("-config", "--config-path"),
         values.config,
         "JSON file that may change while the program runs; replaces -ids -er -child -device",
         "FILE",
     ),
-    Option(
+    DumpOption(
         "log_level",
         ("-l", "--log-level"),
         values.one_of(*values.LOG_LEVELS),
         f"what the probe prints: {' '.join(values.LOG_LEVELS)} (default: info)",
         "LEVEL",
     ),
-    Option("probe_lib", ("--probe-lib",), values.path, "the probe, instead of looking for it", "FILE"),
-    Option(
+    DumpOption("probe_lib", ("--probe-lib",), values.path, "the probe, instead of looking for it", "FILE"),
+    DumpOption(
         "backend",
         ("--backend",),
         values.one_of(*BACKENDS),
@@ -172,7 +172,7 @@ OPTIONS = (
         "(default: auto, which is $ACC_ATB_BACKEND, else npu)",
         "BACKEND",
     ),
-    Option(
+    DumpOption(
         "era",
         ("--era",),
         values.one_of(*ERAS),

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ...errors import AccError
-from .landed import Landed
 from .profiling import TEXT_NAME, profile_to_csv
+from .written_files import WrittenFiles
 
 
-def convert_profiles(landed: Landed) -> list[str]:
+def convert_profiles(landed: WrittenFiles) -> list[str]:
     """Turn every profiling text of this run into a CSV file; returns what went wrong."""
     problems = []
     for path in landed.files("cpu_profiling"):
@@ -25,7 +25,7 @@ def convert_profiles(landed: Landed) -> list[str]:
     return problems
 
 
-def convert_graphs(landed: Landed, told: Path, output: Path) -> list[str]:
+def convert_graphs(landed: WrittenFiles, told: Path, output: Path) -> list[str]:
     """Write an ONNX file beside every topology file of this run; returns what went wrong.
 
     `told` is the list that the program's processes wrote; without one (msprobe's probe writes none) every

@@ -24,7 +24,7 @@ WAYS_OUT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ProbeLibrary:
     """A probe to preload, and the era of its protocol; `notes` are sentences for the user."""
 
     library: Path
@@ -32,14 +32,14 @@ class Probe:
     notes: tuple[str, ...] = ()
 
 
-def find_probe(environ: Mapping[str, str], *, era: str, given: Path | None) -> Probe:
+def find_probe(environ: Mapping[str, str], *, era: str, given: Path | None) -> ProbeLibrary:
     """The probe of `era` (empty: CANN's, else msprobe's), or the `given` one.
 
     Raises `LaunchError` with what was looked for, where, and the ways out.
     """
     if given is not None:
         _check(given)
-        return Probe(given.resolve(), era or "msit")
+        return ProbeLibrary(given.resolve(), era or "msit")
     finders = {"msit": _in_cann, "msprobe": _in_msprobe}
     missing = []
     for name in (era,) if era else tuple(finders):
@@ -50,7 +50,7 @@ def find_probe(environ: Mapping[str, str], *, era: str, given: Path | None) -> P
     raise LaunchError(f"no ATB probe ({'; '.join(missing)}); {WAYS_OUT}")
 
 
-def _in_cann(environ: Mapping[str, str]) -> Probe:
+def _in_cann(environ: Mapping[str, str]) -> ProbeLibrary:
     cann = Path(environ.get("ASCEND_TOOLKIT_HOME") or CANN_DEFAULT)
     if not cann.is_dir():
         raise LaunchError(f"{cann} is no directory (ASCEND_TOOLKIT_HOME says where CANN is)")
@@ -63,7 +63,7 @@ def _in_cann(environ: Mapping[str, str]) -> Probe:
     abi, notes = _abi(atb)
     library = cann / "tools" / "ait_backend" / "dump" / f"libatb_probe_abi{abi}.so"
     _check(library)
-    return Probe(library, "msit", notes)
+    return ProbeLibrary(library, "msit", notes)
 
 
 def _abi(atb: Path) -> tuple[int, tuple[str, ...]]:
@@ -75,7 +75,7 @@ def _abi(atb: Path) -> tuple[int, tuple[str, ...]]:
     return int(new), ()
 
 
-def _in_msprobe(environ: Mapping[str, str]) -> Probe:
+def _in_msprobe(environ: Mapping[str, str]) -> ProbeLibrary:
     for name in ("ASCEND_HOME_PATH", "ATB_HOME_PATH"):
         if not environ.get(name):
             raise LaunchError(f"{name} is not set (the set_env.sh of CANN and ATB set it)")
@@ -91,7 +91,7 @@ def _in_msprobe(environ: Mapping[str, str]) -> Probe:
         )
     library = Path(places[0], "lib", f"libatb_probe_abi{abi}.so")
     _check(library)
-    return Probe(library, "msprobe")
+    return ProbeLibrary(library, "msprobe")
 
 
 def _check(library: Path) -> None:

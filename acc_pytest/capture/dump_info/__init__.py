@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .conversion import SETTLE_SECONDS, Conversion
+from .conversion import SETTLE_SECONDS, InfoConversion
 
-__all__ = ["SETTLE_SECONDS", "Conversion"]
+__all__ = ["SETTLE_SECONDS", "InfoConversion"]

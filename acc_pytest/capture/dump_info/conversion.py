@@ -13,20 +13,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...errors import AccError
-from .convert import Moved, convert, is_argument
-from .sources import Source, sources
+from .convert import ChangedWhileRead, convert, is_argument
+from .tensor_files import TensorFile, tensor_files
 
 SETTLE_SECONDS = 0.5
 
 
 @dataclass(slots=True)
-class _Seen:
+class _FileState:
     version: tuple[int, int, int]
     since: float
     done: bool = False
 
 
-class Conversion:
+class InfoConversion:
     """What is known of the files at or below `path`, and what became of them.
 
     With `delete` a file goes when its info file is on the disk and says all that can be said of it.
@@ -55,7 +55,7 @@ class Conversion:
         """When a look last found something new or changed, by the clock."""
         self._delete = delete
         self._clock = clock
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _FileState] = {}
 
     @property
     def pending(self) -> int:
@@ -67,14 +67,14 @@ class Conversion:
         """Files that were ever found."""
         return len(self._seen) + self.deleted
 
-    def look(self) -> list[Source]:
+    def scan(self) -> list[TensorFile]:
         """The files that rest and are not done. Raises `DumpError` for a path that is not there."""
         now, ready, self.waiting = self._clock(), [], 0
-        there: dict[str, _Seen] = {}
-        for source in sources(self.path):
+        there: dict[str, _FileState] = {}
+        for source in tensor_files(self.path):
             seen = self._seen.get(source.path)
             if seen is None or seen.version != source.version:
-                seen = _Seen(source.version, now)
+                seen = _FileState(source.version, now)
                 self.changed = now
             there[source.path] = seen
             if seen.done:
@@ -86,13 +86,13 @@ class Conversion:
         self._seen = there  # what others took away is nothing that waits
         return ready
 
-    def convert(self, source: Source) -> None:
+    def convert(self, source: TensorFile) -> None:
         """Write the info file of one file that `look` gave, unless it is there. A bad file raises nothing."""
         self.failed.pop(source.path, None)
         self.partly.pop(source.path, None)
         try:
             whole = self._convert(source)
-        except Moved:
+        except ChangedWhileRead:
             self._leave(source)
             return
         except AccError as error:
@@ -108,7 +108,7 @@ class Conversion:
         if self._delete and whole and source.unchanged():
             self._remove(source)
 
-    def _convert(self, source: Source) -> bool:
+    def _convert(self, source: TensorFile) -> bool:
         """Whether the info file now says everything."""
         # Whether an earlier info file says everything, only the tensors can tell; nothing goes on trust.
         if source.converted() and not self._delete:
@@ -121,12 +121,12 @@ class Conversion:
         self.nbytes += source.nbytes
         return not reasons
 
-    def _leave(self, source: Source) -> None:
+    def _leave(self, source: TensorFile) -> None:
         """A file that changed while it was read waits for the next look; one that is gone does not."""
         if not os.path.lexists(source.path):
             del self._seen[source.path]
 
-    def _remove(self, source: Source) -> None:
+    def _remove(self, source: TensorFile) -> None:
         try:
             with open(source.info, "rb") as file:
                 os.fsync(file.fileno())  # a machine that goes down must not lose both

@@ -8,20 +8,20 @@ from ...tensors.header import Statistics
 from ...tensors.info_file import Info, info_of, write_fx_info, write_ge_info
 from ...tensors.numpy_file import stored_dtype
 from ...tensors.ref import TensorRef
-from .sources import Source
+from .tensor_files import TensorFile
 
 _NOTHING = Info(Statistics(None, None, None, None))
 
 
-class Moved(Exception):
+class ChangedWhileRead(Exception):
     """The file changed while it was read; the numbers are of neither version."""
 
 
-def convert(source: Source) -> list[str]:
+def convert(source: TensorFile) -> list[str]:
     """Write the info file of a source; returns why a tensor has no numbers though it has values.
 
     The info file appears whole or not at all. Raises `FormatError` for a file that is cut or lies, `AccError`
-    where the info file cannot be written, `Moved`.
+    where the info file cannot be written, `ChangedWhileRead`.
     """
     if source.is_fx:
         info = info_of(TensorRef(source.path).open())
@@ -39,9 +39,9 @@ def convert(source: Source) -> list[str]:
     return reasons
 
 
-def _still(source: Source) -> None:
+def _still(source: TensorFile) -> None:
     if not source.unchanged():
-        raise Moved(source.path)
+        raise ChangedWhileRead(source.path)
 
 
 def _info(ref: TensorRef, reasons: list[str]) -> Info:
@@ -54,7 +54,7 @@ def _info(ref: TensorRef, reasons: list[str]) -> Info:
         return _NOTHING
 
 
-def is_argument(source: Source) -> bool:
+def is_argument(source: TensorFile) -> bool:
     """Whether an FX file holds an argument that is no tensor: None, a dtype, text."""
     if not source.is_fx:
         return False

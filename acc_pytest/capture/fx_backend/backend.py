@@ -14,10 +14,10 @@ from torch.fx import GraphModule
 from torch.fx.node import Node
 
 from ...errors import CaptureError
-from .compiled import Compiled
+from .compiled import CompiledGraph
 from .files import NodeFiles, is_dumped
 from .interpreted import InDtype, Interpreted
-from .layout import Place, layout_of, timestamp
+from .layout import GraphRun, layout_of, timestamp
 
 Filter = Callable[[Node], "Node | None"]
 
@@ -134,7 +134,7 @@ class DumpedGraph:
         # Says that arguments come in one list. Of the instance, because torch wraps it and copies that.
         self._boxed_call = True
         interpreted = isinstance(inner, torch.dtype) or inner == "eager"
-        self._compiled = None if interpreted else Compiled(module, inner)
+        self._compiled = None if interpreted else CompiledGraph(module, inner)
 
     def __call__(self, args: list[Any]) -> Any:
         step, self._step = self._step, self._step + 1
@@ -159,7 +159,7 @@ class DumpedGraph:
 
     def _directory(self, step: int) -> Path:
         rank, world_size = self._backend.ranks()
-        place = Place(rank, world_size, self._number, self._compiled_at, step)
+        place = GraphRun(rank, world_size, self._number, self._compiled_at, step)
         directory = self._backend.dump_path / self._backend.layout(place)
         if directory.exists():
             raise CaptureError(

@@ -20,7 +20,7 @@ from .files import is_dumped, written_arguments
 from .interpreted import Opened
 
 
-class Compiled:
+class CompiledGraph:
     """A graph whose runs are compiled by `inner`, at the first run and whenever sizes demand it."""
 
     def __init__(self, module: GraphModule, inner: Callable[..., Any]) -> None:

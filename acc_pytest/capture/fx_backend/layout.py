@@ -16,7 +16,7 @@ from ...errors import CaptureError
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GraphRun:
     """One run of one graph on one rank."""
 
     rank: int
@@ -26,21 +26,21 @@ class Place:
     step: int
 
 
-def _since_7_2(place: Place) -> Path:
+def _since_7_2(place: GraphRun) -> Path:
     return Path(
         f"worldsize{place.world_size}_global_rank{place.rank}", f"graph_{place.graph}", str(place.step)
     )
 
 
-def _up_to_7_1(place: Place) -> Path:
+def _up_to_7_1(place: GraphRun) -> Path:
     return Path("data_dump", str(place.step + 1), f"gm_{place.compiled}_dump")
 
 
-def _oldest(place: Place) -> Path:
+def _oldest(place: GraphRun) -> Path:
     return Path(f"gm_{place.compiled}_dump", str(place.step + 1))
 
 
-LAYOUTS: Mapping[str, Callable[[Place], Path]] = {
+LAYOUTS: Mapping[str, Callable[[GraphRun], Path]] = {
     "7.2": _since_7_2,
     "7.1": _up_to_7_1,
     "oldest": _oldest,
@@ -48,7 +48,7 @@ LAYOUTS: Mapping[str, Callable[[Place], Path]] = {
 """By the release that they came with (7.1: 7.1.0 and before; oldest: before March 2024)."""
 
 
-def layout_of(name: str) -> Callable[[Place], Path]:
+def layout_of(name: str) -> Callable[[GraphRun], Path]:
     """The layout of a name. Raises `CaptureError`."""
     try:
         return LAYOUTS[name]

@@ -12,10 +12,10 @@ from torch.overrides import TorchFunctionMode
 
 from .api_names import api_name
 from .step import versions
-from .values import Found, in_arguments, in_result
+from .values import Contents, in_arguments, in_result
 
 if TYPE_CHECKING:
-    from .recorder import Recorder
+    from .recorder import ModuleRecorder
 
 _QUESTIONS = """
     get size dim ndimension stride numel nelement element_size storage_offset is_contiguous is_floating_point
@@ -40,7 +40,7 @@ class ApiMode(TorchFunctionMode):
     What a function calls in turn belongs to that function: torch does not pass it to a mode.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: ModuleRecorder) -> None:
         super().__init__()
         self._recorder = recorder
 
@@ -89,11 +89,11 @@ def _is_transforming() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def _copies(found: Found) -> Found:
+def _copies(found: Contents) -> Contents:
     """The arguments as they are now. What cannot be copied here is tried again, and reported, when it is
     saved.
     """
-    copied = Found(caches=found.caches, others=[*found.others])
+    copied = Contents(caches=found.caches, others=[*found.others])
     for key, tensor in found.tensors:
         if isinstance(tensor, torch.nn.Parameter):  # the same in every step: `dump_weight` saves it once
             copied.others.append((key, "Parameter"))
@@ -105,13 +105,13 @@ def _copies(found: Found) -> Found:
     return copied
 
 
-def _differ(copies: Found, found: Found) -> bool:
+def _differ(copies: Contents, found: Contents) -> bool:
     """Whether an argument without a version has changed. Asked of tensors of inference mode only."""
     now = dict(found.tensors)
     return any(now[key].is_inference() and not torch.equal(copy, now[key]) for key, copy in copies.tensors)
 
 
-def _are_views(results: Found, arguments: Found) -> bool:
+def _are_views(results: Contents, arguments: Contents) -> bool:
     """Whether the results only show the memory of arguments (`contiguous`, `to`, `dropout` of a trained
     model).
     """

@@ -9,11 +9,13 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .step import Frame, Step
-from .values import Found, Key, in_cache
+from .step import Frame, StepRecord
+from .values import Contents, Key, in_cache
 
 
-def own_parts(step: Step, frame: Frame, module: nn.Module, result: Found) -> list[tuple[Key, torch.Tensor]]:
+def own_parts(
+    step: StepRecord, frame: Frame, module: nn.Module, result: Contents
+) -> list[tuple[Key, torch.Tensor]]:
     """The tensors of caches that a module which returned `result` saves, as outputs of its own."""
     own = getattr(module, "layer_idx", None)
     tensors: list[tuple[Key, torch.Tensor]] = []

@@ -9,21 +9,21 @@ from typing import Any
 
 from torch import nn
 
-from .step import Hooked, Step
-from .values import Found, Key
+from .step import Hooked, StepRecord
+from .values import Contents, Key
 
 _LARGEST_MASK = 1_000_000
 """Elements of a mask of floats up to which it is fed; one of integers or truth values always is."""
 
 
-def may_be_fed(step: Step, hooked: Hooked, module: nn.Module) -> bool:
+def may_be_fed(step: StepRecord, hooked: Hooked, module: nn.Module) -> bool:
     """Whether a call may show what the run was fed: that of the root, or of an embedding if that did not."""
     if not step.stack:
         return hooked.is_root
     return not step.is_fed and (isinstance(module, nn.Embedding) or "Embedding" in type(module).__name__)
 
 
-def fed(step: Step, module: nn.Module, found: Found) -> frozenset[Key]:
+def fed(step: StepRecord, module: nn.Module, found: Contents) -> frozenset[Key]:
     """Which inputs of such a call are what the run was fed.
 
     Of the root these are tensors of integers and truth values, and masks of floats. If it has none of
@@ -35,7 +35,7 @@ def fed(step: Step, module: nn.Module, found: Found) -> frozenset[Key]:
     return whole if step.stack else whole | _masks(module, found)
 
 
-def _whole(found: Found) -> frozenset[Key]:
+def _whole(found: Contents) -> frozenset[Key]:
     return frozenset(
         key
         for key, tensor in found.tensors
@@ -43,7 +43,7 @@ def _whole(found: Found) -> frozenset[Key]:
     )
 
 
-def _masks(module: nn.Module, found: Found) -> frozenset[Key]:
+def _masks(module: nn.Module, found: Contents) -> frozenset[Key]:
     """Tensors of floats that are called a mask by the caller or by `forward`."""
     floats = [
         (key, tensor)

@@ -19,8 +19,8 @@ from ... import __version__
 from ...tensors.whole_file import whole_file
 from . import weights
 from .config import DumpConfig
-from .names import Place
-from .step import Step
+from .names import NamedModule
+from .step import StepRecord
 
 TREE_FILE = "model_tree.json"
 FILE = "manifest.json"
@@ -32,7 +32,7 @@ class Manifest:
     """Writes what a dump says of itself. `home` is the process folder."""
 
     def __init__(
-        self, home: Path, config: DumpConfig, root: Place, aliases: Sequence[tuple[str, ...]]
+        self, home: Path, config: DumpConfig, root: NamedModule, aliases: Sequence[tuple[str, ...]]
     ) -> None:
         self._home = home
         self.root = root
@@ -48,7 +48,7 @@ class Manifest:
         self._write_tree()
         self._write_process()
 
-    def write_step(self, step: Step, left_out: Mapping[str, int], *, complete: bool) -> None:
+    def write_step(self, step: StepRecord, left_out: Mapping[str, int], *, complete: bool) -> None:
         """`{step}/manifest.json`, and what this step was the first to show: in which order modules run."""
         content = {
             "format": FORMAT,
@@ -95,12 +95,12 @@ class Manifest:
         _write(self._home / TREE_FILE, tree(self.root, places))
 
 
-def tree(place: Place, ran: Mapping[str, int]) -> dict[str, Any]:
+def tree(place: NamedModule, ran: Mapping[str, int]) -> dict[str, Any]:
     """The three keys per module that all readers know; siblings in the order in which they ran.
 
     A module that never ran keeps its place behind the sibling registered before it.
     """
-    keyed: list[tuple[int, int, Place]] = []
+    keyed: list[tuple[int, int, NamedModule]] = []
     position = -1
     for number, child in enumerate(place.children):
         position = min((ran[one.name] for one in child.walk() if one.name in ran), default=position)

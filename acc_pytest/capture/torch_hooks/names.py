@@ -20,32 +20,32 @@ _LONGEST = 200
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class NamedModule:
     """A module at one place of the model; a module that is used at several places has several of these."""
 
     name: str
     module: nn.Module
-    children: list[Place] = field(default_factory=list)
+    children: list[NamedModule] = field(default_factory=list)
 
     @property
     def kind(self) -> str:
         """The name of the module's class."""
         return type(self.module).__name__
 
-    def walk(self) -> Iterator[Place]:
+    def walk(self) -> Iterator[NamedModule]:
         """This place and all below it, in the order of registration."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
-def places(model: nn.Module) -> Place:
+def module_tree(model: nn.Module) -> NamedModule:
     """All places of a model. A module inside itself is listed once; scripted modules are not looked into."""
     return _place(_unwrapped(model), ROOT, set())
 
 
-def _place(module: nn.Module, name: str, above: set[int]) -> Place:
-    place = Place(name, module)
+def _place(module: nn.Module, name: str, above: set[int]) -> NamedModule:
+    place = NamedModule(name, module)
     if isinstance(module, torch.jit.ScriptModule):
         return place
     above = above | {id(module)}
@@ -77,7 +77,7 @@ def fit(key: str) -> str:
     return text
 
 
-def aliases(root: Place) -> dict[int, tuple[str, ...]]:
+def aliases(root: NamedModule) -> dict[int, tuple[str, ...]]:
     """The names of each module (by `id`), in order of registration."""
     found: dict[int, list[str]] = {}
     for place in root.walk():

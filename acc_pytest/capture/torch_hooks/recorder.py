@@ -14,13 +14,13 @@ from .caches import own_parts
 from .fed import fed, may_be_fed
 from .memory import Memory
 from .names import nearest
-from .step import Frame, Hooked, Step, versions
+from .step import Frame, Hooked, StepRecord, versions
 from .steps import Steps
-from .store import Node
-from .values import Found, Key, in_arguments, in_result
+from .store import CallFolder
+from .values import Contents, Key, in_arguments, in_result
 
 
-class Recorder(Steps):
+class ModuleRecorder(Steps):
     """The state behind a handle. `before` and `after` are the hooks, and never raise for what a model
     computes.
     """
@@ -44,7 +44,7 @@ class Recorder(Steps):
             step.stack.append(frame)
 
     def _inputs(
-        self, step: Step, frame: Frame, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, step: StepRecord, frame: Frame, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> str:
         """Save what a module is called with: all of it where it is selected, what the run was fed anyway.
         Returns the node's folder.
@@ -63,7 +63,7 @@ class Recorder(Steps):
         if selected:
             frame.node, frame.caches = node, found.caches
         if not selected or config.tensor_part == 1:
-            found = Found([(key, tensor) for key, tensor in found.tensors if key in always])
+            found = Contents([(key, tensor) for key, tensor in found.tensors if key in always])
         self.save(step, node, "input", found)
         return node.folder
 
@@ -84,7 +84,7 @@ class Recorder(Steps):
         with torch._C.DisableTorchFunction():
             self._returned(step, frame, module, None if failed else result)
 
-    def _returned(self, step: Step, frame: Frame, module: nn.Module, result: Any) -> None:
+    def _returned(self, step: StepRecord, frame: Frame, module: nn.Module, result: Any) -> None:
         config = self.store.config
         node = frame.node
         folder = node.folder if node else frame.name
@@ -106,12 +106,12 @@ class Recorder(Steps):
     def _api_mode(self) -> ApiMode:
         return ApiMode(self)
 
-    def _save_last(self, step: Step) -> None:
+    def _save_last(self, step: StepRecord) -> None:
         if step.last is None:
             return
         name, kind, found, before = step.last
         with torch._C.DisableTorchFunction():
-            node, fed_entries = Node(name, kind, 0), len(step.entries)
+            node, fed_entries = CallFolder(name, kind, 0), len(step.entries)
             self.save(step, node, "output", found)
             if before != versions(found):
                 for entry in step.entries[fed_entries:]:
@@ -121,7 +121,7 @@ class Recorder(Steps):
 
     # ---- for modules and functions ---------------------------------------------------------------
 
-    def node(self, step: Step, name: str, kind: str, *, function: bool = False) -> Node:
+    def node(self, step: StepRecord, name: str, kind: str, *, function: bool = False) -> CallFolder:
         """The next call of a module or function in this step, with a folder of its own."""
         key = f"{name}()" if function else name  # a module and a function may have one name
         call = step.calls[key]
@@ -131,14 +131,14 @@ class Recorder(Steps):
             folder = f"{name}.{call}" if function else f"{name}.call{call}"
         while (function or call) and folder in self._known:
             folder += "_"
-        return Node(folder, kind, call)
+        return CallFolder(folder, kind, call)
 
     def save(
         self,
-        step: Step,
-        node: Node,
+        step: StepRecord,
+        node: CallFolder,
         side: str,
-        found: Found,
+        found: Contents,
         *,
         copied_from: Mapping[Key, Memory] | None = None,
     ) -> None:

@@ -17,9 +17,9 @@ from ...errors import CaptureError
 from ...installed import check_numpy
 from .config import DumpConfig
 from .manifest import Manifest
-from .names import ROOT, WRAPPED, Place, aliases, places
+from .names import ROOT, WRAPPED, NamedModule, aliases, module_tree
 from .place import claim, device_of
-from .recorder import Recorder
+from .recorder import ModuleRecorder
 from .select import Selection
 from .step import Hooked
 from .store import DumpReport, Store
@@ -67,9 +67,9 @@ class DumpHandle:
         device = device_of(model)
         wanted = config.device_id
         self.active = wanted is None or device.type == "cpu" or device.index == wanted
-        self._root = places(model)
+        self._root = module_tree(model)
         self._names = aliases(self._root)
-        self._recorder: Recorder | None = None
+        self._recorder: ModuleRecorder | None = None
         if not self.active:
             return
         selection = Selection(config)
@@ -78,7 +78,9 @@ class DumpHandle:
         self._selection = selection
         self._device = device
         self._known = frozenset(name for names in self._names.values() for name in names)
-        self._recorder = Recorder(*self._new_dump(), selection, self._known, compiled=self._is_compiled())
+        self._recorder = ModuleRecorder(
+            *self._new_dump(), selection, self._known, compiled=self._is_compiled()
+        )
         try:
             self._install(self._recorder)
         except BaseException:
@@ -157,7 +159,7 @@ class DumpHandle:
         return f"<DumpHandle {self.dump_path}: {self.report}>"
 
     @property
-    def _recording(self) -> Recorder:
+    def _recording(self) -> ModuleRecorder:
         if self._recorder is None:
             raise CaptureError(f"nothing is dumped here: the model is not on device {self.config.device_id}")
         return self._recorder
@@ -189,7 +191,7 @@ class DumpHandle:
             )
         return found
 
-    def _install(self, recorder: Recorder) -> None:
+    def _install(self, recorder: ModuleRecorder) -> None:
         for module in self._model.modules():
             call = getattr(module, "_compiled_call_impl", None)
             if call is not None:
@@ -209,7 +211,7 @@ class DumpHandle:
             self._hook(place, recorder)
         self._removers.append(self._model.register_forward_hook(_End(recorder), always_call=True))
 
-    def _hook(self, place: Place, recorder: Recorder) -> None:
+    def _hook(self, place: NamedModule, recorder: ModuleRecorder) -> None:
         module = place.module
         hooked = Hooked(self._names[id(module)], place.kind, place is self._root)
         self._removers.append(module.register_forward_pre_hook(_Before(recorder, hooked), with_kwargs=True))
@@ -221,7 +223,7 @@ class DumpHandle:
 class _Hook:
     """A hook of a handle. In copies of the model (`copy.deepcopy`, pickle) it does nothing."""
 
-    def __init__(self, recorder: Recorder | None = None, hooked: Hooked | None = None) -> None:
+    def __init__(self, recorder: ModuleRecorder | None = None, hooked: Hooked | None = None) -> None:
         self._recorder = recorder
         self._hooked = hooked
 

@@ -7,7 +7,7 @@ import re
 from torch import nn
 
 from .config import DumpConfig
-from .names import Place
+from .names import NamedModule
 
 
 class Selection:
@@ -53,7 +53,7 @@ class Selection:
             base.__name__ in self._class_names for base in type(module).__mro__
         )
 
-    def empty(self, root: Place) -> str:
+    def empty(self, root: NamedModule) -> str:
         """Why no module of a model is dumped; empty when one is, or only functions are asked for."""
         if not self._modules or self.config.dump_last_logits:
             return ""

@@ -32,7 +32,7 @@ ANALYSIS_FILE = "tensor_analyze.csv"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class NodeTensor:
     """A tensor of a node, as its row names it."""
 
     node: str
@@ -42,7 +42,7 @@ class Sample:
     tensor: torch.Tensor
 
 
-def statistics_csv(samples: Iterable[Sample]) -> bytes:
+def statistics_csv(samples: Iterable[NodeTensor]) -> bytes:
     """The file of one module's folder.
 
     All sums are in float64. NaN never becomes the maximum or minimum; of complex tensors all numbers are

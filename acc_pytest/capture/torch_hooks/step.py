@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from .store import Node
-from .values import Found, Key
+from .store import CallFolder
+from .values import Contents, Key
 
 
 @dataclass(eq=False, slots=True)
@@ -28,13 +28,13 @@ class Frame:
 
     hooked: Hooked
     name: str
-    node: Node | None
+    node: CallFolder | None
     caches: list[tuple[Key, Any]]
     error: BaseException | None
 
 
 @dataclass(eq=False, slots=True)
-class Step:
+class StepRecord:
     """A call of the root that is being dumped."""
 
     token: int
@@ -51,13 +51,13 @@ class Step:
     from_here: Counter[tuple[int, str]] = field(default_factory=Counter)
     caches: dict[int, tuple[Key, Any]] = field(default_factory=dict)
     cached: set[tuple[int, int, Key]] = field(default_factory=set)
-    last: tuple[str, str, Found, list[int]] | None = None
+    last: tuple[str, str, Contents, list[int]] | None = None
     is_fed: bool = False
     """Whether the ids that the model was called with are saved."""
     failed: bool = False
 
 
-def versions(found: Found) -> list[int]:
+def versions(found: Contents) -> list[int]:
     """How often each tensor was changed in place; tensors of inference mode do not count that."""
     counted = []
     for _, tensor in found.tensors:

@@ -20,7 +20,7 @@ from ...errors import AccError, CaptureError
 from .api_mode import ApiMode
 from .manifest import Manifest
 from .select import Selection
-from .step import Step
+from .step import StepRecord
 from .store import Store
 from .weights import weight_digests
 
@@ -28,7 +28,7 @@ from .weights import weight_digests
 class _Running(threading.local):
     frame: FrameType | None = None
     error: BaseException | None = None
-    step: Step | None = None
+    step: StepRecord | None = None
     mode: ApiMode | None = None
     mode_entered = False
     eager: Any = None
@@ -53,7 +53,7 @@ class Steps(ABC):
         self._pending: AccError | None = None
 
     @property
-    def step(self) -> Step | None:
+    def step(self) -> StepRecord | None:
         """The step that this thread is in, if that is dumped."""
         running = self._running
         if running.step is not None and running.frame is not None and not _is_running(running.frame):
@@ -71,7 +71,7 @@ class Steps(ABC):
         """What sees the functions that are called in a step."""
 
     @abstractmethod
-    def _save_last(self, step: Step) -> None:
+    def _save_last(self, step: StepRecord) -> None:
         """The root returned: save what is known only now."""
 
     def begin(self, frame: FrameType) -> None:
@@ -101,7 +101,7 @@ class Steps(ABC):
         if again:
             warnings.warn(f"step {token} was dumped before and is not dumped again", stacklevel=3)
             return
-        running.step = Step(token, str(self.store.home / str(token)), weights=self._weights())
+        running.step = StepRecord(token, str(self.store.home / str(token)), weights=self._weights())
         if self.selection.apis:
             if running.mode is None:
                 running.mode = self._api_mode()
@@ -150,7 +150,7 @@ class Steps(ABC):
             else:
                 raise problem from error
 
-    def _left(self) -> Step | None:
+    def _left(self) -> StepRecord | None:
         """Forget the call that this thread was in, and return its step if that was dumped."""
         running = self._running
         running.frame = running.error = None
@@ -176,7 +176,7 @@ class Steps(ABC):
         except AccError as error:
             self._pending = self._pending or CaptureError(f"step {step.token} is incomplete: {error}")
 
-    def _finish(self, step: Step) -> None:
+    def _finish(self, step: StepRecord) -> None:
         problem: AccError | None = None
         report = self.store.report
         try:

@@ -23,7 +23,7 @@ from ..writer import BackgroundWriter
 from . import statistics
 from .config import DumpConfig
 from .memory import Memory, Storages
-from .statistics import Sample, analysis_csv, analysis_row, statistics_csv
+from .statistics import NodeTensor, analysis_csv, analysis_row, statistics_csv
 from .values import Key, snapshot, stem
 
 
@@ -42,12 +42,12 @@ class DumpReport:
         return text + left
 
 
-Samples = list[tuple[Sample, dict[str, Any]]]
+NodeTensors = list[tuple[NodeTensor, dict[str, Any]]]
 """Tensors that want a row of statistics, each with its entry in the manifest."""
 
 
 @dataclass(slots=True)
-class Node:
+class CallFolder:
     """One call of a module or function: its folder's name, the class that ran or called, the number of the
     call.
     """
@@ -55,7 +55,7 @@ class Node:
     folder: str
     kind: str
     call: int
-    samples: Samples = field(default_factory=list)
+    samples: NodeTensors = field(default_factory=list)
     files: set[str] = field(default_factory=set)
     always: frozenset[Key] = frozenset()
     """Inputs that are saved as tensors also where only statistics are asked for."""
@@ -76,7 +76,7 @@ class Store:
     def save(
         self,
         directory: str,
-        node: Node,
+        node: CallFolder,
         side: str,
         found: Iterable[tuple[Key, torch.Tensor]],
         *,
@@ -102,7 +102,7 @@ class Store:
     def _save(
         self,
         folder: str,
-        node: Node,
+        node: CallFolder,
         side: str,
         key: Key,
         name: str,
@@ -124,7 +124,7 @@ class Store:
         mode = self.config.dump_statistics_mode if side != "weight" else 0
         if mode:
             index = name.partition("_")[2] or "0"
-            node.samples.append((Sample(node.folder, node.kind, side, index, copy), entry))
+            node.samples.append((NodeTensor(node.folder, node.kind, side, index, copy), entry))
         if mode == 1 and not (side == "input" and key in node.always):
             entry["file"] = f"{node.folder}/{statistics.FILE}"
             return entry
@@ -142,7 +142,7 @@ class Store:
             entry["analysis"] = analysis_row(entry["node"], kind, path, tensor)
         return archive.head, archive.data, archive.tail
 
-    def _rows(self, samples: Samples) -> tuple[bytes]:
+    def _rows(self, samples: NodeTensors) -> tuple[bytes]:
         if self.config.analyze and self.config.dump_statistics_mode == 1:
             for sample, entry in samples:
                 if entry["file"].endswith(statistics.FILE):
@@ -159,7 +159,7 @@ class Store:
                 else:
                     self.report.tensors += 1
 
-    def statistics(self, directory: str, node: Node) -> None:
+    def statistics(self, directory: str, node: CallFolder) -> None:
         """Queue the rows of a node's tensors, inputs and outputs, as one file."""
         samples, node.samples = node.samples, []
         if not samples:
@@ -193,7 +193,7 @@ class Store:
         """Save parameters as `weights/{name}.pth`; returns their entries."""
         entries = []
         for name, parameter in parameters:
-            node = Node("weights", "Parameter", 0)
+            node = CallFolder("weights", "Parameter", 0)
             memory = self.storages.seen(parameter)
             entry = self._save(str(self.home / "weights"), node, "weight", (), name, parameter, memory)
             entry["key"] = [name]

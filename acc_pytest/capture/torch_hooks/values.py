@@ -26,7 +26,7 @@ _CACHE_NAMES = {"keys": "key", "values": "value"}
 
 
 @dataclasses.dataclass(slots=True)
-class Found:
+class Contents:
     """What a value holds: tensors, caches, and (class names of) objects that nobody looked into."""
 
     tensors: list[tuple[Key, torch.Tensor]] = dataclasses.field(default_factory=list)
@@ -34,9 +34,9 @@ class Found:
     others: list[tuple[Key, str]] = dataclasses.field(default_factory=list)
 
 
-def in_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Found:
+def in_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Contents:
     """What positional arguments (by number) and keyword arguments (by name) hold."""
-    found = Found()
+    found = Contents()
     for index, value in enumerate(args):
         _look(value, (index,), found)
     for name, value in kwargs.items():
@@ -44,14 +44,14 @@ def in_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Found:
     return found
 
 
-def in_result(result: Any) -> Found:
+def in_result(result: Any) -> Contents:
     """What a result holds; the key of a bare tensor is empty."""
-    found = Found()
+    found = Contents()
     _look(result, (), found)
     return found
 
 
-def _look(value: Any, key: Key, found: Found) -> None:
+def _look(value: Any, key: Key, found: Contents) -> None:
     if isinstance(value, torch.Tensor):
         found.tensors.append((key, value))
     elif isinstance(value, _PLAIN):
@@ -65,7 +65,7 @@ def _look(value: Any, key: Key, found: Found) -> None:
             found.others.append((key, f"{type(value).__name__} that raised {type(error).__name__}"))
 
 
-def _look_into(value: Any, key: Key, found: Found) -> None:
+def _look_into(value: Any, key: Key, found: Contents) -> None:
     if isinstance(value, (tuple, list)):
         if len(value) <= _LONGEST:
             for index, item in enumerate(value):

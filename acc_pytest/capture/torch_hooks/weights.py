@@ -17,14 +17,14 @@ import torch
 from ...tensors.digest import digest
 from ...tensors.sketch import NAME
 from .memory import Storages, is_wrapper
-from .names import Place, fit
+from .names import NamedModule, fit
 
 FILE = "weights.json"
 FORMAT = "acc_pytest weight digests"
 _MOST_THREADS = 8
 
 
-def weight_digests(root: Place, storages: Storages) -> dict[str, Any]:
+def weight_digests(root: NamedModule, storages: Storages) -> dict[str, Any]:
     """The content of `weights.json`: all parameters and buffers of a model as they are now, by full name.
 
     What is registered at several places is listed once, with the other names as `aliases`. A tensor that has
@@ -46,7 +46,7 @@ def weight_digests(root: Place, storages: Storages) -> dict[str, Any]:
     return {"format": FORMAT, "schema": 1, "sketch": NAME, "weights": named}
 
 
-def _weights(root: Place) -> Iterator[tuple[str, str, torch.Tensor]]:
+def _weights(root: NamedModule) -> Iterator[tuple[str, str, torch.Tensor]]:
     """Kind, full name and tensor of every parameter and buffer, under every name."""
     for place in root.walk():
         # Scripted modules are not looked into, and have no place for their children.

@@ -71,7 +71,7 @@ def fold_of(shape: tuple[int, ...]) -> Fold:
 
 
 @dataclass
-class _Sums:
+class _PictureSums:
     """What grows from block to block."""
 
     bins: NDArray[np.int64]
@@ -95,7 +95,7 @@ def drawn(golden: Source, mine: Source) -> dict[str, Any]:
         return {"shape": list(shape), "empty": True}
     low, high = _range(golden, mine, count)
     map_rows, map_columns = _cells(fold.rows, MAP_ROWS), _cells(fold.columns, MAP_COLUMNS)
-    sums = _Sums(
+    sums = _PictureSums(
         bins=np.zeros(HIGHEST - LOWEST + 1, np.int64),
         grid=np.zeros((GRID, GRID), np.int64),
         cells=np.full((map_rows, map_columns), -1.0),
@@ -151,7 +151,7 @@ def _range(golden: Source, mine: Source, count: int) -> tuple[float, float]:
     return low, high
 
 
-def _errors(golden: NDArray[Any], mine: NDArray[Any], sums: _Sums) -> Floats:
+def _errors(golden: NDArray[Any], mine: NDArray[Any], sums: _PictureSums) -> Floats:
     """|mine - golden| of a block, infinite where only one side is a number; counted into the bins."""
     with np.errstate(all="ignore"):
         errors: Floats = np.abs(mine - golden).astype(np.float64)
@@ -196,7 +196,9 @@ def _into_map(errors: Floats, start: int, fold: Fold, cells: Floats) -> None:
     np.maximum.at(cells, into, across)
 
 
-def _into_worst(errors: Floats, golden: NDArray[Any], mine: NDArray[Any], start: int, sums: _Sums) -> None:
+def _into_worst(
+    errors: Floats, golden: NDArray[Any], mine: NDArray[Any], start: int, sums: _PictureSums
+) -> None:
     count = min(WORST, errors.size)
     for place in np.argpartition(errors, errors.size - count)[errors.size - count :].tolist():
         if errors[place] > 0:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..printable import printable, quoted
-from ..row import Check, Row, Side, number
+from ..row import Check, Row, RowSide, number
 from .head import name_of
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _check(check: Check) -> str:
     return f"{check.metric} {number(check.measured)}, allowed {check.bound}"
 
 
-def _side(name: str, side: Side) -> str:
+def _side(name: str, side: RowSide) -> str:
     if not (side.node or side.path):
         return ""
     files = [path for path in side.path.split(";") if path]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..printable import printable
-from ..row import Row, Scalar, Side
+from ..row import Row, RowSide, Scalar
 
 _EXACT = 2**53
 """Integers up to here survive JavaScript's numbers; larger ones travel as text."""
@@ -25,7 +25,7 @@ def whole(row: Row, width: int) -> dict[str, Any]:
     def named(values: Mapping[str, Scalar]) -> dict[str, Any]:
         return {text(name): scalar(value) for name, value in values.items() if value not in (None, "")}
 
-    def side(one: Side) -> dict[str, Any]:
+    def side(one: RowSide) -> dict[str, Any]:
         said = named({name: getattr(one, name) for name in ("node", "name", "op_type", "slot")})
         said |= {name: printable(getattr(one, name), 2 * width) for name in ("dtype", "shape")}
         said |= {name: plain(getattr(one, name)) for name in ("max", "min", "mean")}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.atb_cpu.probe.config_file import ConfigFile, trusted
+from acc_pytest.atb_cpu.probe.config_file import WatchedConfig, trusted
 from acc_pytest.atb_cpu.probe.dynamic_config import DynamicSettings, parse
 
 OFF = DynamicSettings()
@@ -49,12 +49,12 @@ def test_links_directories_empty_and_missing_files_are_not_trusted(path: Path) -
 def test_a_file_that_is_not_trusted_turns_dumping_off_with_a_warning(path: Path) -> None:
     path.chmod(0o666)
     with pytest.warns(UserWarning, match=r"config.json: is no config file for the probe"):
-        assert ConfigFile(str(path), parse, OFF).current() == OFF
+        assert WatchedConfig(str(path), parse, OFF).current() == OFF
 
 
 def test_once_on_the_file_is_read_again_after_five_seconds(path: Path) -> None:
     clock = Clock()
-    config = ConfigFile(str(path), parse, OFF, clock)
+    config = WatchedConfig(str(path), parse, OFF, clock)
     assert config.current().enabled
     path.write_text('{"dump_enable":"false"}')
     clock.now += 4.9
@@ -69,7 +69,7 @@ def test_once_on_the_file_is_read_again_after_five_seconds(path: Path) -> None:
 def test_before_it_was_on_the_file_is_read_at_every_16384th_call(path: Path) -> None:
     path.write_text('{"dump_enable":"false"}')
     clock = Clock()
-    config = ConfigFile(str(path), parse, OFF, clock)
+    config = WatchedConfig(str(path), parse, OFF, clock)
     assert not config.current().enabled
     path.write_text('{"dump_enable":"true"}')
     clock.now += 1000

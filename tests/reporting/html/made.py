@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from acc_pytest.reporting.row import Cause, Check, Row, Side, Worst
+from acc_pytest.reporting.row import Cause, Check, Row, RowSide, WorstElement
 from acc_pytest.reporting.summary import Tally
 from acc_pytest.reporting.view import Result
 
@@ -47,11 +47,11 @@ def made_row(number: int, *, step: int = 0, layer: int = 0, share: float = 0.1, 
         "level": "layer",
         "policy": "role",
         "mapping_reason": "both are `q`",
-        "golden": Side(f"model.layers.{layer}.part{number % 20}", "g", "Golden", "output", "/g/x.pth"),
-        "mine": Side(f"{layer}_{name}", name, kind, "output[0]", "/m/y.bin", "torch.float16", "[7, 64]"),
+        "golden": RowSide(f"model.layers.{layer}.part{number % 20}", "g", "Golden", "output", "/g/x.pth"),
+        "mine": RowSide(f"{layer}_{name}", name, kind, "output[0]", "/m/y.bin", "torch.float16", "[7, 64]"),
         "metrics": {"cosine_similarity": 1 - (share * allowed) ** 2 / 2, "max_absolute_error": share * 0.3},
         "counts": {"elements": 448},
-        "worst": Worst("[3, 5]", 0.5, 0.25),
+        "worst": WorstElement("[3, 5]", 0.5, 0.25),
         "checks": (
             Check("relative_euclidean_distance", share * allowed, allowed, False, "T = 0.004", share <= 1),
         ),

@@ -13,7 +13,7 @@ import torch
 from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.reporting.diagnosis import Diagnosis, Root
 from acc_pytest.reporting.html.view import HtmlReport
-from acc_pytest.reporting.row import Row, Side
+from acc_pytest.reporting.row import Row, RowSide
 from acc_pytest.reporting.view import Run
 from acc_pytest.tensors.ref import TensorRef
 
@@ -374,7 +374,7 @@ def test_a_narrow_window_does_not_scroll_sideways_and_says_what_does(page: Page,
 def test_hostile_names_are_text(page: Page, tmp_path: Path) -> None:
     rows = []
     for number, name in enumerate(HOSTILE):
-        side = Side(name, name, name, name, name, name, name)
+        side = RowSide(name, name, name, name, name, name, name)
         row = made_row(number, share=9, test_id=f"x::{name}", sentence=name, policy=name, mapping_reason=name)
         rows.append(replace(row, layer=name, graph=name, rank=name, golden=side, mine=side, notes=(name,)))
     path = write(tmp_path / "h.html", rows, lines=HOSTILE, problems=HOSTILE)

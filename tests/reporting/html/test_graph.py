@@ -13,7 +13,7 @@ from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.reporting.html.data import BUDGETS, Budget, PageData
 from acc_pytest.reporting.html.graph import ModelGraph
 from acc_pytest.reporting.html.view import HtmlReport
-from acc_pytest.reporting.row import Row, Side
+from acc_pytest.reporting.row import Row, RowSide
 from acc_pytest.reporting.view import Run
 
 from .made import made_row, read_page, result_of
@@ -39,8 +39,8 @@ def row_of(number: int, node: str, layer: str = "layers.0", **fields: Any) -> Ro
     """A row of mine's node `node`, of golden's node `golden.{number}` unless given."""
     golden = fields.pop("golden", f"golden.{number}")
     sides = {
-        "golden": Side(golden, golden),
-        "mine": Side(node, node.rpartition("/")[2], "Linear", "output[0]"),
+        "golden": RowSide(golden, golden),
+        "mine": RowSide(node, node.rpartition("/")[2], "Linear", "output[0]"),
     }
     return replace(made_row(number), layer=layer, **sides, **fields)
 

@@ -11,7 +11,7 @@ import pytest
 
 from acc_pytest.reporting.diagnosis import Diagnosis, Root
 from acc_pytest.reporting.html.view import HtmlReport
-from acc_pytest.reporting.row import Cause, Row, Side
+from acc_pytest.reporting.row import Cause, Row, RowSide
 from acc_pytest.reporting.view import Run
 
 from .chromium import Page, find_chromium
@@ -46,8 +46,8 @@ def operator(number: int, **fields: Any) -> Row:
     """The row of an operator: two steps of three layers of ten in a chain."""
     step, place = divmod(number, 30)
     layer, at = divmod(place, 10)
-    mine = Side(f"{layer + 3 * step}_Layer/{at}_Op", f"Op_{layer}_{at}", TYPES[at % 5], "output[0]")
-    golden = Side(f"root.layers.{layer}.part{at}", "g", "Golden", "output[0]")
+    mine = RowSide(f"{layer + 3 * step}_Layer/{at}_Op", f"Op_{layer}_{at}", TYPES[at % 5], "output[0]")
+    golden = RowSide(f"root.layers.{layer}.part{at}", "g", "Golden", "output[0]")
     return replace(made_row(number, step=step, layer=layer, **fields), mine=mine, golden=golden)
 
 

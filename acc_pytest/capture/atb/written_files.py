@@ -30,7 +30,7 @@ KINDS = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FilesOfKind:
     """Files of one kind, and the directory that holds them all."""
 
     name: str
@@ -40,11 +40,11 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class WrittenFiles:
     """The kinds of files of one run; `root` is the dump's directory, `None` where nothing was written."""
 
     root: Path | None
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[FilesOfKind, ...] = ()
 
     def files(self, *names: str) -> tuple[Path, ...]:
         """Files of the named kinds."""
@@ -55,7 +55,7 @@ class Landed:
         return sum(kind.bytes for kind in self.kinds)
 
 
-def look(output: Path, timestamp: str, since: int) -> Landed:
+def written_files(output: Path, timestamp: str, since: int) -> WrittenFiles:
     """Everything below `output` that the run of this `timestamp`, begun at `since` (ns), has written.
 
     Probes of one program write one root; were there several, the first one that holds tensors is it.
@@ -65,10 +65,10 @@ def look(output: Path, timestamp: str, since: int) -> Landed:
     found = [_read(output / name, after) for name, after in roots]
     found = [landed for landed in found if landed.kinds]
     found.sort(key=lambda landed: not landed.files("tensors", "statistic.csv"))
-    return found[0] if found else Landed(None)
+    return found[0] if found else WrittenFiles(None)
 
 
-def _read(root: Path, since: int) -> Landed:
+def _read(root: Path, since: int) -> WrittenFiles:
     files: dict[str, list[Path]] = {}
     sizes: dict[str, int] = {}
     for path, status in _files(root):
@@ -78,11 +78,11 @@ def _read(root: Path, since: int) -> Landed:
         files.setdefault(kind, []).append(path)
         sizes[kind] = sizes.get(kind, 0) + status.st_size
     kinds = [
-        Kind(name, tuple(sorted(files[name])), sizes[name], _place(root, files[name]))
+        FilesOfKind(name, tuple(sorted(files[name])), sizes[name], _place(root, files[name]))
         for name in KINDS
         if name in files
     ]
-    return Landed(root if kinds else None, tuple(kinds))
+    return WrittenFiles(root if kinds else None, tuple(kinds))
 
 
 def _files(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:

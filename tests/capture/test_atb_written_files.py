@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.capture.atb.landed import Landed, look
+from acc_pytest.capture.atb.written_files import WrittenFiles, written_files
 
 PROBE = Path(__file__).parents[2] / ".." / "shared" / "conformance" / "probe"
 needs_conformance = pytest.mark.skipif(
@@ -26,7 +26,7 @@ def put(root: Path, *names: str, at: int = NOW) -> None:
         os.utime(path, ns=(at, at))
 
 
-def found(landed: Landed) -> dict[str, tuple[int, int, str]]:
+def found(landed: WrittenFiles) -> dict[str, tuple[int, int, str]]:
     assert landed.root is not None
     return {
         kind.name: (len(kind.files), kind.bytes, str(kind.place.relative_to(landed.root)))
@@ -49,7 +49,7 @@ def test_files_are_sorted_by_kind(tmp_path: Path) -> None:
         "cpu_profiling/7/operation_statistic_1.csv",
         "notes.txt",
     )
-    landed = look(tmp_path, "T", NOW)
+    landed = written_files(tmp_path, "T", NOW)
     assert landed.root == tmp_path / "msit_dump_T"
     assert found(landed) == {
         "tensors": (2, 10, "tensors/0_7/0/0_Op"),
@@ -68,7 +68,7 @@ def test_files_are_sorted_by_kind(tmp_path: Path) -> None:
 
 def test_the_place_is_what_all_ranks_have_in_common(tmp_path: Path) -> None:
     put(tmp_path / "msit_dump_T", "tensors/0_7/0/a/after/x.bin", "tensors/1_8/0/a/after/x.bin")
-    assert found(look(tmp_path, "T", NOW)) == {"tensors": (2, 10, "tensors")}
+    assert found(written_files(tmp_path, "T", NOW)) == {"tensors": (2, 10, "tensors")}
 
 
 def test_msprobes_layout(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_msprobes_layout(tmp_path: Path) -> None:
         "info/layer/0_7/Op_0.json",
         "info/model/0_7/M.json",
     )
-    assert found(look(tmp_path, "T", NOW)) == {
+    assert found(written_files(tmp_path, "T", NOW)) == {
         "tensors": (1, 5, "data/0_7/0/0_Op/after"),
         "statistic.csv": (1, 5, "data/0_7/0"),
         "layer": (1, 5, "info/layer/0_7"),
@@ -91,22 +91,22 @@ def test_msprobes_layout(tmp_path: Path) -> None:
 def test_in_a_directory_without_a_timestamp_older_files_are_not_this_runs(tmp_path: Path, root: str) -> None:
     part = "data" if root == "atb_dump_data" else "tensors"
     put(tmp_path / root, f"{part}/0_7/0/a/after/old.bin", at=NOW - 1)
-    assert look(tmp_path, "T", NOW) == Landed(None)
+    assert written_files(tmp_path, "T", NOW) == WrittenFiles(None)
     put(tmp_path / root, f"{part}/0_7/0/a/after/new.bin")  # the process id has come back
-    landed = look(tmp_path, "T", NOW)
+    landed = written_files(tmp_path, "T", NOW)
     assert [path.name for path in landed.files("tensors")] == ["new.bin"]
 
 
 @pytest.mark.parametrize("root", ["msit_dump_T", "ait_dump_T"])
 def test_in_a_directory_with_this_runs_timestamp_everything_is_this_runs(tmp_path: Path, root: str) -> None:
     put(tmp_path / root, "model/7/M.json", at=NOW - 10**9)  # a file system with a clock of its own
-    assert look(tmp_path, "T", NOW).root == tmp_path / root
+    assert written_files(tmp_path, "T", NOW).root == tmp_path / root
 
 
 def test_dumps_of_other_runs_are_not_looked_at(tmp_path: Path) -> None:
     put(tmp_path / "msit_dump_S", "model/7/M.json")
     put(tmp_path / "tensors", "0_7/0/a/after/x.bin")
-    assert look(tmp_path, "T", NOW) == Landed(None)
+    assert written_files(tmp_path, "T", NOW) == WrittenFiles(None)
 
 
 def test_unfinished_files_and_targets_of_links_do_not_count(tmp_path: Path) -> None:
@@ -114,13 +114,15 @@ def test_unfinished_files_and_targets_of_links_do_not_count(tmp_path: Path) -> N
     link = tmp_path / "msit_dump_T/tensors/0_7/0/a/after/y.bin"
     link.symlink_to("x.bin")
     (tmp_path / "msit_dump_T" / "elsewhere").symlink_to(tmp_path)
-    assert found(look(tmp_path, "T", NOW)) == {"tensors": (2, 5 + len("x.bin"), "tensors/0_7/0/a/after")}
+    assert found(written_files(tmp_path, "T", NOW)) == {
+        "tensors": (2, 5 + len("x.bin"), "tensors/0_7/0/a/after")
+    }
 
 
 def test_of_several_roots_the_one_with_tensors_is_it(tmp_path: Path) -> None:
     put(tmp_path / "msit_dump_T", "model/7/M.json")
     put(tmp_path / "ait_dump_T", "tensors/0_7/0/a/after/x.bin")
-    assert look(tmp_path, "T", NOW).root == tmp_path / "ait_dump_T"
+    assert written_files(tmp_path, "T", NOW).root == tmp_path / "ait_dump_T"
 
 
 @needs_conformance
@@ -130,7 +132,7 @@ def test_of_several_roots_the_one_with_tensors_is_it(tmp_path: Path) -> None:
 def test_real_dumps_are_counted(data: str, dump: str) -> None:
     facts = json.loads((PROBE / data / "expected_facts.json").read_text())[dump]
     timestamp = facts["dump_roots"][0].removeprefix("msit_dump_")
-    landed = look((PROBE / data / dump).resolve(), timestamp, 0)
+    landed = written_files((PROBE / data / dump).resolve(), timestamp, 0)
     seen = {kind.name: len(kind.files) for kind in landed.kinds}
     assert "other" not in seen
     assert sum(seen.values()) == facts["files"]

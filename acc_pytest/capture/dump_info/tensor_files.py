@@ -19,7 +19,7 @@ _RECORD = re.compile(r"\d+|.+\.\d+\.\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TensorFile:
     """One file with tensors. `version` is what changes while it is written."""
 
     path: str
@@ -59,7 +59,7 @@ def version_of(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
-def sources(path: str) -> Iterator[Source]:
+def tensor_files(path: str) -> Iterator[TensorFile]:
     """The files with tensors at or below a path, folder by folder, in the order of their names.
 
     A folder that several links lead to is entered once, and what vanishes meanwhile is left out. Raises
@@ -71,7 +71,7 @@ def sources(path: str) -> Iterator[Source]:
                 f"{path}: is no file of an FX dump (.npy) or of the Graph Engine (type.name.task.stream.time)"
             )
         try:
-            yield Source(path, version_of(os.stat(path)))
+            yield TensorFile(path, version_of(os.stat(path)))
         except OSError as error:
             raise DumpError(f"{path}: cannot be opened: {error.strerror}") from error
         return
@@ -87,7 +87,7 @@ def sources(path: str) -> Iterator[Source]:
                 found = os.stat(place)
             except OSError:
                 continue
-            yield Source(place, version_of(found))
+            yield TensorFile(place, version_of(found))
 
 
 def _enter(folder: str, entered: set[tuple[int, int]]) -> bool:
