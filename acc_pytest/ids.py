@@ -59,7 +59,7 @@ class Naming:
         They are unique, for a node may stay alone more than once: the later ones are numbered.
         """
         used: dict[tuple[str, ...], int] = {}
-        found = []
+        named = []
         for node in nodes:
             rank = (f"rank{node.rank}",) if self.ranks and node.rank is not None else ()
             slot = f"[{node.slot}]" if node.slot else ""
@@ -69,8 +69,8 @@ class Naming:
                 used[names] = count + 1
                 names = (*names[:-1], f"{own}.{count + 1}")
             used[names] = 1
-            found.append(names)
-        return found
+            named.append(names)
+        return named
 
     def parameter(self, pair: Pair) -> str:
         """The same without the root, fit for the brackets of a parametrized test."""
@@ -106,7 +106,7 @@ def select_named(
                 f"no generated test matches {argument!r}; {_nearest(wanted, [n for n, _ in known])}"
             )
         chosen.update(hits)
-    return tuple(thing for index, (_, thing) in enumerate(known) if index in chosen)
+    return tuple(item for index, (_, item) in enumerate(known) if index in chosen)
 
 
 def _selects(wanted: tuple[str, ...], names: tuple[str, ...]) -> bool:

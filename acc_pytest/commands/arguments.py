@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..vocabulary import LEVELS, TOKEN_POLICIES
 
 USAGE_ERROR = 4
-"""pytest's exit code for a command line that makes no sense."""
+"""pytest's exit code for a wrong command line."""
 OLD_LEVELS = {**{level: level for level in ("all", *LEVELS)}, "api": "op", "token": "logits"}
+
+LOG_LEVELS = {
+    "debug": ["-vv", "--log-level=DEBUG"],
+    "info": [],
+    "warning": ["-q"],
+    "error": ["-qq"],
+    "fatal": ["-qq"],
+    "critical": ["-qq"],
+}
+"""The old tool's log levels as pytest's verbosity."""
 
 
 class Help(argparse.HelpFormatter):
@@ -67,6 +77,20 @@ def add_sides(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", action="append", default=[], metavar="NAME_OR_FILE", help="as --acc-config"
     )
+
+
+def add_report(parser: argparse.ArgumentParser) -> None:
+    """Add what a run of pytest writes and prints."""
+    parser.add_argument("-o", "--output", default=".", metavar="DIR", help="directory of the CSV report")
+    parser.add_argument(
+        "-alg",
+        "--custom-algorithms",
+        nargs="+",
+        default=[],
+        metavar="FILE.py:FUNCTION",
+        help="your own metrics, (golden, mine) -> (number, message)",
+    )
+    parser.add_argument("-l", "--log-level", default="info", choices=LOG_LEVELS, help="how much is printed")
 
 
 def values_of_sides(given: argparse.Namespace) -> dict[str, object]:

@@ -71,13 +71,13 @@ def run(given: argparse.Namespace) -> int:
     report = Staged(target_of(given.output, "--output"))
     samples: list[Sample] = []
     for noise in given.noise:
-        found, reasons = samples_of(_pairs(given, noise))
-        samples += found
+        measured, reasons = samples_of(_pairs(given, noise))
+        samples += measured
         for reason in reasons[:SHOWN]:
             print(f"acc: {message(f'left out of {noise}: {reason}')}", file=sys.stderr)
         if len(reasons) > SHOWN:
             print(f"acc: and {len(reasons) - SHOWN} more", file=sys.stderr)
-        if not found:
+        if not measured:
             raise AccError(
                 f"{noise}: none of its tensors could be compared with golden, so nothing is learnt"
             )

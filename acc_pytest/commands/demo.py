@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ..options import command_line
 from ..reporting.printable import message, shell
 from ..reporting.wrapping import terminal_width, wrapped_command
-from .compare import run_pytest
 from .demo_model import add_model, list_faults, spec_of
+from .pytest_run import run_pytest
 
 if TYPE_CHECKING:
     from ..demo import DemoPaths

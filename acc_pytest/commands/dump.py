@@ -93,8 +93,8 @@ def _who(launch: Launch) -> str:
 
 
 def _closing(finished: Finished) -> list[str]:
-    """How the program ended where that is no success, what landed where, and what to do with it."""
-    ended, landed = finished.ended, finished.landed
+    """How the program ended if it failed, which files were written where, and what to do with them."""
+    ended, written = finished.ended, finished.written
     lines = []
     if ended.signal:
         lines.append(
@@ -102,19 +102,19 @@ def _closing(finished: Finished) -> list[str]:
         )
     elif ended.code:
         lines.append(f"the program failed with exit code {ended.code}")
-    if landed.root is None:
+    if written.root is None:
         return [*lines, "nothing was dumped"] if ended.code else lines
-    width = max(map(len, (*(kind.name for kind in landed.kinds), *finished.absent)))
-    for kind in landed.kinds:
+    width = max(map(len, (*(kind.name for kind in written.kinds), *finished.absent)))
+    for kind in written.kinds:
         count = f"{len(kind.files)} file{'s' * (len(kind.files) != 1)}"
         lines.append(f"{kind.name:{width}}  {count}, {size(kind.bytes)}, {message(str(kind.place))}")
     lines += [f"{name:{width}}  none" for name in finished.absent]
-    return [*lines, _next(landed)]
+    return [*lines, _next(written)]
 
 
-def _next(landed: WrittenFiles) -> str:
-    if not landed.files("tensors", "statistic.csv"):
-        return f"no tensors, so nothing to compare, in {message(str(landed.root))}"
-    if not landed.files("model", "layer"):
-        return f"no topology; dump again with --type tensor model to compare, {message(str(landed.root))}"
-    return "compare with: " + shell(["pytest", "--acc-golden=GOLDEN", f"--acc-mine={landed.root}"])
+def _next(written: WrittenFiles) -> str:
+    if not written.files("tensors", "statistic.csv"):
+        return f"no tensors, so nothing to compare, in {message(str(written.root))}"
+    if not written.files("model", "layer"):
+        return f"no topology; dump again with --type tensor model to compare, {message(str(written.root))}"
+    return "compare with: " + shell(["pytest", "--acc-golden=GOLDEN", f"--acc-mine={written.root}"])

@@ -77,7 +77,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _once(conversion: InfoConversion, progress: Progress, _idle: float) -> None:
-    """Two looks, and what rested between them. A file that changes while others are read stays."""
+    """Two scans, and what rested between them. A file that changes while others are read stays."""
     from ..capture.dump_info import SETTLE_SECONDS
 
     conversion.scan()
@@ -102,8 +102,8 @@ def _watch(conversion: InfoConversion, progress: Progress, idle: float) -> None:
 def _convert(conversion: InfoConversion, progress: Progress) -> None:
     ready = conversion.scan()
     done, total = conversion.found - conversion.pending, conversion.found
-    for number, source in enumerate(ready, start=1):
-        conversion.convert(source)
+    for number, file in enumerate(ready, start=1):
+        conversion.convert(file)
         progress.show(done + number, total, _state(conversion))
 
 

@@ -62,12 +62,12 @@ def run(given: argparse.Namespace) -> int:
 
 def _targets(paths: list[str], output: str) -> list[tuple[Path, Path]]:
     """Reports and the files to write. Raises `AccError` where two reports would get one file."""
-    found = [(report, base) for path in paths for report, base in _reports(Path(path))]
-    single = len(paths) == 1 and len(found) == 1 and not Path(paths[0]).is_dir()
+    reports = [(report, base) for path in paths for report, base in _reports(Path(path))]
+    single = len(paths) == 1 and len(reports) == 1 and not Path(paths[0]).is_dir()
     if output and single and not os.path.isdir(output):
-        return [(found[0][0], Path(output))]
+        return [(reports[0][0], Path(output))]
     targets: dict[Path, Path] = {}
-    for report, base in found:
+    for report, base in reports:
         target = (Path(output) / report.relative_to(base) if output else report).with_suffix(".onnx")
         other = targets.setdefault(target, report)
         if other.absolute() != report.absolute():
@@ -83,13 +83,13 @@ def _reports(path: Path) -> list[tuple[Path, Path]]:
         raise AccError(f"{path}: no such file or directory")
     if not path.is_dir():
         return [(path, path.parent)]
-    found = [
+    reports = [
         (Path(home) / name, path)
         for home, _, names in os.walk(path)
         if Path(os.path.abspath(home)).parent.name in REPORTS
         for name in names
         if name.endswith(".json")
     ]
-    if not found:
+    if not reports:
         raise AccError(f"{path}: no report of an ATB dump below it (model/PID/*.json, layer/PID/*.json)")
-    return sorted(found)
+    return sorted(reports)

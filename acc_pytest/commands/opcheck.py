@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ..errors import AccError, SettingsError
 from ..reporting.printable import message
 from ..vocabulary import OPCHECK_METRICS, PRECISION_MODES, SOCS, STANDARDS
-from .compare import LOG_LEVELS, run_pytest
+from .arguments import LOG_LEVELS, add_report
+from .pytest_run import run_pytest
 
 if TYPE_CHECKING:
-    from .arguments import Commands
+    from .arguments import Commands, Parser
 
 
 MODES = dict(zip(("keep_origin_dtype", "force_fp16", "force_fp32"), PRECISION_MODES))
@@ -31,6 +32,18 @@ def add(commands: Commands) -> None:
         "old tool. Exit code: pytest's.",
         epilog="Everything after -- is passed to pytest: acc opcheck -i DUMP -- -k Linear -x",
     )
+    _add_selection(parser)
+    add_report(parser)
+    _add_judging(parser)
+    _add_device(parser)
+    parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes (pytest-xdist)")
+    parser.add_argument("--list", action="store_true", help="print every operator and what it is checked by")
+    parser.set_defaults(run=run, passes_on=True)
+    _add_export(parser)
+
+
+def _add_selection(parser: Parser) -> None:
+    """Where the operators are, and which of them."""
     parser.add_argument("-i", "--input", default="", metavar="DIR", help="the dump, or a directory in it")
     parser.add_argument(
         "-c",
@@ -40,7 +53,6 @@ def add(commands: Commands) -> None:
         metavar="CSV",
         help="operation CSVs; -i has their tensors",
     )
-    parser.add_argument("-o", "--output", default=".", metavar="DIR", help="directory of the CSV report")
     parser.add_argument(
         "-ids",
         "--operation-ids",
@@ -57,6 +69,10 @@ def add(commands: Commands) -> None:
         metavar="NAMES",
         help="only names with self,linear",
     )
+
+
+def _add_judging(parser: Parser) -> None:
+    """What operators are held against, and as which type their tensors are read."""
     parser.add_argument(
         "-metric",
         "--metric",
@@ -68,13 +84,17 @@ def add(commands: Commands) -> None:
         help="columns of the report beside the relative error (default: all)",
     )
     parser.add_argument(
-        "-alg",
-        "--custom-algorithms",
-        nargs="+",
-        default=[],
-        metavar="FILE.py:FUNCTION",
-        help="your own metrics, (golden, mine) -> (number, message)",
+        "-pmode",
+        "--precision-mode",
+        choices=tuple(MODES),
+        help="read float tensors as one type (--acc-precision-mode)",
     )
+    parser.add_argument("--standard", choices=STANDARDS, metavar="NAME", help=", ".join(STANDARDS))
+    parser.add_argument("--other", default="", metavar="DIR", help="as --acc-opcheck-other")
+    parser.add_argument("--soc", choices=SOCS, metavar="CHIP", help=", ".join(SOCS))
+
+
+def _add_device(parser: Parser) -> None:
     parser.add_argument(
         "-rerun",
         "--atb-rerun",
@@ -88,19 +108,9 @@ def add(commands: Commands) -> None:
         help="with -rerun: attention also with each optimisation parameter neutral in turn",
     )
     parser.add_argument("-device", "--device-id", type=int, metavar="N", help="the NPU of -rerun")
-    parser.add_argument(
-        "-pmode",
-        "--precision-mode",
-        choices=tuple(MODES),
-        help="read float tensors as one type (--acc-precision-mode)",
-    )
-    parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes (pytest-xdist)")
-    parser.add_argument("-l", "--log-level", default="info", choices=LOG_LEVELS, help="how much is printed")
-    parser.add_argument("--standard", choices=STANDARDS, metavar="NAME", help=", ".join(STANDARDS))
-    parser.add_argument("--other", default="", metavar="DIR", help="as --acc-opcheck-other")
-    parser.add_argument("--soc", choices=SOCS, metavar="CHIP", help=", ".join(SOCS))
-    parser.add_argument("--list", action="store_true", help="print every operator and what it is checked by")
-    parser.set_defaults(run=run, passes_on=True)
+
+
+def _add_export(parser: Parser) -> None:
     actions = parser.add_subparsers(
         title="further actions", dest="action", metavar="export", action=FurtherActions
     )
@@ -220,4 +230,4 @@ def _modes(schema: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
         if isinstance(value, Mapping):
             yield from _modes(value, f"{prefix}{key}.")
         elif value.allowed and key not in ("backend", "commMode") and not key.startswith("out"):
-            yield f"{prefix}{key}={'/'.join(str(one) for one in value.allowed)}"
+            yield f"{prefix}{key}={'/'.join(str(choice) for choice in value.allowed)}"

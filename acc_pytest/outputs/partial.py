@@ -56,7 +56,7 @@ def left_behind(path: str) -> list[str]:
     """What killed runs left of the report `path`, the newest first; nothing that a run still holds."""
     home, base = os.path.split(path)
     ours = re.compile(re.escape(base) + r"(\.\d+)?" + re.escape(SUFFIX), re.ASCII)
-    found = []
+    dated = []
     with contextlib.suppress(OSError), os.scandir(home) as entries:
         for entry in entries:
             if (
@@ -64,8 +64,8 @@ def left_behind(path: str) -> list[str]:
                 and entry.is_file(follow_symlinks=False)
                 and not is_held(entry.path)
             ):
-                found.append((entry.stat().st_mtime_ns, entry.path))
-    return [name for _, name in sorted(found, reverse=True)]
+                dated.append((entry.stat().st_mtime_ns, entry.path))
+    return [name for _, name in sorted(dated, reverse=True)]
 
 
 def partials(path: str) -> Iterator[str]:

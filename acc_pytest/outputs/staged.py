@@ -23,7 +23,7 @@ class Staged:
         self._target = target
         self._append = append
         self._stream = b""
-        self._beside = ""
+        self._partial = ""
 
     def write(self, data: bytes) -> None:
         """Make the whole report; what lies at its place stays for now. Raises `AccError`."""
@@ -32,11 +32,11 @@ class Staged:
             return
         try:
             make_directory(os.path.dirname(self.path))
-            descriptor, self._beside = new_file(self.path)
+            descriptor, self._partial = new_file(self.path)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
         except OSError as error:
-            self.drop()
+            self.close()
             raise self._target.refusal(error) from error
 
     def land(self) -> None:
@@ -44,14 +44,14 @@ class Staged:
         try:
             if self._stream:
                 self._pour()
-            elif self._beside:
-                os.replace(self._beside, self.path)
+            elif self._partial:
+                os.replace(self._partial, self.path)
             else:
                 return
         except OSError as error:
-            self.drop()
+            self.close()
             raise self._target.refusal(error) from error
-        self._beside, self._stream, self.landed = "", b"", True
+        self._partial, self._stream, self.landed = "", b"", True
 
     def _pour(self) -> None:
         if self._target.stream:
@@ -63,9 +63,9 @@ class Staged:
         finally:
             os.close(descriptor)
 
-    def drop(self) -> None:
+    def close(self) -> None:
         """Leave nothing of a report that has not landed."""
-        beside, self._beside = self._beside, ""
-        if beside:
+        partial, self._partial = self._partial, ""
+        if partial:
             with contextlib.suppress(OSError):
-                os.unlink(beside)
+                os.unlink(partial)

@@ -77,16 +77,16 @@ def target_of(path: str, flag: str, *, replaces: bool = True) -> Target:
 def _at(path: str, flag: str, replaces: bool) -> bool:
     """Whether a file, or nothing, lies there. Raises `SettingsError` for what cannot be written."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except FileNotFoundError:
         return True
-    link = stat.S_ISLNK(found.st_mode)
+    link = stat.S_ISLNK(status.st_mode)
     if link and replaces and not _leads_to_stream(path):
         raise SettingsError(
             f"{flag} {path}: is a symbolic link to {os.readlink(path)}; "
             "give the name of a file, or remove the link"
         )
-    mode = os.stat(path).st_mode if link else found.st_mode
+    mode = os.stat(path).st_mode if link else status.st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "it is a directory; give the name of a file")
     if stat.S_ISFIFO(mode):
@@ -145,9 +145,9 @@ def _descriptor(path: str) -> int | None:
     for _ in range(_MOST_LINKS):
         if path in _STANDARD:
             return _STANDARD[path]
-        if found := _DESCRIPTOR.fullmatch(path):
-            own = found["process"] in (None, str(os.getpid()))
-            return int(found["number"]) if own else None
+        if match := _DESCRIPTOR.fullmatch(path):
+            own = match["process"] in (None, str(os.getpid()))
+            return int(match["number"]) if own else None
         if not os.path.islink(path):
             return None
         path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))

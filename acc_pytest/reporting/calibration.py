@@ -74,7 +74,7 @@ def _table(table: Mapping[str, Any]) -> list[str]:
 
 def _value(value: object) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_value(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + " }"
     return _quoted(value) if isinstance(value, str) else repr(value)
 
 

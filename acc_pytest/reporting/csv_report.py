@@ -14,9 +14,10 @@ from operator import attrgetter
 from pathlib import Path
 
 from ..outputs import Growing, target_of
+from .file_view import GrowingFileView
 from .printable import escaped, plain
 from .row import Row, Scalar
-from .view import Run, View
+from .view import Run
 
 OLD_COLUMNS = {
     "token_id": "step",
@@ -129,7 +130,7 @@ def new_report(directory: Path, name: str, prefix: str = "ait_cmp_report") -> Gr
     return Growing(target_of(str(directory / f"{prefix}_{made}.csv"), "--acc-output"), numbered=True)
 
 
-class CsvReport(View):
+class CsvReport(GrowingFileView):
     """A report being written; `custom` are the names of the user's own metrics, a column each.
 
     `begin_file` makes the file, of which `columns` are the other columns by name, with the place of their
@@ -142,22 +143,12 @@ class CsvReport(View):
         custom: Sequence[str] = (),
         columns: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__()
         self._begin_file = begin_file
-        self._file: Growing | None = None
         self._wanted = False
         known = OLD_COLUMNS | OUR_COLUMNS if columns is None else dict(columns)
         self._columns = known | {name: f"custom.{name}" for name in custom}
         self._getters = [_getter(place) for place in self._columns.values()]
-
-    @property
-    def files(self) -> list[str]:
-        """The report, once it has its name."""
-        return [self._file.path] if self._file is not None and self._file.landed else []
-
-    @property
-    def place(self) -> str:
-        """The file."""
-        return self._file.path if self._file is not None else ""
 
     def begin(self, run: Run) -> None:
         """Begin the file. Raises `SettingsError` where that cannot be."""
@@ -173,22 +164,11 @@ class CsvReport(View):
         values = [get(row) for get in self._getters]
         self._file.write(_line([text(value) if type(value) is str else value for value in values]))
 
-    def lines(self) -> list[str]:
-        """What killed runs left."""
-        return [] if self._file is None else self._file.notes
-
     def land(self) -> None:
         """Give the file its name; none where nothing was compared, nor was to be."""
-        if self._file is not None:
-            if self._wanted:
-                self._file.land()
-            else:
-                self._file.drop()
-
-    def close(self) -> None:
-        """Close the file; every row is in it already."""
-        if self._file is not None:
-            self._file.close()
+        if self._file is not None and not self._wanted:
+            self._file.drop()
+        super().land()
 
 
 def _line(cells: Iterable[Scalar]) -> bytes:

@@ -124,12 +124,12 @@ def _table(row: Row) -> list[str]:
 def _unbounded(row: Row) -> list[str]:
     """The metrics without a bound, in one line."""
     bounded = {check.metric for check in row.checks}
-    found = [
+    metrics = [
         f"{name} {_number(value)}"
         for name, value in (*row.metrics.items(), *row.custom.items())
         if name not in bounded and value is not None
     ]
-    return [f"      also  {', '.join(found)}"] if found else []
+    return [f"      also  {', '.join(metrics)}"] if metrics else []
 
 
 def _why(checks: Sequence[Check]) -> list[str]:
@@ -150,11 +150,11 @@ def _why(checks: Sequence[Check]) -> list[str]:
 
 def _each_once(checks: Sequence[Check]) -> list[tuple[Check, str]]:
     """The checks and what is said of each, those first whose reasons others end in."""
-    found = []
+    reasons = []
     for check in sorted(checks, key=lambda check: not _ends_one_of(check, checks)):
         ends = [f"; {_end(other)}" for other in checks if _ends_one_of(other, [check])]
-        found.append((check, check.reason.removesuffix(max(ends, key=len, default=""))))
-    return found
+        reasons.append((check, check.reason.removesuffix(max(ends, key=len, default=""))))
+    return reasons
 
 
 def _ends_one_of(check: Check, others: Sequence[Check]) -> bool:

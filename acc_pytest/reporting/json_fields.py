@@ -81,10 +81,10 @@ def number_or_none(value: object, where: str) -> float | None:
 
 
 def number(value: object, where: str) -> float:
-    found = number_or_none(value, where)
-    if found is None:
+    read = number_or_none(value, where)
+    if read is None:
         raise WrongField(f"{where} must be a number, not null")
-    return found
+    return read
 
 
 def pack_number(value: Any) -> Any:
@@ -92,7 +92,7 @@ def pack_number(value: Any) -> Any:
 
 
 def pack_mapping(value: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    return {name: pack_scalar(one) for name, one in value.items()}
+    return {name: pack_scalar(scalar) for name, scalar in value.items()}
 
 
 def mapping(value: object, where: str) -> dict[str, Scalar]:
@@ -100,14 +100,14 @@ def mapping(value: object, where: str) -> dict[str, Scalar]:
         raise WrongField(f"{where} must be an object, not {value!r:.100}")
     if _PLAIN.issuperset(map(type, value.values())):
         return value  # most mappings hold numbers only, and there are four of them in a row
-    return {name: unpack_scalar(one, f"{where}.{name:.100}") for name, one in value.items()}
+    return {name: unpack_scalar(item, f"{where}.{name:.100}") for name, item in value.items()}
 
 
 def list_of(one_of: Callable[[object, str], Any]) -> Callable[[object, str], list[Any]]:
     def unpack(value: object, where: str) -> list[Any]:
         if type(value) is not list:
             raise WrongField(f"{where} must be a list, not {value!r:.100}")
-        return [one_of(one, where) for one in value]
+        return [one_of(item, where) for item in value]
 
     return unpack
 
@@ -123,24 +123,24 @@ Field = tuple[str, Any, Callable[[Any], Any], Callable[[object, str], Any]]
 
 def record_fields(kind: type, special: Mapping[str, tuple[Any, Any]]) -> tuple[Field, ...]:
     """The fields of a dataclass; those that are not in `special` are texts."""
-    found = []
-    for one in fields(kind):
-        default = one.default
-        if one.default_factory is not MISSING:
-            default = one.default_factory()
-        pack, unpack = special.get(one.name, (as_is, text))
-        found.append((one.name, default, pack, unpack))
-    return tuple(found)
+    table = []
+    for field in fields(kind):
+        default = field.default
+        if field.default_factory is not MISSING:
+            default = field.default_factory()
+        pack, unpack = special.get(field.name, (as_is, text))
+        table.append((field.name, default, pack, unpack))
+    return tuple(table)
 
 
 def packer(table: tuple[Field, ...]) -> Callable[[Any], dict[str, Any]]:
     def pack_(value: Any) -> dict[str, Any]:
-        found = {}
+        record = {}
         for name, default, pack, _ in table:
-            one = getattr(value, name)
-            if default is MISSING or one != default:
-                found[name] = pack(one)
-        return found
+            content = getattr(value, name)
+            if default is MISSING or content != default:
+                record[name] = pack(content)
+        return record
 
     return pack_
 
@@ -155,7 +155,7 @@ def unpacker(kind: type, table: tuple[Field, ...]) -> Callable[[object, str], An
         if not needed <= value.keys():
             raise WrongField(f"{where} lacks {min(needed - value.keys())}")
         try:
-            return kind(**{name: known[name](one, name) for name, one in value.items()})
+            return kind(**{name: known[name](content, name) for name, content in value.items()})
         except KeyError as error:
             raise WrongField(f"{where} has an unknown field {error.args[0]!r:.100}") from None
         except WrongField as error:

@@ -12,7 +12,7 @@ def properties(row: Row, prefix: str = "") -> list[tuple[str, Scalar]]:
     Text is escaped, for XML has no place for much of what names may hold.
     `prefix` goes before each name; a test that compares several pairs of tensors needs one for each.
     """
-    found: list[tuple[str, Scalar]] = [
+    named: list[tuple[str, Scalar]] = [
         ("verdict", row.verdict),
         ("policy", row.policy),
         ("mapping_reason", row.mapping_reason),
@@ -23,25 +23,25 @@ def properties(row: Row, prefix: str = "") -> list[tuple[str, Scalar]]:
         ("mine_slot", row.mine.slot),
     ]
     for group in (row.case, row.metrics, row.counts, row.custom):
-        found += [(name, value) for name, value in group.items() if value is not None]
+        named += [(name, value) for name, value in group.items() if value is not None]
     for check in row.checks:
-        found.append((f"threshold.{check.metric}", check.bound))
-        found.append((f"threshold.{check.metric}.reason", check.reason))
+        named.append((f"threshold.{check.metric}", check.bound))
+        named.append((f"threshold.{check.metric}.reason", check.reason))
     if row.cause is not None:
-        found += [
+        named += [
             ("cause", row.cause.kind),
             ("root", row.cause.root_name),
             ("inherits_from", row.cause.inherits_from),
             ("local", row.cause.local),
             ("why", row.cause.text),
         ]
-        found += [("local_error", row.cause.local_error)] if row.cause.local_error is not None else []
+        named += [("local_error", row.cause.local_error)] if row.cause.local_error is not None else []
     if row.reasons:
-        found.append(("fail_reason", "; ".join(row.reasons)))
+        named.append(("fail_reason", "; ".join(row.reasons)))
     if row.notes:
-        found.append(("notes", "; ".join(row.notes)))
+        named.append(("notes", "; ".join(row.notes)))
     return [
         (prefix + name, escaped(value) if isinstance(value, str) else value)
-        for name, value in found
+        for name, value in named
         if value != ""
     ]

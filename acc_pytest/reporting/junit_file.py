@@ -6,7 +6,6 @@ it a case for each test, in it at most one `failure` or `skipped`. Durations are
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 from collections.abc import Sequence
@@ -15,9 +14,10 @@ from xml.sax.saxutils import escape, quoteattr
 
 from ..outputs import Staged, target_of
 from .failure_text import failure_text_of_all
+from .file_view import FileView
 from .printable import escaped, printable
 from .row import Row
-from .view import Result, Run, View
+from .view import Result, Run
 
 MESSAGE = 1000
 """Characters of a message, which consumers show in a list; the text of a failure is whole."""
@@ -33,30 +33,19 @@ def address(node_id: str) -> tuple[str, str]:
     return ".".join(names[:-1]), f"{names[-1]}{bracket}{parameters}"
 
 
-class JunitFile(View):
+class JunitFile(FileView[Staged]):
     """The view: keeps the outcome of every test, of which there may be rows in several places.
 
     `warns`: tests of inherited failures passed with a warning (`--acc-inherited warn`).
     """
 
     def __init__(self, path: str, *, warns: bool = False) -> None:
-        self._path = os.path.abspath(path)
-        self._file: Staged | None = None
+        super().__init__(path)
         self._warns = warns
         self._tests: dict[str, list[Row]] = {}
 
-    @property
-    def files(self) -> list[str]:
-        """The file, once it is in its place."""
-        return [self._path] if self._file is not None and self._file.landed else []
-
-    @property
-    def place(self) -> str:
-        """The file."""
-        return self._path
-
     def begin(self, run: Run) -> None:
-        """Look at the place. Raises `SettingsError` where it cannot be written."""
+        """Check the place. Raises `SettingsError` where it cannot be written."""
         self._file = Staged(target_of(self._path, "--junit"))
 
     def add(self, row: Row) -> None:
@@ -84,16 +73,6 @@ class JunitFile(View):
         text = "".join((start, head, *cases, "</testsuite></testsuites>"))
         self._file.write(text.encode("utf-8", "backslashreplace"))
 
-    def land(self) -> None:
-        """Put the file into its place."""
-        if self._file is not None:
-            self._file.land()
-
-    def close(self) -> None:
-        """Leave nothing of a file that is not in its place."""
-        if self._file is not None:
-            self._file.drop()
-
 
 def _outcome(rows: Sequence[Row], warns: bool) -> tuple[str, str]:
     """What became of a test, and the element that says so: as `recording` ends it."""
@@ -111,7 +90,7 @@ def _outcome(rows: Sequence[Row], warns: bool) -> tuple[str, str]:
 
 
 def _said(text: str) -> str:
-    return _NO_XML.sub(lambda found: escaped(found[0]), text)
+    return _NO_XML.sub(lambda match: escaped(match[0]), text)
 
 
 def _text(text: str) -> str:

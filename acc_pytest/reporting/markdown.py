@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..outputs import Staged, target_of
+from .file_view import FileView
 from .printable import printable, shell
 from .row import VERDICTS, Row, number
 from .summary import coverage_line
-from .view import Result, Run, View
+from .view import Result, Run
 
 LIMIT = 1_000_000
 """Bytes of one summary: GitHub's mebibyte, and some room."""
@@ -70,7 +71,10 @@ def blocks(run: Run, result: Result) -> Iterator[str]:
     yield f"## {what} {state}{_shard(run.command)}"
     yield _verdict(result)
     counts = result.tally.counts
-    yield table(("verdict", "comparisons"), [(one, str(counts[one])) for one in VERDICTS if counts[one]])
+    yield table(
+        ("verdict", "comparisons"),
+        [(verdict, str(counts[verdict])) for verdict in VERDICTS if counts[verdict]],
+    )
     if run.plan is not None:
         yield f"{coverage_line(run.plan, run.floor)[:1].upper()}{coverage_line(run.plan, run.floor)[1:]}."
     if result.problems:
@@ -83,7 +87,9 @@ def blocks(run: Run, result: Result) -> Iterator[str]:
     if run.command:
         yield f"Run again:\n\n{fenced(shell(run.command))}"
     if run.plan is not None and run.plan.notes:
-        yield _folded("Notes of the mapping", "\n".join(f"- {code(one, SENTENCE)}" for one in run.plan.notes))
+        yield _folded(
+            "Notes of the mapping", "\n".join(f"- {code(note, SENTENCE)}" for note in run.plan.notes)
+        )
     if run.environment:
         rows = [(code(name), code(value)) for name, value in run.environment.items()]
         yield _folded("Environment", table(("", ""), rows))
@@ -91,8 +97,8 @@ def blocks(run: Run, result: Result) -> Iterator[str]:
 
 def _shard(command: Sequence[str]) -> str:
     """Which share of a run this is, if it is one."""
-    found = [word.partition("=")[2] for word in command if word.startswith("--acc-shard=")]
-    return f" (shard {found[-1]})" if found and re.fullmatch(r"\d+/\d+", found[-1]) else ""
+    shards = [word.partition("=")[2] for word in command if word.startswith("--acc-shard=")]
+    return f" (shard {shards[-1]})" if shards and re.fullmatch(r"\d+/\d+", shards[-1]) else ""
 
 
 def _verdict(result: Result) -> str:
@@ -169,28 +175,21 @@ def step_summary(environment: Mapping[str, str]) -> str:
     return environment.get("GITHUB_STEP_SUMMARY", "") if on_github(environment) else ""
 
 
-class MarkdownSummary(View):
+class MarkdownSummary(FileView[Staged]):
     """The view. `append`: the file belongs to others too, as GitHub's does to all commands of a step."""
 
     def __init__(self, path: str, *, append: bool = False) -> None:
-        self._path = os.path.abspath(path)
+        super().__init__(path)
         self._append = append
-        self._file: Staged | None = None
         self._run = Run()
 
     @property
     def files(self) -> list[str]:
         """The file, but for GitHub's, whose name tells people nothing."""
-        landed = self._file is not None and self._file.landed and not self._append
-        return [self._path] if landed else []
-
-    @property
-    def place(self) -> str:
-        """The file."""
-        return self._path
+        return [] if self._append else super().files
 
     def begin(self, run: Run) -> None:
-        """Look at the place. Raises `SettingsError` where it cannot be written: before the first test."""
+        """Check the place. Raises `SettingsError` where it cannot be written: before the first test."""
         self._run = run
         flag = "GITHUB_STEP_SUMMARY" if self._append else "--acc-summary"
         target = target_of(self._path, flag, replaces=not self._append)
@@ -203,13 +202,3 @@ class MarkdownSummary(View):
         there = os.path.getsize(self._path) if self._append and os.path.exists(self._path) else 0
         text = fit(list(blocks(self._run, result)), LIMIT - there)
         self._file.write(text.encode("utf-8", "backslashreplace"))
-
-    def land(self) -> None:
-        """Put the page into its place."""
-        if self._file is not None:
-            self._file.land()
-
-    def close(self) -> None:
-        """Leave nothing of a page that is not in its place."""
-        if self._file is not None:
-            self._file.drop()

@@ -95,10 +95,10 @@ def _apart(check: Check, digits: int) -> tuple[str, str]:
     if check.measured is None:
         return "undefined", _rounded(check.allowed, digits, check.at_least)
     for more in range(digits, 17):
-        found = _rounded(check.measured, more), _rounded(check.allowed, more, check.at_least)
-        if found[0] != found[1]:
+        texts = _rounded(check.measured, more), _rounded(check.allowed, more, check.at_least)
+        if texts[0] != texts[1]:
             break
-    return found
+    return texts
 
 
 def _rounded(value: float, digits: int, near_one: bool = False) -> str:

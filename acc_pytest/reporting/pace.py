@@ -46,7 +46,7 @@ def still(now: float, began: float, doing: str) -> str:
 
 
 def _sizes(done: int, total: int) -> str:
-    name, unit = next((one for one in _UNITS if total >= one[1]), ("bytes", 1))
+    name, unit = next(((name, size) for name, size in _UNITS if total >= size), ("bytes", 1))
     return f"{done / unit:.3g} of {total / unit:.3g} {name}"
 
 

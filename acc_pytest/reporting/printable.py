@@ -37,7 +37,7 @@ def escaped(text: str) -> str:
     """`text` whole, in one line of characters that can be seen and written in any Unicode encoding."""
     if text.isprintable() and "\\" not in text:
         return text
-    return "".join([_shown(one) for one in text])
+    return "".join([_shown(character) for character in text])
 
 
 def plain(text: str) -> str:
@@ -98,8 +98,8 @@ def _left_out(count: int) -> str:
 
 def _beginning(text: str, room: int) -> str:
     used = 0
-    for place, one in enumerate(text):
-        used += len(_shown(one))
+    for place, character in enumerate(text):
+        used += len(_shown(character))
         if used > room:
             return text[:place]
     return text
@@ -114,28 +114,28 @@ def _end(text: str, room: int) -> str:
     return text
 
 
-def _shown(one: str) -> str:
-    if " " <= one <= "~":
-        return "\\\\" if one == "\\" else one
-    if one in _SHORT:
-        return _SHORT[one]
-    number = ord(one)
+def _shown(character: str) -> str:
+    if " " <= character <= "~":
+        return "\\\\" if character == "\\" else character
+    if character in _SHORT:
+        return _SHORT[character]
+    number = ord(character)
     if number < 0x80:
         return f"\\x{number:02x}"
     if number in _BYTES:
         return f"\\x{number - 0xDC00:02x}"
     # U+FFFE and its like are no characters, and XML has no place for them.
-    if unicodedata.category(one) not in _UNSEEN and number & 0xFFFE != 0xFFFE:
-        return one
+    if unicodedata.category(character) not in _UNSEEN and number & 0xFFFE != 0xFFFE:
+        return character
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
-def _read(found: re.Match[str]) -> str:
-    letter, byte, *numbers = found.groups()
+def _read(match: re.Match[str]) -> str:
+    letter, byte, *numbers = match.groups()
     if letter:
         return _LETTERS[letter]
     if byte:
         number = int(byte, 16)
         return chr(number if number < 0x80 else number + 0xDC00)
     number = int(numbers[0] or numbers[1], 16)
-    return chr(number) if number <= sys.maxunicode else found[0]
+    return chr(number) if number <= sys.maxunicode else match[0]

@@ -39,16 +39,16 @@ class Recorder:
     @property
     def lines(self) -> list[str]:
         """What the views add to the summary."""
-        found: list[str] = []
-        self._each(lambda view: found.extend(view.lines()))
-        return found
+        lines: list[str] = []
+        self._each(lambda view: lines.extend(view.lines()))
+        return lines
 
     @property
     def problems(self) -> list[str]:
         """Why the run fails beside its tests."""
-        found: list[str] = []
-        self._each(lambda view: found.extend(view.problems()))
-        return [*self._wrong, *found]
+        problems: list[str] = []
+        self._each(lambda view: problems.extend(view.problems()))
+        return [*self._wrong, *problems]
 
     def begin(self, run: Run) -> None:
         """Open the views. Raises `AccError` where one cannot be written, or where two have one file."""

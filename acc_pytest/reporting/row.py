@@ -231,8 +231,8 @@ class Row:
         return cls(**made)
 
 
-_ROW = tuple(one.name for one in fields(Row))
-_FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in (RowSide, Check, Cause)}
+_ROW = tuple(each.name for each in fields(Row))
+_FIELDS = {kind: tuple(each.name for each in fields(kind)) for kind in (RowSide, Check, Cause)}
 
 
 def _values(record: RowSide | Check | Cause) -> tuple[Any, ...]:

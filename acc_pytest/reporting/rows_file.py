@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..outputs import Growing, target_of
+from .file_view import GrowingFileView
 from .row import Row
 from .rows_json import NO_LINKS, Links, row_to_json
-from .view import Result, Run, View
+from .view import Result, Run
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan
@@ -34,30 +34,19 @@ PLAN_TEXTS = ("name", "golden_root", "mine_root", "golden_kind", "mine_kind", "l
 PLAN_COUNTS = ("golden_total", "golden_mapped", "mine_total", "mine_mapped")
 
 
-class RowsFile(View):
+class RowsFile(GrowingFileView):
     """The file while a run writes it: row by row, so that a killed run leaves what it had.
 
     `settings` are the options as they were given, which `pytest --acc-from-rows` falls back to.
     """
 
     def __init__(self, path: str, settings: Mapping[str, Any]) -> None:
-        self._path = os.path.abspath(path)
+        super().__init__(path)
         self._settings = settings
-        self._file: Growing | None = None
         self._plan: Plan | None = None
         self._rows = 0
         self._verdicts: Counter[str] = Counter()
         self._complete = False
-
-    @property
-    def files(self) -> list[str]:
-        """The file, once it has its name."""
-        return [self._path] if self._file is not None and self._file.landed else []
-
-    @property
-    def place(self) -> str:
-        """The file."""
-        return self._path
 
     def begin(self, run: Run) -> None:
         """Begin the file. Raises `SettingsError` where that cannot be."""
@@ -105,20 +94,6 @@ class RowsFile(View):
             }
         )
 
-    def lines(self) -> list[str]:
-        """What killed runs left."""
-        return [] if self._file is None else self._file.notes
-
-    def land(self) -> None:
-        """Give the file its name."""
-        if self._file is not None:
-            self._file.land()
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
-
     def _write(self, record: Mapping[str, Any], *, head: bool = False) -> None:
         if self._file is None:
             return
@@ -136,9 +111,9 @@ def _cut(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= LONGEST_TEXT else value[: LONGEST_TEXT - 3] + "..."
     if isinstance(value, Mapping):
-        return {name: _cut(one) for name, one in value.items()}
+        return {name: _cut(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_cut(one) for one in value[:100]]
+        return [_cut(item) for item in value[:100]]
     return value
 
 
@@ -152,14 +127,16 @@ def _run_record(run: Run, settings: Mapping[str, Any]) -> dict[str, Any]:
         "command": list(run.command),
         "floor": run.floor,
         "environment": dict(run.environment),
-        "settings": {name: list(one) if isinstance(one, tuple) else one for name, one in settings.items()},
+        "settings": {
+            name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()
+        },
     }
 
 
 def _plan_record(plan: Plan) -> dict[str, Any]:
-    found: dict[str, Any] = {name: getattr(plan, name) for name in (*PLAN_TEXTS, *PLAN_COUNTS)}
-    found["digest"] = plan.digest or _digest(plan)
-    return {**found, "notes": list(plan.notes), "pairs": len(plan.pairs)}
+    record: dict[str, Any] = {name: getattr(plan, name) for name in (*PLAN_TEXTS, *PLAN_COUNTS)}
+    record["digest"] = plan.digest or _digest(plan)
+    return {**record, "notes": list(plan.notes), "pairs": len(plan.pairs)}
 
 
 def _digest(plan: Plan) -> str:

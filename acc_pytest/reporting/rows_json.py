@@ -145,29 +145,29 @@ def _shorten(row: Row, record: dict[str, Any]) -> None:
 
 def _all_statistics(known: Mapping[str, Any]) -> dict[str, Scalar]:
     """The statistics of a row, with those that `_shorten` left out."""
-    found: dict[str, Scalar] = dict(known["statistics"])
-    del found["as_above"]
+    statistics: dict[str, Scalar] = dict(known["statistics"])
+    del statistics["as_above"]
     for name, (group, key) in _SAID_BY_ROW.items():
         if key not in known.get(group, {}):
             raise WrongField(f"field {group} lacks {key}, which statistics refer to")
-        found[name] = known[group][key]
-    return found
+        statistics[name] = known[group][key]
+    return statistics
 
 
 def _whole_context(known: Mapping[str, Any]) -> dict[str, Scalar]:
     """The context of a row, with what `_shorten` left out and without what it only marked as neutral."""
     written: Mapping[str, Scalar] = known["context"]
-    found: dict[str, Scalar] = {}
+    context: dict[str, Scalar] = {}
     for name, (side, key) in _SAID_BY_SIDES.items():
         said = getattr(known.get(side, _NO_SIDE), key) if side else known.get(key)
         if said and name not in written:
-            found[name] = said
-    found |= {name: value for name, value in written.items() if value is not None}
-    return found
+            context[name] = said
+    context |= {name: value for name, value in written.items() if value is not None}
+    return context
 
 
-def _same(one: object, other: object) -> bool:
-    return type(one) is type(other) and (one == other or (one != one and other != other))
+def _same(value: object, other: object) -> bool:
+    return type(value) is type(other) and (value == other or (value != value and other != other))
 
 
 _SIDE = record_fields(RowSide, dict.fromkeys(("max", "min", "mean"), NUMBER_OR_NONE))

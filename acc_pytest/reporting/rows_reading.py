@@ -207,7 +207,7 @@ def _plan_of(plan: object) -> PlanFacts:
 
 
 def _texts(value: object) -> bool:
-    return type(value) is list and all(type(one) is str for one in value)
+    return type(value) is list and all(type(item) is str for item in value)
 
 
 def _check_summary(record: Mapping[str, Any], rows: Sequence[Row], hashed: str) -> None:

@@ -39,13 +39,13 @@ def columns(text: str) -> int:
     """Columns that `text` takes: East Asian wide characters take two, combining ones none."""
     if text.isascii():
         return len(text)
-    return sum(_columns_of(one) for one in text)
+    return sum(_columns_of(character) for character in text)
 
 
-def _columns_of(one: str) -> int:
-    if unicodedata.combining(one):
+def _columns_of(character: str) -> int:
+    if unicodedata.combining(character):
         return 0
-    return 2 if unicodedata.east_asian_width(one) in "WF" else 1
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def wrapped(line: str, width: int) -> list[str]:
@@ -65,7 +65,7 @@ def wrapped(line: str, width: int) -> list[str]:
             space, current = "", hang
         *full, last = _folded(current + space, word, max(width, LONGEST))
         current = last if not full else hang + last
-        lines += [full[0], *(hang + one for one in full[1:])] if full else []
+        lines += [full[0], *(hang + part for part in full[1:])] if full else []
     return [*lines, current.rstrip()]
 
 
@@ -96,8 +96,8 @@ def _folded(before: str, word: str, width: int) -> list[str]:
 def _cut(text: str, room: int) -> int:
     """How many characters of `text` take at most `room` columns, at least one."""
     taken = 0
-    for place, one in enumerate(text):
-        taken += _columns_of(one)
+    for place, character in enumerate(text):
+        taken += _columns_of(character)
         if taken > room:
             return max(1, place)
     return len(text)

@@ -187,7 +187,7 @@ def test_options_that_msprobe_lacks_are_refused_before_anything_is_made(tmp_path
 
 def test_a_run_without_a_dump_leaves_nothing_behind(tmp_path: Path) -> None:
     finished = ready(tmp_path / "out", "--type", "onnx").run()
-    assert finished.landed.root is None
+    assert finished.written.root is None
     assert list((tmp_path / "out").iterdir()) == []
     assert finished.code == 1
     assert finished.missing[0].startswith(f"nothing was dumped below {tmp_path}/out; likely because:")
@@ -263,7 +263,7 @@ home = pathlib.Path(os.environ["ATB_DUMP_SUB_PROC_INFO_SAVE_PATH"])
 """
     launch = ready(tmp_path / "out", "--type", "onnx", "layer", command=program(tmp_path, code))
     finished = launch.run()
-    assert sorted(path.name for path in finished.landed.files("onnx")) == ["X_0.onnx", "Z_2.onnx"]
+    assert sorted(path.name for path in finished.written.files("onnx")) == ["X_0.onnx", "Z_2.onnx"]
     outside, broken = finished.problems
     assert "outside.json is not below" in outside
     assert "Y_1.json" in broken
@@ -281,7 +281,7 @@ def test_a_list_of_an_earlier_process_with_our_id_is_not_followed(tmp_path: Path
     stale.write_text(f"{other}\n")
     command = program(tmp_path, f"put('layer/7/X_0.json', {GRAPH!r})")
     finished = ready(tmp_path / "out", "--type", "onnx", command=command).run()
-    assert [path.name for path in finished.landed.files("onnx")] == ["X_0.onnx"]
+    assert [path.name for path in finished.written.files("onnx")] == ["X_0.onnx"]
     assert not other.with_suffix(".onnx").exists()
     assert [path.name for path in stale.parent.iterdir()] == ["keep"]
 
@@ -294,7 +294,7 @@ put("info/layer/0_7/X_0.json", {GRAPH!r})
 """
     words = ("--era", "msprobe", "--type", "tensor", "onnx")
     finished = ready(tmp_path / "out", *words, command=program(tmp_path, code)).run()
-    assert [path.name for path in finished.landed.files("onnx")] == ["X_0.onnx"]
+    assert [path.name for path in finished.written.files("onnx")] == ["X_0.onnx"]
     assert finished.code == 0
     assert finished.absent == ("model",)  # onnx asks for the table of operations, which msprobe has not
 
@@ -303,7 +303,7 @@ def test_profiles_are_converted(tmp_path: Path) -> None:
     text = "[a]:runnerSetupTime:1\\n"
     command = program(tmp_path, f"put('cpu_profiling/7/operation_statistic_1.txt', '{text}')")
     finished = ready(tmp_path / "out", "--type", "cpu_profiling", command=command).run()
-    (table,) = finished.landed.files("cpu_profiling")
+    (table,) = finished.written.files("cpu_profiling")
     assert table.name == "operation_statistic_1.csv"
     assert finished.code == 0
 
@@ -311,7 +311,7 @@ def test_profiles_are_converted(tmp_path: Path) -> None:
 def test_profiles_stay_text_where_nobody_asked_for_them(tmp_path: Path) -> None:
     command = program(tmp_path, "put('cpu_profiling/7/operation_statistic_1.txt', 'x')")
     finished = ready(tmp_path / "out", "--type", "model", command=command).run()
-    assert [path.suffix for path in finished.landed.files("cpu_profiling")] == [".txt"]
+    assert [path.suffix for path in finished.written.files("cpu_profiling")] == [".txt"]
     assert finished.problems == ()
 
 

@@ -1,4 +1,4 @@
-"""What landed: files of this run only, by kind, with sizes and places."""
+"""Written files: files of this run only, by kind, with sizes and places."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def put(root: Path, *names: str, at: int = NOW) -> None:
         os.utime(path, ns=(at, at))
 
 
-def found(landed: WrittenFiles) -> dict[str, tuple[int, int, str]]:
-    assert landed.root is not None
+def found(written: WrittenFiles) -> dict[str, tuple[int, int, str]]:
+    assert written.root is not None
     return {
-        kind.name: (len(kind.files), kind.bytes, str(kind.place.relative_to(landed.root)))
-        for kind in landed.kinds
+        kind.name: (len(kind.files), kind.bytes, str(kind.place.relative_to(written.root)))
+        for kind in written.kinds
     }
 
 
@@ -49,9 +49,9 @@ def test_files_are_sorted_by_kind(tmp_path: Path) -> None:
         "cpu_profiling/7/operation_statistic_1.csv",
         "notes.txt",
     )
-    landed = written_files(tmp_path, "T", NOW)
-    assert landed.root == tmp_path / "msit_dump_T"
-    assert found(landed) == {
+    written = written_files(tmp_path, "T", NOW)
+    assert written.root == tmp_path / "msit_dump_T"
+    assert found(written) == {
         "tensors": (2, 10, "tensors/0_7/0/0_Op"),
         "parameters": (1, 5, "tensors/0_7/0/0_Op"),
         "tiling": (1, 5, "tiling/0_7/0/0_Op/0_Kernel"),
@@ -63,7 +63,7 @@ def test_files_are_sorted_by_kind(tmp_path: Path) -> None:
         "onnx": (1, 5, "layer/7"),
         "other": (1, 5, "."),
     }
-    assert landed.bytes == 55
+    assert written.bytes == 55
 
 
 def test_the_place_is_what_all_ranks_have_in_common(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_in_a_directory_without_a_timestamp_older_files_are_not_this_runs(tmp_pa
     put(tmp_path / root, f"{part}/0_7/0/a/after/old.bin", at=NOW - 1)
     assert written_files(tmp_path, "T", NOW) == WrittenFiles(None)
     put(tmp_path / root, f"{part}/0_7/0/a/after/new.bin")  # the process id has come back
-    landed = written_files(tmp_path, "T", NOW)
-    assert [path.name for path in landed.files("tensors")] == ["new.bin"]
+    written = written_files(tmp_path, "T", NOW)
+    assert [path.name for path in written.files("tensors")] == ["new.bin"]
 
 
 @pytest.mark.parametrize("root", ["msit_dump_T", "ait_dump_T"])
@@ -132,13 +132,13 @@ def test_of_several_roots_the_one_with_tensors_is_it(tmp_path: Path) -> None:
 def test_real_dumps_are_counted(data: str, dump: str) -> None:
     facts = json.loads((PROBE / data / "expected_facts.json").read_text())[dump]
     timestamp = facts["dump_roots"][0].removeprefix("msit_dump_")
-    landed = written_files((PROBE / data / dump).resolve(), timestamp, 0)
-    seen = {kind.name: len(kind.files) for kind in landed.kinds}
+    written = written_files((PROBE / data / dump).resolve(), timestamp, 0)
+    seen = {kind.name: len(kind.files) for kind in written.kinds}
     assert "other" not in seen
     assert sum(seen.values()) == facts["files"]
     assert seen.get("tensors", 0) == facts["bins"]["total"]
     assert seen.get("tiling", 0) == facts["files_by_kind"].get("tiling", 0)
     assert seen.get("op", 0) == facts["files_by_kind"].get("operation_io_tensors", 0)
     assert seen.get("onnx", 0) == facts["files_by_ext"].get(".onnx", 0)
-    assert landed.root is not None
-    assert landed.bytes == sum(path.stat().st_size for path in landed.root.rglob("*") if path.is_file())
+    assert written.root is not None
+    assert written.bytes == sum(path.stat().st_size for path in written.root.rglob("*") if path.is_file())

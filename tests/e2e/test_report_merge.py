@@ -11,7 +11,7 @@ from opcheck.made import MadeDump
 from reporting.html.made import read_page
 
 from acc_pytest.cli import main
-from acc_pytest.commands.compare import run_pytest
+from acc_pytest.commands.pytest_run import run_pytest
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.reporting.recorder import Recorder

@@ -153,7 +153,7 @@ def test_a_page_is_made_beside_its_place_first_and_dropped_without_a_trace(tmp_p
     page = staged(tmp_path / "x.html")
     page.write(b"new")
     assert (tmp_path / "x.html").read_text() == "old"
-    page.drop()
+    page.close()
     page.land()
     assert (tmp_path / "x.html").read_text() == "old"
     assert os.listdir(tmp_path) == ["x.html"]

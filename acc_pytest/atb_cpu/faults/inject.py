@@ -69,14 +69,14 @@ def _find(layer: Operation, fault: Fault, kind: FaultKind, spec: ModelSpec) -> L
     if fault.operator:
         ends = ("/" + fault.operator, "_" + fault.operator)
         whole = [leaf for leaf in leaves if leaf.path == ends[0]]
-        found = whole or [leaf for leaf in leaves if leaf.path.endswith(ends)]
+        fitting = whole or [leaf for leaf in leaves if leaf.path.endswith(ends)]
     else:
-        found = [leaf for leaf in leaves if kind.is_usual(leaf)]
-    if not found:
+        fitting = [leaf for leaf in leaves if kind.is_usual(leaf)]
+    if not fitting:
         names = ", ".join(leaf.path[1:] for leaf in leaves)
         wanted = fault.operator or f"that fault {fault.kind!r} fits ({kind.what})"
         raise SettingsError(f"layer {fault.layer} of this model has no operator {wanted}; it has {names}")
-    leaf = found[-1] if kind.last and not fault.operator else found[0]
+    leaf = fitting[-1] if kind.last and not fault.operator else fitting[0]
     if not kind.fits(leaf):
         raise SettingsError(
             f"fault {fault.kind!r} fits another operator than {leaf.kind}; "

@@ -97,9 +97,9 @@ class E4Probe:
             return ""
         number, _, top = path[0].partition("_")
         ids = "_".join(part.partition("_")[0] for part in path)
-        found = self._aliases.get(f"{top}_{number}", {}).get(f"{ids}_{name.removesuffix('.bin')}", "")
+        alias = self._aliases.get(f"{top}_{number}", {}).get(f"{ids}_{name.removesuffix('.bin')}", "")
         dropped = now.level == 2 and path[-1].endswith("Kernel")
-        return found or (name if dropped else "")
+        return alias or (name if dropped else "")
 
     def _topology(self, directory: str, name: str, text: str) -> None:
         check_name(name)

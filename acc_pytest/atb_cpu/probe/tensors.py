@@ -33,13 +33,13 @@ class Seen:
 
     def files(self, wanted: Sequence[Place]) -> list[tuple[str, str, torch.Tensor]]:
         """(directory, file name, tensor) for every tensor to be saved; empty tensors have no file."""
-        found: list[tuple[str, str, torch.Tensor]] = []
+        files: list[tuple[str, str, torch.Tensor]] = []
         for directory, side in wanted:
             for index, tensor in self._at(directory, side).items():
                 if tensor.numel():
                     name = file_name(side, index, self.names[0 if side == "in" else 1])
-                    found.append((directory, name, tensor))
-        return found
+                    files.append((directory, name, tensor))
+        return files
 
     def _at(self, directory: str, side: str) -> Tensors:
         if side == "in":

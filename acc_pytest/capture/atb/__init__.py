@@ -1,6 +1,6 @@
 """The launcher of ATB programs: run a command so that the probe inside it writes a dump.
 
-options -> prepare (probe, environment, directory) -> run (child, post-processing, what landed)
+options -> prepare (probe, environment, directory) -> run (child, post-processing, written files)
 """
 
 from __future__ import annotations

@@ -42,11 +42,11 @@ def _sections(content: bytes) -> list[tuple[int, int, int, int]]:
     """Kind, linked section, place and length of every section."""
     (start,) = struct.unpack_from("<Q", content, 0x28)
     size, count = struct.unpack_from("<HH", content, 0x3A)
-    found = []
+    sections = []
     for number in range(count):
         _, kind, _, _, place, length, link = struct.unpack_from("<IIQQQQI", content, start + number * size)
-        found.append((kind, link, place, length))
-    return found
+        sections.append((kind, link, place, length))
+    return sections
 
 
 def _held(content: bytes, place: int, length: int) -> bytes:

@@ -37,7 +37,7 @@ class Launch:
     began: int
     notes: tuple[str, ...] = ()
 
-    def landed(self) -> WrittenFiles:
+    def written(self) -> WrittenFiles:
         """What the program has written so far."""
         return written_files(self.output, self.timestamp, self.began)
 
@@ -54,14 +54,14 @@ class Launch:
         finally:
             _remove(told)
             _remove_empty(self.output / f"msit_dump_{self.timestamp}")
-        return Finished(self, ended, self.landed(), tuple(problems))
+        return Finished(self, ended, self.written(), tuple(problems))
 
     def _convert(self, told: Path) -> list[str]:
         problems = []
         if "cpu_profiling" in self.options.types:
-            problems += convert_profiles(self.landed())
+            problems += convert_profiles(self.written())
         if "onnx" in self.options.types:
-            problems += convert_graphs(self.landed(), told, self.output)
+            problems += convert_graphs(self.written(), told, self.output)
         return problems
 
 
@@ -71,7 +71,7 @@ class Finished:
 
     launch: Launch
     ended: child.Ended
-    landed: WrittenFiles
+    written: WrittenFiles
     problems: tuple[str, ...]
 
     @property
@@ -82,7 +82,7 @@ class Finished:
         asked = [_KIND_OF_TYPE.get(name, name) for name in options.types if name not in needless]
         if options.tiling:
             asked.append("tiling")
-        there = {kind.name for kind in self.landed.kinds}
+        there = {kind.name for kind in self.written.kinds}
         if "statistic.csv" in there:
             there.add("tensors")  # rows of statistics stand for tensors
         return tuple(name for name in asked if name not in there)
@@ -93,10 +93,10 @@ class Finished:
         if self.ended.code:
             return ()
         options = self.launch.options
-        tensors = self.landed.files("tensors", "statistic.csv")
-        if self.landed.root is not None and (tensors or "tensor" not in options.types):
+        tensors = self.written.files("tensors", "statistic.csv")
+        if self.written.root is not None and (tensors or "tensor" not in options.types):
             return ()
-        what = "nothing" if self.landed.root is None else "no tensor"
+        what = "nothing" if self.written.root is None else "no tensor"
         return (f"{what} was dumped below {self.launch.output}; likely because:", *_reasons(self))
 
     @property
@@ -192,9 +192,9 @@ def _reasons(finished: Finished) -> list[str]:
     launch = finished.launch
     options, command = launch.options, launch.options.command[0]
     reasons = []
-    if finished.landed.root is None and launch.backend == "cpu":
+    if finished.written.root is None and launch.backend == "cpu":
         reasons.append(f"{command} runs no model of acc_pytest.atb_cpu")
-    elif finished.landed.root is None:
+    elif finished.written.root is None:
         reasons.append(
             f"{command} runs no ATB operation, or drops LD_PRELOAD on the way (sudo, env -i, a container)"
         )

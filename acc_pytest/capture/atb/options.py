@@ -217,23 +217,23 @@ def _completed(read: dict[str, Any]) -> dict[str, Any]:
 
 def remarks(options: LaunchOptions, era: str) -> list[str]:
     """What is allowed but will surprise, one sentence each."""
-    found = []
+    sentences = []
     replaced = options.given & (IN_CONFIG | {"names", "types"} if era == "msprobe" else IN_CONFIG)
     if options.config is not None and replaced:
-        found.append(f"{_flags(replaced)}: the probe takes these from the file of -config instead")
+        sentences.append(f"{_flags(replaced)}: the probe takes these from the file of -config instead")
     elif not options.child and not options.ids and era == "msit":
-        found.append(
+        sentences.append(
             "-child False: without -ids the probe writes every operation; name the operations (-ids), "
             'or use -config with "child": "false"'
         )
     about_tensors = options.given & {"only_description", "ids", "ranges", "time", "names", "part", "symlink"}
     if "tensor" not in options.types and options.config is None and not options.tiling and about_tensors:
-        found.append(f"{_flags(about_tensors)}: chooses among tensors, and --type has no tensor")
+        sentences.append(f"{_flags(about_tensors)}: chooses among tensors, and --type has no tensor")
     if "stats" in options.types and options.only_description:
-        found.append("-sd: statistics are written all the same, since --type has stats")
+        sentences.append("-sd: statistics are written all the same, since --type has stats")
     if options.time == 0 and options.part > 0 and "tensor" in options.types:
-        found.append("-time 0: outputs saved before an operation runs hold whatever was in the memory")
-    return found
+        sentences.append("-time 0: outputs saved before an operation runs hold whatever was in the memory")
+    return sentences
 
 
 def _flags(names: frozenset[str]) -> str:

@@ -13,10 +13,10 @@ from .profiling import TEXT_NAME, profile_to_csv
 from .written_files import WrittenFiles
 
 
-def convert_profiles(landed: WrittenFiles) -> list[str]:
+def convert_profiles(written: WrittenFiles) -> list[str]:
     """Turn every profiling text of this run into a CSV file; returns what went wrong."""
     problems = []
-    for path in landed.files("cpu_profiling"):
+    for path in written.files("cpu_profiling"):
         if TEXT_NAME.fullmatch(path.name):
             try:
                 profile_to_csv(path)
@@ -25,13 +25,13 @@ def convert_profiles(landed: WrittenFiles) -> list[str]:
     return problems
 
 
-def convert_graphs(landed: WrittenFiles, told: Path, output: Path) -> list[str]:
+def convert_graphs(written: WrittenFiles, told: Path, output: Path) -> list[str]:
     """Write an ONNX file beside every topology file of this run; returns what went wrong.
 
     `told` is the list that the program's processes wrote; without one (msprobe's probe writes none) every
     topology file of the run counts. Paths in it are followed only below `output`.
     """
-    paths, problems = _listed(told, output) if told.is_file() else (landed.files("layer", "model"), [])
+    paths, problems = _listed(told, output) if told.is_file() else (written.files("layer", "model"), [])
     if not paths:
         return problems
     from ...topology.onnx_export import atb_json_to_onnx

@@ -83,8 +83,8 @@ def _in_msprobe(environ: Mapping[str, str]) -> ProbeLibrary:
     abi = next((abi for abi in (0, 1) if home.endswith(f"cxx_abi_{abi}")), None)
     if abi is None:
         raise LaunchError(f"ATB_HOME_PATH={home} does not end in cxx_abi_0 or cxx_abi_1")
-    found = PathFinder.find_spec("msprobe")
-    places = list(found.submodule_search_locations or ()) if found else []
+    spec = PathFinder.find_spec("msprobe")
+    places = list(spec.submodule_search_locations or ()) if spec else []
     if not places:
         raise LaunchError(
             "the package msprobe is not installed in this Python (pip install mindstudio-probe)"

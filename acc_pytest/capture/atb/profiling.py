@@ -51,10 +51,10 @@ def _rows(lines: list[str]) -> dict[str, dict[str, str]]:
     """Operation -> column -> number."""
     latest: dict[str, dict[str, str]] = {}
     for line in lines:
-        found = _LINE.match(line)
-        if found is None:
+        match = _LINE.match(line)
+        if match is None:
             continue
-        name, statistics = found.groups()
+        name, statistics = match.groups()
         kinds = latest.setdefault(name, {})
         kind = next((kind for kind, mark in _MARKS if mark.search(statistics)), None)
         if kind is not None:

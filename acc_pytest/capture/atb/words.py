@@ -22,9 +22,9 @@ def split_command(text: str) -> tuple[str, ...]:
         ) from error
     if not words:
         raise SettingsError('--exec: no command; write --exec "python run.py"')
-    if found := _shell_sign(text):
+    if sign := _shell_sign(text):
         raise SettingsError(
-            f"--exec: no shell reads this command, so {found!r} has no meaning in it; put the line into a "
+            f"--exec: no shell reads this command, so {sign!r} has no meaning in it; put the line into a "
             f'script and run that (--exec "bash run.sh"), or quote the sign where it is meant literally'
         )
     return words

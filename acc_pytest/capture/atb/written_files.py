@@ -62,10 +62,10 @@ def written_files(output: Path, timestamp: str, since: int) -> WrittenFiles:
     """
     own = [(f"{name}_{timestamp}", 0) for name in ("msit_dump", "ait_dump")]
     roots = [*own, *((name, since) for name in _SHARED)]
-    found = [_read(output / name, after) for name, after in roots]
-    found = [landed for landed in found if landed.kinds]
-    found.sort(key=lambda landed: not landed.files("tensors", "statistic.csv"))
-    return found[0] if found else WrittenFiles(None)
+    dumps = [_read(output / name, after) for name, after in roots]
+    dumps = [written for written in dumps if written.kinds]
+    dumps.sort(key=lambda written: not written.files("tensors", "statistic.csv"))
+    return dumps[0] if dumps else WrittenFiles(None)
 
 
 def _read(root: Path, since: int) -> WrittenFiles:

@@ -1,6 +1,6 @@
 """Converting a tree of dump files while the dump may still be written: nothing is read before it rests.
 
-A file is ready when two looks, `SETTLE_SECONDS` apart, found it unchanged. It is looked at once more before
+A file is ready when two scans, `SETTLE_SECONDS` apart, found it unchanged. It is checked once more before
 its info file gets its name, and before it is deleted. A file that cannot be read is a line in `failed` and
 costs no other; it is tried again when it changes.
 """
@@ -50,89 +50,89 @@ class InfoConversion:
         self.failed: dict[str, str] = {}
         """Files that cannot be read or replaced, and why."""
         self.waiting = 0
-        """Files that the last look found changing, or new."""
+        """Files that the last scan found changing, or new."""
         self.changed = clock()
-        """When a look last found something new or changed, by the clock."""
+        """When a scan last found something new or changed, by the clock."""
         self._delete = delete
         self._clock = clock
-        self._seen: dict[str, _FileState] = {}
+        self._states: dict[str, _FileState] = {}
 
     @property
     def pending(self) -> int:
         """Files that were found and are not done."""
-        return sum(not seen.done for seen in self._seen.values())
+        return sum(not state.done for state in self._states.values())
 
     @property
     def found(self) -> int:
         """Files that were ever found."""
-        return len(self._seen) + self.deleted
+        return len(self._states) + self.deleted
 
     def scan(self) -> list[TensorFile]:
         """The files that rest and are not done. Raises `DumpError` for a path that is not there."""
         now, ready, self.waiting = self._clock(), [], 0
-        there: dict[str, _FileState] = {}
-        for source in tensor_files(self.path):
-            seen = self._seen.get(source.path)
-            if seen is None or seen.version != source.version:
-                seen = _FileState(source.version, now)
+        states: dict[str, _FileState] = {}
+        for file in tensor_files(self.path):
+            state = self._states.get(file.path)
+            if state is None or state.version != file.version:
+                state = _FileState(file.version, now)
                 self.changed = now
-            there[source.path] = seen
-            if seen.done:
+            states[file.path] = state
+            if state.done:
                 continue
-            if now - seen.since >= SETTLE_SECONDS:
-                ready.append(source)
+            if now - state.since >= SETTLE_SECONDS:
+                ready.append(file)
             else:
                 self.waiting += 1
-        self._seen = there  # what others took away is nothing that waits
+        self._states = states  # a file that somebody removed is not waited for
         return ready
 
-    def convert(self, source: TensorFile) -> None:
-        """Write the info file of one file that `look` gave, unless it is there. A bad file raises nothing."""
-        self.failed.pop(source.path, None)
-        self.partly.pop(source.path, None)
+    def convert(self, file: TensorFile) -> None:
+        """Write the info file of one file that `scan` gave, unless it is there. A bad file raises nothing."""
+        self.failed.pop(file.path, None)
+        self.partly.pop(file.path, None)
         try:
-            whole = self._convert(source)
+            whole = self._convert(file)
         except ChangedWhileRead:
-            self._leave(source)
+            self._leave(file)
             return
         except AccError as error:
-            if not source.unchanged():
-                self._leave(source)
+            if not file.unchanged():
+                self._leave(file)
                 return
-            if is_argument(source):
+            if is_argument(file):
                 self.arguments += 1
             else:
-                self.failed[source.path] = str(error)
+                self.failed[file.path] = str(error)
             whole = False
-        self._seen[source.path].done = True
-        if self._delete and whole and source.unchanged():
-            self._remove(source)
+        self._states[file.path].done = True
+        if self._delete and whole and file.unchanged():
+            self._remove(file)
 
-    def _convert(self, source: TensorFile) -> bool:
+    def _convert(self, file: TensorFile) -> bool:
         """Whether the info file now says everything."""
         # Whether an earlier info file says everything, only the tensors can tell; nothing goes on trust.
-        if source.converted() and not self._delete:
+        if file.converted() and not self._delete:
             self.before += 1
             return True
-        reasons = convert(source)
+        reasons = convert(file)
         if reasons:
-            self.partly[source.path] = "; ".join(reasons)
+            self.partly[file.path] = "; ".join(reasons)
         self.converted += 1
-        self.nbytes += source.nbytes
+        self.nbytes += file.nbytes
         return not reasons
 
-    def _leave(self, source: TensorFile) -> None:
-        """A file that changed while it was read waits for the next look; one that is gone does not."""
-        if not os.path.lexists(source.path):
-            del self._seen[source.path]
+    def _leave(self, file: TensorFile) -> None:
+        """A file that changed while it was read waits for the next scan; one that is gone does not."""
+        if not os.path.lexists(file.path):
+            del self._states[file.path]
 
-    def _remove(self, source: TensorFile) -> None:
+    def _remove(self, file: TensorFile) -> None:
         try:
-            with open(source.info, "rb") as file:
-                os.fsync(file.fileno())  # a machine that goes down must not lose both
-            os.unlink(source.path)
+            with open(file.info, "rb") as info:
+                os.fsync(info.fileno())  # a machine that goes down must not lose both
+            os.unlink(file.path)
         except OSError as error:
-            self.failed[source.path] = f"{source.path}: cannot be deleted: {error.strerror}"
+            self.failed[file.path] = f"{file.path}: cannot be deleted: {error.strerror}"
             return
-        del self._seen[source.path]
+        del self._states[file.path]
         self.deleted += 1

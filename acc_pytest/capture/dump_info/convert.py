@@ -17,31 +17,31 @@ class ChangedWhileRead(Exception):
     """The file changed while it was read; the numbers are of neither version."""
 
 
-def convert(source: TensorFile) -> list[str]:
-    """Write the info file of a source; returns why a tensor has no numbers though it has values.
+def convert(file: TensorFile) -> list[str]:
+    """Write the info file of a file; returns why a tensor has no numbers though it has values.
 
     The info file appears whole or not at all. Raises `FormatError` for a file that is cut or lies, `AccError`
     where the info file cannot be written, `ChangedWhileRead`.
     """
-    if source.is_fx:
-        info = info_of(TensorRef(source.path).open())
-        _still(source)
-        write_fx_info(source.info, info)
+    if file.is_fx:
+        info = info_of(TensorRef(file.path).open())
+        _check_unchanged(file)
+        write_fx_info(file.info, info)
         return []
     reasons: list[str] = []
-    record = read_record(source.path)
+    record = read_record(file.path)
     sides = [
-        [_info(TensorRef(source.path, f"{side}/{index}"), reasons) for index in range(count)]
+        [_info(TensorRef(file.path, f"{side}/{index}"), reasons) for index in range(count)]
         for side, count in (("inputs", len(record.inputs)), ("outputs", len(record.outputs)))
     ]
-    _still(source)
-    write_ge_info(source.info, *sides)
+    _check_unchanged(file)
+    write_ge_info(file.info, *sides)
     return reasons
 
 
-def _still(source: TensorFile) -> None:
-    if not source.unchanged():
-        raise ChangedWhileRead(source.path)
+def _check_unchanged(file: TensorFile) -> None:
+    if not file.unchanged():
+        raise ChangedWhileRead(file.path)
 
 
 def _info(ref: TensorRef, reasons: list[str]) -> Info:
@@ -54,9 +54,9 @@ def _info(ref: TensorRef, reasons: list[str]) -> Info:
         return _NOTHING
 
 
-def is_argument(source: TensorFile) -> bool:
+def is_argument(file: TensorFile) -> bool:
     """Whether an FX file holds an argument that is no tensor: None, a dtype, text."""
-    if not source.is_fx:
+    if not file.is_fx:
         return False
-    dtype = stored_dtype(source.path)
+    dtype = stored_dtype(file.path)
     return dtype is not None and (dtype.hasobject or dtype.kind in "SU")

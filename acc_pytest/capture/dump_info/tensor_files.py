@@ -54,9 +54,9 @@ class TensorFile:
             return False
 
 
-def version_of(found: os.stat_result) -> tuple[int, int, int]:
+def version_of(status: os.stat_result) -> tuple[int, int, int]:
     """Size, time of the last change and place of a file."""
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def tensor_files(path: str) -> Iterator[TensorFile]:
@@ -84,19 +84,19 @@ def tensor_files(path: str) -> Iterator[TensorFile]:
         for name in sorted(filter(_is_source, files)):
             place = os.path.join(folder, name)
             try:
-                found = os.stat(place)
+                status = os.stat(place)
             except OSError:
                 continue
-            yield TensorFile(place, version_of(found))
+            yield TensorFile(place, version_of(status))
 
 
 def _enter(folder: str, entered: set[tuple[int, int]]) -> bool:
     """Whether a folder is there and was not entered before, be it by another way."""
     try:
-        found = os.stat(folder)
+        status = os.stat(folder)
     except OSError:
         return False
-    place = found.st_dev, found.st_ino
+    place = status.st_dev, status.st_ino
     new = place not in entered
     entered.add(place)
     return new

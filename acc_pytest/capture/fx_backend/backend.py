@@ -159,8 +159,8 @@ class DumpedGraph:
 
     def _directory(self, step: int) -> Path:
         rank, world_size = self._backend.ranks()
-        place = GraphRun(rank, world_size, self._number, self._compiled_at, step)
-        directory = self._backend.dump_path / self._backend.layout(place)
+        run = GraphRun(rank, world_size, self._number, self._compiled_at, step)
+        directory = self._backend.dump_path / self._backend.layout(run)
         if directory.exists():
             raise CaptureError(
                 f"FX dump: {directory} is there already, and a second dump in it would mix with the first; "

@@ -83,13 +83,13 @@ class CompiledGraph:
 
 def _wanted(nodes: Sequence[Node]) -> dict[Node, None]:
     """Calls whose values dumped nodes take or give, in their order."""
-    found: dict[Node, None] = {}
+    wanted: dict[Node, None] = {}
     for node in nodes:
         for source in node.all_input_nodes:
             if source.op == "call_function":
-                found.setdefault(source)
-        found.setdefault(node)
-    return found
+                wanted.setdefault(source)
+        wanted.setdefault(node)
+    return wanted
 
 
 def _cloned(graph: Graph, traced: Node, node: Node) -> Any:

@@ -26,18 +26,16 @@ class GraphRun:
     step: int
 
 
-def _since_7_2(place: GraphRun) -> Path:
-    return Path(
-        f"worldsize{place.world_size}_global_rank{place.rank}", f"graph_{place.graph}", str(place.step)
-    )
+def _since_7_2(run: GraphRun) -> Path:
+    return Path(f"worldsize{run.world_size}_global_rank{run.rank}", f"graph_{run.graph}", str(run.step))
 
 
-def _up_to_7_1(place: GraphRun) -> Path:
-    return Path("data_dump", str(place.step + 1), f"gm_{place.compiled}_dump")
+def _up_to_7_1(run: GraphRun) -> Path:
+    return Path("data_dump", str(run.step + 1), f"gm_{run.compiled}_dump")
 
 
-def _oldest(place: GraphRun) -> Path:
-    return Path(f"gm_{place.compiled}_dump", str(place.step + 1))
+def _oldest(run: GraphRun) -> Path:
+    return Path(f"gm_{run.compiled}_dump", str(run.step + 1))
 
 
 LAYOUTS: Mapping[str, Callable[[GraphRun], Path]] = {

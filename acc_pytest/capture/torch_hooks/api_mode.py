@@ -59,20 +59,20 @@ class ApiMode(TorchFunctionMode):
         frame = step.stack[-1]
         if not self._recorder.selection.api(frame.name, name):
             return func(*args, **kwargs)
-        found = in_arguments(args, kwargs)
-        if not found.tensors:  # arange, zeros, tensor: nothing that could have gone wrong before
+        arguments = in_arguments(args, kwargs)
+        if not arguments.tensors:  # arange, zeros, tensor: nothing that could have gone wrong before
             return func(*args, **kwargs)
         part = self._recorder.store.config.tensor_part
-        before = versions(found)
+        before = versions(arguments)
         with torch._C.DisableTorchFunction():
-            memory = {key: self._recorder.store.storages.seen(tensor) for key, tensor in found.tensors}
-            copies = _copies(found)
+            memory = {key: self._recorder.store.storages.seen(tensor) for key, tensor in arguments.tensors}
+            copies = _copies(arguments)
         result = func(*args, **kwargs)
         with torch._C.DisableTorchFunction():
             results = in_result(args[0] if name == "setitem_" else result)
             changed = name.endswith("_") or bool(kwargs.get("inplace")) or "out" in kwargs
-            changed = changed or before != versions(found) or _differ(copies, found)
-            if results.tensors and (changed or not _are_views(results, found)):
+            changed = changed or before != versions(arguments) or _differ(copies, arguments)
+            if results.tensors and (changed or not _are_views(results, arguments)):
                 node = self._recorder.node(step, f"{frame.name}.{name}", frame.hooked.kind, function=True)
                 if part != 1:
                     self._recorder.save(step, node, "input", copies, copied_from=memory)
@@ -89,12 +89,12 @@ def _is_transforming() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def _copies(found: Contents) -> Contents:
+def _copies(contents: Contents) -> Contents:
     """The arguments as they are now. What cannot be copied here is tried again, and reported, when it is
     saved.
     """
-    copied = Contents(caches=found.caches, others=[*found.others])
-    for key, tensor in found.tensors:
+    copied = Contents(caches=contents.caches, others=[*contents.others])
+    for key, tensor in contents.tensors:
         if isinstance(tensor, torch.nn.Parameter):  # the same in every step: `dump_weight` saves it once
             copied.others.append((key, "Parameter"))
             continue
@@ -105,9 +105,9 @@ def _copies(found: Contents) -> Contents:
     return copied
 
 
-def _differ(copies: Contents, found: Contents) -> bool:
+def _differ(copies: Contents, contents: Contents) -> bool:
     """Whether an argument without a version has changed. Asked of tensors of inference mode only."""
-    now = dict(found.tensors)
+    now = dict(contents.tensors)
     return any(now[key].is_inference() and not torch.equal(copy, now[key]) for key, copy in copies.tensors)
 
 

@@ -23,31 +23,31 @@ def may_be_fed(step: StepRecord, hooked: Hooked, module: nn.Module) -> bool:
     return not step.is_fed and (isinstance(module, nn.Embedding) or "Embedding" in type(module).__name__)
 
 
-def fed(step: StepRecord, module: nn.Module, found: Contents) -> frozenset[Key]:
+def fed(step: StepRecord, module: nn.Module, inputs: Contents) -> frozenset[Key]:
     """Which inputs of such a call are what the run was fed.
 
     Of the root these are tensors of integers and truth values, and masks of floats. If it has none of
     integers (it is called with embeddings, or with an object that nobody looks into) they are those of the
     first embedding that has.
     """
-    whole = _whole(found)
+    whole = _whole(inputs)
     step.is_fed = bool(whole)
-    return whole if step.stack else whole | _masks(module, found)
+    return whole if step.stack else whole | _masks(module, inputs)
 
 
-def _whole(found: Contents) -> frozenset[Key]:
+def _whole(inputs: Contents) -> frozenset[Key]:
     return frozenset(
         key
-        for key, tensor in found.tensors
+        for key, tensor in inputs.tensors
         if not tensor.dtype.is_floating_point and not tensor.dtype.is_complex
     )
 
 
-def _masks(module: nn.Module, found: Contents) -> frozenset[Key]:
+def _masks(module: nn.Module, inputs: Contents) -> frozenset[Key]:
     """Tensors of floats that are called a mask by the caller or by `forward`."""
     floats = [
         (key, tensor)
-        for key, tensor in found.tensors
+        for key, tensor in inputs.tensors
         if tensor.dtype.is_floating_point and tensor.numel() <= _LARGEST_MASK
     ]
     names = _arguments(module) if any(isinstance(key[0], int) for key, _ in floats) else []
@@ -59,7 +59,7 @@ def _arguments(module: nn.Module) -> list[str]:
         parameters: Any = inspect.signature(module.forward).parameters.values()
     except (TypeError, ValueError):  # what is called has no signature in Python
         return []
-    return [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
 
 
 def _named(key: Key, arguments: list[str]) -> list[str]:

@@ -91,22 +91,22 @@ class Manifest:
         )
 
     def _write_tree(self) -> None:
-        places = {name: number for number, name in enumerate(self._order)}
-        _write(self._home / TREE_FILE, tree(self.root, places))
+        order = {name: number for number, name in enumerate(self._order)}
+        _write(self._home / TREE_FILE, tree(self.root, order))
 
 
-def tree(place: NamedModule, ran: Mapping[str, int]) -> dict[str, Any]:
+def tree(root: NamedModule, ran: Mapping[str, int]) -> dict[str, Any]:
     """The three keys per module that all readers know; siblings in the order in which they ran.
 
     A module that never ran keeps its place behind the sibling registered before it.
     """
     keyed: list[tuple[int, int, NamedModule]] = []
     position = -1
-    for number, child in enumerate(place.children):
-        position = min((ran[one.name] for one in child.walk() if one.name in ran), default=position)
+    for number, child in enumerate(root.children):
+        position = min((ran[module.name] for module in child.walk() if module.name in ran), default=position)
         keyed.append((position, number, child))
     children = [tree(child, ran) for _, _, child in sorted(keyed, key=lambda entry: entry[:2])]
-    return {"name": place.name, "type": place.kind, "children": children}
+    return {"name": root.name, "type": root.kind, "children": children}
 
 
 def _write(path: Path, content: object) -> None:
@@ -116,15 +116,15 @@ def _write(path: Path, content: object) -> None:
 
 def _process() -> dict[str, Any]:
     """Which process of which run this is. Asks torch.distributed only for what it knows already."""
-    found: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "argv0": sys.argv[0]}
+    process: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "argv0": sys.argv[0]}
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
         value = os.environ.get(name, "")
         if value.isdecimal():
-            found[name.lower()] = int(value)
+            process[name.lower()] = int(value)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        found["rank"] = torch.distributed.get_rank()
-        found["world_size"] = torch.distributed.get_world_size()
-    return found
+        process["rank"] = torch.distributed.get_rank()
+        process["world_size"] = torch.distributed.get_world_size()
+    return process
 
 
 def _described(config: DumpConfig) -> dict[str, Any]:

@@ -31,11 +31,11 @@ class Storages:
         memory was changed in place; absent for tensors of inference mode, which do not count that.
         """
         version = _version(tensor)
-        found = {} if version is None else {"version": version}
+        memory = {} if version is None else {"version": version}
         number = self._number(tensor)
         if number is not None:
-            found |= {"storage": number, "offset": int(tensor.storage_offset())}
-        return found
+            memory |= {"storage": number, "offset": int(tensor.storage_offset())}
+        return memory
 
     def forget_dead(self) -> None:
         """Let go of storages that are gone. Their numbers are not given again."""

@@ -21,7 +21,7 @@ _LONGEST = 200
 
 @dataclass(eq=False, slots=True)
 class NamedModule:
-    """A module at one place of the model; a module that is used at several places has several of these."""
+    """A module under one of its names; one that is registered several times has several of these."""
 
     name: str
     module: nn.Module
@@ -33,26 +33,26 @@ class NamedModule:
         return type(self.module).__name__
 
     def walk(self) -> Iterator[NamedModule]:
-        """This place and all below it, in the order of registration."""
+        """This module and all below it, in the order of registration."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 def module_tree(model: nn.Module) -> NamedModule:
-    """All places of a model. A module inside itself is listed once; scripted modules are not looked into."""
-    return _place(_unwrapped(model), ROOT, set())
+    """A model's modules. One inside itself is listed once; scripted modules are not entered."""
+    return _named_module(_unwrapped(model), ROOT, set())
 
 
-def _place(module: nn.Module, name: str, above: set[int]) -> NamedModule:
-    place = NamedModule(name, module)
+def _named_module(module: nn.Module, name: str, above: set[int]) -> NamedModule:
+    named = NamedModule(name, module)
     if isinstance(module, torch.jit.ScriptModule):
-        return place
+        return named
     above = above | {id(module)}
     for key, child in _children(module):
         if id(child) not in above:
-            place.children.append(_place(child, f"{name}.{fit(key)}", above))
-    return place
+            named.children.append(_named_module(child, f"{name}.{fit(key)}", above))
+    return named
 
 
 def _children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -79,10 +79,10 @@ def fit(key: str) -> str:
 
 def aliases(root: NamedModule) -> dict[int, tuple[str, ...]]:
     """The names of each module (by `id`), in order of registration."""
-    found: dict[int, list[str]] = {}
-    for place in root.walk():
-        found.setdefault(id(place.module), []).append(place.name)
-    return {key: tuple(names) for key, names in found.items()}
+    by_module: dict[int, list[str]] = {}
+    for named in root.walk():
+        by_module.setdefault(id(named.module), []).append(named.name)
+    return {key: tuple(names) for key, names in by_module.items()}
 
 
 def nearest(names: tuple[str, ...], active: str, count: int) -> str:

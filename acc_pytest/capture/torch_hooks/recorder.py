@@ -54,17 +54,17 @@ class ModuleRecorder(Steps):
         feeds = may_be_fed(step, frame.hooked, module)
         if not (selected or feeds):
             return frame.name
-        found = in_arguments(args, kwargs)
-        always = fed(step, module, found) if feeds else frozenset()
+        inputs = in_arguments(args, kwargs)
+        always = fed(step, module, inputs) if feeds else frozenset()
         if not (selected or always):
             return frame.name
         node = self.node(step, frame.name, frame.hooked.kind)
         node.always = always
         if selected:
-            frame.node, frame.caches = node, found.caches
+            frame.node, frame.caches = node, inputs.caches
         if not selected or config.tensor_part == 1:
-            found = Contents([(key, tensor) for key, tensor in found.tensors if key in always])
-        self.save(step, node, "input", found)
+            inputs = Contents([(key, tensor) for key, tensor in inputs.tensors if key in always])
+        self.save(step, node, "input", inputs)
         return node.folder
 
     def after(self, hooked: Hooked, module: nn.Module, result: Any) -> None:
@@ -90,16 +90,16 @@ class ModuleRecorder(Steps):
         folder = node.folder if node else frame.name
         step.order.setdefault(folder, frame.hooked.kind)
         if config.dump_last_logits:
-            found = in_result(result)
-            if found.tensors and not frame.hooked.is_root:
-                step.last = frame.name, frame.hooked.kind, found, versions(found)
+            outputs = in_result(result)
+            if outputs.tensors and not frame.hooked.is_root:
+                step.last = frame.name, frame.hooked.kind, outputs, versions(outputs)
             return
         if node is None:
             return
         if result is not None and config.tensor_part != 0:
-            found = in_result(result)
-            self.save(step, node, "output", found)
-            parts = own_parts(step, frame, module, found)
+            outputs = in_result(result)
+            self.save(step, node, "output", outputs)
+            parts = own_parts(step, frame, module, outputs)
             step.entries += self.store.save(step.directory, node, "output", parts)
         self.store.statistics(step.directory, node)
 
@@ -109,11 +109,11 @@ class ModuleRecorder(Steps):
     def _save_last(self, step: StepRecord) -> None:
         if step.last is None:
             return
-        name, kind, found, before = step.last
+        name, kind, outputs, before = step.last
         with torch._C.DisableTorchFunction():
             node, fed_entries = CallFolder(name, kind, 0), len(step.entries)
-            self.save(step, node, "output", found)
-            if before != versions(found):
+            self.save(step, node, "output", outputs)
+            if before != versions(outputs):
                 for entry in step.entries[fed_entries:]:
                     entry["note"] = "changed in place after the module returned"
             self.store.statistics(step.directory, node)
@@ -138,14 +138,14 @@ class ModuleRecorder(Steps):
         step: StepRecord,
         node: CallFolder,
         side: str,
-        found: Contents,
+        contents: Contents,
         *,
         copied_from: Mapping[Key, Memory] | None = None,
     ) -> None:
         """Save what was found (`copied_from`: copies that nobody else has, of tensors that showed this
         memory), and list what cannot be saved.
         """
-        step.entries += self.store.save(step.directory, node, side, found.tensors, copied_from=copied_from)
-        for key, kind in found.others:
+        step.entries += self.store.save(step.directory, node, side, contents.tensors, copied_from=copied_from)
+        for key, kind in contents.others:
             entry = {"node": node.folder, "call": node.call, "side": side, "key": list(key)}
             step.entries.append(entry | {"file": "", "status": "not looked into", "note": f"a {kind}"})

@@ -18,7 +18,7 @@ from ...installed import check_numpy
 from .config import DumpConfig
 from .manifest import Manifest
 from .names import ROOT, WRAPPED, NamedModule, aliases, module_tree
-from .place import claim, device_of
+from .process_folder import claim, device_of
 from .recorder import ModuleRecorder
 from .select import Selection
 from .step import Hooked
@@ -181,15 +181,15 @@ class DumpHandle:
                 yield full, parameter
 
     def _is_compiled(self) -> bool:
-        found = any(
+        compiled = any(
             "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
             for module in self._model.modules()
         )
-        if found and not hasattr(torch.compiler, "set_stance"):
+        if compiled and not hasattr(torch.compiler, "set_stance"):
             raise CaptureError(
                 "dumping a compiled model needs torch 2.6; hook the model that is not compiled"
             )
-        return found
+        return compiled
 
     def _install(self, recorder: ModuleRecorder) -> None:
         for module in self._model.modules():
@@ -199,21 +199,21 @@ class DumpHandle:
                 module._compiled_call_impl = None
         self._removers.append(self._model.register_forward_pre_hook(_Begin(recorder)))
         seen: set[int] = set()
-        for place in self._root.walk():
-            if id(place.module) in seen:
+        for named in self._root.walk():
+            if id(named.module) in seen:
                 continue
-            seen.add(id(place.module))
-            if isinstance(place.module, torch.jit.ScriptModule):
+            seen.add(id(named.module))
+            if isinstance(named.module, torch.jit.ScriptModule):
                 warnings.warn(
-                    f"{place.name}: is scripted and not dumped; torch allows no hooks on it", stacklevel=4
+                    f"{named.name}: is scripted and not dumped; torch allows no hooks on it", stacklevel=4
                 )
                 continue
-            self._hook(place, recorder)
+            self._hook(named, recorder)
         self._removers.append(self._model.register_forward_hook(_End(recorder), always_call=True))
 
-    def _hook(self, place: NamedModule, recorder: ModuleRecorder) -> None:
-        module = place.module
-        hooked = Hooked(self._names[id(module)], place.kind, place is self._root)
+    def _hook(self, named: NamedModule, recorder: ModuleRecorder) -> None:
+        module = named.module
+        hooked = Hooked(self._names[id(module)], named.kind, named is self._root)
         self._removers.append(module.register_forward_pre_hook(_Before(recorder, hooked), with_kwargs=True))
         self._removers.append(
             module.register_forward_hook(_After(recorder, hooked), with_kwargs=True, always_call=True)

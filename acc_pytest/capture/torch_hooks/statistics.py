@@ -50,8 +50,8 @@ def statistics_csv(samples: Iterable[NodeTensor]) -> bytes:
     """
     rows: list[list[object]] = [[*COLUMNS]]
     for sample in samples:
-        found = statistics_of(sample.tensor)
-        numbers = (found.max, found.min, found.mean, found.l2norm)
+        statistics = statistics_of(sample.tensor)
+        numbers = (statistics.max, statistics.min, statistics.mean, statistics.l2norm)
         shape = str(tuple(sample.tensor.shape))
         rows.append(
             [sample.node, sample.kind, sample.side.capitalize(), sample.index, sample.tensor.dtype, shape]
@@ -62,14 +62,14 @@ def statistics_csv(samples: Iterable[NodeTensor]) -> bytes:
 
 def analysis_row(node: str, kind: str, path: str, tensor: torch.Tensor) -> list[object]:
     """The row of one tensor: maximum, minimum, unbiased variance (NaN of fewer than two elements), mean."""
-    found = statistics_of(tensor)
+    statistics = statistics_of(tensor)
     count = tensor.numel()
     variance = math.nan
     if count > 1:
         wide = tensor.abs() if tensor.is_complex() else tensor
         variance = float(wide.to(torch.float64).var())
-    numbers = ("N/A" if number is None else number for number in (found.max, found.min))
-    mean = "N/A" if found.mean is None else found.mean
+    numbers = ("N/A" if number is None else number for number in (statistics.max, statistics.min))
+    mean = "N/A" if statistics.mean is None else statistics.mean
     return [node, kind, path, tensor.dtype, str(tuple(tensor.shape)), *numbers, variance, mean]
 
 

@@ -57,10 +57,10 @@ class StepRecord:
     failed: bool = False
 
 
-def versions(found: Contents) -> list[int]:
+def versions(contents: Contents) -> list[int]:
     """How often each tensor was changed in place; tensors of inference mode do not count that."""
     counted = []
-    for _, tensor in found.tensors:
+    for _, tensor in contents.tensors:
         with contextlib.suppress(RuntimeError):
             counted.append(tensor._version)
     return counted

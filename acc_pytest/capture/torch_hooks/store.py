@@ -78,7 +78,7 @@ class Store:
         directory: str,
         node: CallFolder,
         side: str,
-        found: Iterable[tuple[Key, torch.Tensor]],
+        tensors: Iterable[tuple[Key, torch.Tensor]],
         *,
         copied_from: Mapping[Key, Memory] | None = None,
     ) -> list[dict[str, Any]]:
@@ -88,7 +88,7 @@ class Store:
         Returns their entries, whose status is known when the writer has finished.
         """
         entries: list[dict[str, Any]] = []
-        for key, tensor in found:
+        for key, tensor in tensors:
             name = stem(side, key)
             while name in node.files:
                 name += "_2"

@@ -36,50 +36,50 @@ class Contents:
 
 def in_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Contents:
     """What positional arguments (by number) and keyword arguments (by name) hold."""
-    found = Contents()
+    contents = Contents()
     for index, value in enumerate(args):
-        _look(value, (index,), found)
+        _look(value, (index,), contents)
     for name, value in kwargs.items():
-        _look(value, (name,), found)
-    return found
+        _look(value, (name,), contents)
+    return contents
 
 
 def in_result(result: Any) -> Contents:
     """What a result holds; the key of a bare tensor is empty."""
-    found = Contents()
-    _look(result, (), found)
-    return found
+    contents = Contents()
+    _look(result, (), contents)
+    return contents
 
 
-def _look(value: Any, key: Key, found: Contents) -> None:
+def _look(value: Any, key: Key, contents: Contents) -> None:
     if isinstance(value, torch.Tensor):
-        found.tensors.append((key, value))
+        contents.tensors.append((key, value))
     elif isinstance(value, _PLAIN):
         return
     elif len(key) > _DEEPEST:
-        found.others.append((key, type(value).__name__))
+        contents.others.append((key, type(value).__name__))
     else:
         try:
-            _look_into(value, key, found)
+            _look_into(value, key, contents)
         except Exception as error:  # noqa: BLE001 - an object of the user's that does not let itself be read
-            found.others.append((key, f"{type(value).__name__} that raised {type(error).__name__}"))
+            contents.others.append((key, f"{type(value).__name__} that raised {type(error).__name__}"))
 
 
-def _look_into(value: Any, key: Key, found: Contents) -> None:
+def _look_into(value: Any, key: Key, contents: Contents) -> None:
     if isinstance(value, (tuple, list)):
         if len(value) <= _LONGEST:
             for index, item in enumerate(value):
-                _look(item, (*key, index), found)
+                _look(item, (*key, index), contents)
     elif is_cache(value):
-        found.caches.append((key, value))
+        contents.caches.append((key, value))
     elif isinstance(value, Mapping):
         for name in value:
-            _look(value[name], (*key, name if isinstance(name, int) else str(name)), found)
+            _look(value[name], (*key, name if isinstance(name, int) else str(name)), contents)
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
-            _look(getattr(value, field.name, None), (*key, field.name), found)
+            _look(getattr(value, field.name, None), (*key, field.name), contents)
     elif not callable(value):
-        found.others.append((key, type(value).__name__))
+        contents.others.append((key, type(value).__name__))
 
 
 def is_cache(value: object) -> bool:

@@ -30,18 +30,18 @@ def weight_digests(root: NamedModule, storages: Storages) -> dict[str, Any]:
     What is registered at several places is listed once, with the other names as `aliases`. A tensor that has
     no digest is listed with the reason. Never raises for what a model holds.
     """
-    found: dict[int, tuple[torch.Tensor, dict[str, Any]]] = {}
+    tensors: dict[int, tuple[torch.Tensor, dict[str, Any]]] = {}
     named: dict[str, dict[str, Any]] = {}
     for kind, name, tensor in _weights(root):
-        if id(tensor) in found:
-            found[id(tensor)][1]["aliases"].append(name)
+        if id(tensor) in tensors:
+            tensors[id(tensor)][1]["aliases"].append(name)
         else:
             named[name] = {"kind": kind, "aliases": []}
-            found[id(tensor)] = tensor, named[name]
-    _wait_for({tensor.device.type for tensor, _ in found.values()})
+            tensors[id(tensor)] = tensor, named[name]
+    _wait_for({tensor.device.type for tensor, _ in tensors.values()})
     with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as threads:
-        described = threads.map(_described, (tensor for tensor, _ in found.values()))
-        for (tensor, entry), fields in zip(found.values(), described):
+        described = threads.map(_described, (tensor for tensor, _ in tensors.values()))
+        for (tensor, entry), fields in zip(tensors.values(), described):
             entry |= fields | storages.seen(tensor)
     return {"format": FORMAT, "schema": 1, "sketch": NAME, "weights": named}
 

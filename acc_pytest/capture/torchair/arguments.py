@@ -48,8 +48,8 @@ def steps(given: Iterable[int | str] | None) -> str | None:
 def _steps(token: Any) -> str:
     """One step, or a range of steps with both ends."""
     if isinstance(token, str):
-        found = _RANGE.fullmatch(token)
-        if found and int(found["first"]) <= int(found["last"] or found["first"]):
+        match = _RANGE.fullmatch(token)
+        if match and int(match["first"]) <= int(match["last"] or match["first"]):
             return token
     elif not isinstance(token, bool) and hasattr(token, "__index__") and token >= 0:
         return str(operator.index(token))

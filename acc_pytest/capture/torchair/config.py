@@ -47,14 +47,10 @@ def get_ge_dump_config(
     switch = arguments.fusion_switch(fusion_switch_file)
     asked = {"dump_step": arguments.steps(dump_token), "dump_layer": arguments.layers(dump_layer)}
     config = _config(compiler_config)
-    _has(config.dump_config, {"dump_step": dump_token, "dump_layer": dump_layer})
-    _runs_ge(config)
-    _make(folder)
-    config.debug.graph_dump.type = "txt"
-    # `path`, where a release has it, is a property that resolves links; the text belongs beside the tensors.
-    setattr(
-        config.debug.graph_dump, "_path" if hasattr(config.debug.graph_dump, "_path") else "path", str(folder)
-    )
+    _check_options(config.dump_config, {"dump_step": dump_token, "dump_layer": dump_layer})
+    _warn_without_ge(config)
+    _make_folder(folder)
+    _write_graph_text(config.debug.graph_dump, folder)
     if switch is not None:
         config.fusion_config.fusion_switch_file = switch
     config.dump_config.enable_dump = True
@@ -77,7 +73,7 @@ def get_fx_dump_config(dump_path: str | os.PathLike[str] = "", compiler_config: 
     config = _config(compiler_config)
     placed = hasattr(config.debug.data_dump, "path")
     if placed:
-        _make(folder)
+        _make_folder(folder)
     else:
         warnings.warn(
             "this TorchAir (before 7.1.0) cannot be told where FX dumps go: dump_path "
@@ -118,7 +114,14 @@ def _compiler_config() -> Any:
         ) from error
 
 
-def _has(dump_config: Any, asked: dict[str, Any]) -> None:
+def _write_graph_text(graph_dump: Any, folder: Path) -> None:
+    """Have the graph written as text beside the tensors."""
+    graph_dump.type = "txt"
+    # `path`, where a release has it, is a property that resolves links.
+    setattr(graph_dump, "_path" if hasattr(graph_dump, "_path") else "path", str(folder))
+
+
+def _check_options(dump_config: Any, asked: dict[str, Any]) -> None:
     for option, value in asked.items():
         if value is not None and not hasattr(dump_config, option):
             argument = {"dump_step": "dump_token", "dump_layer": "dump_layer"}[option]
@@ -128,7 +131,7 @@ def _has(dump_config: Any, asked: dict[str, Any]) -> None:
             )
 
 
-def _runs_ge(config: Any) -> None:
+def _warn_without_ge(config: Any) -> None:
     mode = getattr(getattr(config, "mode", None), "value", "max-autotune")
     if mode != "max-autotune":
         warnings.warn(
@@ -138,7 +141,7 @@ def _runs_ge(config: Any) -> None:
         )
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     """Make a directory that can be read and written, and say so if it holds something."""
     try:
         make_directory(folder)

@@ -170,16 +170,7 @@ class PageData:
             "numbers": differences([self._number(index) for index in order]),
             "roots": differences([self._roots[index] for index in order]),
             "closeness": self._closeness.packed(order),
-            "metrics": [
-                {
-                    "name": printable(name, budget.width),
-                    "from_one": name in _FROM_ONE,
-                    "at_least": self._judged.get(name),
-                    "values": self._metrics[name].values.packed(order),
-                    "allowed": self._metrics[name].allowed.packed(order),
-                }
-                for name in metrics
-            ],
+            "metrics": [self._packed_metric(name, order, budget.width) for name in metrics],
             "details": {
                 place: _detail(kept[index], budget, drawn)
                 for place, index in enumerate(order)
@@ -193,6 +184,15 @@ class PageData:
             },
         }
         return Packed(body, {self._places[index]: place for place, index in enumerate(order)}, order)
+
+    def _packed_metric(self, name: str, order: Sequence[int], width: int) -> dict[str, Any]:
+        return {
+            "name": printable(name, width),
+            "from_one": name in _FROM_ONE,
+            "at_least": self._judged.get(name),
+            "values": self._metrics[name].values.packed(order),
+            "allowed": self._metrics[name].allowed.packed(order),
+        }
 
     def _number(self, index: int) -> int:
         number = self._places[index][0]

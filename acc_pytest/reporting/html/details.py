@@ -29,7 +29,7 @@ def details(plan: Plan | None, rows: Sequence[Row], elements: int = ELEMENTS) ->
     Rows of a plan are opened as their tests opened them. A row of an operator check has no golden file, for
     golden was computed; one of somebody's own test, or one read back from a file, has no files at all.
     """
-    found: list[dict[str, Any]] = []
+    pictures: list[dict[str, Any]] = []
     left = elements
     for row in rows:
         try:
@@ -37,8 +37,8 @@ def details(plan: Plan | None, rows: Sequence[Row], elements: int = ELEMENTS) ->
         except (AccError, OSError, RuntimeError, ValueError, MemoryError) as error:
             made, used = {"absent": printable(str(error) or type(error).__name__, _WIDTH)}, 0
         left -= used
-        found.append(made)
-    return found
+        pictures.append(made)
+    return pictures
 
 
 def _look(plan: Plan | None, row: Row, left: int) -> tuple[dict[str, Any], int]:
@@ -54,7 +54,9 @@ def _look(plan: Plan | None, row: Row, left: int) -> tuple[dict[str, Any], int]:
         return {"absent": "the page was made from rows, without the dumps"}, 0
     opened = open_pair(pair)
     label = row_label(row)
-    comparison = next((one for one in opened.comparisons if one.label == label), opened.comparisons[0])
+    comparison = next(
+        (candidate for candidate in opened.comparisons if candidate.label == label), opened.comparisons[0]
+    )
     count = math.prod(int(size) for size in comparison.golden.shape)
     if count > left:
         return {"absent": f"{count} elements: no more than {ELEMENTS} are read for all pictures of a page"}, 0

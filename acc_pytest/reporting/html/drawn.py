@@ -63,7 +63,7 @@ def fold_of(shape: tuple[int, ...]) -> Fold:
         rows, columns = math.prod(shape[:split]), math.prod(shape[split:])
         return abs(math.log(max(rows, 1) / max(columns, 1)))
 
-    split = min(splits, key=lambda one: (apart(one), -one))
+    split = min(splits, key=lambda axis: (apart(axis), -axis))
     rows, columns = math.prod(shape[:split]), math.prod(shape[split:])
     if columns > _WIDEST or (rows == 1 and columns > 4096):
         return Fold(-(-count // 4096), 4096, -1)
@@ -94,21 +94,7 @@ def drawn(golden: Source, mine: Source) -> dict[str, Any]:
     if count == 0:
         return {"shape": list(shape), "empty": True}
     low, high = _range(golden, mine, count)
-    map_rows, map_columns = _cells(fold.rows, MAP_ROWS), _cells(fold.columns, MAP_COLUMNS)
-    sums = _PictureSums(
-        bins=np.zeros(HIGHEST - LOWEST + 1, np.int64),
-        grid=np.zeros((GRID, GRID), np.int64),
-        cells=np.full((map_rows, map_columns), -1.0),
-    )
-    per_block = max(1, BLOCK // fold.columns) * fold.columns
-    for start in range(0, count, per_block):
-        stop = min(start + per_block, count)
-        one, other = _numbers(golden.read(start, stop)), _numbers(mine.read(start, stop))
-        errors = _errors(one, other, sums)
-        _into_map(errors, start, fold, sums.cells)
-        _into_worst(errors, one, other, start, sums)
-        if low < high:
-            _into_grid(one, other, low, high, sums.grid)
+    sums = _summed(golden, mine, fold, low, high)
     return {
         "shape": list(shape),
         "count": count,
@@ -123,10 +109,30 @@ def drawn(golden: Source, mine: Source) -> dict[str, Any]:
             "cells": [[_cell(value) for value in row] for row in sums.cells.tolist()],
         },
         "worst": [
-            [_index(place, shape), _value(one), _value(other), _cell(error)]
-            for error, place, one, other in sorted(sums.worst, key=lambda entry: (-entry[0], -entry[1]))
+            [_index(place, shape), _value(trusted), _value(tested), _cell(error)]
+            for error, place, trusted, tested in sorted(sums.worst, key=lambda entry: (-entry[0], -entry[1]))
         ],
     }
+
+
+def _summed(golden: Source, mine: Source, fold: Fold, low: float, high: float) -> _PictureSums:
+    """One pass over both sources. Without a range from `low` to `high` there is no scatter."""
+    count = math.prod(golden.shape)
+    sums = _PictureSums(
+        bins=np.zeros(HIGHEST - LOWEST + 1, np.int64),
+        grid=np.zeros((GRID, GRID), np.int64),
+        cells=np.full((_cells(fold.rows, MAP_ROWS), _cells(fold.columns, MAP_COLUMNS)), -1.0),
+    )
+    per_block = max(1, BLOCK // fold.columns) * fold.columns
+    for start in range(0, count, per_block):
+        stop = min(start + per_block, count)
+        trusted, tested = _numbers(golden.read(start, stop)), _numbers(mine.read(start, stop))
+        errors = _errors(trusted, tested, sums)
+        _into_map(errors, start, fold, sums.cells)
+        _into_worst(errors, trusted, tested, start, sums)
+        if low < high:
+            _into_grid(trusted, tested, low, high, sums.grid)
+    return sums
 
 
 def _numbers(block: torch.Tensor) -> NDArray[Any]:
@@ -235,7 +241,7 @@ def _cell(value: float) -> float | str | None:
 
 
 def _index(place: int, shape: tuple[int, ...]) -> str:
-    return str([int(one) for one in np.unravel_index(-place, shape)])
+    return str([int(index) for index in np.unravel_index(-place, shape)])
 
 
 def _value(value: Any) -> Any:

@@ -84,7 +84,7 @@ class ModelGraph:
             if number >= 0:
                 shown[number] = place
         carried: dict[int, tuple[int, ...]] = {}
-        found: list[tuple[int, ...]] = [()] * len(numbers)
+        above: list[tuple[int, ...]] = [()] * len(numbers)
         for number, parents in enumerate(self._plan.parents):
             if not parents:
                 continue
@@ -100,10 +100,10 @@ class ModelGraph:
                 continue
             once = tuple(near) if len(near) == 1 else tuple(dict.fromkeys(near))
             if shown[number] >= 0:
-                found[shown[number]] = once
+                above[shown[number]] = once
             else:
                 carried[number] = once[:_MOST_ABOVE]
-        return found
+        return above
 
     def _operators(
         self, where: Sequence[int], verdicts: Sequence[int], above: _Above
@@ -117,7 +117,7 @@ class ModelGraph:
         same = [alike.setdefault(_operator_of(place), len(alike)) for place in places]
         numbered = [-1] * len(alike)
         writer = [(-1, False)] * len(places)  # the last code above each code, and whether it wrote its tensor
-        found: list[int] = []
+        operators: list[int] = []
         count = 0
         for code, verdict, parents in zip(where, verdicts, above):
             if len(parents) == 1 and verdict not in _BY_ITSELF:
@@ -125,32 +125,32 @@ class ModelGraph:
                 if writer[code][0] != where[parent]:
                     writer[code] = where[parent], _wrote(places[where[parent]], places[code])
                 if writer[code][1]:
-                    found.append(found[parent])
+                    operators.append(operators[parent])
                     continue
             if verdict != _UNMAPPED and numbered[same[code]] < 0:
                 numbered[same[code]] = count
                 count += 1
-            found.append(-1 if verdict == _UNMAPPED else numbered[same[code]])
-        return found, [numbered[one] for one in same]
+            operators.append(-1 if verdict == _UNMAPPED else numbered[same[code]])
+        return operators, [numbered[operator] for operator in same]
 
     def _paths(self, operators: Sequence[int], width: int) -> dict[str, Any]:
         """Of each operator its module path, parts joined by dots; empty inside a repeated layer."""
-        found: dict[int, str] = {}
+        paths: dict[int, str] = {}
         for operator, (node, _, layer, graph, _) in zip(operators, self._codes):
-            if operator >= 0 and found.get(operator) != "":
-                found[operator] = "" if _repeated(layer) else _path(node, graph)
+            if operator >= 0 and paths.get(operator) != "":
+                paths[operator] = "" if _repeated(layer) else _path(node, graph)
         codes: dict[str, int] = {}
-        column = [codes.setdefault(found[operator], len(codes)) for operator in range(len(found))]
+        column = [codes.setdefault(paths[operator], len(codes)) for operator in range(len(paths))]
         return {"texts": [printable(text, width) for text in codes], "codes": differences(column)}
 
     def _fed(self, where: Sequence[int]) -> Mapping[str, list[int]]:
         """The places of what the run was given, by kind."""
         kinds = {code: where[-1] for where, code in self._codes.items() if where[-1]}
-        found: dict[str, list[int]] = {}
+        by_kind: dict[str, list[int]] = {}
         for place, code in enumerate(where if kinds else ()):
             if code in kinds:
-                found.setdefault(kinds[code], []).append(place)
-        return {kind: differences(places) for kind, places in found.items()}
+                by_kind.setdefault(kinds[code], []).append(place)
+        return {kind: differences(places) for kind, places in by_kind.items()}
 
 
 def _edges(operators: Sequence[int], above: _Above, guessed: Sequence[bool]) -> dict[str, list[int]]:

@@ -83,8 +83,8 @@ def _root(root: Root, places: Mapping[Place, int]) -> dict[str, Any]:
         "name": _text(name_of(root)),
         "type": "" if root.fed else _text(row.mine.op_type or row.golden.op_type),
         "step": _text(str(row.step)),
-        "steps": _different(str(one.step) for one in (row, *root.also)),
-        "ranks": _different(one.rank for one in (row, *root.also)),
+        "steps": _different(str(same.step) for same in (row, *root.also)),
+        "ranks": _different(same.rank for same in (row, *root.also)),
         "excess": plain(row.excess),
         "layer": _text(row.layer),
         "sentence": _text(root.fed or row.sentence),
@@ -99,8 +99,8 @@ def _root(root: Root, places: Mapping[Place, int]) -> dict[str, Any]:
 def name_of(root: Root) -> str:
     """The operator; of what the run was fed the kind, and which where it is one."""
     fed = root.row.fed
-    one = all(also.name == root.row.name for also in root.also)
-    return f"{fed} {root.name}".strip() if one or not fed else fed
+    is_one_name = all(also.name == root.row.name for also in root.also)
+    return f"{fed} {root.name}".strip() if is_one_name or not fed else fed
 
 
 def _different(values: Iterable[str]) -> int:

@@ -44,7 +44,7 @@ class Kept:
 
     def chosen(self, room: int, always: Mapping[int, Row]) -> dict[int, Row]:
         """At most `room` rows by index: those in `always`, then each verdict's share, then what fits."""
-        found = dict(always)
+        chosen = dict(always)
         ranked = {
             verdict: sorted(heap, key=itemgetter(0, 1, 2), reverse=True)
             for verdict, heap in self._best.items()
@@ -52,16 +52,16 @@ class Kept:
         shares = [entries[: round(_SHARES[verdict] * room)] for verdict, entries in ranked.items()]
         for entries in (*shares, *ranked.values()):
             for _, _, index, row in entries:
-                if len(found) >= room:
-                    return found
-                found.setdefault(-index, row)
-        return found
+                if len(chosen) >= room:
+                    return chosen
+                chosen.setdefault(-index, row)
+        return chosen
 
     def worst(self, verdicts: Iterable[str], count: int) -> list[Row]:
         """The `count` rows of these verdicts farthest beyond their bounds, among those of one verdict the
         worst first; verdicts in the order given."""
-        found: list[Row] = []
+        rows: list[Row] = []
         for verdict in verdicts:
             heap = sorted(self._best[verdict], key=itemgetter(0, 1, 2), reverse=True)
-            found += [row for *_, row in heap]
-        return found[:count]
+            rows += [row for *_, row in heap]
+        return rows[:count]

@@ -67,7 +67,7 @@ def page(title: str, head: dict[str, Any], body: dict[str, Any], static: Static 
         "body": data,
     }
     markup = (_HERE / "page.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], markup).encode("utf-8", "backslashreplace")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], markup).encode("utf-8", "backslashreplace")
 
 
 def _script() -> str:

@@ -43,7 +43,7 @@ def static(head: dict[str, Any], result: Result) -> Static:
         f'<li class="count {verdict}"><b>{count:,}</b> {verdict}</li>'
         for verdict, count in head["counts"].items()
     )
-    problems = "".join(_element("li", one) for one in head["problems"])
+    problems = "".join(_element("li", problem) for problem in head["problems"])
     banner = (
         _element("h1", said["text"], id="verdict")
         + _element("p", said["lead"], **{"class": "lead"})

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from ...outputs import Staged, target_of
 from ..diagnosis import Root
+from ..file_view import FileView
 from ..row import Row
 from ..run_verdict import run_verdict
-from ..view import Result, Run, View
+from ..view import Result, Run
 from .columns import Place, place_of
 from .data import BUDGETS, Budget, PageData
 from .details import details
@@ -23,26 +23,15 @@ LIMIT = 4_800_000
 """Bytes of a page: where everything does not fit, something is left out, and the page says what."""
 
 
-class HtmlReport(View):
+class HtmlReport(FileView[Staged]):
     """One page at `path`, replaced when it is whole. Raises `AccError` where it cannot be written."""
 
     def __init__(self, path: str) -> None:
-        self._path = os.path.abspath(path)
+        super().__init__(path)
         self._data = PageData()
         self._run: Run | None = None
         self._graph: ModelGraph | None = None
-        self._file: Staged | None = None
         self._complete = True
-
-    @property
-    def files(self) -> list[str]:
-        """The page, once it is in its place."""
-        return [self._path] if self._file is not None and self._file.landed else []
-
-    @property
-    def place(self) -> str:
-        """The file."""
-        return self._path
 
     def begin(self, run: Run) -> None:
         """Keep what is known of the run; a place that cannot be written ends it before its first test."""
@@ -68,23 +57,12 @@ class HtmlReport(View):
         roots = [] if result.diagnosis is None else _rows_of(result.diagnosis.roots)
         order = self._data.order()
         chosen = self._data.most_wanted(roots, BUDGETS[0].pictures)
-        found = details(self._run.plan, chosen)
-        pictures = {place_of(row): made for row, made in zip(chosen, found)}
+        pictures = dict(zip(map(place_of, chosen), details(self._run.plan, chosen)))
         for budget in BUDGETS:
             text = self._page(self._run, result, budget, roots, order, pictures)
             if len(text) <= LIMIT:
                 break
         self._file.write(text)
-
-    def land(self) -> None:
-        """Put the page into its place."""
-        if self._file is not None:
-            self._file.land()
-
-    def close(self) -> None:
-        """Leave nothing of a page that is not in its place."""
-        if self._file is not None:
-            self._file.drop()
 
     def _page(
         self,

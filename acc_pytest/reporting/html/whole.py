@@ -7,75 +7,79 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..printable import printable
-from ..row import Row, RowSide, Scalar
+from ..row import Cause, Check, Row, RowSide, Scalar
 
 _EXACT = 2**53
 """Integers up to here survive JavaScript's numbers; larger ones travel as text."""
 
 
+_FILES = 64
+"""Files of shards that are listed, of each side."""
+_PARENTS = 16
+
+
 def whole(row: Row, width: int) -> dict[str, Any]:
     """Every field of `row` that people read; texts cut to `width` characters, paths to four times that."""
-
-    def text(value: str) -> str:
-        return printable(value, width)
-
-    def scalar(value: Scalar) -> Any:
-        return text(value) if isinstance(value, str) else plain(value)
-
-    def named(values: Mapping[str, Scalar]) -> dict[str, Any]:
-        return {text(name): scalar(value) for name, value in values.items() if value not in (None, "")}
-
-    def side(one: RowSide) -> dict[str, Any]:
-        said = named({name: getattr(one, name) for name in ("node", "name", "op_type", "slot")})
-        said |= {name: printable(getattr(one, name), 2 * width) for name in ("dtype", "shape")}
-        said |= {name: plain(getattr(one, name)) for name in ("max", "min", "mean")}
-        files = [printable(path, 4 * width) for path in one.path.split(";")[:_FILES] if path]
-        return {**said, "files": files}
-
     made: dict[str, Any] = {
-        "sentence": text(row.sentence),
-        "reasons": [text(reason) for reason in row.reasons if reason != row.sentence],
-        "notes": [text(note) for note in row.notes],
-        "policy": text(row.policy),
-        "mapping": text(row.mapping_reason),
-        "golden": side(row.golden),
-        "mine": side(row.mine),
-        "metrics": named({**row.metrics, **row.custom}),
-        "counts": named(row.counts),
-        "case": named(row.case),
-        "checks": [
-            {
-                "metric": text(check.metric),
-                "measured": plain(check.measured),
-                "allowed": plain(check.allowed),
-                "at_least": check.at_least,
-                "reason": text(check.reason),
-                "passed": check.passed,
-                "excess": plain(check.excess),
-            }
-            for check in row.checks
-        ],
+        "sentence": printable(row.sentence, width),
+        "reasons": [printable(reason, width) for reason in row.reasons if reason != row.sentence],
+        "notes": [printable(note, width) for note in row.notes],
+        "policy": printable(row.policy, width),
+        "mapping": printable(row.mapping_reason, width),
+        "golden": _side(row.golden, width),
+        "mine": _side(row.mine, width),
+        "metrics": _named({**row.metrics, **row.custom}, width),
+        "counts": _named(row.counts, width),
+        "case": _named(row.case, width),
+        "checks": [_check(check, width) for check in row.checks],
     }
     if row.worst.index:
-        made["worst"] = [text(row.worst.index), scalar(row.worst.golden), scalar(row.worst.mine)]
+        cells = (row.worst.index, row.worst.golden, row.worst.mine)
+        made["worst"] = [_scalar(cell, width) for cell in cells]
     if row.cause is not None:
-        cause = row.cause
-        made["cause"] = {
-            "text": text(cause.text),
-            "kind": text(cause.kind),
-            "basis": text(cause.basis),
-            "local": text(cause.local),
-            "local_error": plain(cause.local_error),
-            "amplification": plain(cause.amplification),
-            "parents": list(cause.parents[:_PARENTS]),
-        }
+        made["cause"] = _cause(row.cause, width)
     return made
 
 
-_FILES = 64
-"""Files of shards that are listed, of each side."""
+def _side(side: RowSide, width: int) -> dict[str, Any]:
+    made = _named({name: getattr(side, name) for name in ("node", "name", "op_type", "slot")}, width)
+    made |= {name: printable(getattr(side, name), 2 * width) for name in ("dtype", "shape")}
+    made |= {name: plain(getattr(side, name)) for name in ("max", "min", "mean")}
+    files = [printable(path, 4 * width) for path in side.path.split(";")[:_FILES] if path]
+    return {**made, "files": files}
 
-_PARENTS = 16
+
+def _check(check: Check, width: int) -> dict[str, Any]:
+    return {
+        "metric": printable(check.metric, width),
+        "measured": plain(check.measured),
+        "allowed": plain(check.allowed),
+        "at_least": check.at_least,
+        "reason": printable(check.reason, width),
+        "passed": check.passed,
+        "excess": plain(check.excess),
+    }
+
+
+def _cause(cause: Cause, width: int) -> dict[str, Any]:
+    return {
+        **{name: printable(getattr(cause, name), width) for name in ("text", "kind", "basis", "local")},
+        "local_error": plain(cause.local_error),
+        "amplification": plain(cause.amplification),
+        "parents": list(cause.parents[:_PARENTS]),
+    }
+
+
+def _named(values: Mapping[str, Scalar], width: int) -> dict[str, Any]:
+    return {
+        printable(name, width): _scalar(value, width)
+        for name, value in values.items()
+        if value not in (None, "")
+    }
+
+
+def _scalar(value: Scalar, width: int) -> Any:
+    return printable(value, width) if isinstance(value, str) else plain(value)
 
 
 def plain(value: Scalar) -> Any:
