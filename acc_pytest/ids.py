@@ -56,7 +56,7 @@ class Naming:
     def of_unmapped(self, nodes: Iterable[Unmapped]) -> list[tuple[str, ...]]:
         """Names of the collectors above each unmapped node and its own: `golden.model.layers.0.x`.
 
-        They are unique, for a node may stay alone more than once: the later ones are numbered.
+        They are unique: a node may be unmapped more than once, and the later ones are numbered.
         """
         used: dict[tuple[str, ...], int] = {}
         named = []

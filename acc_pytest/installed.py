@@ -19,7 +19,7 @@ _KNOWS_NUMPY_2 = (2, 3)
 def check_numpy() -> None:
     """Raise `AccError` where torch is too old for numpy: nothing could be read or written.
 
-    Imports nothing where the versions fit. A torch that somebody built against numpy 2 is believed.
+    Imports nothing where the versions fit. A torch that was built against numpy 2 passes.
     """
     torch, numpy = _installed("torch"), _installed("numpy")
     if torch and numpy and _release(torch) < _KNOWS_NUMPY_2 and _release(numpy) >= (2,) and not _exchange():

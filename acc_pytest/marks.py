@@ -39,7 +39,7 @@ def _once() -> pytest.Mark:
 
 @functools.cache
 def op_mark(op_type: str, level: str, layer: str, step: int | str, policy: str) -> pytest.Mark:
-    """The `acc_op` marker; pairs of one kind share one object, for there may be 100,000 of them."""
+    """The `acc_op` marker. Pairs of one kind share one object: there may be 100,000 of them."""
     return pytest.mark.acc_op(type=op_type, level=level, layer=layer, step=step, policy=policy).mark
 
 

@@ -123,7 +123,7 @@ def _add_export(parser: Parser) -> None:
 
 
 class FurtherActions(argparse._SubParsersAction):  # type: ignore[type-arg]
-    """The actions beside the check itself; a word that is none is said to belong to no option."""
+    """The actions beside the check itself. An unknown word is reported as belonging to no option."""
 
     def __init__(self, *given: Any, **settings: Any) -> None:
         super().__init__(*given, **settings)

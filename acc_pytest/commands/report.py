@@ -57,7 +57,7 @@ def run_merge(given: argparse.Namespace) -> int:
 
 
 def run_show(given: argparse.Namespace) -> int:
-    """Print the summary of one file; 0 whatever it says."""
+    """Print the summary of one file; always returns 0."""
     from ..gate.merged import merged
     from ..outputs.partial import is_held
     from ..reporting.rows_reading import read_rows

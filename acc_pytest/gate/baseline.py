@@ -11,9 +11,9 @@ it is the number of mismatches k. An accepted e0 allows, with n0 and n elements 
   cancels. 3.72 standard deviations of the difference of two such logarithms are exceeded once in 10,000
   comparisons (the normal quantile of `judging/tolerance.py`).
 * 2: elements are no independent draws, and another driver or another order of sums moves errors by tens of
-  percent. One bit more error is the least that is anybody's business.
+  percent. One bit more error is the smallest change that counts.
 * u, the unit roundoff of the coarser dtype: storing the result again may add that much, whatever e0 was.
-* Counts scatter like a Poisson variable, the root of which has a standard deviation of 1/2: the difference
+* Counts scatter like a Poisson variable. Its square root has a standard deviation of 1/2: the difference
   of two roots has 1/sqrt(2), and 3.72/sqrt(2) = 2.63.
 
 The same bound with both runs exchanged says which errors have become significantly better.
@@ -38,7 +38,7 @@ PREFIX = "baseline."
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The error of one comparison: of which metric, over how many elements, between which dtypes."""
+    """The error of one comparison: the metric, its value, the number of elements, and both dtypes."""
 
     metric: str
     error: float

@@ -37,7 +37,7 @@ class BaselineView(KeptFileView[Accepted]):
         self._environment: Mapping[str, str] = {}
 
     def begin(self, run: Run) -> None:
-        """Note the machine, and what there is to run. Raises `SettingsError` where it cannot be updated."""
+        """Note the machine and the plan. Raises `SettingsError` for a file that cannot be updated."""
         super().begin(run)
         self._environment = run.environment
 

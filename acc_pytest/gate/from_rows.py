@@ -22,7 +22,7 @@ _LONGEST_RANK = 9
 _NOT_STORED = Pair(
     "", 0, None, "", "", 0, 0, "", "", Operand("", "", "", "", ()), Operand("", "", "", "", ())
 )
-"""Stands in the plan for a pair of which no row was given, so that the others keep their numbers."""
+"""A placeholder for a pair without a row, so that the other pairs keep their numbers."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class StoredRun:
 
 
 def stored_run(files: Sequence[StoredRows]) -> StoredRun:
-    """The run of the given files, each of which is the whole of it or a shard.
+    """The run of the given files; each holds the whole run or one shard of it.
 
     Raises `AccError` for files of different runs, and for two that disagree on a test.
     """
@@ -180,7 +180,7 @@ def _plan(facts: PlanFacts, rows: _SortedRows, notes: tuple[str, ...]) -> Plan:
 
 
 def _parents(links: Mapping[int, Links], size: int) -> tuple[tuple[int, ...], ...]:
-    """Only what ran before: a file that says otherwise must not lead anybody in a circle."""
+    """The parents with a smaller number, so that no file can make a cycle."""
     return tuple(
         tuple(parent for parent in links.get(number, NO_LINKS).parents if parent < number)
         for number in range(size)

@@ -40,7 +40,7 @@ def _matched(row: Row) -> dict[str, str | int]:
 
 
 def _toml(value: str | int) -> str:
-    """A value of TOML, whose basic strings are those of JSON. (Half of a pair is none of its characters.)"""
+    """A value of TOML. Its basic strings are those of JSON, without lone surrogates."""
     if isinstance(value, int):
         return str(value)
     return json.dumps(value.encode("utf-8", "replace").decode("utf-8")).replace("\x7f", "\\u007f")

@@ -79,7 +79,7 @@ class LockView(KeptFileView[Bounds]):
         write_lock(self._path, (*self._history, change), {**self._kept(), **self._now})
 
     def _worst(self) -> list[Loosened]:
-        """The most loosened threshold of each kind of change, for one rule may loosen thousands."""
+        """The most loosened threshold of each kind of change: one rule may loosen thousands."""
         kinds: dict[tuple[str, str, str], Loosened] = {}
         for change in sorted(self._loosened, key=lambda change: (-change.times, change.key, change.metric)):
             rule = change.now.rule if change.now is not None else ""

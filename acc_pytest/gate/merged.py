@@ -22,8 +22,8 @@ OK, FAILED, NOTHING = 0, 1, 5
 class Merged:
     """One run. `rows` are in the order of the plan, others after it; `plan` is `None` of single operators.
 
-    `without_row` counts pairs of the plan of which no file has a row; `incomplete` says, a sentence each,
-    what is missing that the run would have had; `notes` are of files beside the given ones.
+    `without_row` counts pairs of the plan without a row in any file; `incomplete` has a sentence for each
+    missing part of the run; `notes` are about other files in the same directory.
     """
 
     stored: StoredRun

@@ -31,7 +31,7 @@ def _gates_of(settings: Settings) -> tuple[Gate, ...]:
         from .lock import OperatorBounds
 
         gates.append(OperatorBounds())
-    accepted = _baseline(settings)  # read in any case: a file that is none must not be written over
+    accepted = _baseline(settings)  # always read: an update must not overwrite a file that is no baseline
     if accepted is not None and settings.update_baseline != "all":
         from .baseline import BaselineGate
 

@@ -22,7 +22,7 @@ class PlanView(View):
         self._complete = False
 
     def begin(self, run: Run) -> None:
-        """Note what there is to run."""
+        """Note the plan."""
         if run.plan is not None:
             self._plan_name = run.plan.name
             self._without_row = set(range(len(run.plan.pairs)))
@@ -67,7 +67,7 @@ class KeptFileView(PlanView, Generic[T]):
         return self._path
 
     def begin(self, run: Run) -> None:
-        """Note what there is to run. Raises `SettingsError` for a file that cannot be updated."""
+        """Note the plan. Raises `SettingsError` for a file that cannot be updated."""
         super().begin(run)
         if self._wants_update:
             file_target(self._path, self._flag)

@@ -35,13 +35,13 @@ def start_over(config: pytest.Config) -> int | None:
 def _one_word_each(args: Sequence[str]) -> tuple[list[str], list[str]]:
     """The arguments with `--acc-golden PATH` as `--acc-golden=PATH`, and the paths that stood alone."""
     flags = {option.flag for option in ALL if option.is_path}
-    words, alone, rest = [], [], iter(args)
+    words, paths, rest = [], [], iter(args)
     for word in rest:
         value = next(rest, None) if word in flags else None
         words.append(word if value is None else f"{word}={value}")
         if value is not None:
-            alone.append(value)
-    return words, alone
+            paths.append(value)
+    return words, paths
 
 
 WHOLE_RUN = ("update_baseline", "update_lock", "csv", "rows", "html", "summary", "repro")

@@ -12,7 +12,7 @@ class Option:
 
     `kind` says how the value is written: one `text`, one `number`, a `list` (repeat the option;
     in an ini file one per line), or a `flag`. `is_path`: the value is a path, of which `is_name` says
-    that a bare word may be a name instead. `alone` is the value of an option without one.
+    that a bare word may be a name instead. `const` is the value of an option that is given without one.
     """
 
     name: str
@@ -23,7 +23,7 @@ class Option:
     choices: tuple[str, ...] = ()
     is_path: bool = False
     is_name: bool = False
-    alone: str = ""
+    const: str = ""
 
     @property
     def flag(self) -> str:

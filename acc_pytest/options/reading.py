@@ -45,8 +45,8 @@ def _add(group: Any, option: Option) -> None:
     more: dict[str, Any] = {"choices": option.choices} if option.choices else {"metavar": option.metavar}
     if option.kind == "number":
         more["type"] = float
-    if option.alone:
-        more |= {"nargs": "?", "const": option.alone}
+    if option.const:
+        more |= {"nargs": "?", "const": option.const}
     action = "append" if option.kind == "list" else "store"
     group.addoption(option.flag, dest=option.dest, action=action, default=None, help=option.help, **more)
 

@@ -84,7 +84,7 @@ class Growing:
         self.close()
 
     def _rename(self, descriptor: int) -> None:
-        """Rename the file; one that somebody has removed, with its directory maybe, is written anew."""
+        """Rename the file. If it was removed meanwhile, perhaps with its directory, it is written again."""
         if _is_at(descriptor, self._partial):
             make_directory(os.path.dirname(self.path))
             os.replace(self._partial, self.path)

@@ -15,7 +15,7 @@ from .target import Target, opened
 
 
 class Staged:
-    """The report at `target`, of which nothing is there yet. `append`: the file belongs to others too."""
+    """The report at `target`, not yet written. `append`: the file belongs to others too."""
 
     def __init__(self, target: Target, *, append: bool = False) -> None:
         self.path = target.path

@@ -1,4 +1,4 @@
-"""Writing to what somebody reads: a pipe, a fifo, a terminal. One that stops reading must not hang the
+"""Writing to a pipe, a fifo or a terminal. One that stops reading must not hang the
 run."""
 
 from __future__ import annotations

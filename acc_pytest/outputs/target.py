@@ -29,7 +29,7 @@ _MOST_LINKS = 40
 class Target:
     """A place that can be written. `flag` is the option that named it, for sentences.
 
-    `stream`: it is written as it is, for there is nothing to be replaced. `descriptor` is the number of an
+    `stream`: it is written directly; there is nothing to replace. `descriptor` is the number of an
     open file of this process that the path stands for, if it does.
     """
 
@@ -44,7 +44,7 @@ class Target:
 
 
 def file_target(path: str, flag: str) -> Target:
-    """As `target_of`, for what is read again later and so must be a file. Raises `SettingsError`."""
+    """As `target_of`, but only a file will do, because it is read again later. Raises `SettingsError`."""
     target = target_of(path, flag)
     if target.stream:
         raise target.refusal("it is a device, a fifo or an open descriptor, and a file is needed")
@@ -112,7 +112,7 @@ def _leads_to_stream(path: str) -> bool:
 
 
 def _fifo(path: str) -> int:
-    """A fifo opened for writing; opened as usual it would wait, maybe for ever, for somebody to read it."""
+    """A fifo opened for writing without blocking: a plain open waits until a reader opens it."""
     try:
         return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

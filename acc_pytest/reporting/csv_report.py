@@ -133,8 +133,8 @@ def new_report(directory: Path, name: str, prefix: str = "ait_cmp_report") -> Gr
 class CsvReport(GrowingFileView):
     """A report being written; `custom` are the names of the user's own metrics, a column each.
 
-    `begin_file` makes the file, of which `columns` are the other columns by name, with the place of their
-    value in a `Row`. A run that compares nothing leaves none.
+    `begin_file` makes the file. `columns` maps the names of the other columns to the place of their value in
+    a `Row`. A run that compares nothing leaves no file.
     """
 
     def __init__(

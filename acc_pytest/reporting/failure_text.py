@@ -149,7 +149,7 @@ def _why(checks: Sequence[Check]) -> list[str]:
 
 
 def _each_once(checks: Sequence[Check]) -> list[tuple[Check, str]]:
-    """The checks and what is said of each, those first whose reasons others end in."""
+    """The checks and their reasons. Checks whose reason ends that of another one come first."""
     reasons = []
     for check in sorted(checks, key=lambda check: not _ends_one_of(check, checks)):
         ends = [f"; {_end(other)}" for other in checks if _ends_one_of(other, [check])]

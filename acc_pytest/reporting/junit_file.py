@@ -34,7 +34,7 @@ def address(node_id: str) -> tuple[str, str]:
 
 
 class JunitFile(FileView[Staged]):
-    """The view: keeps the outcome of every test, of which there may be rows in several places.
+    """Keeps the outcome of every test. One test may have several rows.
 
     `warns`: tests of inherited failures passed with a warning (`--acc-inherited warn`).
     """
@@ -49,7 +49,7 @@ class JunitFile(FileView[Staged]):
         self._file = Staged(target_of(self._path, "--junit"))
 
     def add(self, row: Row) -> None:
-        """Take a row into account; one without a test is none of JUnit's."""
+        """Note a row. Rows without a test are left out."""
         if row.test_id:
             self._tests.setdefault(row.test_id, []).append(row)
 

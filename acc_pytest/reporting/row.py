@@ -95,8 +95,8 @@ class Cause:
 
     `parents` are the numbers of the rows it inherits from, `root` and `root_name` the row where it starts
     (its own for a root). `basis` says how that is known: `dataflow` (names of tensors), `order` (execution
-    order alone) or `local` (mine's operator computed again). `local` says whether mine's operator is
-    `right` on mine's own inputs, `local_error` is its relative L2 distance from the exact result there.
+    order alone) or `local` (the operator of mine computed again). `local` says whether that operator is
+    `right` on its own inputs, `local_error` is its relative L2 distance from the exact result there.
     `amplification` is its excess over the largest of its parents'. `text` says all this in a sentence.
     """
 
@@ -121,7 +121,7 @@ class Row:
     """One comparison.
 
     `number` is the running number of the CSV (`data_id`), `None` where it would depend on the order in
-    which tests run; it follows execution order. `skipped` marks a pair of which the dump holds no values by
+    which tests run; it follows execution order. `skipped` marks a pair whose values the dump leaves out by
     design, `strict` an inherited failure, or an unmapped node, that fails its test,
     `shapes_differ` two tensors that no rule brings to one shape. `sentence` says the
     verdict in words; `reasons` are the parts of `cmp_fail_reason`; `metrics`, `counts` and `custom` map
@@ -202,7 +202,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """What people call the compared thing: mine's node, golden's where mine has none."""
+        """The name of the compared node: that of mine, or of golden where mine has none."""
         return self.mine.name or self.golden.name or self.test_id
 
     def to_plain(self) -> dict[str, Any]:

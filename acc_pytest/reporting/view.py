@@ -65,7 +65,7 @@ class View:
 
     @property
     def place(self) -> str:
-        """Where the report is to be, for what is said when that fails; empty for a view without a file."""
+        """The path of the report, named in errors; empty for a view without a file."""
         return ""
 
     def begin(self, run: Run) -> None:

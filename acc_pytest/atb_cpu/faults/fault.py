@@ -69,7 +69,7 @@ class FaultKind:
 
     `make` gives the wrong computation of a leaf, or the leaf with other parameters. With several usual
     leaves the first is taken, with `last` the last. `size` is the usual size of a mistake that can be
-    larger or smaller, and `right` the size at which it is none.
+    larger or smaller, and `right` the size at which nothing is wrong.
     """
 
     name: str

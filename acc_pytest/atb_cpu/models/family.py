@@ -13,7 +13,7 @@ from ..topology import AtbModel
 from .spec import ModelSpec, Phase
 
 Weights = Mapping[str, torch.Tensor]
-"""Parameters of the golden module by name, in mine's dtype."""
+"""Parameters of the golden module by name, in the dtype of mine."""
 
 
 class Held(dict[str, torch.Tensor]):

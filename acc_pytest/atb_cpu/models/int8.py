@@ -27,7 +27,7 @@ CALIBRATION = 256
 LINEARS = (4, 22, 32, 44)
 """First weight slots of the quantised linears, in the order in which they run."""
 ROWS = {22: "self_attn.o_proj.weight", 44: "mlp.down_proj.weight"}
-"""The row-parallel ones: a channel's scale is that of the whole row, on whatever rank."""
+"""The row-parallel ones: the scale of a channel is that of the whole row, on every rank."""
 
 
 class Int8Llama(Llama):

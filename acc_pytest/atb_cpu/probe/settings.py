@@ -119,5 +119,5 @@ class ProbeSettings:
 
 
 def _one_link(output: str) -> str:
-    """Where a symbolic link leads, one level far; with a slash at the end it is none to the probe."""
+    """The target of a symbolic link, followed once. The probe takes a path with a final slash for no link."""
     return os.readlink(output) if os.path.islink(output) else output

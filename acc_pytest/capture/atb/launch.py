@@ -76,7 +76,7 @@ class Finished:
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """Kinds of files that were asked for and of which there are none."""
+        """Kinds of files that were asked for and not written."""
         options = self.launch.options
         needless = {"stats", "op"} if self.launch.era == "msprobe" else {"stats"}  # op came with onnx
         asked = [_KIND_OF_TYPE.get(name, name) for name in options.types if name not in needless]

@@ -1,6 +1,6 @@
 """The options of `acc dump`: one table, from which the command line and the fixture's keywords come.
 
-The flags are the old tool's; whatever was valid there is valid here.
+The flags are those of the old tool. Every command line that was valid there is valid here.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ BY_KEYWORD = {keyword: option for option in OPTIONS for keyword in option.keywor
 def read_options(command: tuple[str, ...], raw: Mapping[str, Any]) -> LaunchOptions:
     """Check the raw values of the options, by field.
 
-    Raises `SettingsError` naming the option for a value, or several, that make no sense.
+    Raises `SettingsError` naming the option for a wrong value or combination.
     """
     known = {field.name for field in fields(LaunchOptions)} - {"command", "given"}
     assert known == BY_FIELD.keys() >= raw.keys()

@@ -130,7 +130,7 @@ def one_of(*choices: str) -> Callable[[Any], str]:
 
 
 def path(value: Any) -> Path:
-    """A path; whether anything is there is looked at when it is used."""
+    """A path. Whether it exists is checked when it is used."""
     if not str(value):
         raise ValueError("an empty path")
     return Path(value)

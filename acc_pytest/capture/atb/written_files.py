@@ -1,7 +1,7 @@
-"""What a run left behind: per kind how many files, bytes, where. Only files of this run count.
+"""The files that a run has written, by kind. Only files of this run count.
 
 A directory whose name carries the run's own timestamp is this run's. Where older and newer probes write
-directories without one, files older than the run are somebody else's (process ids come back).
+directories without one, files older than the run belong to another run (process ids are reused).
 """
 
 from __future__ import annotations

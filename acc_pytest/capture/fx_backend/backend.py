@@ -47,7 +47,7 @@ def fx_dump_backend(
     `bfloat16=True` keeps bfloat16 as it is, where TorchAir widens it to float32: a comparison then knows how
     exact the numbers can be, and old tools cannot read the files.
 
-    Raises `CaptureError` for an argument that makes no sense.
+    Raises `CaptureError` for a wrong argument.
     """
     return FxDumpBackend(
         _directory(dump_path),

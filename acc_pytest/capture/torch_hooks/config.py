@@ -49,7 +49,7 @@ class DumpConfig:
     - `queue_bytes`: how much may wait in memory for the disk before the model has to wait.
     - `run_name`, `process_name`: fixed names instead of `msit_dump_{time}` and `{device}_{pid}`.
 
-    Raises `DumpConfigError` (a `ValueError`) for an argument that makes no sense.
+    Raises `DumpConfigError` (a `ValueError`) for a wrong argument.
     """
 
     dump_path: Union[str, os.PathLike[str], None] = None

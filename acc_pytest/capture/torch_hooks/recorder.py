@@ -28,7 +28,7 @@ class ModuleRecorder(Steps):
     def before(
         self, hooked: Hooked, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """A module starts: its inputs are copied now, for it may change them in place."""
+        """A module starts: its inputs are copied now, because it may change them in place."""
         step = self.step
         if step is None:
             return

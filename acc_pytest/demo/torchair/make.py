@@ -16,7 +16,7 @@ from .operators import Operator, Values, execute
 from .passes import compiled
 from .places import records, text
 from .spec import TorchairPaths, TorchairSpec
-from .write import STARTED, Run, write_records, write_text
+from .write import STARTED, StepFolder, write_records, write_text
 
 DTYPE = torch.float16
 _SIDES = {"golden": "msit_fx_dump", "mine": "msit_ge_dump", "unfused": "msit_ge_dump"}
@@ -82,7 +82,7 @@ def _run_mine(
 
         values = execute(running, inputs, DTYPE, spoil)
         folder = records(root, spec, rank, number, step)
-        write_records(Run(folder, STARTED + (100 * number + step) * _SECOND), running, values)
+        write_records(StepFolder(folder, STARTED + (100 * number + step) * _SECOND), running, values)
     return struck
 
 

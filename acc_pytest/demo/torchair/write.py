@@ -25,7 +25,7 @@ _STREAM = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StepFolder:
     """One run of one graph on one rank: where its records go, and when it began."""
 
     folder: Path
@@ -59,7 +59,9 @@ def _described(name: str, edge: Edge, values: Mapping[Edge, torch.Tensor], fx: M
     return GeDesc(name, GE_NAMES[tensor.dtype], tuple(tensor.shape), "ND", attributes)
 
 
-def write_records(run: Run, operators: Sequence[Operator], values: Mapping[Edge, torch.Tensor]) -> None:
+def write_records(
+    step: StepFolder, operators: Sequence[Operator], values: Mapping[Edge, torch.Tensor]
+) -> None:
     """A record for each operator that runs on the device; constants and the end of the graph do not."""
     made = {operator.name: operator for operator in operators}
     for task, operator in enumerate(operators, start=1):
@@ -74,9 +76,9 @@ def write_records(run: Run, operators: Sequence[Operator], values: Mapping[Edge,
         ]
         readers = sum(Edge(operator.name, 0) in other.edges for other in operators)
         for copy in range(readers if operator.type == "Data" else 1):
-            time = run.started + 10 * task + copy
+            time = step.started + 10 * task + copy
             name = f"{operator.type}.{operator.name}.{task}.{_STREAM}.{time}"
-            write_record(_place(run.folder, operator, name), operator.name, inputs, outputs, dump_time=time)
+            write_record(_place(step.folder, operator, name), operator.name, inputs, outputs, dump_time=time)
 
 
 def _value(

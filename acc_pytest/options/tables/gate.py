@@ -41,7 +41,7 @@ GATES = (
         "update_baseline",
         "record errors in the baseline at the end: of what is new (default), or of all",
         choices=BASELINE_UPDATES,
-        alone="new",
+        const="new",
     ),
     Option(
         "lock",

@@ -44,7 +44,7 @@ _BLOCK = 4096
 
 
 def number_of(value: Scalar) -> float:
-    """A number as `quantised` wants it: `NO_NUMBER` for what is none, the largest float for larger ones."""
+    """A number as `quantised` takes it: `NO_NUMBER` for a missing one, the largest float for infinity."""
     if value is None or isinstance(value, (str, bool)):
         return NO_NUMBER
     try:

@@ -159,6 +159,7 @@ class PageData:
         wanted = {arrived[place]: row for row in always if (place := place_of(row)) in arrived}
         kept = self._kept.chosen(budget.details, wanted)
         drawn = dict(list(pictures.items())[: budget.pictures])
+        details = {at: _detail(kept[index], budget, drawn) for at, index in enumerate(order) if index in kept}
         metrics = [name for name in self._metrics if name in self._judged or not budget.judged_only]
         body = {
             "length": len(order),
@@ -171,11 +172,7 @@ class PageData:
             "roots": differences([self._roots[index] for index in order]),
             "closeness": self._closeness.packed(order),
             "metrics": [self._packed_metric(name, order, budget.width) for name in metrics],
-            "details": {
-                place: _detail(kept[index], budget, drawn)
-                for place, index in enumerate(order)
-                if index in kept
-            },
+            "details": details,
             "steps_per_decade": STEPS_PER_DECADE,
             "left_out": {
                 "rows": len(self) - len(order),

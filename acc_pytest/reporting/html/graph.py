@@ -31,7 +31,7 @@ _BY_ITSELF = frozenset(map(VERDICTS.index, ("fail", "incomparable", "unmapped"))
 """Verdicts of a module's result that say more than those of the operator inside that wrote it."""
 
 _Where = tuple[str, str, str, str, str]
-"""Node, golden's node where mine's is no path, layer, graph, and what of the run's inputs it is."""
+"""The node of mine, or the golden node if that is no path; layer; graph; the kind of run input."""
 _Above = Sequence[tuple[int, ...]]
 
 
