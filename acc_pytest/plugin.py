@@ -13,8 +13,8 @@ from .fixtures.comparison import acc_compare, acc_golden, acc_mine, acc_pair, pa
 from .fixtures.opcheck import acc_opcheck, acc_operator
 from .fixtures.torch_dump import acc_torch_dump
 from .fixtures.torchair import acc_fx_dump, acc_ge_dump
-from .items.opening import collectors, note_what_runs, open_run, send_to
 from .marks import USAGE
+from .modes.opening import collectors, note_what_runs, open_run, send_to
 
 __all__ = [
     "acc_atb_dump",

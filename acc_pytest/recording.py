@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from .options import values
-from .options.tables import REPORTS
+from .modes.run import RUN
 from .reporting.junit import properties
 from .reporting.printable import printable
 from .reporting.row import Row
@@ -23,9 +22,6 @@ SINK = pytest.StashKey[Callable[[Row], None]]()
 
 ROWS = pytest.StashKey[int]()
 """In `item.stash`: how many rows the test has recorded."""
-
-PROPERTIES = pytest.StashKey[bool]()
-"""In `config.stash`: whether tests get properties."""
 
 BESIDE = len("E       ")
 """What pytest puts before each line of an assertion of people's own tests."""
@@ -57,30 +53,21 @@ class InheritedFailure(pytest.PytestWarning):
     """A pair that fails because what it computes from does, under `--acc-inherited warn`."""
 
 
-def record(item: pytest.Item, row: Row, *, warns: bool = False) -> None:
-    """Hand `row` to the reports and put it into the JUnit properties of the test that runs.
+def record(item: pytest.Item, rows: Sequence[Row], *, warns: bool = False) -> None:
+    """Hand the rows of a test to the reports and put them into its JUnit properties, then pass, fail or skip.
 
-    Raises `ComparisonFailed` when the verdict fails the test; a failure that is inherited or known is an
-    expected one (xfail), or with `warns` an inherited one is a warning. Skips the test when the dump holds no
-    values to compare.
-    """
-    __tracebackhide__ = True
-    _hand_over(item, row)
-    if warns and row.verdict == "inherited" and not row.strict:
-        item.warn(InheritedFailure(printable(row.excuse, REASON)))
-        return
-    _end([row])
-
-
-def record_all(item: pytest.Item, rows: Sequence[Row]) -> None:
-    """`record` for a test of several rows: all are handed over before any of them fails the test.
-
-    It is skipped when nothing could be judged and no row fails.
+    Raises `ComparisonFailed` when a verdict fails the test; a failure that is inherited or known is an
+    expected one (xfail), or with `warns` an inherited one is a warning. Skips the test when nothing could be
+    judged and no row fails.
     """
     __tracebackhide__ = True
     for row in rows:
         _hand_over(item, row)
-    _end(rows)
+    warned = [row for row in rows if warns and row.verdict == "inherited" and not row.strict]
+    for row in warned:
+        item.warn(InheritedFailure(printable(row.excuse, REASON)))
+    if rows and not warned:
+        _end(rows)
 
 
 def _end(rows: Sequence[Row]) -> None:
@@ -101,17 +88,10 @@ def _end(rows: Sequence[Row]) -> None:
 def _hand_over(item: pytest.Item, row: Row) -> None:
     earlier = item.stash.get(ROWS, 0)
     item.stash[ROWS] = earlier + 1
-    if _wants_properties(item.config):
+    settings = item.config.stash[RUN].settings
+    if settings is None or settings.junit_properties == "all":
         item.user_properties.extend(properties(row, f"{earlier + 1}." if earlier else ""))
     item.config.stash[SINK](row)
-
-
-def _wants_properties(config: pytest.Config) -> bool:
-    """Whether rows are to be properties of JUnit cases too, read once."""
-    if PROPERTIES not in config.stash:
-        given = values(config, REPORTS).get("junit_properties", "all")
-        config.stash[PROPERTIES] = given == "all"
-    return config.stash[PROPERTIES]
 
 
 class WorkerRows:

@@ -8,44 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
-from .options import values
-from .options.tables import REPORTS
-from .session import common_settings, door
-
 if TYPE_CHECKING:
     from .diagnosis.repro.view import CaseOf
     from .reporting.view import View
-    from .session import AccSession
     from .settings import Settings
-
-REPORT_FIELDS = ("output", "csv")
-"""Options that ask for a CSV where no dumps are compared."""
-
-
-def comparison_views(config: pytest.Config, acc: AccSession | None) -> list[View]:
-    """The views of a comparison, or of people's own tests where no dumps are compared.
-
-    Without dumps a CSV is written only when `--acc-output` or `--acc-csv` asks for one: the rows then
-    come from `acc_compare`. Raises `pytest.UsageError` for an option that makes no sense.
-    """
-    if acc is not None:
-        return [*_of_stored(acc), *open_views(acc.settings, csv=True)]
-    with door("reading the options of reports"):
-        settings = common_settings(config)
-    if settings is None:
-        return []
-    given = values(config, REPORTS)
-    return open_views(settings, csv=any(name in given for name in REPORT_FIELDS))
-
-
-def _of_stored(acc: AccSession) -> list[View]:
-    if acc.stored is None:
-        return []
-    from .gate.stored_view import StoredView
-
-    return [StoredView(acc.stored)]
 
 
 def open_views(

@@ -81,7 +81,7 @@ def plan(settings):
     return Plan("g", "m", "torch", "atb", "dump", pairs, (), (), COUNT, COUNT, COUNT, COUNT)
 
 made = plan(None)
-acc_pytest.session.opening.make_plan = lambda settings: made
+acc_pytest.session.planning.make_plan = lambda settings: made
 
 def timed(function):
     def call(*args, **kwargs):

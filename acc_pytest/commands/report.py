@@ -79,7 +79,7 @@ def _views(whole: Merged, reports: Mapping[str, str], settings: Mapping[str, Any
     wanted = {name: reports[name] for name in ("csv", "html", "summary") if reports[name]}
     columns = None
     if whole.stored.title == "opcheck":
-        from ..items.opcheck_report import columns as opcheck_columns
+        from ..opcheck.report_columns import columns as opcheck_columns
 
         custom = tuple(metric.rpartition(":")[2] for metric in whole.stored.metrics)
         columns = opcheck_columns((), custom)

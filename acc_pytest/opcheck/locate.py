@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import DumpError
+from ..errors import AccError, DumpError
 from .entry import Entry
 from .listing import directories_by_id
+from .source_directory import STATES
 
 _WORKER = re.compile(r"^(-?\d+)_(\d+)$")
 _DATA = ("tensors", "data")
@@ -141,3 +142,13 @@ def _below(base: str, entry: Entry) -> list[str]:
         ]
     named = f"{last}_{entry.name}"
     return [os.path.join(place, named) for place in places if named in directories_by_id(place).get(last, ())]
+
+
+def files_of(entry: Entry, given: str = "") -> list[str]:
+    """The tensor files of an operation; none where they cannot be found, which its check will say."""
+    try:
+        directory, _ = locate(entry, given)
+        homes = [os.path.join(directory, state) for state in STATES] if directory else []
+        return [file.path for home in homes if os.path.isdir(home) for file in os.scandir(home)]
+    except (AccError, OSError):
+        return []

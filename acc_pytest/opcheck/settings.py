@@ -20,7 +20,7 @@ class OpcheckSettings:
     in, empty where the source says where they are; `ids` and `names` select, empty for all; `soc` is
     empty where the source may say it; `precision` is as what float tensors are read; `backend` says whose
     outputs are judged, `device` is its NPU, `optimization` asks it for every neutral copy. `columns` are
-    the old report's further metrics that the CSV has; `metrics`, `output` and `csv` are those of `Settings`.
+    the old report's further metrics that the CSV has.
     """
 
     sources: tuple[str, ...]
@@ -35,14 +35,6 @@ class OpcheckSettings:
     device: int = 0
     optimization: bool = False
     columns: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()
-    output: str = "."
-    csv: str = ""
-
-    @property
-    def custom_metrics(self) -> tuple[str, ...]:
-        """The names of the custom metrics: their functions' names."""
-        return tuple(name.rpartition(":")[2] for name in self.metrics)
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> OpcheckSettings:
@@ -61,9 +53,6 @@ class OpcheckSettings:
             device=_device(get("device_id", "0")),
             optimization=bool(get("opcheck_optimization", False)),
             columns=tuple(get("opcheck_metric", ())),
-            metrics=tuple(get("metrics", ())),
-            output=get("output", "."),
-            csv=get("csv", ""),
         )
         for option, path in (("input", settings.input), ("other", settings.other)):
             if path and not os.path.isdir(path):

@@ -7,19 +7,18 @@ working directory, paths in an ini file to the directory of that file.
 
 from .command_line import command_line, of_one_test, start_over
 from .option import Option
-from .reading import ALL, OPTIONS, SHARED, add_options, values
-from .tables import DEBUGGING, OPCHECK, SHARING
+from .reading import ALL, OPTIONS, SHARED, add_options, of, values
+from .tables import OPCHECK
 
 __all__ = [
     "ALL",
-    "DEBUGGING",
     "OPCHECK",
     "OPTIONS",
     "SHARED",
-    "SHARING",
     "Option",
     "add_options",
     "command_line",
+    "of",
     "of_one_test",
     "start_over",
     "values",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -51,7 +51,12 @@ def _add(group: Any, option: Option) -> None:
     group.addoption(option.flag, dest=option.dest, action=action, default=None, help=option.help, **more)
 
 
-def values(config: pytest.Config, table: Sequence[Option] = OPTIONS) -> dict[str, Any]:
+def of(given: Mapping[str, Any], table: Sequence[Option] = OPTIONS) -> dict[str, Any]:
+    """Those of the option values `given` that belong to `table`."""
+    return {option.field: given[option.field] for option in table if option.field in given}
+
+
+def values(config: pytest.Config, table: Sequence[Option] = ALL) -> dict[str, Any]:
     """The options of `table` that were given, by field; the absent ones are left to their defaults.
 
     Raises `pytest.UsageError` when an ini value is not of its kind.

@@ -12,7 +12,7 @@ import pytest
 import acc_pytest.comparison
 import acc_pytest.dumps
 import acc_pytest.mapping.planner
-import acc_pytest.session.opening
+import acc_pytest.session.planning
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 
 Run = Callable[..., pytest.RunResult]
@@ -77,9 +77,9 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def acc(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run pytest over a pair of dumps, in this process; the CSV is `out/acc.csv`. No line is wrapped.
 
-    A conftest of the inner session may replace `acc_pytest.session.opening.make_plan`; it is put back.
+    A conftest of the inner session may replace `acc_pytest.session.planning.make_plan`; it is put back.
     """
-    monkeypatch.setattr(acc_pytest.session.opening, "make_plan", acc_pytest.session.opening.make_plan)
+    monkeypatch.setattr(acc_pytest.session.planning, "make_plan", acc_pytest.session.planning.make_plan)
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):  # of the outer session
         monkeypatch.delenv(name, raising=False)
     pytester.makeini("[pytest]")

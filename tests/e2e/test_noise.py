@@ -14,7 +14,9 @@ import torch
 
 from acc_pytest.cli import main
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
-from acc_pytest.session import CHANNEL, AccSession, make_noise_plan, make_plan, open_session
+from acc_pytest.modes.comparison import ComparisonMode
+from acc_pytest.modes.run import CHANNEL, AccRun, received
+from acc_pytest.session import make_noise_plan, make_plan
 from acc_pytest.settings import Settings
 
 from .conftest import QUICKER, Run, read_rows
@@ -109,13 +111,13 @@ def test_a_worker_is_told_where_the_noise_is(noisy: DemoPaths) -> None:
         {"golden": str(noisy.golden), "mine": str(noisy.mine), "noise": str(noisy.noise)}
     )
     plan = make_plan(settings)
-    sent = AccSession(settings, plan, {}, make_noise_plan(settings, plan))
-    worker: Any = SimpleNamespace(workerinput={CHANNEL: sent.packed}, args_source=None, args=[])
-    received = open_session(worker)
-    assert received is not None
-    assert received.noise is not None
-    assert received.noise == sent.noise
-    assert received.standard.name == "three-way"
+    sent = ComparisonMode(settings, {}, plan=plan, noise=make_noise_plan(settings, plan))
+    worker: Any = SimpleNamespace(workerinput={CHANNEL: AccRun((sent,), settings).packed})
+    (mode,) = received(worker).modes
+    assert isinstance(mode, ComparisonMode)
+    assert mode.noise is not None
+    assert mode.noise == sent.noise
+    assert mode.judges.standard.name == "three-way"
 
 
 def test_a_tensor_that_the_noise_run_lacks_keeps_the_derived_bound_and_says_why(

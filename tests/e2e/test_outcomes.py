@@ -76,7 +76,7 @@ def test_a_missing_file_fails_its_own_test(acc: Run, copied: DemoPaths, pytester
 
         def pytest_collection_finish(session):
             for item in session.items[:1]:
-                os.remove(item.pair.mine.refs[0].path)
+                os.remove(item.test.pair.mine.refs[0].path)
         """
     )
     outcomes = acc(copied, "-k", "step0").parseoutcomes()
@@ -108,10 +108,10 @@ def test_coverage_below_the_floor_says_so(acc: Run, clean: DemoPaths, pytester: 
     pytester.makeconftest(
         """
         import dataclasses
-        import acc_pytest.session.opening as opening
+        import acc_pytest.session.planning as planning
 
-        original = opening.make_plan
-        opening.make_plan = lambda settings: dataclasses.replace(
+        original = planning.make_plan
+        planning.make_plan = lambda settings: dataclasses.replace(
             original(settings), golden_mapped=10, golden_total=50, mine_mapped=10, mine_total=40
         )
         """
@@ -129,12 +129,12 @@ def test_no_pairs_at_all_is_not_green_and_leaves_the_unmapped_nodes(
     pytester.makeconftest(
         """
         import dataclasses
-        import acc_pytest.session.opening as opening
+        import acc_pytest.session.planning as planning
         from acc_pytest.mapping.pair import Unmapped
 
-        original = opening.make_plan
+        original = planning.make_plan
         alone = (Unmapped("golden", 0, "root.x", "x", "Linear", "no partner", "y, but its shape differs"),)
-        opening.make_plan = lambda settings: dataclasses.replace(
+        planning.make_plan = lambda settings: dataclasses.replace(
             original(settings), pairs=(), unmapped=alone, golden_mapped=0, mine_mapped=0
         )
         """

@@ -10,7 +10,7 @@ import pytest
 
 import acc_pytest.reporting.pace
 from acc_pytest.demo import DemoPaths
-from acc_pytest.items.progress import while_it_lasts
+from acc_pytest.modes.progress import while_it_lasts
 
 from .conftest import Run
 

@@ -107,10 +107,10 @@ def test_a_path_and_an_id_collect_both(acc: Run, clean: DemoPaths, pytester: pyt
 def test_the_tree_of_collect_only_names_every_level(acc: Run, clean: DemoPaths) -> None:
     acc(clean, "--co", "-k", "RmsNorm").stdout.fnmatch_lines(
         [
-            "<PairCollector msit_dump>",
-            "  <PairCollector step0>",
-            "    <PairCollector layers.0>",
-            "      <PairItem RmsNormOperation*>",
+            "<GeneratedCollector msit_dump>",
+            "  <GeneratedCollector step0>",
+            "    <GeneratedCollector layers.0>",
+            "      <PairTest RmsNormOperation*>",
         ]
     )
 
@@ -121,16 +121,16 @@ def test_two_ranks_that_are_judged_one_by_one_get_a_level_of_their_own(
     pytester.makeconftest(
         """
         import dataclasses
-        import acc_pytest.session.opening as opening
+        import acc_pytest.session.planning as planning
 
-        original = opening.make_plan
+        original = planning.make_plan
 
         def two_ranks(settings):
             plan = original(settings)
             pairs = [dataclasses.replace(p, rank=rank) for p in plan.pairs[:2] for rank in (0, 1)]
             return dataclasses.replace(plan, pairs=tuple(pairs))
 
-        opening.make_plan = two_ranks
+        planning.make_plan = two_ranks
         """
     )
     found = ids(acc(clean, "--co", "-q"))

@@ -25,15 +25,15 @@ def test_two_workers_give_the_verdicts_and_the_report_of_one_process(
         """
         import os
         from pathlib import Path
-        import acc_pytest.session.opening as opening
+        import acc_pytest.session.planning as planning
 
-        original = opening.make_plan
+        original = planning.make_plan
 
         def noted(settings):
             Path(f"planned.{os.environ.get('PYTEST_XDIST_WORKER', 'controller')}").touch()
             return original(settings)
 
-        opening.make_plan = noted
+        planning.make_plan = noted
         """
     )
     alone = acc(faulty)

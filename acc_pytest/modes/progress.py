@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ..own_lines import say
 from ..reporting.pace import EVERY, FIRST, Pace, still
-from .shards import PER_TEST, Sizes, entry_cost, pair_cost
-
-if TYPE_CHECKING:
-    from ..session import AccSession
-    from .opcheck_session import OpcheckSession
+from .mode import Mode
+from .shards import PER_TEST, cost_of
 
 Costs = Mapping[str, int]
-"""What each generated test costs (`pair_cost`), by its id."""
+"""What each generated test costs (`cost_of`), by its id."""
 
 
-def costs_of(acc: AccSession | None, checks: OpcheckSession | None) -> Costs:
-    """The costs of all generated tests of this machine."""
-    sizes = Sizes()
-    found: dict[str, int] = {}
-    if acc is not None and acc.stored is None:
-        found.update((acc.naming.node_id(pair), pair_cost(pair, sizes)) for _, pair in acc.chosen)
-    if checks is not None:
-        given = checks.settings.input
-        found.update(("::".join(names), entry_cost(entry, given, sizes)) for names, entry in checks.chosen)
-    return found
+def costs_of(modes: Sequence[Mode]) -> Costs:
+    """The costs of the tests of this machine that progress lines count."""
+    tests = [test for mode in modes if mode.noun for test in mode.chosen if test.compares]
+    return {test.node_id: cost_of(test) for test in tests}
 
 
 class PaceLines:
@@ -40,22 +32,13 @@ class PaceLines:
     `costs` is asked once, when the first line is due: it looks at every file, which short runs do without.
     """
 
-    def __init__(
-        self,
-        config: pytest.Config,
-        things: str,
-        costs: Callable[[], Costs],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, config: pytest.Config, noun: str, costs: Callable[[], Costs]) -> None:
         self._config = config
-        self._things = things
-        self._costs_of = costs
-        self._costs: Costs | None = None
-        self._clock = clock
+        self._noun = noun
+        self._costs = functools.cache(costs)
         self._pace: Pace | None = None
         self._asked: Sequence[str] = ()
         self._ended: list[str] = []
-        self._done = self._total = (0, 0, 0)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note which tests are to run."""
@@ -70,36 +53,22 @@ class PaceLines:
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
         """A test has ended, and its dot was written. (Workers start long before their first one does.)"""
-        now = self._clock()
+        now = time.monotonic()
         if self._pace is None:
             self._pace = Pace(now)
         if report.when != "call" and not (report.when == "setup" and not report.passed):
             return
         self._ended.append(report.nodeid)
         if self._pace.due(now):
-            self._count()
-            if self._done[0] < self._total[0]:
-                say(self._config, self._pace.line(now, self._things, self._done, self._total))
+            done, total = self._sum(self._ended), self._sum(self._asked)
+            if done[0] < total[0]:
+                say(self._config, self._pace.line(now, self._noun, done, total))
 
-    def _count(self) -> None:
-        """Add what has ended since the last line."""
-        if self._costs is None:
-            self._costs = self._costs_of()
-            self._total = _sum(self._costs, self._asked)
-        self._done = _plus(self._done, _sum(self._costs, self._ended))
-        self._ended.clear()
-
-
-def _sum(costs: Costs, ids: Sequence[str]) -> tuple[int, int, int]:
-    """How many of the tests are generated ones, their bytes and their cost. (xdist may append `@group`.)"""
-    found = [
-        costs[name] for one in ids if (name := one.partition("@")[0] if one not in costs else one) in costs
-    ]
-    return len(found), sum(found) - PER_TEST * len(found), sum(found)
-
-
-def _plus(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
-    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+    def _sum(self, ids: Sequence[str]) -> tuple[int, int, int]:
+        """How many of the tests are generated, their bytes and their cost. (xdist may append `@group`.)"""
+        costs = self._costs()
+        counted = [costs[name] for name in (one.partition("@")[0] for one in ids) if name in costs]
+        return len(counted), sum(counted) - PER_TEST * len(counted), sum(counted)
 
 
 @contextmanager

@@ -14,15 +14,14 @@ import pytest
 
 PLUGINS = ("lfplugin", "stepwiseplugin")
 """Names of pytest's plugins that deselect by its cache."""
-LEFT_OUT = pytest.StashKey["LeftOut"]()
+LEFT_OUT = "acc_left_out"
+"""Name of ours."""
 
 
-def open_left_out(config: pytest.Config) -> None:
-    """Note what the cache leaves out of this run, if it may leave out anything."""
+def left_out_of(config: pytest.Config) -> LeftOut | None:
+    """What notes the tests that the cache leaves out of this run, if it may leave out any."""
     failed, stepwise = (bool(config.getoption(option, False)) for option in ("lf", "stepwise"))
-    if failed or stepwise:
-        config.stash[LEFT_OUT] = LeftOut(stepwise)
-        config.pluginmanager.register(config.stash[LEFT_OUT], "acc_left_out")
+    return LeftOut(stepwise) if failed or stepwise else None
 
 
 class LeftOut:

@@ -8,24 +8,22 @@ where it runs: a serial run has judged it already.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ..guard import guarded
+from .generated import GeneratedItem, collectors_of, items_below
 from .left_out import PLUGINS
-from .pairs import PairItem, root_collector
 
 if TYPE_CHECKING:
     from ..diagnosis.inheritance import Inheritance
-    from ..diagnosis.recomputed import Recomputed
     from ..diagnosis.standing import Standing
     from ..reporting.row import Cause, Row
-    from ..session import AccSession
+    from .pairs import PairMode
 
-CAUSES = pytest.StashKey["Causes"]()
 AHEAD = 512
 """Rows of tests that are still to run in this process which are kept for them; the oldest go first."""
 MAY_NOT_RUN = ("skip", "skipif")
@@ -33,33 +31,28 @@ MAY_NOT_RUN = ("skip", "skipif")
 
 
 class Causes:
-    """The running pairs of a session and how each stands.
+    """The running pairs of a mode and how each stands.
 
-    `items` are the tests left after deselection, `left_out` those that only pytest's cache deselected: they
-    do not run, but are known.
+    The tests of `session` are those left after deselection, `left_out` those that only pytest's cache
+    deselected: they do not run, but are known.
     """
 
-    def __init__(
-        self,
-        acc: AccSession,
-        session: pytest.Session,
-        items: Sequence[pytest.Item],
-        left_out: Sequence[pytest.Item] = (),
-    ) -> None:
-        self._acc = acc
+    def __init__(self, mode: PairMode, session: pytest.Session, left_out: Sequence[pytest.Item] = ()) -> None:
+        self._mode = mode
         self._session = session
-        self._here = items
-        self._left_out = _pairs(left_out)
+        self._here = list(session.items)
+        self._left_out = self._by_number(left_out)
         self._standings: dict[int, Standing] = {}
         self._ahead: dict[int, Row] = {}
 
-    def examine(self, item: PairItem) -> Row:
+    def examine(self, item: GeneratedItem) -> Row:
         """The row of the test `item`, with its cause where it fails."""
         from ..diagnosis.run import with_cause
         from ..diagnosis.standing import FAILING, Standing
 
-        number = item.number
-        row = self._ahead.pop(number, None) or item.examine()
+        number = item.test.number
+        assert number is not None
+        row = self._ahead.pop(number, None) or self._mode.examined(item)
         standing = self._standings[number] = Standing.of(row, number)
         cause: Cause | None = None
         with guarded(f"finding the cause of the failure of {item.nodeid}"):
@@ -70,17 +63,17 @@ class Causes:
         if cause is None:
             return row
         if not self._has_red_root_left_out(cause):
-            return with_cause(row, cause, strict=self._acc.settings.inherited == "fail")
+            return with_cause(row, cause, strict=self._mode.settings.inherited == "fail")
         # Nobody else is red for it, and an expected failure would leave pytest's cache.
         said = f"{cause.text}; that root is not among the tests of this run, so this one stays red"
         return with_cause(row, replace(cause, text=said), strict=True)
 
     def _has_red_root_left_out(self, cause: Cause) -> bool:
         """Whether the cause is inherited from a root that fails, and whose test the cache left out."""
-        root = self._left_out.get(cause.root) if cause.root is not None else None
-        if root is None or cause.kind != "inherited":
+        number = cause.root
+        if number is None or number not in self._left_out or cause.kind != "inherited":
             return False
-        return (self._ahead.get(root.number) or root.examine()).red
+        return (self._ahead.get(number) or self._mode.examined(self._left_out[number])).red
 
     def _standing(self, number: int) -> Standing | None:
         """How a pair stands; `None` for one whose test does not run."""
@@ -91,7 +84,7 @@ class Causes:
             return None
         from ..diagnosis.standing import Standing
 
-        row = item.examine()
+        row = self._mode.examined(item)
         if len(self._ahead) >= AHEAD:
             del self._ahead[next(iter(self._ahead))]
         self._ahead[number] = row
@@ -99,18 +92,16 @@ class Causes:
         return standing
 
     @functools.cached_property
-    def _running(self) -> dict[int, PairItem]:
+    def _running(self) -> dict[int, GeneratedItem]:
         """The tests of pairs that run, those on other machines of a shared run among them."""
-        items = list(self._here)
-        if self._acc.share is not None:
-            items += self._elsewhere()
-        return self._left_out | _pairs(items)
+        items = [*self._here, *([] if self._mode.share is None else self._elsewhere())]
+        return self._left_out | self._by_number(items)
 
     def _elsewhere(self) -> list[pytest.Item]:
         """The tests of the other machines, selected and marked as they are there."""
-        acc = self._acc
-        others = [one for one in acc.asked if not acc.has_share_in(one[0])]
-        items = list(_items(root_collector(self._session, acc, others))) if others else []
+        mode = self._mode
+        others = [test for test in mode.asked if test.compares and not mode.has_share_in(test.number)]
+        items = [item for root in collectors_of(self._session, others) for item in items_below(root)]
         config = self._session.config
         manager = config.pluginmanager
         # The cache knows this machine's tests only, and would count the others among them.
@@ -119,62 +110,39 @@ class Causes:
         select(session=self._session, config=config, items=items)
         return items
 
+    def _by_number(self, items: Iterable[pytest.Item]) -> dict[int, GeneratedItem]:
+        """The tests of pairs that may say something, by the numbers of the pairs."""
+        return {
+            number: item
+            for item in items
+            if isinstance(item, GeneratedItem)
+            and item.test.mode is self._mode
+            and item.test.compares
+            and (number := item.test.number) is not None
+            and not any(map(item.get_closest_marker, MAY_NOT_RUN))
+        }
+
     def _stored_cause(self, number: int) -> Cause | None:
         """What the run that is judged again found; `None` where verdicts are others now, or dumps compared.
 
         With the tensors it could compute more again than this run, which has none.
         """
-        stored = self._acc.stored
-        return None if stored is None or not self._unchanged else stored.pairs[number].cause
+        stored = self._mode.stored_rows
+        return stored[number].cause if stored and self._unchanged else None
 
     @functools.cached_property
     def _unchanged(self) -> bool:
         """Whether just those pairs fail that failed when their rows were written."""
-        stored = self._acc.stored
-        if stored is None or self._running.keys() != stored.pairs.keys():
+        stored = self._mode.stored_rows
+        if stored is None or self._running.keys() != stored.keys():
             return False
         from ..diagnosis.standing import FAILING
 
-        standings = ((self._standing(number), row) for number, row in stored.pairs.items())
+        standings = ((self._standing(number), row) for number, row in stored.items())
         return all(one is not None and one.failing is (row.verdict in FAILING) for one, row in standings)
 
     @functools.cached_property
     def _inheritance(self) -> Inheritance:
         from ..diagnosis.inheritance import Inheritance
 
-        return Inheritance(self._acc.plan, self._standing, self._local)
-
-    @functools.cached_property
-    def _local(self) -> Recomputed:
-        from ..diagnosis.recomputed import Local, Remembered
-
-        stored = self._acc.stored
-        if stored is None:
-            from ..diagnosis.recomputing import recomputed_of
-
-            return recomputed_of(self._acc.plan)
-        return Remembered(
-            {
-                number: Local(row.cause.local, row.cause.local_error)
-                for number, row in stored.pairs.items()
-                if row.cause is not None and row.cause.local
-            }
-        )
-
-
-def _pairs(items: Iterable[pytest.Item]) -> dict[int, PairItem]:
-    """The tests of pairs that may say something, by the numbers of the pairs."""
-    return {
-        item.number: item
-        for item in items
-        if isinstance(item, PairItem) and not any(map(item.get_closest_marker, MAY_NOT_RUN))
-    }
-
-
-def _items(node: pytest.Item | pytest.Collector) -> Iterator[pytest.Item]:
-    """The tests below a collector; what is collected to be looked at only is told to no plugin."""
-    if isinstance(node, pytest.Item):
-        yield node
-        return
-    for child in node.collect():
-        yield from _items(child)
+        return Inheritance(self._mode.plan, self._standing, self._mode.recomputed())

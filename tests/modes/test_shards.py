@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from hypothesis import given, strategies
 
-from acc_pytest.items.shards import Sizes, deal
+from acc_pytest.modes.shards import PER_TEST, cost_of, deal
 
 COSTS = strategies.lists(strategies.integers(0, 2**40), max_size=60)
 
@@ -46,4 +48,5 @@ def test_a_file_counts_once_and_a_missing_one_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"12345")
     (tmp_path / "b").write_bytes(b"12")
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
-    assert Sizes().of([a, b, a, str(tmp_path / "gone"), "nul\0"]) == 7
+    test: Any = SimpleNamespace(compares=True, files=lambda: [a, b, a, str(tmp_path / "gone"), "nul\0"])
+    assert cost_of(test) == PER_TEST + 7

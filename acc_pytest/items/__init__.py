@@ -1,1 +1,0 @@
-"""Generated tests: collectors and items, one module for each kind of thing that is tested."""

@@ -1,0 +1,71 @@
+"""The mode that compares two dumps: `--acc-golden` and `--acc-mine`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from .. import options
+from ..errors import AccError
+from ..session import planning
+from .mode import limit_threads
+from .pairs import PairMode
+from .run import RUN
+
+if TYPE_CHECKING:
+    from ..comparison import Judge
+    from ..diagnosis.recomputed import Recomputed
+    from ..ids import Naming
+    from ..mapping.pair import Pair
+    from ..reporting.row import Row
+
+
+@dataclass(eq=False)
+class ComparisonMode(PairMode):
+    """Compares the pairs of two dumps."""
+
+    doing: ClassVar[str] = "opening the comparison"
+    noun: ClassVar[str] = "pairs"
+
+    @classmethod
+    def opened(cls, given: Mapping[str, Any]) -> ComparisonMode | None:
+        """Open both dumps and map them."""
+        if "from_rows" in given or not given.keys() & {"golden", "mine"}:
+            return None
+        if "golden" not in given:
+            raise AccError("--acc-mine needs --acc-golden as well: a comparison has two sides")
+        from ..settings import Settings
+
+        settings = Settings.from_values(options.of(given))
+        plan = planning.make_plan(settings)
+        mode = cls(settings, given, plan=plan, noise=planning.make_noise_plan(settings, plan))
+        _ = mode.judges.custom  # a metric that cannot be loaded is a mistake to report before the first test
+        return mode
+
+    @functools.cached_property
+    def naming(self) -> Naming:
+        from ..ids import Naming
+
+        return Naming.of(self.plan)
+
+    def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
+        """Open, measure and judge the pair. Imports torch."""
+        from ..comparison import compare_pair
+
+        limit_threads()
+        counterpart = self.noise.counterparts[number] if self.noise is not None else None
+        return compare_pair(pair, make_judge, test_id, number, counterpart)
+
+    def recomputed(self) -> Recomputed:
+        from ..diagnosis.recomputing import recomputed_of
+
+        return recomputed_of(self.plan)
+
+
+def comparison_of(config: pytest.Config) -> ComparisonMode | None:
+    """The comparison of two dumps of this run, if it has one."""
+    return next((mode for mode in config.stash[RUN].modes if isinstance(mode, ComparisonMode)), None)

@@ -1,0 +1,144 @@
+"""The mode that fuzzes: `--acc-opcheck-fuzz LinearOperation` is one test, which draws many cases.
+
+The device of `--acc-opcheck-backend` is checked against our operators. A failing test says what is wrong with
+the smallest case that disagrees, and has saved that as an operation CSV with its tensors.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from .. import options
+from ..errors import AccError, SettingsError
+from ..reporting.printable import shell
+from ..session import door
+from ..vocabulary import BACKENDS, DUMPED
+from .mode import GeneratedTest, Mode, TestFailed
+
+if TYPE_CHECKING:
+    from ..opcheck.settings import OpcheckSettings
+    from ..reporting.row import Row
+    from ..strategies.device import Device
+    from ..strategies.fuzz import Counterexample
+    from .generated import GeneratedItem
+
+OF_OPCHECK = frozenset(("opcheck_backend", "device_id", "opcheck_standard", "opcheck_soc"))
+"""Options of single-operator checks that fuzzing takes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FuzzTest(GeneratedTest):
+    """The test that fuzzes one operator."""
+
+    mode: FuzzMode
+
+    @property
+    def headline(self) -> str:
+        return f"fuzzing {self.names[-1]}"
+
+    def rows(self, item: GeneratedItem) -> Sequence[Row]:
+        """Draw cases; save and say the smallest that disagrees. There are no rows."""
+        from ..strategies.fuzz import fuzz
+
+        examples, device = self.mode.settings.fuzz_examples, self.mode.device()
+        example = fuzz(self.names[-1], examples, device.compute, device.judge)
+        self._say_refused(device, examples, example)
+        if example is not None:
+            raise TestFailed(self._text(example, device))
+        return ()
+
+    def _say_refused(self, device: Device, examples: int, example: Counterexample | None) -> None:
+        """Warn of cases that the device did not take. Raises `TestFailed` when it took none."""
+        count = len(device.refused)
+        if not count:
+            return
+        said = f"{self.names[-1]}: the device refused {count} of {examples} drawn cases: {device.refused[0]}"
+        if example is None and count >= examples:
+            raise TestFailed(f"{said}; nothing was checked")
+        warnings.warn(pytest.PytestWarning(said), stacklevel=1)
+
+    def _text(self, example: Counterexample, device: Device) -> str:
+        headline = (
+            f"{self.names[-1]} disagrees with our operator by the standard {device.standard.name} "
+            f"(case {example.drawn} of {self.mode.settings.fuzz_examples}, made smaller)"
+        )
+        return "\n".join([headline, *example.reasons, repr(example.case), self._saved(example, device)])
+
+    def _saved(self, example: Counterexample, device: Device) -> str:
+        """Save the case with what the device computed; says where, or why not."""
+        from ..strategies.fuzz import save
+
+        directory = os.path.join(self.mode.settings.output, "acc_fuzz")
+        try:
+            csv = save(example, directory, device.soc)
+        except (AccError, OSError) as error:
+            return f"not saved: {error}"
+        words = ["pytest", f"--acc-opcheck={csv}", f"--acc-opcheck-standard={device.standard.name}"]
+        return f"saved as {csv}; check it: {shell(words)}"
+
+
+@dataclass(eq=False)
+class FuzzMode(Mode):
+    """Fuzzes `operators`; `checks` say which device and by which standard."""
+
+    operators: tuple[str, ...]
+    checks: OpcheckSettings
+
+    doing: ClassVar[str] = "opening what is fuzzed"
+    leaves_rows: ClassVar[bool] = False
+    root: ClassVar[str] = "acc-fuzz"
+
+    @classmethod
+    def opened(cls, given: Mapping[str, Any]) -> FuzzMode | None:
+        """Complete the names of the operators. Raises `pytest.UsageError`."""
+        if "opcheck_fuzz" not in given:
+            if "fuzz_examples" in given:
+                raise AccError("--acc-fuzz-examples needs --acc-opcheck-fuzz OPERATOR")
+            return None
+        with door(cls.doing, "--acc-opcheck-fuzz: "):
+            return cls._opened(given)
+
+    @classmethod
+    def _opened(cls, given: Mapping[str, Any]) -> FuzzMode:
+        from ..opcheck.settings import OpcheckSettings
+        from ..settings import Settings
+        from ..strategies import cases
+
+        operators = tuple(dict.fromkeys(map(_complete, given["opcheck_fuzz"])))
+        for name in operators:
+            cases(name)
+        if given.get("opcheck_backend", DUMPED) == DUMPED:
+            devices = " or ".join(name for name in BACKENDS if name != DUMPED)
+            raise SettingsError(
+                f"checks what a device computes against the reference; add --acc-opcheck-backend {devices}"
+            )
+        checks = {name: value for name, value in given.items() if name in OF_OPCHECK}
+        settings = Settings.from_values(options.of(given))
+        mode = cls(settings, given, operators, OpcheckSettings.from_values(checks))
+        mode.device()
+        return mode
+
+    @functools.cached_property
+    def tests(self) -> tuple[GeneratedTest, ...]:
+        return tuple(FuzzTest(self, (self.root, name), None) for name in self.operators)
+
+    def device(self) -> Device:
+        """The device that is fuzzed. Raises `AccError` without an NPU."""
+        from ..opcheck.backends import backend_named
+        from ..opcheck.standards import standard_named
+        from ..strategies.device import Device
+
+        checks = self.checks
+        backend = backend_named(checks.backend, checks.device)
+        return Device(backend, standard_named(checks.standard), checks.soc)
+
+
+def _complete(name: str) -> str:
+    return name if name.endswith("Operation") else f"{name}Operation"

@@ -1,0 +1,126 @@
+"""The collector and the item of generated tests, whatever mode they are of."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import pytest
+
+from ..errors import AccError
+from ..marks import once, threshold_mark
+from ..recording import ComparisonFailed, record
+from ..reporting.failure_text import RERUN, FailureText
+from .mode import GeneratedTest, TestFailed
+
+
+class GeneratedCollector(pytest.Collector):
+    """A level of the ids. What is below is made from `tests` when pytest asks for it.
+
+    Tests stay in their order, so that a layer that is left and entered again (`model` around `layers.0`)
+    appears as often as it runs.
+    """
+
+    def __init__(self, *, tests: Sequence[GeneratedTest], depth: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._tests = tests
+        self._depth = depth
+
+    def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
+        """The collectors of the next level, or the items."""
+        depth = self._depth
+        if len(self._tests[0].names) == depth + 1:
+            for test in self._tests:
+                yield GeneratedItem.from_parent(self, name=test.names[-1], nodeid=test.node_id, test=test)
+            return
+        for name, group in itertools.groupby(self._tests, lambda test: test.names[depth]):
+            yield GeneratedCollector.from_parent(self, name=name, tests=tuple(group), depth=depth + 1)
+
+
+def collectors_of(session: pytest.Session, tests: Sequence[GeneratedTest]) -> Iterator[GeneratedCollector]:
+    """A collector below the session for each first name."""
+    for name, group in itertools.groupby(tests, lambda test: test.names[0]):
+        yield GeneratedCollector.from_parent(session, name=name, nodeid=name, tests=tuple(group), depth=1)
+
+
+def items_below(node: pytest.Item | pytest.Collector) -> Iterator[pytest.Item]:
+    """The tests below a collector, of which no plugin is told."""
+    if isinstance(node, pytest.Item):
+        yield node
+        return
+    for child in node.collect():
+        yield from items_below(child)
+
+
+class GeneratedItem(pytest.Item):
+    """A generated test. Its failure is told in our words, without a traceback of ours.
+
+    `config_mark` is the marker that stands for the threshold rules of config files.
+    """
+
+    def __init__(self, *, test: GeneratedTest, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.test = test
+        self.own_markers.extend((*once(self.config), *test.marks))
+        self.extra_keyword_matches.update(test.keywords)
+        rules = test.mode.settings.rules
+        context = test.context if rules else None
+        self.config_mark = None if context is None else threshold_mark(rules, context)
+        if self.config_mark is not None:
+            self.own_markers.append(self.config_mark)
+
+    def __repr__(self) -> str:
+        return f"<{type(self.test).__name__} {self.name}>"
+
+    def setup(self) -> None:
+        """Skip what there is nothing to do for."""
+        if reason := self.test.skip_reason:
+            pytest.skip(reason)
+
+    def runtest(self) -> None:
+        """Record the rows, then pass, fail or skip."""
+        record(self, self.test.rows(self), warns=self.test.mode.settings.inherited == "warn")
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The failure in our words; anything unexpected keeps its traceback."""
+        error = excinfo.value
+        if isinstance(error, ComparisonFailed):
+            return FailureText(f"{error.text}\n{RERUN}{self.test.rerun}")
+        if isinstance(error, TestFailed):
+            return FailureText(str(error))
+        if isinstance(error, pytest.xfail.Exception):
+            # An expected failure has its reason; a traceback of each would take longer than comparing.
+            return str(error)
+        if isinstance(error, AccError):
+            return FailureText(f"{error}\n{RERUN}{self.test.rerun}")
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Any, int, str]:
+        """The headline of failures. (It must not be the end of the id, whose dots pytest would rewrite.)
+
+        pytest wants a line for skip markers and warnings; the directory has only the first.
+        """
+        return self.path, 0, self.test.headline
+
+
+class SkipsInOneReport:
+    """A plugin that runs skipped tests, of which there may be 30,000: one report each, not a whole protocol.
+
+    The last below a collector goes the usual way, which also tears down what the tests before have set up.
+    """
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Report the skip where a test of the same collector follows."""
+        if not isinstance(item, GeneratedItem) or nextitem is None or nextitem.parent is not item.parent:
+            return None
+        if not (reason := item.test.skip_reason):
+            return None
+        keywords: dict[str, Literal[1]] = dict.fromkeys((item.name, *(m.name for m in item.test.marks)), 1)
+        why = (str(item.path), 0, f"Skipped: {reason}")
+        report = pytest.TestReport(item.nodeid, item.location, keywords, "skipped", why, "setup")
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True

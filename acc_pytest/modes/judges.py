@@ -1,0 +1,87 @@
+"""`Judges`: by which rules a test is judged, those of its markers and of hooks among them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..marks import case_hook_rules, hook_rules, marker_rules
+
+if TYPE_CHECKING:
+    from ..comparison import Judge
+    from ..judging.standards import Standard
+    from ..judging.threshold import ThresholdRule
+    from ..mapping.pair import Pair
+    from ..opcheck.case import Case
+    from ..reporting.row import Row
+    from ..settings import Settings
+
+
+@dataclass(frozen=True)
+class Judges:
+    """Makes the judge of each test of a run. `measures`: metrics are computed, not read from stored rows."""
+
+    settings: Settings
+    measures: bool = True
+
+    @functools.cached_property
+    def custom(self) -> tuple[Any, ...]:
+        """The user's metrics, imported in this process. Raises `SettingsError`."""
+        if not self.settings.metrics or not self.measures:
+            return ()
+        from ..metrics.custom import load_customs
+
+        return load_customs(self.settings.metrics)
+
+    @property
+    def standard(self) -> Standard:
+        """By which standard pairs are judged."""
+        from ..judging.standards import STANDARDS
+
+        return STANDARDS[self.settings.standard]
+
+    def judge(
+        self,
+        item: pytest.Item,
+        pair: Pair | None = None,
+        *,
+        ignored: pytest.Mark | None = None,
+        arguments: Mapping[str, float | None] | None = None,
+    ) -> Judge:
+        """The judge of one test. Weakest first: config files, markers, the hook, arguments of a call.
+
+        `ignored` is the marker that stands for the config files. Raises `SettingsError` for a marker,
+        an answer of the hook or an argument that is wrong.
+        """
+        from ..comparison import Judge
+        from ..judging import in_precedence, rule_from_table
+
+        names = self.settings.custom_metrics
+        stronger = hook_rules(item, pair, names) if pair is not None else []
+        if arguments:
+            stronger.append(rule_from_table(arguments, "arguments of the call", names))
+        rules = in_precedence(self.settings.rules, marker_rules(item, names, ignored), stronger)
+        return Judge(rules, self.custom, self.standard)
+
+    def rules_of_case(
+        self, item: pytest.Item, ignored: pytest.Mark | None, case: Case
+    ) -> tuple[ThresholdRule, ...]:
+        """The rules for the case of a single operator, in the same order. Raises `SettingsError`."""
+        from ..judging import in_precedence
+
+        names = self.settings.custom_metrics
+        markers = marker_rules(item, names, ignored)
+        return in_precedence(self.settings.rules, markers, case_hook_rules(item, case, names))
+
+    def levelled(self, row: Row, make_judge: Callable[[], Judge]) -> Row:
+        """The row with its thresholds apart from its data, where a lock is in use."""
+        if not self.settings.lock or not row.checks or row.fed:
+            return row
+        from ..gate.lock import with_nominal_bounds
+
+        judge = make_judge()
+        return with_nominal_bounds(row, judge.rules, judge.standard)

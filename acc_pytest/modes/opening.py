@@ -1,0 +1,150 @@
+"""What a run of pytest has of ours: opened at its start, sent to workers, put below the session as tests."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .. import options
+from ..errors import SettingsError
+from ..guard import show_tracebacks
+from ..ids import select_named
+from ..installed import check_numpy
+from ..recording import WorkerRows
+from ..run_report import RunReport
+from ..session import door, let_any_name_pass, noting_interrupts
+from ..views import open_views
+from .generated import SkipsInOneReport, collectors_of
+from .left_out import LEFT_OUT, left_out_of
+from .mode import Mode
+from .progress import PaceLines, costs_of, while_it_lasts
+from .registry import MODES
+from .run import CHANNEL, RUN, AccRun, received
+from .shards import Shard, deal_out
+from .start_directory import StartDirectory
+
+if TYPE_CHECKING:
+    from ..reporting.view import View
+
+ASK_FOR_CSV = ("output", "csv")
+"""Options that ask for a CSV where no mode has reports of its own: the rows then come from `acc_compare`."""
+
+
+def open_run(config: pytest.Config) -> None:
+    """Open what the options ask for and register the reports.
+
+    Raises `pytest.UsageError` for everything that is the user's to mend.
+    """
+    given = options.values(config)
+    show_tracebacks(given.pop("debug", False))
+    with noting_interrupts(), door("starting the run"):
+        let_any_name_pass(config)
+        in_worker = hasattr(config, "workerinput")
+        run = config.stash[RUN] = received(config) if in_worker else _opened(config, given)
+        _choose(config, run.modes)
+        reports = WorkerRows(config) if in_worker else RunReport(config, run, _views(run, given))
+        for name, plugin in _plugins(config, run, reports):
+            config.pluginmanager.register(plugin, name)
+    if (silence := config.pluginmanager.get_plugin("acc_silence")) is not None:
+        silence.guard_start()
+
+
+def _opened(config: pytest.Config, given: Mapping[str, Any]) -> AccRun:
+    """The run that the options ask for."""
+    if not given:
+        return AccRun((), None)
+    check_numpy()
+    modes = tuple(mode for kind in MODES if (mode := _mode(config, kind, given)) is not None)
+    if any(mode.leaves_rows for mode in modes) and config.getoption("dist", "no") == "each":
+        raise SettingsError(
+            "--dist each runs every comparison in every worker, and its row would be counted several times; "
+            "use --dist load, or leave it out"
+        )
+    without_dumps = {name: value for name, value in given.items() if name in options.SHARED}
+    if not modes and not without_dumps:
+        return AccRun((), None)
+    from ..gate.opening import gates_of
+    from ..settings import Settings
+
+    settings = modes[0].settings if modes else Settings.from_values(without_dumps)
+    if settings.shard is not None:
+        deal_out(modes, *settings.shard)
+    return AccRun(modes, settings, gates_of(settings))
+
+
+def _mode(config: pytest.Config, kind: type[Mode], given: Mapping[str, Any]) -> Mode | None:
+    """The mode of one kind, if it is asked for; now and then a line says that it is being opened."""
+    doing = "reading and mapping what was dumped"
+    with door(kind.doing), while_it_lasts(config, doing) if kind.leaves_rows else nullcontext():
+        return kind.opened(given)
+
+
+def _choose(config: pytest.Config, modes: Sequence[Mode]) -> None:
+    """Note which tests are asked for: all, or those of node ids on the command line.
+
+    Takes these ids out of `config.args`, for pytest would look for such files.
+    """
+    everything = config.args_source is not pytest.Config.ArgsSource.ARGS
+    if everything and modes:
+        config.args = []
+    for mode in modes:
+        if everything:
+            mode.asked = mode.tests
+            continue
+        ours = [argument for argument in config.args if mode.owns(argument)]
+        config.args = [argument for argument in config.args if argument not in ours]
+        if ours:
+            known = [(test.names, test) for test in mode.tests if test.names[0] == mode.root]
+            mode.asked = select_named(known, mode.root, ours)
+
+
+def _views(run: AccRun, given: Mapping[str, Any]) -> list[View]:
+    """The reports of the modes; without any, those of people's own tests."""
+    views = [view for mode in run.modes for view in mode.views()]
+    if views or run.settings is None:
+        return views
+    return open_views(run.settings, csv=any(name in given for name in ASK_FOR_CSV))
+
+
+def _plugins(config: pytest.Config, run: AccRun, reports: object) -> Iterator[tuple[str, object]]:
+    """Our plugins for this run, by name: `reports` and what the run needs beside them."""
+    if run.settings is not None and run.settings.shard is not None:
+        yield "acc_shard", Shard(*run.settings.shard, run.modes)
+    if (left_out := left_out_of(config)) is not None:
+        yield LEFT_OUT, left_out
+    yield "acc_reports", reports
+    if not run.modes:
+        return
+    yield "acc_start_directory", StartDirectory()
+    yield "acc_skips", SkipsInOneReport()
+    noun = next((mode.noun for mode in run.modes if mode.noun), "")
+    if noun and not hasattr(config, "workerinput"):
+        yield "acc_pace", PaceLines(config, noun, functools.partial(costs_of, run.modes))
+    if config.pluginmanager.hasplugin("dsession"):
+        from ..silence import Silence
+
+        yield "acc_silence", Silence(config)
+
+
+def send_to(node: Any) -> None:
+    """Give an xdist worker what the controller has opened."""
+    with door("sending the plan to a worker"):
+        node.workerinput[CHANNEL] = node.config.stash[RUN].packed
+
+
+def collectors(session: pytest.Session) -> Iterator[pytest.Collector]:
+    """The collectors of the generated tests, to be put below the session. Raises `pytest.UsageError`."""
+    with door("collecting the generated tests"):
+        for mode in session.config.stash[RUN].modes:
+            yield from collectors_of(session, mode.chosen)
+
+
+def note_what_runs(session: pytest.Session) -> None:
+    """Tell the modes which tests run."""
+    left_out = session.config.pluginmanager.get_plugin(LEFT_OUT)
+    for mode in session.config.stash[RUN].modes:
+        mode.begin(session, () if left_out is None else left_out.items)

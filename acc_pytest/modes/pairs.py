@@ -1,0 +1,252 @@
+"""What modes with a plan share: a test for each pair, and one for each node without a partner."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import itertools
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+
+from ..marks import op_mark, unmapped_mark
+from ..recording import REASON
+from ..views import open_views
+from .mode import GeneratedTest, Mode, TestFailed
+from .run import gated
+
+if TYPE_CHECKING:
+    from ..comparison import Judge
+    from ..diagnosis.recomputed import Recomputed
+    from ..ids import Naming
+    from ..judging.threshold import JudgeContext
+    from ..mapping.noise_run import NoisePlan
+    from ..mapping.pair import Pair, Plan, Unmapped
+    from ..reporting.row import Row
+    from ..reporting.view import Run, View
+    from .generated import GeneratedItem
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairTest(GeneratedTest):
+    """The test of one pair; `number` is its place in the plan."""
+
+    mode: PairMode
+    number: int
+    pair: Pair
+
+    @property
+    def headline(self) -> str:
+        return f"{self.pair.id} at {self.pair.layer} of step {self.pair.step}"
+
+    @property
+    def marks(self) -> Sequence[pytest.Mark]:
+        pair = self.pair
+        op_type = pair.mine.op_type or pair.golden.op_type
+        return (op_mark(op_type, pair.level, pair.layer, pair.step, pair.policy),)
+
+    @property
+    def keywords(self) -> Sequence[str]:
+        """`-k q_proj` finds what golden's module became. Its own name only: `layers.0` means mine's layer."""
+        return self.pair.golden.node.rpartition(".")[2], self.pair.mine.op_type
+
+    @property
+    def context(self) -> JudgeContext:
+        from ..judging.threshold import JudgeContext
+
+        return JudgeContext.of(self.pair)
+
+    def rows(self, item: GeneratedItem) -> Sequence[Row]:
+        """Compare, and find the cause of a failure."""
+        return [self.mode.causes.examine(item)]
+
+    def lost_row(self, reason: str) -> Row:
+        from ..comparison import incomparable, pair_row
+
+        return incomparable(pair_row(self.pair, self.node_id, self.number), f"not compared: {reason}")
+
+    def files(self) -> Iterable[str]:
+        return (ref.path for side in (self.pair.golden, self.pair.mine) for ref in side.refs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnmappedTest(GeneratedTest):
+    """The test of a node without a partner: `ait_dump::step0::unmapped::golden.model.layers.0.x`.
+
+    There is nothing to compare, so it says why not: it is skipped, or fails where `--acc-unmapped fail` asks
+    for a whole mapping. Its row is written by the process that has the plan. It is numbered after the pairs.
+    """
+
+    mode: PairMode
+    number: int
+    node: Unmapped
+
+    compares: ClassVar[bool] = False
+
+    @property
+    def headline(self) -> str:
+        return f"unmapped {self.names[-1]} of step {self.node.step}"
+
+    @property
+    def marks(self) -> Sequence[pytest.Mark]:
+        node = self.node
+        return (unmapped_mark(node.side, node.op_type, node.step, node.why),)
+
+    @property
+    def keywords(self) -> Sequence[str]:
+        return (self.node.op_type,)
+
+    @property
+    def skip_reason(self) -> str:
+        return "" if self.mode.settings.unmapped == "fail" else self._reason
+
+    @property
+    def _reason(self) -> str:
+        from ..reporting.printable import printable
+        from ..reporting.recorder import unmapped_reason
+
+        return printable(unmapped_reason(self.node), REASON)
+
+    def rows(self, item: GeneratedItem) -> Sequence[Row]:
+        """Fail with the reason."""
+        from ..reporting.failure_text import WIDTH
+        from ..reporting.printable import printable
+
+        node = self.node
+        lines = [self._reason, f"{node.side}: {node.op_type} {node.node} {node.slot}".rstrip()]
+        if node.ref is not None:
+            lines.append(f"file: {node.ref}")
+        lines.append("map it with a [mapping] table or --acc-op-mapping-file, or use --acc-unmapped skip")
+        raise TestFailed("\n".join(printable(line, WIDTH) for line in lines))
+
+    def lost_row(self, reason: str) -> Row:
+        return self.row(strict=True)
+
+    def row(self, *, strict: bool = False) -> Row:
+        """Its row; `strict`: the test fails."""
+        from ..reporting.recorder import unmapped_row
+
+        node_id = "" if self.mode.settings.unmapped == "ignore" else self.node_id
+        return unmapped_row(self.node, self.number, node_id, strict=strict)
+
+
+@dataclass(eq=False)
+class PairMode(Mode):
+    """A mode with a plan. `noise` is what a noise run has of golden's tensors."""
+
+    plan: Plan = field(kw_only=True)
+    noise: NoisePlan | None = field(default=None, kw_only=True)
+
+    @property
+    def root(self) -> str:
+        return self.naming.root
+
+    @property
+    @abc.abstractmethod
+    def naming(self) -> Naming:
+        """How the pairs are called."""
+
+    @functools.cached_property
+    def pairs(self) -> tuple[PairTest, ...]:
+        """A test for each pair, of stored ones for each that has a row."""
+        naming, pairs = self.naming, self.plan.pairs
+        numbers = range(len(pairs)) if self.stored_rows is None else self.stored_rows
+        return tuple(PairTest(self, naming.names(pairs[number]), number, pairs[number]) for number in numbers)
+
+    @functools.cached_property
+    def unmapped(self) -> tuple[UnmappedTest, ...]:
+        """A test for each node without a partner, also where they do not run (`--acc-unmapped ignore`)."""
+        nodes, first = self.plan.unmapped, len(self.plan.pairs)
+        named = enumerate(zip(self.naming.of_unmapped(nodes), nodes), start=first)
+        return tuple(UnmappedTest(self, names, number, node) for number, (names, node) in named)
+
+    @functools.cached_property
+    def tests(self) -> tuple[GeneratedTest, ...]:
+        """Steps and ranks one after the other, each in execution order, then its nodes without a partner."""
+        blocks: dict[tuple[str, ...], list[GeneratedTest]] = {}
+        for test in (*self.pairs, *(() if self.settings.unmapped == "ignore" else self.unmapped)):
+            blocks.setdefault(test.names[:-2], []).append(test)
+        return tuple(itertools.chain.from_iterable(blocks.values()))
+
+    @property
+    def shared_out(self) -> Sequence[GeneratedTest]:
+        return (*self.pairs, *self.unmapped)
+
+    def header(self) -> list[str]:
+        """What is compared, how much of it could be mapped (if asked, how), and how it is judged."""
+        from ..reporting.header import header_lines, judging_lines
+        from ..reporting.wrapping import on_screen
+
+        judging = judging_lines(self.judges.standard, self.noise)
+        return [*(self.explanation() or on_screen(header_lines(self.plan))), *on_screen(judging)]
+
+    def explanation(self) -> list[str]:
+        """The plan in words (`--acc-explain-mapping`)."""
+        if not self.settings.explain_mapping:
+            return []
+        from ..mapping.explain import explain
+        from ..reporting.printable import message
+
+        return list(map(message, explain(self.plan)))
+
+    def described(self, run: Run) -> Run:
+        command, floor = tuple(self.command), self.settings.min_coverage
+        return replace(run, plan=self.plan, command=command, floor=floor)
+
+    def views(self) -> list[View]:
+        return open_views(self.settings, csv=True)
+
+    def early_rows(self) -> Iterator[Row]:
+        """The rows of unmapped nodes; but those whose tests fail have theirs when these have run."""
+        later = set(self.chosen) if self.settings.unmapped == "fail" else set()
+        for test in self.unmapped:
+            if self.has_share_in(test.number) and test not in later:
+                yield test.row()
+
+    def late_rows(self, recorded: Container[str]) -> Iterator[Row]:
+        """The rows of unmapped nodes whose tests were to fail, but did not run."""
+        for test in self.chosen if self.settings.unmapped == "fail" else ():
+            if isinstance(test, UnmappedTest) and test.node_id not in recorded:
+                yield test.row()
+
+    def begin(self, session: pytest.Session, left_out: Sequence[pytest.Item]) -> None:
+        """Whether a failure is inherited depends on which pairs run."""
+        from .causes import Causes
+
+        self.causes = Causes(self, session, left_out)
+
+    def examined(self, item: GeneratedItem) -> Row:
+        """The row of a pair as its test judges it; it has no cause yet."""
+        test = item.test
+        assert isinstance(test, PairTest)
+        return self.judged(item, test.pair, test.number, ignored=item.config_mark)
+
+    def judged(
+        self,
+        item: pytest.Item,
+        pair: Pair,
+        number: int,
+        *,
+        ignored: pytest.Mark | None = None,
+        arguments: Mapping[str, float | None] | None = None,
+    ) -> Row:
+        """The row of one pair, `number` its place in the plan, judged as the test `item` asks for."""
+        judges = self.judges
+        make_judge = functools.partial(judges.judge, item, pair, ignored=ignored, arguments=arguments)
+        row = self.compared(pair, number, item.nodeid, make_judge)
+        return gated(item.config, judges.levelled(row, make_judge))
+
+    @abc.abstractmethod
+    def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
+        """The row of one pair."""
+
+    @property
+    def stored_rows(self) -> Mapping[int, Row] | None:
+        """The rows that are judged again, by pair; `None` where dumps are compared."""
+        return None
+
+    @abc.abstractmethod
+    def recomputed(self) -> Recomputed:
+        """What computes mine's operators again, to tell an own error from an inherited one."""

@@ -1,0 +1,104 @@
+"""`--acc-shard i/n`: the share of the tests that one of n machines runs.
+
+Tests are dealt out by what they cost, the dearest first, each to the shard that has least so far. The cost is
+the size of the files, which is known without any earlier run. Each test belongs to exactly one shard,
+whatever process asks, so that the shards of a matrix together are the whole run.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Sequence
+
+import pytest
+
+from .generated import GeneratedItem
+from .mode import GeneratedTest, Mode
+
+PER_TEST = 2**20
+"""What a comparison costs beyond its bytes, as bytes: a millisecond, in which a core compares a megabyte."""
+PER_UNMAPPED = 2**18
+"""What a node without a partner costs, which is only reported."""
+
+
+def deal(costs: Sequence[int], shards: int) -> list[int]:
+    """The shard, from 0, of each of the tests with these `costs` (from 0, any unit).
+
+    Longest first to the least loaded, equal costs in their order, equal loads to the lower shard: no
+    shard has more than the mean and one test (R. L. Graham, SIAM J. Appl. Math. 17, 1969).
+    """
+    loads = [(0, shard) for shard in range(shards)]
+    owners = [0] * len(costs)
+    for place in sorted(range(len(costs)), key=lambda place: (-costs[place], place)):
+        load, shard = loads[0]
+        owners[place] = shard
+        heapq.heapreplace(loads, (load + costs[place], shard))
+    return owners
+
+
+def cost_of(test: GeneratedTest) -> int:
+    """What a test costs, in bytes to be read; a missing file costs nothing (its test will say so)."""
+    return (PER_TEST if test.compares else PER_UNMAPPED) + sum(map(_size, set(test.files())))
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except (OSError, ValueError):
+        return 0
+
+
+def deal_out(modes: Sequence[Mode], number: int, count: int) -> None:
+    """Give each mode its share of shard `number` of `count`. All are dealt out together."""
+    dealt = [(mode, test) for mode in modes for test in mode.shared_out]
+    owners = deal([cost_of(test) for _, test in dealt], count)
+    for mode in modes:
+        mode.share = frozenset(
+            test.number
+            for (of, test), owner in zip(dealt, owners)
+            if of is mode and owner == number - 1 and test.number is not None
+        )
+
+
+class Shard:
+    """A plugin for shard `number` of `count` (from 1).
+
+    Tests without a number, people's own and those of fuzzing, are left to the first shard.
+    """
+
+    def __init__(self, number: int, count: int, modes: Sequence[Mode]) -> None:
+        self._number = number
+        self._count = count
+        self._own = sum(len(mode.share or ()) for mode in modes)
+        self._total = sum(len(mode.shared_out) for mode in modes)
+
+    def pytest_report_header(self) -> str:
+        """Say that this is not the whole run."""
+        tests = f"{self._own} of {self._total} generated tests"
+        return f"acc shard: {self._number} of {self._count}, {tests}"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leave tests without a place in plan or list to the first shard."""
+        if self._number == 1:
+            return
+        others = [item for item in items if not _is_generated(item)]
+        if others:
+            config.hook.pytest_deselected(items=others)
+            items[:] = [item for item in items if _is_generated(item)]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A shard of which the plan had too few tests is no failure: the others have them."""
+        nothing = session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not self._own
+        if nothing and (self._total or self._number > 1):
+            session.exitstatus = pytest.ExitCode.OK
+
+
+def _is_generated(item: pytest.Item) -> bool:
+    """Whether a test has a number: our own, and people's tests of pairs."""
+    if isinstance(item, GeneratedItem):
+        return item.test.number is not None
+    called = getattr(item, "callspec", None)
+    return called is not None and called.params.get("acc_pair") is not None

@@ -1,0 +1,155 @@
+"""The mode that judges rows again, without any dump: `--acc-from-rows`.
+
+Pairs are judged by the thresholds of this run. Tests that were not generated from pairs (of operators,
+people's own) keep their verdicts, for their bounds were set where they ran; baseline, known differences
+and lock hold for them too.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from .. import options
+from ..errors import AccError
+from ..ids import SEPARATOR
+from ..marks import op_mark
+from ..reporting.printable import escaped, quoted
+from ..session import planning
+from .judges import Judges
+from .mode import GeneratedTest
+from .pairs import PairMode
+from .run import gated
+
+if TYPE_CHECKING:
+    from ..comparison import Judge
+    from ..diagnosis.recomputed import Recomputed
+    from ..gate.from_rows import StoredRun
+    from ..ids import Naming
+    from ..mapping.pair import Pair
+    from ..reporting.row import Row
+    from ..reporting.view import Run, View
+    from .generated import GeneratedItem
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredTest(GeneratedTest):
+    """A test that is none of a pair: all rows that it left, as they were judged when they were written."""
+
+    mode: StoredRowsMode
+    test_id: str
+
+    @classmethod
+    def of(cls, mode: StoredRowsMode, test_id: str) -> StoredTest:
+        """The test of an id, which may hold what pytest's cache and reports cannot."""
+        root, _, name = escaped(test_id).partition(SEPARATOR)
+        return cls(mode, (root, name or root), None, test_id)
+
+    @property
+    def node_id(self) -> str:
+        return escaped(self.test_id)
+
+    @property
+    def headline(self) -> str:
+        return self.names[-1]
+
+    @property
+    def marks(self) -> Sequence[pytest.Mark]:
+        for row in self._stored:
+            if op_type := row.mine.op_type or row.golden.op_type:
+                step = row.step if isinstance(row.step, int) else str(row.step) or "unknown"
+                return (op_mark(op_type, row.level, row.layer, step, row.policy),)
+        return ()
+
+    @property
+    def rerun(self) -> str:
+        return f"{self.mode.rerun_command('-k')} {quoted(self.names[-1])}"
+
+    def rows(self, item: GeneratedItem) -> Sequence[Row]:
+        from ..gate.rejudge import ungated
+
+        return [gated(item.config, ungated(row)) for row in self._stored]
+
+    @property
+    def _stored(self) -> tuple[Row, ...]:
+        return self.mode.stored.others[self.test_id]
+
+
+@dataclass(eq=False)
+class StoredRowsMode(PairMode):
+    """Judges a run again from its files of rows."""
+
+    stored: StoredRun
+
+    doing: ClassVar[str] = "opening the rows that are judged again"
+
+    @classmethod
+    def opened(cls, given: Mapping[str, Any]) -> StoredRowsMode | None:
+        """Read the files of rows."""
+        if "from_rows" not in given:
+            return None
+        from ..gate.from_rows import stored_run
+        from ..reporting.rows_reading import read_rows
+        from ..settings import Settings
+
+        if dumps := [f"--acc-{side}" for side in ("golden", "mine", "noise") if side in given]:
+            raise AccError(f"--acc-from-rows judges without dumps; leave {' and '.join(dumps)} out")
+        with planning.without_collector():
+            stored = stored_run([read_rows(path) for path in given["from_rows"]])
+        metrics = dict.fromkeys((*stored.metrics, *given.get("metrics", ())))
+        settings = Settings.from_values({**options.of(given), "metrics": metrics})
+        return cls(settings, given, stored, plan=stored.plan)
+
+    @functools.cached_property
+    def judges(self) -> Judges:
+        return Judges(self.settings, measures=False)
+
+    @functools.cached_property
+    def naming(self) -> Naming:
+        from ..ids import Naming
+
+        return Naming(self.plan.name, self.stored.ranks)
+
+    @functools.cached_property
+    def tests(self) -> tuple[GeneratedTest, ...]:
+        """Those of pairs, then the others, by the first part of their ids, in the order of the rows."""
+        groups: dict[str, list[StoredTest]] = {}
+        for test_id in self.stored.others:
+            test = StoredTest.of(self, test_id)
+            groups.setdefault(test.names[0], []).append(test)
+        return (*super().tests, *itertools.chain.from_iterable(groups.values()))
+
+    def described(self, run: Run) -> Run:
+        return replace(super().described(run), title=self.stored.title)
+
+    def views(self) -> list[View]:
+        from ..gate.stored_view import StoredView
+
+        return [StoredView(self.stored), *super().views()]
+
+    def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
+        """Judge its stored numbers."""
+        from ..gate.rejudge import rejudge
+
+        return rejudge(self.stored.pairs[number], make_judge)
+
+    @property
+    def stored_rows(self) -> Mapping[int, Row]:
+        return self.stored.pairs
+
+    def recomputed(self) -> Recomputed:
+        """What the run that wrote the rows has computed: there are no tensors here."""
+        from ..diagnosis.recomputed import Local, Remembered
+
+        return Remembered(
+            {
+                number: Local(row.cause.local, row.cause.local_error)
+                for number, row in self.stored.pairs.items()
+                if row.cause is not None and row.cause.local
+            }
+        )
