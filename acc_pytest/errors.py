@@ -7,7 +7,9 @@ raised while a pair is judged into the failure (or skip) of that pair's test alo
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 
 _LONG_WORD = re.compile(r"([^\s/]{200})[^\s/]{100,}")
 """Longer than a component of a path can be (255 bytes): a name out of a damaged or hostile file."""
@@ -81,3 +83,11 @@ class DumpConfigError(SettingsError, ValueError):
 
 class DumpConfigTypeError(DumpConfigError, TypeError):
     """An argument that says what to dump is of a type that it never can be."""
+
+
+def unknown_name(what: str, name: str, known: Iterable[str], where: str) -> SettingsError:
+    """The error for a misspelt name: says where it stands, the nearest known name, and all of them."""
+    names = list(known)
+    nearest = difflib.get_close_matches(name, names, n=1) or [one for one in names if name and name in one]
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return SettingsError(f"{where}: unknown {what} {name!r:.100}; {hint}known are: {', '.join(names)}")

@@ -1,27 +1,16 @@
-"""`Settings`: options, ini values and config files as one frozen object.
+"""`Settings`: option values and what config files say as one frozen object.
 
-A config file is TOML: `description`, `standard`, `[steps] policy`, `[coverage] min`, `[[threshold]]` tables
-(docs/thresholds.md) and a `[mapping]` table that the mapping room validates. `default` is always
-loaded first; of several files the later wins, an option wins over all of them.
+`default` is always loaded first; of several files the later wins, an option wins over all of them.
 """
 
 from __future__ import annotations
 
-import datetime
-import math
-import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .errors import SettingsError
-from .guard import guarded
-from .judging.catalogue import unknown_name
-from .judging.known import Known, known_from_table
-from .judging.rules import rule_from_table
-from .judging.threshold import ThresholdRule
-from .toml_text import read_toml
+from .config_file import ConfigFile, check_choice, find_config, merge_tables, read_config, share_of
+from .errors import SettingsError, unknown_name
 from .vocabulary import (
     BASELINE_UPDATES,
     COMPARISON_STANDARDS,
@@ -32,6 +21,10 @@ from .vocabulary import (
     UNMAPPED_OUTCOMES,
 )
 
+if TYPE_CHECKING:
+    from .judging.known import Known
+    from .judging.threshold import ThresholdRule
+
 DEFAULT_MIN_COVERAGE = 0.25
 """Share of the better covered side's dumped nodes that must be mapped.
 
@@ -40,25 +33,8 @@ sides half of the nodes may have no partner; below a quarter the mapping itself 
 """
 DEFAULT_EXAMPLES = 100
 """Cases that fuzzing draws for each operator: some seconds for most."""
-_TOP_LEVEL = ("description", "standard", "steps", "coverage", "threshold", "known", "mapping")
 _FROM_FILES = ("rules", "known", "mapping")
 """Fields of `Settings` that no option gives."""
-_PACKAGE = Path(__file__).resolve().parent
-_CONFIG_DIRECTORIES = (_PACKAGE / "golden_configs", _PACKAGE.parent / "golden_configs")
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigFile:
-    """One config file, checked; `None` and empty where it says nothing."""
-
-    path: Path
-    description: str = ""
-    standard: str | None = None
-    token_policy: str | None = None
-    min_coverage: float | None = None
-    rules: tuple[ThresholdRule, ...] = ()
-    known: tuple[Known, ...] = ()
-    mapping: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,180 +111,93 @@ class Settings:
         for name in values:
             if name not in allowed:
                 raise unknown_name("setting", name, allowed, "Settings")
-        given = {name: value for name, value in values.items() if value is not None}
-        for name in ("config", "metrics", "opcheck_fuzz", "from_rows", "baseline"):
-            given[name] = tuple(given.get(name, ()))
-        for metric in given["metrics"]:
-            _check_metric(metric)
-        if "rank" in given:
-            given["rank"] = _rank(given["rank"])
-        if "fuzz_examples" in given:
-            given["fuzz_examples"] = _examples(given["fuzz_examples"])
-        if "shard" in given:
-            given["shard"] = shard_from(given["shard"])
-        custom = cls(metrics=given["metrics"]).custom_metrics
-        files = [read_config(find_config(name), custom) for name in ("default", *given["config"])]
-        merged: dict[str, Any] = {
-            "rules": tuple(rule for file in files for rule in file.rules),
-            "known": tuple(entry for file in files for entry in file.known),
-            "mapping": merge_tables([file.mapping for file in files]),
-        }
-        if given.get("noise"):
-            merged["standard"] = "three-way"
-        for file in files:
-            for name in ("standard", "token_policy", "min_coverage"):
-                if getattr(file, name) is not None:
-                    merged[name] = getattr(file, name)
-        settings = cls(**{**merged, **given})
-        _check_choice("--acc-token-policy", settings.token_policy, TOKEN_POLICIES)
-        _check_choice("--acc-standard", settings.standard, COMPARISON_STANDARDS)
-        _check_choice("--acc-level", settings.level, ("all", *LEVELS))
-        _check_choice("--acc-unmapped", settings.unmapped, UNMAPPED_OUTCOMES)
-        _check_choice("--acc-junit-properties", settings.junit_properties, JUNIT_PROPERTIES)
-        _check_choice("--acc-inherited", settings.inherited, INHERITED_OUTCOMES)
-        _share(settings.min_coverage, "--acc-min-coverage")
-        if settings.update_baseline:
-            _check_choice("--acc-update-baseline", settings.update_baseline, BASELINE_UPDATES)
+        given = {name: _value(name, value) for name, value in values.items() if value is not None}
+        custom = cls(metrics=given.get("metrics", ())).custom_metrics
+        files = [read_config(find_config(name), custom) for name in ("default", *given.get("config", ()))]
+        noisy = {"standard": "three-way"} if given.get("noise") else {}
+        settings = cls(**{**noisy, **_of_files(files), **given})
+        share_of(settings.min_coverage, "--acc-min-coverage")
         return settings
 
 
-def find_config(name: str) -> Path:
-    """The TOML file of a config: a path as it is, a bare name below `golden_configs/`.
-
-    Raises `SettingsError` that lists the known names when there is no such file.
-    """
-    path = Path(name).expanduser()
-    if path.suffix == ".toml" or os.sep in name or path.is_file():
-        if path.is_file():
-            return path
-        raise SettingsError(f"--acc-config {name}: no such file; give a TOML file or one of: {_names()}")
-    for directory in _CONFIG_DIRECTORIES:
-        if (directory / f"{name}.toml").is_file():
-            return directory / f"{name}.toml"
-    raise unknown_name("config", name, config_names(), "--acc-config")
+def _value(name: str, value: Any) -> Any:
+    """The value of an option as `Settings` has it. Raises `SettingsError`."""
+    if name in _CHOICES:
+        check_choice(f"--acc-{name.replace('_', '-')}", value, _CHOICES[name])
+    return _READERS[name](value) if name in _READERS else value
 
 
-def config_names() -> list[str]:
-    """The names of the shipped configs."""
-    return sorted({file.stem for directory in _CONFIG_DIRECTORIES for file in directory.glob("*.toml")})
+def _of_files(files: Sequence[ConfigFile]) -> dict[str, Any]:
+    """What config files say, by field: the last wins, rules and known differences are all taken."""
+    found: dict[str, Any] = {
+        name: value
+        for file in files
+        for name in ("standard", "token_policy", "min_coverage")
+        if (value := getattr(file, name)) is not None
+    }
+    found["rules"] = tuple(rule for file in files for rule in file.rules)
+    found["known"] = tuple(entry for file in files for entry in file.known)
+    found["mapping"] = merge_tables([file.mapping for file in files])
+    return found
 
 
-def read_config(path: Path, custom: Collection[str] = ()) -> ConfigFile:
-    """Read and check one config file; `custom` are the names of the custom metrics in use.
-
-    Raises `SettingsError` naming the file and the key.
-    """
-    with guarded(f"reading {path}"):
-        return _read_config(path, custom)
-
-
-def _read_config(path: Path, custom: Collection[str]) -> ConfigFile:
-    content = read_toml(path)
-    for key in content:
-        if key not in _TOP_LEVEL:
-            raise unknown_name("key", key, _TOP_LEVEL, str(path))
-    description = content.get("description", "")
-    if not isinstance(description, str):
-        raise SettingsError(f"{path}: description must be text, not {description!r:.100}")
-    if "standard" in content:
-        _check_choice(f"{path}: standard", content["standard"], COMPARISON_STANDARDS)
-    steps = _table(content, "steps", path, ("policy",))
-    if "policy" in steps:
-        _check_choice(f"{path}: steps.policy", steps["policy"], TOKEN_POLICIES)
-    coverage = _table(content, "coverage", path, ("min",))
-    today = datetime.datetime.now(datetime.timezone.utc).date()
-    return ConfigFile(
-        path=path,
-        description=description,
-        standard=content.get("standard"),
-        token_policy=steps.get("policy"),
-        min_coverage=_share(coverage["min"], f"{path}: coverage.min") if "min" in coverage else None,
-        rules=tuple(
-            rule_from_table(table, f"{path.name} [[threshold]] {number}", custom)
-            for number, table in enumerate(_tables(content, "threshold", path), start=1)
-        ),
-        known=tuple(
-            known_from_table(table, f"{path.name} [[known]] {number}", today, custom)
-            for number, table in enumerate(_tables(content, "known", path), start=1)
-        ),
-        mapping=_table(content, "mapping", path, ()),
-    )
-
-
-def merge_tables(tables: Collection[Mapping[str, Any]]) -> dict[str, Any]:
-    """One table of several: sub-tables are merged key by key, for everything else the later wins."""
-    merged: dict[str, Any] = {}
-    for table in tables:
-        for key, value in table.items():
-            if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
-                merged[key] = merge_tables([merged[key], value])
-            else:
-                merged[key] = merge_tables([value]) if isinstance(value, Mapping) else value
-    return merged
-
-
-def _names() -> str:
-    return ", ".join(config_names())
-
-
-def _table(content: Mapping[str, Any], name: str, path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
-    """The sub-table `name`, empty where absent; no `keys` means that any key may stand in it."""
-    table = content.get(name, {})
-    if not isinstance(table, dict):
-        raise SettingsError(f"{path}: {name} must be a table, [{name}], not {table!r:.100}")
-    for key in table:
-        if keys and key not in keys:
-            raise unknown_name(f"key in [{name}]", key, keys, str(path))
-    return table
-
-
-def _tables(content: Mapping[str, Any], name: str, path: Path) -> list[dict[str, Any]]:
-    """The tables `[[name]]`, none where there are none."""
-    tables = content.get(name, [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise SettingsError(f"{path}: {name} must be written as [[{name}]] tables")
-    return tables
-
-
-def _check_choice(where: str, value: object, choices: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        raise unknown_name("value", str(value), choices, where)
-
-
-def _check_metric(metric: str) -> None:
-    file, _, function = metric.rpartition(":")
-    if not file or not function.isidentifier():
-        raise SettingsError(f"--acc-metric {metric}: must be FILE.py:FUNCTION, for example my_metrics.py:snr")
+def _metrics(values: Sequence[str]) -> tuple[str, ...]:
+    for metric in values:
+        file, _, function = metric.rpartition(":")
+        if not file or not function.isidentifier():
+            raise SettingsError(
+                f"--acc-metric {metric}: must be FILE.py:FUNCTION, for example my_metrics.py:snr"
+            )
+    return tuple(values)
 
 
 def _rank(value: object) -> int:
-    text = str(value)
-    if isinstance(value, bool) or not (text.isascii() and text.isdecimal() and len(text) < 10):
+    if (number := _whole(value)) is None:
         raise SettingsError(
-            f"--acc-rank {text:.40}: a rank is a number from 0, as in worldsize8_global_rank3"
+            f"--acc-rank {value!s:.40}: a rank is a number from 0, as in worldsize8_global_rank3"
         )
-    return int(text)
+    return number
 
 
-def shard_from(value: object) -> tuple[int, int]:
-    """Number and count of shards from `I/N`. Raises `SettingsError`."""
-    number, slash, count = str(value).partition("/")
-    if not (slash and all(part.isascii() and part.isdecimal() and len(part) < 7 for part in (number, count))):
+def _shard(value: object) -> tuple[int, int]:
+    """Number and count of shards from `I/N`."""
+    number, count = (_whole(part, digits=6) for part in str(value).partition("/")[::2])
+    if number is None or count is None:
         raise SettingsError(f"--acc-shard {value}: must be I/N, the shard and how many there are: 1/4")
-    if not 1 <= int(number) <= int(count):
-        raise SettingsError(f"--acc-shard {value}: of {int(count)} shards there is no number {int(number)}")
-    return int(number), int(count)
+    if not 1 <= number <= count:
+        raise SettingsError(f"--acc-shard {value}: of {count} shards there is no number {number}")
+    return number, count
 
 
 def _examples(value: object) -> int:
+    if not (number := _whole(value)):
+        raise SettingsError(f"--acc-fuzz-examples {value!s:.40}: how many cases are drawn is a number from 1")
+    return number
+
+
+def _whole(value: object, digits: int = 9) -> int | None:
+    """A number from 0 of so many digits, `None` for anything else."""
     text = str(value)
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
-        raise SettingsError(f"--acc-fuzz-examples {text:.40}: how many cases are drawn is a number from 1")
-    return int(text)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= digits else None
 
 
-def _share(value: object, where: str) -> float:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or not 0 <= float(value) <= 1:  # type: ignore[arg-type]
-        raise SettingsError(f"{where} is {value!r:.100}; it is a share, give a number from 0 to 1")
-    return float(value)  # type: ignore[arg-type]
+_READERS: Mapping[str, Callable[[Any], object]] = {
+    "baseline": tuple,
+    "config": tuple,
+    "from_rows": tuple,
+    "fuzz_examples": _examples,
+    "metrics": _metrics,
+    "opcheck_fuzz": tuple,
+    "rank": _rank,
+    "shard": _shard,
+}
+"""How values of options are read that are not taken as they are."""
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "inherited": INHERITED_OUTCOMES,
+    "junit_properties": JUNIT_PROPERTIES,
+    "level": ("all", *LEVELS),
+    "standard": COMPARISON_STANDARDS,
+    "token_policy": TOKEN_POLICIES,
+    "unmapped": UNMAPPED_OUTCOMES,
+    "update_baseline": BASELINE_UPDATES,
+}

@@ -1,4 +1,4 @@
-"""Settings: config files are found, checked and merged; options win over them."""
+"""Settings: options win over config files, later files over earlier ones."""
 
 from __future__ import annotations
 
@@ -11,31 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest import settings as module
+from acc_pytest.config_file import config_names, find_config, read_config
 from acc_pytest.errors import SettingsError
 from acc_pytest.judging import JudgeContext
 from acc_pytest.judging.tolerance import tolerance
-from acc_pytest.settings import (
-    DEFAULT_MIN_COVERAGE,
-    Settings,
-    config_names,
-    find_config,
-    merge_tables,
-    read_config,
-)
-
-SHIPPED = [
-    "baichuan",
-    "bloom-7b",
-    "chatglm2-6b",
-    "deepseek-moe",
-    "default",
-    "glm",
-    "llama",
-    "mixtral",
-    "qwen",
-    "w8a8",
-]
+from acc_pytest.settings import DEFAULT_MIN_COVERAGE, Settings
 
 
 @pytest.fixture
@@ -53,36 +33,6 @@ def test_nothing_given_means_the_defaults_and_the_default_config() -> None:
     assert (found.token_policy, found.level, found.output) == ("auto", "all", ".")
     assert found.min_coverage == DEFAULT_MIN_COVERAGE
     assert found.rules == read_config(find_config("default")).rules
-
-
-def test_all_families_are_shipped_and_say_what_they_are_for() -> None:
-    assert config_names() == SHIPPED
-    assert all(read_config(find_config(name)).description for name in SHIPPED)
-
-
-def test_a_config_in_the_wheel_wins_over_the_repository(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wheel = tmp_path / "golden_configs"
-    wheel.mkdir()
-    (wheel / "llama.toml").write_text("")
-    monkeypatch.setattr(module, "_CONFIG_DIRECTORIES", (wheel, *module._CONFIG_DIRECTORIES))
-    assert find_config("llama") == wheel / "llama.toml"
-    assert find_config("qwen").parent != wheel
-
-
-def test_an_unknown_config_name_is_told_the_nearest_and_all() -> None:
-    with pytest.raises(
-        SettingsError, match=r"--acc-config: unknown config 'lama'; did you mean 'llama'\?.*qwen"
-    ):
-        Settings.from_values({"config": ["lama"]})
-
-
-def test_a_missing_config_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(
-        SettingsError, match=r"nothere\.toml: no such file; give a TOML file or one of: baichuan"
-    ):
-        Settings.from_values({"config": [str(tmp_path / "nothere.toml")]})
 
 
 def test_rules_stand_in_the_order_of_the_files_and_name_them(toml) -> None:
@@ -114,50 +64,6 @@ def test_mapping_tables_are_merged_key_by_key(toml) -> None:
     assert found["mode"] == 1
 
 
-def test_merging_leaves_its_arguments_alone() -> None:
-    one, two = {"a": {"x": 1}}, {"a": {"y": 2}}
-    assert merge_tables([one, two]) == {"a": {"x": 1, "y": 2}}
-    assert (one, two) == ({"a": {"x": 1}}, {"a": {"y": 2}})
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("thresholds = 1", r"unknown key 'thresholds'; did you mean 'threshold'\?"),
-        ("[step]", r"unknown key 'step'; did you mean 'steps'\?"),
-        ("[steps]\npolice = 'raw'", r"unknown key in \[steps\] 'police'; did you mean 'policy'\?"),
-        ("[steps]\npolicy = 'warm-up'", r"steps.policy: unknown value 'warm-up'; did you mean 'warmup'\?"),
-        ("[steps]\npolicy = 3", "steps.policy: unknown value '3'"),
-        ("[coverage]\nmin = 25", "coverage.min is 25; it is a share"),
-        ("[coverage]\nmin = true", "coverage.min is True"),
-        ("[coverage]\nmin = nan", "coverage.min is nan"),
-        ("coverage = 1", r"coverage must be a table, \[coverage\]"),
-        ("mapping = 1", "mapping must be a table"),
-        ("description = 1", "description must be text"),
-        ("threshold = 1", r"must be written as \[\[threshold\]\] tables"),
-        ("[threshold]\nfactor = 2", r"must be written as \[\[threshold\]\] tables"),
-        (
-            "[[threshold]]\ncosine = 0.9",
-            r" \[\[threshold\]\] 1: unknown key 'cosine'; did you mean 'cosine_similarity'",
-        ),
-        ("[[threshold", "cannot be read as TOML"),
-        ("a = " + "[" * 5000, "cannot be read as TOML: its brackets are nested too deeply"),
-        ("a = " + "9" * 5000, "cannot be read as TOML"),
-        ("[coverage]\nmin = " + "9" * 400, "a whole number has more than 64 bits: 9999"),
-        ("description = [[{ a = " + "9" * 20 + " }]]", "a whole number has more than 64 bits"),
-    ],
-)
-def test_a_mistake_in_a_file_is_told_with_file_and_key(toml, text: str, told: str) -> None:
-    with pytest.raises(SettingsError, match=rf"x\.toml.*{told}"):
-        Settings.from_values({"config": [toml(text)]})
-
-
-def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
-    (tmp_path / "x.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(SettingsError, match="cannot be read as TOML"):
-        read_config(tmp_path / "x.toml")
-
-
 @pytest.mark.parametrize(
     ("values", "told"),
     [
@@ -185,7 +91,7 @@ def test_a_custom_metric_may_be_bounded_by_its_functions_name(toml) -> None:
 
 
 def test_settings_cross_process_boundaries() -> None:
-    found = Settings.from_values({"config": SHIPPED, "metrics": ["a.py:f"]})
+    found = Settings.from_values({"config": config_names(), "metrics": ["a.py:f"]})
     assert pickle.loads(pickle.dumps(found)) == found
 
 

@@ -6,11 +6,7 @@ four numbers a statistics dump keeps of a tensor (`statistics.py`).
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
-
-from ..errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +51,3 @@ STATISTICS_METRICS: dict[str, MetricKind] = {
 """Metrics of two tensors of which only statistics were dumped (names of the old tool's CSV columns)."""
 
 METRICS: dict[str, MetricKind] = {**TENSOR_METRICS, **STATISTICS_METRICS}
-
-
-def unknown_name(what: str, name: str, known: Iterable[str], where: str) -> SettingsError:
-    """The error for a misspelt name: says where it stands, the nearest known name, and all of them."""
-    names = list(known)
-    nearest = difflib.get_close_matches(name, names, n=1) or [one for one in names if name and name in one]
-    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return SettingsError(f"{where}: unknown {what} {name!r:.100}; {hint}known are: {', '.join(names)}")

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import SettingsError
-from .catalogue import METRICS, unknown_name
+from ..errors import SettingsError, unknown_name
+from .catalogue import METRICS
 from .rules import match_of
 from .threshold import Match
 

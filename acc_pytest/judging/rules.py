@@ -6,10 +6,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import SettingsError
+from ..errors import SettingsError, unknown_name
 from ..tensors.dtypes import DTYPES
 from ..vocabulary import LEVELS
-from .catalogue import METRICS, unknown_name
+from .catalogue import METRICS
 from .threshold import Bound, Match, ThresholdRule
 
 if TYPE_CHECKING:

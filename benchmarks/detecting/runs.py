@@ -19,6 +19,7 @@ import torch
 
 from acc_pytest.atb_cpu import NoProbe, Runtime
 from acc_pytest.comparison import Judge
+from acc_pytest.config_file import find_config, read_config
 from acc_pytest.demo import DemoSpec
 from acc_pytest.demo.probes import probes_of
 from acc_pytest.diagnosis.run import run
@@ -26,7 +27,6 @@ from acc_pytest.diagnosis.summary import root_lines
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
 from acc_pytest.reporting.row import Row
-from acc_pytest.settings import find_config, read_config
 
 from .grid import Case
 from .networks import INT8, NETWORKS, Golden, Goldens, Network, make, mine

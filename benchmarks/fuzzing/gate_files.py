@@ -13,6 +13,7 @@ from typing import Any
 
 from acc_pytest.commands.report import run_merge
 from acc_pytest.comparison import Judge, compare_pair
+from acc_pytest.config_file import config_names, find_config
 from acc_pytest.diagnosis.outcome import result_of
 from acc_pytest.diagnosis.run import run as diagnosed
 from acc_pytest.diagnosis.summary import Ledger
@@ -32,7 +33,7 @@ from acc_pytest.reporting.rows_file import RowsFile
 from acc_pytest.reporting.rows_reading import read_rows
 from acc_pytest.reporting.view import Run, View
 from acc_pytest.session.planning import make_plan
-from acc_pytest.settings import Settings, config_names, find_config
+from acc_pytest.settings import Settings
 
 from . import dumps, json_mutations, text_mutations, tiny
 from .case import Format, Seed

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from acc_pytest.cli import main
+from acc_pytest.config_file import read_config
 from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.judging import JudgeContext
 from acc_pytest.judging.calibration import Sample, calibrated
 from acc_pytest.metrics import TensorSource, measure
 from acc_pytest.reporting.calibration import calibration_text
-from acc_pytest.settings import read_config
 
 from .conftest import Run, read_rows
 

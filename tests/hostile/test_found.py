@@ -14,6 +14,7 @@ import torch
 
 from acc_pytest.capture.manual import dump_data
 from acc_pytest.capture.torch_hooks.statistics import Sample, statistics_csv
+from acc_pytest.config_file import read_config
 from acc_pytest.dumps import Slot, open_dump
 from acc_pytest.dumps.statistics_rows import torch_rows
 from acc_pytest.errors import AccError, CannotDecode, FormatError, MappingError, OperatorError, SettingsError
@@ -26,7 +27,6 @@ from acc_pytest.opcheck.run import run_entry
 from acc_pytest.opcheck.settings import OpcheckSettings
 from acc_pytest.opcheck.stand_alone import StandAlone, write_case
 from acc_pytest.operators import compute
-from acc_pytest.settings import read_config
 from acc_pytest.tensors import atb_bin, torch_archive
 from acc_pytest.tensors.numpy_file import stored_dtype
 from acc_pytest.tensors.ref import TensorRef
