@@ -15,7 +15,7 @@ from .diagnosis.outcome import result_of
 from .errors import AccError
 from .guard import guarded
 from .recording import SINK, rows_of
-from .reporting.failure_text import FailureText
+from .reporting.failure_text import RERUN, FailureText
 from .reporting.numbers import briefly
 from .reporting.printable import message
 from .reporting.recorder import Recorder
@@ -220,5 +220,6 @@ def _redden(session: pytest.Session) -> None:
 
 
 def lost(report: Any) -> str:
-    """Why a test has no result: the last line of what pytest says of it."""
-    return str(report.longreprtext.strip().rpartition("\n")[2]) or "no result"
+    """Why a test has no result: the last line of what pytest says of it, but for our command to re-run it."""
+    lines = str(report.longreprtext).strip().split("\n")
+    return next((line for line in reversed(lines) if line and not line.startswith(RERUN)), "no result")

@@ -47,7 +47,7 @@ class CountingMode(Mode):
         return ["acc counting"]
 
 
-acc_pytest.modes.opening.MODES += (CountingMode,)
+acc_pytest.modes.opening.MODES = (CountingMode,)
 """
 REPORT = ("--acc-output=out", "--acc-csv=acc.csv")
 
@@ -73,6 +73,7 @@ def test_every_test_has_its_id_and_its_row(counting: pytest.Pytester) -> None:
             "acc counting",
             "three is lost",
             "re-run: pytest --acc-output=out count::to::3",
+            "first failing: count::to::3: not counted: three is lost",
             "FAILED count::to::3*",
         ]
     )
