@@ -12,7 +12,7 @@ from ..threads import one_thread
 from .faults import Fault, FaultyOperator, fitting, inject
 from .graph import Cell, Scope
 from .models import family_of, read_model
-from .models.family import Held, Weights
+from .models.family import NamedWeights, Weights
 from .models.spec import ModelSpec, Phase
 from .runtime import LoadedModel, Runtime
 from .topology import AtbModel
@@ -32,7 +32,7 @@ class LanguageModel:
         self.fault = fault
         self._family = family_of(spec.family)
         self._models: dict[Phase, _Variants] = {}
-        held = Held({name: tensor.detach().to(spec.torch_dtype) for name, tensor in weights.items()})
+        held = NamedWeights({name: tensor.detach().to(spec.torch_dtype) for name, tensor in weights.items()})
         for phase in spec.phases:
             clean = [self._family.model(spec, held, rank, phase) for rank in range(spec.ranks)]
             self._models[phase] = _Variants(spec, runtime, clean, fault)

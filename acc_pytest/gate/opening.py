@@ -16,13 +16,9 @@ if TYPE_CHECKING:
     from .lock import Lock
 
 
+@guarded("opening baseline, lock and known differences")
 def gates_of(settings: Settings) -> tuple[Gate, ...]:
     """The gates in their order: baseline, known differences. Raises `AccError` for a file that is wrong."""
-    with guarded("opening baseline, lock and known differences"):
-        return _gates_of(settings)
-
-
-def _gates_of(settings: Settings) -> tuple[Gate, ...]:
     if settings.update_baseline and len(settings.baseline) != 1:
         raise SettingsError("--acc-update-baseline needs one --acc-baseline FILE, which it writes")
     _lock(settings)
@@ -43,13 +39,9 @@ def _gates_of(settings: Settings) -> tuple[Gate, ...]:
     return tuple(gates)
 
 
+@guarded("opening baseline, lock and known differences")
 def views_of(settings: Settings) -> list[View]:
     """What the gates say at the end of a run, and the files they write. Raises `AccError` as `gates_of`."""
-    with guarded("opening baseline, lock and known differences"):
-        return _views_of(settings)
-
-
-def _views_of(settings: Settings) -> list[View]:
     views: list[View] = []
     if settings.baseline:
         from .baseline_view import BaselineView

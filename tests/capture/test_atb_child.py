@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.capture.atb.child import Ended, run
+from acc_pytest.capture.atb.child import ChildExit, run
 from acc_pytest.errors import LaunchError
 
 PATIENCE = 30.0
@@ -50,20 +50,20 @@ def wait_until_gone(pid: int) -> None:
 
 @pytest.mark.parametrize("code", [0, 1, 7, 255])
 def test_the_exit_code_is_the_childs(code: int) -> None:
-    assert run(python(f"raise SystemExit({code})"), os.environ) == Ended(code)
+    assert run(python(f"raise SystemExit({code})"), os.environ) == ChildExit(code)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 def test_a_child_that_a_signal_ended_is_128_and_the_signal(number: int) -> None:
     ended = run(python(f"import os; os.kill(os.getpid(), {int(number)})"), os.environ)
-    assert ended == Ended(128 + number)
+    assert ended == ChildExit(128 + number)
 
 
 def test_the_environment_and_the_words_arrive_unchanged(tmp_path: Path) -> None:
     said = tmp_path / "said"
     code = "import os, sys; open(os.environ['SAID'], 'w').write(repr(sys.argv[1:]))"
     words = ["two words", "$HOME", "*", "a;b", "| cat", ""]
-    assert run([sys.executable, "-c", code, *words], {"SAID": str(said)}) == Ended(0)
+    assert run([sys.executable, "-c", code, *words], {"SAID": str(said)}) == ChildExit(0)
     assert said.read_text() == repr(words)
 
 
@@ -122,7 +122,7 @@ def test_a_signal_reaches_grandchildren_and_decides_the_code(
     grandchild = int(wait_for(tmp_path / "pid"))
     family.send_signal(number)
     assert family.wait(PATIENCE) == 128 + number
-    assert (tmp_path / "ended").read_text() == repr(Ended(128 + number, int(number)))
+    assert (tmp_path / "ended").read_text() == repr(ChildExit(128 + number, int(number)))
     wait_until_gone(grandchild)
 
 
@@ -181,7 +181,7 @@ def test_a_child_is_ended_early_with_all_its_processes(
 
 
 def test_a_child_that_ends_by_itself_is_not_stopped() -> None:
-    assert run(python("pass"), os.environ, stop=lambda: False, every=0.02) == Ended(0)
+    assert run(python("pass"), os.environ, stop=lambda: False, every=0.02) == ChildExit(0)
 
 
 def test_handlers_are_put_back() -> None:
@@ -193,18 +193,18 @@ def test_handlers_are_put_back() -> None:
 def test_a_signal_that_is_ignored_here_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
-        assert run(python("import os; os.kill(os.getppid(), 1)"), os.environ) == Ended(0)
+        assert run(python("import os; os.kill(os.getppid(), 1)"), os.environ) == ChildExit(0)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
 def test_it_runs_in_a_thread_too_where_python_allows_no_handlers() -> None:
-    found: list[Ended] = []
+    found: list[ChildExit] = []
     thread = threading.Thread(target=lambda: found.append(run(python("raise SystemExit(3)"), os.environ)))
     thread.start()
     thread.join(PATIENCE)
-    assert found == [Ended(3)]
+    assert found == [ChildExit(3)]
 
 
 def test_what_goes_wrong_while_it_runs_takes_the_child_along(

@@ -16,8 +16,8 @@ Weights = Mapping[str, torch.Tensor]
 """Parameters of the golden module by name, in the dtype of mine."""
 
 
-class Held(dict[str, torch.Tensor]):
-    """`Weights` that say what is missing."""
+class NamedWeights(dict[str, torch.Tensor]):
+    """`Weights` whose error names a missing one."""
 
     def __missing__(self, name: str) -> torch.Tensor:
         raise SettingsError(f"model: weight {name} is missing, which the ATB graph needs")

@@ -18,7 +18,7 @@ from .dynamic_config import DynamicSettings, parse
 from .files import append_text, check_name, check_path, replace_text
 from .selection import device_selected, in_ranges
 from .settings import ProbeSettings
-from .tensors import Content, Seen, TensorFiles
+from .tensors import Content, ProbedTensors, TensorFiles
 from .tiling import placeholder
 
 
@@ -68,7 +68,7 @@ class E3Probe:
         for index, kernel in enumerate(kernels):
             below = f"{index}_{kernel.name}"
             if self._selected(count, f"{ids}_{index}", kind):
-                self._tensors(f"{home}/{below}", _seen(kernel))
+                self._tensors(f"{home}/{below}", _probed(kernel))
                 if self._settings.tiling:
                     self._tiling(f"{relative}/{below}", kernel)
             if "kernel" in self._settings.types:
@@ -78,7 +78,7 @@ class E3Probe:
             named = self._settings.named and not execution.operation.is_graph
             before, after = dict(enumerate(execution.before)), dict(enumerate(execution.after))
             outputs = execution.stale, execution.outputs
-            self._tensors(home, Seen(before, after, *outputs, names=names if named else ((), ())))
+            self._tensors(home, ProbedTensors(before, after, *outputs, names=names if named else ((), ())))
             if execution.operation.leaf_param and self._saves_here():
                 self._replace(f"{home}/op_param.json", compact(execution.operation.param) + "\n")
         if not execution.operation.is_graph and "op" in self._settings.types:
@@ -104,9 +104,9 @@ class E3Probe:
         wanted = self._settings.devices if self._config is None else self._now.devices
         return device_selected(wanted, self._device)
 
-    def _tensors(self, home: str, seen: Seen) -> None:
+    def _tensors(self, home: str, probed: ProbedTensors) -> None:
         if self._saves_here():
-            for directory, name, tensor in seen.files(self._settings.places):
+            for directory, name, tensor in probed.files(self._settings.places):
                 self._files.write(f"{home}/{directory}/{name}", tensor)
 
     def _tiling(self, relative: str, kernel: Kernel) -> None:
@@ -138,5 +138,5 @@ class E3Probe:
         replace_text(path, text)
 
 
-def _seen(kernel: Kernel) -> Seen:
-    return Seen(kernel.before, kernel.after, kernel.stale, kernel.outputs)
+def _probed(kernel: Kernel) -> ProbedTensors:
+    return ProbedTensors(kernel.before, kernel.after, kernel.stale, kernel.outputs)

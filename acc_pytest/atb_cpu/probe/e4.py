@@ -14,7 +14,7 @@ from .e4_settings import E4Settings
 from .files import check_name, check_path, replace_text
 from .selection import IN_BEFORE_OUT_AFTER, device_selected, in_ranges
 from .statistic_csv import StatisticRows, row
-from .tensors import Seen, TensorFiles
+from .tensors import ProbedTensors, TensorFiles
 
 
 class E4Probe:
@@ -55,25 +55,27 @@ class E4Probe:
         for index, kernel in enumerate(kernels_of(execution) if now.kernels else []):
             path = (*execution.path, f"{index}_{kernel.name}")
             if now.chosen(path):
-                seen = Seen(kernel.before, kernel.after, kernel.stale, kernel.outputs)
-                self._rows.add(path, *self._save(now, count, path, seen), rows)
+                probed = ProbedTensors(kernel.before, kernel.after, kernel.stale, kernel.outputs)
+                self._rows.add(path, *self._save(now, count, path, probed), rows)
         before = after = ""
         if now.chosen(execution.path):
             leaf = not execution.operation.is_graph
             names = execution.operation.inputs, execution.operation.outputs
             inputs = dict(enumerate(execution.before)), dict(enumerate(execution.after))
             outputs = execution.stale, execution.outputs
-            seen = Seen(*inputs, *outputs, names=names if now.named and leaf else ((), ()))
-            before, after = self._save(now, count, execution.path, seen)
+            probed = ProbedTensors(*inputs, *outputs, names=names if now.named and leaf else ((), ()))
+            before, after = self._save(now, count, execution.path, probed)
             if execution.operation.leaf_param:
                 text = compact(execution.operation.param) + "\n"
                 self._replace("/".join((home, *execution.path, "op_param.json")), text)
         self._rows.add(execution.path, before, after, rows)
 
-    def _save(self, now: E4Settings, count: int, path: tuple[str, ...], seen: Seen) -> tuple[str, str]:
+    def _save(
+        self, now: E4Settings, count: int, path: tuple[str, ...], probed: ProbedTensors
+    ) -> tuple[str, str]:
         """Write the tensors of one operation or kernel; gives the rows of its inputs and its outputs."""
         rows = {"before": "", "after": ""}
-        for directory, name, tensor in seen.files(IN_BEFORE_OUT_AFTER):
+        for directory, name, tensor in probed.files(IN_BEFORE_OUT_AFTER):
             target = "/".join((now.root, "data", self._worker, str(count), *path, directory, name))
             written = target if now.task != "statistics" else ""
             if written:

@@ -19,7 +19,7 @@ Tensors = Mapping[int, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ProbedTensors:
     """What a probe sees of one operation or kernel: tensors by index, before and after.
 
     `names` are those that an ATB of 2026 gives inputs and outputs, empty where it gives none.

@@ -26,7 +26,7 @@ _GRACE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ChildExit:
     """How a command ended: its exit code (128 + n for signal n), and the signal that was handed on, or 0."""
 
     code: int
@@ -41,7 +41,7 @@ def run(
     output: IO[bytes] | None = None,
     stop: Callable[[], bool] | None = None,
     every: float = 0.5,
-) -> Ended:
+) -> ChildExit:
     """Run `command` to its end.
 
     `output` gets stdout and stderr, and stdin is empty then; else the child has ours. `stop` is asked about
@@ -66,8 +66,8 @@ def run(
             _end(child)
             raise
     if signals.seen:
-        return Ended(128 + signals.seen, signals.seen, stopped)
-    return Ended(128 - code if code < 0 else code, stopped=stopped)
+        return ChildExit(128 + signals.seen, signals.seen, stopped)
+    return ChildExit(128 - code if code < 0 else code, stopped=stopped)
 
 
 def _start(

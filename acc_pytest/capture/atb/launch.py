@@ -70,7 +70,7 @@ class Finished:
     """How the program ended, what it left, and what could not be converted."""
 
     launch: Launch
-    ended: child.Ended
+    ended: child.ChildExit
     written: WrittenFiles
     problems: tuple[str, ...]
 

@@ -12,7 +12,7 @@ from ..printable import printable
 from ..row import VERDICTS, Check, Row, Scalar
 from .columns import STEPS_PER_DECADE, Numbers, Place, Texts, differences, place_of
 from .kept import Kept
-from .whole import whole
+from .row_details import row_details
 
 _COLUMNS: dict[str, Callable[[Row], str]] = {
     "name": lambda row: row.name,
@@ -206,7 +206,7 @@ class PageData:
 
 
 def _detail(row: Row, budget: Budget, pictures: Mapping[Place, dict[str, Any]]) -> dict[str, Any]:
-    made = whole(row, 4 * budget.width)
+    made = row_details(row, 4 * budget.width)
     if (picture := pictures.get(place_of(row))) is not None:
         made["pictures"] = picture
     return made

@@ -47,7 +47,7 @@ def _look(plan: Plan | None, row: Row, left: int) -> tuple[dict[str, Any], int]:
     if plan is None or row.number is None or row.number >= len(plan.pairs):
         return {"absent": "the tensors of this comparison are in no file of a dump that this run has open"}, 0
     from ...mapping.reconcile import open_pair
-    from .drawn import drawn
+    from .pictures import pictures_of
 
     pair = plan.pairs[row.number]
     if not (pair.golden.refs and pair.mine.refs):
@@ -60,7 +60,7 @@ def _look(plan: Plan | None, row: Row, left: int) -> tuple[dict[str, Any], int]:
     count = math.prod(int(size) for size in comparison.golden.shape)
     if count > left:
         return {"absent": f"{count} elements: no more than {ELEMENTS} are read for all pictures of a page"}, 0
-    made = drawn(comparison.golden, comparison.mine)
+    made = pictures_of(comparison.golden, comparison.mine)
     return ({**made, "replica": comparison.label} if comparison.label else made), count
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..printable import printable, shell
 from ..row import VERDICTS
 from .columns import Place, place_of
-from .whole import plain
+from .row_details import plain
 
 if TYPE_CHECKING:
     from ...mapping.pair import Plan

@@ -83,7 +83,7 @@ class _PictureSums:
     worst: list[tuple[float, int, Any, Any]] = field(default_factory=list)
 
 
-def drawn(golden: Source, mine: Source) -> dict[str, Any]:
+def pictures_of(golden: Source, mine: Source) -> dict[str, Any]:
     """All four pictures of two sources of one shape, as JSON values.
 
     Two passes where there is a scatter: its range is that of the finite values. Complex tensors have

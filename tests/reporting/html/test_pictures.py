@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from acc_pytest.reporting.html import drawn as module
-from acc_pytest.reporting.html.drawn import drawn, fold_of
+from acc_pytest.reporting.html import pictures as module
+from acc_pytest.reporting.html.pictures import fold_of, pictures_of
 from acc_pytest.tensors.source import TensorSource
 
 SHAPES = [(7, 64), (1, 5), (5,), (3, 4, 50), (2, 3, 5, 7), (1, 8, 200), (10_000,), (300, 1), ()]
 
 
 def pictures(golden: torch.Tensor, mine: torch.Tensor) -> dict:
-    return drawn(TensorSource(golden), TensorSource(mine))
+    return pictures_of(TensorSource(golden), TensorSource(mine))
 
 
 @pytest.fixture(params=[64, 1 << 16], ids=["small blocks", "one block"])

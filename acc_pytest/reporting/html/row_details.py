@@ -18,7 +18,7 @@ _FILES = 64
 _PARENTS = 16
 
 
-def whole(row: Row, width: int) -> dict[str, Any]:
+def row_details(row: Row, width: int) -> dict[str, Any]:
     """Every field of `row` that people read; texts cut to `width` characters, paths to four times that."""
     made: dict[str, Any] = {
         "sentence": printable(row.sentence, width),
