@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from acc_pytest.errors import OperatorError
 from acc_pytest.ge_operators import Unrounded, compute, known
+from tests.each_case import check_each
 
 Tensors = Sequence["torch.Tensor | None"]
 
@@ -261,17 +262,15 @@ CASES: list[tuple[str, Mapping[str, object], Tensors, torch.Tensor]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("op_type", "attrs", "inputs", "wanted"),
-    CASES,
-    ids=[f"{number}-{case[0]}" for number, case in enumerate(CASES)],
-)
-def test_an_operator_computes_its_formula(
-    op_type: str, attrs: Mapping[str, object], inputs: Tensors, wanted: torch.Tensor
-) -> None:
+def computes_its_formula(case: tuple[str, Mapping[str, object], Tensors, torch.Tensor]) -> None:
+    op_type, attrs, inputs, wanted = case
     found = first(op_type, inputs, attrs)
     assert found.shape == wanted.shape
     torch.testing.assert_close(found.double(), wanted.double(), rtol=1e-11, atol=1e-12)
+
+
+def test_every_operator_computes_its_formula() -> None:
+    check_each([(f"{number}-{case[0]}", case) for number, case in enumerate(CASES)], computes_its_formula)
 
 
 def test_floats_are_computed_in_float64_whatever_they_come_in() -> None:

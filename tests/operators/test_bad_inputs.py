@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from acc_pytest.errors import AccError
 from acc_pytest.operators import compute, known, operator_of
+from tests.each_case import check_each
 
 from . import corpus
 
@@ -33,12 +34,19 @@ def attempt(name: str, param: dict[str, object], inputs: list[torch.Tensor | Non
         assert all(isinstance(output, torch.Tensor) for output in outputs)
 
 
-@pytest.mark.parametrize("name", known())
-@settings(max_examples=12, deadline=None)
-@given(st.data())
-def test_random_tensors_and_default_parameters(name: str, data: st.DataObject) -> None:
+def random_tensors(name: str) -> None:
     count = len(operator_of(name).inputs)
-    attempt(name, {}, data.draw(st.lists(tensors() | st.none(), min_size=count, max_size=count)))
+
+    @settings(max_examples=12, deadline=None)
+    @given(st.lists(tensors() | st.none(), min_size=count, max_size=count))
+    def ends_well(inputs: list[torch.Tensor | None]) -> None:
+        attempt(name, {}, inputs)
+
+    ends_well()
+
+
+def test_random_tensors_and_default_parameters() -> None:
+    check_each(((name, name) for name in known()), random_tensors)
 
 
 CASES = {}
@@ -47,12 +55,21 @@ if corpus.ROOT.is_dir():
         CASES.setdefault((case.operator, json.dumps(case.record["param_suite"], sort_keys=True)), case)
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in CASES.values()])
-@settings(max_examples=4, deadline=None)
-@given(st.data())
-def test_real_parameters_and_one_wrong_tensor(case: corpus.Case, data: st.DataObject) -> None:
+def one_wrong_tensor(case: corpus.Case) -> None:
     directory = case.directories()[0]
-    inputs: list[torch.Tensor | None] = [*case.inputs(directory)]
-    if inputs:
-        inputs[data.draw(st.integers(0, len(inputs) - 1))] = data.draw(tensors() | st.none())
-    attempt(case.operator, case.param(directory), inputs)
+    right, param = case.inputs(directory), case.param(directory)
+
+    @settings(max_examples=4, deadline=None)
+    @given(st.data())
+    def ends_well(data: st.DataObject) -> None:
+        inputs: list[torch.Tensor | None] = [*right]
+        if inputs:
+            inputs[data.draw(st.integers(0, len(inputs) - 1))] = data.draw(tensors() | st.none())
+        attempt(case.operator, param, inputs)
+
+    ends_well()
+
+
+@pytest.mark.skipif(not CASES, reason="conformance data (../shared/conformance) is not here")
+def test_real_parameters_and_one_wrong_tensor() -> None:
+    check_each(((case.name, case) for case in CASES.values()), one_wrong_tensor)

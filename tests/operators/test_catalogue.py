@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from acc_pytest.operators import WITHOUT_REFERENCE, known, operator_of
+from tests.each_case import check_each
 
 Mode = tuple[dict[str, Any], int]
 
@@ -330,15 +329,15 @@ MODES: dict[str, list[Mode]] = {
 CASES = [(name, param, count) for name, modes in MODES.items() for param, count in modes]
 
 
-@pytest.mark.parametrize(
-    ("name", "param", "count"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)]
-)
-def test_a_mode_of_the_specification_is_taken_with_its_operands(
-    name: str, param: dict[str, Any], count: int
-) -> None:
+def is_taken(mode: tuple[str, dict[str, Any], int]) -> None:
+    name, param, count = mode
     inputs = operator_of(f"{name}Operation", param).inputs
     needed = max((i + 1 for i, operand in enumerate(inputs) if not operand.endswith("?")), default=0)
     assert needed <= count <= len(inputs), inputs
+
+
+def test_every_mode_of_the_specification_is_taken_with_its_operands() -> None:
+    check_each([(f"{case[0]} {case[1]}", case) for case in CASES], is_taken)
 
 
 def test_no_operator_of_the_specification_is_missing_and_none_is_made_up() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.each_case import check_each
+
 from . import corpus
 
 pytestmark = pytest.mark.skipif(
@@ -20,25 +22,31 @@ GOLDEN_IS_LESS_EXACT = {
 """Where the stored golden is further from the exact value than its threshold, and why."""
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=f"{c.folder.name}-{c.name}") for c in CLEAN])
-def test_agrees_with_the_golden(case: corpus.Case, request: pytest.FixtureRequest) -> None:
+def named(cases: list[corpus.Case]) -> list[tuple[str, corpus.Case]]:
+    return [(f"{case.folder.name}-{case.name}", case) for case in cases]
+
+
+def agrees(case: corpus.Case) -> None:
+    disagreements = corpus.disagreements(case)
     if case.folder == corpus.ROOT and case.record["k"] in GOLDEN_IS_LESS_EXACT:
-        reason = GOLDEN_IS_LESS_EXACT[case.record["k"]]
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
-    assert corpus.disagreements(case) == []
+        assert disagreements, "agrees now; take it out of GOLDEN_IS_LESS_EXACT"
+    else:
+        assert disagreements == []
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in PERTURBED])
-def test_a_perturbed_output_is_seen(case: corpus.Case) -> None:
+def test_every_case_agrees_with_its_golden() -> None:
+    check_each(named(CLEAN), agrees)
+
+
+def is_seen(case: corpus.Case) -> None:
     assert corpus.disagreements(case)
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in CLEAN])
-def test_the_exact_value_rounds_to_the_output(case: corpus.Case) -> None:
-    """In float64 and unrounded: every float output is float64, and what we write is its rounding.
+def test_every_perturbed_output_is_seen() -> None:
+    check_each(named(PERTURBED), is_seen)
 
-    float32 sums may land one step beside it; choices (indices, random draws) have to be the same.
-    """
+
+def rounds_to_the_output(case: corpus.Case) -> None:
     wide = {"accumulate": torch.float64, "round_outputs": False}
     for mine, exact in zip(corpus.computed(case), corpus.computed(case, **wide)):
         for a, b in zip(mine, exact):
@@ -52,3 +60,11 @@ def test_the_exact_value_rounds_to_the_output(case: corpus.Case) -> None:
                 finite &= a.double().isfinite()
                 error = (a.double() - b).abs()[finite]
                 assert bool((error <= step * b.abs().clamp(min=1.0)[finite]).all())
+
+
+def test_every_exact_value_rounds_to_the_output() -> None:
+    """In float64 and unrounded: every float output is float64, and what we write is its rounding.
+
+    float32 sums may land one step beside it; choices (indices, random draws) have to be the same.
+    """
+    check_each(named(CLEAN), rounds_to_the_output)

@@ -20,6 +20,7 @@ from acc_pytest.operators.param import Key, Schema
 from acc_pytest.strategies import WITHOUT_STRATEGY, cases, covered
 from acc_pytest.strategies.drawn import DrawnCase
 from tests.bounded import bounded
+from tests.each_case import check_each
 
 NUMBERS = (2**63 - 1, 2**31, 100_000, -1, 10**400, 1e308, math.inf, math.nan, True, "7", None)
 IN_TENSORS = (2**31 - 1, 100_000, -1)
@@ -80,8 +81,7 @@ def check(name: str, param: Mapping[str, Any], inputs: Inputs, written: int) -> 
         assert "alloc" not in str(error), f"{param}: {error}"  # noqa: PT017 - both ways out are right
 
 
-@pytest.mark.parametrize("name", covered())
-def test_no_number_asks_for_more_than_the_tensors_explain(name: str) -> None:
+def asks_for_no_more_than_the_tensors_explain(name: str) -> None:
     with bounded():
         for case in drawn(name):
             outputs = compute(name, case.param, case.inputs)
@@ -94,6 +94,10 @@ def test_no_number_asks_for_more_than_the_tensors_explain(name: str) -> None:
                     check(name, param, case.inputs, written)
             for inputs in with_number(case.inputs):
                 check(name, case.param, inputs, written)
+
+
+def test_no_number_asks_for_more_than_the_tensors_explain() -> None:
+    check_each(((name, name) for name in covered()), asks_for_no_more_than_the_tensors_explain)
 
 
 @pytest.mark.parametrize("name", sorted(set(known()) & set(WITHOUT_STRATEGY)))

@@ -14,6 +14,7 @@ from acc_pytest import strategies
 from acc_pytest.errors import AccError, MissingPackage, OperatorError
 from acc_pytest.operators import compute, known, operator_of
 from acc_pytest.strategies.drawn import DrawnCase
+from tests.each_case import check_each
 
 from .oracles import disagreements, expected, with_oracle
 
@@ -26,8 +27,7 @@ few = settings(
 )
 
 
-@pytest.mark.parametrize("operator", strategies.covered())
-def test_every_drawn_case_agrees_with_the_oracle(operator: str) -> None:
+def agrees_with_the_oracle(operator: str) -> None:
     @few
     @given(strategies.cases(operator))
     def agrees(case: DrawnCase) -> None:
@@ -36,10 +36,11 @@ def test_every_drawn_case_agrees_with_the_oracle(operator: str) -> None:
     agrees()
 
 
-@pytest.mark.parametrize("operator", strategies.covered())
-def test_a_changed_element_of_any_output_is_caught_and_named(operator: str) -> None:
-    """Changed by 1/32 of the output's largest: 2^-5, where bfloat16 rounds by 2^-9 and sums lose less."""
+def test_every_drawn_case_agrees_with_the_oracle() -> None:
+    check_each(((name, name) for name in strategies.covered()), agrees_with_the_oracle)
 
+
+def is_caught_and_named(operator: str) -> None:
     @few
     @given(strategies.cases(operator), st.data())
     def caught(case: DrawnCase, data: st.DataObject) -> None:
@@ -58,6 +59,11 @@ def test_a_changed_element_of_any_output_is_caught_and_named(operator: str) -> N
         assert wrong[0].startswith(f"output {number}: element {list(place)} is ")
 
     caught()
+
+
+def test_a_changed_element_of_any_output_is_caught_and_named() -> None:
+    """Changed by 1/32 of the output's largest: 2^-5, where bfloat16 rounds by 2^-9 and sums lose less."""
+    check_each(((name, name) for name in strategies.covered()), is_caught_and_named)
 
 
 @pytest.mark.parametrize("operator", ["LinearOperation", "SelfAttentionOperation", "LayerNormOperation"])
@@ -84,8 +90,7 @@ def test_every_operator_has_a_strategy_or_a_reason() -> None:
     assert set(with_oracle()) == set(strategies.covered())
 
 
-@pytest.mark.parametrize("operator", known())
-def test_drawn_parameters_are_what_the_schema_allows(operator: str) -> None:
+def are_what_the_schema_allows(operator: str) -> None:
     @settings(few, max_examples=3)
     @given(strategies.params(operator))
     def allowed(param: dict[str, object]) -> None:
@@ -93,6 +98,10 @@ def test_drawn_parameters_are_what_the_schema_allows(operator: str) -> None:
         assert set(param) <= set(complete)
 
     allowed()
+
+
+def test_drawn_parameters_are_what_the_schema_allows() -> None:
+    check_each(((name, name) for name in known()), are_what_the_schema_allows)
 
 
 def test_an_operator_without_strategy_is_refused_with_its_reason() -> None:
