@@ -29,8 +29,8 @@ REASON = 2000
 """Characters of why a test is skipped or may fail: names in it come from files."""
 
 ATTRIBUTE = "acc_rows"
-"""Attribute of a test report that carries rows from a worker to the controller, as bytes of builtins: execnet
-would send neither all integers nor names that are not UTF-8."""
+"""Attribute of a test report that carries rows from a worker to the controller, pickled: execnet would send
+neither all integers nor names that are not UTF-8."""
 
 
 class ComparisonFailed(AssertionError):
@@ -108,7 +108,7 @@ class WorkerRows:
         """Put the rows into the report, which travels to the controller."""
         report = yield
         if call.when == "call" and self._rows:
-            setattr(report, ATTRIBUTE, pickle.dumps([row.to_plain() for row in self._rows]))
+            setattr(report, ATTRIBUTE, pickle.dumps(self._rows))
             self._rows.clear()
         return report
 
@@ -117,4 +117,4 @@ def rows_of(report: Any) -> list[Row]:
     """The rows that arrived with a report, taken out of it: pytest keeps reports until the end."""
     packed = report.__dict__.pop(ATTRIBUTE, None)
     # Our own bytes from our own worker, never a file.
-    return [] if packed is None else [Row.from_plain(one) for one in pickle.loads(packed)]  # noqa: S301
+    return [] if packed is None else pickle.loads(packed)  # noqa: S301

@@ -32,6 +32,7 @@ from reporting.html.made import many_rows
 
 from acc_pytest.reporting.html.view import HtmlReport
 from acc_pytest.reporting.row import Row
+from acc_pytest.reporting.rows_json import row_to_json
 from acc_pytest.reporting.summary import Tally, summary_lines
 from acc_pytest.reporting.view import Result, Run
 
@@ -78,7 +79,7 @@ def main() -> int:
     asked = parser.parse_args()
     rows = list(many_rows(asked.rows))
     begun = time.process_time()
-    plain = len(json.dumps([row.to_plain() for row in rows]))
+    plain = len(json.dumps([row_to_json(row) for row in rows]))
     baseline = time.process_time() - begun
     good = True
 

@@ -1,7 +1,8 @@
 """`Row`: the record of one tensor comparison. CSV, JUnit properties and the summary are views of it.
 
 A row is made in the process that runs the test and travels to the controller inside the test report,
-so it holds nothing but native Python scalars, strings, and tuples and mappings of them.
+so it holds nothing but native Python scalars, strings, and tuples and dictionaries of them. `rows_json.py`
+turns it into text and back, for files.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Union
 
 Scalar = Union[None, bool, int, float, str]
@@ -204,39 +205,6 @@ class Row:
     def name(self) -> str:
         """The name of the compared node: that of mine, or of golden where mine has none."""
         return self.mine.name or self.golden.name or self.test_id
-
-    def to_plain(self) -> dict[str, Any]:
-        """The row as builtins, fit for the channel between xdist processes."""
-        plain = {name: getattr(self, name) for name in _ROW}
-        for name in ("golden", "mine"):
-            plain[name] = _values(plain[name])
-        plain["worst"] = (self.worst.index, self.worst.golden, self.worst.mine)
-        for name in ("metrics", "counts", "custom", "case", "statistics", "context", "levels"):
-            plain[name] = dict(plain[name])
-        plain["checks"] = tuple(_values(check) for check in self.checks)
-        plain["cause"] = None if self.cause is None else _values(self.cause)
-        return plain
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Row:
-        """The row that `to_plain` was called on."""
-        made = dict(plain)
-        made["golden"], made["mine"] = RowSide(*plain["golden"]), RowSide(*plain["mine"])
-        made["worst"] = WorstElement(*plain["worst"])
-        made["checks"] = tuple(Check(*check) for check in plain["checks"])
-        made["reasons"], made["notes"] = tuple(plain["reasons"]), tuple(plain["notes"])
-        if plain["cause"] is not None:
-            kind, basis, parents, *rest = plain["cause"]
-            made["cause"] = Cause(kind, basis, tuple(parents), *rest)
-        return cls(**made)
-
-
-_ROW = tuple(each.name for each in fields(Row))
-_FIELDS = {kind: tuple(each.name for each in fields(kind)) for kind in (RowSide, Check, Cause)}
-
-
-def _values(record: RowSide | Check | Cause) -> tuple[Any, ...]:
-    return tuple([getattr(record, name) for name in _FIELDS[type(record)]])
 
 
 def place(ref: object) -> str:
