@@ -1,27 +1,22 @@
-"""What a GE record says of itself, the protobuf message `DumpData`: as data, and serialised.
+"""What a GE record says of itself, as data: types, layouts, shapes and sizes of all tensors of one operator.
 
-Types, layouts, shapes and sizes of all tensors of one operator, in a few hundred bytes. The serialised bytes
-are those of protobuf itself: fields in rising order, zeros left out, shapes there even when empty.
+`ge_fields.py` reads it from the protobuf message `DumpData`, and writes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .dtypes import DType
-from .ge_codes import by_ge_code, ge_code, ge_layout_code
-from .wire import bytes_field, encoded, number_field, text_field
+from .ge_codes import by_ge_code
 
 VERSION = "2.0"
 DYNAMIC = (1 << 64) - 1
 """The offset that the executor of dynamic shapes writes: the address is that of the tensor itself."""
 
 _FLOAT = by_ge_code(1)
-UNKNOWN_INDEX = (1 << 32) - 1
 
 Shape = tuple[int, ...]
-_Ranges = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +51,7 @@ class GeTensor:
     sub_format: int = 0
     address_offset: int = 0
     original_op: OriginalOp | None = None
-    dim_range: _Ranges = ()
+    dim_range: tuple[tuple[int, int], ...] = ()
     arg_index: int = 0
     place: int | None = None
 
@@ -91,78 +86,3 @@ class GeRecord:
     start: int = 0
     end: int = 0
     size: int = 0
-
-
-def serialise(record: GeRecord) -> bytes:
-    """The bytes of the message, equal to those of protobuf's own serialisation."""
-    return b"".join(
-        (
-            text_field(1, record.version),
-            number_field(2, record.dump_time),
-            *(bytes_field(3, _output_bytes(tensor)) for tensor in record.outputs),
-            *(bytes_field(4, _input_bytes(tensor)) for tensor in record.inputs),
-            *(bytes_field(5, number_field(3, length)) for length in record.buffers),
-            text_field(6, record.op_name),
-            *(bytes_field(7, text_field(1, name) + text_field(2, value)) for name, value in record.attrs),
-            *(bytes_field(8, number_field(3, length)) for length in record.spaces),
-            text_field(9, record.dfx_message),
-        )
-    )
-
-
-def _output_bytes(tensor: GeTensor) -> bytes:
-    origin = tensor.original_op
-    return b"".join(
-        (
-            _described(tensor),
-            bytes_field(4, _original_bytes(origin)) if origin is not None else b"",
-            number_field(6, tensor.nbytes),
-            _shape_field(7, tensor.original_shape),
-            number_field(8, tensor.sub_format),
-            number_field(9, tensor.address),
-            *(
-                bytes_field(10, number_field(1, low) + number_field(2, high))
-                for low, high in tensor.dim_range
-            ),
-            number_field(11, tensor.address_offset),
-            number_field(12, tensor.arg_index),
-        )
-    )
-
-
-def _input_bytes(tensor: GeTensor) -> bytes:
-    return b"".join(
-        (
-            _described(tensor),
-            number_field(5, tensor.nbytes),
-            _shape_field(6, tensor.original_shape),
-            number_field(7, tensor.sub_format),
-            number_field(8, tensor.address),
-            number_field(9, tensor.address_offset),
-            number_field(10, tensor.arg_index),
-        )
-    )
-
-
-def _described(tensor: GeTensor) -> bytes:
-    layout = ge_layout_code(tensor.layout)
-    return number_field(1, ge_code(tensor.dtype)) + number_field(2, layout) + _shape_field(3, tensor.shape)
-
-
-def _original_bytes(origin: OriginalOp) -> bytes:
-    index = UNKNOWN_INDEX if origin.output_index is None else origin.output_index
-    return b"".join(
-        (
-            text_field(1, origin.name),
-            number_field(2, index),
-            number_field(3, ge_code(origin.dtype)),
-            number_field(4, ge_layout_code(origin.layout)),
-        )
-    )
-
-
-def _shape_field(number: int, shape: Sequence[int] | None) -> bytes:
-    if shape is None:
-        return b""
-    dims = b"".join(map(encoded, shape))
-    return bytes_field(number, bytes_field(1, dims) if dims else b"")

@@ -19,8 +19,8 @@ import torch
 from ..errors import AccError, CannotDecode, FormatError
 from .device_layouts import conversion, stored_shape
 from .dtypes import DType, by_name, by_torch
-from .ge_message import DYNAMIC, VERSION, GeRecord, GeTensor, OriginalOp, serialise
-from .ge_parsing import parse
+from .ge_fields import parse, serialise
+from .ge_message import DYNAMIC, VERSION, GeRecord, GeTensor, OriginalOp
 from .header import version_of
 from .mapped import opened
 from .packed import is_packed, pack

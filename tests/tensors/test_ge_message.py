@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acc_pytest.tensors.ge_codes import by_ge_code, ge_layout_name
-from acc_pytest.tensors.ge_message import DYNAMIC, GeRecord, GeTensor, OriginalOp, serialise
-from acc_pytest.tensors.ge_parsing import parse
+from acc_pytest.tensors.ge_fields import parse, serialise
+from acc_pytest.tensors.ge_message import DYNAMIC, GeRecord, GeTensor, OriginalOp
 from acc_pytest.tensors.wire import WireError, bytes_field, encoded, fields, number_field, signed, varint
 
 # `DumpData` for protobuf's own library, made from the facts of the format (onnx brings the library along).

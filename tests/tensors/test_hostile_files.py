@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from acc_pytest.errors import AccError, FormatError
 from acc_pytest.tensors import atb_bin, ge_statistics
 from acc_pytest.tensors.ge_codes import by_ge_code, ge_layout_name
+from acc_pytest.tensors.ge_fields import serialise
 from acc_pytest.tensors.ge_file import members
-from acc_pytest.tensors.ge_message import GeRecord, GeTensor, OriginalOp, serialise
+from acc_pytest.tensors.ge_message import GeRecord, GeTensor, OriginalOp
 from acc_pytest.tensors.ge_record import GeValue, read_record, write_record
 from acc_pytest.tensors.ref import TensorRef
 
