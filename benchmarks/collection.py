@@ -63,7 +63,7 @@ def pytest_make_collect_report(collector):
 """
 
 PAIRS = """
-import acc_pytest.comparison, acc_pytest.session.opening
+import acc_pytest.comparison, acc_pytest.session.planning
 from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.mapping.reconcile import Comparison, Opened
 from acc_pytest.tensors.source import TensorSource
