@@ -15,7 +15,7 @@ from ..capture.torch_hooks import DumpConfig, register_hook
 from ..errors import DumpError
 from ..older_torch import half_on_cpu
 from ..threads import one_thread
-from .golden import Golden, seeded
+from .golden import GoldenModel, seeded
 from .probes import TIMESTAMP, probes_of
 from .spec import DemoPaths, DemoSpec
 
@@ -59,7 +59,7 @@ def _clear(path: Path) -> None:
 
 @one_thread()
 def _run_golden(
-    module: Golden, spec: DemoSpec, directory: Path, tokens: list[list[int]] | None = None
+    module: GoldenModel, spec: DemoSpec, directory: Path, tokens: list[list[int]] | None = None
 ) -> list[list[int]]:
     """Run prompt and greedy decoding, or `tokens`, dumped; returns the ids fed at each step."""
     generator = torch.Generator().manual_seed(spec.seed + 1)

@@ -16,7 +16,7 @@ from ..errors import DumpError
 from .entry import Entry
 
 PARAM_FILE = "op_param.json"
-STATES = frozenset({"before", "after"})
+STATES = ("before", "after")
 """Directories that hold the tensors of what they lie in."""
 
 _WORKER = re.compile(r"^-?\d+_\d+$")

@@ -12,7 +12,7 @@ import torch
 from acc_pytest.cli import main
 from acc_pytest.demo.torchair import GeFault, TorchairPaths, TorchairSpec, make_torchair_demo
 from acc_pytest.demo.torchair.lowering import Lowering
-from acc_pytest.demo.torchair.operators import Operator
+from acc_pytest.demo.torchair.operators import GeOperator
 from acc_pytest.demo.torchair.passes import fuse
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.torchair_names import read_mapping
@@ -190,8 +190,8 @@ def test_what_cannot_be_lowered_or_fused_is_refused() -> None:
     graph.call_function(torch.ops.aten.relu.default, (graph.placeholder("x"),))
     with pytest.raises(CaptureError, match=r"aten\.relu\.default: .* no operator"):
         Lowering().run(graph)
-    single = Operator("Mul_1", "Mul", (), list)
+    single = GeOperator("Mul_1", "Mul", (), list)
     with pytest.raises(CaptureError, match="not in this graph"):
         fuse([single], ("Mul_1", "Add_1"))
     with pytest.raises(AccError, match="Add_1 does not read Mul_1"):
-        fuse([single, Operator("Add_1", "Add", (Edge("x", 0),), list)], ("Mul_1", "Add_1"))
+        fuse([single, GeOperator("Add_1", "Add", (Edge("x", 0),), list)], ("Mul_1", "Add_1"))

@@ -9,7 +9,7 @@ from .bloom import BloomForCausalLM
 from .chatglm import ChatGLMForConditionalGeneration
 from .llama import llama
 from .moe import moe
-from .parts import Golden
+from .parts import GoldenModel
 from .weights import fill
 
 MODULES = {
@@ -23,7 +23,7 @@ MODULES = {
 """What makes the golden module of a family."""
 
 
-def seeded(spec: ModelSpec, seed: int) -> Golden:
+def seeded(spec: ModelSpec, seed: int) -> GoldenModel:
     """The golden module with weights from the seed, each a value that mine's dtype holds exactly."""
     with torch.random.fork_rng(devices=[]):
         module = MODULES[spec.family](spec).eval()
@@ -31,4 +31,4 @@ def seeded(spec: ModelSpec, seed: int) -> Golden:
     return module
 
 
-__all__ = ["Golden", "seeded"]
+__all__ = ["GoldenModel", "seeded"]

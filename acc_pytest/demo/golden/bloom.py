@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ...atb_cpu import ModelSpec
-from .parts import EPSILON, Golden, causal_bias, heads_attention
+from .parts import EPSILON, GoldenModel, causal_bias, heads_attention
 
 KeyValue = tuple[torch.Tensor, torch.Tensor]
 
@@ -97,7 +97,7 @@ class BloomModel(nn.Module):
         return {"hidden": self.ln_f(x), "cache": presents}
 
 
-class BloomForCausalLM(Golden):
+class BloomForCausalLM(GoldenModel):
     """The model with its output projection over all positions."""
 
     def __init__(self, spec: ModelSpec) -> None:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ...atb_cpu import ModelSpec
-from .parts import Golden, RMSNorm, causal_bias, heads_attention, rotate, tables
+from .parts import GoldenModel, RMSNorm, causal_bias, heads_attention, rotate, tables
 
 KeyValue = tuple[torch.Tensor, torch.Tensor]
 
@@ -147,7 +147,7 @@ class ChatGLMModel(nn.Module):
         return {"hidden": hidden, "cache": presents}
 
 
-class ChatGLMForConditionalGeneration(Golden):
+class ChatGLMForConditionalGeneration(GoldenModel):
     """The model; only the last position is projected, as in the published code."""
 
     def __init__(self, spec: ModelSpec) -> None:

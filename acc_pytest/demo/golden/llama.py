@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ...atb_cpu import ModelSpec
-from .parts import Golden, RMSNorm, causal_bias, heads_attention, rotate, tables
+from .parts import GoldenModel, RMSNorm, causal_bias, heads_attention, rotate, tables
 
 KeyValue = tuple[torch.Tensor, torch.Tensor]
 
@@ -106,7 +106,7 @@ class LlamaModel(nn.Module):
         return {"hidden": self.norm(x), "cache": presents}
 
 
-class LlamaForCausalLM(Golden):
+class LlamaForCausalLM(GoldenModel):
     """The model with its output projection over all positions."""
 
     def __init__(self, spec: ModelSpec, layers: list[nn.Module]) -> None:

@@ -12,7 +12,7 @@ EPSILON = 1e-5
 ROPE_BASE = 10000.0
 
 
-class Golden(nn.Module, ABC):
+class GoldenModel(nn.Module, ABC):
     """A golden model: embeds, runs its layers, projects; keeps the cache between calls."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ from torch import fx
 
 from ...errors import CaptureError
 from ...topology.ge_graph import Edge, GeConstant, GeDesc
-from .operators import GE_NAMES, Operator, Values
+from .operators import GE_NAMES, GeOperator, Values
 
 Args = tuple[Any, ...]
 """The positional arguments of an FX node."""
@@ -33,11 +33,11 @@ class Lowering:
     """The operators made so far, and what stands for each FX value."""
 
     def __init__(self) -> None:
-        self.operators: list[Operator] = []
+        self.operators: list[GeOperator] = []
         self._counts: Counter[str] = Counter()
         self._values: dict[fx.Node, list[Edge]] = {}
 
-    def run(self, graph: fx.Graph) -> list[Operator]:
+    def run(self, graph: fx.Graph) -> list[GeOperator]:
         """All operators of the graph, in its order. Raises `CaptureError` for a node without converter."""
         for node in graph.nodes:
             if node.op == "placeholder":
@@ -75,15 +75,15 @@ class Lowering:
         count = self._counts[type]
         self._counts[type] += 1
         name = f"{type}_{count}" if count else type
-        return self._put(Operator(name, type, inputs, compute, outputs, attributes=attributes))
+        return self._put(GeOperator(name, type, inputs, compute, outputs, attributes=attributes))
 
-    def _put(self, operator: Operator) -> Edge:
+    def _put(self, operator: GeOperator) -> Edge:
         self.operators.append(operator)
         return Edge(operator.name, 0)
 
     def _placeholder(self, name: str) -> Edge:
         index = sum(operator.type == "Data" for operator in self.operators)
-        return self._put(Operator(name, "Data", (), _nothing, attributes={"index": index}))
+        return self._put(GeOperator(name, "Data", (), _nothing, attributes={"index": index}))
 
     def _convert(self, node: fx.Node) -> None:
         target = str(node.target)
@@ -104,7 +104,7 @@ class Lowering:
     def _output(self, node: fx.Node) -> None:
         returned: Any = node.args[0]
         results = tuple(self.edge(value) for value in returned if isinstance(value, fx.Node))
-        self._put(Operator("NetOutput", "NetOutput", results, _nothing, 0))
+        self._put(GeOperator("NetOutput", "NetOutput", results, _nothing, 0))
 
 
 def _nothing(_inputs: Values) -> Values:

@@ -12,7 +12,7 @@ from ...errors import DumpError, SettingsError
 from ...threads import one_thread
 from .golden import Compiled, run_golden
 from .lowering import Lowering
-from .operators import Operator, Values, execute
+from .operators import GeOperator, Values, execute
 from .passes import compiled
 from .places import records, text
 from .spec import TorchairPaths, TorchairSpec
@@ -58,7 +58,7 @@ def _run_mine(
     spec: TorchairSpec,
     place: tuple[int, int],
     graph: Compiled,
-    operators: Sequence[Operator],
+    operators: Sequence[GeOperator],
     *,
     fused: bool,
 ) -> list[str]:
@@ -72,7 +72,7 @@ def _run_mine(
             shapes = execute(operators, inputs, DTYPE, _sound)
             write_text(text(root, spec.release, rank, number), f"graph_{number}", operators, shapes)
 
-        def spoil(operator: Operator, results: Values, step: int = step) -> Values:
+        def spoil(operator: GeOperator, results: Values, step: int = step) -> Values:
             if not fused or spec.fault is None:
                 return results
             if not spec.fault.strikes(operator.name, number, step, rank):
@@ -86,5 +86,5 @@ def _run_mine(
     return struck
 
 
-def _sound(_operator: Operator, results: Values) -> Values:
+def _sound(_operator: GeOperator, results: Values) -> Values:
     return results

@@ -23,7 +23,7 @@ GE_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class GeOperator:
     """One operator. `inputs` has a gap where an optional input is absent; `fx` names output k's FX tensor.
 
     `parts` are the operators that were fused into this one, the last of which gives its outputs. A Data or
@@ -45,7 +45,7 @@ class Operator:
     def edges(self) -> tuple[Edge, ...]:
         return tuple(edge for edge in self.inputs if edge is not None)
 
-    def reading(self, moved: Mapping[Edge, Edge]) -> Operator:
+    def reading(self, moved: Mapping[Edge, Edge]) -> GeOperator:
         """The same with other inputs."""
         return replace(
             self, inputs=tuple(None if edge is None else moved.get(edge, edge) for edge in self.inputs)
@@ -53,10 +53,10 @@ class Operator:
 
 
 def execute(
-    operators: Sequence[Operator],
+    operators: Sequence[GeOperator],
     feeds: Mapping[str, torch.Tensor],
     dtype: torch.dtype,
-    spoil: Callable[[Operator, Values], Values],
+    spoil: Callable[[GeOperator, Values], Values],
 ) -> dict[Edge, torch.Tensor]:
     """The outputs of all operators. Numbers are computed in float32 and rounded to `dtype` once an operator.
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ...errors import CaptureError
 from ...topology.ge_graph import Edge
-from .operators import Operator, Values
+from .operators import GeOperator, Values
 
 FUSED = ("Mul_1", "Add_1")
 """The pair that becomes one: the scaled product of the second layer and its bias."""
@@ -18,13 +18,13 @@ IN_NZ = ("MatMulV2", "MatMulV2_1")
 """Products leave their result in fractal format; `trans_TransData_1` brings the input of the first to it."""
 
 
-def compiled(operators: Sequence[Operator], *, fused: bool) -> list[Operator]:
+def compiled(operators: Sequence[GeOperator], *, fused: bool) -> list[GeOperator]:
     """The operators that run, in order."""
     running = insert_transdata(without_casts(operators), IN_NZ[0])
     return fuse(running, FUSED) if fused else running
 
 
-def without_casts(operators: Sequence[Operator]) -> list[Operator]:
+def without_casts(operators: Sequence[GeOperator]) -> list[GeOperator]:
     """Casts to the type that their input has already are taken out; a `Mul` is where the demo has them."""
     types = {operator.name: operator.type for operator in operators}
     moved: dict[Edge, Edge] = {}
@@ -37,14 +37,14 @@ def without_casts(operators: Sequence[Operator]) -> list[Operator]:
     return kept
 
 
-def insert_transdata(operators: Sequence[Operator], reader: str) -> list[Operator]:
+def insert_transdata(operators: Sequence[GeOperator], reader: str) -> list[GeOperator]:
     """The first input of `reader` is brought to fractal format by an operator of the Graph Engine's own."""
     made = []
     for operator in operators:
         if operator.name == reader:
             source, *others = operator.inputs
             name = "trans_TransData_1"
-            made.append(Operator(name, "TransData", (source,), list, storage="FRACTAL_NZ"))
+            made.append(GeOperator(name, "TransData", (source,), list, storage="FRACTAL_NZ"))
             operator = replace(operator, inputs=(Edge(name, 0), *others))
         if operator.name in IN_NZ:
             operator = replace(operator, storage="FRACTAL_NZ")
@@ -52,7 +52,7 @@ def insert_transdata(operators: Sequence[Operator], reader: str) -> list[Operato
     return made
 
 
-def fuse(operators: Sequence[Operator], names: tuple[str, str]) -> list[Operator]:
+def fuse(operators: Sequence[GeOperator], names: tuple[str, str]) -> list[GeOperator]:
     """The two operators as one, under both names, where the second stood.
 
     Raises `CaptureError` where they are not there or the second does not read the first.

@@ -14,7 +14,7 @@ import torch
 
 from ...tensors.ge_record import GeValue, OriginalOp, hashed_name, write_record
 from ...topology.ge_graph import Edge, GeDesc, GeGraph, GeNode, write_graph
-from .operators import GE_NAMES, Operator
+from .operators import GE_NAMES, GeOperator
 
 STARTED = 1_763_670_000_000_000
 """Microseconds since 1970 at which the demo's operators begin to run."""
@@ -33,7 +33,7 @@ class StepFolder:
 
 
 def write_text(
-    path: Path, name: str, operators: Sequence[Operator], values: Mapping[Edge, torch.Tensor]
+    path: Path, name: str, operators: Sequence[GeOperator], values: Mapping[Edge, torch.Tensor]
 ) -> None:
     """The text of a graph as TorchAir gave it to the Graph Engine, before its passes."""
     fx = {Edge(operator.name, index): text for operator in operators for index, text in operator.fx.items()}
@@ -60,7 +60,7 @@ def _described(name: str, edge: Edge, values: Mapping[Edge, torch.Tensor], fx: M
 
 
 def write_records(
-    step: StepFolder, operators: Sequence[Operator], values: Mapping[Edge, torch.Tensor]
+    step: StepFolder, operators: Sequence[GeOperator], values: Mapping[Edge, torch.Tensor]
 ) -> None:
     """A record for each operator that runs on the device; constants and the end of the graph do not."""
     made = {operator.name: operator for operator in operators}
@@ -82,7 +82,7 @@ def write_records(
 
 
 def _value(
-    tensor: torch.Tensor, producer: Operator, index: int | None = None, *, null: bool = False
+    tensor: torch.Tensor, producer: GeOperator, index: int | None = None, *, null: bool = False
 ) -> GeValue:
     """A tensor as `producer` left it; as an output, `index` is its number."""
     tiled = producer.storage != "ND" and tensor.is_floating_point()
@@ -92,7 +92,7 @@ def _value(
     return GeValue(tensor, "fractal_nz" if tiled else "nd", null=null, original_op=origin)
 
 
-def _place(folder: Path, operator: Operator, name: str) -> Path:
+def _place(folder: Path, operator: GeOperator, name: str) -> Path:
     if operator.name != LONG_NAME:
         return folder / name
     folder.mkdir(parents=True, exist_ok=True)
