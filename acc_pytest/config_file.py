@@ -80,7 +80,7 @@ def _read_config(path: Path, custom: Collection[str]) -> ConfigFile:
             raise unknown_name("key", key, _TOP_LEVEL, str(path))
     description = content.get("description", "")
     if not isinstance(description, str):
-        raise SettingsError(f"{path}: description must be text, not {description!r:.100}")
+        raise SettingsError(f"{path}: description must be a string, got {description!r:.100}")
     if "standard" in content:
         check_choice(f"{path}: standard", content["standard"], COMPARISON_STANDARDS)
     steps = _table(content, "steps", path, ("policy",))
@@ -116,7 +116,7 @@ def _table(content: Mapping[str, Any], name: str, path: Path, keys: tuple[str, .
     """The sub-table `name`, empty where absent; no `keys` means that any key may stand in it."""
     table = content.get(name, {})
     if not isinstance(table, dict):
-        raise SettingsError(f"{path}: {name} must be a table, [{name}], not {table!r:.100}")
+        raise SettingsError(f"{path}: {name} must be a table [{name}], got {table!r:.100}")
     for key in table:
         if keys and key not in keys:
             raise unknown_name(f"key in [{name}]", key, keys, str(path))
@@ -133,5 +133,5 @@ def share_of(value: object, where: str) -> float:
     """A number from 0 to 1. Raises `SettingsError`."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not number or not 0 <= float(value) <= 1:  # type: ignore[arg-type]
-        raise SettingsError(f"{where} is {value!r:.100}; it is a share, give a number from 0 to 1")
+        raise SettingsError(f"{where} must be a number from 0 to 1, got {value!r:.100}")
     return float(value)  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
-"""Every exception acc_pytest raises on purpose.
+"""Every exception that acc_pytest raises on purpose.
 
-A message says what is wrong, where (the file or option), and what to do about it. The plugin turns
-an `AccError` raised while opening dumps or settings into a `pytest.UsageError` (exit code 4), and one
-raised while a pair is judged into the failure (or skip) of that pair's test alone.
+A message says what is wrong, where (the file or option), and how to fix it: `rtol must be >= 0, got -1`.
+While the plugin opens dumps or settings, it turns an `AccError` into a `pytest.UsageError` (exit code 4).
+While a pair is judged, an `AccError` makes only the test of that pair fail or skip.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LONG_WORD = re.compile(r"([^\s/]{200})[^\s/]{100,}")
 
 
 class AccError(Exception):
-    """Base of all errors that are the input's fault, not ours.
+    """Base class. The cause is the input or the environment, not a bug of acc_pytest.
 
     A word of more than 300 characters is cut to 200: a message stays one sentence whatever name a file holds.
     """
@@ -26,11 +26,11 @@ class AccError(Exception):
 
 
 class FormatError(AccError):
-    """A file is not what its format promises: cut, lying about sizes, or not this format at all."""
+    """A file breaks its format: it is truncated, its sizes are wrong, or it has another format."""
 
 
 class CannotDecode(AccError):
-    """The bytes are there but have no numeric meaning we can give them (int4, fp6, fp4, ...)."""
+    """The bytes are there, but no decoder can turn them into numbers (int4, fp6, fp4, ...)."""
 
 
 class NoPayload(AccError):
@@ -38,7 +38,7 @@ class NoPayload(AccError):
 
 
 class DumpError(AccError):
-    """A path is not a dump, holds several, or lacks a piece (topology) that the comparison needs."""
+    """A path is not a dump, holds several dumps, or lacks a part that the comparison needs (topology)."""
 
 
 class MappingError(AccError):
@@ -46,31 +46,31 @@ class MappingError(AccError):
 
 
 class Incomparable(AccError):
-    """Two tensors cannot be brought to one shape or meaning; the message is the row's reason."""
+    """Two tensors cannot be compared; the message becomes the reason in the row."""
 
 
 class ShapesDiffer(Incomparable):
-    """Two tensors have shapes that no rule brings to one."""
+    """No rule makes the shapes of two tensors equal."""
 
 
 class Unforeseen(AccError):
-    """Something went wrong that no reader or planner expected; made by `guard.py` only."""
+    """An exception of another type, wrapped by `guard.py`; the message says what was being done."""
 
 
 class SettingsError(AccError):
-    """An option, ini value, marker or config file holds a value that makes no sense."""
+    """An option, an ini value, a marker or a config file holds a wrong value."""
 
 
 class OperatorError(AccError):
-    """An operator is unknown, or its parameters or inputs are not what the operator takes."""
+    """An operator is unknown, or it does not accept its parameters or inputs."""
 
 
 class LaunchError(AccError):
-    """A program cannot be run for dumping: no probe, no such command, no room or right to write."""
+    """A program cannot be started for dumping: no probe, no such command, no space, or no permission."""
 
 
 class CaptureError(AccError):
-    """A model cannot be hooked for dumping, or what it computed cannot be written."""
+    """A model cannot be hooked for dumping, or its tensors cannot be written."""
 
 
 class MissingPackage(CaptureError, ModuleNotFoundError):
@@ -78,7 +78,7 @@ class MissingPackage(CaptureError, ModuleNotFoundError):
 
 
 class DumpConfigError(SettingsError, ValueError):
-    """An argument that says what to dump makes no sense."""
+    """An argument of a dump config has a wrong value."""
 
 
 class DumpConfigTypeError(DumpConfigError, TypeError):
@@ -90,4 +90,4 @@ def unknown_name(what: str, name: str, known: Iterable[str], where: str) -> Sett
     names = list(known)
     nearest = difflib.get_close_matches(name, names, n=1) or [one for one in names if name and name in one]
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return SettingsError(f"{where}: unknown {what} {name!r:.100}; {hint}known are: {', '.join(names)}")
+    return SettingsError(f"{where}: unknown {what} {name!r:.100}; {hint}known: {', '.join(names)}")

@@ -46,7 +46,7 @@ def parsed(
     except json.JSONDecodeError as error:
         raise NotJson(error.msg, error.lineno) from None
     except UnicodeDecodeError as error:
-        raise NotJson(f"byte {error.start} is no UTF-8") from None
+        raise NotJson(f"byte {error.start} is not UTF-8") from None
     except RecursionError:
         raise NotJson("its brackets are nested too deeply") from None
 

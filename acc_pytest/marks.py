@@ -75,7 +75,7 @@ def marker_rules(
     """The rules of the `acc_threshold` markers on a test, closest first, as `in_precedence` wants them.
 
     `ignored` is the marker a generated test got from the config files, whose rules count already.
-    Raises `SettingsError` for a marker that makes no sense.
+    Raises `SettingsError` for a wrong marker.
     """
     from .judging import rule_from_marker
 
@@ -89,7 +89,7 @@ def marker_rules(
 def hook_rules(item: pytest.Item, pair: Pair, custom: tuple[str, ...]) -> list[ThresholdRule]:
     """The rule of the `pytest_acc_thresholds` hook for a pair, if a conftest file has one.
 
-    Raises `SettingsError` for an answer that makes no sense.
+    Raises `SettingsError` for a wrong answer.
     """
     if not item.config.hook.pytest_acc_thresholds.get_hookimpls():
         return []

@@ -146,7 +146,7 @@ def _metrics(values: Sequence[str]) -> tuple[str, ...]:
         file, _, function = metric.rpartition(":")
         if not file or not function.isidentifier():
             raise SettingsError(
-                f"--acc-metric {metric}: must be FILE.py:FUNCTION, for example my_metrics.py:snr"
+                f"--acc-metric must be FILE.py:FUNCTION, as in my_metrics.py:snr, got {metric}"
             )
     return tuple(values)
 
@@ -163,7 +163,7 @@ def _shard(value: object) -> tuple[int, int]:
     """Number and count of shards from `I/N`."""
     number, count = (_whole(part, digits=6) for part in str(value).partition("/")[::2])
     if number is None or count is None:
-        raise SettingsError(f"--acc-shard {value}: must be I/N, the shard and how many there are: 1/4")
+        raise SettingsError(f"--acc-shard must be I/N (shard I of N), as in 1/4, got {value}")
     if not 1 <= number <= count:
         raise SettingsError(f"--acc-shard {value}: of {count} shards there is no number {number}")
     return number, count

@@ -12,7 +12,7 @@ from acc_pytest.json_text import NotJson, parsed
     [
         ("{", "Expecting property name enclosed in double quotes"),
         ("", "Expecting value"),
-        (b"\xff\xfe", "byte 0 is no UTF-8"),
+        (b"\xff\xfe", "byte 0 is not UTF-8"),
         ("[" * 100_000, "its brackets are nested too deeply"),
         ('{"a": ' * 100_000, "its brackets are nested too deeply"),
         ("9" * 5000, f"a whole number of 5000 digits, {'9' * 20}..."),

@@ -131,10 +131,10 @@ def graph(kind: str, inputs: tuple[str, ...], outputs: tuple[str, ...], *calls: 
     for index, call in enumerate(calls):
         if missing := [name for name in call.inputs if name not in known]:
             raise OperatorError(
-                f"graph {kind}: call {index} ({call.operation.kind}) reads {missing[0]!r}, which is no input "
-                "of the graph and made by no call before it"
+                f"graph {kind}: call {index} ({call.operation.kind}) reads {missing[0]!r}, which is neither "
+                "an input of the graph nor the result of an earlier call"
             )
         known |= set(call.outputs)
     if missing := [name for name in outputs if name not in known]:
-        raise OperatorError(f"graph {kind}: output {missing[0]!r} is made by no call")
+        raise OperatorError(f"graph {kind}: output {missing[0]!r} is not made by any call")
     return Operation(kind, inputs, outputs, calls=calls)

@@ -82,22 +82,24 @@ def _token(given: Any) -> str:
     """A step as it is written: a number without sign."""
     number = _number(given)
     if number == _NOT_GIVEN:
-        raise CaptureError("dump_data: token_id is missing; give the number of the step, 0 for the prefill")
+        raise CaptureError("dump_data: token_id is missing; give the number of the step (0 is the prefill)")
     if number is None or not 0 <= number <= _LARGEST_TOKEN:
-        raise CaptureError(f"dump_data: token_id {given!r} is no number of a step (0, 1, 2, ...)")
+        raise CaptureError(f"dump_data: token_id must be the number of a step (0, 1, 2, ...), got {given!r}")
     return str(number)
 
 
 def _data_id(given: Any) -> str:
     number = _number(given)
     if number == _NOT_GIVEN:
-        raise CaptureError("dump_data: data_id is missing; give each place of your program a number or name")
+        raise CaptureError(
+            "dump_data: data_id is missing; give a number or a name for each place in your program"
+        )
     name = given if isinstance(given, str) else "" if number is None or number < 0 else str(number)
     # It becomes part of a file name and of a test id.
     if not _DATA_ID.fullmatch(name):
         raise CaptureError(
-            f"dump_data: data_id {given!r} is neither a number of 0 or more nor a name of up to 100 letters, "
-            "digits, _, -, . and +"
+            f"dump_data: data_id must be a number >= 0 or a name of at most 100 letters, digits, "
+            f"_, -, . and +, got {given!r}"
         )
     return name
 
@@ -123,14 +125,14 @@ def _tensor(given: Any) -> torch.Tensor:
     plain = given.detach()
     if plain.layout != torch.strided or plain.is_quantized:
         raise CaptureError(
-            "dump_data: golden_data is sparse or quantized; give to_dense() or dequantize() of it"
+            "dump_data: golden_data is sparse or quantized; pass golden_data.to_dense() or .dequantize()"
         )
     if plain.device.type == "meta":
         raise CaptureError("dump_data: golden_data is on the meta device and has no values")
     if type(plain) is not torch.Tensor:
         raise CaptureError(
-            f"dump_data: golden_data is a {type(plain).__name__}, which no reader rebuilds; give a plain "
-            "tensor (full_tensor() of a DTensor)"
+            f"dump_data: golden_data is a {type(plain).__name__}, which no reader can rebuild; pass a plain "
+            "tensor (for a DTensor: full_tensor())"
         )
     return plain
 
@@ -141,7 +143,7 @@ def _my_file(given: str | os.PathLike[str]) -> str:
     Directories are resolved, the file is not: the name of a link says which operator it belongs to.
     """
     if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
-        raise CaptureError("dump_data: my_path is missing; give the file of mine that golden_data belongs to")
+        raise CaptureError("dump_data: my_path is missing; give the file of mine to compare golden_data with")
     directory, name = os.path.split(os.path.abspath(given))
     path = os.path.join(os.path.realpath(directory), name)
     try:

@@ -59,9 +59,9 @@ def add(commands: Commands) -> None:
 def run(given: argparse.Namespace) -> int:
     """Measure the noise runs, write the thresholds, and say what came of it."""
     if not 0.5 <= given.quantile < 1:
-        raise SettingsError(f"--quantile {given.quantile:g}: a share from 0.5 to below 1")
+        raise SettingsError(f"--quantile must be >= 0.5 and < 1, got {given.quantile:g}")
     if not 1 <= given.margin < float("inf"):
-        raise SettingsError(f"--margin {given.margin:g}: a number from 1")
+        raise SettingsError(f"--margin must be >= 1, got {given.margin:g}")
     from ..comparison.samples import samples_of
     from ..judging.calibration import Sample, calibrated
     from ..outputs import Staged, target_of
@@ -79,7 +79,8 @@ def run(given: argparse.Namespace) -> int:
             print(f"acc: and {len(reasons) - SHOWN} more", file=sys.stderr)
         if not measured:
             raise AccError(
-                f"{noise}: none of its tensors could be compared with golden, so nothing is learnt"
+                f"{noise}: none of its tensors could be compared with golden, so nothing was measured; "
+                "give another run of the model, dumped as golden was"
             )
     calibration = calibrated(samples, runs=len(given.noise), quantile=given.quantile, margin=given.margin)
     text = calibration_text(calibration, given.golden, given.noise, given.quantile, given.margin)

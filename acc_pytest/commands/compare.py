@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
 def run(given: argparse.Namespace) -> int:
     """Run pytest over the two dumps; returns its exit code."""
     if given.weight:
-        raise AccError("-w: weights are not compared; give dumps of a run")
+        raise AccError("-w: weights are not compared by themselves; leave -w out and give the dumps of a run")
     if given.stats:
         print(
             "acc: -st is not needed: dumps of statistics are recognised and compared as such", file=sys.stderr

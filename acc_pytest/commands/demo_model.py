@@ -39,7 +39,7 @@ class Once(argparse.Action):
         """Keep the value. Ends in an error of the parser where there is one already."""
         before = getattr(namespace, self.dest)
         if before is not None:
-            raise argparse.ArgumentError(self, f"a demo has one mistake, got {before!r} and {values!r}")
+            raise argparse.ArgumentError(self, f"a demo has one fault, got {before!r} and {values!r}")
         setattr(namespace, self.dest, values)
 
 

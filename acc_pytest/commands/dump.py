@@ -78,12 +78,12 @@ def options_of(given: argparse.Namespace) -> LaunchOptions:
 
 def _command(given: argparse.Namespace) -> tuple[str, ...]:
     if given.exec is not None and given.for_pytest:
-        raise SettingsError("--exec and a command after --: give the program once")
+        raise SettingsError("--exec and a command after -- both name a program; give one of them")
     if given.exec is not None:
         return split_command(given.exec)
     if not given.for_pytest:
         raise SettingsError(
-            '--exec: which program? write --exec "python run.py", or -- python run.py at the end'
+            '--exec: no program was given; write --exec "python run.py", or -- python run.py at the end'
         )
     return tuple(given.for_pytest)
 

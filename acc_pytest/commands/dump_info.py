@@ -59,7 +59,7 @@ def run(given: argparse.Namespace) -> int:
     """Convert once, or watch; returns the exit code that `--help` lists."""
     idle = given.until_idle
     if idle is not None and not (0 < idle < math.inf):
-        raise SettingsError(f"--until-idle {idle:g}: must be a positive number of seconds")
+        raise SettingsError(f"--until-idle must be a number of seconds > 0, got {idle:g}")
     watch = given.watch or idle is not None
     from ..capture.dump_info import InfoConversion
 
@@ -123,16 +123,14 @@ def _closing(conversion: InfoConversion, interrupted: bool) -> int:
         (conversion.converted, f"converted ({size(conversion.nbytes)})"),
         (conversion.before, "had their info file already"),
         (conversion.deleted, "deleted"),
-        (conversion.arguments, "hold an argument that is no tensor"),
+        (conversion.arguments, "hold an argument that is not a tensor"),
         (len(conversion.partly), "have tensors that cannot be decoded"),
         (len(conversion.failed), "failed"),
         (conversion.pending, "are still being written or not yet looked at twice; run again"),
     )
     said = [f"{count} {what}" for count, what in counts if count]
     if not said:
-        raise DumpError(
-            f"{conversion.path}: holds no file of a GE or FX dump, so there is nothing to convert"
-        )
+        raise DumpError(f"{conversion.path}: holds no GE or FX file, so there is nothing to convert")
     print(f"acc: {'; '.join(said)}")
     if interrupted:
         return INTERRUPTED

@@ -71,7 +71,9 @@ def _targets(paths: list[str], output: str) -> list[tuple[Path, Path]]:
         target = (Path(output) / report.relative_to(base) if output else report).with_suffix(".onnx")
         other = targets.setdefault(target, report)
         if other.absolute() != report.absolute():
-            raise AccError(f"{report}: would be written to {target}, as {other} would; give them one by one")
+            raise AccError(
+                f"{report}: {target} would be written for {other} too; give the reports one by one"
+            )
     return [(report, target) for target, report in targets.items()]
 
 
@@ -91,5 +93,5 @@ def _reports(path: Path) -> list[tuple[Path, Path]]:
         if name.endswith(".json")
     ]
     if not reports:
-        raise AccError(f"{path}: no report of an ATB dump below it (model/PID/*.json, layer/PID/*.json)")
+        raise AccError(f"{path}: holds no topology of an ATB dump (model/PID/*.json, layer/PID/*.json)")
     return sorted(reports)

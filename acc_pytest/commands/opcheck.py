@@ -138,8 +138,8 @@ class FurtherActions(argparse._SubParsersAction):  # type: ignore[type-arg]
             actions = ", ".join(self._name_parser_map)
             raise argparse.ArgumentError(
                 None,
-                f"{values[0]!r} belongs to no option; the dump is given by -i, operation CSVs by -c, "
-                f"operators are chosen by -ids and -opname, and the one further action is {actions}",
+                f"{values[0]!r} does not belong to an option; give the dump with -i, operation CSVs with -c, "
+                f"choose operators with -ids and -opname; the only action is {actions}",
             )
         super().__call__(parser, namespace, values, option)
 
@@ -152,7 +152,7 @@ def run(given: argparse.Namespace) -> int:
     if not given.input and not given.csv_path:
         raise SettingsError("give the dump with -i, or operation CSVs with -c (or --list for the catalogue)")
     if given.jobs < 1:
-        raise SettingsError(f"-j {given.jobs}: the number of processes is at least 1")
+        raise SettingsError(f"-j must be >= 1, got {given.jobs}")
     if given.device_id is not None and not given.atb_rerun:
         print(
             "acc: -device is not needed without -rerun: no device is used, outputs are those of the dump",

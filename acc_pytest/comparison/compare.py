@@ -1,7 +1,7 @@
 """One mapped pair, or any two tensors, in; one `Row` out. Runs in the process that runs the test.
 
 Whatever is wrong with the input of a pair (a cut file, shapes that do not agree, a threshold that
-makes no sense) becomes the row's reason: a comparison never raises for it.
+is wrong) becomes the row's reason: a comparison never raises for it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def compare_pair(
 
     `counterpart` is where a noise run has its golden tensor, `None` where none was given.
 
-    `make_judge` may raise `AccError` (a marker or hook that makes no sense), which is a reason too.
+    `make_judge` may raise `AccError` (for a wrong marker or hook), which is a reason too.
 
     Replicas (one tensor per rank, all of which should be equal) are judged one by one; the row is
     that of the worst, and its notes say which one it is.

@@ -90,9 +90,9 @@ def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple
     counts = f"golden holds {golden_count} elements, mine {mine_count}"
     if summed or sliced or LastToken in (type(pair.golden.view), type(pair.mine.view)):
         raise NoPayload(
-            f"only part of a tensor is meant, and statistics of a part were not dumped ({counts})"
+            f"only part of the tensor is compared, and the dump has statistics of the whole only ({counts})"
         )
-    raise Incomparable(f"statistics of different numbers of elements say nothing of each other: {counts}")
+    raise Incomparable(f"statistics of different numbers of elements cannot be compared: {counts}")
 
 
 _UNSLICED = (Whole, LastToken, RankSum, Turned)

@@ -53,7 +53,7 @@ def _clear(path: Path) -> None:
         p.name for p in path.iterdir() if not p.name.startswith(("msit_dump", "ait_dump", "atb_dump_data"))
     ]
     if foreign:
-        raise DumpError(f"{path}: holds {foreign[0]!r}, which no demo wrote; choose an empty directory")
+        raise DumpError(f"{path}: holds {foreign[0]!r}, which is not from a demo; choose an empty directory")
     shutil.rmtree(path)
 
 

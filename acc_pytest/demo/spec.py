@@ -58,22 +58,22 @@ class DemoSpec:
         for name, allowed in (("family", FAMILIES), ("era", ERAS)):
             if getattr(self, name) not in allowed:
                 raise SettingsError(
-                    f"demo: {name}={getattr(self, name)!r}; choose one of {', '.join(allowed)}"
+                    f"demo: {name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}"
                 )
         if self.prompt_length < 1:
-            raise SettingsError(f"demo: prompt_length={self.prompt_length}; it must be at least 1")
+            raise SettingsError(f"demo: prompt_length must be >= 1, got {self.prompt_length}")
         if self.decode_steps < 0:
-            raise SettingsError(f"demo: decode_steps={self.decode_steps}; it must not be negative")
+            raise SettingsError(f"demo: decode_steps must be >= 0, got {self.decode_steps}")
         if self.heads < 1 or self.hidden % self.heads or (self.hidden // self.heads) % 2:
-            raise SettingsError(f"demo: hidden={self.hidden} must be an even multiple of heads={self.heads}")
+            raise SettingsError(
+                f"demo: hidden must be an even multiple of heads={self.heads}, got {self.hidden}"
+            )
         if self.statistics and self.description:
             raise SettingsError("demo: statistics and description exclude each other; choose one")
         if self.description and self.era == "atb_dump_data":
             raise SettingsError("demo: era atb_dump_data has no descriptions; choose another era")
         if self.fault is not None and self.fault.kind in ("replica", "all_reduce") and self.ranks == 1:
-            raise SettingsError(
-                f"demo: fault {self.fault.kind!r} needs ranks=2 or more; one rank shares nothing"
-            )
+            raise SettingsError(f"demo: fault {self.fault.kind!r} needs ranks >= 2, got {self.ranks}")
         _ = self.model
 
     def resolved(self) -> DemoSpec:

@@ -54,15 +54,15 @@ def operator_named(target: str) -> torch._ops.OpOverload:
     packet = getattr(torch.ops.aten, name, None) if name else None
     overload = getattr(packet, kind, None) if isinstance(packet, torch._ops.OpOverloadPacket) else None
     if not isinstance(overload, torch._ops.OpOverload):
-        raise OperatorError(f"{target} is no operator of aten")
+        raise OperatorError(f"{target} is not an aten operator")
     schema = overload._schema
     writes = any(one.alias_info is not None and one.alias_info.is_write for one in schema.arguments)
     if writes or name.endswith("_") or kind == "out":
         raise OperatorError(f"{target} writes to its arguments")
     if name.startswith("_") and name not in _PRIVATE:
-        raise OperatorError(f"{target} is no public operator of aten")
+        raise OperatorError(f"{target} is not a public aten operator")
     if _UNKNOWN_VALUES.search(name) or torch.Tag.nondeterministic_seeded in overload.tags:
-        raise OperatorError(f"{target} does not determine its values")
+        raise OperatorError(f"{target} may give other values each time")
     return overload
 
 
@@ -200,7 +200,7 @@ def _value(kind: str, stored: torch.Tensor | None, name: str) -> Any:
         return _NUMBERS[inner](stored.item())
     elif inner.startswith("List[") and inner[5:-1] in _NUMBERS and stored.ndim == 1:
         return [_NUMBERS[inner[5:-1]](value) for value in stored.tolist()]
-    raise OperatorError(f"argument {name} of type {kind} is not held by its file")
+    raise OperatorError(f"its file does not hold argument {name} of type {kind}")
 
 
 def _without_tensors(value: Any) -> Any:

@@ -74,7 +74,7 @@ class Chain:
             self._run(node, values, given, most)
         found = values.get(edge)
         if found is None:
-            raise OperatorError(f"{edge.producer}:{edge.index} is none of its outputs in the graph")
+            raise OperatorError(f"{edge.producer}:{edge.index} is not one of its outputs in the graph")
         if len(self._nodes) == 1:
             return found
         return Unrounded(found.value, max(one.terms for one in values.values()), found.magnitude)

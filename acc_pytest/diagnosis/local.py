@@ -99,7 +99,9 @@ def _computed(directory: str, index: int) -> Local:
     home = os.path.abspath(directory)
     entry = next((one for one in entries_of_directory(Path(home)) if one.directory == home), None)
     if entry is None or entry.problem:
-        return Local(why=entry.problem if entry is not None else f"{directory} is no operator's directory")
+        return Local(
+            why=entry.problem if entry is not None else f"{directory} is not the directory of an operator"
+        )
     case = prepare(entry)
     if index >= len(case.outputs) or case.outputs[index] is None:
         return Local(why=_NO_OUTPUT)

@@ -137,8 +137,8 @@ class AtbDump(Dump):
         token = self._layout.token
         if token and int(token) not in present:
             raise DumpError(
-                f"{self._layout.worker}/{token}: no operation of the model was dumped here; "
-                f"token directories that have some: {', '.join(map(str, sorted(present))) or 'none'}"
+                f"{self._layout.worker}/{token}: holds no operation of the model; "
+                f"token directories that do: {', '.join(map(str, sorted(present))) or 'none'}"
             )
 
     def _evidence(
@@ -156,8 +156,8 @@ def _refuse_warmup_alone(steps: Sequence[Step], other: Dump | None) -> None:
     labels = {step.label for step in other.steps} if other else set()
     if labels and WARMUP not in labels and steps and all(step.label == WARMUP for step in steps):
         raise DumpError(
-            "only the warm-up run was dumped (directory 0), which the golden has no step for; dump later "
-            "executions too (-er 0,3), or say that it is none with --acc-token-policy no-warmup"
+            "holds only the warm-up run (directory 0), which golden does not have; dump later "
+            "executions too (-er 0,3), or give --acc-token-policy no-warmup if it is not a warm-up"
         )
 
 

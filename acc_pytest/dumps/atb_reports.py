@@ -111,7 +111,7 @@ class AtbReports:
                 break
         else:
             raise DumpError(
-                f"{layout.root}: an ATB dump without topology; dump again with --type model tensor"
+                f"{layout.root}: is an ATB dump without topology; dump again with --type model tensor"
             )
         by_pid = {name.rpartition("_")[2]: name for name in held}
         wanted = sorted(workers, key=lambda worker: (worker.name != named, worker))

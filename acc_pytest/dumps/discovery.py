@@ -74,7 +74,7 @@ def locate(path: str, listing: Listing) -> Layout:
     if files:
         return FilesLayout(given, files)
     if not listing.directories(given) and not listing.files(given):
-        raise DumpError(f"{given}: an empty directory; was the dump written somewhere else?")
+        raise DumpError(f"{given}: is an empty directory; was the dump written somewhere else?")
     raise DumpError(
         f"{given}: no dump here: no {TREE_FILE} (torch), no model and tensors directories (ATB), "
         f"no {METADATA} (manual), no GE records or FX tensors (TorchAir), no tensor files"
@@ -101,7 +101,7 @@ def _file(given: Path, listing: Listing) -> Layout:
         return record
     inside = _around(given.parent, listing) if given.suffix in {".json", ".csv"} else None
     if inside is None:
-        raise DumpError(f"{given}: neither a dump nor a tensor file ({' '.join(SUFFIXES)})")
+        raise DumpError(f"{given}: is neither a dump nor a tensor file ({' '.join(SUFFIXES)})")
     return inside
 
 
@@ -144,7 +144,9 @@ def _below(given: Path, listing: Listing, levels: int) -> DumpLayout | None:
         if found:
             raise DumpError(_which(given, found))
         if seen > _MOST_DIRECTORIES:
-            raise DumpError(f"{given}: too many directories to search; give the directory of the dump itself")
+            raise DumpError(
+                f"{given}: has too many directories to search; give the directory of the dump itself"
+            )
     return None
 
 

@@ -113,7 +113,7 @@ def read_metadata(metadata: Path) -> dict[str, dict[str, list[str]]]:
         with open(metadata, encoding="utf-8") as file:
             raw = parsed(file.read(), pairs=_merged)
     except ValueError as error:
-        raise FormatError(f"{metadata}: not a readable manual mapping ({error})") from error
+        raise FormatError(f"{metadata}: is not a readable manual mapping ({error})") from error
     except OSError as error:
         raise FormatError(f"{metadata}: cannot be read: {error.strerror}") from error
     if not isinstance(raw, dict):

@@ -91,7 +91,7 @@ def keep_rank(golden: Dump, mine: Dump, number: int) -> None:
         if number not in {rank.index for rank in dump.ranks}:
             known = ", ".join(str(rank.index) for rank in dump.ranks) or "none"
             raise DumpError(
-                f"--acc-rank {number}: {name} {dump.root} has no such rank; its ranks are: {known}"
+                f"--acc-rank {number}: {name} {dump.root} has no such rank; choose one of {known}"
             )
     if len(golden.ranks) != len(mine.ranks) and golden.kind not in _NUMBERED:
         raise DumpError(

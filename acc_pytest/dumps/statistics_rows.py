@@ -85,10 +85,12 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[dict[str, str]]:
             header = next(reader, [])
             missing = [name for name in needed if name not in header]
             if missing:
-                raise FormatError(f"{path}: no column {missing[0]!r}; is this the statistics file of a dump?")
+                raise FormatError(
+                    f"{path}: has no column {missing[0]!r}; is this the statistics file of a dump?"
+                )
             for row in reader:
                 cells = dict(zip(header, row))
                 if all(name in cells for name in needed):
                     yield cells
     except (OSError, csv.Error) as error:
-        raise FormatError(f"{path}: not a readable CSV ({error})") from error
+        raise FormatError(f"{path}: is not a readable CSV ({error})") from error

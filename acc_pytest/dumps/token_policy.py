@@ -74,7 +74,7 @@ def decide(policy: str, facts: Facts) -> Decision:
     """Label the token directories. Raises `SettingsError` for an unknown policy and `DumpError` for one
     that contradicts what is on disk."""
     if policy not in TOKEN_POLICIES:
-        raise SettingsError(f"--acc-token-policy {policy!r} is none of {', '.join(TOKEN_POLICIES)}")
+        raise SettingsError(f"--acc-token-policy must be one of {', '.join(TOKEN_POLICIES)}, got {policy!r}")
     if not facts.present:
         return Decision((), (), policy)
     if policy == "auto":
@@ -169,8 +169,8 @@ def _named(policy: str, facts: Facts) -> _Candidate:
     chosen = {"warmup": _warmup, "no-warmup": _no_warmup, "torch-like": _torch_like}[policy](facts)
     if policy == "torch-like" and _mixed(facts):
         raise DumpError(
-            "token policy torch-like: one directory holds both prefill and decode operations, which that "
-            "numbering rules out; use --acc-token-policy auto, warmup or no-warmup"
+            "token policy torch-like: one directory holds both prefill and decode operations, which this "
+            "numbering never has; use --acc-token-policy auto, warmup or no-warmup"
         )
     if not any(step.label != WARMUP for step in chosen.steps) and policy != "warmup":
         raise DumpError(

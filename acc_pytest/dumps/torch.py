@@ -77,9 +77,11 @@ class TorchDump(Dump):
         first = layout.home / self.ranks[0].name
         tokens = [name for name in listing.directories(first) if name.isdecimal()]
         if other := [name for name in listing.directories(first) if not name.isdecimal() and name != WEIGHTS]:
-            notes.append(f"directories that are no steps were left out: {', '.join(other)}")
+            notes.append(f"directories that are not steps were left out: {', '.join(other)}")
         if not tokens:
-            raise DumpError(f"{first}: a torch dump without token directories; was any forward pass dumped?")
+            raise DumpError(
+                f"{first}: is a torch dump without token directories; did the model run while it was hooked?"
+            )
         if layout.token:
             tokens = [layout.token]
         tree = self._tree(first, tokens, notes)

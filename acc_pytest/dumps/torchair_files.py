@@ -73,15 +73,15 @@ def torchair_at(given: Path) -> TorchairLayout | None:
     if found.ge and found.fx:
         one, other = next(iter(found.ge)), next(iter(found.fx))
         raise DumpError(
-            f"{given}: a mixed tree: GE records in {one}, FX tensors in {other}; "
-            "give the directory of one of them (msit_ge_dump, msit_fx_dump)"
+            f"{given}: holds GE records in {one} and FX tensors in {other}; "
+            "give one of these directories (msit_ge_dump, msit_fx_dump)"
         )
     if not found.ge and not found.fx and not found.hashed:
         if not found.graphs:
             return None
         raise DumpError(
             f"{given}: holds GE graph texts, but no GE record and no FX tensor below it; "
-            "was enable_dump set, and did the dumped steps run?"
+            "was enable_dump set, and did the steps to dump run?"
         )
     return TorchairLayout(given, "fx" if found.fx else "ge", found)
 

@@ -158,5 +158,5 @@ def read_mapping(path: str) -> dict[str, str]:
                     # A name may hold commas; the writer does not quote.
                     found[row[0].strip()] = ",".join(row[1:]).strip()
     except (OSError, csv.Error) as error:
-        raise FormatError(f"{path}: not a readable list of long names ({error})") from error
+        raise FormatError(f"{path}: is not a readable list of long names ({error})") from error
     return found

@@ -21,7 +21,7 @@ def read_baseline(path: str) -> Baseline:
     content = read_json(path, FORMAT, VERSION)
     made, pairs = texts_of(path, content.get("made"), "made"), content.get("pairs")
     if type(pairs) is not dict:
-        raise FormatError(f"{path}: pairs must be an object, not {pairs!r:.100}")
+        raise FormatError(f"{path}: pairs must be an object, got {pairs!r:.100}")
     return Baseline(path, made, {key: _accepted(path, key, entry) for key, entry in pairs.items()})
 
 
@@ -36,8 +36,8 @@ def read_baselines(paths: Sequence[str]) -> Baseline:
         for key, entry in baseline.pairs.items():
             if pairs.setdefault(key, entry) != entry:
                 raise AccError(
-                    f"{baseline.path}: accepts another error for {key!r:.200} than a file before it; "
-                    "accept that comparison in one of them only"
+                    f"{baseline.path}: accepts another error for {key!r:.200} than an earlier file; "
+                    "accept this comparison in one file only"
                 )
     return Baseline(", ".join(paths), baselines[0].made if baselines else {}, pairs)
 
@@ -56,17 +56,17 @@ def _entry(accepted: Accepted) -> dict[str, Any]:
 def _accepted(path: str, key: str, entry: object) -> Accepted:
     where = f"{path}: entry {key!r:.200}"
     if type(entry) is not dict:
-        raise FormatError(f"{where} must be an object, not {entry!r:.100}")
+        raise FormatError(f"{where} must be an object, got {entry!r:.100}")
     metrics = entry.keys() - {"dtypes", "elements"}
     if len(metrics) != 1 or not metrics <= {COUNT, RELATIVE}:
         raise FormatError(f"{where} must have dtypes, elements, and either {RELATIVE} or {COUNT}")
     (metric,) = metrics
     error, elements, dtypes = entry[metric], entry.get("elements"), entry.get("dtypes")
     if type(error) not in (int, float) or not 0 <= error <= sys.float_info.max:
-        raise FormatError(f"{where}: {metric} must be a number from 0, not {error!r:.100}")
+        raise FormatError(f"{where}: {metric} must be a number >= 0, got {error!r:.100}")
     if type(elements) is not int or elements < 1:
-        raise FormatError(f"{where}: elements must be a whole number from 1, not {elements!r:.100}")
+        raise FormatError(f"{where}: elements must be a whole number >= 1, got {elements!r:.100}")
     if type(dtypes) is not str or dtypes.count(" ") != 1:
-        raise FormatError(f"{where}: dtypes must be two names with a blank between, not {dtypes!r:.100}")
+        raise FormatError(f"{where}: dtypes must be two names with a blank between, got {dtypes!r:.100}")
     golden, _, mine = dtypes.partition(" ")
     return Accepted(metric, float(error), elements, (golden, mine))

@@ -128,7 +128,7 @@ def pair_id(row: Row, root: str) -> tuple[str, bool] | None:
 
 def _disagreement(test_id: str, path: str) -> AccError:
     return AccError(
-        f"{path}: holds another result of {test_id:.200} than a file before it; give files of one run, or "
+        f"{path}: holds another result of {test_id:.200} than an earlier file; give files of one run, or "
         "leave the older one out"
     )
 
@@ -137,7 +137,8 @@ def _check_same_run(first: StoredRows, other: StoredRows) -> None:
     expected, got = _plan_size(first), _plan_size(other)
     if got != expected:
         raise AccError(
-            f"{other.path}: is of another run ({got}) than {first.path} ({expected}); give shards of one run"
+            f"{other.path}: comes from another run ({got}) than {first.path} ({expected}); "
+            "give shards of one run"
         )
 
 

@@ -55,7 +55,7 @@ def read_json(path: str, form: str, version: int) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise AccError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if len(content) > LARGEST:
-        raise FormatError(f"{path}: is larger than {LARGEST >> 20} MiB; it is no {form}")
+        raise FormatError(f"{path}: is larger than {LARGEST >> 20} MiB, so it is not an {form} file")
     try:
         record = parsed(content, pairs=_once, constant=_refuse)
     except NotJson as error:
@@ -64,10 +64,10 @@ def read_json(path: str, form: str, version: int) -> dict[str, Any]:
     except _Wrong as error:
         raise FormatError(f"{path}: {error}") from None
     if type(record) is not dict or record.get("format") != form:
-        raise FormatError(f"{path}: is no {form} file, or was not written by acc-pytest")
+        raise FormatError(f"{path}: is not an {form} file")
     if record.get("version") != version:
         raise FormatError(
-            f"{path}: is of version {record.get('version')!r:.100}, but this acc-pytest reads {version}"
+            f"{path}: has version {record.get('version')!r:.100}, but this acc-pytest reads version {version}"
         )
     return record
 
@@ -80,16 +80,16 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise _Wrong(f"{twice!r:.200} stands twice; keep one")
+        raise _Wrong(f"{twice!r:.200} is there twice; keep one")
     return mapping
 
 
 def _refuse(name: str) -> Any:
-    raise _Wrong(f"{name} is no number here")
+    raise _Wrong(f"the number {name} is not allowed")
 
 
 def texts_of(path: str, value: object, where: str) -> dict[str, str]:
     """An object of texts. Raises `FormatError`."""
     if type(value) is not dict or not all(type(text) is str for text in value.values()):
-        raise FormatError(f"{path}: {where} must be an object of texts, not {value!r:.100}")
+        raise FormatError(f"{path}: {where} must be an object of strings, got {value!r:.100}")
     return value

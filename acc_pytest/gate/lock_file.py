@@ -26,12 +26,14 @@ def read_lock(path: str) -> Lock:
     content = read_json(path, FORMAT, VERSION)
     bounds = content.get("bounds")
     if type(bounds) is not dict:
-        raise FormatError(f"{path}: bounds must be an object, not {bounds!r:.100}")
+        raise FormatError(f"{path}: bounds must be an object, got {bounds!r:.100}")
     kinds = {name: _bounds(path, name, texts) for name, texts in bounds.items()}
     tests = texts_of(path, content.get("tests"), "tests")
     for key, kind in tests.items():
         if kind not in kinds:
-            raise FormatError(f"{path}: {key!r:.200} has the bounds {kind!r:.100}, which the file lacks")
+            raise FormatError(
+                f"{path}: {key!r:.200} refers to bounds {kind!r:.100}, which the file does not have"
+            )
     return Lock(
         path, _history(path, content.get("history")), {key: kinds[kind] for key, kind in tests.items()}
     )
@@ -69,11 +71,13 @@ def _bounds(path: str, name: str, value: object) -> Bounds:
 
 def _history(path: str, value: Any) -> tuple[Change, ...]:
     if type(value) is not list:
-        raise FormatError(f"{path}: history must be a list, not {value!r:.100}")
+        raise FormatError(f"{path}: history must be a list, got {value!r:.100}")
     changes = []
     for entry in value:
         texts = texts_of(path, entry, "an entry of history")
         if texts.keys() != {"date", "user", "reason"}:
-            raise FormatError(f"{path}: an entry of history has date, user and reason, not {sorted(texts)}")
+            raise FormatError(
+                f"{path}: an entry of history must have date, user and reason, got {sorted(texts)}"
+            )
         changes.append(Change(**texts))
     return tuple(changes)

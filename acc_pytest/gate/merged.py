@@ -93,7 +93,7 @@ def _check_same_plan(first: StoredRows, other: StoredRows) -> None:
     for name in ("pairs", *PLAN_COUNTS, "golden_kind", "mine_kind", "digest"):
         if getattr(plan, name) != getattr(expected, name):
             raise AccError(
-                f"{other.path}: is of another plan than {first.path} ({name.replace('_', ' ')}: "
+                f"{other.path}: comes from another plan than {first.path} ({name.replace('_', ' ')}: "
                 f"{getattr(plan, name)}, not {getattr(expected, name)}); give shards of one run"
             )
 
@@ -104,7 +104,7 @@ def _missing(files: Sequence[StoredRows]) -> list[str]:
     counts = {count for (_, count), _ in shards}
     if len(counts) > 1:
         said = ", ".join(f"{path} is {number}/{count}" for (number, count), path in shards)
-        raise AccError(f"the files are not shards of one division: {said}")
+        raise AccError(f"the files are not shards of one run: {said}")
     (count,) = counts
     absent = sorted(set(range(1, count + 1)) - {number for (number, _), _ in shards})
     if not absent:
@@ -121,5 +121,5 @@ def _shard(file: StoredRows) -> tuple[int, int]:
         if 1 <= number <= count < 10**6:
             return number, count
     if said is not None:
-        raise AccError(f"{file.path}: settings.shard is {said!r:.100}, not two numbers")
+        raise AccError(f"{file.path}: settings.shard must be two numbers, got {said!r:.100}")
     return 1, 1

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def gates_of(settings: Settings) -> tuple[Gate, ...]:
     """The gates in their order: baseline, known differences. Raises `AccError` for a file that is wrong."""
     if settings.update_baseline and len(settings.baseline) != 1:
-        raise SettingsError("--acc-update-baseline needs one --acc-baseline FILE, which it writes")
+        raise SettingsError("--acc-update-baseline needs exactly one --acc-baseline FILE to write")
     _lock(settings)
     gates: list[Gate] = []
     if settings.lock:
@@ -63,12 +63,14 @@ def _lock(settings: Settings) -> Lock | None:
     """The locked thresholds; `None` where none are asked for, or a file that is to be made."""
     if not settings.lock:
         if settings.update_lock:
-            raise SettingsError("--acc-update-lock needs --acc-lock FILE, which it writes")
+            raise SettingsError("--acc-update-lock needs --acc-lock FILE to write")
         return None
     if not os.path.exists(settings.lock):
         if settings.update_lock:
             return None
-        raise SettingsError(f"--acc-lock {settings.lock}: no such file; make it by --acc-update-lock REASON")
+        raise SettingsError(
+            f"--acc-lock {settings.lock}: no such file; create it with --acc-update-lock REASON"
+        )
     from .lock_file import read_lock
 
     with guarded(f"reading the lock {settings.lock}"):
@@ -86,8 +88,6 @@ def _baseline(settings: Settings) -> Baseline | None:
     if absent and settings.update_baseline:
         return None
     if absent:
-        raise SettingsError(
-            f"--acc-baseline {absent[0]}: no such file; make it of an accepted run by --acc-update-baseline"
-        )
+        raise SettingsError(f"--acc-baseline {absent[0]}: no such file; create it with --acc-update-baseline")
     with guarded(f"reading the baseline {', '.join(paths)}"):
         return read_baselines(paths)

@@ -43,7 +43,9 @@ def constant_tensor(constant: GeConstant) -> torch.Tensor:
     shape = desc.shape or ()
     elements = math.prod(shape)
     if min(shape, default=0) < 0 or elements * dtype.itemsize != len(constant.data):
-        raise OperatorError(f"a constant {desc.dtype} {list(shape)} has {len(constant.data)} bytes")
+        raise OperatorError(
+            f"a constant {desc.dtype} {list(shape)} has the wrong size: {len(constant.data)} bytes"
+        )
     if not elements:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(bytearray(constant.data), dtype=dtype).reshape(shape)

@@ -104,7 +104,7 @@ def _one_hot(
 @ge_operator("Shape", "x", moves=True, dtype=3)
 def _shape(call: GeCall, x: torch.Tensor) -> torch.Tensor:
     wanted = dtype_of(call.attrs["dtype"])
-    call.need(wanted is not None, f"dtype {call.attrs['dtype']} is no type of torch")
+    call.need(wanted is not None, f"dtype {call.attrs['dtype']} is not a dtype of torch")
     return torch.tensor(tuple(x.shape), dtype=wanted)
 
 

@@ -35,7 +35,7 @@ def _assign(_call: GeCall, _ref: torch.Tensor | None, value: torch.Tensor) -> to
 def _cast(call: GeCall, x: torch.Tensor) -> Unrounded:
     """Wide floats as they are, to be rounded by whoever holds the output; whole numbers wrap."""
     wanted = dtype_of(call.attrs["dst_type"])
-    call.need(wanted is not None, f"dst_type {call.attrs['dst_type']} is no type of torch")
+    call.need(wanted is not None, f"dst_type {call.attrs['dst_type']} is not a dtype of torch")
     assert wanted is not None
     if wanted == torch.bool:
         return Unrounded(x != 0)

@@ -64,7 +64,7 @@ class GeCall:
         """`shape`, if a result may be that large. Raises `OperatorError`."""
         elements = 1
         for size in shape:
-            self.need(size >= 0, f"a result of shape {list(shape)} is no tensor")
+            self.need(size >= 0, f"a tensor cannot have shape {list(shape)}")
             elements *= size
         self.need(elements <= self.most, f"a result of {elements} elements, {self.most} were dumped at most")
         return tuple(shape)
@@ -178,7 +178,7 @@ def _complete(op_type: str, entry: _GeEntry, attrs: Mapping[str, object]) -> Map
         if name.startswith("_") or name in _IMPLEMENTATION:
             continue
         if name not in complete:
-            raise OperatorError(f"{op_type}: what its attribute {name} does is not known")
+            raise OperatorError(f"{op_type}: the meaning of its attribute {name} is not known")
         complete[name] = value
     missing = [name for name, value in complete.items() if value is REQUIRED]
     if missing:
@@ -194,7 +194,7 @@ def _places(op_type: str, operands: Sequence[str], count: int) -> list[str]:
     for name in operands:
         names += [name] * several if name.startswith("*") else [name]
     if count > len(names):
-        raise OperatorError(f"{op_type}: has {count} inputs, its definition {len(names)}")
+        raise OperatorError(f"{op_type}: has {count} inputs, but its definition has {len(names)}")
     return names
 
 

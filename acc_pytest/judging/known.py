@@ -43,17 +43,17 @@ def known_from_table(
 ) -> Known:
     """The entry of one `[[known]]` table.
 
-    Raises `SettingsError` that starts with `source` for a key that is unknown or missing, and for a value
-    that makes no sense.
+    Raises `SettingsError` that starts with `source` for a key that is unknown or missing, and for a wrong
+    value.
     """
     for key in table:
         if key not in _KEYS:
             raise unknown_name("key", key, _KEYS, source)
     for key in ("reason", "owner"):
         if not isinstance(table.get(key), str) or not table[key].strip():
-            raise SettingsError(f"{source}: {key} must be given, as text: an accepted failure has both")
+            raise SettingsError(f"{source}: {key} must be a text that is not empty")
     if not table.get("match"):
-        raise SettingsError(f"{source}: match must be given; without it every failure would be accepted")
+        raise SettingsError(f"{source}: match is missing; without it every failure would be accepted")
     expires = _date(table.get("expires"), source)
     return Known(
         match_of(table["match"], source),
@@ -75,14 +75,14 @@ def _date(value: object, source: str) -> datetime.date:
     if isinstance(value, datetime.datetime):
         return value.date()
     if not isinstance(value, datetime.date):
-        raise SettingsError(f"{source}: expires must be given, as a date such as 2027-03-31")
+        raise SettingsError(f"{source}: expires must be a date such as 2027-03-31")
     return value
 
 
 def _bounds(table: object, source: str, custom: Collection[str]) -> tuple[tuple[str, float], ...]:
     if not isinstance(table, Mapping):
         raise SettingsError(
-            f"{source}: at_most must be a table such as {{ mean_absolute_error = 0.02 }}, not {table!r:.100}"
+            f"{source}: at_most must be a table such as {{ mean_absolute_error = 0.02 }}, got {table!r:.100}"
         )
     found = []
     for metric, value in table.items():
@@ -90,9 +90,9 @@ def _bounds(table: object, source: str, custom: Collection[str]) -> tuple[tuple[
             raise unknown_name("metric", metric, [*METRICS, *custom], f"{source}: at_most")
         if metric in METRICS and METRICS[metric].at_least:
             raise SettingsError(
-                f"{source}: at_most.{metric}: it is better when larger; bound an error instead"
+                f"{source}: at_most.{metric} has no upper bound (larger is better); name an error metric"
             )
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise SettingsError(f"{source}: at_most.{metric} must be a finite number, not {value!r:.100}")
+            raise SettingsError(f"{source}: at_most.{metric} must be a finite number, got {value!r:.100}")
         found.append((metric, float(value)))
     return tuple(found)

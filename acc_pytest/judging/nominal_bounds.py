@@ -49,7 +49,7 @@ class NominalBound:
         sign, _, rest = text.partition(" ")
         bound, _, rule = rest.partition(" ")
         if sign not in ("<=", ">="):
-            raise ValueError(f"{text!r:.100} is no bound such as '<= 0.005 default'")
+            raise ValueError(f"a bound must look like '<= 0.005 default', got {text!r:.100}")
         return cls(float(bound), sign == ">=", rule)
 
     def looser_than(self, other: NominalBound) -> float:

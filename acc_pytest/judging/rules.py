@@ -32,7 +32,7 @@ def rule_from_table(table: Mapping[str, Any], source: str, custom: Collection[st
             factor = _number(value, f"{source}: factor")
             if factor <= 0:
                 raise SettingsError(
-                    f"{source}: factor is {factor:g}; it multiplies a tolerance, give one above 0"
+                    f"{source}: factor must be > 0, got {factor:g}; it multiplies the tolerance"
                 )
         elif key in METRICS or key in custom:
             bounds.append(_bound(key, value, source))
@@ -42,7 +42,7 @@ def rule_from_table(table: Mapping[str, Any], source: str, custom: Collection[st
         raise SettingsError(f"{source}: sets nothing; name a metric and its bound, or a factor")
     reason = table.get("reason", "")
     if not isinstance(reason, str):
-        raise SettingsError(f"{source}: reason must be text, not {reason!r:.100}")
+        raise SettingsError(f"{source}: reason must be a string, got {reason!r:.100}")
     return ThresholdRule(tuple(bounds), source, match_of(table.get("match", {}), source), factor, reason)
 
 
@@ -81,20 +81,20 @@ def _bound(metric: str, value: object, source: str) -> Bound:
     if kind is not None:
         number = _number(value, where)
         if not kind.at_least and number < 0:
-            raise SettingsError(f"{where} is bounded by {number:g}, but it is never negative")
+            raise SettingsError(f"{where} must be >= 0, got {number:g}")
         return Bound(metric, number, kind.at_least)
     if isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in ("min", "max"):
         (side,) = value
         return Bound(metric, _number(value[side], f"{where}.{side}"), side == "min")
     raise SettingsError(
-        f"{where} is a custom metric, so say which way it is bounded: {{ max = 0.1 }} or {{ min = 0.9 }}"
+        f"{where} is a custom metric, so give the side of its bound: {{ max = 0.1 }} or {{ min = 0.9 }}"
     )
 
 
 def _number(value: object, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise SettingsError(
-            f"{where} must be a finite number (or false to switch it off), not {value!r:.100}"
+            f"{where} must be a finite number (or false to switch it off), got {value!r:.100}"
         )
     return float(value)
 
@@ -103,7 +103,7 @@ def match_of(table: object, source: str) -> Match:
     """The criteria of a `match` table. Raises `SettingsError` that starts with `source` for a wrong one."""
     if not isinstance(table, Mapping):
         raise SettingsError(
-            f'{source}: match must be a table such as {{ op_type = "Linear*" }}, not {table!r:.100}'
+            f'{source}: match must be a table such as {{ op_type = "Linear*" }}, got {table!r:.100}'
         )
     found: dict[str, tuple[Any, ...]] = {}
     for key, value in table.items():
@@ -120,7 +120,7 @@ def _steps(values: Sequence[object], source: str) -> tuple[StepLabel, ...]:
     for step in values:
         number = isinstance(step, int) and not isinstance(step, bool) and step >= 0
         if not number and step != "warmup":
-            raise SettingsError(f'{source}: match.step must be 0, 1, 2, ... or "warmup", not {step!r:.100}')
+            raise SettingsError(f'{source}: match.step must be 0, 1, 2, ... or "warmup", got {step!r:.100}')
     return cast("tuple[StepLabel, ...]", tuple(values))
 
 
@@ -130,7 +130,9 @@ def _globs(key: str, values: Sequence[object], source: str) -> tuple[str, ...]:
         known = [dtype.name for dtype in DTYPES if dtype.kind != "raw"]
     for glob in values:
         if not isinstance(glob, str) or not glob:
-            raise SettingsError(f"{source}: match.{key} must be text or a list of texts, not {glob!r:.100}")
+            raise SettingsError(
+                f"{source}: match.{key} must be a string or a list of strings, got {glob!r:.100}"
+            )
         plain = not any(sign in glob for sign in "*?[")
         if known and plain and glob not in known:
             raise unknown_name(key, glob, known, f"{source}: match")

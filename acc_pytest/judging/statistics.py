@@ -60,7 +60,7 @@ def measure_statistics(
     values = {name: value for name, value in errors(golden, mine).items() if value is not None}
     if not values:
         raise Incomparable(
-            "neither max, min, mean nor l2norm is stated by both dumps (N/A): nothing to compare"
+            "no statistic (max, min, mean, l2norm) is in both dumps (N/A), so there is nothing to compare"
         )
     return StatisticsMeasurement(numel, golden_dtype, mine_dtype, golden, values)
 

@@ -123,8 +123,8 @@ def refuse_blind(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule]) -
     sources = ", ".join(dict.fromkeys(rule.source for rule in rules))
     left = ", ".join(bounded) or "nothing"
     raise SettingsError(
-        f"{sources}: leaves only {left} bounded, which cannot gate: cosine similarity is blind to scale "
-        "and to one bad row in a million, counts of NaN and Inf to everything finite. Keep a bound on "
+        f"{sources}: bounds only {left}, which cannot gate: cosine similarity does not see scale or one bad "
+        "row in a million, counts of NaN and Inf see nothing finite. Keep a bound on "
         "relative_euclidean_distance, max_absolute_error or another error size"
     )
 

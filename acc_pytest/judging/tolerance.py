@@ -109,7 +109,7 @@ def coarser(golden_dtype: str, mine_dtype: str) -> FloatFormat:
     """
     formats = [fmt for name in (golden_dtype, mine_dtype) if (fmt := by_name(name).format) is not None]
     if not formats:
-        raise ValueError(f"neither {golden_dtype} nor {mine_dtype} is a float dtype")
+        raise ValueError(f"one dtype must be a float dtype, got {golden_dtype} and {mine_dtype}")
     return max(formats, key=lambda fmt: (fmt.roundoff, fmt.smallest_normal))
 
 

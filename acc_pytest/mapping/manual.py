@@ -20,7 +20,7 @@ def manual_plan(golden: Dump, mine: Dump) -> Plan:
     Raises `MappingError` when `golden` is no manual dump or declares nothing.
     """
     if not isinstance(golden, ManualDump) or not golden.entries:
-        raise MappingError(f"{golden.root}: the manual mapping declares no pair")
+        raise MappingError(f"{golden.root}: the manual mapping has no pair; call dump_data with my_path")
     pairs = []
     for order, entry in enumerate(sorted(golden.entries, key=lambda entry: entry.step)):
         operator = _operator(entry.mine.path)

@@ -73,13 +73,11 @@ def _noise_plan(
 ) -> NoisePlan:
     if golden.kind == "manual":
         raise SettingsError(
-            f"--acc-noise: {golden.root} was written by dump_data and names its partners itself; a noise run "
-            "is mapped by names, so dump golden with its modules"
+            f"--acc-noise: {golden.root} was written by dump_data, which a noise run cannot be mapped to; "
+            "dump golden with register_hook"
         )
     if os.path.realpath(golden.root) == os.path.realpath(noise.root):
-        raise SettingsError(
-            f"--acc-noise {noise.root} is golden itself, which has no noise; give another run"
-        )
+        raise SettingsError(f"--acc-noise {noise.root} is golden itself; give another run")
     mapped = plan(golden, noise, tables=tables).pairs
     whole = {one.golden.refs: one for one in reversed(mapped)}
     single = {

@@ -76,13 +76,13 @@ def read_op_mapping_file(where: str) -> dict[str, tuple[str, ...]]:
     try:
         content = parsed(path.read_bytes())
     except FileNotFoundError:
-        raise MappingError(f"{path}: no such mapping file; name the file or the directory it is in") from None
+        raise MappingError(f"{path}: no such mapping file; give the file or its directory") from None
     except OSError as problem:
         raise MappingError(f"{path}: cannot be read: {problem}") from None
     except NotJson as problem:
         raise MappingError(f"{path}: not valid JSON: {problem}") from None
     if not isinstance(content, dict):
-        raise MappingError(f"{path}: must hold one JSON object, type of mine -> golden type(s)")
+        raise MappingError(f"{path}: must hold one JSON object: type of mine -> golden type(s)")
     return {str(key): _values(path, str(key), value) for key, value in content.items()}
 
 
@@ -90,12 +90,12 @@ def _values(path: Path, key: str, value: object) -> tuple[str, ...]:
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, list) or not values or not all(isinstance(entry, str) for entry in values):
         raise MappingError(
-            f"{path}: {key!r:.200} must map to a type name or a list of them, not {value!r:.100}"
+            f"{path}: {key!r:.200} must map to a type name or a list of type names, got {value!r:.100}"
         )
     for text in (key, *values):
         if Endpoint.parse(text) is None:
             raise MappingError(
-                f"{path}: {text!r:.200} is no type name (letters, digits, underscores, optional tensor), "
+                f"{path}: {text!r:.200} is neither a type (letters, digits, underscores, optional tensor) "
                 "nor the name of a node"
             )
     return tuple(values)

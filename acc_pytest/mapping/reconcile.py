@@ -135,7 +135,7 @@ def _refuse_tiled(golden: Operand, mine: Operand) -> None:
     for name, found in zip(("golden", "mine"), layouts):
         if tiled := sorted(layout for layout in found if is_tiled(layout)):
             raise Incomparable(
-                f"{name} is stored as {tiled[0]}, which is not brought to its logical shape here"
+                f"{name} is stored as {tiled[0]}, which cannot be converted to its logical shape"
             )
 
 

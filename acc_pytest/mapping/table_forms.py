@@ -107,5 +107,5 @@ def check_form(name: str, table: Any) -> None:
     form, described = _FORMS[name]
     if not form(table):
         raise SettingsError(
-            f"[mapping.{name}] must hold {described}; see acc_pytest/mapping/tables.toml for the form"
+            f"[mapping.{name}] must hold {described}; acc_pytest/mapping/tables.toml has examples"
         )

@@ -109,7 +109,7 @@ def load_tables(extra: Mapping[str, Any] | None = None) -> Tables:
     for name, value in (extra or {}).items():
         if name not in raw:
             raise SettingsError(
-                f"[mapping.{name:.100}] is no mapping table; the tables are {', '.join(sorted(raw))}"
+                f"[mapping.{name:.100}] is not a mapping table; choose one of {', '.join(sorted(raw))}"
             )
         raw[name] = _merge(raw[name], value)
         check_form(name, raw[name])
@@ -117,7 +117,7 @@ def load_tables(extra: Mapping[str, Any] | None = None) -> Tables:
         return _compile(raw)
     except (re.error, TypeError, KeyError, AttributeError, ValueError) as problem:
         raise SettingsError(
-            f"[mapping] tables: {problem!s:.200}; see acc_pytest/mapping/tables.toml for the form"
+            f"[mapping] tables: {problem!s:.200}; acc_pytest/mapping/tables.toml has examples"
         ) from None
 
 

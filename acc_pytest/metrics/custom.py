@@ -107,7 +107,7 @@ def _import(file: Path, spec: str) -> ModuleType:
     name = f"_acc_custom_metric_{digest}"
     found = importlib.util.spec_from_file_location(name, resolved)
     if found is None or found.loader is None:
-        raise SettingsError(f"custom metric {spec!r}: Python knows no way to import {file}")
+        raise SettingsError(f"custom metric {spec!r}: Python cannot import {file}")
     module = importlib.util.module_from_spec(found)
     sys.modules[name] = module
     try:

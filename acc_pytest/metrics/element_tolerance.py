@@ -56,7 +56,7 @@ def choose_tolerance(rtol: float | None, atol: float | None, *dtypes: torch.dtyp
     """
     for name, value in (("rtol", rtol), ("atol", atol)):
         if value is not None and not value >= 0:
-            raise SettingsError(f"{name}={value} makes no sense; give a number that is zero or more")
+            raise SettingsError(f"{name} must be >= 0, got {value}")
     default = default_tolerance(*dtypes)
     return Tolerance(
         default.rtol if rtol is None else float(rtol), default.atol if atol is None else float(atol)

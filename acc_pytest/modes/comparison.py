@@ -37,7 +37,7 @@ class ComparisonMode(PairMode):
         if "from_rows" in given or not given.keys() & {"golden", "mine"}:
             return None
         if "golden" not in given:
-            raise AccError("--acc-mine needs --acc-golden as well: a comparison has two sides")
+            raise AccError("--acc-mine needs --acc-golden too: a comparison has two sides")
         from ..settings import Settings
 
         settings = Settings.from_values(options.of(given))

@@ -100,9 +100,7 @@ class OpcheckMode(Mode):
         if "opcheck" not in own:
             if "opcheck_fuzz" in others and own.keys() <= OF_OPCHECK:
                 return None
-            raise AccError(
-                f"{_flags(own)} needs --acc-opcheck as well: the operation CSV, or the dump, to be checked"
-            )
+            raise AccError(f"{_flags(own)} needs --acc-opcheck too: the operation CSV or the dump to check")
         if foreign := others.keys() - options.SHARED:
             raise AccError(
                 f"{_flags(foreign)} compares two dumps, --acc-opcheck checks single operators of one; "
@@ -158,7 +156,7 @@ class OpcheckMode(Mode):
 
         entries = {test.node_id: test.entry for test in self.chosen if isinstance(test, OperationTest)}
         if test_id not in entries:
-            raise NoPayload("it is no check of this run's sources")
+            raise NoPayload("it does not belong to a source of this run")
         case = prepare(entries[test_id], self.checks.input, self.checks.soc)
         return replace(case, precision=self.checks.precision)
 

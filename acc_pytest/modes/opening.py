@@ -62,7 +62,7 @@ def _opened(config: pytest.Config, given: Mapping[str, Any]) -> AccRun:
     if any(mode.leaves_rows for mode in modes) and config.getoption("dist", "no") == "each":
         raise SettingsError(
             "--dist each runs every comparison in every worker, and its row would be counted several times; "
-            "use --dist load, or leave it out"
+            "use --dist load, or leave --dist out"
         )
     without_dumps = {name: value for name, value in given.items() if name in options.SHARED}
     if not modes and not without_dumps:

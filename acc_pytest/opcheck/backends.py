@@ -57,7 +57,7 @@ def backend_named(name: str, device: int = 0) -> Backend:
     """
     if name not in BACKENDS or name == DUMPED:
         devices = ", ".join(one for one in BACKENDS if one != DUMPED)
-        raise OperatorError(f"{name}: no backend that computes; there are {devices}")
+        raise OperatorError(f"{name}: no such backend; choose one of {devices}")
     _import("torch_npu", name)
     if name == "torch_atb":
         module = _import("torch_atb", name)
@@ -77,7 +77,7 @@ def rerun(case: Case, backend: Backend, home: str) -> Case:
     """
     operator = operator_of(case.name, case.param)
     if operator.collective:
-        raise NoPayload(f"cannot judge: {case.name} computes between ranks and is not run again on one")
+        raise NoPayload(f"cannot judge: {case.name} computes between ranks and cannot be run again on one")
     if not case.clean and (operator.writes or operator.aliases):
         return case  # said where it is judged
     try:
@@ -115,7 +115,9 @@ def _load_library(backend: str) -> None:
             torch.classes.load_library(library)
             return
     wanted = " or ".join(f"{path} in ${variable}" for variable, path in _LIBRARIES)
-    raise LaunchError(f"backend {backend}: finds no {wanted}; source the set_env.sh of ATB or of the models")
+    raise LaunchError(
+        f"backend {backend}: {wanted} was not found; source the set_env.sh of ATB or of the models"
+    )
 
 
 def _run(
@@ -168,7 +170,7 @@ def _set(operator: str, values: Any, param: Mapping[str, Any]) -> None:
     for key, value in param.items():
         name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()
         if not hasattr(values, name):
-            raise OperatorError(f"{operator}: torch_atb's parameters have no {name} (parameter {key})")
+            raise OperatorError(f"{operator}: the parameters of torch_atb have no {name} (parameter {key})")
         before = getattr(values, name)
         if isinstance(value, Mapping):
             _set(operator, before, value)

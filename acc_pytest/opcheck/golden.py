@@ -164,7 +164,7 @@ def refuse_unknown(name: str) -> None:
         return
     if name in WITHOUT_REFERENCE:
         raise NoPayload(f"not supported: {name} has no reference computation: {WITHOUT_REFERENCE[name]}")
-    raise NoPayload(f"not supported: {name} is no operator that can be computed (acc opcheck --list)")
+    raise NoPayload(f"not supported: {name} is not in the catalogue (acc opcheck --list)")
 
 
 def refuse_unseen(golden: Golden) -> None:
@@ -172,7 +172,7 @@ def refuse_unseen(golden: Golden) -> None:
     if not golden.outputs and len(golden.unseen) == len(golden.operator.writes):
         raise NoPayload(
             f"cannot judge: {golden.case.name} writes its inputs in place and has no other output, and the "
-            "dump has not the state after execution; dump with -time 2"
+            "dump lacks the state after execution; dump with -time 2"
         )
 
 

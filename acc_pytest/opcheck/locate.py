@@ -49,7 +49,7 @@ def locate(entry: Entry, given: str = "") -> tuple[str, str]:
     looked = given or (os.path.dirname(written) if written else "")
     where = ", ".join(bases[:3]) or looked or os.path.dirname(entry.origin)
     raise DumpError(
-        f"{entry.full_name} has no directory in {where}; where are its tensors? Give the directory of its "
+        f"{entry.full_name} has no directory in {where}; give the directory of its "
         "execution (tensors/DEVICE_PID/N) with --acc-opcheck-input"
     )
 

@@ -81,7 +81,9 @@ def all_ranks(case: Case, size: int) -> tuple[Case, ...]:
     Raises `DumpError` when the dump has not all `size` ranks, naming those that it has.
     """
     if not case.directory:
-        raise DumpError(f"{case.full_name}: computes on {size} ranks, but its files lie in no dump of all")
+        raise DumpError(
+            f"{case.full_name}: computes on {size} ranks, but its files are not in a dump of all ranks"
+        )
     base = _root(case)
     places = siblings(case.directory, base)
     found: dict[int, Case] = {}
@@ -142,7 +144,7 @@ def _from_directory(entry: Entry, directory: str, base: str) -> Case:
     if param is None:
         if entry.name not in WITHOUT_PARAMETERS:
             raise FormatError(
-                f"{directory}: has no {PARAM_FILE}, so the parameters of {entry.full_name} are not known; "
+                f"{directory}: has no {PARAM_FILE}, so the parameters of {entry.full_name} are unknown; "
                 "give the operation CSV of the dump"
             )
         param = {}
@@ -179,8 +181,8 @@ def _from_files(entry: Entry, given: str) -> Case:
     outputs = _named(entry, "OutTensorFile", given)
     if not any((*inputs, *outputs)):
         raise DumpError(
-            f"{entry.source}: {entry.full_name} names no files and no place in a dump (ids), so there is "
-            "nothing to check; rows of ATB's tests have tensors only where InTensorFile names them"
+            f"{entry.source}: {entry.full_name} names neither files nor a place in a dump (ids), so there is "
+            "nothing to check; a row of ATB's tests needs InTensorFile to have tensors"
         )
     return Case(
         name=entry.name,
@@ -239,12 +241,12 @@ def _json(text: str, where: str) -> dict[str, Any]:
         found = parsed(text)
     except NotJson as error:
         raise FormatError(
-            f"{where}: the parameters are no JSON ({error.reason}): {text.strip()[:80]!r}"
+            f"{where}: the parameters are not JSON ({error.reason}): {text.strip()[:80]!r}"
         ) from None
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise FormatError(f"{where}: the parameters are no JSON object: {text.strip()[:80]!r}")
+        raise FormatError(f"{where}: the parameters must be a JSON object, got {text.strip()[:80]!r}")
     return found
 
 

@@ -191,7 +191,7 @@ def _comparable(expected: Expected) -> torch.Tensor:
     """Mine's tensor. Raises `Incomparable` where the two cannot be compared element by element."""
     golden, mine, slot = expected.golden, expected.mine, expected.slot
     if mine is None:
-        raise Incomparable(f"{slot} has no file in the dump, although the operator writes it")
+        raise Incomparable(f"{slot} has no file in the dump, but the operator writes it")
     if mine.numel() != golden.numel():
         raise Incomparable(
             f"{slot} has the shape {list(mine.shape)}, but the operator writes {list(golden.shape)}"
@@ -230,7 +230,9 @@ def _of_second_device(theirs: Golden | None, expected: Expected) -> torch.Tensor
     for one in theirs.expected() if theirs is not None else ():
         if one.number == expected.number:
             return _comparable(one)
-    raise Incomparable(f"the second device has no {expected.slot}; give its dump with --acc-opcheck-other")
+    raise Incomparable(
+        f"the second device's dump has no {expected.slot}; give a complete one with --acc-opcheck-other"
+    )
 
 
 def _notes(golden: Golden, expected: Expected, mine: torch.Tensor) -> tuple[str, ...]:

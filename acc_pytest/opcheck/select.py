@@ -18,7 +18,7 @@ def ids_from(text: str) -> tuple[str, ...]:
     for one in found:
         if not _ID.match(one):
             raise SettingsError(
-                f"--acc-opcheck-ids {one}: an id is numbers joined by _, and commas separate ids: 24_1,2_3_5"
+                f"--acc-opcheck-ids {one}: an id is numbers joined by _; commas separate ids: 24_1,2_3_5"
             )
     return found
 

@@ -82,5 +82,5 @@ class OpcheckSettings:
 
 def _device(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise SettingsError(f"--acc-device-id {text}: the number of an NPU, from 0")
+        raise SettingsError(f"--acc-device-id must be the number of an NPU, >= 0, got {text}")
     return int(text)

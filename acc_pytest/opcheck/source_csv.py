@@ -38,7 +38,7 @@ def entries_of_csv(path: Path, group: str, first: int = 0) -> Iterator[Entry]:
     missing = [name for name in NEEDED if name not in columns]
     if missing:
         raise FormatError(
-            f"{path}: is no operation CSV: its first line has no column {' and no '.join(missing)}; "
+            f"{path}: is not an operation CSV: its first line has no column {' and no '.join(missing)}; "
             "give operation_tensors_N.csv of a dump, columns separated by |"
         )
     found = _NUMBER.search(path.name)

@@ -74,8 +74,8 @@ def export_case(case: Case, directory: str | os.PathLike[str]) -> Path:
     operator = operator_of(case.name, case.param) if case.name in known() else None
     if operator is not None and operator.collective:
         raise DumpError(
-            f"{case.full_name}: computes between ranks, so no case of it stands alone; "
-            "hand on the dump of all ranks"
+            f"{case.full_name}: computes between ranks, so one case cannot be exported; "
+            "pass on the dump of all ranks"
         )
     written = dict(enumerate(case.written))
     if operator is not None and case.outputs:
@@ -101,7 +101,7 @@ def write_case(case: StandAlone, directory: str | os.PathLike[str]) -> Path:
         with whole_file(home / name / "op_param.json") as file:
             file.write(json.dumps(dict(case.param), indent=4).encode())
     except FileExistsError:
-        raise DumpError(f"{home / name}: is there already; export into another directory") from None
+        raise DumpError(f"{home / name}: exists already; export into another directory") from None
     except OSError as error:
         raise DumpError(f"{home / name}: cannot be written: {error.strerror}") from error
     inputs = [_write(value, home, f"{name}/before/intensor{n}.bin") for n, value in enumerate(case.inputs)]

@@ -134,7 +134,10 @@ def _linear(
 def _weight(call: OperatorCall, weight: torch.Tensor, name: str) -> torch.Tensor:
     call.need(weight.dtype == torch.int8, f"{name} is {weight.dtype} and not int8")
     if weight.ndim > 2:
-        call.need(weight.shape[-1] == group_of(weight.dtype), f"{name} {list(weight.shape)} is no NZ of int8")
+        call.need(
+            weight.shape[-1] == group_of(weight.dtype),
+            f"{name} {list(weight.shape)} is not an int8 weight in NZ format",
+        )
         weight = nz_to_nd(weight)
         weight = weight[0] if weight.ndim > 2 else weight
     return weight

@@ -86,7 +86,7 @@ def fused_add_topk_div(call: OperatorCall, t: Tensors) -> Outputs:
 @operator("SwigluQuantOperation", {"quantType": choice(0, "per token")}, ("x",))
 def swiglu_quant(call: OperatorCall, t: Tensors) -> Outputs:
     """silu of the first half times the second, quantised by the scale of each row."""
-    call.need(t["x"].shape[-1] % 2 == 0, f"x {list(t['x'].shape)} has no two halves")
+    call.need(t["x"].shape[-1] % 2 == 0, f"x {list(t['x'].shape)} cannot be split into halves")
     gate, up = call.wide(t["x"]).chunk(2, -1)
     return quantise.dynamic(call, F.silu(gate) * up, asymmetric=False)
 

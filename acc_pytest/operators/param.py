@@ -118,7 +118,7 @@ def _read(operator: str, schema: Schema, given: Param, prefix: str) -> dict[str,
         if known not in schema:
             raise OperatorError(
                 f"{operator}: unknown parameter {prefix}{name}{_near(name, schema)}; "
-                f"allowed are {', '.join(sorted(schema)) or 'none'}"
+                f"known: {', '.join(sorted(schema)) or 'none'}"
             )
         values[known] = value
     result: dict[str, Any] = {}
@@ -126,7 +126,9 @@ def _read(operator: str, schema: Schema, given: Param, prefix: str) -> dict[str,
         if not isinstance(key, Key):
             inner = values.get(name)
             if inner is not None and not isinstance(inner, Mapping):
-                raise OperatorError(f"{operator}: parameter {prefix}{name} is {inner!r:.100}, not a struct")
+                raise OperatorError(
+                    f"{operator}: parameter {prefix}{name} must be a struct, got {inner!r:.100}"
+                )
             result[name] = _read(operator, key, inner or {}, f"{prefix}{name}.")
         elif name in values:
             result[name] = _value(operator, prefix + name, key, values[name])
@@ -138,10 +140,10 @@ def _read(operator: str, schema: Schema, given: Param, prefix: str) -> dict[str,
 def _value(operator: str, name: str, key: Key, value: Any) -> Any:
     checked = _typed(key.kind, value)
     if checked is None:
-        raise OperatorError(f"{operator}: parameter {name} is {value!r:.100}; it must be {_KINDS[key.kind]}")
+        raise OperatorError(f"{operator}: parameter {name} must be {_KINDS[key.kind]}, got {value!r:.100}")
     if key.allowed is not None and checked not in key.allowed:
         allowed = ", ".join(f"{v}" if v == m else f"{v} ({m})" for v, m in key.allowed.items())
-        raise OperatorError(f"{operator}: parameter {name} is {value!r:.100}; allowed are {allowed}")
+        raise OperatorError(f"{operator}: parameter {name} must be one of {allowed}, got {value!r:.100}")
     return checked
 
 

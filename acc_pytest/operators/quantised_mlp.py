@@ -102,7 +102,10 @@ def _matrix(
     call.need(weight.dtype == torch.int8, f"{name} is {weight.dtype} and not int8")
     plain = 2 if group is None else 3
     if weight.ndim > plain:
-        call.need(weight.shape[-1] == group_of(weight.dtype), f"{name} {list(weight.shape)} is no NZ of int8")
+        call.need(
+            weight.shape[-1] == group_of(weight.dtype),
+            f"{name} {list(weight.shape)} is not an int8 weight in NZ format",
+        )
         weight = nz_to_nd(weight)
         weight = weight[0] if weight.ndim > plain else weight
     call.need(

@@ -256,7 +256,7 @@ def compute_collective(
         raise OperatorError(f"{name}: computes on one rank; call compute for each rank instead")
     params = [param] * len(inputs) if isinstance(param, Mapping) else list(param)
     if not inputs or len(params) != len(inputs):
-        raise OperatorError(f"{name}: {len(inputs)} ranks have inputs and {len(params)} have parameters")
+        raise OperatorError(f"{name}: {len(inputs)} ranks have inputs, but {len(params)} have parameters")
     complete = [read(name, entry.schema, p) for p in params]
     size = complete[0]["rankSize"]
     if "rankSize" in params[0] and size != len(inputs):

@@ -72,8 +72,8 @@ class Room(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _refuse(self, what: str) -> None:
         raise OperatorError(
-            f"{self._name}: would take {what}, but its inputs and outputs have {self._elements} elements "
-            "altogether; its parameters, or lengths among its inputs, are not those of this operation"
+            f"{self._name}: would take {what}, but its inputs and outputs have {self._elements} elements in "
+            "all; its parameters, or lengths among its inputs, belong to another operation"
         )
 
 

@@ -79,7 +79,7 @@ def _from_ini(config: pytest.Config, option: Option) -> Any:
         try:
             return float(value)
         except ValueError:
-            raise pytest.UsageError(f"ini value {option.dest} = {value!r} is not a number") from None
+            raise pytest.UsageError(f"ini value {option.dest} must be a number, got {value!r}") from None
     if option.is_path and config.inipath is not None:
         base = str(config.inipath.parent)
         if option.kind == "list":

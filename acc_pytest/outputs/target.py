@@ -47,7 +47,7 @@ def file_target(path: str, flag: str) -> Target:
     """As `target_of`, but only a file will do, because it is read again later. Raises `SettingsError`."""
     target = target_of(path, flag)
     if target.stream:
-        raise target.refusal("it is a device, a fifo or an open descriptor, and a file is needed")
+        raise target.refusal("it is a device, a fifo or an open descriptor; give the name of a file")
     return target
 
 
@@ -64,7 +64,7 @@ def target_of(path: str, flag: str, *, replaces: bool = True) -> Target:
             os.fstat(number)
             return Target(whole, flag, stream=True, descriptor=number)
         if path.endswith(os.sep):
-            raise IsADirectoryError(errno.EISDIR, "that names a directory; give the name of a file")
+            raise IsADirectoryError(errno.EISDIR, "it names a directory; give the name of a file")
         if not _at(whole, flag, replaces):
             return Target(whole, flag, stream=True)
         if replaces or not os.path.exists(whole):
@@ -98,7 +98,7 @@ def _at(path: str, flag: str, replaces: bool) -> bool:
         kind = "a socket" if stat.S_ISSOCK(mode) else "a disk"
         raise SettingsError(f"{flag} {path}: is {kind}; give the name of a file")
     if not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, "it is there and may not be written")
+        raise PermissionError(errno.EACCES, "it exists and you may not write it")
     return True
 
 
@@ -118,7 +118,7 @@ def _fifo(path: str) -> int:
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise
-        raise OSError(errno.ENXIO, "it is a fifo that nobody reads; start its reader first") from None
+        raise OSError(errno.ENXIO, "it is a fifo without a reader; start the reader first") from None
 
 
 def _try(path: str) -> None:

@@ -39,7 +39,7 @@ def unpack_scalar(value: object, where: str) -> Scalar:
         return value[1:] if value[:1] == "'" and value.lstrip("'") in _WORDS else value
     if value is None or type(value) in (bool, int, float):
         return value  # type: ignore[return-value]
-    raise WrongField(f"{where} must be a number, a text, true, false or null, not {value!r:.100}")
+    raise WrongField(f"{where} must be a number, a string, true, false or null, got {value!r:.100}")
 
 
 def _word(value: float) -> str:
@@ -52,19 +52,19 @@ def as_is(value: Any) -> Any:
 
 def text(value: object, where: str) -> str:
     if type(value) is not str:
-        raise WrongField(f"{where} must be a text, not {value!r:.100}")
+        raise WrongField(f"{where} must be a string, got {value!r:.100}")
     return value
 
 
 def flag(value: object, where: str) -> bool:
     if type(value) is not bool:
-        raise WrongField(f"{where} must be true or false, not {value!r:.100}")
+        raise WrongField(f"{where} must be true or false, got {value!r:.100}")
     return value
 
 
 def whole(value: object, where: str) -> int:
     if type(value) is not int or value < 0:
-        raise WrongField(f"{where} must be a whole number from 0, not {value!r:.100}")
+        raise WrongField(f"{where} must be a whole number >= 0, got {value!r:.100}")
     return value
 
 
@@ -77,13 +77,13 @@ def number_or_none(value: object, where: str) -> float | None:
         return value  # type: ignore[return-value]
     if type(value) is str and value in _WORDS:
         return _WORDS[value]
-    raise WrongField(f"{where} must be a number, not {value!r:.100}")
+    raise WrongField(f"{where} must be a number, got {value!r:.100}")
 
 
 def number(value: object, where: str) -> float:
     read = number_or_none(value, where)
     if read is None:
-        raise WrongField(f"{where} must be a number, not null")
+        raise WrongField(f"{where} must be a number, got null")
     return read
 
 
@@ -97,7 +97,7 @@ def pack_mapping(value: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 def mapping(value: object, where: str) -> dict[str, Scalar]:
     if type(value) is not dict:
-        raise WrongField(f"{where} must be an object, not {value!r:.100}")
+        raise WrongField(f"{where} must be an object, got {value!r:.100}")
     if _PLAIN.issuperset(map(type, value.values())):
         return value  # most mappings hold numbers only, and there are four of them in a row
     return {name: unpack_scalar(item, f"{where}.{name:.100}") for name, item in value.items()}
@@ -106,7 +106,7 @@ def mapping(value: object, where: str) -> dict[str, Scalar]:
 def list_of(one_of: Callable[[object, str], Any]) -> Callable[[object, str], list[Any]]:
     def unpack(value: object, where: str) -> list[Any]:
         if type(value) is not list:
-            raise WrongField(f"{where} must be a list, not {value!r:.100}")
+            raise WrongField(f"{where} must be a list, got {value!r:.100}")
         return [one_of(item, where) for item in value]
 
     return unpack
@@ -151,7 +151,7 @@ def unpacker(kind: type, table: tuple[Field, ...]) -> Callable[[object, str], An
 
     def unpack_(value: object, where: str) -> Any:
         if type(value) is not dict:
-            raise WrongField(f"{where} must be an object, not {value!r:.100}")
+            raise WrongField(f"{where} must be an object, got {value!r:.100}")
         if not needed <= value.keys():
             raise WrongField(f"{where} lacks {min(needed - value.keys())}")
         try:

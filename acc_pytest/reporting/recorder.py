@@ -58,7 +58,7 @@ class Recorder:
             file = os.path.realpath(view.place) if view.place else ""
             if file in files:
                 raise SettingsError(
-                    f"{view.place}: two reports would be written there; give each its own file"
+                    f"{view.place}: two reports would be written to this file; give each its own"
                 )
             if file and (os.path.isfile(file) or not os.path.exists(file)):
                 files.add(file)

@@ -113,7 +113,7 @@ def row_from_json(record: Mapping[str, Any]) -> tuple[Row, Links]:
         if name not in known:
             raise WrongField(f"field {name} is missing")
     if known["verdict"] not in VERDICTS:
-        raise WrongField(f"verdict {known['verdict']!r:.100} is none of {', '.join(VERDICTS)}")
+        raise WrongField(f"verdict must be one of {', '.join(VERDICTS)}, got {known['verdict']!r:.100}")
     if known.get("statistics", {}).get("as_above") is True:
         known["statistics"] = _all_statistics(known)
     if "context" in known:
@@ -149,7 +149,7 @@ def _all_statistics(known: Mapping[str, Any]) -> dict[str, Scalar]:
     del statistics["as_above"]
     for name, (group, key) in _SAID_BY_ROW.items():
         if key not in known.get(group, {}):
-            raise WrongField(f"field {group} lacks {key}, which statistics refer to")
+            raise WrongField(f"field {group} has no {key}, but statistics refer to it")
         statistics[name] = known[group][key]
     return statistics
 

@@ -93,7 +93,7 @@ def _read_rows(path: str) -> StoredRows:
     for number, record in _records(path):
         try:
             if summary is not None:
-                raise WrongField("the summary is the last record, and something follows it")
+                raise WrongField("the summary must be the last record, but something follows it")
             kind = record.get("record")
             if run is None:
                 run = _run_of(record)
@@ -107,11 +107,11 @@ def _read_rows(path: str) -> StoredRows:
                 summary = record
                 _check_summary(record, rows, str(hashed))
             else:
-                raise WrongField(f"record is {kind!r:.100}, not row or summary")
+                raise WrongField(f"record must be row or summary, got {kind!r:.100}")
         except WrongField as error:
             raise FormatError(f"{path}:{number}: {error}") from None
     if run is None:
-        raise FormatError(f"{path}: is empty; give a file that pytest --acc-rows wrote")
+        raise FormatError(f"{path}: is empty; give a file written by pytest --acc-rows")
     if summary is None:
         return StoredRows(path, run, tuple(rows), links)
     return StoredRows(
@@ -126,7 +126,7 @@ def _read_rows(path: str) -> StoredRows:
 
 
 def _refuse(constant: str) -> Any:
-    raise WrongField(f"{constant} is no JSON")
+    raise WrongField(f"{constant} is not JSON")
 
 
 def _records(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -141,7 +141,9 @@ def _records(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
             try:
                 line = file.readline(LONGEST_LINE + 1)
             except UnicodeDecodeError:
-                raise FormatError(f"{path}: holds bytes that are not ASCII; it is no file of rows") from None
+                raise FormatError(
+                    f"{path}: holds bytes that are not ASCII, so it is not a file of rows"
+                ) from None
             except OSError as error:
                 raise AccError(f"{path}: cannot be read: {error.strerror or error}") from error
             if not line:
@@ -157,27 +159,29 @@ def _records(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
             except NotJson as error:
                 raise FormatError(f"{path}:{number}: is not JSON: {error.reason}") from None
             if type(record) is not dict:
-                raise FormatError(f"{path}:{number}: must be an object, not {record!r:.100}")
+                raise FormatError(f"{path}:{number}: must be an object, got {record!r:.100}")
             yield number, record
 
 
 def _run_of(record: Mapping[str, Any]) -> RowsRun:
     if record.get("record") != "run" or record.get("format") != FORMAT:
-        raise WrongField("is no file of rows: the first record does not say so; give what --acc-rows wrote")
+        raise WrongField(
+            "is not a file of rows (its first record does not say so); give a file written by --acc-rows"
+        )
     if record.get("version") != VERSION:
         raise WrongField(
-            f"is of version {record.get('version')!r:.100}, but this acc-pytest reads version {VERSION}"
+            f"has version {record.get('version')!r:.100}, but this acc-pytest reads version {VERSION}"
         )
     plan, environment, settings = record.get("plan"), record.get("environment"), record.get("settings")
     floor = record.get("floor")
     if type(environment) is not dict or type(settings) is not dict:
         raise WrongField("environment and settings must be objects")
     if type(floor) not in (int, float) or not _texts(record.get("command")):
-        raise WrongField("floor must be a number and command a list of texts")
+        raise WrongField("floor must be a number and command a list of strings")
     if not all(type(value) is str for value in environment.values()):
-        raise WrongField("environment must hold texts")
+        raise WrongField("environment must hold strings")
     if record.get("title") not in ("comparison", "opcheck"):
-        raise WrongField(f"title is {record.get('title')!r:.100}, not comparison or opcheck")
+        raise WrongField(f"title must be comparison or opcheck, got {record.get('title')!r:.100}")
     return RowsRun(
         record["title"],
         None if plan is None else _plan_of(plan),
@@ -190,17 +194,17 @@ def _run_of(record: Mapping[str, Any]) -> RowsRun:
 
 def _plan_of(plan: object) -> PlanFacts:
     if type(plan) is not dict:
-        raise WrongField(f"plan must be an object or null, not {plan!r:.100}")
+        raise WrongField(f"plan must be an object or null, got {plan!r:.100}")
     for name in PLAN_TEXTS:
         if type(plan.get(name)) is not str:
-            raise WrongField(f"plan.{name} must be a text, not {plan.get(name)!r:.100}")
+            raise WrongField(f"plan.{name} must be a string, got {plan.get(name)!r:.100}")
     for name in (*PLAN_COUNTS, "pairs"):
         if type(plan.get(name)) is not int or plan[name] < 0:
-            raise WrongField(f"plan.{name} must be a whole number from 0, not {plan.get(name)!r:.100}")
+            raise WrongField(f"plan.{name} must be a whole number >= 0, got {plan.get(name)!r:.100}")
     if plan["pairs"] > MOST_PAIRS:
-        raise WrongField(f"plan.pairs is {plan['pairs']}, more than any plan has ({MOST_PAIRS})")
+        raise WrongField(f"plan.pairs must be at most {MOST_PAIRS}, got {plan['pairs']}")
     if not _texts(plan.get("notes")):
-        raise WrongField("plan.notes must be a list of texts")
+        raise WrongField("plan.notes must be a list of strings")
     return PlanFacts(
         **{name: plan[name] for name in (*PLAN_TEXTS, *PLAN_COUNTS, "pairs")}, notes=tuple(plan["notes"])
     )
@@ -223,4 +227,4 @@ def _check_summary(record: Mapping[str, Any], rows: Sequence[Row], hashed: str) 
             f"file has {len(rows)}, {dict(counted)}: it was edited, or two files were put together"
         )
     if record.get("verdict_hash") != hashed:
-        raise WrongField("the verdict hash is not that of the rows: the file was edited")
+        raise WrongField("the verdict hash does not fit the rows: the file was edited")

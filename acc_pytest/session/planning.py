@@ -55,8 +55,8 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
     if not settings.mine:
         if golden.kind != "manual":
             raise AccError(
-                "--acc-golden needs --acc-mine as well: only what dump_data wrote names both sides, "
-                f"and {settings.golden} is another dump"
+                "--acc-golden needs --acc-mine too: only a dump written by dump_data names both sides, "
+                f"and {settings.golden} is not one"
             )
         mine = golden
     else:
@@ -74,8 +74,8 @@ def make_noise_plan(settings: Settings, plan: Plan) -> NoisePlan | None:
     if not settings.noise:
         if settings.standard == "three-way":
             raise SettingsError(
-                "--acc-standard three-way needs --acc-noise DUMP: golden again, in lower precision or with "
-                "another batch or device"
+                "--acc-standard three-way needs --acc-noise DUMP, a second run of golden in lower precision "
+                "or with another batch or device"
             )
         return None
     from ..dumps import open_dump

@@ -148,4 +148,4 @@ def _why_not(operator: str, rules: Mapping[str, Rule]) -> str:
     if operator in WITHOUT_STRATEGY:
         return WITHOUT_STRATEGY[operator]
     close = difflib.get_close_matches(operator, rules, 3)
-    return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(sorted(rules))}"
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(sorted(rules))}"

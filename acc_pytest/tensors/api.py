@@ -78,12 +78,12 @@ def get_bin_data_from_dir(directory: FilePath, max_depth: int = _DEEPEST) -> lis
     """
     top = os.path.realpath(directory)
     if not os.path.isdir(top):
-        raise AccError(f"{os.fspath(directory)}: is no directory")
+        raise AccError(f"{os.fspath(directory)}: is not a directory")
     found: list[str] = []
     for home, names, files in os.walk(top, onerror=_refuse):
         depth = home[len(top) :].count(os.sep)
         if names and depth + 1 >= max_depth:
-            raise AccError(f"{home}: is nested {max_depth} directories deep or more; give a larger max_depth")
+            raise AccError(f"{home}: is {max_depth} directories deep or deeper; give a larger max_depth")
         found += [os.path.join(home, name) for name in files if name.endswith(_SUFFIX)]
     return sorted(found)
 
@@ -92,9 +92,7 @@ def read_bin_data(path: FilePath) -> BinData:
     """The header of an ATB `.bin` file, with `get_data()` for the tensor. Raises `FormatError`."""
     text = os.fspath(path)
     if not text.endswith(_SUFFIX):
-        raise AccError(
-            f"{text}: is no {_SUFFIX} file of an ATB dump; torch.load and numpy.load read .pth and .npy"
-        )
+        raise AccError(f"{text}: is not a {_SUFFIX} file; read .pth with torch.load and .npy with numpy.load")
     data = BinData(TensorRef(os.path.abspath(text)))
     data.ref.header()
     return data
@@ -139,7 +137,7 @@ def save_npy_data(path: FilePath, data: Any) -> str:
     target = _target(path, (".npy",), "save_npy_data(path, data)")
     array = _array(compact(data), target) if isinstance(data, torch.Tensor) else np.asarray(data)
     if array.dtype.hasobject:
-        raise AccError(f"{target}: {type(data).__name__} is no array of numbers; save tensors one by one")
+        raise AccError(f"{target}: data must be one tensor or array of numbers, got {type(data).__name__}")
     with whole_file(target) as file:
         np.lib.format.write_array(file, array, allow_pickle=False)
     return target
@@ -157,10 +155,13 @@ def compact(tensor: torch.Tensor) -> torch.Tensor:
 
 def _target(path: FilePath, suffixes: tuple[str, ...], signature: str) -> str:
     if not isinstance(path, (str, os.PathLike)):
-        raise AccError(f"{signature}: the path is a {type(path).__name__}; mind the order of the arguments")
+        raise AccError(
+            f"{signature}: the path must be a str or a Path, got {type(path).__name__}; "
+            "check the order of the arguments"
+        )
     text = os.fspath(path)
     if not text.endswith(suffixes):
-        raise AccError(f"{text}: {signature} needs a path that ends with {' or '.join(suffixes)}")
+        raise AccError(f"{text}: {signature}: the path must end with {' or '.join(suffixes)}")
     return text
 
 

@@ -66,7 +66,7 @@ class AtbBin:
                 if not _starts_record(file, end):
                     raise FormatError(
                         f"{path}: {size - end} bytes follow the declared payload of {header.nbytes} bytes "
-                        f"({header.dtype} {list(header.shape)}) and are no further record; "
+                        f"({header.dtype} {list(header.shape)}) and are not another record; "
                         "the header does not belong to this payload"
                     )
                 try:
@@ -113,7 +113,7 @@ def resolve(place: Location, header: TensorHeader) -> tuple[Location, TensorHead
                 f"{here.path}: is an alias of itself: its values were not dumped (filter_level=2)"
             )
         if path in passed or len(passed) > _LONGEST_CHAIN:
-            raise FormatError(f"{place.path}: its chain of aliases does not end: {name} in {here.path}")
+            raise FormatError(f"{place.path}: its chain of aliases is a loop: {name} in {here.path}")
         passed.append(path)
         here = Location(path, root=here.root)
         header = FORMAT.header(here)
@@ -131,7 +131,7 @@ def _record(path: str, file: BinaryIO, offset: int, size: int) -> tuple[TensorHe
     attributes, start = _attributes(path, file, offset, size)
     code = attributes.get("dtype", attributes.get("type"))
     if code is None or "dims" not in attributes:
-        raise FormatError(f"{path}: its header lacks dtype or dims, so it is no ATB tensor")
+        raise FormatError(f"{path}: its header lacks dtype or dims, so it is not an ATB tensor")
     dtype = by_atb_code(_number(path, "dtype", code, _INTEGER))
     dims = attributes["dims"]
     shape = tuple(_number(path, "dims", part) for part in dims.split(",")) if dims else ()
@@ -152,7 +152,7 @@ def _record(path: str, file: BinaryIO, offset: int, size: int) -> tuple[TensorHe
         )
     if total > size - start:
         raise _Cut(
-            f"{path}: is cut: the header declares {total} payload bytes ({dtype} {list(shape)}), "
+            f"{path}: is truncated: the header declares {total} payload bytes ({dtype} {list(shape)}), "
             f"the file has {size - start}; was the dump interrupted or the disk full?"
         )
     return TensorHeader(dtype, shape, "data", start + where, length, layout, statistics), start + total
@@ -196,9 +196,9 @@ def _attributes(path: str, file: BinaryIO, offset: int, size: int) -> tuple[dict
         found = _END.search(text)
     if found is None:
         if offset + len(text) >= size and (FORMAT.matches(text) or _SIGNATURE.startswith(text)):
-            raise _Cut(f"{path}: is cut inside its header: {len(text)} bytes without an $End line")
+            raise _Cut(f"{path}: is truncated inside its header: {len(text)} bytes without an $End line")
         raise FormatError(
-            f"{path}: is no ATB tensor: no $End line in its first {len(text)} bytes, which start with "
+            f"{path}: is not an ATB tensor: no $End line in its first {len(text)} bytes, which start with "
             f"{text[:16]!r}; a file of another format needs its own suffix"
         )
     attributes: dict[str, str] = {}
@@ -207,7 +207,7 @@ def _attributes(path: str, file: BinaryIO, offset: int, size: int) -> tuple[dict
         name, separator, value = line.decode("ascii", "replace").partition("=")
         if not separator or not name.isprintable():
             raise FormatError(
-                f"{path}: header line {line[:40]!r} is not NAME=VALUE, so this is no ATB tensor"
+                f"{path}: header line {line[:40]!r} is not NAME=VALUE, so this is not an ATB tensor"
             )
         attributes[name] = value
     return attributes, offset + found.end()
@@ -279,9 +279,7 @@ def attributes_of(dtype: torch.dtype, shape: tuple[int, ...], *, layout: str = "
     """
     known = by_torch(dtype)
     if known.atb_code is None:
-        raise CannotDecode(
-            f"dtype {known} has no ATB code; cast the tensor to a type ATB knows before writing"
-        )
+        raise CannotDecode(f"dtype {known} has no ATB code; cast the tensor to a dtype of ATB before writing")
     dims = ",".join(map(str, shape))
     return {"format": str(layout_code(layout)), "dtype": str(known.atb_code), "dims": dims}
 

@@ -71,7 +71,7 @@ class DType:
         if self.torch_name is None:
             raise CannotDecode(
                 f"dtype {self.name} has no decoder: its bytes cannot be turned into numbers here; "
-                "dump the tensor in a type torch knows, or cast it before dumping"
+                "cast the tensor to a dtype of torch before dumping"
             )
         found = getattr(torch, self.torch_name, None)
         if not isinstance(found, torch.dtype):

@@ -69,4 +69,4 @@ def _sniffed(path: str, _version: tuple[int, ...]) -> TensorFormat:
     supported = ", ".join(
         f"{format_.name} ({' '.join(format_.suffixes) or 'no suffix'})" for format_ in FORMATS
     )
-    raise FormatError(f"{path}: is in no tensor format known here; supported are {supported}")
+    raise FormatError(f"{path}: is not in a known tensor format; supported: {supported}")

@@ -258,7 +258,7 @@ def _settle(described: dict[str, Any]) -> None:
     # A field of bytes where a number belongs has the value -1.
     sizes = described["nbytes"], described["address"], described["address_offset"], described["arg_index"]
     if min(sizes) < 0:
-        raise WireError("a size, address or offset is no number")
+        raise WireError("a size, address or offset is not a number")
     layout = described["layout"]
     # Writers on the host leave C0 and the groups in the bits above the layout.
     groups = signed(described["sub_format"]) or (layout >> 8 & 0xFFFF if layout > 0xFF else 0)

@@ -57,8 +57,8 @@ class GeFile:
         nbytes = needed if dtype.bits else tensor.nbytes
         if offset + nbytes > record.size:
             raise FormatError(
-                f"{place}: is cut: needs {nbytes} bytes at offset {offset}, the file has {record.size} in "
-                "all; was the dump interrupted or the disk full?"
+                f"{place}: is truncated: needs {nbytes} bytes at offset {offset}, the file has "
+                f"{record.size}; was the dump interrupted or the disk full?"
             )
         return TensorHeader(decoded(dtype), shape, offset=offset, nbytes=nbytes, layout=layout)
 
@@ -70,7 +70,7 @@ class GeFile:
         tensor = _tensor(place, read_record(place.path))
         if header.payload != "data":
             why = "had no memory on the device (null address)" if tensor.address_null else "has size 0"
-            raise NoPayload(f"{place}: {why}, so that the record describes it without its values")
+            raise NoPayload(f"{place}: {why}, so the record holds no values")
         dtype, stored = _described(tensor)
         try:
             into = header.dtype.torch_dtype()
@@ -129,4 +129,4 @@ def _tensor(place: Location, record: GeRecord) -> GeTensor:
     known = members(place.path)
     listed = ", ".join(known[:_LISTED]) + (", ..." if len(known) > _LISTED else "")
     wanted = f"has no tensor {member!r:.100}" if member else f"holds {len(known)} tensors, name one"
-    raise FormatError(f"{place.path}: {wanted}; its tensors are: {listed or '(none)'}")
+    raise FormatError(f"{place.path}: {wanted}; its tensors: {listed or '(none)'}")

@@ -67,19 +67,19 @@ def _record_as_of(path: str, _version: tuple[int, ...]) -> GeRecord:
         head = file.read(_FIRST_READ)
         if not is_record(head):
             raise FormatError(
-                f"{path}: is no GE record: starts with {head[:16]!r} instead of the length of a header and "
-                "the header; a file of another format needs its own suffix"
+                f"{path}: is not a GE record: starts with {head[:16]!r} instead of a header and its "
+                "length; a file of another format needs its own suffix"
             )
         if head[_LENGTH:].startswith(_NANO):
             raise CannotDecode(
-                f"{path}: is a record of a nano device (TLV instead of protobuf), which is not read here; "
+                f"{path}: is a record of a nano device (TLV instead of protobuf), which is not supported; "
                 "convert it to .npy with the parser of CANN's toolkit"
             )
         length = int.from_bytes(head[:_LENGTH], "little")
         start = _LENGTH + length
         if start > size:
             raise FormatError(
-                f"{path}: is cut: declares a header of {length} bytes, {size - _LENGTH} follow; "
+                f"{path}: is truncated: declares a header of {length} bytes, {size - _LENGTH} follow; "
                 "was the dump interrupted?"
             )
         if length > _LONGEST_HEADER:
@@ -91,7 +91,7 @@ def _record_as_of(path: str, _version: tuple[int, ...]) -> GeRecord:
     try:
         return parse(head[_LENGTH:start], start, size)
     except WireError as error:
-        raise FormatError(f"{path}: its header is no sound DumpData message: {error}") from error
+        raise FormatError(f"{path}: its header is not a valid DumpData message: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,10 +82,12 @@ def _rows(path: str, lines: list[str]) -> Iterator[GeStatistics]:
     try:
         table = list(csv.reader(lines))
     except csv.Error as error:
-        raise FormatError(f"{path}: is no sound CSV: {error}") from error
+        raise FormatError(f"{path}: is not a valid CSV: {error}") from error
     first = [cell.strip() for cell in table[0]] if table else []
     if ",".join(first[:6]) != COLUMNS:
-        raise FormatError(f"{path}: its first line {','.join(first)[:60]!r} is not that of statistics of GE")
+        raise FormatError(
+            f"{path}: is not a statistics file of GE: its first line is {','.join(first)[:60]!r}"
+        )
     for line, cells in enumerate(table[1:], start=2):
         if not cells:
             continue
@@ -101,7 +103,9 @@ def _row(path: str, line: int, cells: list[str], values: dict[str, str]) -> GeSt
     kind, index, nbytes, dtype, layout, shape = (cell.strip() for cell in cells[:6])
     whole = all(re.fullmatch(r"\d{1,19}", text) for text in (index, nbytes))
     if kind not in _KINDS or not whole or not (shape in ("", "-") or _SHAPE.fullmatch(shape)):
-        raise FormatError(f"{path}: line {line} describes no input or output: {','.join(cells[:6])[:80]!r}")
+        raise FormatError(
+            f"{path}: line {line} describes neither an input nor an output: {','.join(cells[:6])[:80]!r}"
+        )
     known = by_ge_name(dtype)
     sizes = tuple(map(int, shape.split("x"))) if shape not in ("", "-") else ()
     byte_count(path, sizes, known.bits)

@@ -64,7 +64,7 @@ class InfoFile:
         if place.member not in found:
             raise FormatError(
                 f"{place.path}: has no row {place.member!r:.100}; "
-                f"its rows are: {', '.join([*found][:10]) or '(none)'}"
+                f"its rows: {', '.join([*found][:10]) or '(none)'}"
             )
         info = found[place.member]
         shape = () if info.numel is None else (info.numel,)
@@ -108,7 +108,7 @@ def _info_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, Info]:
             with zipfile.ZipFile(file) as archive:
                 arrays = {name: _member(archive, name) for name in _ARRAYS}
         except _REFUSALS as error:
-            raise FormatError(f"{path}: is no sound .npz info file: {str(error)[:200]}") from error
+            raise FormatError(f"{path}: is not a valid .npz info file: {str(error)[:200]}") from error
     found: dict[str, Info] = {}
     for name, data in arrays.items():
         rows, dtype = _array(f"{path}:{name}", data)
@@ -146,7 +146,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
 def _array(name: str, data: bytes) -> tuple[torch.Tensor, DType]:
     header, fortran, swapped = described(name, data, len(data))
     if fortran or swapped or header.dtype.kind not in ("float", "int", "uint", "bool"):
-        raise FormatError(f"{name}: holds {header.dtype} in an order or of a kind no info file has")
+        raise FormatError(f"{name}: holds {header.dtype} in an order or of a kind that info files never have")
     try:
         dtype = header.dtype.torch_dtype()
     except CannotDecode as error:

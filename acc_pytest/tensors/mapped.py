@@ -59,7 +59,7 @@ def opened(path: str) -> Iterator[tuple[BinaryIO, int]]:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         os.close(descriptor)
-        raise FormatError(f"{path}: is a directory, pipe or device, not a file with a tensor")
+        raise FormatError(f"{path}: must be a file, but it is a directory, pipe or device")
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         yield file, found.st_size
 
@@ -95,7 +95,7 @@ def mapped(path: str, dtype: torch.dtype, shape: tuple[int, ...], offset: int) -
     with opened(path) as (file, size):
         if offset < 0 or offset + nbytes > size:
             raise FormatError(
-                f"{path}: is cut: needs {nbytes} bytes at offset {offset}, the file has {size} bytes in all"
+                f"{path}: is truncated: needs {nbytes} bytes at offset {offset}, the file has {size} bytes"
             )
         if nbytes < _READ_BELOW:
             file.seek(offset)
@@ -130,7 +130,7 @@ def check_mapped() -> None:
         try:
             size = view.size()
         except OSError as error:
-            raise FormatError(f"{path}: was lost while it was read: {error.strerror}") from error
+            raise FormatError(f"{path}: became unreadable while it was read: {error.strerror}") from error
         _check_size(path, size, needed)
     for one in _watched:
         if _is_gone(one):
@@ -149,7 +149,7 @@ def _check_size(path: str, size: int, needed: int) -> None:
     if size < needed:
         raise FormatError(
             f"{path}: became shorter while it was read (to {size} bytes, its tensor ends at {needed}); "
-            "is the dump still being written, or cleaned?"
+            "is the dump still being written, or deleted?"
         )
 
 

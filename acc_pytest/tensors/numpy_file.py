@@ -82,7 +82,7 @@ def described(path: str, head: bytes, size: int) -> tuple[TensorHeader, bool, bo
         shape, fortran, dtype = _declared(prefix)
     except _REFUSALS as error:
         raise FormatError(
-            f"{path}: is no sound .npy file: {str(error)[:200] or type(error).__name__}"
+            f"{path}: is not a valid .npy file: {str(error)[:200] or type(error).__name__}"
         ) from error
     if dtype.hasobject:
         raise FormatError(f"{path}: holds Python objects, which are never unpickled; save plain arrays")

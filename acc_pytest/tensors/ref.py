@@ -46,6 +46,6 @@ def _header(ref: TensorRef, _version: tuple[int, ...]) -> TensorHeader:
     from .formats import format_of
 
     if not os.path.lexists(ref.path):
-        raise FormatError(f"{ref.path}: no such file; was the dump moved or cleaned while in use?")
+        raise FormatError(f"{ref.path}: no such file; was the dump moved or deleted while in use?")
     with guarded(f"reading {ref}", (OSError,)):
         return format_of(ref.path).header(ref)

@@ -43,7 +43,7 @@ class SafetensorsFile:
         if member not in headers:
             listed = ", ".join(list(headers)[:_LISTED]) + (", ..." if len(headers) > _LISTED else "")
             wanted = f"has no tensor {member!r:.100}" if member else f"holds {len(headers)} tensors, name one"
-            raise FormatError(f"{place.path}: {wanted}; its keys are: {listed or '(none)'}")
+            raise FormatError(f"{place.path}: {wanted}; its keys: {listed or '(none)'}")
         return headers[member]
 
     def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
@@ -79,7 +79,7 @@ def _headers_as_of(path: str, _version: tuple[int, ...]) -> dict[str, TensorHead
         length = _length(head)
         if len(head) < _LENGTH or length > min(_LONGEST_HEADER, size - _LENGTH):
             raise FormatError(
-                f"{path}: is no sound safetensors file: declares a header of {length} bytes, "
+                f"{path}: is not a valid safetensors file: declares a header of {length} bytes, "
                 f"the file has {size} bytes and the format allows {_LONGEST_HEADER}"
             )
         return _parsed(path, file.read(length), size)
@@ -89,9 +89,9 @@ def _parsed(path: str, text: bytes, size: int) -> dict[str, TensorHeader]:
     try:
         declared = parsed(text, pairs=_without_repeats)
     except ValueError as error:
-        raise FormatError(f"{path}: its safetensors header is no sound JSON: {str(error)[:200]}") from error
+        raise FormatError(f"{path}: its safetensors header is not valid JSON: {str(error)[:200]}") from error
     if not isinstance(declared, dict):
-        raise FormatError(f"{path}: its safetensors header is no JSON object")
+        raise FormatError(f"{path}: its safetensors header is not a JSON object")
     declared.pop("__metadata__", None)
     start = _LENGTH + len(text)
     headers = {key: _header(path, key, value, start) for key, value in declared.items()}
@@ -105,7 +105,7 @@ def _parsed(path: str, text: bytes, size: int) -> dict[str, TensorHeader]:
             )
         end += header.nbytes
     if end != size:
-        raise FormatError(f"{path}: its tensors end at byte {end}, the file has {size}; was it cut?")
+        raise FormatError(f"{path}: its tensors end at byte {end}, the file has {size}; was it truncated?")
     return ordered
 
 

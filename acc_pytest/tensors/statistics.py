@@ -55,7 +55,7 @@ class StatisticsFile:
         if place.member not in headers:
             listed = ", ".join(list(headers)[:10])
             raise FormatError(
-                f"{place.path}: has no row {place.member!r:.100}; its rows are: {listed or '(none)'}"
+                f"{place.path}: has no row {place.member!r:.100}; its rows: {listed or '(none)'}"
             )
         return headers[place.member]
 
@@ -89,7 +89,7 @@ def _statistics_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, Tens
     if first.startswith(ge_statistics.COLUMNS):
         readers[first] = ge_statistics.headers
     if first not in readers:
-        raise FormatError(f"{path}: its first line {first[:60]!r} is that of no statistics file")
+        raise FormatError(f"{path}: is not a statistics file: its first line is {first[:60]!r}")
     headers: dict[str, TensorHeader] = {}
     seen: dict[str, int] = {}
     for member, header in readers[first](path, lines):
@@ -102,7 +102,7 @@ def _torch_rows(path: str, lines: list[str]) -> Iterator[_Row]:
     try:
         rows = list(csv.reader(lines))
     except csv.Error as error:
-        raise FormatError(f"{path}: is no sound CSV: {error}") from error
+        raise FormatError(f"{path}: is not a valid CSV: {error}") from error
     for line, row in enumerate(rows[1:], start=2):
         if row == rows[0] or not row:
             continue  # processes that append to one file each write the header when they find it empty

@@ -71,7 +71,7 @@ class _Outline(pickle.Unpickler):
             return dict
         if module in ("torch", "torch.storage"):
             return name
-        raise pickle.UnpicklingError(f"{module}.{name} is no part of a tensor")
+        raise pickle.UnpicklingError(f"{module}.{name} is not part of a tensor")
 
     def persistent_load(self, pid: Any) -> Any:
         return pid

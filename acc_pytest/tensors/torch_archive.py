@@ -134,7 +134,7 @@ class _Rebuilt:
         if self._typed:
             return torch._utils._rebuild_tensor_v2, self._arguments
         if not hasattr(torch._utils, "_rebuild_tensor_v3"):  # torch 2.1
-            raise TypeError(f"torch {torch.__version__} has no files of {self._dtype}; torch 2.2 has")
+            raise TypeError(f"torch {torch.__version__} cannot save {self._dtype}; torch 2.2 can")
         return torch._utils._rebuild_tensor_v3, (*self._arguments, self._dtype)
 
 

@@ -105,7 +105,7 @@ def _check_spread(path: str, tensor: torch.Tensor) -> None:
     held = tensor.untyped_storage().nbytes() // tensor.element_size()
     if tensor.numel() > max(_SPREAD_FREELY, _MOST_SPREAD * held):
         raise FormatError(
-            f"{path}: shows {held} elements as {tensor.numel()}; save tensor.contiguous() if it is meant so"
+            f"{path}: is a view of {tensor.numel()} elements over {held}; save tensor.contiguous()"
         )
 
 
@@ -122,11 +122,11 @@ def _check_legacy(path: str) -> None:
         for number in range(4):
             for opcode, argument, _ in pickletools.genops(content):
                 if number == 3 and type(argument) is int and abs(argument) > most:
-                    raise FormatError(f"{path}: speaks of {argument} elements, but has {size} bytes")
+                    raise FormatError(f"{path}: declares {argument} elements, but has {size} bytes")
                 if opcode.name == "STOP":
                     break
     except ValueError as error:
-        raise FormatError(f"{path}: is a damaged torch file ({error}); was it cut?") from error
+        raise FormatError(f"{path}: is a damaged torch file ({error}); was it truncated?") from error
 
 
 def pickle_advice(version: str = "") -> str:
@@ -154,7 +154,7 @@ def _is_sound_archive(path: str) -> bool:
         head = file.read(len(_LEGACY))
         if not head.startswith(_ZIP):
             if not head.startswith(_LEGACY):
-                raise FormatError(f"{path}: is no file of torch.save: it starts with {head!r}")
+                raise FormatError(f"{path}: was not written by torch.save: it starts with {head!r}")
             _check_legacy(path)
             return False
         try:
@@ -162,10 +162,10 @@ def _is_sound_archive(path: str) -> bool:
                 entries = archive.infolist()
         except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
             raise FormatError(
-                f"{path}: is a damaged torch file (zip directory: {error}); was it cut?"
+                f"{path}: is a damaged torch file (zip directory: {error}); was it truncated?"
             ) from error
     if len(entries) > _MOST_ENTRIES:
-        raise FormatError(f"{path}: has {len(entries)} entries, no file of one tensor")
+        raise FormatError(f"{path}: has {len(entries)} entries, so it is not a file of one tensor")
     for entry in entries:
         limit = _LARGEST_PICKLE if entry.filename.endswith(".pkl") else size
         if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > min(limit, size):

@@ -83,7 +83,7 @@ def _keep_special(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         mode = path.lstat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
-            raise OSError(errno.EINVAL, "a device, fifo or socket lies there")
+            raise OSError(errno.EINVAL, "it is a device, fifo or socket")
 
 
 def _refused(path: Path, error: OSError | ValueError) -> AccError:

@@ -88,7 +88,9 @@ def read_graph(path: Path) -> Operation:
     if "opName" in raw:
         return _operation(raw, path, "the root", 0)
     if "modelName" not in raw and "nodes" not in raw:
-        raise FormatError(f"{path}: has no opName, modelName or nodes, so it is no topology of an ATB dump")
+        raise FormatError(
+            f"{path}: has no opName, modelName or nodes, so it is not a topology of an ATB dump"
+        )
     name = _text(raw, "modelName", path, "the root", default=path.stem) or path.stem
     inputs = [tensor for key in _FROM_OUTSIDE for tensor in _names(raw, key, path, name)]
     outputs = _names(raw, "outTensors", path, name)
@@ -101,12 +103,12 @@ def _load(path: Path, constant: Callable[[str], float | None] = lambda _: None) 
             raw = parsed(file.read(), constant=constant)
     except ValueError as error:
         raise FormatError(
-            f"{path}: not a readable JSON topology ({error}); was the dump stopped while writing it?"
+            f"{path}: is not a readable JSON topology ({error}); was the dump stopped while writing it?"
         ) from error
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
     if not isinstance(raw, dict):
-        raise FormatError(f"{path}: a topology is a JSON object, found {_kind(raw)}")
+        raise FormatError(f"{path}: a topology must be a JSON object, got {_kind(raw)}")
     return raw
 
 
@@ -115,12 +117,12 @@ def _children(raw: Mapping[str, Any], path: Path, where: str, depth: int) -> Ite
     if nodes is None:
         return
     if not isinstance(nodes, list):
-        raise FormatError(f"{path}: `nodes` of {where} must be a list, found {_kind(nodes)}")
+        raise FormatError(f"{path}: `nodes` of {where} must be a list, got {_kind(nodes)}")
     if depth > MAX_DEPTH:
         raise FormatError(f"{path}: operations are nested more than {MAX_DEPTH} deep")
     for index, node in enumerate(nodes):
         if not isinstance(node, dict):
-            raise FormatError(f"{path}: nodes[{index}] of {where} must be an object, found {_kind(node)}")
+            raise FormatError(f"{path}: nodes[{index}] of {where} must be an object, got {_kind(node)}")
         yield _operation(node, path, f"nodes[{index}] of {where}", depth)
 
 
@@ -128,7 +130,9 @@ def _operation(raw: Mapping[str, Any], path: Path, where: str, depth: int) -> Op
     name = _text(raw, "opName", path, where)
     op_type = _text(raw, "opType", path, where, default=_ID.sub("", name))
     if op_type in {"", ".", ".."} or any(char in op_type for char in "/\\\0"):
-        raise FormatError(f"{path}: opType of {where} is {op_type!r:.100}, which no directory can be named")
+        raise FormatError(
+            f"{path}: opType of {where} is {op_type!r:.100}, which cannot be the name of a directory"
+        )
     here = f"{name:.200}"
     return Operation(
         name=name,
@@ -143,8 +147,8 @@ def _operation(raw: Mapping[str, Any], path: Path, where: str, depth: int) -> Op
 def _text(raw: Mapping[str, Any], key: str, path: Path, where: str, default: str | None = None) -> str:
     value = raw.get(key, default)
     if not isinstance(value, str) or (not value and default is None):
-        found = "nothing" if value is None else _kind(value)
-        raise FormatError(f"{path}: `{key}` of {where} must be a text, found {found}")
+        found = "nothing" if value is None else "an empty string" if value == "" else _kind(value)
+        raise FormatError(f"{path}: `{key}` of {where} must be a string, got {found}")
     return value
 
 
@@ -153,7 +157,7 @@ def _names(raw: Mapping[str, Any], key: str, path: Path, where: str) -> tuple[st
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise FormatError(f"{path}: `{key}` of {where} must be a list of texts")
+        raise FormatError(f"{path}: `{key}` of {where} must be a list of strings")
     return tuple(value)
 
 
@@ -162,10 +166,10 @@ def _param(value: Any, path: Path, where: str) -> Mapping[str, Any]:
     if value is None or isinstance(value, str):
         return {}
     if not isinstance(value, dict):
-        raise FormatError(f"{path}: `param` of {where} must be an object, found {_kind(value)}")
+        raise FormatError(f"{path}: `param` of {where} must be an object, got {_kind(value)}")
     return value
 
 
 def _kind(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")

@@ -45,7 +45,7 @@ def read_tree(path: Path, folders: Iterable[str] = (), ran: Mapping[str, str] | 
             raw = parsed(file.read())
     except ValueError as error:
         raise FormatError(
-            f"{path}: not a readable module tree ({error}); was the dump stopped while writing it?"
+            f"{path}: is not a readable module tree ({error}); was the dump stopped while writing it?"
         ) from error
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
@@ -73,7 +73,7 @@ def _node(raw: Any, path: Path, depth: int, *, in_order: bool = False) -> Node:
     if not isinstance(name, str) or not _is_folder(name):
         raise FormatError(f"{path}: module name {name!r:.100} cannot be the name of a folder")
     if not isinstance(kind, str):
-        raise FormatError(f"{path}: `type` of module {name:.200} must be a text")
+        raise FormatError(f"{path}: `type` of module {name:.200} must be a string")
     if not isinstance(children, list):
         raise FormatError(f"{path}: `children` of module {name:.200} must be a list")
     if depth > MAX_DEPTH:
@@ -96,8 +96,8 @@ def _check_names(root: Node, path: Path) -> None:
     for node in root.walk():
         if node.path in seen:
             raise FormatError(
-                f"{path}: two modules are called {node.path}; each has a folder of its own, "
-                "so one of the names is wrong"
+                f"{path}: two modules are called {node.path}; rename one of them, "
+                "because each has its own folder"
             )
         seen.add(node.path)
 

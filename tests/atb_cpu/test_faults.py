@@ -160,7 +160,7 @@ def test_an_operator_is_named_by_type_or_by_the_end_of_its_path(operator: str, n
     ("fault", "message"),
     [
         (Fault("typo"), "fault 'typo' is unknown; choose one of residual"),
-        (Fault("nan", layer=2), "layer 2, but the model has 2 layers"),
+        (Fault("nan", layer=2), r"fault layer must be below 2 \(the layers of the model\), got 2"),
         (Fault("mask", size=2.0), "'mask' has no size .the causal mask is off by one"),
         (Fault("scale", operator="ConvOperation"), "no operator ConvOperation; .* 1_ElewiseOperation"),
         (Fault("bias"), "no operator that fault 'bias' fits .the bias of a linear is dropped"),

@@ -94,5 +94,5 @@ def test_a_graph_that_reads_what_nobody_made_is_refused() -> None:
 
 
 def test_a_graph_whose_output_nobody_makes_is_refused() -> None:
-    with pytest.raises(OperatorError, match="graph Top: output 'w' is made by no call"):
+    with pytest.raises(OperatorError, match="graph Top: output 'w' is not made by any call"):
         graph("Top", ("x",), ("w",), Call(double(), ("x",), ("y",)))

@@ -104,28 +104,31 @@ def test_a_documented_form_is_taken(words: str, field: str, value: object) -> No
     [
         (
             "--type tensors",
-            "--type: 'tensors' is none of model layer op kernel tensor cpu_profiling onnx stats",
+            "--type: must be one of model layer op kernel.*, got 'tensors'",
         ),
         ("--type stats", "--type stats: statistics are those of tensors; add tensor"),
-        ("-ids a", "-ids: 'a': ids are numbers, joined by _"),
+        ("-ids a", "-ids: 'a': an id is numbers joined by _, and commas separate ids, as in 2,3_1"),
         ("-ids 2__1", "-ids: '2__1'"),
         ("-ids 3_", "-ids: '3_'"),
         ("-er 3", "-er: '3' has no pairs of first and last execution .* for execution 3 alone write 3,3"),
         ("-er 0,1,4", "for execution 4 alone write 4,4"),
         ("-er 0-3", "-er: '0-3': give first and last execution"),
-        ("-er 5,3", "-er: from 5 to 3 there is no execution; write 3,5"),
+        ("-er 5,3", "-er: the first execution must not be after the last, got 5,3; write 3,5"),
         ("-er ٣,٣", "give first and last execution"),
-        ("-child maybe", "-child: 'maybe' is neither True nor False"),
-        ("-time 4", "-time: '4' is no number from 0 to 3"),
-        ("-stp 3", "-stp: '3' is no number from 0 to 2"),
-        ("-device -1", "-device: '-1': a device is a number"),
-        ("-device npu:0", "-device: 'npu:0': a device is a number"),
-        ("-seed x", "-seed: 'x' is no whole number"),
-        ("-seed 4294967296", "-seed: 4294967296: Python takes seeds from 0 to 4294967295"),
-        ("-seed -1", "-seed: -1: Python takes seeds"),
-        ("-l verbose", "-l: 'verbose' is none of debug info"),
-        ("--backend gpu", "--backend: 'gpu' is none of auto npu cpu"),
-        ("--era 2024", "--era: '2024' is none of msit msprobe"),
+        ("-child maybe", "-child: must be True or False, got 'maybe'"),
+        ("-time 4", "-time: must be a whole number from 0 to 3, got '4'"),
+        ("-stp 3", "-stp: must be a whole number from 0 to 2, got '3'"),
+        ("-device -1", "-device: a device must be a whole number >= 0, got '-1'"),
+        ("-device npu:0", "-device: a device must be a whole number >= 0, got 'npu:0'"),
+        ("-seed x", "-seed: must be a whole number, got 'x'"),
+        (
+            "-seed 4294967296",
+            r"-seed: must be from 0 to 4294967295 \(the range of PYTHONHASHSEED\), got 4294967296",
+        ),
+        ("-seed -1", r"-seed: must be from 0 to 4294967295 \(the range of PYTHONHASHSEED\), got -1"),
+        ("-l verbose", "-l: must be one of debug info warning error fatal critical, got 'verbose'"),
+        ("--backend gpu", "--backend: must be one of auto npu cpu, got 'gpu'"),
+        ("--era 2024", "--era: must be one of msit msprobe, got '2024'"),
         ("--backend cpu --probe-lib p.so", "--probe-lib: the backend cpu preloads no probe"),
         ("-config nowhere.json", "-config: nowhere.json: No such file"),
     ],
@@ -241,13 +244,15 @@ def test_the_config_file_of_msprobe_replaces_more(config: Path) -> None:
 
 def test_a_config_file_that_others_may_write_is_refused_as_the_probe_would(config: Path) -> None:
     config.chmod(0o660)
-    with pytest.raises(SettingsError, match="others may write it, so the probe refuses it; run: chmod go-w"):
+    with pytest.raises(
+        SettingsError, match="other users may write this file, so the probe refuses it; run: chmod go-w"
+    ):
         options("-config", str(config))
 
 
 def test_a_config_file_that_is_a_link_is_refused_as_the_probe_would(config: Path, tmp_path: Path) -> None:
     (tmp_path / "link.json").symlink_to(config)
-    with pytest.raises(SettingsError, match="no regular file"):
+    with pytest.raises(SettingsError, match="must be a regular file"):
         options("-config", str(tmp_path / "link.json"))
 
 
@@ -259,7 +264,7 @@ def test_a_config_file_of_another_user_is_refused_as_the_probe_would(config: Pat
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [("", "0 bytes"), ("{", "cannot be read as JSON"), ("[]", "no JSON object")]
+    ("content", "said"), [("", "0 bytes"), ("{", "cannot be read as JSON"), ("[]", "must hold a JSON object")]
 )
 def test_a_broken_config_file(config: Path, content: str, said: str) -> None:
     config.write_text(content)

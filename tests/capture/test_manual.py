@@ -198,15 +198,15 @@ class Wrapped(torch.Tensor):
     ("given", "said"),
     [
         ({"token_id": -1}, "token_id is missing"),
-        ({"token_id": -2}, "token_id -2 is no number of a step"),
-        ({"token_id": True}, "token_id True is no number of a step"),
-        ({"token_id": "first"}, "token_id 'first' is no number of a step"),
-        ({"token_id": 10**9}, "token_id 1000000000 is no number of a step"),
+        ({"token_id": -2}, r"token_id must be the number of a step \(0, 1, 2, \.\.\.\), got -2"),
+        ({"token_id": True}, r"token_id must be the number of a step \(0, 1, 2, \.\.\.\), got True"),
+        ({"token_id": "first"}, r"token_id must be the number of a step \(0, 1, 2, \.\.\.\), got 'first'"),
+        ({"token_id": 10**9}, r"token_id must be the number of a step \(0, 1, 2, \.\.\.\), got 1000000000"),
         ({"data_id": -1}, "data_id is missing"),
-        ({"data_id": -5}, "data_id -5 is neither a number"),
-        ({"data_id": "../up"}, r"data_id '\.\./up' is neither a number"),
-        ({"data_id": ""}, "data_id '' is neither a number"),
-        ({"data_id": 1.5}, r"data_id 1\.5 is neither a number"),
+        ({"data_id": -5}, "data_id must be a number >= 0 or a name of at.*, got -5"),
+        ({"data_id": "../up"}, r"data_id must be a number >= 0 or a name of at.*, got '\.\./up'"),
+        ({"data_id": ""}, "data_id must be a number >= 0 or a name of at.*, got ''"),
+        ({"data_id": 1.5}, r"data_id must be a number >= 0 or a name of at.*, got 1\.5"),
         ({"golden_data": None}, "golden_data is a NoneType, not a torch.Tensor"),
         ({"golden_data": np.ones(2)}, "golden_data is a ndarray, not a torch.Tensor"),
         ({"golden_data": torch.eye(2).to_sparse()}, "golden_data is sparse or quantized"),
@@ -215,7 +215,7 @@ class Wrapped(torch.Tensor):
         ({"my_path": ""}, "my_path is missing"),
         ({"my_path": None}, "my_path is missing"),
         ({"my_path": "gone.bin"}, r"my_path: .*gone\.bin: no such file"),
-        ({"my_path": __file__}, r"my_path: .*test_manual\.py: is in no tensor format"),
+        ({"my_path": __file__}, r"my_path: .*test_manual\.py: is not in a known tensor format"),
     ],
 )
 def test_a_wrong_call_is_one_clear_error_and_writes_nothing(out, mine, given: dict[str, Any], said):
@@ -239,7 +239,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, mine):
 def test_metadata_that_somebody_broke_is_not_replaced(out, mine):
     dump_data(0, 0, torch.ones(2), mine, out)
     (home(out) / "metadata.json").write_text("{")
-    with pytest.raises(CaptureError, match=r"dump_data: .*metadata\.json: not a readable manual mapping"):
+    with pytest.raises(CaptureError, match=r"dump_data: .*metadata\.json: is not a readable manual mapping"):
         dump_data(1, 0, torch.ones(2), mine, out)
     assert (home(out) / "metadata.json").read_text() == "{"
 

@@ -228,7 +228,9 @@ def test_the_count_of_tokens_can_be_given_and_read(tmp_path):
         handle.token_id = 3
         model(torch.full((1, 4), 3.0))
         assert handle.token_id == 4
-        with pytest.raises(CaptureError, match="token_id=3: that step is dumped already"):
+        with pytest.raises(
+            CaptureError, match=r"token_id=3 is already dumped; call reset\(\) to start a new dump"
+        ):
             handle.token_id = 3
         for wrong in (-1, True, "3"):
             with pytest.raises(CaptureError, match="token_id"):

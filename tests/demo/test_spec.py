@@ -13,19 +13,22 @@ from acc_pytest.errors import SettingsError
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"family": "gpt"}, "family='gpt'; choose one of llama"),
-        ({"era": "E3"}, "era='E3'"),
-        ({"dtype": "float8"}, "dtype='float8'"),
-        ({"layers": 0}, "layers=0"),
-        ({"decode_steps": -1}, "decode_steps=-1"),
-        ({"hidden": 30}, "hidden=30 must be an even multiple"),
+        ({"family": "gpt"}, "demo: family must be one of llama, bloom,.*, got 'gpt'"),
+        (
+            {"era": "E3"},
+            "demo: era must be one of ait_dump, ait_dump_ts, msit_dump_ts, atb_dump_data, got 'E3'",
+        ),
+        ({"dtype": "float8"}, "model: dtype must be one of float16, bfloat16, float32, got 'float8'"),
+        ({"layers": 0}, "model: layers must be >= 1, got 0"),
+        ({"decode_steps": -1}, "demo: decode_steps must be >= 0, got -1"),
+        ({"hidden": 30}, "demo: hidden must be an even multiple of heads=4, got 30"),
         ({"kv_heads": 3}, "must be a multiple of kv_heads=3"),
         ({"family": "bloom", "kv_heads": 2}, "bloom packs one key per query head"),
         ({"ranks": 3}, "heads=4 does not split over 3 ranks"),
         ({"description": True, "era": "atb_dump_data"}, "has no descriptions"),
-        ({"ranks": 2, "models": 3}, "models=3; choose one of 1, 2"),
+        ({"ranks": 2, "models": 3}, "model: models must be one of 1, 2, got 3"),
         ({"statistics": True, "description": True}, "exclude each other"),
-        ({"fault": Fault("replica")}, "needs ranks=2 or more"),
+        ({"fault": Fault("replica")}, "demo: fault 'replica' needs ranks >= 2, got 1"),
     ],
 )
 def test_an_impossible_spec_is_refused(options: dict[str, Any], message: str) -> None:

@@ -152,10 +152,13 @@ def test_a_fault_is_in_its_operator_and_in_what_reads_it(demo: TorchairPaths, tm
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"release": "8"}, "release='8'; choose one of"),
-        ({"ranks": 0}, "must be at least 1"),
-        ({"tokens": ()}, "must be at least 1"),
-        ({"tokens": (2, 2)}, "make them differ"),
+        ({"release": "8"}, r"demo: release must be one of 7\.2, 7\.1, 7\.0, oldest, got '8'"),
+        ({"ranks": 0}, "demo: ranks, steps, graphs and their tokens must be >= 1"),
+        ({"tokens": ()}, "must be >= 1"),
+        (
+            {"tokens": (2, 2)},
+            r"demo: tokens must all differ \(inputs of one length make one graph\), got \(2, 2\)",
+        ),
         ({"release": "7.1", "ranks": 2}, "mixes ranks"),
     ],
 )
@@ -165,7 +168,7 @@ def test_a_spec_that_makes_no_sense_is_refused(values: dict[str, object], said: 
 
 
 def test_a_fault_in_no_operator_and_a_foreign_directory_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="no operator 'Relu' runs"):
+    with pytest.raises(SettingsError, match="demo: operator 'Relu' does not run at the place of the fault"):
         make_torchair_demo(tmp_path, TorchairSpec(tokens=(2,), steps=1, fault=GeFault("Relu")))
     (tmp_path / "mine/precious").mkdir()
     with pytest.raises(DumpError, match="precious"):

@@ -105,7 +105,7 @@ def test_an_operator_whose_parameters_are_damaged_is_unknown_and_looked_at_once_
     (after.parent / "op_param.json").write_text("{")
     found = LocalErrors(plan.pairs).of_operator(number, ROPE)
     assert found.outcome == ""
-    assert "the parameters are no JSON" in found.why
+    assert "the parameters are not JSON" in found.why
 
 
 @pytest.mark.parametrize("gone", ["before", "op_param.json", "before/intensor0.bin"])

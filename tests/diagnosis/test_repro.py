@@ -99,7 +99,7 @@ def test_an_accepted_error_is_a_bound_where_it_is_tighter(accepted: float, bound
 
 
 def test_what_fails_by_own_metrics_alone_has_no_bundle() -> None:
-    with pytest.raises(NoPayload, match="it fails by snr, which is no part of a bundle"):
+    with pytest.raises(NoPayload, match="it fails by snr, which a bundle cannot hold"):
         bounds_of(failing(relative_euclidean_distance=(0.05, 0.1, True), snr=(7.0, 3.0, False)))
 
 

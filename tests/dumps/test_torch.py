@@ -112,7 +112,7 @@ def test_other_directories_are_no_steps(tmp_path):
     (folder / "notes").mkdir()
     dump = open_dump(str(folder))
     assert [step.label for step in dump.steps] == [0, 2, 10]
-    assert dump.notes == ("directories that are no steps were left out: notes",)
+    assert dump.notes == ("directories that are not steps were left out: notes",)
 
 
 def test_functions_are_children_of_the_module_that_called_them(tmp_path):

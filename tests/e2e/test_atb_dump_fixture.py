@@ -208,17 +208,20 @@ def test_a_program_that_outgrows_its_budget_is_stopped_at_once(pytester: pytest.
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        ("acc_atb_dump(COMMAND, id=2)", "id: no option of acc dump; there are backend child config *"),
+        (
+            "acc_atb_dump(COMMAND, id=2)",
+            "id: acc dump has no such option; choose from backend child config *",
+        ),
         (
             "acc_atb_dump(COMMAND, output='x')",
-            "output: the dump goes into the test's own directory; leave it out",
+            "output: the dump always goes into the directory of the test; leave output out",
         ),
         (
             "acc_atb_dump(COMMAND, er='0,0', execute_range='0,1')",
-            "execute_range: given twice, as er and execute_range",
+            "execute_range is given twice, as er and execute_range; give it once",
         ),
         ("acc_atb_dump(COMMAND, er=3)", "-er: '3' has no pairs *"),
-        ("acc_atb_dump([])", "exec: no command"),
+        ("acc_atb_dump([])", "exec must be a command, got an empty one"),
         ("acc_atb_dump('a | b')", "--exec: no shell reads this command*"),
     ],
 )

@@ -201,9 +201,9 @@ def test_a_broken_file_is_not_written_over(
     [
         (
             (BASELINE,),
-            "--acc-baseline base.json: no such file; make it of an accepted run by --acc-update-*",
+            "--acc-baseline base.json: no such file; create it with --acc-update-*",
         ),
-        (("--acc-update-baseline",), "--acc-update-baseline needs one --acc-baseline FILE, which it writes"),
+        (("--acc-update-baseline",), "--acc-update-baseline needs exactly one --acc-baseline FILE to write"),
         ((BASELINE, "--acc-baseline=b", "--acc-update-baseline"), "--acc-update-baseline needs one *"),
         (("--acc-baseline=wrong.json",), "wrong.json: is no acc-pytest baseline file*"),
     ],

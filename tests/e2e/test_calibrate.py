@@ -67,8 +67,8 @@ def test_two_runs_are_one_calibration(noisy: DemoPaths, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--quantile=1"], "--quantile 1: a share from 0.5 to below 1"),
-        (["--margin=0.5"], "--margin 0.5: a number from 1"),
+        (["--quantile=1"], "--quantile must be >= 0.5 and < 1, got 1"),
+        (["--margin=0.5"], "--margin must be >= 1, got 0.5"),
         (["--noise=nowhere"], "nowhere"),
         (["-o", "/dev/null/x.toml"], "cannot be written"),
     ],

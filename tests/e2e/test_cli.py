@@ -83,7 +83,7 @@ def test_flags_that_have_no_counterpart_are_refused_with_a_sentence(
 
 @pytest.mark.parametrize(
     ("rank", "code", "said"),
-    [("0", 0, ""), ("x", 4, "--acc-rank x: a rank is a number"), ("7", 4, "has no such rank")],
+    [("0", 0, ""), ("x", 4, "--acc-rank must be a whole number"), ("7", 4, "has no such rank")],
 )
 def test_r_picks_a_rank(clean: DemoPaths, capsys: Capture, rank: str, code: int, said: str) -> None:
     assert compare(clean, f"-r {rank} -o . -- --co -q") == code

@@ -104,4 +104,4 @@ def test_a_second_fault_is_refused(capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["demo", "--fault", "scale", "--fault", "mask"])
     assert ended.value.code == 4
-    assert "--fault: a demo has one mistake, got 'scale' and 'mask'" in capsys.readouterr().err
+    assert "--fault: a demo has one fault, got 'scale' and 'mask'" in capsys.readouterr().err

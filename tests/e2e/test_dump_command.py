@@ -163,8 +163,8 @@ def test_what_will_surprise_is_noted(capfd: pytest.CaptureFixture[str]) -> None:
         (["--exec", "true", "-er", "3"], "for execution 3 alone write 3,3"),
         (["--exec", "true"], "no ATB probe"),
         (["--exec", "no_such_program", "--backend", "cpu"], "no_such_program: no such command"),
-        (["--exec", "true", "--", "true"], "give the program once"),
-        ([], "--exec: which program?"),
+        (["--exec", "true", "--", "true"], "both name a program; give one of them"),
+        ([], "--exec: no program was given"),
         (["--exec", "true", "--type", "stats"], "statistics are those of tensors"),
     ],
 )

@@ -88,9 +88,9 @@ def test_a_single_file(dump: Path) -> None:
     ("words", "said"),
     [
         (["nowhere"], "nowhere: "),
-        (["."], "holds no file of a GE or FX dump"),
-        (["--until-idle", "0.1", "nowhere"], "nowhere: holds no file of a GE or FX dump"),
-        (["--until-idle", "0", "."], "--until-idle 0: must be a positive number of seconds"),
+        (["."], "holds no GE or FX file"),
+        (["--until-idle", "0.1", "nowhere"], "nowhere: holds no GE or FX file"),
+        (["--until-idle", "0", "."], "--until-idle must be a number of seconds > 0, got 0"),
         (["--keep", "--delete", "."], "not allowed with argument"),
     ],
 )

@@ -130,7 +130,7 @@ def test_shards_are_one_run_and_files_of_two_runs_are_not(
     Path("shard1.jsonl").write_text(edited)
     wrong = again("--acc-from-rows=shard0.jsonl", "--acc-from-rows=shard1.jsonl")
     assert wrong.ret == pytest.ExitCode.USAGE_ERROR
-    wrong.stderr.fnmatch_lines(["ERROR: shard1.jsonl: is of another run*"])
+    wrong.stderr.fnmatch_lines(["ERROR: shard1.jsonl: comes from another run*"])
 
 
 def test_numbers_beyond_the_plan_are_refused_before_anything_is_made_of_them(
@@ -145,7 +145,7 @@ def test_numbers_beyond_the_plan_are_refused_before_anything_is_made_of_them(
     )
     Path("rows.jsonl").write_text(text.replace('"pairs":104', '"pairs":99000000000'))
     result = again("--acc-from-rows=rows.jsonl")
-    result.stderr.fnmatch_lines(["ERROR: rows.jsonl:1: plan.pairs is 99000000000, more than any plan has *"])
+    result.stderr.fnmatch_lines(["ERROR: rows.jsonl:1: plan.pairs must be at most *, got 99000000000"])
 
 
 def test_an_incomplete_file_is_no_success(again: Again, stored: Path) -> None:

@@ -87,8 +87,8 @@ def test_rows_judged_again_hold_to_the_lock(acc: Run, clean: DemoPaths, pytester
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((LOCK,), "--acc-lock lock.json: no such file; make it by --acc-update-lock REASON"),
-        (("--acc-update-lock=x",), "--acc-update-lock needs --acc-lock FILE, which it writes"),
+        ((LOCK,), "--acc-lock lock.json: no such file; create it with --acc-update-lock REASON"),
+        (("--acc-update-lock=x",), "--acc-update-lock needs --acc-lock FILE to write"),
         (("--acc-lock=wrong.json",), "wrong.json: is no acc-pytest lock file*"),
     ],
 )

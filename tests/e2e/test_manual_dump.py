@@ -109,7 +109,7 @@ def test_the_old_command_line_needs_no_mine(dumped: Path, capsys: Capture) -> No
 
 def test_a_golden_that_is_no_manual_dump_needs_mine(dumped: Path, capsys: Capture) -> None:
     assert cli.main(["map", "-gp", str(dumped / "golden_tensor" / "0" / "logits_tensor.pth")]) == 4
-    assert "--acc-golden needs --acc-mine as well: only what dump_data wrote" in capsys.readouterr().err
+    assert "--acc-golden needs --acc-mine too: only a dump written by dump_data" in capsys.readouterr().err
 
 
 def test_a_file_of_mine_that_is_gone_costs_its_own_test(pytester: pytest.Pytester, dumped: Path) -> None:
@@ -141,4 +141,4 @@ def test_metadata_that_declares_nothing_is_a_usage_error(pytester: pytest.Pytest
     (dumped / "golden_tensor" / "metadata.json").write_text("{}")
     result = pytester.runpytest_inprocess(*QUICKER, f"--acc-golden={dumped}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *the manual mapping declares no pair"])
+    result.stderr.fnmatch_lines(["ERROR: *the manual mapping has no pair*"])

@@ -150,7 +150,7 @@ def test_a_noise_run_of_another_model_is_refused(acc: Run, noisy: DemoPaths, tmp
 def test_three_way_without_a_noise_run_is_a_mistake(acc: Run, noisy: DemoPaths) -> None:
     result = acc(noisy, "--acc-standard=three-way")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["*--acc-standard three-way needs --acc-noise DUMP: golden again*"])
+    result.stderr.fnmatch_lines(["*--acc-standard three-way needs --acc-noise DUMP, a second run*"])
 
 
 def test_the_noise_run_can_stand_in_the_ini_file(

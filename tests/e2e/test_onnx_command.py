@@ -78,7 +78,7 @@ def test_an_output_directory_gets_the_places_of_the_dump(dump: Path, tmp_path: P
 def test_two_reports_for_one_file_are_refused(dump: Path, tmp_path: Path, capsys: Capture) -> None:
     paths = [str(dump / "layer" / pid / "Norm_0.json") for pid in ("7", "8")]
     assert cli.main(["onnx", *paths, "-o", str(tmp_path / "out")]) == 4
-    assert "give them one by one" in capsys.readouterr().err
+    assert "give the reports one by one" in capsys.readouterr().err
     assert cli.main(["onnx", paths[0], paths[0]]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1
 
@@ -112,7 +112,7 @@ def test_paths_that_are_nothing(tmp_path: Path, capsys: Capture) -> None:
     assert cli.main(["onnx", str(tmp_path / "gone")]) == 4
     assert "gone: no such file or directory" in capsys.readouterr().err
     assert cli.main(["onnx", str(tmp_path)]) == 4
-    assert "no report of an ATB dump below it" in capsys.readouterr().err
+    assert "holds no topology of an ATB dump" in capsys.readouterr().err
     (tmp_path / "a.csv").write_text("")
     assert cli.main(["onnx", str(tmp_path / "a.csv")]) == 4
     assert "a.csv: is no report" in capsys.readouterr().err

@@ -259,8 +259,8 @@ def test_the_chip_may_be_given(pytester: pytest.Pytester, tmp_path: Path) -> Non
         (["--acc-opcheck=CSV", "--acc-opcheck-input=gone"], "--acc-opcheck-input gone: no such directory"),
         (["--acc-opcheck=CSV", "--acc-opcheck-standard=three-way"], "needs the same operators' dump"),
         (["--acc-opcheck=CSV", "--acc-opcheck-other=."], "add --acc-opcheck-standard three-way or"),
-        (["--acc-opcheck-ids=1"], "--acc-opcheck-ids needs --acc-opcheck as well"),
-        (["--acc-opcheck=CSV", "--acc-golden=."], "do one thing in a run"),
+        (["--acc-opcheck-ids=1"], "--acc-opcheck-ids needs --acc-opcheck too"),
+        (["--acc-opcheck=CSV", "--acc-golden=."], "use one of them per run"),
         (["--acc-opcheck=CSV", "opcheck::operation_tensors_0::Lin"], "no generated test matches"),
     ],
 )
@@ -297,7 +297,9 @@ def test_lists_may_be_typed_with_spaces_and_any_comma(pytester: pytest.Pytester,
 def test_a_word_of_no_option_is_one_sentence_with_a_hint(pytester: pytest.Pytester, right: MadeDump) -> None:
     result = acc(pytester, "opcheck", right.csv)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    sentence = f"{str(right.csv)!r} belongs to no option; the dump is given by -i, operation CSVs by -c"
+    sentence = (
+        f"{str(right.csv)!r} does not belong to an option; give the dump with -i, operation CSVs with -c"
+    )
     assert sentence in result.stderr.str()
 
 

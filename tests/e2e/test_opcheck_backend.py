@@ -18,7 +18,7 @@ from .conftest import QUICKER
         (["--acc-opcheck-backend=torch_atb"], "*backend torch_atb: needs an NPU and torch_npu*"),
         (["--acc-opcheck-backend=operation_torch"], "*backend operation_torch: needs an NPU*"),
         (["--acc-opcheck-backend=cuda"], "*--acc-opcheck-backend: invalid choice: 'cuda'*"),
-        (["--acc-device-id=first"], "*--acc-device-id first: the number of an NPU, from 0*"),
+        (["--acc-device-id=first"], "*--acc-device-id must be the number of an NPU, >= 0, got first*"),
     ],
 )
 def test_what_cannot_be_is_said_before_the_first_test(

@@ -109,7 +109,7 @@ def test_wrong_outputs_make_the_dumped_case_fail(pytester: pytest.Pytester, tmp_
     ("call", "message"),
     [
         ("acc_opcheck('nowhere.csv')", "*acc_opcheck: nowhere.csv: cannot be read*"),
-        ("acc_opcheck('.', standard='best')", "*best: no such standard; there are ascend*"),
+        ("acc_opcheck('.', standard='best')", "*best: no such standard; choose one of ascend*"),
         ("acc_opcheck('out')", "*out: lists no operation; give an operator's directory*"),
         ("acc_operator('SplatOperation')", "*SplatOperation: no such operator; did you mean*"),
         (

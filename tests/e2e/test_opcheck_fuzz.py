@@ -145,8 +145,14 @@ def test_without_a_backend_one_sentence_says_what_to_add(pytester: pytest.Pytest
     [
         (["--acc-opcheck-fuzz=Splat"], "*--acc-opcheck-fuzz: SplatOperation: no strategy; did you mean*"),
         (["--acc-opcheck-fuzz=AllReduce"], "*AllReduceOperation: no strategy; it computes between ranks*"),
-        (["--acc-opcheck-fuzz=Split", "--acc-fuzz-examples=0"], "*--acc-fuzz-examples 0: how many cases*"),
-        (["--acc-opcheck-fuzz=Split", "--acc-fuzz-examples=x"], "*--acc-fuzz-examples x: how many cases*"),
+        (
+            ["--acc-opcheck-fuzz=Split", "--acc-fuzz-examples=0"],
+            "*--acc-fuzz-examples must be a whole number >= 1, got 0*",
+        ),
+        (
+            ["--acc-opcheck-fuzz=Split", "--acc-fuzz-examples=x"],
+            "*--acc-fuzz-examples must be a whole number >= 1, got x*",
+        ),
         (["--acc-fuzz-examples=5"], "*--acc-fuzz-examples needs --acc-opcheck-fuzz OPERATOR"),
     ],
 )

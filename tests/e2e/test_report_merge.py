@@ -170,13 +170,13 @@ def test_a_shard_that_was_killed_is_said_and_fails(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ([('"digest":"', '"digest":"x')], "is of another plan than {first} (digest: "),
-        ([('"golden_total":', '"golden_total":1')], "is of another plan than {first} (golden total: "),
+        ([('"digest":"', '"digest":"x')], "comes from another plan than {first} (digest: "),
+        ([('"golden_total":', '"golden_total":1')], "comes from another plan than {first} (golden total: "),
         (
             [('"shard":[2,3]', '"shard":[2,4]')],
-            "are not shards of one division: {first} is 1/3, o.jsonl is 2/4",
+            "are not shards of one run: {first} is 1/3, o.jsonl is 2/4",
         ),
-        ([('"shard":[2,3]', '"shard":[5,3]')], "settings.shard is [5, 3], not two numbers"),
+        ([('"shard":[2,3]', '"shard":[5,3]')], "settings.shard must be two numbers, got [5, 3]"),
     ],
 )
 def test_shards_of_two_plans_or_divisions_are_refused(

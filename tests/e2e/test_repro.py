@@ -123,7 +123,9 @@ def test_what_an_earlier_run_left_is_replaced_and_what_is_not_ours_is_not_touche
     mine.write_text("precious")
     result = run("--acc-repro=repro")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--acc-repro repro: holds 'mine.txt', which is no bundle of ours*"])
+    result.stderr.fnmatch_lines(
+        ["*--acc-repro repro: holds 'mine.txt', which is not a bundle of acc_pytest*"]
+    )
     assert mine.read_text() == "precious"
     Path("notes").mkdir()
     Path("notes/README.md").write_text("precious")

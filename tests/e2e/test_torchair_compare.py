@@ -202,9 +202,7 @@ def test_fused_against_unfused_is_green_and_compares_nearly_everything(
     assert found["Mul_1Add_1"] == ["Add_1"]
     assert found["MatMulV2"] == ["MatMulV2"]
     reasons = {row["cmp_fail_reason"].rpartition(": ")[2] for row in judged(rows, "incomparable")}
-    assert reasons == {
-        "had no memory on the device (null address), so that the record describes it without its values"
-    }
+    assert reasons == {"had no memory on the device (null address), so the record holds no values"}
     unmapped = {row["golden_node"] for row in judged(rows, "unmapped")}
     assert unmapped - {"trans_TransData_1"} == {"Mul_1", "Add_1"}  # what lies between the two that became one
 

@@ -130,12 +130,12 @@ def test_thirty_thousand_tests_take_less_than_four_megabytes(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"format": "x"}, "is no acc-pytest lock file"),
+        ({"format": "x"}, "is not an acc-pytest lock file"),
         ({"bounds": 3}, "bounds must be an object"),
-        ({"tests": {"a": "b"}}, "'a' has the bounds 'b', which the file lacks"),
-        ({"tests": {"a": 3}}, "tests must be an object of texts"),
+        ({"tests": {"a": "b"}}, "'a' refers to bounds 'b', which the file does not have"),
+        ({"tests": {"a": 3}}, "tests must be an object of strings"),
         ({"history": {}}, "history must be a list"),
-        ({"history": [{"date": ""}]}, "an entry of history has date, user and reason"),
+        ({"history": [{"date": ""}]}, "an entry of history must have date, user and reason"),
         ({"bounds": {"0": {"a": "<= 9.0 r"}}}, "bounds 0 were edited"),
     ],
 )

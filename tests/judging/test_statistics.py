@@ -120,5 +120,7 @@ def test_switching_all_statistics_off_is_refused() -> None:
     rule = rule_from_table({f"{name}_error": False for name in names}, "bad.toml")
     golden = Statistics(2.0, -2.0, 0.0, 16.0)
     found = measure_statistics(golden, golden, numel=256, golden_dtype="float16", mine_dtype="float16")
-    with pytest.raises(SettingsError, match="leaves only nothing bounded"):
+    with pytest.raises(
+        SettingsError, match=r"bad\.toml: bounds only nothing, which cannot gate: cosine similarity does not"
+    ):
         thresholds_for_statistics(CONTEXT, found, [rule])

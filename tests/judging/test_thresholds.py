@@ -150,13 +150,15 @@ def test_cosine_is_refused_as_the_only_gate(blind: dict[str, object]) -> None:
     rule = rule_from_table(
         {"cosine_similarity": 0.99, DISTANCE: False, "max_absolute_error": False, **blind}, "bad.toml"
     )
-    with pytest.raises(SettingsError, match=r"bad\.toml: leaves only .*cosine_similarity.* cannot gate"):
+    with pytest.raises(SettingsError, match=r"bad\.toml: bounds only .*cosine_similarity.* cannot gate"):
         thresholds_for(CONTEXT, build(), [rule])
 
 
 def test_switching_everything_off_is_refused() -> None:
     rule = rule_from_table({"mismatches": False}, "bad.toml")
-    with pytest.raises(SettingsError, match="leaves only nothing bounded"):
+    with pytest.raises(
+        SettingsError, match=r"bad\.toml: bounds only nothing, which cannot gate: cosine similarity does not"
+    ):
         thresholds_for(CONTEXT, build(golden_dtype="int64", mine_dtype="int64"), [rule])
 
 

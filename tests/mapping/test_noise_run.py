@@ -80,5 +80,5 @@ def test_a_dump_that_names_its_partners_has_no_noise_run(parallel: DemoPaths, tm
     torch.save(torch.ones(3), tmp_path / "mine.pth")
     written = Path(dump_data(0, 5, torch.ones(3), tmp_path / "mine.pth", tmp_path / "out"))
     golden = open_dump(str(written.parents[2]))
-    with pytest.raises(SettingsError, match="was written by dump_data and names its partners itself"):
+    with pytest.raises(SettingsError, match="was written by dump_data, which a noise run cannot"):
         noise_plan(golden, open_dump(str(parallel.noise)), plan(golden, golden).pairs)

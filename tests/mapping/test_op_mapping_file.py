@@ -53,8 +53,8 @@ def test_a_string_is_one_type_and_a_directory_will_do(tmp_path):
         ("[" * 100_000, "nested too deeply"),
         ('{"A": [1]}', "'A' must map to a type name or a list"),
         ('{"A": []}', "'A' must map to"),
-        ('{"A": "b c"}', "'b c' is no type name"),
-        ('{"A-B": "C"}', "'A-B' is no type name"),
+        ('{"A": "b c"}', "'b c' is neither a type"),
+        ('{"A-B": "C"}', "'A-B' is neither a type"),
     ],
 )
 def test_a_wrong_file_is_one_error_that_names_it(tmp_path, content, complaint):
@@ -79,7 +79,7 @@ def test_a_missing_file_says_where_it_was_looked_for(tmp_path):
     with pytest.raises(MappingError, match=r"other\.json: no such mapping file"):
         read_op_mapping_file(str(tmp_path / "other.json"))
     (tmp_path / "x").write_bytes(b"\xff\xfe{")
-    with pytest.raises(MappingError, match="not valid JSON: byte 0 is no UTF-8"):
+    with pytest.raises(MappingError, match="x: not valid JSON: byte 0 is not UTF-8"):
         read_op_mapping_file(str(tmp_path / "x"))
 
 

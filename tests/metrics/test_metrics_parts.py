@@ -232,7 +232,7 @@ def test_a_bad_custom_metric_is_refused_with_the_file_and_the_fix(
 
 def test_a_file_python_cannot_import_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.spec_from_file_location", lambda *_: None)
-    with pytest.raises(SettingsError, match="no way to import"):
+    with pytest.raises(SettingsError, match="Python cannot import"):
         load_custom(write(tmp_path, SUM) + ":total")
 
 

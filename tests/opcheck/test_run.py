@@ -94,9 +94,9 @@ BROKEN: dict[str, tuple[Spoil, str]] = {
         lambda home, _: (home / "after/outtensor0.bin").write_bytes(
             (home / "after/outtensor0.bin").read_bytes()[:-3]
         ),
-        "is cut",
+        "is truncated",
     ),
-    "no tensor": (lambda home, _: (home / "before/intensor0.bin").write_bytes(b"hello"), "no ATB tensor"),
+    "no tensor": (lambda home, _: (home / "before/intensor0.bin").write_bytes(b"hello"), "not an ATB tensor"),
     "wrong dtype": (
         lambda home, _: atb_bin.write(home / "after/outtensor0.bin", X.T.float()),
         "output[0] is torch.float32, but the operator writes torch.float16",
@@ -109,9 +109,12 @@ BROKEN: dict[str, tuple[Spoil, str]] = {
         lambda home, _: atb_bin.write(home / "after/outtensor1.bin", X),
         "the dump has 2 outputs",
     ),
-    "parameters no json": (lambda home, _: (home / "op_param.json").write_text("{'perm'"), "are no JSON"),
-    "parameters a list": (lambda home, _: (home / "op_param.json").write_text("[1]"), "no JSON object"),
-    "parameters nested": (lambda home, _: (home / "op_param.json").write_text("[" * 100_000), "no JSON"),
+    "parameters no json": (lambda home, _: (home / "op_param.json").write_text("{'perm'"), "are not JSON"),
+    "parameters a list": (
+        lambda home, _: (home / "op_param.json").write_text("[1]"),
+        "must be a JSON object",
+    ),
+    "parameters nested": (lambda home, _: (home / "op_param.json").write_text("[" * 100_000), "are not JSON"),
     "unknown parameter": (
         lambda home, _: (home / "op_param.json").write_text('{"perms":[1,0]}'),
         "unknown parameter perms (did you mean perm?)",
@@ -141,7 +144,7 @@ def test_whatever_is_broken_fails_its_own_test_with_a_sentence(tmp_path: Path, w
     ("name", "sentence"),
     [
         ("LinearSparseOperation_1", "not supported: LinearSparseOperation has no reference"),
-        ("BigModelOperation_1", "not supported: BigModelOperation is no operator"),
+        ("BigModelOperation_1", "not supported: BigModelOperation is not in the catalogue"),
         ("0", "not supported"),
     ],
 )
@@ -197,7 +200,7 @@ def test_an_operator_that_only_writes_in_place_needs_the_state_after(tmp_path: P
     without.add("SetValueOperation", param, [cache, rows], [])
     row = only(of_csv(without))
     assert row.skipped
-    assert "not the state after" in row.sentence
+    assert "lacks the state after" in row.sentence
 
 
 def test_a_stray_write_beside_the_written_slot_is_seen(tmp_path: Path) -> None:
@@ -281,7 +284,7 @@ def test_a_row_without_files_and_ids_says_so(tmp_path: Path) -> None:
     csv.write_text("OpName|OutDType\nTransposeOperation|float16\n")
     (row,) = [row for entry in entries_of_csv(csv, "g") for row in run_entry(entry)]
     assert row.red
-    assert "names no files" in row.sentence
+    assert "names neither files" in row.sentence
 
 
 @pytest.mark.parametrize("standard", ["ascend", "msit", "open"])

@@ -61,7 +61,7 @@ def test_further_cases_are_further_rows(tmp_path: Path) -> None:
         csv = write_case(StandAlone("RepeatOperation", {"multiples": [1]}, [x], [x], {}, ids), tmp_path)
     entries = list(entries_of_csv(csv, "both"))
     assert [entry.ids for entry in entries] == ["0", "1"]
-    with pytest.raises(DumpError, match="is there already; export into another directory"):
+    with pytest.raises(DumpError, match="1_RepeatOperation: exists already; export into another directory"):
         write_case(StandAlone("RepeatOperation", {"multiples": [1]}, [x], [x], {}, "1"), tmp_path)
 
 

@@ -100,9 +100,11 @@ def test_open_bounds_the_mean_and_the_largest_relative_error() -> None:
 
 
 def test_a_type_without_a_bound_is_said() -> None:
-    with pytest.raises(SettingsError, match="standard open has no bound for outputs of float64"):
+    with pytest.raises(
+        SettingsError, match="standard open has no bound for float64 outputs of SoftmaxOperation"
+    ):
         STANDARDS["open"].rule(about("SoftmaxOperation", "float64"))
-    with pytest.raises(SettingsError, match="there are ascend, two-golden, msit, open, three-way"):
+    with pytest.raises(SettingsError, match="choose one of ascend, two-golden, msit, open, three-way"):
         standard_named("atb")
 
 

@@ -171,7 +171,7 @@ def test_two_reports_of_a_run_do_not_share_a_file(tmp_path: Path) -> None:
     views = [RowsFile(str(tmp_path / "x"), {}), HtmlReport(f"{tmp_path}/./x")]
     recorder = Recorder(views)
     with pytest.raises(
-        SettingsError, match=r"/x: two reports would be written there; give each its own file"
+        SettingsError, match="x: two reports would be written to this file; give each its own"
     ):
         recorder.begin(Run())
     recorder.close()

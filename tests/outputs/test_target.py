@@ -23,7 +23,7 @@ def refusal(path: Path | str) -> str:
 def test_a_directory_and_a_file_where_a_directory_is_needed(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert refusal(tmp_path).endswith("cannot be written: it is a directory; give the name of a file")
-    assert refusal(f"{tmp_path}/new/").endswith("that names a directory; give the name of a file")
+    assert refusal(f"{tmp_path}/new/").endswith("it names a directory; give the name of a file")
     assert refusal(tmp_path / "file" / "x.csv").endswith("x.csv: cannot be written: Not a directory")
     assert refusal(tmp_path / "file" / "deep" / "x.csv").endswith("cannot be written: Not a directory")
     assert "embedded null" in refusal("a\0b")
@@ -57,7 +57,7 @@ def test_a_directory_that_is_a_link_is_a_directory_like_others(tmp_path: Path) -
 def test_a_fifo_that_nobody_reads_is_refused_and_one_that_is_read_is_written(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    assert refusal(fifo).endswith("it is a fifo that nobody reads; start its reader first")
+    assert refusal(fifo).endswith("it is a fifo without a reader; start the reader first")
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     report = Growing(target_of(str(fifo), "--acc-csv"))
     report.write(b"row\n")
@@ -121,7 +121,7 @@ def test_devices_stay_devices(tmp_path: Path) -> None:
 def test_a_dump_never_takes_the_place_of_a_fifo(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with (
-        pytest.raises(AccError, match="cannot be written: a device, fifo or socket lies there"),
+        pytest.raises(AccError, match="fifo: cannot be written: it is a device, fifo or socket"),
         whole_file(tmp_path / "fifo"),
     ):
         pass
@@ -141,7 +141,7 @@ def test_a_file_that_may_not_be_written_and_a_directory_in_which_none_can_be_mad
     (tmp_path / "x.csv").touch()
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda path, mode: False)  # root may write everything
-        assert refusal(tmp_path / "x.csv").endswith("it is there and may not be written")
+        assert refusal(tmp_path / "x.csv").endswith("it exists and you may not write it")
 
     def refused(*given: object) -> int:
         raise PermissionError(13, "Permission denied")

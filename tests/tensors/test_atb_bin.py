@@ -150,7 +150,7 @@ def test_thousands_of_records_are_refused(path: Path) -> None:
     [
         (
             HEADER + b"$Object.data=0,16\n$End=1\n" + PAYLOAD[:9],
-            r"cut: .* 16 payload bytes .*, the file has 9;",
+            r"is truncated: .* 16 payload bytes .*, the file has 9;",
         ),
         (HEADER + b"$Object.data=0,16\n$End=1\n" + PAYLOAD + b"more", "4 bytes follow"),
         (HEADER + b"$Object.data=4,16\n$End=1\n" + PAYLOAD, "contradicts itself"),
@@ -165,8 +165,8 @@ def test_thousands_of_records_are_refused(path: Path) -> None:
         (HEADER.replace(b"dtype=0\n", b"") + b"$End=1\n", "lacks dtype or dims"),
         (HEADER + b"no separator\n$End=1\n", "not NAME=VALUE"),
         (HEADER + b"\x00\x01=3\n$End=1\n", "not NAME=VALUE"),
-        (HEADER, "cut inside its header"),
-        (b"", "cut inside its header"),
+        (HEADER, r"is truncated inside its header"),
+        (b"", r"is truncated inside its header"),
         (b"PK\x03\x04 a torch file", "another format"),
         (b"$Version=" + b"x" * 70_000, r"no \$End line in its first 65536 bytes"),
     ],
@@ -211,7 +211,7 @@ def test_statistics_are_in_the_header(path: Path) -> None:
 def test_bytes_without_meaning_have_a_header_and_cannot_be_decoded(path: Path, code: int) -> None:
     ref = reading(path, f"dtype={code}\ndims=2,2\n$End=1\n".encode() + bytes(4))
     assert (ref.header().payload, ref.header().shape, ref.header().nbytes) == ("data", (2, 2), 4)
-    with pytest.raises(CannotDecode, match=r"outtensor0\.bin: dtype"):
+    with pytest.raises(CannotDecode, match=r"dtype"):
         ref.open()
 
 

@@ -68,7 +68,9 @@ def test_statistics_files_are_found_by_their_first_line(tmp_path: Path) -> None:
 def test_an_unknown_format_lists_the_supported_ones(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "picture.png"
     path.write_bytes(content)
-    with pytest.raises(FormatError, match=r"no tensor format .* ATB \(\.bin\), torch \(\.pth \.pt\), numpy"):
+    with pytest.raises(
+        FormatError, match=r"known tensor format; supported: ATB \(\.bin\), torch \(\.pth \.pt\), numpy"
+    ):
         format_of(str(path))
 
 

@@ -254,7 +254,7 @@ def test_every_cut_of_a_ge_record_leaves_whole_tensors_or_errors(tmp_path: Path)
     for stop in range(len(content)):
         assert_error_or_tensor(path, content[:stop])
         if stop > len(content) - 96:
-            with pytest.raises(FormatError, match="is cut"):
+            with pytest.raises(FormatError, match=r"is truncated"):
                 TensorRef(str(path), "outputs/1").open()
             assert TensorRef(str(path), "outputs/0").open().shape == (3, 4)
 

@@ -40,7 +40,7 @@ def test_a_single_tensor_needs_no_key_and_several_do(tmp_path: Path) -> None:
     safetensors.torch.save_file({"only": torch.ones(2)}, path)
     assert TensorRef(str(path)).open().tolist() == [1, 1]
     safetensors.torch.save_file({f"t{i}": torch.ones(2) for i in range(12)}, path)
-    with pytest.raises(FormatError, match=r"holds 12 tensors, name one; its keys are: t0, .*, \.\.\."):
+    with pytest.raises(FormatError, match=r"holds 12 tensors, name one; its keys: t0, .*, \.\.\."):
         TensorRef(str(path)).header()
     with pytest.raises(FormatError, match="has no tensor 'gone'"):
         TensorRef(str(path), "gone").header()
@@ -62,7 +62,7 @@ def entry(dtype: Any = "F32", shape: Any = (1,), offsets: Any = (0, 4)) -> dict[
         ({"a": entry(), "b": entry(offsets=(8, 12))}, 12, "no holes or overlaps"),
         ({"a": entry(), "b": entry(offsets=(2, 6))}, 6, "no holes or overlaps"),
         ({"a": entry()}, 5, "end at byte"),
-        ({"a": entry()}, 3, "was it cut"),
+        ({"a": entry()}, 3, r"its tensors end at byte 73, the file has 72; was it truncated\?"),
         ({"a": entry(shape=(2,))}, 4, "takes 8 bytes"),
         ({"a": entry(shape=(2**62, 4))}, 4, "larger than any file"),
         ({"a": entry("F4", (3,), (0, 4))}, 4, "takes 2 bytes"),
@@ -75,11 +75,11 @@ def entry(dtype: Any = "F32", shape: Any = (1,), offsets: Any = (0, 4)) -> dict[
         ({"a": entry(offsets=(0,))}, 4, "lacks"),
         ({"a": 3}, 4, "lacks"),
         ({"a": {}}, 4, "lacks"),
-        ([], 0, "no JSON object"),
+        ([], 0, r"its safetensors header is not a JSON object"),
         (b'{"a":1,"a":2}', 0, "appears twice"),
-        (b'{"a":', 0, "no sound JSON"),
-        (b"[" * 100_000, 0, "no sound JSON"),
-        (b"\xff\xfe", 0, "no sound JSON"),
+        (b'{"a":', 0, r"its safetensors header is not valid JSON"),
+        (b"[" * 100_000, 0, r"its safetensors header is not valid JSON"),
+        (b"\xff\xfe", 0, "not valid JSON"),
     ],
 )
 def test_headers_against_the_formats_rules_are_refused(

@@ -116,7 +116,7 @@ def test_code_in_a_pickle_is_not_run(path: Path, new: bool, monkeypatch: pytest.
 
 def test_a_bare_pickle_is_no_torch_file(path: Path) -> None:
     path.write_bytes(pickle.dumps([1]))
-    with pytest.raises(FormatError, match=r"no file of torch\.save"):
+    with pytest.raises(FormatError, match=r"was not written by torch\.save: it starts with"):
         TensorRef(str(path)).open()
 
 
@@ -168,7 +168,7 @@ def test_a_path_that_is_not_utf_8_opens(path: Path, new: bool) -> None:
     tensor = TensorRef(str(here)).open()
     assert tensor.tolist() == [0, 1, 2, 3, 4, 5]
     here.write_bytes(b"cut")
-    with pytest.raises(FormatError, match=r"\.pth: is no file"):
+    with pytest.raises(FormatError, match=r"\.pth: was not written by torch.save"):
         TensorRef(str(here)).open()
 
 
@@ -177,7 +177,9 @@ def test_a_few_elements_that_are_shown_as_billions_are_refused(tmp_path: Path, z
     """A file of kilobytes would else take minutes to compare."""
     path = tmp_path / "x.pth"
     torch.save(torch.zeros(2000, 1).expand(2000, 10**6), path, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(FormatError, match="shows 2000 elements as 2000000000"):
+    with pytest.raises(
+        FormatError, match=r"is a view of 2000000000 elements over 2000; save tensor\.contiguous\(\)"
+    ):
         TensorRef(str(path)).header()
     torch.save(torch.zeros(1).expand(32, 512, 512), path, _use_new_zipfile_serialization=zipped)
     assert TensorRef(str(path)).header().shape == (32, 512, 512)
@@ -189,7 +191,5 @@ def test_an_old_file_that_asks_for_more_memory_than_it_can_fill_is_refused(tmp_p
     sound = path.read_bytes()
     assert sound.count(b"M\xd0\x07") == 2
     path.write_bytes(sound.replace(b"M\xd0\x07", b"\x8a\x05" + (10**11).to_bytes(5, "little"), 1))
-    with pytest.raises(
-        FormatError, match=f"speaks of {10**11} elements, but has {path.stat().st_size} bytes"
-    ):
+    with pytest.raises(FormatError, match=f"declares {10**11} elements, but has {path.stat().st_size} bytes"):
         TensorRef(str(path)).header()

@@ -427,7 +427,9 @@ class TestShapes:
         report = written(tmp_path, layer_report())
         other = tmp_path / "other.csv"
         other.write_text("a,b\n1,2\n")
-        with pytest.raises(FormatError, match=r"other\.csv: is no operation CSV .* OpName, OpParam"):
+        with pytest.raises(
+            FormatError, match=r"other\.csv: is not an operation CSV of an ATB dump: its first line has no"
+        ):
             atb_json_to_onnx(report, csv_file=other)
         with pytest.raises(FormatError, match=r"gone\.csv: cannot be opened"):
             atb_json_to_onnx(report, csv_file=tmp_path / "gone.csv")
@@ -524,7 +526,10 @@ class TestShapes:
 
 class TestRefusals:
     def test_what_is_no_report(self, tmp_path):
-        with pytest.raises(AccError, match=r"x\.csv: is no report of an ATB dump"):
+        with pytest.raises(
+            AccError,
+            match=r"x\.csv: is not a topology of an ATB dump; give a \.json file below model/ or layer/",
+        ):
             atb_json_to_onnx(tmp_path / "x.csv")
         with pytest.raises(FormatError, match=r"gone\.json: cannot be read"):
             atb_json_to_onnx(tmp_path / "gone.json")
@@ -532,17 +537,22 @@ class TestRefusals:
         with pytest.raises(FormatError, match=r"tree\.json: has no opName, modelName or nodes"):
             atb_json_to_onnx(tmp_path / "tree.json")
         (tmp_path / "cut.json").write_text('{"opName": "A"')
-        with pytest.raises(FormatError, match=r"cut\.json: not a readable JSON topology"):
+        with pytest.raises(FormatError, match=r"cut\.json: is not a readable JSON topology"):
             atb_json_to_onnx(tmp_path / "cut.json")
         assert not list(tmp_path.glob("*.onnx"))
 
     @pytest.mark.parametrize("level", [-2, 1.0, True, "1"])
     def test_levels_that_make_no_sense(self, tmp_path, level):
-        with pytest.raises(AccError, match="give a depth of 0 or more, or -1"):
+        with pytest.raises(
+            AccError, match="target_level must be a depth >= 0, or -1 for the innermost operations, got"
+        ):
             atb_json_to_onnx(written(tmp_path, layer_report()), level)
 
     def test_a_cache_that_is_a_file_name(self, tmp_path):
-        with pytest.raises(AccError, match=r"name a CSV as csv_file='a\.csv'"):
+        with pytest.raises(
+            AccError,
+            match=r"cache_csv_file 'a\.csv': must be the mapping that calls share; give a CSV by csv_file",
+        ):
             atb_json_to_onnx(written(tmp_path, layer_report()), -1, "a.csv")  # type: ignore[arg-type]
 
 

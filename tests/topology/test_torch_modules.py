@@ -181,7 +181,7 @@ def nested(depth: int) -> dict[str, Any]:
         ({"name": "\ud800", "type": "X"}, "cannot be the name of a folder"),
         ({"name": "x" * 256, "type": "X"}, "cannot be the name of a folder"),
         ('{"name": "root", "type": "X", "seen": ' + "9" * 5000 + "}", "a whole number of 5000 digits"),
-        ({"name": "root", "type": 3}, "`type` of module root must be a text"),
+        ({"name": "root", "type": 3}, r"`type` of module root must be a string"),
         ({"name": "root", "type": "X", "children": {}}, "`children` of module root must be a list"),
         ({"name": "root", "type": "X", "children": [1]}, "a module must be an object"),
         (nested(MAX_DEPTH + 1), f"nested more than {MAX_DEPTH} deep"),

@@ -46,7 +46,9 @@ def _kind(name: str) -> FaultKind:
 
 def _layer(model: AtbModel, layer: int) -> int:
     if not 0 <= layer < len(model.layers):
-        raise SettingsError(f"fault in layer {layer}, but the model has {len(model.layers)} layers")
+        raise SettingsError(
+            f"fault layer must be below {len(model.layers)} (the layers of the model), got {layer}"
+        )
     return model.layers[layer]
 
 
@@ -75,7 +77,9 @@ def _find(layer: Operation, fault: Fault, kind: FaultKind, spec: ModelSpec) -> L
     if not fitting:
         names = ", ".join(leaf.path[1:] for leaf in leaves)
         wanted = fault.operator or f"that fault {fault.kind!r} fits ({kind.what})"
-        raise SettingsError(f"layer {fault.layer} of this model has no operator {wanted}; it has {names}")
+        raise SettingsError(
+            f"layer {fault.layer} of this model has no operator {wanted}; choose one of {names}"
+        )
     leaf = fitting[-1] if kind.last and not fault.operator else fitting[0]
     if not kind.fits(leaf):
         raise SettingsError(

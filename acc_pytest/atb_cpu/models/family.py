@@ -20,7 +20,7 @@ class NamedWeights(dict[str, torch.Tensor]):
     """`Weights` whose error names a missing one."""
 
     def __missing__(self, name: str) -> torch.Tensor:
-        raise SettingsError(f"model: weight {name} is missing, which the ATB graph needs")
+        raise SettingsError(f"model: weight {name} is missing, but the ATB graph needs it")
 
 
 class Family(ABC):

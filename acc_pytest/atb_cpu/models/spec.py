@@ -71,28 +71,31 @@ class ModelSpec:
         for name, allowed in (("family", FAMILIES), ("dtype", tuple(DTYPES)), ("models", (1, 2))):
             if getattr(self, name) not in allowed:
                 said = ", ".join(map(str, allowed))
-                raise SettingsError(f"model: {name}={getattr(self, name)!r}; choose one of {said}")
+                raise SettingsError(f"model: {name} must be one of {said}, got {getattr(self, name)!r}")
         for name in POSITIVE:
             if getattr(self, name) < 1:
-                raise SettingsError(f"model: {name}={getattr(self, name)}; it must be at least 1")
+                raise SettingsError(f"model: {name} must be >= 1, got {getattr(self, name)}")
         if self.heads % self.kv_heads:
-            raise SettingsError(f"model: heads={self.heads} must be a multiple of kv_heads={self.kv_heads}")
+            raise SettingsError(
+                f"model: heads must be a multiple of kv_heads={self.kv_heads}, got {self.heads}"
+            )
         if self.family == "bloom" and self.kv_heads != self.heads:
             raise SettingsError("model: bloom packs one key per query head; set kv_heads equal to heads")
         if self.experts_per_token not in range(1, self.experts + 1):
             raise SettingsError(
-                f"model: experts_per_token={self.experts_per_token}; choose 1 to experts={self.experts}"
+                f"model: experts_per_token must be from 1 to experts={self.experts}, "
+                f"got {self.experts_per_token}"
             )
         if self.rotary_size % 2 or not 0 < self.rotary_size <= self.head_size:
             raise SettingsError(
-                f"model: rotary_size={self.rotary_size}; choose an even number up to "
-                f"head_size={self.head_size}"
+                f"model: rotary_size must be even and at most head_size={self.head_size}, "
+                f"got {self.rotary_size}"
             )
         self._check_ranks()
 
     def _check_ranks(self) -> None:
         if self.ranks < 1:
-            raise SettingsError(f"model: ranks={self.ranks}; it must be at least 1")
+            raise SettingsError(f"model: ranks must be >= 1, got {self.ranks}")
         for name in ("heads", "intermediate"):
             if getattr(self, name) % self.ranks:
                 raise SettingsError(

@@ -66,7 +66,7 @@ class WatchedConfig(Generic[T]):
     def _read(self) -> T:
         if not trusted(self._path):
             warnings.warn(
-                f"{self._path}: is no config file for the probe (a regular file of yours that nobody else "
+                f"{self._path}: is not a config file for the probe (a regular file of yours that nobody else "
                 "may write, not empty); dumping is off",
                 stacklevel=4,
             )

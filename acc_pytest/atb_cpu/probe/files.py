@@ -26,7 +26,7 @@ def check_path(path: str) -> None:
     elif absolute.count("/") > _MOST_SLASHES:
         reason = f"has more than {_MOST_SLASHES} slashes"
     if reason:
-        raise DumpError(f"{absolute}: the probe writes no such path, because it {reason}; dump elsewhere")
+        raise DumpError(f"{absolute}: the probe refuses this path because it {reason}; dump elsewhere")
 
 
 def check_name(name: str) -> None:

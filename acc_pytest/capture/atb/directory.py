@@ -23,8 +23,8 @@ def output_directory(given: Path) -> Path:
     path = given.expanduser().resolve()
     if not _PROBE_PATH.fullmatch(str(path)):
         raise LaunchError(
-            f"-o {path}: the probe writes nothing below a directory whose name has other characters than "
-            f"letters, digits and _./-; give another directory with -o"
+            f"-o {path}: the probe writes only below directories named by letters, digits and _./-; "
+            f"give another directory with -o"
         )
     try:
         make_directory(path)
@@ -32,7 +32,7 @@ def output_directory(given: Path) -> Path:
     except OSError as error:
         raise LaunchError(f"-o {path}: {error.strerror}") from error
     if not os.access(path, os.W_OK | os.X_OK):
-        raise LaunchError(f"-o {path}: may not be written; give a directory of your own with -o")
+        raise LaunchError(f"-o {path}: you may not write there; give a directory of your own with -o")
     if free < LEAST_FREE:
         raise LaunchError(
             f"-o {path}: {free / 2**30:.2f} GiB free, and the probe stops writing below 2 GiB; make room, or "

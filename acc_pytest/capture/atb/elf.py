@@ -22,12 +22,12 @@ def dynamic_symbols(path: Path) -> Iterator[bytes]:
     """
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise FormatError(f"{path}: larger than any library")
+            raise FormatError(f"{path}: too large to be a shared library")
         content = path.read_bytes()
     except OSError as error:
         raise FormatError(f"{path}: {error.strerror}") from error
     if content[:6] != b"\x7fELF\x02\x01":
-        raise FormatError(f"{path}: no shared library of 64 bits")
+        raise FormatError(f"{path}: not a 64-bit shared library")
     try:
         sections = _sections(content)
         for kind, link, place, length in sections:
@@ -35,7 +35,7 @@ def dynamic_symbols(path: Path) -> Iterator[bytes]:
                 _, _, strings, strings_length = sections[link]
                 yield from _names(_held(content, place, length), _held(content, strings, strings_length))
     except (struct.error, IndexError, ValueError, OverflowError) as error:
-        raise FormatError(f"{path}: its symbol table is broken; is the file cut?") from error
+        raise FormatError(f"{path}: its symbol table is broken; was the file truncated?") from error
 
 
 def _sections(content: bytes) -> list[tuple[int, int, int, int]]:

@@ -153,7 +153,7 @@ def _backend(options: LaunchOptions, inherited: Mapping[str, str]) -> str:
     if options.probe_lib is not None:
         return "npu"
     if wanted not in ("npu", "cpu"):
-        raise LaunchError(f"{BACKEND}={wanted}: the backends are npu and cpu; {WAYS_OUT}")
+        raise LaunchError(f"{BACKEND}={wanted}: must be npu or cpu; {WAYS_OUT}")
     return wanted
 
 
@@ -161,7 +161,7 @@ def _require_command(name: str, inherited: Mapping[str, str]) -> None:
     if shutil.which(name, path=inherited.get("PATH")) is not None:
         return
     if "=" in name:
-        raise LaunchError(f"{name}: no such command; to set a variable write env {name} COMMAND")
+        raise LaunchError(f"{name}: no such command; to set a variable, write env {name} COMMAND")
     reason = "may not be executed" if Path(name).is_file() else "no such command"
     way = f"; did you mean bash {name}?" if name.endswith(".sh") else ""
     way = f"; did you mean python {name}?" if name.endswith(".py") else way
@@ -173,7 +173,7 @@ def _make_scratch(told: Path) -> None:
         told.parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
         told.unlink(missing_ok=True)  # of a killed run whose process id has come back
     except OSError as error:
-        raise LaunchError(f"{told}: {error.strerror}; the probe needs the place to list graphs") from error
+        raise LaunchError(f"{told}: {error.strerror}; the probe lists graphs there") from error
 
 
 def _remove(told: Path) -> None:

@@ -53,13 +53,13 @@ def find_probe(environ: Mapping[str, str], *, era: str, given: Path | None) -> P
 def _in_cann(environ: Mapping[str, str]) -> ProbeLibrary:
     cann = Path(environ.get("ASCEND_TOOLKIT_HOME") or CANN_DEFAULT)
     if not cann.is_dir():
-        raise LaunchError(f"{cann} is no directory (ASCEND_TOOLKIT_HOME says where CANN is)")
+        raise LaunchError(f"ASCEND_TOOLKIT_HOME={cann} is not a directory; source the set_env.sh of CANN")
     home = environ.get("ATB_HOME_PATH")
     if not home:
-        raise LaunchError("ATB_HOME_PATH is not set (ATB's set_env.sh sets it)")
+        raise LaunchError("ATB_HOME_PATH is not set; source the set_env.sh of ATB")
     atb = Path(home, "lib", "libatb.so")
     if not atb.is_file():
-        raise LaunchError(f"{atb} is not there (ATB_HOME_PATH says where ATB is)")
+        raise LaunchError(f"ATB_HOME_PATH: {atb} does not exist; source the set_env.sh of ATB")
     abi, notes = _abi(atb)
     library = cann / "tools" / "ait_backend" / "dump" / f"libatb_probe_abi{abi}.so"
     _check(library)
@@ -78,7 +78,7 @@ def _abi(atb: Path) -> tuple[int, tuple[str, ...]]:
 def _in_msprobe(environ: Mapping[str, str]) -> ProbeLibrary:
     for name in ("ASCEND_HOME_PATH", "ATB_HOME_PATH"):
         if not environ.get(name):
-            raise LaunchError(f"{name} is not set (the set_env.sh of CANN and ATB set it)")
+            raise LaunchError(f"{name} is not set; source the set_env.sh of CANN and of ATB")
     home = environ["ATB_HOME_PATH"].rstrip("/")
     abi = next((abi for abi in (0, 1) if home.endswith(f"cxx_abi_{abi}")), None)
     if abi is None:
@@ -101,14 +101,14 @@ def _check(library: Path) -> None:
     except OSError as error:
         raise LaunchError(f"{library}: {error.strerror}") from error
     if not stat.S_ISREG(status.st_mode):
-        raise LaunchError(f"{library} is no file")
+        raise LaunchError(f"{library} is not a file")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise LaunchError(f"{library} can be changed by other users; run: chmod go-w {library}")
     if not _is_library(library):
-        raise LaunchError(f"{library} is no shared library")
+        raise LaunchError(f"{library} is not a shared library")
     if any(sign in str(library.resolve()) for sign in ": "):
         raise LaunchError(
-            f"{library}: LD_PRELOAD takes no path with a space or colon in it; move the library"
+            f"{library}: LD_PRELOAD cannot hold a path with a space or a colon; move the library"
         )
 
 

@@ -32,7 +32,7 @@ def types(value: Any) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else list(value)
     for name in names:
         if name not in TYPES:
-            raise ValueError(f"{name!r} is none of {' '.join(TYPES)}")
+            raise ValueError(f"must be one of {' '.join(TYPES)}, got {name!r}")
     if not names:
         raise ValueError(f"name at least one of {' '.join(TYPES)}")
     return tuple(dict.fromkeys(names))
@@ -42,7 +42,7 @@ def ids(value: Any) -> str:
     """Ids of operations, without the spaces that may stand around commas."""
     text = _list(value)
     if text and not _IDS.fullmatch(text):
-        raise ValueError(f"{text!r}: ids are numbers, joined by _ below an operation: 2,3_1")
+        raise ValueError(f"{text!r}: an id is numbers joined by _, and commas separate ids, as in 2,3_1")
     return text
 
 
@@ -62,7 +62,9 @@ def ranges(value: Any) -> str:
         )
     for first, last in zip(numbers[::2], numbers[1::2]):
         if int(first) > int(last):
-            raise ValueError(f"from {first} to {last} there is no execution; write {last},{first}")
+            raise ValueError(
+                f"the first execution must not be after the last, got {first},{last}; write {last},{first}"
+            )
     return text
 
 
@@ -75,7 +77,7 @@ def devices(value: Any) -> str:
     """Numbers of devices."""
     text = _list(value)
     if not all(number.isascii() and number.isdecimal() for number in text.split(",")):
-        raise ValueError(f"{text!r}: a device is a number from 0 upwards")
+        raise ValueError(f"a device must be a whole number >= 0, got {text!r}")
     return text
 
 
@@ -83,14 +85,14 @@ def truth(value: Any) -> bool:
     """True or False in one of the old tool's spellings."""
     word = str(value).lower()
     if word not in _YES | _NO:
-        raise ValueError(f"{value!r} is neither True nor False")
+        raise ValueError(f"must be True or False, got {value!r}")
     return word in _YES
 
 
 def flag(value: Any) -> bool:
     """A switch: on the command line it is there or not."""
     if not isinstance(value, bool):
-        raise ValueError(f"{value!r}: a switch is True or False")
+        raise ValueError(f"must be True or False, got {value!r}")
     return value
 
 
@@ -99,7 +101,7 @@ def up_to(last: int) -> Callable[[Any], int]:
 
     def read(value: Any) -> int:
         if str(value) not in map(str, range(last + 1)):
-            raise ValueError(f"{value!r} is no number from 0 to {last}")
+            raise ValueError(f"must be a whole number from 0 to {last}, got {value!r}")
         return int(value)
 
     return read
@@ -112,9 +114,9 @@ def seed(value: Any) -> int | None:
     try:
         number = int(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{value!r} is no whole number") from None
+        raise ValueError(f"must be a whole number, got {value!r}") from None
     if not 0 <= number <= _LARGEST_SEED:
-        raise ValueError(f"{number}: Python takes seeds from 0 to {_LARGEST_SEED} as PYTHONHASHSEED")
+        raise ValueError(f"must be from 0 to {_LARGEST_SEED} (the range of PYTHONHASHSEED), got {number}")
     return number
 
 
@@ -123,7 +125,7 @@ def one_of(*choices: str) -> Callable[[Any], str]:
 
     def read(value: Any) -> str:
         if value not in choices:
-            raise ValueError(f"{value!r} is none of {' '.join(choices)}")
+            raise ValueError(f"must be one of {' '.join(choices)}, got {value!r}")
         return str(value)
 
     return read
@@ -132,7 +134,7 @@ def one_of(*choices: str) -> Callable[[Any], str]:
 def path(value: Any) -> Path:
     """A path. Whether it exists is checked when it is used."""
     if not str(value):
-        raise ValueError("an empty path")
+        raise ValueError("the path is empty")
     return Path(value)
 
 
@@ -148,21 +150,21 @@ def config(value: Any) -> Path:
     except OSError as error:
         raise ValueError(f"{given}: {error.strerror}") from error
     if not stat.S_ISREG(status.st_mode):
-        raise ValueError(f"{given}: no regular file (the probe follows no links)")
+        raise ValueError(f"{given}: must be a regular file (the probe does not follow links)")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ValueError(f"{given}: others may write it, so the probe refuses it; run: chmod go-w {given}")
-    if status.st_uid != os.getuid():
         raise ValueError(
-            f"{given}: belongs to another user, so the probe refuses it; make a copy of your own"
+            f"{given}: other users may write this file, so the probe refuses it; run: chmod go-w {given}"
         )
+    if status.st_uid != os.getuid():
+        raise ValueError(f"{given}: belongs to another user, so the probe refuses it; make your own copy")
     if not 1 <= status.st_size <= _LARGEST_CONFIG:
-        raise ValueError(f"{given}: {status.st_size} bytes; the probe reads 1 byte to 1 GiB")
+        raise ValueError(f"{given}: must have 1 byte to 1 GiB for the probe, got {status.st_size} bytes")
     try:
         content = parsed(given.read_bytes())
     except (OSError, ValueError) as error:
         raise ValueError(f"{given}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):
-        raise ValueError(f'{given}: no JSON object such as {{"dump_enable": "true", "er": "0,0"}}')
+        raise ValueError(f'{given}: must hold a JSON object such as {{"dump_enable": "true", "er": "0,0"}}')
     return given.absolute()
 
 

@@ -68,7 +68,7 @@ def tensor_files(path: str) -> Iterator[TensorFile]:
     if not os.path.isdir(path):
         if not _is_source(os.path.basename(path)):
             raise DumpError(
-                f"{path}: is no file of an FX dump (.npy) or of the Graph Engine (type.name.task.stream.time)"
+                f"{path}: is neither an FX file (.npy) nor a GE record (type.name.task.stream.time)"
             )
         try:
             yield TensorFile(path, version_of(os.stat(path)))

@@ -163,7 +163,7 @@ class DumpedGraph:
         directory = self._backend.dump_path / self._backend.layout(run)
         if directory.exists():
             raise CaptureError(
-                f"FX dump: {directory} is there already, and a second dump in it would mix with the first; "
+                f"FX dump: {directory} exists already, and a second dump would mix with the first; "
                 "remove it or give another dump_path"
             )
         return directory
@@ -171,7 +171,7 @@ class DumpedGraph:
 
 def _directory(given: Any) -> Path:
     if not isinstance(given, (str, os.PathLike)) or "\0" in str(given):
-        raise CaptureError(f"dump_path={given!r} is not the path of a directory")
+        raise CaptureError(f"dump_path must be the path of a directory, got {given!r}")
     return Path(os.path.abspath(given))
 
 
@@ -183,9 +183,7 @@ def _steps(steps: Iterable[int] | None) -> frozenset[int] | None:
     except TypeError:  # no list, or no list of numbers
         chosen = frozenset()
     if not chosen or min(chosen) < 0:
-        raise CaptureError(
-            f"steps {steps!r} are no numbers of steps; give some of 0, 1, 2, ..., as in [0, 3]"
-        )
+        raise CaptureError(f"steps must be whole numbers >= 0, as in [0, 3], got {steps!r}")
     return chosen
 
 
@@ -194,7 +192,7 @@ def _filter(given: Filter | str | Iterable[str] | None) -> Filter | None:
         return given
     texts = [given] if isinstance(given, str) else list(given)
     if not texts or not all(isinstance(text, str) and text for text in texts):
-        raise CaptureError(f"filter {given!r} is neither a function nor parts of node names")
+        raise CaptureError(f"filter must be a function or a list of parts of node names, got {given!r}")
     wanted = [text.lower() for text in texts]
     return lambda node: node if any(text in node.name.lower() for text in wanted) else None
 
@@ -202,7 +200,7 @@ def _filter(given: Filter | str | Iterable[str] | None) -> Filter | None:
 def _inner(given: Any) -> Any:
     if isinstance(given, torch.dtype) and not given.is_floating_point:
         raise CaptureError(
-            f"inner {given} is no floating dtype; give torch.float32, or a backend as 'inductor'"
+            f"inner must be a floating dtype (torch.float32) or a backend ('inductor'), got {given}"
         )
     if isinstance(given, str) and given != "eager":
         from torch._dynamo.backends.registry import lookup_backend
@@ -214,7 +212,7 @@ def _inner(given: Any) -> Any:
             pass
     elif isinstance(given, (str, torch.dtype)) or callable(given):
         return given
-    raise CaptureError(f"inner {given!r} is neither a backend nor a dtype; give 'eager' or 'inductor'")
+    raise CaptureError(f"inner must be a backend ('eager', 'inductor') or a dtype, got {given!r}")
 
 
 def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
@@ -222,7 +220,7 @@ def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
         return None
     if type(rank) is not int or type(world_size) is not int or not 0 <= rank < world_size:
         raise CaptureError(
-            f"rank {rank!r} of world_size {world_size!r} is no rank; "
-            "give both, the rank from 0 to world_size - 1"
+            f"rank must be from 0 to world_size - 1, got rank {rank!r} of "
+            f"world_size {world_size!r}; give both or neither"
         )
     return rank, world_size

@@ -71,7 +71,7 @@ class InDtype(Interpreted):
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if str(target) in _BITS:
             raise CaptureError(
-                f"FX dump: the graph reads bits as another dtype ({target}); it has no other dtype"
+                f"FX dump: the graph reinterprets bits ({target}), so inner cannot be another dtype"
             )
         args = map_aggregate(args, self._replaced)
         kwargs = map_aggregate(kwargs, self._replaced)

@@ -109,14 +109,14 @@ def _setter(config: DumpConfig) -> Callable[[str, object], None]:
 
 
 def _wrong(name: str, value: object, wanted: str) -> DumpConfigError:
-    return DumpConfigError(f"DumpConfig: {name}={value!r} is not {wanted}")
+    return DumpConfigError(f"DumpConfig: {name} must be {wanted}, got {value!r}")
 
 
 def _natural(name: str, value: object, *, or_none: bool = False) -> None:
     if value is None and or_none:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise _wrong(name, value, "a whole number from 0 up" + (" or None" if or_none else ""))
+        raise _wrong(name, value, "a whole number >= 0" + (" or None" if or_none else ""))
 
 
 def _one_of(name: str, value: object, allowed: tuple[int, ...]) -> None:

@@ -51,7 +51,7 @@ def claim(config: DumpConfig, device: torch.device) -> Path:
         folder = Path(os.path.abspath(config.dump_path or "."), name, TENSORS, process)
         if _made(folder):
             return folder
-    raise CaptureError(f"{config.dump_path}: holds a dump for every second of the day; clear it")
+    raise CaptureError(f"{config.dump_path}: already holds a dump for every second of the day; remove some")
 
 
 def _made(folder: Path) -> bool:
@@ -61,7 +61,7 @@ def _made(folder: Path) -> bool:
     except FileExistsError:
         if folder.is_dir():
             return False
-        raise CaptureError(f"{folder}: cannot be made: a file is in the way") from None
+        raise CaptureError(f"{folder}: cannot be made because a file of this name exists") from None
     except (OSError, ValueError) as error:
         raise CaptureError(f"{folder}: cannot be made: {error}; give a dump_path you may write to") from error
     return True

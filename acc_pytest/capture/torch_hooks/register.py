@@ -39,16 +39,16 @@ def register_hook(model: nn.Module, config: DumpConfig, hook_type: str = "dump_d
     check_numpy()
     if hook_type not in HOOK_TYPES:
         raise CaptureError(
-            f"register_hook: hook_type={hook_type!r} is unknown; there is {', '.join(HOOK_TYPES)}"
+            f"register_hook: hook_type must be one of {', '.join(HOOK_TYPES)}, got {hook_type!r}"
         )
     if not isinstance(model, nn.Module):
-        raise CaptureError(f"register_hook: the model is a {type(model).__name__}, not a torch.nn.Module")
+        raise CaptureError(f"register_hook: the model must be a torch.nn.Module, got {type(model).__name__}")
     if isinstance(model, torch.jit.ScriptModule):
         raise CaptureError(
-            "register_hook: the model is scripted, which torch allows no hooks on; hook the original"
+            "register_hook: the model is scripted, and torch cannot hook scripted modules; hook the original"
         )
     if not isinstance(config, DumpConfig):
-        raise CaptureError(f"register_hook: the config is a {type(config).__name__}, not a DumpConfig")
+        raise CaptureError(f"register_hook: the config must be a DumpConfig, got {type(config).__name__}")
     return DumpHandle(model, config)
 
 
@@ -105,11 +105,11 @@ class DumpHandle:
     @token_id.setter
     def token_id(self, token: int) -> None:
         if isinstance(token, bool) or not isinstance(token, int) or token < 0:
-            raise CaptureError(f"token_id={token!r} is not a whole number from 0 up")
+            raise CaptureError(f"token_id must be a whole number >= 0, got {token!r}")
         if self._recorder is None:
             return
         if token in self._recorder.written:
-            raise CaptureError(f"token_id={token}: that step is dumped already; reset() starts a new dump")
+            raise CaptureError(f"token_id={token} is already dumped; call reset() to start a new dump")
         self._recorder.token = token
 
     def reset(self) -> None:

@@ -25,7 +25,7 @@ def seed_all(seed: int = 2024) -> None:
     `DumpConfigError` for anything but a whole number from 0 to 2**32 - 1.
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST:
-        raise DumpConfigError(f"seed_all: seed={seed!r} is not a whole number from 0 to {_LARGEST}")
+        raise DumpConfigError(f"seed_all: seed must be a whole number from 0 to {_LARGEST}, got {seed!r}")
     import numpy as np
     import torch
 

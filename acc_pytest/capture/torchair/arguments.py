@@ -24,16 +24,14 @@ _LAYER = re.compile(r'[0-9a-zA-Z_"/\\.]+')
 def directory(dump_path: Any, name: str) -> Path:
     """The directory that a dump goes to, not yet made."""
     if not isinstance(dump_path, (str, os.PathLike)):
-        raise DumpConfigTypeError(
-            f"dump_path {dump_path!r} is a {type(dump_path).__name__}; give a path as text"
-        )
+        raise DumpConfigTypeError(f"dump_path must be a str, got {type(dump_path).__name__}: {dump_path!r}")
     return Path(_absolute("dump_path", os.fspath(dump_path) or "."), name)
 
 
 def mode(given: Any) -> str:
     """Which tensors of an operator."""
     if given not in MODES:
-        raise DumpConfigError(f"dump_mode {given!r} is unknown; give one of {', '.join(map(repr, MODES))}")
+        raise DumpConfigError(f"dump_mode must be one of {', '.join(map(repr, MODES))}, got {given!r}")
     return str(given)
 
 
@@ -54,8 +52,7 @@ def _steps(token: Any) -> str:
     elif not isinstance(token, bool) and hasattr(token, "__index__") and token >= 0:
         return str(operator.index(token))
     raise DumpConfigError(
-        f"dump_token {token!r} is no step; give whole numbers from 0, or ranges with both ends as in "
-        '"2-5", the smaller first'
+        f'dump_token must be whole numbers >= 0 or ranges such as "2-5" (smaller end first), got {token!r}'
     )
 
 
@@ -67,7 +64,7 @@ def layers(given: Iterable[str] | None) -> str | None:
     for name in names:
         if not isinstance(name, str) or not _LAYER.fullmatch(name):
             raise DumpConfigError(
-                f"dump_layer {name!r} is no name that TorchAir takes: letters, digits and any of _ . / \\ "
+                f"dump_layer must be a name of letters, digits and any of _ . / \\, got {name!r} "
                 '(operators are named in dynamo_optimized_graph_*.txt, name: "...")'
             )
     return " ".join(names)
@@ -79,7 +76,7 @@ def fusion_switch(given: Any) -> str | None:
         return None
     if not isinstance(given, (str, os.PathLike)):
         raise DumpConfigTypeError(
-            f"fusion_switch_file {given!r} is a {type(given).__name__}; give the path of a JSON file"
+            f"fusion_switch_file must be the path of a JSON file, got {type(given).__name__}: {given!r}"
         )
     path = _absolute("fusion_switch_file", given)
     how = "write one with acc_pytest.capture.torchair.write_fusion_switch"
@@ -88,7 +85,7 @@ def fusion_switch(given: Any) -> str | None:
     except OSError as error:
         raise DumpConfigError(f"fusion_switch_file {path}: {error.strerror or error}; {how}") from error
     except ValueError as error:
-        raise DumpConfigError(f"fusion_switch_file {path}: is no JSON: {error}; {how}") from error
+        raise DumpConfigError(f"fusion_switch_file {path}: is not JSON: {error}; {how}") from error
     _check_switch(path, content, how)
     return path
 
@@ -107,7 +104,7 @@ def _check_switch(path: str, content: Any, how: str) -> None:
                 f"{', '.join(map(repr, FUSIONS))}; {how}"
             )
         if not isinstance(passes, dict):
-            raise DumpConfigError(f"fusion_switch_file {path}: {group} is no object; {how}")
+            raise DumpConfigError(f"fusion_switch_file {path}: {group} must be an object; {how}")
         for name, value in passes.items():
             if value not in ("on", "off"):
                 raise DumpConfigError(
@@ -118,17 +115,17 @@ def _check_switch(path: str, content: Any, how: str) -> None:
 def _absolute(name: str, given: str | os.PathLike[str]) -> str:
     path = os.fspath(given)
     if "\0" in path:
-        raise DumpConfigError(f"{name} {path!r} holds a NUL character, which no path can have")
+        raise DumpConfigError(f"{name} must not hold a NUL character, got {path!r}")
     return os.path.abspath(path)
 
 
 def _several(name: str, given: Any, what: str) -> list[Any]:
     """The items of what must be a list of some; text is an iterable too, and always a mistake."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise DumpConfigTypeError(f"{name} {given!r} is a {type(given).__name__}; give a list of {what}")
+        raise DumpConfigTypeError(f"{name} must be a list of {what}, got {type(given).__name__}: {given!r}")
     items = list(given)
     if not items:
         raise DumpConfigError(
-            f"{name} is empty, which TorchAir takes for everything; leave it out or give {what}"
+            f"{name} is empty, which TorchAir reads as everything; leave it out or give {what}"
         )
     return items

@@ -93,7 +93,7 @@ def _config(given: Any) -> Any:
         return kind()
     if not isinstance(given, kind):
         raise DumpConfigTypeError(
-            f"compiler_config is a {type(given).__name__}; give a torchair.CompilerConfig, or leave it out"
+            f"compiler_config must be a torchair.CompilerConfig or left out, got {type(given).__name__}"
         )
     return given
 
@@ -150,6 +150,6 @@ def _make_folder(folder: Path) -> None:
     except OSError as error:
         raise DumpConfigError(f"dump_path: {folder}: {error.strerror or error}") from error
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise DumpConfigError(f"dump_path: {folder}: may not be read and written by you")
+        raise DumpConfigError(f"dump_path: {folder}: you may not read and write it; give another directory")
     if occupied:
         warnings.warn(f"{folder} is not empty; what is dumped will mix with what is there", stacklevel=3)

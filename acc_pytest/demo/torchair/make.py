@@ -40,7 +40,7 @@ def make_torchair_demo(directory: Path, spec: TorchairSpec) -> TorchairPaths:
             faulty += _run_mine(mine, spec, (rank, number), graph, operators, fused=True)
             _run_mine(unfused, spec, (rank, number), graph, operators, fused=False)
     if spec.fault is not None and not faulty:
-        raise SettingsError(f"demo: no operator {spec.fault.operator!r} runs where the fault is to be")
+        raise SettingsError(f"demo: operator {spec.fault.operator!r} does not run at the place of the fault")
     return TorchairPaths(golden, mine, unfused, tuple(faulty))
 
 
@@ -48,7 +48,9 @@ def _clear(path: Path) -> None:
     parent = path.parent
     foreign = [found.name for found in parent.iterdir() if found.name != path.name] if parent.exists() else []
     if foreign:
-        raise DumpError(f"{parent}: holds {foreign[0]!r}, which no demo wrote; choose an empty directory")
+        raise DumpError(
+            f"{parent}: holds {foreign[0]!r}, which is not from a demo; choose an empty directory"
+        )
     shutil.rmtree(path, ignore_errors=True)
 
 

@@ -46,12 +46,12 @@ class TorchairSpec:
 
     def __post_init__(self) -> None:
         if self.release not in RELEASES:
-            raise SettingsError(f"demo: release={self.release!r}; choose one of {', '.join(RELEASES)}")
+            raise SettingsError(f"demo: release must be one of {', '.join(RELEASES)}, got {self.release!r}")
         if self.ranks < 1 or self.steps < 1 or not self.tokens or min(self.tokens) < 1:
-            raise SettingsError("demo: ranks, steps, graphs and their tokens must be at least 1")
+            raise SettingsError("demo: ranks, steps, graphs and their tokens must be >= 1")
         if len(set(self.tokens)) != len(self.tokens):
             raise SettingsError(
-                f"demo: tokens={self.tokens}: inputs of one length are one graph; make them differ"
+                f"demo: tokens must all differ (inputs of one length make one graph), got {self.tokens}"
             )
         if self.ranks > 1 and self.release != "7.2":
             raise SettingsError(f"demo: release {self.release} mixes ranks in one directory; choose 7.2")

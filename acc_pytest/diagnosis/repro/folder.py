@@ -46,7 +46,7 @@ def opened(directory: str) -> Path:
         foreign = [one.name for one in _content(home) if not (marked and _is_ours(one))]
         if foreign:
             raise AccError(
-                f"--acc-repro {directory}: holds {foreign[0]!r}, which is no bundle of ours; "
+                f"--acc-repro {directory}: holds {foreign[0]!r}, which is not a bundle of acc_pytest; "
                 "name a directory of its own"
             )
     except OSError as error:

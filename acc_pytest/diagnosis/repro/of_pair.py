@@ -169,6 +169,6 @@ def bounds_of(row: Row) -> tuple[Mapping[str, float | None], list[str]]:
             bounds[metric] = check.allowed
     if all(check.passed or check.metric in unknown for check in row.checks):
         raise NoPayload(
-            f"it fails by {', '.join(unknown) or 'no bound on a metric'}, which is no part of a bundle"
+            f"it fails by {', '.join(unknown) or 'no bound on a metric'}, which a bundle cannot hold"
         )
     return bounds, unknown

@@ -38,7 +38,7 @@ def is_torchair(golden: Dump, mine: Dump) -> bool:
     if any(kinds) and not all(kinds):
         raise MappingError(
             f"golden {golden.root} is a dump of {golden.kind}, mine {mine.root} one of {mine.kind}; "
-            "a GE or FX dump can be compared with a GE or FX dump only"
+            "a GE or FX dump can only be compared with a GE or FX dump"
         )
     return all(kinds)
 

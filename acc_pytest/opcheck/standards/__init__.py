@@ -21,6 +21,6 @@ def standard_named(name: str) -> Standard:
     """The standard called `name`. Raises `SettingsError` that lists all of them."""
     if name not in STANDARDS:
         raise SettingsError(
-            f"--acc-opcheck-standard {name}: no such standard; there are {', '.join(STANDARDS)}"
+            f"--acc-opcheck-standard {name}: no such standard; choose one of {', '.join(STANDARDS)}"
         )
     return STANDARDS[name]

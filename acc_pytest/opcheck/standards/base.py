@@ -86,4 +86,4 @@ def at_most(metric: str, measured: float, allowed: float, reason: str) -> Check:
 
 def unknown_dtype(standard: str, about: About) -> SettingsError:
     """The error for a type that a standard has no bound for."""
-    return SettingsError(f"standard {standard} has no bound for outputs of {about.dtype} of {about.operator}")
+    return SettingsError(f"standard {standard} has no bound for {about.dtype} outputs of {about.operator}")

@@ -15,7 +15,7 @@ COMPARISON = (
     Option(
         "from-rows",
         "from_rows",
-        "judge again what --acc-rows wrote, without the dumps. Repeatable, for the shards of a run",
+        "judge the rows of an earlier run (--acc-rows) again, without its dumps. Repeatable, for shards",
         kind="list",
         metavar="FILE",
         is_path=True,

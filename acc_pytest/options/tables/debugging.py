@@ -8,7 +8,7 @@ DEBUGGING = (
     Option(
         "debug",
         "debug",
-        "print the traceback of an unforeseen error beside its sentence",
+        "print the traceback of an unexpected error, not only its message",
         kind="flag",
     ),
 )

@@ -15,7 +15,7 @@ FUZZ = (
     Option(
         "fuzz-examples",
         "fuzz_examples",
-        "cases that --acc-opcheck-fuzz draws for each operator (default: 100)",
+        "how many cases --acc-opcheck-fuzz draws for each operator (default: 100)",
         metavar="N",
     ),
 )

@@ -9,20 +9,20 @@ GATE = (
     Option(
         "min-coverage",
         "min_coverage",
-        "fail the run when less of the nodes than this was mapped (0 to 1, default: 0.25)",
+        "fail the run when a smaller share of the nodes is mapped (0 to 1, default: 0.25)",
         kind="number",
         metavar="SHARE",
     ),
     Option(
         "inherited",
         "inherited",
-        "a pair that fails because its inputs do is an expected failure (default), a failure, a warning",
+        "make inherited failures expected failures (default), failures, or passing tests with a warning",
         choices=INHERITED_OUTCOMES,
     ),
     Option(
         "unmapped",
         "unmapped",
-        "a node without a partner is a skipped test (default), a failing one, or none",
+        "make nodes without a partner skipped tests (default), failing tests, or no tests",
         choices=UNMAPPED_OUTCOMES,
     ),
 )
@@ -31,7 +31,7 @@ GATES = (
     Option(
         "baseline",
         "baseline",
-        "fail what became worse than the errors recorded in this file. Repeatable, for shards",
+        "fail each pair that got worse than its error in this file. Repeatable, for shards",
         kind="list",
         metavar="FILE",
         is_path=True,
@@ -39,14 +39,14 @@ GATES = (
     Option(
         "update-baseline",
         "update_baseline",
-        "record errors in the baseline at the end: of what is new (default), or of all",
+        "write errors into the baseline at the end: those of new pairs (default), or all",
         choices=BASELINE_UPDATES,
         const="new",
     ),
     Option(
         "lock",
         "lock",
-        "fail the run when a threshold allows more than this file says",
+        "fail the run when a threshold allows more than it does in this file",
         metavar="FILE",
         is_path=True,
     ),

@@ -36,7 +36,7 @@ OPCHECK = (
     Option(
         "opcheck-standard",
         "opcheck_standard",
-        "by which rules an output passes (default: ascend, the bounds of ATB)",
+        "the rules that an output must pass (default: ascend, the bounds of ATB)",
         choices=STANDARDS,
     ),
     Option(
@@ -49,7 +49,7 @@ OPCHECK = (
     Option(
         "opcheck-soc",
         "opcheck_soc",
-        "the chip that the dump is of (default: what the CSV says, else Ascend910B)",
+        "the chip that wrote the dump (default: what the CSV says, else Ascend910B)",
         choices=SOCS,
     ),
     Option(
@@ -67,19 +67,19 @@ OPCHECK = (
     Option(
         "opcheck-optimization",
         "opcheck_optimization",
-        "run attention on the NPU also with each optimisation parameter neutral in turn",
+        "on the NPU, run attention again with each optimisation parameter switched off in turn",
         kind="flag",
     ),
     Option(
         "precision-mode",
         "precision_mode",
-        "read all float tensors of single operators as one type (default: keep)",
+        "convert all float tensors of single operators to one dtype (default: keep)",
         choices=PRECISION_MODES,
     ),
     Option(
         "opcheck-metric",
         "opcheck_metric",
-        "columns of the CSV beside the relative error. Repeatable (default: all)",
+        "metrics that the CSV has beside the relative error. Repeatable (default: all)",
         kind="list",
         choices=OPCHECK_METRICS,
     ),

@@ -38,7 +38,7 @@ REPORTS = (
     Option(
         "junit-properties",
         "junit_properties",
-        "whether --junitxml has the numbers as properties (default: all)",
+        "whether test cases in --junitxml have the numbers as properties (default: all)",
         choices=JUNIT_PROPERTIES,
     ),
     Option(

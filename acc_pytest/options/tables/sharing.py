@@ -8,7 +8,7 @@ SHARING = (
     Option(
         "shard",
         "shard",
-        "run share I of N of the tests, dealt by bytes; acc report merge joins their rows",
+        "run share I of N of the tests, balanced by file size; acc report merge joins the rows",
         metavar="I/N",
     ),
 )

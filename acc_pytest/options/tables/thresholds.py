@@ -9,13 +9,13 @@ THRESHOLDS = (
     Option(
         "standard",
         "standard",
-        "whose bounds pairs have (default: derived from dtype and depth; with --acc-noise three-way)",
+        "where the bounds come from (default: derived from dtype and depth; with --acc-noise three-way)",
         choices=COMPARISON_STANDARDS,
     ),
     Option(
         "noise",
         "noise",
-        "a noise run: golden again in lower precision; its error sets the bounds of three-way",
+        "a second run of golden in lower precision; its error sets the bounds of three-way",
         metavar="PATH",
         is_path=True,
     ),

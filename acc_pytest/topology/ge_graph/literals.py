@@ -42,7 +42,7 @@ _BOOLS = {
 def unquote(lexeme: str) -> bytes:
     """The bytes of a string, given with its quotes. Raises `ValueError`."""
     if len(lexeme) < 2 or lexeme[0] not in "\"'" or lexeme[-1] != lexeme[0]:
-        raise ValueError(f"{shown(lexeme)} is no quoted string")
+        raise ValueError(f"{shown(lexeme)} is not a quoted string")
     content = lexeme[1:-1].encode("utf-8", "surrogateescape")
     if _PRINTED.fullmatch(content):  # weights by the megabyte: Python's own decoder knows these escapes
         return content.decode("unicode_escape").encode("latin-1")
@@ -58,10 +58,10 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
     if short or long:
         code = int(short or long, 16)
         if code > 0x10FFFF:
-            raise ValueError(f"\\U{code:08x} is no character")
+            raise ValueError(f"\\U{code:08x} is not a character")
         return chr(code).encode("utf-8", "surrogatepass")
     if simple not in _SIMPLE:
-        raise ValueError(f"{match.group().decode('ascii', 'replace')} is no escape that protobuf knows")
+        raise ValueError(f"{match.group().decode('ascii', 'replace')} is not an escape of protobuf")
     return _SIMPLE[simple]
 
 
@@ -78,7 +78,7 @@ def quote_bytes(content: bytes) -> str:
 def integer(lexeme: str) -> int:
     """A whole number: decimal, octal (leading 0) or hexadecimal. Raises `ValueError`."""
     if not _INTEGER.fullmatch(lexeme) or len(lexeme) > 25:
-        raise ValueError(f"{shown(lexeme)} is no whole number")
+        raise ValueError(f"{shown(lexeme)} is not a whole number")
     digits = lexeme.lstrip("-").lstrip()
     base = 16 if digits[:2] in ("0x", "0X") else 8 if digits.startswith("0") and digits != "0" else 10
     value = int(digits, base)
@@ -88,7 +88,7 @@ def integer(lexeme: str) -> int:
 def floating(lexeme: str) -> float:
     """A float32, `inf` or `nan`. Raises `ValueError`."""
     if not _FLOAT.fullmatch(lexeme):
-        raise ValueError(f"{shown(lexeme)} is no number")
+        raise ValueError(f"{shown(lexeme)} is not a number")
     text = lexeme.replace(" ", "").lower()
     return _float32(float(text[:-1] if text.endswith("f") and not text.endswith("inf") else text))
 

@@ -107,7 +107,7 @@ class _Parser:
 
     def open(self, name: str, closing: str) -> None:
         if len(self._open) == DEPTH:
-            raise self.error(f"more than {DEPTH} messages stand in one another")
+            raise self.error(f"messages are nested more than {DEPTH} deep")
         self._open.append((name, Message(), closing))
 
     def close(self, mark: str) -> None:
@@ -124,7 +124,7 @@ class _Parser:
             raise self.error(f"the file ends inside {shown(self._open[0][0])} {{")
 
     def error(self, problem: str) -> FormatError:
-        return FormatError(f"{self.source}:{self.line}: {problem}; the file is cut or no GE graph text")
+        return FormatError(f"{self.source}:{self.line}: {problem}; it is truncated or not a GE graph text")
 
     def _put(self, name: str, value: Value) -> None:
         if self._open:
@@ -138,7 +138,7 @@ class _Parser:
         while position < len(line):
             match = _TOKEN.match(line, position)
             if match is None:
-                raise self.error(f"{shown(line[position:].strip())} is no protobuf text")
+                raise self.error(f"{shown(line[position:].strip())} is not protobuf text")
             position = match.end()
             kind = match.lastgroup
             if kind is not None:
@@ -181,7 +181,7 @@ class _Parser:
         elif text in ("}", ">"):
             self.close(text)
         elif text not in (",", ";"):
-            raise self.error(f"{shown(text)} stands where a field should begin")
+            raise self.error(f"{shown(text)} is where a field should begin")
 
     def _last_is_string(self) -> bool:
         fields = self._open[-1][1].fields if self._open else self.done

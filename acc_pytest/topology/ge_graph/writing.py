@@ -103,7 +103,7 @@ def _attribute(value: object) -> Message:
 def _plain(value: object) -> tuple[str, str]:
     kind = _KINDS.get(type(value))
     if kind is None:
-        raise TypeError(f"{type(value).__name__} {value!r} is no attribute of a GE graph")
+        raise TypeError(f"{type(value).__name__} {value!r} cannot be an attribute of a GE graph")
     if isinstance(value, str):
         return kind, SPELL["bytes"](value.encode("utf-8", "surrogateescape"))
     return kind, SPELL[schema().messages["AttrDef"][kind].type](value)

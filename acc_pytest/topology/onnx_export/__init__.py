@@ -69,14 +69,14 @@ def export(
 
     path = Path(report)
     if path.suffix != ".json":
-        raise AccError(f"{path}: is no report of an ATB dump; give a .json file below model/ or layer/")
+        raise AccError(f"{path}: is not a topology of an ATB dump; give a .json file below model/ or layer/")
     if isinstance(level, bool) or not isinstance(level, int) or level < LEAVES:
         raise AccError(
-            f"target_level {level!r}: give a depth of 0 or more, or -1 for the innermost operations"
+            f"target_level must be a depth >= 0, or -1 for the innermost operations, got {level!r}"
         )
     if cache is not None and not isinstance(cache, MutableMapping):
         raise AccError(
-            f"cache_csv_file {cache!r}: is the mapping that calls share; name a CSV as csv_file={cache!r}"
+            f"cache_csv_file {cache!r}: must be the mapping that calls share; give a CSV by csv_file"
         )
     root = read_graph(path)
     shapes = shapes_beside(path, Path(csv_file) if csv_file else None, {} if cache is None else cache)

@@ -57,7 +57,7 @@ def read_operation_csv(path: Path) -> Table:
     missing = [name for name in _NEEDED if name not in columns]
     if missing and lines != [""]:
         raise FormatError(
-            f"{path}: is no operation CSV of an ATB dump: its first line has no {', '.join(missing)}"
+            f"{path}: is not an operation CSV of an ATB dump: its first line has no {', '.join(missing)}"
         )
     table: dict[str, tuple[Types, Types]] = {}
     for line in lines[1:]:

@@ -48,7 +48,7 @@ def test_links_directories_empty_and_missing_files_are_not_trusted(path: Path) -
 
 def test_a_file_that_is_not_trusted_turns_dumping_off_with_a_warning(path: Path) -> None:
     path.chmod(0o666)
-    with pytest.warns(UserWarning, match=r"config.json: is no config file for the probe"):
+    with pytest.warns(UserWarning, match=r"config.json: is not a config file for the probe"):
         assert WatchedConfig(str(path), parse, OFF).current() == OFF
 
 

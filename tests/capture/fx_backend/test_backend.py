@@ -112,7 +112,7 @@ def test_a_second_dump_does_not_mix_with_the_first(tmp_path: Path) -> None:
     run(torch.sin, torch.ones(2), path=tmp_path)
     before = contents(tmp_path)
     torch._dynamo.reset()
-    with pytest.raises(CaptureError, match=r"graph_1/0 is there already"):
+    with pytest.raises(CaptureError, match=r"graph_1/0 exists already"):
         run(torch.sin, torch.zeros(2), path=tmp_path)
     assert contents(tmp_path) == before
 
@@ -126,21 +126,30 @@ def test_a_directory_that_cannot_be_is_an_error_that_names_it(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dump_path": "a\0b"}, r"dump_path='a\\x00b' is not the path of a directory"),
-        ({"dump_path": 3}, r"dump_path=3 is not the path of a directory"),
-        ({"steps": []}, r"steps \[\] are no numbers"),
-        ({"steps": 3}, r"steps 3 are no numbers"),
-        ({"steps": "3"}, r"steps '3' are no numbers"),
-        ({"steps": [-1]}, r"steps \[-1\] are no numbers"),
-        ({"filter": ""}, r"filter '' is neither"),
-        ({"filter": []}, r"filter \[\] is neither"),
-        ({"filter": [1]}, r"filter \[1\] is neither"),
-        ({"inner": torch.int8}, r"inner torch\.int8 is no floating dtype"),
-        ({"inner": None}, r"inner None is neither a backend nor a dtype"),
-        ({"inner": "no_such"}, r"inner 'no_such' is neither a backend nor a dtype"),
-        ({"rank": 1}, r"rank 1 of world_size None is no rank"),
-        ({"world_size": 2}, r"rank None of world_size 2 is no rank"),
-        ({"rank": 2, "world_size": 2}, r"rank 2 of world_size 2 is no rank"),
+        ({"dump_path": "a\0b"}, r"dump_path must be the path of a directory, got 'a\\x00b'"),
+        ({"dump_path": 3}, "dump_path must be the path of a directory, got 3"),
+        ({"steps": []}, r"steps must be whole numbers >= 0, as in \[0, 3\], got \[\]"),
+        ({"steps": 3}, r"steps must be whole numbers >= 0, as in \[0, 3\], got 3"),
+        ({"steps": "3"}, r"steps must be whole numbers >= 0, as in \[0, 3\], got '3'"),
+        ({"steps": [-1]}, r"steps must be whole numbers >= 0, as in \[0, 3\], got \[-1\]"),
+        ({"filter": ""}, "filter must be a function or a list of parts of node names, got ''"),
+        ({"filter": []}, r"filter must be a function or a list of parts of node names, got \[\]"),
+        ({"filter": [1]}, r"filter must be a function or a list of parts of node names, got \[1\]"),
+        (
+            {"inner": torch.int8},
+            r"inner must be a floating dtype \(torch\.float32\) or a backend \('inductor'\), got torch\.int8",
+        ),
+        ({"inner": None}, r"inner must be a backend \('eager', 'inductor'\) or a dtype, got None"),
+        ({"inner": "no_such"}, r"inner must be a backend \('eager', 'inductor'\) or a dtype, got 'no_such'"),
+        ({"rank": 1}, "rank must be from 0 to world_size - 1, got rank 1 of world_size None; give both"),
+        (
+            {"world_size": 2},
+            "rank must be from 0 to world_size - 1, got rank None of world_size 2; give both",
+        ),
+        (
+            {"rank": 2, "world_size": 2},
+            "rank must be from 0 to world_size - 1, got rank 2 of world_size 2; give both or neither",
+        ),
     ],
 )
 def test_an_argument_that_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
@@ -223,7 +232,10 @@ def test_bfloat16_is_widened_unless_it_is_to_stay(tmp_path: Path) -> None:
 
 
 def test_a_graph_that_reads_bits_has_no_other_dtype(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match=r"reads bits as another dtype \(aten\.view\.dtype\)"):
+    with pytest.raises(
+        CaptureError,
+        match=r"FX dump: the graph reinterprets bits \(aten\.view\.dtype\), so inner cannot be another dtype",
+    ):
         run(lambda a: a.view(torch.int32) + 1, torch.ones(2), path=tmp_path, inner=torch.float64)
 
 

@@ -236,7 +236,7 @@ def test_one_record_is_a_dump(tmp_path: Path) -> None:
 def test_a_tree_of_both_kinds_is_refused(tmp_path: Path) -> None:
     record(tmp_path / "msit_ge_dump/0/graph_1/1/0")
     call(tmp_path / "msit_fx_dump/graph_1/0")
-    with pytest.raises(DumpError, match=r"a mixed tree: GE records in .*, FX tensors in"):
+    with pytest.raises(DumpError, match=r"holds GE records in .* and FX tensors in"):
         open_dump(str(tmp_path))
 
 

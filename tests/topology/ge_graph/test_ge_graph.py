@@ -157,7 +157,7 @@ def test_plain_lists_are_written_as_lists(path: Path) -> None:
 
 
 def test_what_is_no_attribute_is_refused(path: Path) -> None:
-    with pytest.raises(TypeError, match="NoneType None is no attribute"):
+    with pytest.raises(TypeError, match="NoneType None cannot be an attribute of a GE graph"):
         write_graph(GeGraph("g", (GeNode("a", "T", attrs={"k": None}),)), path)
     assert not path.exists()
 
@@ -167,24 +167,24 @@ def test_what_is_no_attribute_is_refused(path: Path) -> None:
     [
         ("", "holds no operator"),
         ('name: "g"\n', "holds no operator"),
-        ("\x93NUMPY\x01", r":1: .* is no protobuf text"),
+        ("\x93NUMPY\x01", r":1: .* is not protobuf text"),
         ("op {\n", r":1: the file ends inside op \{"),
         ('op {\n  name: "a"\n  type: "T"\n}\n}\n', r":5: \} closes nothing"),
         ('op { name: "a" > ', r":1: > closes nothing"),
         ("op {\n  name:\n", r":2: the file ends in the middle of field name"),
-        ('op {\n  name: "a\n}\n', r":2: .* is no protobuf text"),
-        ("op {\n  = 3\n}\n", r":2: = 3 is no protobuf text"),
+        ('op {\n  name: "a\n}\n', r":2: .* is not protobuf text"),
+        ("op {\n  = 3\n}\n", r":2: = 3 is not protobuf text"),
         ("op {\n  name name\n}\n", r":2: name does not belong after name"),
         ("op {\n  name: [{ x: 1 }]\n}\n", r":2: name is a list of messages"),
-        ('3: "x"\n', r":1: 3 stands where a field should begin"),
-        ('"x"\n', r':1: "x" stands where a field should begin'),
+        ('3: "x"\n', r":1: 3 is where a field should begin"),
+        ('"x"\n', r':1: "x" is where a field should begin'),
         ("op: 3\n", "op is 3, not a message"),
         ('op { type: "T" }', r"operator 0: has no name"),
         ('op { name: "a" }', r"operator 0: has no type"),
         ('op { name { } type: "T" }', r"operator 0: name is a message, not a value"),
-        ('op { name: 3 type: "T" }', r"operator 0: name: 3 is no quoted string"),
-        ('op { name: "\\q" type: "T" }', r"name: \\q is no escape that protobuf knows"),
-        ('op { name: "\\UFFFFFFFF" type: "T" }', r"name: \\Uffffffff is no character"),
+        ('op { name: 3 type: "T" }', r"operator 0: name: 3 is not a quoted string"),
+        ('op { name: "\\q" type: "T" }', r"name: \\q is not an escape of protobuf"),
+        ('op { name: "\\UFFFFFFFF" type: "T" }', r"name: \\Uffffffff is not a character"),
         (
             'op { name: "a" type: "T" input: "x" }',
             r'operator 0 \(a\): input "x" is not written producer:output',
@@ -192,11 +192,11 @@ def test_what_is_no_attribute_is_refused(path: Path) -> None:
         ('op { name: "a" type: "T" input: "x:y" }', r'input "x:y" is not written'),
         ('op { name: "a" type: "T" input: ":0" }', r'input ":0" is not written'),
         ('op { name: "a" type: "T" output_desc: 1 }', r"output_desc is 1, not a message"),
-        ('op { name: "a" type: "T" output_desc { shape { dim: x } } }', r"dim: x is no whole number"),
-        ('op { name: "a" type: "T" attr { key: "k" value { f: x } } }', r"attr k: f: x is no number"),
+        ('op { name: "a" type: "T" output_desc { shape { dim: x } } }', r"dim: x is not a whole number"),
+        ('op { name: "a" type: "T" attr { key: "k" value { f: x } } }', r"attr k: f: x is not a number"),
         ('op { name: "a" type: "T" attr { key: "k" value { b: 2 } } }', r"b: 2 is neither true nor false"),
         ('op { name: "a" type: "T" } op { name: "a" type: "U" }', r"two operators are named a"),
-        ("op {" * (DEPTH + 1), rf"more than {DEPTH} messages stand in one another"),
+        ("op {" * (DEPTH + 1), f"messages are nested more than {DEPTH} deep"),
     ],
 )
 def test_bad_text_is_one_error_that_says_where(text: str, message: str, path: Path) -> None:
