@@ -37,7 +37,7 @@ def test_ids_may_be_numbers_of_any_length_and_sort_by_value(tmp_path: Path) -> N
 
 
 def test_a_number_that_no_id_is_names_the_file(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"metadata\.json: not a readable manual mapping .*5000 digits"):
+    with pytest.raises(FormatError, match=r"metadata\.json: is not a readable manual mapping .*5000 digits"):
         dump_of(tmp_path, '{"a": {"0": [' + "9" * 5000 + "]}}")
 
 

@@ -204,8 +204,8 @@ def test_a_broken_file_is_not_written_over(
             "--acc-baseline base.json: no such file; create it with --acc-update-*",
         ),
         (("--acc-update-baseline",), "--acc-update-baseline needs exactly one --acc-baseline FILE to write"),
-        ((BASELINE, "--acc-baseline=b", "--acc-update-baseline"), "--acc-update-baseline needs one *"),
-        (("--acc-baseline=wrong.json",), "wrong.json: is no acc-pytest baseline file*"),
+        ((BASELINE, "--acc-baseline=b", "--acc-update-baseline"), "--acc-update-baseline needs exactly one *"),
+        (("--acc-baseline=wrong.json",), "wrong.json: is not an acc-pytest baseline file*"),
     ],
 )
 def test_mistakes_are_usage_errors(acc: Run, clean: DemoPaths, arguments: tuple[str, ...], said: str) -> None:

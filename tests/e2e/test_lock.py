@@ -89,7 +89,7 @@ def test_rows_judged_again_hold_to_the_lock(acc: Run, clean: DemoPaths, pytester
     [
         ((LOCK,), "--acc-lock lock.json: no such file; create it with --acc-update-lock REASON"),
         (("--acc-update-lock=x",), "--acc-update-lock needs --acc-lock FILE to write"),
-        (("--acc-lock=wrong.json",), "wrong.json: is no acc-pytest lock file*"),
+        (("--acc-lock=wrong.json",), "wrong.json: is not an acc-pytest lock file*"),
     ],
 )
 def test_mistakes_are_usage_errors(acc: Run, clean: DemoPaths, arguments: tuple[str, ...], said: str) -> None:

@@ -115,7 +115,7 @@ def test_paths_that_are_nothing(tmp_path: Path, capsys: Capture) -> None:
     assert "holds no topology of an ATB dump" in capsys.readouterr().err
     (tmp_path / "a.csv").write_text("")
     assert cli.main(["onnx", str(tmp_path / "a.csv")]) == 4
-    assert "a.csv: is no report" in capsys.readouterr().err
+    assert "a.csv: is not a topology" in capsys.readouterr().err
 
 
 PROBE = Path(__file__).parents[2] / ".." / "shared" / "conformance" / "probe"

@@ -167,7 +167,7 @@ def test_one_side_alone_is_a_usage_error(
 ) -> None:
     result = pytester.runpytest_inprocess(*QUICKER, f"--acc-{given}={getattr(clean, given)}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: --acc-{given} needs --acc-{missing} as well: *"])
+    result.stderr.fnmatch_lines([f"ERROR: --acc-{given} needs --acc-{missing} too: *"])
 
 
 @pytest.mark.parametrize("in_words", [1, 2])

@@ -132,5 +132,5 @@ def test_mapping_csv_keeps_commas_and_its_last_word(tmp_path: Path) -> None:
     table.write_bytes(b"7,\xc4\xa3")
     assert read_mapping(str(table)) == {"7": os.fsdecode(b"\xc4\xa3")}
     table.write_bytes(b"1," + b"x" * 200_000)
-    with pytest.raises(FormatError, match=r"mapping\.csv: not a readable list of long names"):
+    with pytest.raises(FormatError, match=r"mapping\.csv: is not a readable list of long names"):
         read_mapping(str(table))
