@@ -154,7 +154,7 @@ def _metrics(values: Sequence[str]) -> tuple[str, ...]:
 def _rank(value: object) -> int:
     if (number := _whole(value)) is None:
         raise SettingsError(
-            f"--acc-rank {value!s:.40}: a rank is a number from 0, as in worldsize8_global_rank3"
+            f"--acc-rank must be a whole number >= 0, as the 3 in worldsize8_global_rank3, got {value!s:.40}"
         )
     return number
 
@@ -165,13 +165,13 @@ def _shard(value: object) -> tuple[int, int]:
     if number is None or count is None:
         raise SettingsError(f"--acc-shard must be I/N (shard I of N), as in 1/4, got {value}")
     if not 1 <= number <= count:
-        raise SettingsError(f"--acc-shard {value}: of {count} shards there is no number {number}")
+        raise SettingsError(f"--acc-shard I/N must have 1 <= I <= N, got {value}")
     return number, count
 
 
 def _examples(value: object) -> int:
     if not (number := _whole(value)):
-        raise SettingsError(f"--acc-fuzz-examples {value!s:.40}: how many cases are drawn is a number from 1")
+        raise SettingsError(f"--acc-fuzz-examples must be a whole number >= 1, got {value!s:.40}")
     return number
 
 

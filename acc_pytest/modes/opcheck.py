@@ -103,8 +103,8 @@ class OpcheckMode(Mode):
             raise AccError(f"{_flags(own)} needs --acc-opcheck too: the operation CSV or the dump to check")
         if foreign := others.keys() - options.SHARED:
             raise AccError(
-                f"{_flags(foreign)} compares two dumps, --acc-opcheck checks single operators of one; "
-                "do one thing in a run"
+                f"{_flags(foreign)} compares two dumps, but --acc-opcheck checks the operators of one; "
+                "use one of them per run"
             )
         from ..opcheck.listed import listed
         from ..opcheck.settings import OpcheckSettings

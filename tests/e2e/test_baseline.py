@@ -204,7 +204,10 @@ def test_a_broken_file_is_not_written_over(
             "--acc-baseline base.json: no such file; create it with --acc-update-*",
         ),
         (("--acc-update-baseline",), "--acc-update-baseline needs exactly one --acc-baseline FILE to write"),
-        ((BASELINE, "--acc-baseline=b", "--acc-update-baseline"), "--acc-update-baseline needs exactly one *"),
+        (
+            (BASELINE, "--acc-baseline=b", "--acc-update-baseline"),
+            "--acc-update-baseline needs exactly one *",
+        ),
         (("--acc-baseline=wrong.json",), "wrong.json: is not an acc-pytest baseline file*"),
     ],
 )
