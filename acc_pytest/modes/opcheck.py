@@ -98,7 +98,7 @@ class OpcheckMode(Mode):
             return None
         others = options.of(given)
         if "opcheck" not in own:
-            if "opcheck_fuzz" in others and own.keys() <= OF_OPCHECK:
+            if others.keys() & {"opcheck_fuzz", "fuzz_examples"} and own.keys() <= OF_OPCHECK:
                 return None
             raise AccError(f"{_flags(own)} needs --acc-opcheck too: the operation CSV or the dump to check")
         if foreign := others.keys() - options.SHARED:
