@@ -1,4 +1,4 @@
-"""Is mine's operator right? It is computed again in float64 from mine's own inputs and parameters.
+"""Is the operator of mine right? It is computed again in float64 from the inputs and parameters of mine.
 
 The bound is what rounding of the one operator allows (`one_operator.py`); nothing at all for operators that
 move or cast. Within it the operator is `right`, whatever came in; beyond it `wrong`. Where
@@ -51,7 +51,7 @@ class LocalErrors:
         return worst([self._of(place, int(index)) for place in places])
 
     def of_operator(self, number: int, path: str) -> Local:
-        """The same of all outputs of the operator at `path` in mine's tree, in the execution of a pair."""
+        """The same of all outputs of the operator at `path` in the tree of mine, where a pair ran."""
         operand = self._pairs[number].mine
         places = [directory_beside(ref, operand.node, path) for ref in operand.refs]
         if not all(places):

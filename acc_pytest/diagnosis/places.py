@@ -1,4 +1,4 @@
-"""Where operators of mine's tree lie on the disk."""
+"""Where operators of the tree of mine lie on the disk."""
 
 from __future__ import annotations
 

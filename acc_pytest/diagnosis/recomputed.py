@@ -26,10 +26,10 @@ class Recomputed(Protocol):
         """Of the operator that wrote the tensor of a pair."""
 
     def of_operator(self, number: int, path: str) -> Local:
-        """Of the operator at `path` in mine's tree, in the execution that the pair is of."""
+        """Of the operator at `path` in the tree of mine, in the execution that the pair is of."""
 
     def of_golden(self, number: int) -> Local:
-        """Whether that operator, with mine's parameters, makes golden's result of golden's inputs."""
+        """Whether that operator, with the parameters of mine, makes golden's result of golden's inputs."""
 
     def unlike(self, number: int, path: str) -> str:
         """How the parameters of that operator differ from those of the same one in other layers; or empty."""

@@ -40,7 +40,7 @@ class ModuleFlow:
 
 
 def module_flow(golden: Calls, mine: Calls, compared: Callable[[TensorPlace], bool]) -> ModuleFlow:
-    """Follow mine's calls. `compared` says of a place that both dumps have whether it is looked at."""
+    """Follow the calls of mine. `compared` says of a place that both dumps have whether it is looked at."""
     return _Walk(golden, mine, compared).flow()
 
 

@@ -46,7 +46,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class TypeRule:
-    """All nodes of a layer with mine's type are the golden nodes of one of the golden types, in order.
+    """All nodes of a layer with the type of mine are the golden nodes of one of the golden types, in order.
 
     `exact` compares whole types and leaves only; otherwise a type is searched as a substring.
     """

@@ -90,7 +90,7 @@ class SingleBlock:
             mm, gm = self._dot(m, m), _wide_dot(g, m)
         peak_at = int(np.argmax(absolute)) if peak > totals.peak else -1
 
-        # From here on mine's buffer is free.
+        # From here on the buffer of mine is free.
         size, allowed = m, product
         np.abs(g, out=size)
         beyond = mismatches = near_zero = 0

@@ -249,4 +249,4 @@ class PairMode(Mode):
 
     @abc.abstractmethod
     def recomputed(self) -> Recomputed:
-        """What computes mine's operators again, to tell an own error from an inherited one."""
+        """What computes the operators of mine again, to tell an own error from an inherited one."""

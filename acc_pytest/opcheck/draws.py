@@ -50,7 +50,7 @@ def settled_draws(
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Two samples compared: the p-value that they are of one distribution, and how mine's values lie.
+    """Two samples compared: the p-value that they are of one distribution, and how the values of mine lie.
 
     `outside` counts values of mine that nobody could draw. `shift` is the difference of the means in
     standard errors, `None` for fewer than 30 draws.

@@ -24,7 +24,7 @@ MODULES = {
 
 
 def seeded(spec: ModelSpec, seed: int) -> GoldenModel:
-    """The golden module with weights from the seed, each a value that mine's dtype holds exactly."""
+    """The golden module with weights from the seed, each a value that the dtype of mine holds exactly."""
     with torch.random.fork_rng(devices=[]):
         module = MODULES[spec.family](spec).eval()
     fill(module, spec.torch_dtype, seed)

@@ -26,7 +26,7 @@ from . import texts
 from .folder import folder_name, inside, write_text, write_texts
 
 OPERATOR = "operator"
-"""The folder with mine's operator as a case of its own."""
+"""The folder with the operator of mine as a case of its own."""
 
 
 @dataclass

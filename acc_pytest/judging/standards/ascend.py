@@ -38,7 +38,7 @@ _SUMMING = {"LinearOperation": 1, "LinearParallelOperation": 2}
 
 
 def atb_operator(context: JudgeContext) -> str:
-    """The ATB operator of a pair, mine's before golden's; empty where neither is one."""
+    """The ATB operator of a pair, that of mine before that of golden; empty where neither is one."""
     for op_type in (context.mine_op_type, context.golden_op_type):
         if op_type.endswith("Operation"):
             return op_type

@@ -31,7 +31,7 @@ class RoleJoin:
         sharded: bool = False,
         said: Callable[[Node, Node], bool] = lambda golden, mine: False,
     ) -> None:
-        """`layer` is mine's layer; `sharded`: tensors of mine come in several shards, to be merged.
+        """`layer` is the layer of mine; `sharded`: tensors of mine come in several shards, to be merged.
 
         `said`: the user holds a golden node and one of mine to be the same.
         """
