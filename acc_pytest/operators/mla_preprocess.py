@@ -74,11 +74,23 @@ def mla_preprocess(call: OperatorCall, t: Tensors) -> Outputs:
     outer = rotated(up[..., nope:], cos, sin, 2)
     key, _ = norm.rms(call, key, t["gamma2"], EPSILON)
     key, turned = call.between(key, dtype), rotated(key_rope, cos[:, 0], sin[:, 0], 2)
-    if p["cacheMode"] == ONE_CACHE:
+    return _outputs(call, t, (inner, outer), (key, turned))
+
+
+def _outputs(
+    call: OperatorCall,
+    t: Tensors,
+    query: tuple[torch.Tensor, torch.Tensor],
+    keys: tuple[torch.Tensor, torch.Tensor],
+) -> Outputs:
+    """The latent and the rotated part of the query, and of the caches with the keys, as `cacheMode` asks."""
+    (inner, outer), (key, turned) = query, keys
+    mode, dtype = call.param["cacheMode"], t["input"].dtype
+    if mode == ONE_CACHE:
         both = As(torch.cat((inner, outer), -1), dtype)
         return [both, _kept(call, t, torch.cat((key, turned), -1), "kvCache")]
     first = As(inner, dtype)
-    if p["cacheMode"] == EIGHT_BIT:
+    if mode == EIGHT_BIT:
         call.need("ctkvScale" in t and "qNopeScale" in t, "cacheMode 2 needs ctkvScale and qNopeScale")
         scale = call.wide(t["qNopeScale"]).reshape(1, -1, 1)
         first = As(call.between(inner, dtype) * scale, torch.int8)

@@ -60,12 +60,7 @@ def attend(
         return _by_group(call, query, key, value, bias, scale=scale, change=change, before=before)
     if not key.shape[0]:
         return torch.zeros(n, heads, value.shape[-1], dtype=call.accumulate)
-    each = heads // groups
-    q = query.reshape(n, groups, each, size).permute(1, 2, 0, 3)
-    k = key.permute(1, 2, 0)[:, None]
-    scores = _products(call, q, k, eight_bit is not None).flatten(0, 1)
-    if eight_bit is not None:
-        scores = scores * call.wide(eight_bit.score).reshape(-1, 1, 1)
+    scores = _scores(call, query, key, eight_bit)
     scores = (scores if before is None else scores + before) * scale
     if change is not None:
         scores = change(scores)
@@ -74,8 +69,20 @@ def attend(
     v = value.transpose(0, 1)[:, None]
     if eight_bit is not None:
         return _quantised(call, scores, v, eight_bit, groups).transpose(0, 1)
-    weights = scores.softmax(-1).reshape(groups, each, n, key.shape[0])
+    weights = scores.softmax(-1).reshape(groups, heads // groups, n, key.shape[0])
     return (weights @ call.wide(v)).flatten(0, 1).transpose(0, 1)
+
+
+def _scores(
+    call: OperatorCall, query: torch.Tensor, key: torch.Tensor, eight_bit: EightBit | None
+) -> torch.Tensor:
+    """Products of queries and keys, `[heads, n, m]`."""
+    n, heads, size = query.shape
+    groups = key.shape[1]
+    q = query.reshape(n, groups, heads // groups, size).permute(1, 2, 0, 3)
+    k = key.permute(1, 2, 0)[:, None]
+    scores = _products(call, q, k, eight_bit is not None).flatten(0, 1)
+    return scores if eight_bit is None else scores * call.wide(eight_bit.score).reshape(-1, 1, 1)
 
 
 def _by_group(

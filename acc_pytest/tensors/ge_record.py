@@ -135,10 +135,9 @@ def write_record(
 ) -> str:
     """Write a record as the device does, and return the path of the file.
 
-    `dump_time` is in microseconds since 1970, now by default. A name that is too long for a file becomes its
-    hash, and a line in the directory's `mapping.csv` says so. The file is whole or not there. Raises
-    `CannotDecode` for a type GE has not, `FormatError` for a layout that does not hold the shape, `AccError`
-    where the system refuses.
+    `dump_time` is in microseconds since 1970, now by default. A name too long for a file becomes its hash,
+    which `mapping.csv` beside it resolves. The file is whole or not there. Raises `AccError` where it cannot
+    be: `CannotDecode` for a type GE has not, `FormatError` for a layout that does not hold the shape.
     """
     values = [value if isinstance(value, GeValue) else GeValue(value) for value in (*inputs, *outputs)]
     made = [_described(value, _FIRST_ADDRESS * place) for place, value in enumerate(values, start=1)]
