@@ -20,7 +20,7 @@ from acc_pytest.diagnosis.summary import Ledger
 from acc_pytest.gate.baseline import error_of
 from acc_pytest.gate.baseline_file import write_baseline
 from acc_pytest.gate.from_rows import stored_run
-from acc_pytest.gate.lock import Change, levels_in, with_levels
+from acc_pytest.gate.lock import Change, nominal_bounds_in, with_nominal_bounds
 from acc_pytest.gate.lock_file import write_lock
 from acc_pytest.gate.merged import merged
 from acc_pytest.gate.opening import gates_of, views_of
@@ -85,7 +85,7 @@ def _faulty(shelf: Path) -> tuple[Plan, tuple[Row, ...]]:
     home = dumps.atb(shelf, fault="residual")
     plan = make_plan(Settings.from_values({"golden": str(home / "golden"), "mine": str(home / "mine")}))
     rows, _ = diagnosed(plan)
-    return plan, tuple(with_levels(row, ()) for row in rows)
+    return plan, tuple(with_nominal_bounds(row, ()) for row in rows)
 
 
 def _written(path: Path, plan: Plan, rows: tuple[Row, ...], settings: dict[str, Any]) -> None:
@@ -133,7 +133,7 @@ def _locks(directory: Path) -> list[Seed]:
     plan, rows = _faulty(directory.parent)
     directory.mkdir(parents=True)
     _written(directory / _ROWS, plan, rows[:_KEPT], {})
-    tests = {key_of(row): levels_in(row) for row in rows[:_KEPT] if row.levels}
+    tests = {key_of(row): nominal_bounds_in(row) for row in rows[:_KEPT] if row.levels}
     write_lock(str(directory / "x.json"), (Change("2026-11-22", "me", "first"),), tests)
     return [Seed(directory, "x.json")]
 
@@ -169,7 +169,7 @@ def _judged_again(home: Path, file: str) -> None:
     """What `--acc-from-rows` makes of the file."""
     stored = stored_run([read_rows(str(home / file))])
     for row in stored.pairs.values():
-        with_levels(rejudge(row, Judge), ())
+        with_nominal_bounds(rejudge(row, Judge), ())
     for rows in stored.others.values():
         for row in rows:
             ungated(row)

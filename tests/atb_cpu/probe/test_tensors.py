@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from acc_pytest.atb_cpu.probe.selection import places
-from acc_pytest.atb_cpu.probe.tensors import Content, Seen, TensorFiles, file_name, memory
+from acc_pytest.atb_cpu.probe.tensors import Content, ProbedTensors, TensorFiles, file_name, memory
 from acc_pytest.errors import DumpError
 
 OLD, NEW = torch.ones(2, 2), torch.full((2, 2), 3.0)
 
 
 def test_files_take_inputs_and_outputs_from_their_time() -> None:
-    seen = Seen({0: OLD, 4: OLD}, {0: NEW, 4: OLD}, (OLD,), (NEW,))
+    seen = ProbedTensors({0: OLD, 4: OLD}, {0: NEW, 4: OLD}, (OLD,), (NEW,))
     found = [(d, name, float(t[0, 0])) for d, name, t in seen.files(places(2, 2, in_before_out_after=False))]
     assert found == [
         ("before", "intensor0.bin", 1.0),
@@ -28,7 +28,7 @@ def test_files_take_inputs_and_outputs_from_their_time() -> None:
 
 
 def test_an_empty_tensor_has_no_file() -> None:
-    seen = Seen({0: torch.zeros(0, 4), 1: OLD}, {}, (), ())
+    seen = ProbedTensors({0: torch.zeros(0, 4), 1: OLD}, {}, (), ())
     assert [name for _, name, _ in seen.files((("before", "in"),))] == ["intensor1.bin"]
 
 
