@@ -16,6 +16,7 @@ pytest_plugins = ["pytester"]
 # Several workers share the cores, and their tests start processes of their own: threads of torch would only
 # wait for each other. It has to be said before torch is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no processes that wait for work
 
 # Sessions inside tests, and processes that tests start, would each compile the whole plugin again.
 sys.dont_write_bytecode = False

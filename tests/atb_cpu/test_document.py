@@ -16,6 +16,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "atb-cpu.md"
 PROGRAMS = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
 
 
+@pytest.mark.usefixtures("python_with_torch")
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))
 def test_a_program_of_the_document_runs(number: int, tmp_path: Path) -> None:
     program = PROGRAMS[number]
@@ -31,6 +32,7 @@ def test_a_program_of_the_document_runs(number: int, tmp_path: Path) -> None:
     assert done.stdout.strip()
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_the_command_at_its_top_dumps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     program = f"{Path(sys.executable).with_name('acc')} generate --model llama --steps 1 --layers 1"
     options = ["dump", "--backend", "cpu", "--type", "model", "tensor", "-er", "0,1", "-o", str(tmp_path)]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import csv
+import importlib
+import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-# pytester forgets modules that an inner session imported first; torch cannot be imported twice.
-import acc_pytest.comparison
-import acc_pytest.dumps
-import acc_pytest.mapping.planner
 import acc_pytest.session.planning
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
+
+# pytester forgets modules that an inner session imported first: torch cannot be imported twice, and each
+# session would import the package again.
+for _module in pkgutil.walk_packages(acc_pytest.__path__, "acc_pytest."):
+    importlib.import_module(_module.name)
 
 Run = Callable[..., pytest.RunResult]
 
@@ -74,7 +77,7 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def acc(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+def acc(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Run:
     """Run pytest over a pair of dumps, in this process; the CSV is `out/acc.csv`. No line is wrapped.
 
     A conftest of the inner session may replace `acc_pytest.session.planning.make_plan`; it is put back.
@@ -90,6 +93,7 @@ def acc(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
         words = [*QUICKER, *dump_options(paths), "--acc-output=out", "--acc-csv=acc.csv", *arguments]
         monkeypatch.setenv("COLUMNS", str(columns))
         if subprocess:
+            request.getfixturevalue("python_with_torch")
             return pytester.runpytest_subprocess(*words, timeout=120)
         return pytester.runpytest_inprocess(*words)
 

@@ -54,6 +54,7 @@ def test_it_returns_the_opened_dump_below_the_tests_own_directory(pytester: pyte
     run(pytester, "dump()", call).assert_outcomes(passed=1)
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_outputs_are_bit_identical_with_and_without_a_dump(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         model="""
@@ -266,6 +267,7 @@ def test_a_signal_ends_the_program_and_the_session(
         os.kill(int(ready.read_text()), 0)
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_it_works_under_xdist(pytester: pytest.Pytester) -> None:
     command = program(pytester.path, "dump()")
     pytester.makepyfile(

@@ -71,7 +71,7 @@ class Service:
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Service:
+def service(tmp_path: Path, python_with_torch: None) -> Service:
     shutil.copytree(EXAMPLE, tmp_path / "repository")
     (tmp_path / "artifacts").mkdir()
     (tmp_path / "repository" / "accuracy" / "acc_pytest-1.0-py3-none-any.whl").touch()

@@ -115,6 +115,7 @@ def test_map_prints_the_mapping_alone(clean: DemoPaths, capsys: Capture) -> None
     assert not list(Path().glob("*.csv"))
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_a_reader_that_stops_early_is_no_error(clean: DemoPaths) -> None:
     command = "import sys; from acc_pytest.cli import main; sys.exit(main())"
     line = f"{sys.executable} -c '{command}' map -gp {clean.golden} -mp {clean.mine} | head -1"

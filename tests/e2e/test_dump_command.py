@@ -250,6 +250,7 @@ with torch.no_grad():
 """
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_a_model_on_the_cpu_is_dumped_with_every_kind_of_file(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -269,6 +270,7 @@ def test_a_model_on_the_cpu_is_dumped_with_every_kind_of_file(
     assert not list(root.rglob("operation_statistic_*.txt"))
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_a_model_on_the_cpu_is_dumped_as_msprobe_does(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

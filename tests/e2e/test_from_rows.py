@@ -74,6 +74,7 @@ def test_other_thresholds_give_other_verdicts(again: Again, pytester: pytest.Pyt
     result.stdout.fnmatch_lines(["*factor 1e-09 from hook pytest_acc_thresholds*"])
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_tests_are_selected_rerun_and_shared_out_as_others_are(again: Again, stored: Path) -> None:
     layer = again("msit_dump::step0::layers.1", "--junitxml=j.xml")
     assert layer.ret == pytest.ExitCode.TESTS_FAILED

@@ -73,6 +73,7 @@ def test_a_mistake_of_the_user_is_one_line(
     assert said.count("\n") == 1
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_each_rank_dumps_as_a_process_of_its_own(tmp_path: Path) -> None:
     variables = {"ATB_DUMP_TYPE": "tensor|model", "ATB_SAVE_TENSOR_RANGE": "0,2", "ATB_SAVE_TENSOR_TIME": "3"}
     variables |= {"ATB_OUTPUT_DIR": f"{tmp_path}/", "ATB_SAVE_TENSOR_RUNNER": "lmhead"}

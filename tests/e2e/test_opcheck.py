@@ -15,6 +15,8 @@ from acc_pytest.operators import compute
 
 from .conftest import QUICKER, read_rows
 
+pytestmark = pytest.mark.usefixtures("python_with_torch")
+
 
 @pytest.fixture(scope="session")
 def wrong(tmp_path_factory: pytest.TempPathFactory) -> MadeDump:

@@ -38,6 +38,7 @@ def test_another_mode_is_refused(pytester: pytest.Pytester, csv: Path) -> None:
     result.stderr.fnmatch_lines(["*--acc-precision-mode: invalid choice: 'fp8'*"])
 
 
+@pytest.mark.usefixtures("python_with_torch")
 @pytest.mark.parametrize(("mode", "code"), [("keep_origin_dtype", 0), ("force_fp32", 1)])
 def test_the_old_command_has_its_flag(
     csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, code: int

@@ -170,6 +170,7 @@ def test_one_side_alone_is_a_usage_error(
     result.stderr.fnmatch_lines([f"ERROR: --acc-{given} needs --acc-{missing} too: *"])
 
 
+@pytest.mark.usefixtures("python_with_torch")
 @pytest.mark.parametrize("in_words", [1, 2])
 def test_dumps_elsewhere_do_not_hide_the_ini_file(
     pytester: pytest.Pytester, clean: DemoPaths, in_words: int

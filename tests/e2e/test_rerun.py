@@ -11,7 +11,7 @@ from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 
 from .conftest import Run
 
-STEPS = 3
+STEPS = 2
 """Steps of the dumps, in each of which the same operator is wrong: as many roots."""
 
 

@@ -38,7 +38,7 @@ def get_npu_backend(compiler_config):
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Path:
+def here(tmp_path: Path, python_with_torch: None) -> Path:
     """The files of the document in a directory of their own, with a stand-in of TorchAir."""
     for kind, text in BLOCKS:
         named = FILE.match(text)

@@ -64,6 +64,7 @@ def run(pytester: pytest.Pytester, code: str) -> pytest.RunResult:
     return pytester.runpytest_subprocess(*QUICKER, "-p", "no:cacheprovider", timeout=300)
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_the_fx_fixture_dumps_into_the_tests_directory(pytester: pytest.Pytester) -> None:
     run(pytester, FX).assert_outcomes(passed=15)
 
@@ -77,6 +78,7 @@ WRONG = {
 }
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_what_goes_wrong_is_one_sentence(pytester: pytest.Pytester) -> None:
     tests = [
         f"def test_{number}(acc_fx_dump, acc_ge_dump):\n    {call}\n" for number, call in enumerate(WRONG)
@@ -136,5 +138,6 @@ def test_ge(acc_ge_dump, tmp_path):
 """
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_the_ge_fixture_compiles_with_torchairs_backend(pytester: pytest.Pytester) -> None:
     run(pytester, NPU).assert_outcomes(passed=1)
