@@ -15,7 +15,6 @@ import torch
 from acc_pytest.atb_cpu import LanguageModel, ModelSpec, Runtime
 from acc_pytest.atb_cpu.models.bloom import WEIGHTS as BLOOM_WEIGHTS
 from acc_pytest.atb_cpu.probe import probe_from_environment
-from acc_pytest.tensors.atb_bin import FORMAT
 from acc_pytest.tensors.ref import TensorRef
 from tests.newer import in_this_torch
 
@@ -153,7 +152,7 @@ def weights_of(name: str) -> dict[str, torch.Tensor]:
 
 def _value(tensors: Path, path: str) -> torch.Tensor:
     (found,) = tensors.glob(path)
-    return FORMAT.open(TensorRef(str(found))).clone()
+    return TensorRef(str(found)).open().clone()
 
 
 def _llama(tensors: Path) -> dict[str, torch.Tensor]:

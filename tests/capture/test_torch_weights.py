@@ -147,7 +147,7 @@ def test_digests_can_be_left_out(tmp_path, monkeypatch):
     home = dumped(Stack(), tmp_path, weight_digest=False)
     assert not (home / "weights.json").exists()
     assert weights_of(home) == digests(home) == {}
-    with pytest.raises(DumpConfigError, match="weight_digest='no' is not True or False"):
+    with pytest.raises(DumpConfigError, match="weight_digest must be True or False, got 'no'"):
         DumpConfig(weight_digest="no")
 
 

@@ -45,7 +45,7 @@ def test_an_integer_side_counts_as_exact() -> None:
 
 
 def test_two_exact_sides_have_no_tolerance() -> None:
-    with pytest.raises(ValueError, match="neither int32 nor bool"):
+    with pytest.raises(ValueError, match="must be a float dtype, got int32 and bool"):
         tolerance("int32", "bool", 0, 1)
 
 

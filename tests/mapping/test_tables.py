@@ -55,7 +55,7 @@ def test_a_config_extends_lists_and_replaces_entries():
 @pytest.mark.parametrize(
     ("extra", "complaint"),
     [
-        ({"kind": {}}, "no mapping table"),
+        ({"kind": {}}, "not a mapping table"),
         ({"torch": {"layer": [{"path": "("}]}}, "tables"),
         ({"torch": {"layer": [{"path": "a", "outptu": "q"}]}}, "tables"),
         ({"elewise": {"x": "add"}}, "tables"),

@@ -291,7 +291,7 @@ def test_tolerances() -> None:
     assert measured(golden, mine, rtol=0.25, atol=0.0).beyond_tolerance == 0
     assert measured(golden, mine, atol=0.25).rtol == 1.3e-6
     assert measured(golden.half(), mine).beyond_tolerance == 3
-    with pytest.raises(SettingsError, match="rtol=-1"):
+    with pytest.raises(SettingsError, match="rtol must be >= 0, got -1"):
         measured(golden, mine, rtol=-1)
 
 

@@ -91,7 +91,7 @@ def test_concat_and_split_refuse() -> None:
         compute("SplitOperation", {"splitDim": 1}, [X])
     with pytest.raises(OperatorError, match=r"splitSizes \[1, 1\] are not 2 parts of 3"):
         compute("SplitOperation", {"splitDim": 1, "splitSizes": [1, 1]}, [X])
-    with pytest.raises(OperatorError, match=r"splitNum is 4; allowed are 2 .two., 3 .three."):
+    with pytest.raises(OperatorError, match=r"splitNum must be one of 2 .two., 3 .three., got 4"):
         compute("SplitOperation", {"splitNum": 4}, [X])
 
 

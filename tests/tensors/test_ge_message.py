@@ -214,8 +214,8 @@ def test_an_unknown_output_index_is_none() -> None:
         (b"\x00\x00", "field of number 0"),
         (bytes_field(3, bytes_field(3, bytes_field(1, bytes(65)))), "more than 64 dimensions"),
         (bytes_field(3, bytes_field(3, number_field(1, 9) * 65)), "more than 64 dimensions"),
-        (bytes_field(3, bytes_field(6, b"")), "is no number"),
-        (bytes_field(4, bytes_field(10, b"")), "is no number"),
+        (bytes_field(3, bytes_field(6, b"")), "is not a number"),
+        (bytes_field(4, bytes_field(10, b"")), "is not a number"),
         (number_field(20, 1) * 100_001, "more than 100000 fields"),
     ],
 )

@@ -153,8 +153,8 @@ def test_records_that_cannot_be_read_on_one_side_only_are_told(tmp_path: Path) -
     mine.ran("Add_1", [D, C], [E]).write_bytes(b"cut")
     found = mapped(tmp_path / "g", tmp_path / "m")
     assert found.pairs == ()
-    assert "is no GE record" in reasons(found, "Mul_1")[0]
-    assert "is no GE record" in reasons(found, "Add_1")[0]
+    assert "not a GE record" in reasons(found, "Mul_1")[0]
+    assert "not a GE record" in reasons(found, "Add_1")[0]
 
 
 def test_without_texts_a_name_of_several_readings_or_none_is_told(tmp_path: Path) -> None:
