@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from acc_pytest.demo.torchair import GeFault, TorchairPaths, TorchairSpec, make_torchair_demo
+from acc_pytest.demo.torchair import GeFault, TorchairPaths, TorchairSpec, make, make_torchair_demo
+from acc_pytest.demo.torchair.golden import Compiled, run_golden
 from acc_pytest.tensors.ref import TensorRef
 
 from .conftest import QUICKER, Run, read_rows
@@ -49,7 +52,29 @@ NUMBERED = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def clean(tmp_path_factory: pytest.TempPathFactory) -> TorchairPaths:
+def golden_once() -> Iterator[None]:
+    """Golden, which takes most of the time of a demo, has no part in a fault: it is run once and copied."""
+    first: dict[TorchairSpec, tuple[Path, list[Compiled]]] = {}
+
+    def run_or_copy(root: Path, spec: TorchairSpec, rank: int) -> list[Compiled]:
+        if spec.ranks > 1:  # whose goldens are in one directory
+            return run_golden(root, spec, rank)
+        spec = replace(spec, fault=None)
+        if spec not in first:
+            first[spec] = root, run_golden(root, spec, rank)
+        source, graphs = first[spec]
+        if root != source:
+            shutil.copytree(source, root)
+        moved = [tuple(root / run.relative_to(source) for run in graph.runs) for graph in graphs]
+        return [replace(graph, runs=runs) for graph, runs in zip(graphs, moved)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(make, "run_golden", run_or_copy)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def clean(golden_once: None, tmp_path_factory: pytest.TempPathFactory) -> TorchairPaths:
     """Two graphs (prefill and decode), two steps each.
 
     For every test: what `torch.compile` imports must be there before pytester, which forgets the rest.
