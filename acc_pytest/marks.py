@@ -77,7 +77,7 @@ def marker_rules(
     `ignored` is the marker a generated test got from the config files, whose rules count already.
     Raises `SettingsError` for a wrong marker.
     """
-    from .judging import rule_from_marker
+    from .judging.rules import rule_from_marker
 
     return [
         rule_from_marker(mark.kwargs, item.nodeid, custom)
@@ -108,6 +108,6 @@ def case_hook_rules(item: pytest.Item, case: Case, custom: tuple[str, ...]) -> l
 def _answered(answer: Any, hook: str, custom: tuple[str, ...]) -> list[ThresholdRule]:
     if answer is None:
         return []
-    from .judging import rule_from_hook
+    from .judging.rules import rule_from_hook
 
     return [rule_from_hook(answer, custom, hook)]

@@ -64,3 +64,11 @@ def selectable(name: str, unfit: re.Pattern[str] = NOT_SELECTABLE) -> str:
         return text
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:10]
     return f"{text[: LONGEST - 11]}.{digest}"
+
+
+def number(value: bool | int | float | str | None) -> str:
+    """A number for people: six digits, but `1 - 6.6e-13` where six digits would say 1."""
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:.6g}"
+    return f"1 - {1 - value:.3g}" if short == "1" and value < 1 else short

@@ -30,7 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 import torch
 
-from acc_pytest.metrics import METRICS, TensorSource, measure
+from acc_pytest.metrics.catalogue import COLUMN_METRICS
+from acc_pytest.metrics.kernel import measure
+from acc_pytest.tensors.source import TensorSource
 
 EPSILON = 2.0**-23
 Metrics = dict[str, float]
@@ -58,7 +60,7 @@ def straightforward(golden: torch.Tensor, mine: torch.Tensor) -> Metrics:
 def streamed(golden: torch.Tensor, mine: torch.Tensor) -> Metrics:
     """The same by the kernel."""
     measured = measure(TensorSource(golden), TensorSource(mine))
-    return {name: getattr(measured, name) for name in METRICS}
+    return {name: getattr(measured, name) for name in COLUMN_METRICS}
 
 
 def reference(golden: torch.Tensor, mine: torch.Tensor, chunk: int = 1 << 20) -> Metrics:
@@ -153,7 +155,7 @@ def best_time(work: Callable[[], object], repeat: int) -> float:
 
 def deviation(found: Metrics, truth: Metrics) -> float:
     """The largest relative deviation of the seven metrics."""
-    return max(abs(found[name] - truth[name]) / abs(truth[name]) for name in METRICS)
+    return max(abs(found[name] - truth[name]) / abs(truth[name]) for name in COLUMN_METRICS)
 
 
 def parse_size(text: str) -> int:

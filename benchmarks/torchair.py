@@ -30,9 +30,10 @@ import torch
 
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
-from acc_pytest.metrics import TensorSource, measure
+from acc_pytest.metrics.kernel import measure
 from acc_pytest.tensors.ge_record import GeValue, write_record
 from acc_pytest.tensors.ref import TensorRef
+from acc_pytest.tensors.source import TensorSource
 from acc_pytest.topology.ge_graph import Edge, GeDesc, GeGraph, GeNode, write_graph
 
 STARTED = 1_763_670_000_000_000

@@ -13,7 +13,7 @@ import torch
 
 from acc_pytest.config_file import config_names, find_config, read_config
 from acc_pytest.errors import SettingsError
-from acc_pytest.judging import JudgeContext
+from acc_pytest.judging.threshold import JudgeContext
 from acc_pytest.judging.tolerance import tolerance
 from acc_pytest.settings import DEFAULT_MIN_COVERAGE, Settings
 

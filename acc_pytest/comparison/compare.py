@@ -7,23 +7,19 @@ is wrong) becomes the row's reason: a comparison never raises for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..errors import AccError, NoPayload, ShapesDiffer
 from ..guard import guarded
-from ..judging import JudgeContext, Judgement, judge, thresholds_for
-from ..judging.standards import DEFAULT, Standard
-from ..judging.threshold import ThresholdRule
-from ..judging.thresholds import element_tolerance
+from ..judging.judges import Judge
+from ..judging.threshold import JudgeContext
 from ..mapping.pair import Pair
 from ..mapping.reconcile import open_pair
-from ..metrics import measure
-from ..metrics.measurement import Measurement
 from ..reporting.row import Row, RowSide
 from .fed import said_of_fed
 from .noise import with_noise
-from .rows import incomparable, measured_row, of_replicas, pair_row
+from .rows import incomparable, measured_row, pair_row, worst_replica
 from .statistics import compare_statistics
 from .ties import with_choices
 from .weights import compare_weights, has_digest
@@ -31,24 +27,6 @@ from .weights import compare_weights, has_digest
 if TYPE_CHECKING:
     from ..mapping.noise_run import Counterpart
     from ..tensors.source import Source
-
-
-@dataclass(frozen=True, slots=True)
-class Judge:
-    """What is needed to judge tensors: rules (weakest first), the custom metrics in use, the standard."""
-
-    rules: tuple[ThresholdRule, ...] = ()
-    custom: tuple[Any, ...] = ()
-    standard: Standard = DEFAULT
-
-    def tensors(self, context: JudgeContext, golden: Source, mine: Source) -> tuple[Measurement, Judgement]:
-        """Measure and judge two sources of one shape. Raises `AccError` for what cannot be judged."""
-        dtypes = (_dtype(golden), _dtype(mine))
-        wanted = element_tolerance(context, dtypes, self.rules, self.standard)
-        rtol, atol = (wanted.rtol, wanted.atol) if wanted is not None else (None, None)
-        measurement = measure(golden, mine, rtol=rtol, atol=atol, custom=self.custom)
-        thresholds = thresholds_for(context, measurement, self.rules, self.standard)
-        return measurement, judge(measurement, thresholds)
 
 
 def compare_pair(
@@ -72,25 +50,25 @@ def compare_pair(
     def compared() -> Row:
         if has_digest(pair):
             return compare_weights(pair, row)
-        judge_ = make_judge()
+        judge = make_judge()
         if _is_statistics(pair):
-            return compare_statistics(pair, row, judge_.rules)
+            return compare_statistics(pair, row, judge.rules)
         opened = open_pair(pair)
-        contexts = [JudgeContext.of(pair, _length(one.golden)) for one in opened.comparisons]
+        contexts = [JudgeContext.of(pair, _length(c.golden)) for c in opened.comparisons]
         contexts = with_noise(contexts, pair, opened.comparisons, counterpart)
         rows = []
         for context, comparison in zip(contexts, opened.comparisons):
-            measurement, judgement = judge_.tensors(context, comparison.golden, comparison.mine)
+            measurement, judgement = judge.tensors(context, comparison.golden, comparison.mine)
             notes = opened.notes
             if context.noise_reason:
                 notes += (context.noise_reason,)
             if comparison.label:
                 notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
-            made = measured_row(row, context, measurement, judgement, notes)
-            rows.append(with_choices(made, pair, comparison.golden, comparison.mine))
-        return of_replicas(rows)
+            judged_row = measured_row(row, context, measurement, judgement, notes)
+            rows.append(with_choices(judged_row, pair, comparison.golden, comparison.mine))
+        return worst_replica(rows)
 
-    return said_of_fed(_or_reason(row, compared), pair)
+    return said_of_fed(_incomparable_on_error(row, compared), pair)
 
 
 def compare_tensors(
@@ -110,15 +88,11 @@ def compare_tensors(
         context = JudgeContext(id=name, golden_name=name, mine_name=name, length=_length(golden))
         return measured_row(row, context, *make_judge().tensors(context, golden, mine))
 
-    return _or_reason(row, compared)
+    return _incomparable_on_error(row, compared)
 
 
 def _described(source: Source, name: str) -> RowSide:
     return RowSide(name=name, dtype=str(source.dtype), shape=str(list(source.shape)))
-
-
-def _dtype(source: Source) -> str:
-    return str(source.dtype).removeprefix("torch.")
 
 
 def _length(golden: Source) -> int | None:
@@ -133,7 +107,7 @@ def _is_statistics(pair: Pair) -> bool:
         return False
 
 
-def _or_reason(row: Row, compared: Callable[[], Row]) -> Row:
+def _incomparable_on_error(row: Row, compared: Callable[[], Row]) -> Row:
     try:
         with guarded("comparing golden and mine", (OSError,)):
             return compared()

@@ -10,7 +10,8 @@ import torch
 from ..errors import AccError
 from ..mapping.fed import WEIGHTS
 from ..mapping.pair import Operand, Pair
-from ..reporting.row import Row, number
+from ..reporting.row import Row
+from ..vocabulary import number
 
 NAMES = {"token ids": "token ids differ", "positions": "positions differ", "mask": "the mask differs"}
 _LARGEST = 1 << 20
@@ -59,19 +60,19 @@ def _how(row: Row, pair: Pair) -> str:
     if not len(where):
         return f": {row.sentence}"
     first = int(where[0])
-    one = f"golden {golden[first].item()}, mine {mine[first].item()}"
+    values_there = f"golden {golden[first].item()}, mine {mine[first].item()}"
     if len(golden) == 1:
-        return f": {one}{_argmax(pair, int(golden), int(mine))}"
-    return f": {len(where)} of {len(golden)}, the first at {first}: {one}"
+        return f": {values_there}{_argmax(pair, int(golden), int(mine))}"
+    return f": {len(where)} of {len(golden)}, the first at {first}: {values_there}"
 
 
 def _lengths(row: Row, pair: Pair) -> str:
     """`prompts have 7 and 9 tokens`, or the shapes."""
     shapes = [_shape(operand) for operand in (pair.golden, pair.mine)]
     if pair.fed == "token ids" and all(shapes):
-        one, other = (shape[-1] for shape in shapes)
-        if one != other and pair.step == 0:
-            return f"prompts have {one} (golden) and {other} (mine) tokens"
+        golden, mine = (shape[-1] for shape in shapes)
+        if golden != mine and pair.step == 0:
+            return f"prompts have {golden} (golden) and {mine} (mine) tokens"
     return f"golden is {row.golden.shape}, mine {row.mine.shape}"
 
 
@@ -85,10 +86,9 @@ def _shape(operand: Operand) -> tuple[int, ...]:
 def _whole_numbers(pair: Pair) -> tuple[torch.Tensor, torch.Tensor] | None:
     """The values of both sides in one order; `None` for others than whole numbers, or too many."""
     try:
-        found = [_flat(operand) for operand in (pair.golden, pair.mine)]
+        golden, mine = (_flat(operand) for operand in (pair.golden, pair.mine))
     except (AccError, OSError):
         return None
-    golden, mine = found
     if golden is None or mine is None or len(golden) != len(mine):
         return None
     return golden, mine

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from ..errors import AccError, Incomparable
 from ..judging.threshold import JudgeContext
 from ..judging.tolerance import coarser
-from ..judging.verdict import value_of
 from ..mapping.pair import Pair
 from ..mapping.reconcile import Comparison, open_pair
-from ..metrics import measure
+from ..metrics.kernel import measure
 from ..metrics.measurement import Measurement
 from ..tensors.dtypes import by_name
 
@@ -40,22 +39,22 @@ def with_noise(
     except (AccError, OSError) as error:
         said = f"the noise run's tensor cannot be measured: {error}"
         return [replace(context, noise_reason=said) for context in contexts]
-    return [_noticed(context, one) for context, one in zip(contexts, measured)]
+    return [_with_noise_of(context, noise) for context, noise in zip(contexts, measured)]
 
 
 def _measured(pair: Pair, comparisons: Sequence[Comparison], counterpart: Counterpart) -> list[Measurement]:
     """The noise run against golden, for each comparison of the pair."""
     if counterpart.operand is not None:
-        read = open_pair(replace(pair, golden=counterpart.operand)).comparisons
-        if len(read) != len(comparisons):
-            raise Incomparable(f"{len(read)} replicas in the noise run, {len(comparisons)} in golden")
-        return [measure(one.golden, noise.golden) for one, noise in zip(comparisons, read)]
+        noisy = open_pair(replace(pair, golden=counterpart.operand)).comparisons
+        if len(noisy) != len(comparisons):
+            raise Incomparable(f"{len(noisy)} replicas in the noise run, {len(comparisons)} in golden")
+        return [measure(own.golden, noise.golden) for own, noise in zip(comparisons, noisy)]
     whole = open_pair(counterpart.pair).comparisons if counterpart.pair is not None else ()
-    found = [measure(one.golden, one.mine) for one in whole]
-    return [max(found, key=lambda one: one.relative_euclidean_distance or 0.0)] * len(comparisons)
+    measured = [measure(comparison.golden, comparison.mine) for comparison in whole]
+    return [max(measured, key=lambda m: m.relative_euclidean_distance or 0.0)] * len(comparisons)
 
 
-def _noticed(context: JudgeContext, noise: Measurement) -> JudgeContext:
+def _with_noise_of(context: JudgeContext, noise: Measurement) -> JudgeContext:
     dtypes = (noise.golden_dtype, noise.mine_dtype)
     exact = all(by_name(dtype).format is None for dtype in dtypes)
     return replace(
@@ -63,8 +62,8 @@ def _noticed(context: JudgeContext, noise: Measurement) -> JudgeContext:
         noise_error=noise.relative_euclidean_distance,
         noise_max_absolute_error=noise.max_absolute_error,
         noise_mismatches=noise.mismatches or 0,
-        noise_new_nonfinite=int(value_of(noise, "new_nonfinite") or 0),
-        noise_lost_nonfinite=int(value_of(noise, "lost_nonfinite") or 0),
+        noise_new_nonfinite=int(noise.value("new_nonfinite") or 0),
+        noise_lost_nonfinite=int(noise.value("lost_nonfinite") or 0),
         noise_dtype="" if exact else coarser(*dtypes).name,
         noise_reason=""
         if noise.relative_euclidean_distance is not None

@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import AccError
-from ..judging import JudgeContext, Judgement
 from ..judging.replay import context_scalars, statistics_scalars, with_replicas
+from ..judging.threshold import JudgeContext
+from ..judging.verdict import Judgement
 from ..mapping.pair import Operand, Pair
-from ..metrics.measurement import METRICS, Measurement
-from ..reporting.row import Check, Row, RowSide, Scalar, WorstElement, native, place
+from ..metrics.catalogue import COLUMN_METRICS
+from ..metrics.measurement import Measurement
+from ..reporting.row import Row, RowSide, Scalar, WorstElement, native, place
 
 NAN_REASONS = {"golden": "golden_data includes NAN or inf.", "mine": "my_data includes NAN or inf."}
 """Words of the old tool's `cmp_fail_reason`, which people's scripts look for."""
@@ -49,23 +51,12 @@ def judged(
 
     The reasons are the sentence, if it is that of a failure, with those given `before` and `after` it.
     """
-    checks = tuple(
-        Check(
-            check.metric,
-            check.measured,
-            check.threshold.bound,
-            check.threshold.at_least,
-            check.threshold.reason,
-            check.ok,
-        )
-        for check in judgement.checks
-    )
     said = (judgement.sentence,) if judgement.verdict == "fail" else ()
     return replace(
         row,
         verdict=judgement.verdict,
         sentence=judgement.sentence,
-        checks=checks,
+        checks=judgement.checks,
         reasons=(*before, *said, *after),
         **measured,
     )
@@ -80,22 +71,12 @@ def measured_row(
 ) -> Row:
     """The row of a measurement and what was judged of it, in which context."""
     m, counts = measurement, measurement.nonfinite
-    reasons = []
-    if counts.golden_nan or counts.golden_inf:
-        reasons.append(NAN_REASONS["golden"])
-    if counts.mine_nan or counts.mine_inf:
-        reasons.append(NAN_REASONS["mine"])
-    messages = [f"{name}: {said}" for name, (_, said) in m.custom.items() if said]
-    worst = WorstElement()
-    if m.worst is not None:
-        worst = WorstElement(str(list(m.worst.index)), _element(m.worst.golden), _element(m.worst.mine))
+    nonfinite = {"golden": counts.golden_nan or counts.golden_inf, "mine": counts.mine_nan or counts.mine_inf}
     return judged(
         row,
         judgement,
-        before=reasons,
-        after=messages,
-        golden=replace(row.golden, max=m.golden_max, min=m.golden_min, mean=m.golden_mean),
-        mine=replace(row.mine, max=m.mine_max, min=m.mine_min, mean=m.mine_mean),
+        before=[NAN_REASONS[side] for side, count in nonfinite.items() if count],
+        after=messages_of(m),
         metrics={**_metrics(m), **_noise(context)},
         counts={
             "elements": m.numel,
@@ -109,20 +90,37 @@ def measured_row(
             "common_nan": counts.common_nan,
             "common_inf": counts.common_inf,
         },
-        custom={name: native(value) for name, (value, _) in m.custom.items()},
-        worst=worst,
         notes=notes,
         statistics=statistics_scalars(m),
         context=context_scalars(context),
+        **measured_fields(row, m),
     )
 
 
-def of_replicas(rows: Sequence[Row]) -> Row:
+def messages_of(m: Measurement) -> list[str]:
+    """What the user's metrics say beside their numbers."""
+    return [f"{name}: {message}" for name, (_, message) in m.custom.items() if message]
+
+
+def measured_fields(row: Row, m: Measurement) -> dict[str, Any]:
+    """What the row of every measurement has: extrema of both sides, the worst element, the user's metrics."""
+    worst = WorstElement()
+    if m.worst is not None:
+        worst = WorstElement(str(list(m.worst.index)), _element(m.worst.golden), _element(m.worst.mine))
+    return {
+        "golden": replace(row.golden, max=m.golden_max, min=m.golden_min, mean=m.golden_mean),
+        "mine": replace(row.mine, max=m.mine_max, min=m.mine_min, mean=m.mine_mean),
+        "custom": {name: native(value) for name, (value, _) in m.custom.items()},
+        "worst": worst,
+    }
+
+
+def worst_replica(rows: Sequence[Row]) -> Row:
     """The row of several replicas of a tensor: that of the worst, with what judging saw of the others.
 
     Under other thresholds another one may be the worst. Replicas with equal numbers are kept once.
     """
-    worst = max(rows, key=lambda one: (one.red, one.excess))
+    worst = max(rows, key=lambda row: (row.red, row.excess))
     others: dict[str, dict[str, Scalar]] = {}
     for row in rows:
         custom = {f"custom.{name}": value for name, value in row.custom.items()}
@@ -132,10 +130,7 @@ def of_replicas(rows: Sequence[Row]) -> Row:
 
 
 def _metrics(m: Measurement) -> Mapping[str, float | None]:
-    found: dict[str, float | None] = {name: getattr(m, name) for name in METRICS}
-    found["mean_error"] = m.mean_error
-    found["beyond_fraction"] = m.beyond_fraction
-    return found
+    return {name: m.value(name) for name in (*COLUMN_METRICS, "mean_error", "beyond_fraction")}
 
 
 def _noise(context: JudgeContext) -> Mapping[str, float | None]:

@@ -9,20 +9,20 @@ from ..judging.calibration import Sample
 from ..judging.threshold import JudgeContext
 from ..mapping.pair import Pair
 from ..mapping.reconcile import open_pair
-from ..metrics import measure
+from ..metrics.kernel import measure
 
 
 def samples_of(pairs: Iterable[Pair]) -> tuple[list[Sample], list[str]]:
     """A sample of each comparison of the pairs, and for each pair that cannot be compared the reason."""
-    found: list[Sample] = []
+    samples: list[Sample] = []
     reasons: list[str] = []
     for pair in pairs:
         try:
-            for one in open_pair(pair).comparisons:
-                length = int(one.golden.shape[-1]) if one.golden.shape else None
-                measurement = measure(one.golden, one.mine)
+            for comparison in open_pair(pair).comparisons:
+                length = int(comparison.golden.shape[-1]) if comparison.golden.shape else None
+                measurement = measure(comparison.golden, comparison.mine)
                 if not measurement.empty:
-                    found.append(Sample(JudgeContext.of(pair, length), measurement))
+                    samples.append(Sample(JudgeContext.of(pair, length), measurement))
         except (AccError, OSError) as error:
             reasons.append(f"{pair.id}: {error}")
-    return found, reasons
+    return samples, reasons

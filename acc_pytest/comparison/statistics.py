@@ -16,12 +16,12 @@ from ..judging.replay import context_scalars, stated_scalars
 from ..judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
 from ..judging.threshold import JudgeContext, ThresholdRule
 from ..mapping.pair import LastToken, Operand, Pair, RankSum, Turned, Whole
-from ..metrics import measure
+from ..metrics.kernel import measure
 from ..reporting.row import Row
 from ..tensors.header import Statistics
 from ..tensors.ref import TensorRef
 from ..tensors.source import TensorSource
-from .rows import judged, of_replicas
+from .rows import judged, worst_replica
 
 _NOTE = "only statistics were dumped: max, min, mean, l2norm"
 
@@ -36,16 +36,17 @@ def compare_statistics(pair: Pair, row: Row, rules: Sequence[ThresholdRule]) -> 
     golden, mine = _shards(pair.golden), _shards(pair.mine)
     context = JudgeContext.of(pair)
     rows = []
-    for one, other in _aligned(pair, golden, mine):
+    for of_golden, of_mine in _aligned(pair, golden, mine):
+        g, m = of_golden.statistics, of_mine.statistics
+        count = of_mine.count if of_golden.count is None else of_golden.count
         measurement = measure_statistics(
-            one.statistics,
-            other.statistics,
-            numel=_counted(one, other) or 1,
+            g,
+            m,
+            numel=count or 1,
             golden_dtype=pair.golden.refs[0].header().dtype.name,
             mine_dtype=pair.mine.refs[0].header().dtype.name,
         )
         judgement = judge_statistics(measurement, thresholds_for_statistics(context, measurement, rules))
-        g, m = one.statistics, other.statistics
         rows.append(
             judged(
                 row,
@@ -53,13 +54,13 @@ def compare_statistics(pair: Pair, row: Row, rules: Sequence[ThresholdRule]) -> 
                 golden=replace(row.golden, max=g.max, min=g.min, mean=g.mean),
                 mine=replace(row.mine, max=m.max, min=m.min, mean=m.mean),
                 metrics=dict(measurement.values),
-                counts={"elements": count} if (count := _counted(one, other)) is not None else {},
+                counts={} if count is None else {"elements": count},
                 notes=(_NOTE,),
                 statistics=stated_scalars(measurement),
                 context=context_scalars(context),
             )
         )
-    return of_replicas(rows)
+    return worst_replica(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +69,6 @@ class _Shard:
 
     statistics: Statistics
     count: int | None
-
-
-def _counted(one: _Shard, other: _Shard) -> int | None:
-    return other.count if one.count is None else one.count
 
 
 def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple[_Shard, _Shard]]:
@@ -113,16 +110,16 @@ def _whole(shards: list[_Shard]) -> _Shard:
     """The shards of one tensor taken together."""
     if len(shards) == 1:
         return shards[0]
-    found, counts = [shard.statistics for shard in shards], [shard.count for shard in shards]
+    parts, counts = [shard.statistics for shard in shards], [shard.count for shard in shards]
     known = [count for count in counts if count is not None]
     all_known = len(known) == len(counts)
-    means = [one.mean if all_known else None for one in found]
+    means = [part.mean if all_known else None for part in parts]
     return _Shard(
         Statistics(
-            max=_merged(max, [one.max for one in found]),
-            min=_merged(min, [one.min for one in found]),
+            max=_merged(max, [part.max for part in parts]),
+            min=_merged(min, [part.min for part in parts]),
             mean=_merged(lambda means: _weighted(means, known), means),
-            l2norm=_merged(lambda norms: math.hypot(*norms), [one.l2norm for one in found]),
+            l2norm=_merged(lambda norms: math.hypot(*norms), [part.l2norm for part in parts]),
         ),
         sum(known) if all_known else None,
     )

@@ -15,8 +15,9 @@ import torch
 
 from ..errors import AccError
 from ..judging.tolerance import tolerance
+from ..judging.verdict import Check
 from ..mapping.pair import Pair
-from ..reporting.row import Check, Row
+from ..reporting.row import Row
 from ..tensors.dtypes import by_name
 from ..tensors.ref import TensorRef
 from ..tensors.source import Source
@@ -47,12 +48,12 @@ def with_choices(row: Row, pair: Pair, golden: Source, mine: Source) -> Row:
     if pair.fed or not _only_choices_differ(row) or not (pair.golden.chosen_from and pair.mine.chosen_from):
         return row
     try:
-        found = _choices(pair, golden, mine)
+        choices = _choices(pair, golden, mine)
     except (AccError, OSError):
         return row  # of tensors that cannot be read nothing is known, and the pair fails
-    if found is None:
+    if choices is None:
         return row
-    kept = dict(zip(_CONTEXT, (found.count, found.gap, found.allowed)))
+    kept = dict(zip(_CONTEXT, (choices.count, choices.gap, choices.allowed)))
     return as_tie(replace(row, context={**row.context, **kept}))
 
 
@@ -68,7 +69,7 @@ def as_tie(row: Row) -> Row:
     many = f"{count} of {elements} choices differ"
     if not gap <= allowed:
         note = f"{many}, among values up to {gap:.3g} apart (of a tie at most {allowed:.3g})"
-        return replace(row, notes=(*(one for one in row.notes if one != note), note))
+        return replace(row, notes=(*(other for other in row.notes if other != note), note))
     among = "equal values" if gap == 0 else f"values at most {gap:.3g} apart"
     sentence = f"{many}, each among {among} (allowed {allowed:.3g})"
     reason = "T times rms of the values chosen from: what these may be off"
@@ -93,7 +94,7 @@ def _choices(pair: Pair, golden: Source, mine: Source) -> Choices | None:
     """What golden's values say of the choices; `None` where these cannot be choices among them."""
     if not golden.shape:
         return None
-    one, other = (_whole(source) for source in (golden, mine))
+    golden_chosen, mine_chosen = (_whole(source) for source in (golden, mine))
     dtype = _float_dtype(pair.mine.chosen_from)
     for ref in pair.golden.chosen_from:
         header = ref.header()
@@ -102,7 +103,7 @@ def _choices(pair: Pair, golden: Source, mine: Source) -> Choices | None:
             continue
         values = ref.open().double()
         for axis in axes:
-            ours, theirs = (_along(axis, chosen, values) for chosen in (one, other))
+            ours, theirs = (_along(axis, chosen, values) for chosen in (golden_chosen, mine_chosen))
             if _is_choice(values, ours, axis):
                 return _held(values, ours, theirs, axis, (header.dtype.name, dtype), pair)
     return None
@@ -138,10 +139,10 @@ def _is_choice(values: torch.Tensor, chosen: torch.Tensor, axis: int) -> bool:
     """Whether these are the largest, or the smallest, of the values along the axis."""
     if chosen.min() < 0 or chosen.max() >= values.shape[axis]:
         return False
-    found = values.gather(axis, chosen)
+    picked = values.gather(axis, chosen)
     for largest in (True, False):
         best = values.topk(chosen.shape[axis], axis, largest).values
-        if torch.equal(found.sort(axis, descending=largest).values, best):
+        if torch.equal(picked.sort(axis, descending=largest).values, best):
             return True
     return False
 
@@ -161,7 +162,7 @@ def _held(
     if bool((ordered.diff(dim=axis) == 0).any()):
         return None
     differing = golden != mine
-    ours, theirs = (values.gather(axis, one)[differing] for one in (golden, mine))
+    ours, theirs = (values.gather(axis, chosen)[differing] for chosen in (golden, mine))
     gaps = torch.where(ours == theirs, 0.0, (ours - theirs).abs())  # of two infinities there is no difference
     finite = values[values.isfinite()]
     if not len(finite) or not len(gaps):
@@ -180,5 +181,5 @@ def _held(
 
 def _subnormal(rms: float, dtypes: Sequence[str]) -> float | None:
     """The size of the values where it is below the normal range of the coarser type."""
-    smallest = max(known.smallest_normal for one in dtypes if (known := by_name(one).format) is not None)
+    smallest = max(fmt.smallest_normal for name in dtypes if (fmt := by_name(name).format) is not None)
     return rms if 0 < rms < smallest else None

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from ..dumps.torch_weights import weights_of
 from ..errors import NoPayload
-from ..judging import Judgement
 from ..judging.threshold import Threshold
-from ..judging.verdict import check, verdict_of
+from ..judging.verdict import Check, Judgement, verdict_of
 from ..mapping.pair import Operand, Pair
 from ..mapping.weights import POLICY
 from ..reporting.row import Row
@@ -58,7 +57,7 @@ def _judged(golden: WeightDigest, mine: WeightDigest, distance: float) -> Judgem
     allowed = 0.0 if golden.dtype == mine.dtype else golden.rounding(mine)
     why = "one dtype" if golden.dtype == mine.dtype else f"rounding of {golden.dtype} to {mine.dtype}"
     return verdict_of(
-        [check(Threshold(METRIC, allowed, False, f"weights: {why}"), distance)], math.prod(golden.shape)
+        [Check.of(Threshold(METRIC, allowed, False, f"weights: {why}"), distance)], math.prod(golden.shape)
     )
 
 

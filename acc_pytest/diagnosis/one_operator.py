@@ -16,10 +16,11 @@ import torch
 
 from ..errors import OperatorError
 from ..ge_operators import Unrounded
-from ..judging import JudgeContext, judge
 from ..judging.derive import derived, is_exact
+from ..judging.threshold import JudgeContext
 from ..judging.tolerance import ROUNDINGS_PER_LAYER, SAFETY, Tolerance, coarser, tolerance
-from ..metrics import measure
+from ..judging.verdict import judge
+from ..metrics.kernel import measure
 from ..metrics.measurement import Measurement
 from ..tensors.dtypes import by_name
 from ..tensors.ref import TensorRef

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..comparison import Judge, compare_pair
+from ..comparison import compare_pair
+from ..judging.judges import Judge
 from ..reporting.diagnosis import Diagnosis
 from ..reporting.row import Cause, Row
 from .inheritance import Inheritance

@@ -26,7 +26,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..judging.tolerance import SAMPLE_SIGMAS, coarser
-from ..reporting.row import Check, Row, number
+from ..judging.verdict import Check
+from ..reporting.row import Row
+from ..vocabulary import number
 from .gate import Gate
 from .row_key import dtypes_of, key_of
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..judging.known import Known
-from ..reporting.row import Row, number
+from ..reporting.row import Row
+from ..vocabulary import number
 from .gate import Gate
 from .row_key import context_of_row, dtypes_of
 

@@ -6,16 +6,19 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ..comparison import Judge
 from ..comparison.rows import NAN_REASONS, incomparable, judged, measured_row
 from ..comparison.ties import as_tie
 from ..errors import AccError, Incomparable
-from ..judging import Judgement, judge, judge_statistics, thresholds_for, thresholds_for_statistics
-from ..judging.catalogue import METRICS
+from ..judging.judges import Judge
 from ..judging.replay import context_of, is_stated, measurement_of, replicas_of, stated_of
+from ..judging.statistics import judge_statistics, thresholds_for_statistics
 from ..judging.threshold import Threshold
+from ..judging.thresholds import thresholds_for
+from ..judging.verdict import Judgement, judge
+from ..metrics.catalogue import METRICS
 from ..metrics.measurement import Measurement
-from ..reporting.row import Row, Scalar, number
+from ..reporting.row import Row, Scalar
+from ..vocabulary import number
 from .baseline import PREFIX
 
 NOTE_STARTS = ("baseline: ", "known: ")

@@ -31,7 +31,7 @@ from .rules import rule_from_table
 from .threshold import JudgeContext, ThresholdRule
 from .thresholds import thresholds_for
 from .tolerance import CAP
-from .verdict import judge, value_of
+from .verdict import judge
 
 if TYPE_CHECKING:
     from ..metrics.measurement import Measurement
@@ -245,7 +245,7 @@ def _immovable(m: Measurement) -> set[str]:
     """The metrics of which this failing sample needs a bound of its own."""
     if is_exact(m):
         return {"mismatches"}
-    found = {metric for metric in ("new_nonfinite", "lost_nonfinite") if value_of(m, metric)}
+    found = {metric for metric in ("new_nonfinite", "lost_nonfinite") if m.value(metric)}
     if is_zero(m):
         return found | {"max_absolute_error"}
     if m.relative_euclidean_distance is not None and _needed_tolerance(m) > CAP:
@@ -256,4 +256,4 @@ def _immovable(m: Measurement) -> set[str]:
 def _need(m: Measurement, metric: str) -> float:
     if metric == "relative_euclidean_distance":
         return 0.0 if is_zero(m) else _needed_tolerance(m)
-    return value_of(m, metric) or 0.0
+    return m.value(metric) or 0.0

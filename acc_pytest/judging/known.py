@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import SettingsError, unknown_name
-from .catalogue import METRICS
+from ..metrics.catalogue import METRICS
 from .rules import match_of
 from .threshold import Match
 

@@ -19,7 +19,7 @@ from .replay import context_of, is_stated, measurement_of, stated_of
 from .standards import DEFAULT, Standard
 from .statistics import thresholds_for_statistics
 from .threshold import JudgeContext, Threshold, ThresholdRule
-from .thresholds import factor_of, given_tolerance, thresholds_for
+from .thresholds import factor_of, given_tolerance, matching_rules, thresholds_for
 
 Scalar = Union[None, bool, int, float, str]
 
@@ -100,7 +100,7 @@ def nominal_bounds(
             thresholds = thresholds_for(place, tensor, rules, standard)
     except (AccError, KeyError):
         return {}
-    matching = [rule for rule in rules if rule.match.holds(place, dtypes)]
+    matching = matching_rules(place, dtypes, rules)
     return {
         threshold.metric: str(
             NominalBound(threshold.bound, threshold.at_least, _rule(threshold, matching, dtypes, standard))

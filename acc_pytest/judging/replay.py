@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Union
 
+from ..metrics.catalogue import STATISTICS, STATISTICS_METRICS
 from ..metrics.measurement import Measurement, Moments, NonFinite
 from ..tensors.header import Statistics
-from .catalogue import STATISTICS, STATISTICS_METRICS
 from .statistics import StatisticsMeasurement
 from .threshold import JudgeContext
 
@@ -16,34 +16,35 @@ Scalar = Union[None, bool, int, float, str]
 
 _NESTED = {"nonfinite": NonFinite, "moments": Moments}
 _REPLICA = "replica"
-_LEFT_OUT = ("worst", "custom")
-"""Values of elements, and of the user's own metrics: rows have them in words of their own."""
+_LEFT_OUT = ("worst", "custom", "elements", "further")
+"""Values of elements, of the user's own metrics and of operators: rows have them in words of their own."""
+_STORED = tuple(field.name for field in fields(Measurement) if field.name not in _LEFT_OUT)
 
 
 def context_scalars(context: JudgeContext) -> dict[str, Scalar]:
     """The context by field, neutral values left out."""
-    found = ((one.name, getattr(context, one.name), one.default) for one in fields(JudgeContext))
-    return {name: value for name, value, default in found if value != default}
+    values = ((field.name, getattr(context, field.name), field.default) for field in fields(JudgeContext))
+    return {name: value for name, value, default in values if value != default}
 
 
 def context_of(scalars: Mapping[str, Scalar]) -> JudgeContext:
     """The context that `context_scalars` was given."""
-    known: Any = {one.name: scalars[one.name] for one in fields(JudgeContext) if one.name in scalars}
+    known: Any = {f.name: scalars[f.name] for f in fields(JudgeContext) if f.name in scalars}
     return JudgeContext(**known)
 
 
 def statistics_scalars(measurement: Measurement) -> dict[str, Scalar]:
     """The measurement by field, those of its parts as `moments.golden`; the shape as `2x3x4`."""
-    found: dict[str, Scalar] = {}
-    for one in fields(Measurement):
-        value = getattr(measurement, one.name)
-        if one.name == "shape":
-            found["shape"] = "x".join(map(str, value))
-        elif one.name in _NESTED:
-            found |= {f"{one.name}.{part.name}": getattr(value, part.name) for part in fields(value)}
-        elif one.name not in _LEFT_OUT:
-            found[one.name] = value
-    return found
+    scalars: dict[str, Scalar] = {}
+    for name in _STORED:
+        value = getattr(measurement, name)
+        if name == "shape":
+            scalars["shape"] = "x".join(map(str, value))
+        elif name in _NESTED:
+            scalars |= {f"{name}.{part.name}": getattr(value, part.name) for part in fields(value)}
+        else:
+            scalars[name] = value
+    return scalars
 
 
 def measurement_of(
@@ -55,35 +56,35 @@ def measurement_of(
     scalars that lack a field.
     """
     known: dict[str, Any] = {}
-    for one in fields(Measurement):
-        if one.name == "shape":
+    for name in _STORED:
+        if name == "shape":
             known["shape"] = tuple(int(size) for size in str(scalars["shape"]).split("x") if size)
-        elif one.name in _NESTED:
-            kind = _NESTED[one.name]
-            known[one.name] = kind(**{p.name: scalars[f"{one.name}.{p.name}"] for p in fields(kind)})
-        elif one.name not in _LEFT_OUT:
-            known[one.name] = scalars[one.name]
+        elif name in _NESTED:
+            part = _NESTED[name]
+            known[name] = part(**{field.name: scalars[f"{name}.{field.name}"] for field in fields(part)})
+        else:
+            known[name] = scalars[name]
     return Measurement(worst=None, custom=custom or {}, **known)
 
 
 def with_replicas(scalars: Mapping[str, Scalar], others: Iterable[Mapping[str, Scalar]]) -> dict[str, Scalar]:
     """The scalars of one replica, and those of the others as `replica1.numel` and so on."""
-    found = dict(scalars)
+    merged = dict(scalars)
     for number, other in enumerate(others, start=1):
-        found |= {f"{_REPLICA}{number}.{name}": value for name, value in other.items()}
-    return found
+        merged |= {f"{_REPLICA}{number}.{name}": value for name, value in other.items()}
+    return merged
 
 
 def replicas_of(scalars: Mapping[str, Scalar]) -> list[dict[str, Scalar]]:
     """The scalars of each replica, those of the row first. The inverse of `with_replicas`."""
-    found: dict[str, dict[str, Scalar]] = {"": {}}
+    replicas: dict[str, dict[str, Scalar]] = {"": {}}
     for name, value in scalars.items():
         replica, _, rest = name.partition(".")
         if replica.startswith(_REPLICA):
-            found.setdefault(replica, {})[rest] = value
+            replicas.setdefault(replica, {})[rest] = value
         else:
-            found[""][name] = value
-    return list(found.values())
+            replicas[""][name] = value
+    return list(replicas.values())
 
 
 def stated_scalars(measurement: StatisticsMeasurement) -> dict[str, Scalar]:

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import SettingsError, unknown_name
+from ..metrics.catalogue import METRICS
 from ..tensors.dtypes import DTYPES
 from ..vocabulary import LEVELS
-from .catalogue import METRICS
 from .threshold import Bound, Match, ThresholdRule
 
 if TYPE_CHECKING:

@@ -19,14 +19,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import Incomparable
+from ..metrics.catalogue import STATISTICS, STATISTICS_METRICS, TENSOR_METRICS
+from ..metrics.statistics import statistics_errors
 from ..tensors.dtypes import by_name
 from ..tensors.header import Statistics
-from .catalogue import STATISTICS, STATISTICS_METRICS, TENSOR_METRICS
 from .derive import ELEMENT_SIGMAS
 from .threshold import JudgeContext, Threshold, ThresholdRule
-from .thresholds import factor_of, in_order, overlay, refuse_blind
+from .thresholds import factor_of, in_order, matching_rules, overlay, refuse_blind
 from .tolerance import tolerance
-from .verdict import Judgement, check, verdict_of
+from .verdict import Check, Judgement, verdict_of
 
 PRINTED = 1e-6
 """Half a unit of the sixth decimal on each side: the probe prints statistics with `%f`."""
@@ -52,12 +53,9 @@ def measure_statistics(
 ) -> StatisticsMeasurement:
     """Compare what two dumps state of tensors of `numel` elements (dtypes by name).
 
-    The errors are those of `acc_pytest.metrics.measure_statistics`, which is imported here because it
-    brings torch along. Raises `Incomparable` when there is no statistic that both sides state.
+    The errors are those of `metrics.statistics`. Raises `Incomparable` when both sides state none in common.
     """
-    from ..metrics import measure_statistics as errors
-
-    values = {name: value for name, value in errors(golden, mine).items() if value is not None}
+    values = {name: value for name, value in statistics_errors(golden, mine).items() if value is not None}
     if not values:
         raise Incomparable(
             "no statistic (max, min, mean, l2norm) is in both dumps (N/A), so there is nothing to compare"
@@ -74,7 +72,7 @@ def thresholds_for_statistics(
     `rules` as for `thresholds_for`; only their bounds on statistics metrics count here.
     """
     dtypes = (measurement.golden_dtype, measurement.mine_dtype)
-    matching = [rule for rule in rules if rule.match.holds(context, dtypes)]
+    matching = matching_rules(context, dtypes, rules)
     factor, origin = factor_of(matching)
     chosen = {
         t.metric: replace(t, reason=f"default: {t.reason}")
@@ -89,28 +87,26 @@ def thresholds_for_statistics(
 
 def judge_statistics(measurement: StatisticsMeasurement, thresholds: Sequence[Threshold]) -> Judgement:
     """The verdict of a statistics pair; its sentence says that only statistics were compared."""
-    checks = [check(threshold, measurement.values.get(threshold.metric)) for threshold in thresholds]
-    found = verdict_of(checks, measurement.numel)
-    return Judgement(found.verdict, found.checks, f"{found.sentence} (statistics only)")
+    checks = [Check.of(threshold, measurement.values.get(threshold.metric)) for threshold in thresholds]
+    judgement = verdict_of(checks, measurement.numel)
+    return replace(judgement, sentence=f"{judgement.sentence} (statistics only)")
 
 
 def _derived(
     context: JudgeContext, measurement: StatisticsMeasurement, factor: float, origin: str
 ) -> tuple[Threshold, ...]:
-    golden_dtype, mine_dtype = measurement.golden_dtype, measurement.mine_dtype
-    if by_name(golden_dtype).format is None and by_name(mine_dtype).format is None:
-        reason = f"{golden_dtype} values are exact; {PRINTED:g} is the printing error of six decimals"
+    dtypes = measurement.golden_dtype, measurement.mine_dtype
+    if all(by_name(dtype).format is None for dtype in dtypes):
+        reason = f"{dtypes[0]} values are exact; {PRINTED:g} is the printing error of six decimals"
         return tuple(Threshold(f"{s}_stat_absolute_error", PRINTED, False, reason) for s in STATISTICS)
-    dtypes = golden_dtype, mine_dtype
     t = tolerance(
         *dtypes,
-        context.depth,
-        context.length,
-        None,
-        factor,
-        origin,
-        measurement.numel,
-        context.computed_in,
+        depth=context.depth,
+        length=context.length,
+        factor=factor,
+        factor_origin=origin,
+        elements=measurement.numel,
+        computed_in=context.computed_in,
     )
     g = measurement.golden
     peak = max((abs(v) for v in (g.max, g.min) if v is not None and math.isfinite(v)), default=0.0)
@@ -118,31 +114,16 @@ def _derived(
     rms = peak if norm is None else norm / math.sqrt(max(1, measurement.numel))
     element = t.value * max(ELEMENT_SIGMAS * rms, peak) + PRINTED
     printed = f"plus {PRINTED:g} for printing six decimals"
-    found = [
-        Threshold(
-            f"{side}_stat_absolute_error",
-            element,
-            False,
-            f"T * max({ELEMENT_SIGMAS}*rms(golden), max|golden|) {printed}; {t.reason}",
-        )
-        for side in ("max", "min")
+    extremum = f"T * max({ELEMENT_SIGMAS}*rms(golden), max|golden|) {printed}; {t.reason}"
+    mean = f"T * rms(golden), which no mean error can exceed, {printed}; {t.reason}"
+    bounds = [
+        ("max_stat_absolute_error", element, extremum),
+        ("min_stat_absolute_error", element, extremum),
+        ("mean_stat_absolute_error", t.value * rms + PRINTED, mean),
     ]
-    found.append(
-        Threshold(
-            "mean_stat_absolute_error",
-            t.value * rms + PRINTED,
-            False,
-            f"T * rms(golden), which no mean error can exceed, {printed}; {t.reason}",
-        )
-    )
     if norm:
-        found.append(
-            Threshold("l2norm_stat_relative_error", t.value + PRINTED / norm, False, f"{t.reason} {printed}")
-        )
+        bounds.append(("l2norm_stat_relative_error", t.value + PRINTED / norm, f"{t.reason} {printed}"))
     elif norm == 0:
-        found.append(
-            Threshold(
-                "l2norm_stat_absolute_error", PRINTED, False, f"golden is all zero; {PRINTED:g} is printing"
-            )
-        )
-    return tuple(found)
+        reason = f"golden is all zero; {PRINTED:g} is printing"
+        bounds.append(("l2norm_stat_absolute_error", PRINTED, reason))
+    return tuple(Threshold(metric, bound, False, reason) for metric, bound, reason in bounds)

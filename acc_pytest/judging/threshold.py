@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..dumps.base import StepLabel
     from ..mapping.pair import Pair
+    from ..metrics.measurement import Measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,10 @@ class JudgeContext:
     tensor: relative Euclidean distance, largest absolute error, unequal elements (integers), NaN or Inf
     where golden has none or another, the reverse, and the coarser dtype of the two. Without a noise run, or
     a counterpart in it, `noise_error` is `None` and `noise_reason` says why (empty: no run was given).
+
+    The last three are known where a single operator is checked, whose inputs are equal on both sides: the
+    type that it writes, its class in ATB's table under its parameters (`standards.atb_classes`), and whether
+    ATB judges it by two goldens. `written` is empty for pairs of dumps.
     """
 
     id: str = ""
@@ -47,6 +52,15 @@ class JudgeContext:
     noise_lost_nonfinite: int = 0
     noise_dtype: str = ""
     noise_reason: str = ""
+    written: str = ""
+    op_class: str = ""
+    two_goldens: bool = False
+
+    def dtypes(self, measurement: Measurement) -> tuple[str, str]:
+        """What rules and standards take for the dtypes of golden and mine."""
+        if self.written:
+            return self.written, self.written
+        return measurement.golden_dtype, measurement.mine_dtype
 
     @classmethod
     def of(cls, pair: Pair, length: int | None = None) -> JudgeContext:
@@ -140,13 +154,15 @@ class ThresholdRule:
 class Threshold:
     """A bound on a metric and why it is what it is: measured >= bound if `at_least`, else <= bound.
 
-    An infinite bound is a metric that a rule switched off; it is kept so that reports show it.
+    A `strict` one may not be reached. An infinite bound is a metric that a rule switched off; it is kept so
+    that reports show it.
     """
 
     metric: str
     bound: float
     at_least: bool
     reason: str
+    strict: bool = False
 
     @property
     def off(self) -> bool:
@@ -157,6 +173,6 @@ class Threshold:
         """Whether the measured value is within the bound; `None` and NaN never are, unless it is off."""
         if self.off:
             return True
-        if measured is None:
+        if measured is None or (self.strict and measured == self.bound):
             return False
         return measured >= self.bound if self.at_least else measured <= self.bound

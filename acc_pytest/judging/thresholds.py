@@ -9,14 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import SettingsError
+from ..metrics.catalogue import METRICS, STATISTICS_METRICS
 from ..tensors.dtypes import by_name
-from .catalogue import METRICS, STATISTICS_METRICS
 from .derive import is_zero
-from .standards import DEFAULT, Asked, ElementTolerance, Standard
+from .standards import DEFAULT, Adjustment, Standard
 from .threshold import JudgeContext, Threshold, ThresholdRule
 from .tolerance import Tolerance, coarser
 
 if TYPE_CHECKING:
+    from ..metrics.element_tolerance import ElementTolerance
     from ..metrics.measurement import Measurement
 
 
@@ -31,19 +32,24 @@ def thresholds_for(
     They are those of `standard`, whose name starts each reason, with `rules` laid over them. `rules` come
     weakest first (`in_precedence`); of all that match the pair, the last that names a metric decides it.
     Bounds on relative metrics do not apply where golden is all zero, because the default bound on the
-    absolute error stands in for them there.
+    absolute error stands in for them there. Of an operator's output (`context.written`) rules bound further
+    metrics, and a factor is all that moves the standard's own bounds.
     Raises `SettingsError` when the rules leave nothing that measures the size of an error, `Incomparable`
     when the standard needs elements counted with another tolerance (`element_tolerance`).
     """
     if measurement.empty:
         return ()
-    dtypes = (measurement.golden_dtype, measurement.mine_dtype)
-    matching = [rule for rule in rules if rule.match.holds(context, dtypes)]
-    asked = Asked(*factor_of(matching), given_tolerance(matching, dtypes))
+    dtypes = context.dtypes(measurement)
+    matching = matching_rules(context, dtypes, rules)
+    adjustment = adjustment_of(matching, dtypes)
     chosen = {
         threshold.metric: replace(threshold, reason=f"{standard.name}: {threshold.reason}")
-        for threshold in standard.thresholds(context, measurement, asked)
+        for threshold in standard.thresholds(context, measurement, adjustment)
     }
+    if context.written:
+        further: dict[str, Threshold] = {}
+        overlay(further, matching)
+        return (*chosen.values(), *in_order(further.values()))
     has_size = any(_sizes(metric) for metric in chosen)
     overlay(chosen, matching, skip=_meaningless(measurement, has_size))
     if has_size:
@@ -63,8 +69,19 @@ def element_tolerance(
     """
     if standard.elements is None:
         return None
-    matching = [rule for rule in rules if rule.match.holds(context, dtypes)]
-    return standard.elements(*dtypes, Asked(*factor_of(matching)))
+    return standard.elements(context, dtypes, adjustment_of(matching_rules(context, dtypes, rules), dtypes))
+
+
+def matching_rules(
+    context: JudgeContext, dtypes: tuple[str, str], rules: Iterable[ThresholdRule]
+) -> list[ThresholdRule]:
+    """The rules that are for tensors of this context and these dtypes, in order."""
+    return [rule for rule in rules if rule.match.holds(context, dtypes)]
+
+
+def adjustment_of(rules: Sequence[ThresholdRule], dtypes: tuple[str, str]) -> Adjustment:
+    """What rules that match want of a standard."""
+    return Adjustment(*factor_of(rules), given_tolerance(rules, dtypes))
 
 
 def _meaningless(measurement: Measurement, has_size: bool) -> AbstractSet[str]:
@@ -86,14 +103,14 @@ def factor_of(rules: Iterable[ThresholdRule]) -> tuple[float, str]:
 
 def given_tolerance(rules: Iterable[ThresholdRule], dtypes: tuple[str, str]) -> Tolerance | None:
     """T where a rule bounds the relative distance: that *is* T, and the bounds derived from T follow it."""
-    found = None
+    given = None
     for rule in rules:
         for bound in rule.bounds:
             if bound.metric == "relative_euclidean_distance":
-                found = None if bound.value is None else (bound.value, rule.origin)
-    if found is None or all(by_name(dtype).format is None for dtype in dtypes):
+                given = None if bound.value is None else (bound.value, rule.origin)
+    if given is None or all(by_name(dtype).format is None for dtype in dtypes):
         return None
-    value, origin = found
+    value, origin = given
     return Tolerance(value, coarser(*dtypes), f"T = {value:.3g} set by {origin}")
 
 

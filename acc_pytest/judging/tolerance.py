@@ -71,21 +71,11 @@ def tolerance(
     `computed_in` is the coarsest dtype of what the tensor was computed from, empty where it is not known: its
     rounding is still there, whatever the tensor itself is stored in.
     """
-    fmt = coarser(golden_dtype, mine_dtype)
-    origin = by_name(computed_in).format
-    said = ""
-    if origin is not None and origin.roundoff > fmt.roundoff:
-        fmt, said = origin, ", which it was computed from"
-    words = [f"u = {_power(fmt.roundoff)} of {fmt.name}{said}"]
-    roundoff = fmt.roundoff
-    if subnormal_rms is not None:
-        roundoff = max(roundoff, fmt.spacing / 2 / subnormal_rms)
-        words = [f"u = {roundoff:.2g}, the spacing of subnormal {fmt.name} against rms {subnormal_rms:.2g}"]
+    fmt, roundoff, words = _rounding(coarser(golden_dtype, mine_dtype), computed_in, subnormal_rms)
     terms = TYPICAL_LENGTH if length is None else max(1, length)
     accumulator = min(fmt.roundoff, 2.0**-24)
     per_layer = SAFETY * math.sqrt(ROUNDINGS_PER_LAYER)
-    error = per_layer * (roundoff + math.sqrt(terms) * accumulator)
-    value = factor * error * math.sqrt(1 + depth)
+    value = factor * per_layer * (roundoff + math.sqrt(terms) * accumulator) * math.sqrt(1 + depth)
     words.append(f"sums of {terms} terms at {_power(accumulator)}")
     words.append(f"{depth} layer{'' if depth == 1 else 's'} before")
     formula = f"T = {per_layer:g}*(u + sqrt({terms})*{_power(accumulator)})*sqrt(1+{depth})"
@@ -100,6 +90,20 @@ def tolerance(
         value = CAP
         formula += f", capped at {CAP:g}"
     return Tolerance(value, fmt, f"{formula} = {value:.3g} ({', '.join(words)})")
+
+
+def _rounding(
+    fmt: FloatFormat, computed_in: str, subnormal_rms: float | None
+) -> tuple[FloatFormat, float, list[str]]:
+    """The format whose rounding is there, its u for values of this size, and both in words."""
+    origin = by_name(computed_in).format
+    said = ""
+    if origin is not None and origin.roundoff > fmt.roundoff:
+        fmt, said = origin, ", which it was computed from"
+    if subnormal_rms is None:
+        return fmt, fmt.roundoff, [f"u = {_power(fmt.roundoff)} of {fmt.name}{said}"]
+    u = max(fmt.roundoff, fmt.spacing / 2 / subnormal_rms)
+    return fmt, u, [f"u = {u:.2g}, the spacing of subnormal {fmt.name} against rms {subnormal_rms:.2g}"]
 
 
 def coarser(golden_dtype: str, mine_dtype: str) -> FloatFormat:

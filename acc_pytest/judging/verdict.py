@@ -8,26 +8,67 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import SettingsError
+from ..vocabulary import number
 from .threshold import Threshold
 
 if TYPE_CHECKING:
+    from ..metrics.elements import ElementErrors
     from ..metrics.measurement import Measurement
 
 COUNTS = {
     "new_nonfinite": "NaN or Inf in mine where golden is not the same",
     "lost_nonfinite": "finite in mine where golden is NaN or Inf",
+    "nonfinite_mismatch": "NaN or infinite on one side only",
     "mismatches": "different from golden",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One threshold applied: `measured` is `None` where the metric has no value for these tensors."""
+    """One threshold applied: `measured` must be at least (or at most) `allowed`.
+
+    `measured` is `None` where the metric has no value for these tensors. An infinite `allowed` is a metric
+    that a rule switched off.
+    """
 
     metric: str
     measured: float | None
-    threshold: Threshold
-    ok: bool
+    allowed: float
+    at_least: bool
+    reason: str
+    passed: bool
+
+    @classmethod
+    def of(cls, threshold: Threshold, measured: float | None) -> Check:
+        """The check of a threshold."""
+        passed = threshold.allows(measured)
+        return cls(threshold.metric, measured, threshold.bound, threshold.at_least, threshold.reason, passed)
+
+    @property
+    def off(self) -> bool:
+        """Whether a rule switched the metric off."""
+        return math.isinf(self.allowed)
+
+    @property
+    def bound(self) -> str:
+        """The bound as people write it: `>= 0.999`, or `off`."""
+        return "off" if self.off else f"{'>=' if self.at_least else '<='} {number(self.allowed)}"
+
+    @property
+    def excess(self) -> float:
+        """How many times the allowed error was measured; infinite where none is allowed, or for NaN.
+
+        For a metric that is best at 1 (cosine) the error is the root of the distance from 1, which grows
+        like the relative distance does: 1 - cos(x) is x^2/2 for a small angle x.
+        """
+        if self.measured is None or math.isnan(self.measured):
+            return math.inf
+        error, allowed = self.measured, self.allowed
+        if self.at_least:
+            error, allowed = math.sqrt(max(0.0, 1.0 - error)), math.sqrt(max(0.0, 1.0 - allowed))
+        if allowed <= 0.0:
+            return 0.0 if self.passed else math.inf
+        return max(0.0, error / allowed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,41 +88,21 @@ def judge(measurement: Measurement, thresholds: Sequence[Threshold]) -> Judgemen
     """
     if measurement.empty:
         return Judgement("pass", (), "nothing to compare: the tensors are empty")
-    return verdict_of(
-        [check(threshold, value_of(measurement, threshold.metric)) for threshold in thresholds],
-        measurement.numel,
-    )
+    checks = [Check.of(threshold, measurement.value(threshold.metric)) for threshold in thresholds]
+    return verdict_of(checks, measurement.numel, measurement.elements)
 
 
-def value_of(measurement: Measurement, metric: str) -> float | None:
-    """The value of a metric, custom ones included, as a native float; `None` where it has none.
+def verdict_of(checks: Sequence[Check], numel: int, elements: ElementErrors | None = None) -> Judgement:
+    """The verdict of checks on tensors of `numel` elements; any failing check fails all.
 
-    A position where both sides are non-finite but differ counts as new: mine put it there.
+    `elements` say where the wrong ones lie.
     """
-    if metric == "new_nonfinite":
-        return float(measurement.nonfinite.new + measurement.nonfinite.changed)
-    if metric == "lost_nonfinite":
-        return float(measurement.nonfinite.lost)
-    if metric in measurement.custom:
-        value: object = measurement.custom[metric][0]
-    else:
-        value = getattr(measurement, metric, None)
-    return float(value) if isinstance(value, (int, float)) else None
-
-
-def check(threshold: Threshold, measured: float | None) -> Check:
-    """One check."""
-    return Check(threshold.metric, measured, threshold, threshold.allows(measured))
-
-
-def verdict_of(checks: Sequence[Check], numel: int) -> Judgement:
-    """The verdict of checks on tensors of `numel` elements; any failing check fails all."""
-    if all(c.threshold.off for c in checks):
+    if all(c.off for c in checks):
         raise SettingsError("no threshold applies to this pair, so nothing would be judged; bound a metric")
-    failing = sorted((c for c in checks if not c.ok), key=severity, reverse=True)
+    failing = sorted((c for c in checks if not c.passed), key=severity, reverse=True)
     if not failing:
         return Judgement("pass", tuple(checks), _passed(checks))
-    sentence = _failed(failing[0], numel)
+    sentence = _failed(failing[0], numel, elements)
     if len(failing) > 1:
         sentence += f"; also beyond its bound: {', '.join(c.metric for c in failing[1:])}"
     return Judgement("fail", tuple(checks), sentence)
@@ -93,48 +114,35 @@ def severity(c: Check) -> tuple[int, float]:
         return 2, c.measured or 0.0
     if c.measured is None or c.measured != c.measured:
         return 1, 0.0
-    return 0, _share(c)
+    return 0, c.excess
 
 
-def _share(c: Check) -> float:
-    """Measured as a multiple of the allowed.
-
-    A floor (cosine, 1 at best) counts by the noise it stands for: noise r leaves 1 - r^2/2.
-    """
-    measured, bound = c.measured or 0.0, c.threshold.bound
-    if c.threshold.at_least:
-        measured, bound = math.sqrt(max(0.0, 1 - measured)), math.sqrt(max(0.0, 1 - bound))
-    if bound <= 0:
-        return 0.0 if measured <= bound else float("inf")
-    return max(0.0, measured / bound)
-
-
-def _failed(c: Check, numel: int) -> str:
-    bound = f"{c.threshold.bound:.6g}"
+def _failed(c: Check, numel: int, elements: ElementErrors | None) -> str:
+    bound = f"{c.allowed:.6g}"
+    box = f", in {elements.box}" if elements is not None and elements.box else ""
+    where = "" if elements is None else f"; {elements.beyond} of {numel} elements are beyond it" + box
     if c.measured is None:
         return f"{c.metric} is not defined for these tensors, so its bound {bound} cannot hold"
     if c.measured != c.measured:
         return f"{c.metric} is NaN, so its bound {bound} cannot hold"
     if c.metric in COUNTS:
-        allowed = f"{bound} may be" if c.threshold.bound else "none may be"
-        return f"{c.measured:.0f} of {numel} elements are {COUNTS[c.metric]}, {allowed}"
-    if c.threshold.at_least:
-        return f"{c.metric} {c.measured:.6g} is below the required {bound}"
-    share = _share(c)
+        allowed = f"{bound} may be" if c.allowed else "none may be"
+        what = COUNTS[c.metric] + box
+        return f"{c.measured:.0f} of {numel} elements are {what}, {allowed}"
+    if c.at_least:
+        return f"{c.metric} {c.measured:.6g} is below the required {bound}{where}"
+    share = c.excess
     if share in (0.0, float("inf")):
-        return f"{c.metric} {c.measured:.3g} is above the allowed {c.threshold.bound:.3g}"
+        return f"{c.metric} {c.measured:.3g} is above the allowed {c.allowed:.3g}{where}"
     times = f"{share:.0f}" if share >= 10 else f"{share:.1f}" if share >= 1.05 else f"{share:.4g}"
-    return f"{c.metric} {c.measured:.3g} is {times} times the allowed {c.threshold.bound:.3g}"
+    return f"{c.metric} {c.measured:.3g} is {times} times the allowed {c.allowed:.3g}{where}"
 
 
 def _passed(checks: Sequence[Check]) -> str:
-    bounded = [c for c in checks if not c.threshold.off]
-    closest = max(bounded, key=_share)
+    bounded = [c for c in checks if not c.off]
+    closest = max(bounded, key=lambda c: c.excess)
     count = "the bound holds" if len(bounded) == 1 else f"all {len(bounded)} bounds hold"
-    share = _share(closest)
-    if share == 0:
+    if closest.excess == 0:
         return count
-    bound = (
-        f"{closest.threshold.bound:.6g}" if closest.threshold.at_least else f"{closest.threshold.bound:.3g}"
-    )
-    return f"{count}; closest is {closest.metric} at {100 * share:.3g} % of the allowed {bound}"
+    bound = f"{closest.allowed:.6g}" if closest.at_least else f"{closest.allowed:.3g}"
+    return f"{count}; closest is {closest.metric} at {100 * closest.excess:.3g} % of the allowed {bound}"

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from .divergence import BlockDivergence
-from .element_tolerance import Tolerance
+from .element_tolerance import ElementTolerance
 from .totals import BlockSums, Totals
 from .values import Doubles, Values, Wide, difference
 
@@ -23,7 +23,7 @@ _STEEP = 30.0
 
 
 def double_sums(
-    golden: Values, mine: Values, totals: Totals, tolerance: Tolerance, *, exact: bool
+    golden: Values, mine: Values, totals: Totals, tolerance: ElementTolerance, *, exact: bool
 ) -> BlockSums:
     """Sum a block of at least one element, all finite; `exact` asks for the count of unequal ones."""
     g, m, d = golden.wide, mine.wide, difference(mine, golden)

@@ -1,6 +1,6 @@
-"""Element tolerances for the count of elements beyond tolerance.
+"""How far one element may be off: what elements beyond tolerance are counted with.
 
-The defaults are the table that `torch.testing.assert_close` publishes
+The default is the table that `torch.testing.assert_close` publishes
 (https://pytorch.org/docs/stable/testing.html). Types it does not list compare exactly, except fp8, which gets
 its spacing relative to the value and, near zero, its smallest subnormal.
 """
@@ -8,61 +8,60 @@ its spacing relative to the value and, near zero, its smallest subnormal.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
+from typing import Literal
 
 from ..errors import SettingsError
 
+Scale = Literal["absolute", "scaled", "relative", "ulp"]
+_WORDS = {"absolute": "", "scaled": " max(1, |golden|)", "relative": " |golden|", "ulp": " ULP"}
+
 
 @dataclass(frozen=True, slots=True)
-class Tolerance:
-    """An element agrees when `|mine - golden| <= atol + rtol * |golden|`."""
+class ElementTolerance:
+    """An element agrees when `|mine - golden| <= atol * scale + rtol * |golden|`.
 
-    rtol: float
+    `scale` is the unit of `atol`. `absolute`: 1. `scaled`: max(1, |golden|). `relative`: |golden|, and 1
+    where golden is near 0. `ulp`: one step of the type that the operator writes.
+    Raises `SettingsError` for a bound that is negative or NaN.
+    """
+
     atol: float
+    rtol: float = 0.0
+    scale: Scale = "absolute"
+
+    def __post_init__(self) -> None:
+        for name, value in (("rtol", self.rtol), ("atol", self.atol)):
+            if not value >= 0:
+                raise SettingsError(f"{name} must be >= 0, got {value}")
+
+    def times(self, factor: float) -> ElementTolerance:
+        """The tolerance stretched by `factor`."""
+        return ElementTolerance(self.atol * factor, self.rtol * factor, self.scale)
+
+    def __str__(self) -> str:
+        return f"|error| <= {self.atol:.6g}{_WORDS[self.scale]}" if self.atol else "|error| = 0"
 
 
-_EXACT = Tolerance(0.0, 0.0)
+EXACT = ElementTolerance(0.0)
+_HALF, _SINGLE, _DOUBLE = (
+    ElementTolerance(atol, rtol) for atol, rtol in ((1e-5, 1e-3), (1e-5, 1.3e-6), (1e-7, 1e-7))
+)
 _BY_NAME = {
-    "float16": Tolerance(1e-3, 1e-5),
-    "bfloat16": Tolerance(1.6e-2, 1e-5),
-    "float32": Tolerance(1.3e-6, 1e-5),
-    "float64": Tolerance(1e-7, 1e-7),
-    "complex32": Tolerance(1e-3, 1e-5),
-    "complex64": Tolerance(1.3e-6, 1e-5),
-    "complex128": Tolerance(1e-7, 1e-7),
-    "float8_e4m3fn": Tolerance(2.0**-3, 2.0**-9),
-    "float8_e4m3fnuz": Tolerance(2.0**-3, 2.0**-10),
-    "float8_e5m2": Tolerance(2.0**-2, 2.0**-16),
-    "float8_e5m2fnuz": Tolerance(2.0**-2, 2.0**-17),
+    "float16": _HALF,
+    "bfloat16": ElementTolerance(1e-5, 1.6e-2),
+    "float32": _SINGLE,
+    "float64": _DOUBLE,
+    "complex32": _HALF,
+    "complex64": _SINGLE,
+    "complex128": _DOUBLE,
+    "float8_e4m3fn": ElementTolerance(2.0**-9, 2.0**-3),
+    "float8_e4m3fnuz": ElementTolerance(2.0**-10, 2.0**-3),
+    "float8_e5m2": ElementTolerance(2.0**-16, 2.0**-2),
+    "float8_e5m2fnuz": ElementTolerance(2.0**-17, 2.0**-2),
 }
 
 
-def default_tolerance(*dtypes: torch.dtype) -> Tolerance:
-    """The loosest rtol and the loosest atol of `dtypes`."""
-    return tolerance_of_names(*(dtype_name(dtype) for dtype in dtypes))
-
-
-def tolerance_of_names(*dtypes: str) -> Tolerance:
-    """`default_tolerance` of dtypes by name."""
-    found = [_BY_NAME.get(dtype, _EXACT) for dtype in dtypes]
-    return Tolerance(max(each.rtol for each in found), max(each.atol for each in found))
-
-
-def choose_tolerance(rtol: float | None, atol: float | None, *dtypes: torch.dtype) -> Tolerance:
-    """The given bounds, the default of `dtypes` in place of `None`.
-
-    Raises `SettingsError` for a bound that is negative or NaN.
-    """
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if value is not None and not value >= 0:
-            raise SettingsError(f"{name} must be >= 0, got {value}")
-    default = default_tolerance(*dtypes)
-    return Tolerance(
-        default.rtol if rtol is None else float(rtol), default.atol if atol is None else float(atol)
-    )
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """`float16` for `torch.float16`."""
-    return str(dtype).removeprefix("torch.")
+def default_tolerance(*dtypes: str) -> ElementTolerance:
+    """The loosest rtol and the loosest atol of dtypes by name."""
+    rows = [_BY_NAME.get(dtype, EXACT) for dtype in dtypes]
+    return ElementTolerance(max(row.atol for row in rows), max(row.rtol for row in rows))

@@ -5,23 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ..errors import Incomparable
+from ..tensors.dtypes import by_torch
 from ..tensors.mapped import check_mapped
 from ..tensors.source import Source
 from ..threads import one_thread
 from .custom import CustomMetric, run_custom
 from .double_block import double_sums, scaled_sum
-from .element_tolerance import Tolerance, choose_tolerance, dtype_name
+from .element_tolerance import ElementTolerance, default_tolerance
+from .elements import ElementErrors, ElementSums
 from .measurement import Measurement, NonFinite, Scalar, Worst
-from .sides import Extent, Side
+from .sides import SideSums, SideTotals
 from .single_block import FITTING, SingleBlock
 from .totals import Totals
-from .values import Values, Wide, is_complex, is_exact, is_measurable, raw, scalar, widen
+from .values import Values, Wide, is_exact, is_measurable, raw, scalar, widen
 
 BLOCK = 64 * 1024
 """Elements per block: five float32 buffers of this size stay near the core."""
@@ -33,28 +36,29 @@ def measure(
     golden: Source,
     mine: Source,
     *,
-    rtol: float | None = None,
-    atol: float | None = None,
+    tolerance: ElementTolerance | None = None,
     custom: Sequence[CustomMetric] = (),
+    written: str = "",
 ) -> Measurement:
     """Measure `mine` against `golden`, two sources of one shape; see `docs/metrics.md` for definitions.
 
-    `rtol` and `atol` bound a single element (`|mine - golden| <= atol + rtol * |golden|`); `None`
-    takes the default of the looser dtype. Memory does not grow with the tensors, except that
-    `custom` metrics get both as float32 vectors. Torch's thread count is set to 1 during the pass and
-    restored after it.
+    `tolerance` bounds a single element; `None` takes the default of the looser dtype. `written` names the
+    type that an operator writes: with it, single elements are measured as standards of operators ask
+    (`Measurement.elements`), and the tolerance may have any scale. Memory does not grow with the tensors,
+    except that `custom` metrics get both as float32 vectors. Torch's thread count is set to 1 during the
+    pass and restored after it.
 
-    Raises `Incomparable` when the shapes differ or a dtype holds no numbers, `SettingsError` for a
-    negative tolerance and whatever goes wrong with a custom metric, `FormatError` for a mapped file that
-    becomes shorter meanwhile.
+    Raises `Incomparable` when the shapes differ or a dtype holds no numbers, `SettingsError` for whatever
+    goes wrong with a custom metric, `FormatError` for a mapped file that becomes shorter meanwhile.
     """
     if tuple(golden.shape) != tuple(mine.shape):
         raise Incomparable(f"shapes differ: golden {list(golden.shape)}, mine {list(mine.shape)}")
     for side, source in (("golden", golden), ("mine", mine)):
         if not is_measurable(source.dtype):
             raise Incomparable(f"{side} is {source.dtype}, whose elements are not numbers")
-    tolerance = choose_tolerance(rtol, atol, golden.dtype, mine.dtype)
-    run = _Pass(golden, mine, tolerance)
+    default = default_tolerance(*(by_torch(source.dtype).name for source in (golden, mine)))
+    elements = ElementSums(tolerance or default, written) if written else None
+    run = _Pass(golden, mine, default if written else tolerance or default, elements)
     # Overflow and 0/0 are results here, not accidents: they are looked at where they can arise.
     with one_thread(), np.errstate(all="ignore"):
         for start in range(0, run.numel, BLOCK):
@@ -67,17 +71,21 @@ def measure(
 class _Pass:
     """The state of one pass: what each block adds to, and what is known at its end."""
 
-    def __init__(self, golden: Source, mine: Source, tolerance: Tolerance) -> None:
+    def __init__(
+        self, golden: Source, mine: Source, tolerance: ElementTolerance, elements: ElementSums | None
+    ) -> None:
         self._golden, self._mine, self._tolerance = golden, mine, tolerance
+        self._elements = elements
+        self._shape = tuple(int(size) for size in golden.shape)
         self.numel = math.prod(golden.shape)
         self._exact = is_exact(golden.dtype) and is_exact(mine.dtype)
-        self._complex = is_complex(golden.dtype) or is_complex(mine.dtype)
+        self._complex = golden.dtype.is_complex or mine.dtype.is_complex
         fitting = golden.dtype in FITTING and mine.dtype in FITTING
-        self._single = SingleBlock(min(self.numel, BLOCK)) if fitting else None
+        self._single = SingleBlock(min(self.numel, BLOCK), tolerance, exact=self._exact) if fitting else None
         self._identical = golden.dtype == mine.dtype
         self._totals = Totals()
-        self._sides = Side(), Side()
-        self._common_nan = self._common_inf = self._new = self._lost = self._changed = 0
+        self._sides = SideTotals(), SideTotals()
+        self._nonfinite_counts = dict.fromkeys(("common_nan", "common_inf", "new", "lost", "changed"), 0)
         self._first_disagreeing: int | None = None
 
     def block(self, start: int, stop: int) -> None:
@@ -87,17 +95,19 @@ class _Pass:
             self._identical = np.array_equal(raw(golden), raw(mine))
         if self._single is None or not self._add_single(self._single, golden, mine, start):
             self._add_double(golden, mine, start)
+        if self._elements is not None:
+            self._elements.add(start, golden, mine)
 
     def _add_single(self, single: SingleBlock, golden: torch.Tensor, mine: torch.Tensor, start: int) -> bool:
-        extents = single.load(golden, mine)
-        if extents is None:
+        sides = single.load(golden, mine)
+        if sides is None:
             return False
-        sums = single.sums(extents, self._totals, self._tolerance, exact=self._exact)
+        sums = single.sums(sides, self._totals)
         if sums is None:
             return False
         self._totals.add(sums, start + sums.peak_at)
-        for side, extent in zip(self._sides, extents):
-            side.add(extent)
+        for totals, side in zip(self._sides, sides):
+            totals.add(side)
         return True
 
     def _add_double(self, golden: torch.Tensor, mine: torch.Tensor, start: int) -> None:
@@ -118,83 +128,82 @@ class _Pass:
         at = sums.peak_at if positions is None else int(positions[sums.peak_at])
         self._totals.add(sums, start + at)
 
-    def _add_side(self, side: Side, values: Wide, good: NDArray[np.bool_]) -> None:
+    def _add_side(self, side: SideTotals, values: Wide, good: NDArray[np.bool_]) -> None:
         nan = int(np.count_nonzero(np.isnan(values)))
         side.nan += nan
         side.inf += int(values.size - np.count_nonzero(good)) - nan
         values = values[good]
         if values.size and not self._complex:
             total, exponent = scaled_sum(values)
-            side.add(Extent(values.size, float(values.max()), float(values.min()), total, exponent))
+            side.add(SideSums(values.size, float(values.max()), float(values.min()), total, exponent))
 
     def _add_nonfinite(
         self, g: Values, m: Values, finite: tuple[NDArray[np.bool_], NDArray[np.bool_]], start: int
     ) -> None:
-        g_nan, m_nan = np.isnan(g.wide), np.isnan(m.wide)
-        common_nan = g_nan & m_nan
+        common_nan = np.isnan(g.wide) & np.isnan(m.wide)
         common_inf = ~finite[0] & (g.wide == m.wide)
         new, lost = finite[0] & ~finite[1], ~finite[0] & finite[1]
         changed = ~finite[0] & ~finite[1] & ~common_nan & ~common_inf
-        self._common_nan += int(np.count_nonzero(common_nan))
-        self._common_inf += int(np.count_nonzero(common_inf))
-        self._new += int(np.count_nonzero(new))
-        self._lost += int(np.count_nonzero(lost))
-        self._changed += int(np.count_nonzero(changed))
+        for name, flags in zip(self._nonfinite_counts, (common_nan, common_inf, new, lost, changed)):
+            self._nonfinite_counts[name] += int(np.count_nonzero(flags))
         disagreeing = new | lost | changed
         if self._first_disagreeing is None and disagreeing.any():
             self._first_disagreeing = start + int(disagreeing.argmax())
 
     def result(self, custom: dict[str, tuple[float | str, str]]) -> Measurement:
         """The measurement; no block may be added after it."""
-        totals, (golden, mine) = self._totals, self._sides
-        some = totals.compared > 0
-        nonfinite = NonFinite(
-            golden.nan,
-            golden.inf,
-            mine.nan,
-            mine.inf,
-            self._common_nan,
-            self._common_inf,
-            self._new,
-            self._lost,
-            self._changed,
-        )
-        beyond = totals.beyond + nonfinite.disagreeing
+        golden, mine = self._sides
+        elements = None if self._elements is None else self._elements.result(self._shape)
+        beyond = self._totals.beyond + self._nonfinite.disagreeing if elements is None else elements.beyond
         return Measurement(
-            shape=tuple(int(size) for size in self._golden.shape),
-            golden_dtype=dtype_name(self._golden.dtype),
-            mine_dtype=dtype_name(self._mine.dtype),
+            shape=self._shape,
+            golden_dtype=by_torch(self._golden.dtype).name,
+            mine_dtype=by_torch(self._mine.dtype).name,
             numel=self.numel,
-            compared=totals.compared,
             identical=self._identical,
-            cosine_similarity=_defined(totals.cosine()),
-            max_relative_error=_defined(totals.relative_peak) if some else None,
-            mean_relative_error=_defined(totals.mean_relative()),
-            max_absolute_error=self._largest_error() if some else None,
-            mean_absolute_error=_defined(totals.mean_absolute()),
-            max_scaled_error=_defined(totals.scaled_peak) if some else None,
-            kl_divergence=totals.divergence(),
-            relative_euclidean_distance=_defined(totals.euclidean()),
             golden_max=golden.max,
             golden_min=golden.min,
             golden_mean=golden.mean(),
             mine_max=mine.max,
             mine_min=mine.min,
             mine_mean=mine.mean(),
-            golden_rms=totals.golden_rms(),
-            golden_max_abs=totals.golden_peak if some else None,
-            mean_error=None if self._complex else _defined(totals.mean_error()),
-            near_zero=totals.near_zero,
-            mismatches=totals.mismatches if self._exact else None,
             rtol=self._tolerance.rtol,
             atol=self._tolerance.atol,
             beyond_tolerance=beyond,
             beyond_fraction=beyond / self.numel if self.numel else None,
-            worst=self._worst(),
-            nonfinite=nonfinite,
-            moments=totals.moments(),
+            worst=self._worst(elements),
+            nonfinite=self._nonfinite,
             custom=custom,
+            elements=elements,
+            **self._metrics(),
         )
+
+    def _metrics(self) -> dict[str, Any]:
+        """What is taken over the compared positions."""
+        totals = self._totals
+        some = totals.compared > 0
+        return {
+            "compared": totals.compared,
+            "cosine_similarity": _defined(totals.cosine()),
+            "max_relative_error": _defined(totals.relative_peak) if some else None,
+            "mean_relative_error": _defined(totals.mean_relative()),
+            "max_absolute_error": self._largest_error() if some else None,
+            "mean_absolute_error": _defined(totals.mean_absolute()),
+            "max_scaled_error": _defined(totals.scaled_peak) if some else None,
+            "kl_divergence": totals.divergence(),
+            "relative_euclidean_distance": _defined(totals.euclidean()),
+            "golden_rms": totals.golden_rms(),
+            "golden_max_abs": totals.golden_peak if some else None,
+            "mean_error": None if self._complex else _defined(totals.mean_error()),
+            "near_zero": totals.near_zero,
+            "mismatches": totals.mismatches if self._exact else None,
+            "moments": totals.moments(),
+        }
+
+    @property
+    def _nonfinite(self) -> NonFinite:
+        golden, mine = self._sides
+        return NonFinite(golden.nan, golden.inf, mine.nan, mine.inf, **self._nonfinite_counts)
 
     def _largest_error(self) -> float:
         """The largest absolute error from its two values, free of the rounding of the search."""
@@ -208,11 +217,13 @@ class _Pass:
         # An integer against a float: as fractions, because Python would round the integer first.
         return float(abs(Fraction(mine) - Fraction(golden)))
 
-    def _worst(self) -> Worst | None:
+    def _worst(self, elements: ElementErrors | None) -> Worst | None:
         flat = self._totals.peak_at if self._first_disagreeing is None else self._first_disagreeing
+        if elements is not None:
+            flat = -1 if elements.worst is None else elements.worst
         if flat < 0:
             return None
-        index = tuple(int(i) for i in np.unravel_index(flat, tuple(self._golden.shape)))
+        index = tuple(int(i) for i in np.unravel_index(flat, self._shape))
         return Worst(flat, index, *self._at(flat))
 
     def _at(self, flat: int) -> tuple[Scalar, Scalar]:

@@ -7,21 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Union
+from typing import TYPE_CHECKING, Union
+
+if TYPE_CHECKING:
+    from .elements import ElementErrors
 
 Scalar = Union[bool, int, float, complex]
 """A tensor element as the Python value of its own kind."""
-
-METRICS = (
-    "cosine_similarity",
-    "max_relative_error",
-    "mean_relative_error",
-    "max_absolute_error",
-    "mean_absolute_error",
-    "kl_divergence",
-    "relative_euclidean_distance",
-)
-"""The seven metrics in the column order of the old report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +85,10 @@ class Measurement:
     elements, for integer and bool tensors only. `beyond_tolerance` counts elements with
     `|mine - golden| > atol + rtol * |golden|` and disagreeing non-finite ones, `beyond_fraction`
     divides it by `numel`. `identical`: same dtype and the same bits.
+
+    Of single operators, `elements` has what standards of operators ask of single elements; elements beyond
+    tolerance and the worst one are then those of its tolerance. `further` are numbers by name that take more
+    than these two tensors: errors as multiples of a second golden's, tests of samples.
     """
 
     shape: tuple[int, ...]
@@ -128,6 +124,28 @@ class Measurement:
     nonfinite: NonFinite
     moments: Moments
     custom: Mapping[str, tuple[float | str, str]] = field(default_factory=dict)
+    elements: ElementErrors | None = None
+    further: Mapping[str, float] = field(default_factory=dict)
+
+    def value(self, metric: str) -> float | None:
+        """The value of a metric by name, custom ones included; `None` where it has none.
+
+        A position where both sides are non-finite but differ counts as new: mine put it there.
+        """
+        counts = self.nonfinite
+        if metric == "new_nonfinite":
+            return float(counts.new + counts.changed)
+        if metric == "lost_nonfinite":
+            return float(counts.lost)
+        if metric == "nonfinite_mismatch":
+            return float(counts.disagreeing)
+        if metric in self.custom:
+            value: object = self.custom[metric][0]
+        elif metric in self.further:
+            value = self.further[metric]
+        else:
+            value = getattr(self, metric, getattr(self.elements, metric, None))
+        return float(value) if isinstance(value, (int, float)) else None
 
     @property
     def empty(self) -> bool:

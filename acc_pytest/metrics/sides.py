@@ -8,7 +8,7 @@ from .scaled import as_float, binary_sum
 
 
 @dataclass(slots=True)
-class Extent:
+class SideSums:
     """Finite elements of one side of a block: their count, extrema and sum (times 2**exponent)."""
 
     count: int
@@ -23,7 +23,7 @@ class Extent:
         return max(abs(self.max), abs(self.min))
 
 
-class Side:
+class SideTotals:
     """One side of the pair, summed over blocks."""
 
     def __init__(self) -> None:
@@ -34,12 +34,12 @@ class Side:
         self._count = 0
         self._total = binary_sum()
 
-    def add(self, extent: Extent) -> None:
+    def add(self, block: SideSums) -> None:
         """Add the finite elements of one block, at least one."""
-        self.max = extent.max if self.max is None else max(self.max, extent.max)
-        self.min = extent.min if self.min is None else min(self.min, extent.min)
-        self._count += extent.count
-        self._total.add(extent.total, extent.exponent)
+        self.max = block.max if self.max is None else max(self.max, block.max)
+        self.min = block.min if self.min is None else min(self.min, block.min)
+        self._count += block.count
+        self._total.add(block.total, block.exponent)
 
     def mean(self) -> float | None:
         """Mean of the finite elements, `None` without any."""

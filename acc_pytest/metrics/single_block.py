@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from .divergence import BlockDivergence
 from .double_block import divergence_sums
-from .element_tolerance import Tolerance
-from .sides import Extent
+from .element_tolerance import ElementTolerance
+from .sides import SideSums
 from .totals import BlockSums, Totals
 
 Floats = NDArray[np.float32]
@@ -42,16 +42,20 @@ FITTING = frozenset(getattr(torch, name) for name in _NAMES.split() if hasattr(t
 
 
 class SingleBlock:
-    """Buffers for blocks of up to `size` elements, kept from block to block."""
+    """Buffers for blocks of up to `size` elements, kept from block to block.
 
-    def __init__(self, size: int) -> None:
+    `exact` asks for the count of unequal elements.
+    """
+
+    def __init__(self, size: int, tolerance: ElementTolerance, *, exact: bool) -> None:
+        self._tolerance, self._exact = tolerance, exact
         self._tensors = [torch.empty(size, dtype=torch.float32) for _ in range(5)]
         self._arrays = [tensor.numpy() for tensor in self._tensors]
         self._flags = np.empty(size, dtype=np.bool_)
         self._mine = torch.empty(0)
 
-    def load(self, golden: torch.Tensor, mine: torch.Tensor) -> tuple[Extent, Extent] | None:
-        """Take in a block of `FITTING` types; the extents of both sides.
+    def load(self, golden: torch.Tensor, mine: torch.Tensor) -> tuple[SideSums, SideSums] | None:
+        """Take in a block of `FITTING` types; extrema of both sides.
 
         `None` when a value is not finite or not of ordinary size, so that float32 will not do.
         """
@@ -59,64 +63,28 @@ class SingleBlock:
         self._mine = mine
         self._tensors[0][:n].copy_(golden)
         self._tensors[1][:n].copy_(mine)
-        extents = _extent(self._arrays[0][:n]), _extent(self._arrays[1][:n])
-        return extents if all(_ordinary(extent.peak) for extent in extents) else None
+        sides = _side_sums(self._arrays[0][:n]), _side_sums(self._arrays[1][:n])
+        return sides if all(_ordinary(side.peak) for side in sides) else None
 
-    def sums(
-        self, extents: tuple[Extent, Extent], totals: Totals, tolerance: Tolerance, *, exact: bool
-    ) -> BlockSums | None:
-        """Sum the loaded block; `None` when its errors call for float64.
-
-        `exact` asks for the count of unequal elements. Fills in the sums of the two extents.
-        """
-        n = extents[0].count
-        g, m, d, product, absolute = (array[:n] for array in self._arrays)
+    def sums(self, sides: tuple[SideSums, SideSums], totals: Totals) -> BlockSums | None:
+        """Sum the loaded block and fill in both sides; `None` when its errors call for float64."""
+        n = sides[0].count
+        g, m, d, _, absolute = (array[:n] for array in self._arrays)
         np.subtract(m, g, out=d)
         np.abs(d, out=absolute)
         peak = float(np.max(absolute))
         if not _ordinary(peak):
             return None
-        golden_peak = extents[0].peak
-        floor = totals.floor(golden_peak)
+        floor = totals.floor(sides[0].peak)
 
         golden_sum, difference_sum = self._sum(0, n), self._sum(2, n)
-        absolute_sum = self._sum(4, n)
-        extents[0].total, extents[1].total = golden_sum, golden_sum + difference_sum
+        sides[0].total, sides[1].total = golden_sum, golden_sum + difference_sum
         gg, gd, dd = self._dot(g, g), self._dot(g, d), self._dot(d, d)
-        if dd <= _CLOSE * gg:
-            mm, gm = gg + 2 * gd + dd, gg + gd
-        else:
+        mm, gm = gg + 2 * gd + dd, gg + gd
+        if dd > _CLOSE * gg:
             # Unrelated sides: their product cancels, so it is summed in float64.
             mm, gm = self._dot(m, m), _wide_dot(g, m)
-        peak_at = int(np.argmax(absolute)) if peak > totals.peak else -1
-
-        # From here on the buffer of mine is free.
-        size, allowed = m, product
-        np.abs(g, out=size)
-        beyond = mismatches = near_zero = 0
-        if peak > tolerance.atol:
-            np.multiply(size, np.float32(tolerance.rtol), out=allowed)
-            np.add(allowed, np.float32(tolerance.atol), out=allowed)
-            beyond = self._count(np.greater(absolute, allowed, out=self._flags[:n]))
-        if exact:
-            mismatches = self._count(np.greater(absolute, np.float32(0), out=self._flags[:n]))
-        scaled_peak = peak
-        if golden_peak > 1 and peak > totals.scaled_peak:
-            np.maximum(size, np.float32(1), out=product)
-            np.divide(absolute, product, out=product)
-            scaled_peak = float(np.max(product))
-        relative, relative_peak = 0.0, 0.0
-        if float(np.min(size)) <= floor:
-            near = np.less_equal(size, np.float32(floor), out=self._flags[:n])
-            near_zero = self._count(near)
-            np.copyto(size, np.float32(math.inf), where=near)
-        if peak > 0:
-            np.divide(absolute, size, out=absolute)
-            relative_peak = float(np.max(absolute))
-            relative = self._sum(4, n)
-            if not math.isfinite(relative):
-                return None
-        return BlockSums(
+        block = BlockSums(
             compared=n,
             golden=golden_sum,
             mine=golden_sum + difference_sum,
@@ -126,18 +94,47 @@ class SingleBlock:
             golden_mine=gm,
             golden_difference=gd,
             difference_squared=dd,
-            absolute=absolute_sum,
-            golden_peak=golden_peak,
+            absolute=self._sum(4, n),
+            golden_peak=sides[0].peak,
             peak=peak,
-            peak_at=peak_at,
-            relative=relative,
-            relative_peak=relative_peak,
-            scaled_peak=scaled_peak,
-            near_zero=near_zero,
-            beyond=beyond,
-            mismatches=mismatches,
-            divergence=self._divergence(n, extents[0].max, peak, difference_sum / n, math.sqrt(dd / n)),
+            peak_at=int(np.argmax(absolute)) if peak > totals.peak else -1,
         )
+        self._count_elements(block)
+        if not self._relative_errors(block, totals, floor):
+            return None
+        mean, rms = difference_sum / n, math.sqrt(dd / n)
+        block.divergence = self._divergence(n, sides[0].max, peak, mean, rms)
+        return block
+
+    def _count_elements(self, block: BlockSums) -> None:
+        """Elements beyond tolerance, and unequal ones. From here on mine's buffer holds |golden|."""
+        g, size, _, allowed, absolute = (array[: block.compared] for array in self._arrays)
+        flags = self._flags[: block.compared]
+        np.abs(g, out=size)
+        if block.peak > self._tolerance.atol:
+            np.multiply(size, np.float32(self._tolerance.rtol), out=allowed)
+            np.add(allowed, np.float32(self._tolerance.atol), out=allowed)
+            block.beyond = int(np.count_nonzero(np.greater(absolute, allowed, out=flags)))
+        if self._exact:
+            block.mismatches = int(np.count_nonzero(np.greater(absolute, np.float32(0), out=flags)))
+
+    def _relative_errors(self, block: BlockSums, totals: Totals, floor: float) -> bool:
+        """Errors relative to |golden| (in mine's buffer); false where they do not fit float32."""
+        _, size, _, quotient, absolute = (array[: block.compared] for array in self._arrays)
+        block.scaled_peak = block.peak
+        if block.golden_peak > 1 and block.peak > totals.scaled_peak:
+            np.maximum(size, np.float32(1), out=quotient)
+            np.divide(absolute, quotient, out=quotient)
+            block.scaled_peak = float(np.max(quotient))
+        if float(np.min(size)) <= floor:
+            near = np.less_equal(size, np.float32(floor), out=self._flags[: block.compared])
+            block.near_zero = int(np.count_nonzero(near))
+            np.copyto(size, np.float32(math.inf), where=near)
+        if block.peak > 0:
+            np.divide(absolute, size, out=absolute)
+            block.relative_peak = float(np.max(absolute))
+            block.relative = self._sum(4, block.compared)
+        return math.isfinite(block.relative)
 
     def _divergence(self, n: int, top: float, peak: float, mean: float, rms: float) -> BlockDivergence:
         """KL sums of the loaded block; `mean` and `rms` are those of the difference."""
@@ -171,13 +168,9 @@ class SingleBlock:
     def _sum(self, buffer: int, n: int) -> float:
         return float(self._tensors[buffer][:n].sum())
 
-    @staticmethod
-    def _count(flags: NDArray[np.bool_]) -> int:
-        return int(np.count_nonzero(flags))
 
-
-def _extent(values: Floats) -> Extent:
-    return Extent(values.size, float(np.max(values)), float(np.min(values)))
+def _side_sums(values: Floats) -> SideSums:
+    return SideSums(values.size, float(np.max(values)), float(np.min(values)))
 
 
 def _wide_dot(first: Floats, second: Floats) -> float:

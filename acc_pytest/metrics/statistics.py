@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 from ..tensors.header import Statistics
+from .catalogue import STATISTICS
 from .totals import NEAR_ZERO
 
-STATISTICS = ("max", "min", "mean", "l2norm")
 
-
-def measure_statistics(golden: Statistics, mine: Statistics) -> dict[str, float | None]:
+def statistics_errors(golden: Statistics, mine: Statistics) -> dict[str, float | None]:
     """`{max,min,mean,l2norm}_stat_{absolute,relative}_error`, in column order.
 
     Absolute: |m - g|. Relative: |m - g| / max(|g|, 2^-23). `None` where a side does not state the

@@ -39,13 +39,13 @@ class BlockSums:
     golden_peak: float
     peak: float
     peak_at: int
-    relative: float
-    relative_peak: float
-    scaled_peak: float
-    near_zero: int
-    beyond: int
-    mismatches: int
-    divergence: BlockDivergence | None
+    relative: float = 0.0
+    relative_peak: float = 0.0
+    scaled_peak: float = 0.0
+    near_zero: int = 0
+    beyond: int = 0
+    mismatches: int = 0
+    divergence: BlockDivergence | None = None
     golden_exponent: int = 0
     mine_exponent: int = 0
     difference_exponent: int = 0

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..tensors.dtypes import by_torch
 from .measurement import Scalar
 
 Doubles = NDArray[np.float64]
 Wide = NDArray[Any]
 """float64, or complex128 for complex tensors."""
 
-_COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
 _NARROW_UNSIGNED = {
     getattr(torch, name): dtype
     for name, dtype in (("uint16", np.dtype(np.uint16)), ("uint32", np.dtype(np.uint32)))
@@ -47,21 +47,14 @@ class Values:
         return Values(self.wide[keep], self.high[keep], low)
 
 
-def is_complex(dtype: torch.dtype) -> bool:
-    """Whether elements have an imaginary part."""
-    return dtype in _COMPLEX
-
-
 def is_exact(dtype: torch.dtype) -> bool:
     """Whether elements are integers or booleans, compared for equality."""
-    return dtype in _PLAIN or dtype in _NARROW_UNSIGNED or (_UINT64 is not None and dtype == _UINT64)
+    return by_torch(dtype).kind in ("int", "uint", "bool")
 
 
 def is_measurable(dtype: torch.dtype) -> bool:
     """Whether an element is one number: packed fp4, quantized and bit types are not."""
-    if is_exact(dtype) or is_complex(dtype):
-        return True
-    return dtype.is_floating_point and "float4" not in str(dtype)
+    return by_torch(dtype).kind != "raw"
 
 
 def widen(block: torch.Tensor, *, to_complex: bool = False) -> Values:

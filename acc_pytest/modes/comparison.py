@@ -17,9 +17,9 @@ from .pairs import PairMode
 from .run import RUN
 
 if TYPE_CHECKING:
-    from ..comparison import Judge
     from ..diagnosis.recomputed import Recomputed
     from ..ids import Naming
+    from ..judging.judges import Judge
     from ..mapping.pair import Pair
     from ..reporting.row import Row
 

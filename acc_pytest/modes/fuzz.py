@@ -131,13 +131,13 @@ class FuzzMode(Mode):
 
     def device(self) -> Device:
         """The device that is fuzzed. Raises `AccError` without an NPU."""
+        from ..judging.standards import of_operators
         from ..opcheck.backends import backend_named
-        from ..opcheck.standards import standard_named
         from ..strategies.device import Device
 
         checks = self.checks
         backend = backend_named(checks.backend, checks.device)
-        return Device(backend, standard_named(checks.standard), checks.soc)
+        return Device(backend, of_operators(checks.standard), checks.soc)
 
 
 def _complete(name: str) -> str:

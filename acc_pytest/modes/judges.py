@@ -12,7 +12,7 @@ import pytest
 from ..marks import case_hook_rules, hook_rules, marker_rules
 
 if TYPE_CHECKING:
-    from ..comparison import Judge
+    from ..judging.judges import Judge
     from ..judging.standards import Standard
     from ..judging.threshold import ThresholdRule
     from ..mapping.pair import Pair
@@ -57,8 +57,8 @@ class Judges:
         `ignored` is the marker that stands for the config files. Raises `SettingsError` for a marker,
         an answer of the hook or an argument that is wrong.
         """
-        from ..comparison import Judge
-        from ..judging import in_precedence, rule_from_table
+        from ..judging.judges import Judge
+        from ..judging.rules import in_precedence, rule_from_table
 
         names = self.settings.custom_metrics
         stronger = hook_rules(item, pair, names) if pair is not None else []
@@ -71,7 +71,7 @@ class Judges:
         self, item: pytest.Item, ignored: pytest.Mark | None, case: Case
     ) -> tuple[ThresholdRule, ...]:
         """The rules for the case of a single operator, in the same order. Raises `SettingsError`."""
-        from ..judging import in_precedence
+        from ..judging.rules import in_precedence
 
         names = self.settings.custom_metrics
         markers = marker_rules(item, names, ignored)

@@ -23,13 +23,13 @@ from .mode import GeneratedTest, Mode, limit_threads
 from .run import gated
 
 if TYPE_CHECKING:
+    from ..judging.standards import Standard
     from ..judging.threshold import JudgeContext
     from ..opcheck.backends import Backend
     from ..opcheck.case import Case
     from ..opcheck.entry import Entry
     from ..opcheck.listed import Named
     from ..opcheck.settings import OpcheckSettings
-    from ..opcheck.standards import Standard
     from ..reporting.row import Row
     from ..reporting.view import Run, View
     from .generated import GeneratedItem
@@ -163,9 +163,9 @@ class OpcheckMode(Mode):
     @property
     def standard(self) -> Standard:
         """By which standard outputs are judged."""
-        from ..opcheck.standards import standard_named
+        from ..judging.standards import of_operators
 
-        return standard_named(self.checks.standard)
+        return of_operators(self.checks.standard)
 
     @functools.cached_property
     def backend(self) -> Backend | None:

@@ -18,9 +18,9 @@ from .mode import GeneratedTest, Mode, TestFailed
 from .run import gated
 
 if TYPE_CHECKING:
-    from ..comparison import Judge
     from ..diagnosis.recomputed import Recomputed
     from ..ids import Naming
+    from ..judging.judges import Judge
     from ..judging.threshold import JudgeContext
     from ..mapping.noise_run import NoisePlan
     from ..mapping.pair import Pair, Plan, Unmapped

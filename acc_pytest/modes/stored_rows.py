@@ -27,10 +27,10 @@ from .pairs import PairMode
 from .run import gated
 
 if TYPE_CHECKING:
-    from ..comparison import Judge
     from ..diagnosis.recomputed import Recomputed
     from ..gate.from_rows import StoredRun
     from ..ids import Naming
+    from ..judging.judges import Judge
     from ..mapping.pair import Pair
     from ..reporting.row import Row
     from ..reporting.view import Run, View

@@ -15,10 +15,8 @@ from ..reporting.row import Row
 from ..vocabulary import SOCS
 from .case import Case
 
-Check = Callable[[Case], list[Row]]
 
-
-def on_its_chip(case: Case, check: Check) -> list[Row]:
+def on_its_chip(case: Case, check: Callable[[Case], list[Row]]) -> list[Row]:
     """The rows of a case on the chip that it is of; notes say where that was not known."""
     rows = check(case)
     refused = [row for row in rows if row.verdict == "incomparable" and not row.skipped]

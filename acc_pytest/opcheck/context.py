@@ -1,4 +1,4 @@
-"""What threshold rules, markers and `-m` see of a single operator. Needs no torch."""
+"""What threshold rules, markers, `-m` and standards see of a single operator. Needs no torch."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -32,7 +31,7 @@ def is_drawn(operator: str, param: Mapping[str, Any], number: int) -> bool:
     return operator == TOPK_TOPP and param["topkToppSamplingType"] in _FROM_SEEDS and number <= 1
 
 
-def settled_draws(
+def nearest_valid_draws(
     probs: torch.Tensor, param: Mapping[str, Any], golden: torch.Tensor, mine: torch.Tensor
 ) -> torch.Tensor:
     """`golden` places of MultinomialOperation, mine's where the random number lies at an edge of mine's.
@@ -48,33 +47,26 @@ def settled_draws(
     return torch.where(inside & near, mine, golden)
 
 
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """Two samples compared: the p-value that they are of one distribution, and how the values of mine lie.
-
-    `outside` counts values of mine that nobody could draw. `shift` is the difference of the means in
-    standard errors, `None` for fewer than 30 draws.
-    """
-
-    p_value: float
-    outside: int
-    shift: float | None
-
-
 def compared(
     operator: str, number: int, probs: torch.Tensor, golden: torch.Tensor, mine: torch.Tensor
-) -> Samples:
-    """Output `number` of both sides, all rows together; `probs` is what was drawn from."""
+) -> dict[str, float]:
+    """Output `number` of both sides, all rows together, as samples; `probs` is what was drawn from.
+
+    `ks_p_value` that they are of one distribution, `impossible_draws`: values of mine that nobody could draw,
+    `mean_shift`: difference of the means in standard errors, of 30 draws and more.
+    """
     # all rows of MultinomialOperation see the same numbers, so only its columns are independent
     draws = mine.shape[-1] if operator == MULTINOMIAL and mine.ndim > 1 else mine.numel()
     a, b = golden.double().flatten(), mine.double().flatten()
-    outside = _impossible(probs, number, mine)
-    shift = None
+    numbers = {
+        "ks_p_value": p_value(a.tolist(), b.tolist(), draws),
+        "impossible_draws": float(_impossible(probs, number, mine)),
+    }
     if draws >= _ENOUGH:
         error = math.sqrt((float(a.var()) + float(b.var())) / draws)
         distance = abs(float(a.mean() - b.mean()))
-        shift = distance / error if error else (math.inf if distance else 0.0)
-    return Samples(p_value(a.tolist(), b.tolist(), draws), outside, shift)
+        numbers["mean_shift"] = distance / error if error else (math.inf if distance else 0.0)
+    return numbers
 
 
 _ENOUGH = 30
@@ -113,7 +105,7 @@ def p_value(a: Sequence[float], b: Sequence[float], draws: int) -> float:
 
 
 def _distance(a: Sequence[float], b: Sequence[float]) -> float:
-    first, second = (torch.tensor(sorted(one), dtype=torch.float64) for one in (a, b))
-    values = torch.cat((first, second)).sort().values
-    below = [torch.searchsorted(one, values, right=True).double() / len(one) for one in (first, second)]
+    samples = [torch.tensor(sorted(sample), dtype=torch.float64) for sample in (a, b)]
+    values = torch.cat(samples).sort().values
+    below = [torch.searchsorted(sample, values, right=True).double() / len(sample) for sample in samples]
     return float((below[0] - below[1]).abs().max())

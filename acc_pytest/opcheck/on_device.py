@@ -7,35 +7,41 @@ are judged are gone afterwards.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from ..errors import AccError
 from ..reporting.row import Row
 from .backends import Backend, rerun
 from .case import Case
-from .neutral import Neutral, neutral_cases
+from .optimizations import OptimizationOff, without_optimizations
 from .rows import case_row, unjudged
 
-Check = Callable[[Case, int], list[Row]]
-"""Judges a case; the number is added to those of its rows."""
-
 ROWS_EACH = 100
-"""Numbers of rows that a case, and each of its neutral copies, has for its outputs."""
+"""Numbers of rows that a case, and each copy of it with an optimisation off, has for its outputs."""
 
 
-def rows_on_device(case: Case, backend: Backend, check: Check, *, optimization: bool = False) -> list[Row]:
+class CheckCase(Protocol):
+    """Judges a case; its rows are numbered from `running`."""
+
+    def __call__(self, case: Case, *, running: int) -> list[Row]: ...
+
+
+def rows_on_device(
+    case: Case, backend: Backend, check: CheckCase, running: int, *, optimization: bool = False
+) -> list[Row]:
     """The rows of `case` with what `backend` computes in place of the dumped outputs.
 
-    With `optimization`, the rows of each neutral copy follow, and the rows of the case say which of them
-    has another verdict. Raises `AccError` where the device cannot compute the case.
+    With `optimization`, the rows of each copy with one optimisation off follow, and the rows of the case say
+    which of them has another verdict. Raises `AccError` where the device cannot compute the case.
     """
-    rows = _rows(case, backend, check, 0)
+    rows = _rows(case, backend, check, running)
     if not optimization:
         return rows
     copies = [
-        _copied(neutral, backend, check, rows[0], number * ROWS_EACH)
-        for number, neutral in enumerate(neutral_cases(case), start=1)
+        _copied(off, backend, check, rows[0], running + number * ROWS_EACH)
+        for number, off in enumerate(without_optimizations(case), start=1)
     ]
     said = conclusion(rows, copies)
     if said:
@@ -44,9 +50,9 @@ def rows_on_device(case: Case, backend: Backend, check: Check, *, optimization: 
     return [*rows, *(row for copy in copies for row in copy.rows)]
 
 
-def _rows(case: Case, backend: Backend, check: Check, number: int) -> list[Row]:
+def _rows(case: Case, backend: Backend, check: CheckCase, running: int) -> list[Row]:
     with tempfile.TemporaryDirectory() as home:
-        return [_of_device(row) for row in check(rerun(case, backend, home), number)]
+        return [_of_device(row) for row in check(rerun(case, backend, home), running=running)]
 
 
 def _of_device(row: Row) -> Row:
@@ -56,10 +62,10 @@ def _of_device(row: Row) -> Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """The rows of one neutral copy. `judged` says that all of them could be."""
+class CopyRows:
+    """The rows of one copy with an optimisation off. `judged` says that all of them could be."""
 
-    neutral: Neutral
+    off: OptimizationOff
     rows: tuple[Row, ...]
 
     @property
@@ -73,42 +79,41 @@ class Copy:
         return any(row.red for row in self.rows)
 
 
-def _copied(neutral: Neutral, backend: Backend, check: Check, row: Row, number: int) -> Copy:
-    """A neutral copy checked. One that cannot be computed is nobody's mistake: it was made up here."""
+def _copied(off: OptimizationOff, backend: Backend, check: CheckCase, row: Row, running: int) -> CopyRows:
+    """A copy checked. One that cannot be computed is nobody's mistake: it was made up here."""
     try:
-        rows = _rows(neutral.case, backend, check, number)
+        rows = _rows(off.case, backend, check, running)
     except AccError as error:
-        bare = case_row(neutral.case, str(row.case["standard"]), row.test_id, 0)
-        at = None if row.number is None else row.number + number
-        rows = [unjudged(replace(bare, number=at), str(error), skipped=True)]
-    return Copy(neutral, tuple(_of_copy(one, neutral) for one in rows))
+        bare = case_row(off.case, str(row.case["standard"]), row.test_id, running)
+        rows = [unjudged(bare, str(error), skipped=True)]
+    return CopyRows(off, tuple(_of_copy(row, off) for row in rows))
 
 
-def _of_copy(row: Row, neutral: Neutral) -> Row:
+def _of_copy(row: Row, off: OptimizationOff) -> Row:
     """The row of a copy, named so that it is not taken for the case of the dump."""
-    case = {**row.case, "optimization_closed": neutral.closed}
-    row = replace(row, case=case, mine=replace(row.mine, name=f"{row.mine.name}[{neutral.change}]"))
+    case = {**row.case, "optimization_closed": off.parameter}
+    row = replace(row, case=case, mine=replace(row.mine, name=f"{row.mine.name}[{off.change}]"))
     if row.verdict == "incomparable":
-        return unjudged(row, f"not tried with {neutral.change}: {row.sentence}", skipped=True)
-    return replace(row, sentence=f"with {neutral.change}: {row.sentence}")
+        return unjudged(row, f"not tried with {off.change}: {row.sentence}", skipped=True)
+    return replace(row, sentence=f"with {off.change}: {row.sentence}")
 
 
-def conclusion(rows: Sequence[Row], copies: Sequence[Copy]) -> str:
+def conclusion(rows: Sequence[Row], copies: Sequence[CopyRows]) -> str:
     """Which optimisation changes the verdict, in words; empty where there is nothing to say."""
     judged = [copy for copy in copies if copy.judged]
     if not judged or not all(row.verdict in ("pass", "fail") for row in rows):
         return ""
     red = any(row.red for row in rows)
-    changing = [copy.neutral for copy in judged if copy.red != red]
-    changes = " or ".join(one.change for one in changing)
+    changing = [copy.off for copy in judged if copy.red != red]
+    changes = " or ".join(off.change for off in changing)
     if red and changing:
-        names = " and ".join(one.closed for one in changing)
+        names = " and ".join(off.parameter for off in changing)
         return f"with {changes} the device's result passes: suspect the optimisation {names}"
     if changing:
         return f"passes as dumped, and not with {changes}"
     if not red:
         return ""
-    tried = ", ".join(copy.neutral.change for copy in judged)
+    tried = ", ".join(copy.off.change for copy in judged)
     return f"fails with {tried} as well: no optimisation explains it"
 
 

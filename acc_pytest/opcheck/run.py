@@ -6,52 +6,29 @@ operator does not write) becomes the sentence of its row: nothing is raised for 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import torch
-
-from ..errors import AccError, Incomparable, NoPayload
+from ..errors import AccError, NoPayload
 from ..guard import guarded
+from ..judging.judges import Judge
+from ..judging.standards import ASCEND, Standard
 from ..judging.threshold import ThresholdRule
-from ..metrics import measure
 from ..reporting.row import Row
-from ..tensors import hifloat8
-from ..tensors.dtypes import by_name
-from ..tensors.mapped import check_mapped
-from ..tensors.source import TensorSource
-from .as_right import settled
 from .backends import Backend
-from .bounds import factor_of, further_checks, matching
 from .case import Case
 from .chip import on_its_chip
-from .draws import is_drawn
 from .entry import Entry
-from .errors_of import Errors, errors_of
-from .golden import Expected, Golden, check_outputs, refuse_unknown, refuse_unseen
+from .golden import Golden, check_outputs, refuse_unknown, refuse_unseen
 from .on_device import rows_on_device
+from .output import OutputJudge
 from .prepare import prepare
-from .rows import case_row, described, dtype_name, judged_row, ulp_note, unjudged
-from .standards import About, Second, Standard
-from .standards.ascend import ASCEND
+from .rows import case_row, unjudged
 
 ROWS = 1000
 """Numbers of rows that each entry has for its outputs."""
-
-EXACT_UP_TO = 1 << 22
-"""Elements of a case up to which the float64 values are computed even where nothing fails."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """How outputs are judged: the standard, the other device's case, the user's metrics and bounds."""
-
-    standard: Standard
-    theirs: Golden | None
-    custom: Sequence[Any]
-    rules: Sequence[ThresholdRule]
-
 
 Rules = Callable[[Case], Sequence[ThresholdRule]]
 """Gives the bounds of a case that people set themselves, weakest first."""
@@ -88,17 +65,13 @@ def run_entry(
             refuse_unknown(entry.name)
             case = replace(prepare(entry, given, soc), precision=precision)
             second = replace(prepare(entry, other, soc), precision=precision) if other else None
-            bounds = rules(case)
-
-            def check(one: Case, number: int) -> list[Row]:
-                running = entry.number * ROWS + number
-                return run_case(
-                    one, standard, other=second, test_id=test_id, running=running, custom=custom, rules=bounds
-                )
-
+            check = functools.partial(
+                run_case, standard=standard, other=second, test_id=test_id, custom=custom, rules=rules(case)
+            )
+            first = entry.number * ROWS
             if backend is None:
-                return on_its_chip(case, lambda one: check(one, 0))
-            return rows_on_device(case, backend, check, optimization=optimization)
+                return on_its_chip(case, functools.partial(check, running=first))
+            return rows_on_device(case, backend, check, first, optimization=optimization)
     except NoPayload as error:
         return [refused_entry(entry, standard, str(error), test_id, skipped=True)]
     except (AccError, OSError) as error:
@@ -135,132 +108,11 @@ def run_case(
             golden = Golden(case)
             check_outputs(golden)
             refuse_unseen(golden)
-            way = _Way(standard, Golden(other) if other is not None else None, custom, rules)
-            found = [_row_or_reason(row, golden, expected, way) for expected in golden.expected()]
-        return found or [unjudged(row, f"{case.full_name} has no output that could be judged")]
+            second = Golden(other) if other is not None else None
+            outputs = OutputJudge(Judge(tuple(rules), tuple(custom), standard), second)
+            rows = [outputs.row(row, golden, expected) for expected in golden.expected()]
+        return rows or [unjudged(row, f"{case.full_name} has no output that could be judged")]
     except NoPayload as error:
         return [unjudged(row, str(error), skipped=True)]
     except (AccError, OSError) as error:
         return [unjudged(row, str(error))]
-
-
-def _row_or_reason(row: Row, golden: Golden, expected: Expected, way: _Way) -> Row:
-    row = described(row, expected)
-    try:
-        check_mapped()
-        with guarded(f"judging {expected.slot}"):
-            return _row(row, golden, expected, way)
-    except AccError as error:
-        return unjudged(row, str(error))
-
-
-def _row(row: Row, golden: Golden, expected: Expected, way: _Way) -> Row:
-    """One output judged. Raises `AccError` for one that cannot be."""
-    mine = _comparable(expected)
-    reference = settled(golden, expected, mine)
-    dtype = dtype_name(expected.golden, golden.param)
-    rules = matching(way.rules, golden.case, dtype)
-    about = _about(golden, dtype, factor_of(rules))
-    if about.factor != 1:
-        row = replace(row, case={**row.case, "factor": about.factor})
-    rule = way.standard.rule(about)
-    errors = errors_of(reference, mine, rule, dtype)
-    against = _against_exact(golden, expected, mine, way, about)
-    measurement = measure(
-        TensorSource(_shown(reference, dtype)), TensorSource(_shown(mine, dtype)), custom=way.custom
-    )
-    judged = way.standard.judge(about, errors, against)
-    given = golden.inputs[0][0] if golden.inputs[0] else None
-    if way.standard.drawn and given is not None and is_drawn(golden.case.name, golden.param, expected.number):
-        judged = way.standard.drawn(about, expected.number, given, reference, mine)
-    judged = replace(judged, checks=judged.checks + further_checks(rules, measurement))
-    failed = not all(check.passed for check in judged.checks)
-    exact, exact_errors = None, None
-    if about.kind == "float" and expected.slot.startswith("output") and mine.numel():
-        if failed or golden.elements <= EXACT_UP_TO:
-            exact = golden.exact(expected.number)
-        if exact is not None and exact.numel() == mine.numel():
-            exact_errors = errors_of(exact.reshape(mine.shape), mine, rule, dtype)
-    notes = _notes(golden, expected, mine)
-    if failed and (note := ulp_note(expected, errors, exact, dtype)):
-        notes += (note,)
-    return judged_row(row, expected, errors, judged, measurement, exact_errors, notes)
-
-
-def _comparable(expected: Expected) -> torch.Tensor:
-    """Mine's tensor. Raises `Incomparable` where the two cannot be compared element by element."""
-    golden, mine, slot = expected.golden, expected.mine, expected.slot
-    if mine is None:
-        raise Incomparable(f"{slot} has no file in the dump, but the operator writes it")
-    if mine.numel() != golden.numel():
-        raise Incomparable(
-            f"{slot} has the shape {list(mine.shape)}, but the operator writes {list(golden.shape)}"
-        )
-    if mine.dtype != golden.dtype:
-        raise Incomparable(
-            f"{slot} is {mine.dtype}, but the operator writes {golden.dtype} with these parameters and inputs"
-        )
-    return mine
-
-
-def _against_exact(
-    golden: Golden, expected: Expected, mine: torch.Tensor, way: _Way, about: About
-) -> tuple[Errors, ...]:
-    """The errors of mine and of the second golden against the exact value; empty where none is asked for.
-
-    Raises `Incomparable` where one of them is not to be had.
-    """
-    whose = way.standard.second(about, way.theirs is not None)
-    if whose is Second.NONE:
-        return ()
-    truth = golden.exact(expected.number)
-    if truth is None:
-        raise Incomparable(f"{expected.slot} has no exact value to judge two goldens by")
-    truth = truth.reshape(mine.shape)
-    if whose is Second.COMPUTED:
-        second = golden.low(expected.number).reshape(mine.shape)
-    else:
-        second = _of_second_device(way.theirs, expected).reshape(mine.shape)
-    rule = way.standard.rule(about)
-    return tuple(errors_of(truth, one, rule, about.dtype) for one in (mine, second))
-
-
-def _of_second_device(theirs: Golden | None, expected: Expected) -> torch.Tensor:
-    """The other device's output. Raises `Incomparable` where it lacks it."""
-    for one in theirs.expected() if theirs is not None else ():
-        if one.number == expected.number:
-            return _comparable(one)
-    raise Incomparable(
-        f"the second device's dump has no {expected.slot}; give a complete one with --acc-opcheck-other"
-    )
-
-
-def _notes(golden: Golden, expected: Expected, mine: torch.Tensor) -> tuple[str, ...]:
-    notes: tuple[str, ...] = ()
-    if tuple(mine.shape) != tuple(expected.golden.shape):
-        notes += (f"dumped as {list(mine.shape)}, written as {list(expected.golden.shape)}",)
-    if not golden.case.clean:
-        notes += ("inputs are those of after the execution: the dump has none of before",)
-    if expected.number == 0 and golden.unseen and golden.outputs:
-        places = ", ".join(f"input[{n}]" for n in golden.unseen)
-        notes += (f"not judged: {places}, written in place and not dumped after execution",)
-    return notes
-
-
-def _about(golden: Golden, dtype: str, factor: float) -> About:
-    kind = "float" if dtype == "hifloat8" else by_name(dtype).kind
-    return About(golden.case.name, golden.param, dtype, kind, _length(golden), factor)
-
-
-def _length(golden: Golden) -> int | None:
-    """How many products an element of a linear operator sums, as ATB counts them; else `None`."""
-    x = golden.inputs[0][0] if golden.inputs[0] else None
-    if x is None or x.ndim < 2:
-        return None
-    if golden.case.name == "LinearOperation":
-        return int(x.shape[-2] if golden.param.get("transposeA") else x.shape[-1])
-    return 2 * int(x.shape[-1]) if golden.case.name == "LinearParallelOperation" else None
-
-
-def _shown(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
-    return hifloat8.decode(tensor.reshape(-1)).reshape(tensor.shape) if dtype == "hifloat8" else tensor

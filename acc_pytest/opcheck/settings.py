@@ -19,8 +19,8 @@ class OpcheckSettings:
     `sources` are operation CSVs and directories; `input` and `other` directories to look for tensors
     in, empty where the source says where they are; `ids` and `names` select, empty for all; `soc` is
     empty where the source may say it; `precision` is as what float tensors are read; `backend` says whose
-    outputs are judged, `device` is its NPU, `optimization` asks it for every neutral copy. `columns` are
-    the old report's further metrics that the CSV has.
+    outputs are judged, `device` is its NPU, `optimization` asks it for copies with one optimisation off each.
+    `columns` are the old report's further metrics that the CSV has.
     """
 
     sources: tuple[str, ...]
@@ -54,30 +54,34 @@ class OpcheckSettings:
             optimization=bool(get("opcheck_optimization", False)),
             columns=tuple(get("opcheck_metric", ())),
         )
-        for option, path in (("input", settings.input), ("other", settings.other)):
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        """Raise `SettingsError` for directories that are not there and options that contradict each other."""
+        for option, path in (("input", self.input), ("other", self.other)):
             if path and not os.path.isdir(path):
                 raise SettingsError(f"--acc-opcheck-{option} {path}: no such directory")
-        if settings.optimization and settings.backend == DUMPED:
+        if self.optimization and self.backend == DUMPED:
             raise SettingsError(
                 "--acc-opcheck-optimization runs operators again with other parameters, which needs an NPU; "
                 "add --acc-opcheck-backend torch_atb (-rerun)"
             )
-        if settings.optimization and settings.other:
+        if self.optimization and self.other:
             raise SettingsError(
                 "--acc-opcheck-optimization: the second device's dump has operators only as they were "
                 "dumped; leave --acc-opcheck-other out"
             )
-        if settings.standard == "three-way" and not settings.other:
+        if self.standard == "three-way" and not self.other:
             raise SettingsError(
                 "--acc-opcheck-standard three-way: needs the same operators' dump of a second device; "
                 "give it with --acc-opcheck-other DIR"
             )
-        if settings.other and settings.standard not in SECOND_DEVICE:
+        if self.other and self.standard not in SECOND_DEVICE:
             raise SettingsError(
-                f"--acc-opcheck-other: the standard {settings.standard} uses no second device; "
+                f"--acc-opcheck-other: the standard {self.standard} uses no second device; "
                 f"add --acc-opcheck-standard {' or '.join(SECOND_DEVICE)}"
             )
-        return settings
 
 
 def _device(text: str) -> int:

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..judging.verdict import Check
+from ..vocabulary import number
 from .numbers import in_numbers, main_check, said_elsewhere
 from .printable import NAME, printable
-from .row import Check, Row, RowSide, Scalar, number
+from .row import Row, RowSide, Scalar
 from .wrapping import UNKNOWN, near, wrapped, wrapped_command
 
 WIDTH = 4000

@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..outputs import Staged, target_of
+from ..vocabulary import number
 from .file_view import FileView
 from .printable import printable, shell
-from .row import VERDICTS, Row, number
+from .row import VERDICTS, Row
 from .summary import coverage_line
 from .view import Result, Run
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from .row import Check, Row
+from ..judging.verdict import Check
+from .row import Row
 
 _NAMES = {
     "relative_euclidean_distance": ("relative L2", "L2"),

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from ..judging.verdict import Check
+
 Scalar = Union[None, bool, int, float, str]
 
 _IN_RECORD = re.compile(r":(inputs|outputs)/(\d+)$")
@@ -41,44 +43,6 @@ class RowSide:
     max: float | None = None
     min: float | None = None
     mean: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One threshold applied: `measured` must be at least (or at most) `allowed`.
-
-    An infinite `allowed` is a metric that a rule switched off.
-    """
-
-    metric: str
-    measured: float | None
-    allowed: float
-    at_least: bool
-    reason: str
-    passed: bool
-
-    @property
-    def bound(self) -> str:
-        """The bound as people write it: `>= 0.999`, or `off`."""
-        if math.isinf(self.allowed):
-            return "off"
-        return f"{'>=' if self.at_least else '<='} {number(self.allowed)}"
-
-    @property
-    def excess(self) -> float:
-        """How many times the allowed error was measured; infinite where none is allowed, or for NaN.
-
-        For a metric that is best at 1 (cosine) the error is the root of the distance from 1, which grows
-        like the relative distance does: 1 - cos(x) is x^2/2 for a small angle x.
-        """
-        if self.measured is None or math.isnan(self.measured):
-            return math.inf
-        error, allowed = self.measured, self.allowed
-        if self.at_least:
-            error, allowed = math.sqrt(max(0.0, 1.0 - error)), math.sqrt(max(0.0, 1.0 - allowed))
-        if allowed <= 0.0:
-            return 0.0 if self.passed else math.inf
-        return error / allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,14 +175,6 @@ def place(ref: object) -> str:
     """Where a tensor lies, as a cell. A tensor of a GE record is `{file},{inputs|outputs},{number}`, which is
     how the old tool wrote it."""
     return os.path.abspath(_IN_RECORD.sub(r",\1,\2", str(ref)))
-
-
-def number(value: Scalar) -> str:
-    """A number for people: six digits, but `1 - 6.6e-13` where six digits would say 1."""
-    if not isinstance(value, float):
-        return str(value)
-    short = f"{value:.6g}"
-    return f"1 - {1 - value:.3g}" if short == "1" and value < 1 else short
 
 
 def native(value: Any) -> Scalar:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any
 
+from ..judging.verdict import Check
 from .json_fields import (
     FLAG,
     MAPPING,
@@ -25,7 +26,7 @@ from .json_fields import (
     tuple_of,
     unpacker,
 )
-from .row import VERDICTS, Cause, Check, Row, RowSide, Scalar, WorstElement
+from .row import VERDICTS, Cause, Row, RowSide, Scalar, WorstElement
 
 _SAID_BY_ROW = {
     **{

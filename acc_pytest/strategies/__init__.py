@@ -117,7 +117,7 @@ def check(
     are written in place follow the outputs, as `operators.compute` returns them. Raises `OperatorError` for
     an operator without a reference computation, `SettingsError` for an unknown standard.
     """
-    from ..opcheck.standards import standard_named
+    from ..judging.standards import of_operators
     from ..operators import compute
     from .device import disagreements
 
@@ -129,7 +129,7 @@ def check(
         for number, (output, wanted) in enumerate(zip(outputs, reference))
         if output.shape != wanted.shape
     ]
-    return shapes or disagreements(case, outputs, standard_named(standard), soc)
+    return shapes or disagreements(case, outputs, of_operators(standard), soc)
 
 
 def _rules() -> Mapping[str, Rule]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import torch
 
 from ..errors import AccError, OperatorError
+from ..judging.standards import Standard
 from ..opcheck import backends
 from ..opcheck.run import run_entry
 from ..opcheck.source_csv import entries_of_csv
 from ..opcheck.stand_alone import from_values, write_case
-from ..opcheck.standards import Standard
 from .drawn import DrawnCase
 
 

@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 import torch
 
 from acc_pytest.atb_cpu import NoProbe, Runtime
-from acc_pytest.comparison import Judge
 from acc_pytest.config_file import find_config, read_config
 from acc_pytest.demo import DemoSpec
 from acc_pytest.demo.probes import probes_of
 from acc_pytest.diagnosis.run import run
 from acc_pytest.diagnosis.summary import root_lines
 from acc_pytest.dumps import open_dump
+from acc_pytest.judging.judges import Judge
 from acc_pytest.mapping.planner import plan
 from acc_pytest.reporting.row import Row
 

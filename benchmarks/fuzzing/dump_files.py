@@ -11,8 +11,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from acc_pytest.comparison import Judge, compare_pair
+from acc_pytest.comparison import compare_pair
 from acc_pytest.diagnosis.recomputing import recomputed_of
+from acc_pytest.judging.judges import Judge
 from acc_pytest.mapping.explain import explain
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.session.planning import make_plan

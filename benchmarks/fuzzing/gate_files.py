@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from acc_pytest.commands.report import run_merge
-from acc_pytest.comparison import Judge, compare_pair
+from acc_pytest.comparison import compare_pair
 from acc_pytest.config_file import config_names, find_config
 from acc_pytest.diagnosis.outcome import result_of
 from acc_pytest.diagnosis.run import run as diagnosed
@@ -26,6 +26,7 @@ from acc_pytest.gate.merged import merged
 from acc_pytest.gate.opening import gates_of, views_of
 from acc_pytest.gate.rejudge import rejudge, ungated
 from acc_pytest.gate.row_key import key_of
+from acc_pytest.judging.judges import Judge
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.reporting.recorder import Recorder
 from acc_pytest.reporting.row import Row

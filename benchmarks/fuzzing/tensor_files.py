@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
 
-from acc_pytest.comparison import Judge, compare_tensors
+from acc_pytest.comparison import compare_tensors
 from acc_pytest.dumps.statistics_rows import atb_rows, torch_rows
 from acc_pytest.errors import AccError, NoPayload
+from acc_pytest.judging.judges import Judge
 from acc_pytest.tensors.ge_file import members
 from acc_pytest.tensors.ge_statistics import read_statistics_csv
 from acc_pytest.tensors.info_file import read_info

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from acc_pytest.diagnosis.inheritance import Inheritance
 from acc_pytest.diagnosis.recomputed import Local
 from acc_pytest.diagnosis.standing import Standing
+from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Operand, Pair, Plan
-from acc_pytest.reporting.row import Check, Row, RowSide
+from acc_pytest.reporting.row import Row, RowSide
 
 
 def plan_of(

@@ -12,7 +12,8 @@ from acc_pytest.diagnosis.repro import texts
 from acc_pytest.diagnosis.repro.folder import folder_name, inside
 from acc_pytest.diagnosis.repro.of_pair import bounds_of
 from acc_pytest.errors import AccError, NoPayload
-from acc_pytest.reporting.row import Check, Row
+from acc_pytest.judging.verdict import Check
+from acc_pytest.reporting.row import Row
 
 HOSTILE = (
     "../../etc/passwd",

@@ -19,11 +19,12 @@ import torch
 from acc_pytest.atb_cpu import Fault, LanguageModel, Runtime
 from acc_pytest.atb_cpu.probe import EVERY, E3Probe, ProbeSettings
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
-from acc_pytest.comparison import Judge, compare_pair
+from acc_pytest.comparison import compare_pair
 from acc_pytest.config_file import find_config, read_config
 from acc_pytest.demo.published import published
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.base import Dump, StepLabel
+from acc_pytest.judging.judges import Judge
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.reporting.row import Row

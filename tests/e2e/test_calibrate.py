@@ -11,10 +11,11 @@ import torch
 from acc_pytest.cli import main
 from acc_pytest.config_file import read_config
 from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
-from acc_pytest.judging import JudgeContext
 from acc_pytest.judging.calibration import Sample, calibrated
-from acc_pytest.metrics import TensorSource, measure
+from acc_pytest.judging.threshold import JudgeContext
+from acc_pytest.metrics.kernel import measure
 from acc_pytest.reporting.calibration import calibration_text
+from acc_pytest.tensors.source import TensorSource
 
 from .conftest import Run, read_rows
 

@@ -19,10 +19,11 @@ from acc_pytest.gate.lock import (
     with_nominal_bounds,
 )
 from acc_pytest.gate.lock_file import read_lock, write_lock
-from acc_pytest.judging import JudgeContext, rule_from_table
 from acc_pytest.judging.nominal_bounds import NominalBound, nominal_bounds
 from acc_pytest.judging.replay import context_scalars, statistics_scalars
-from acc_pytest.reporting.row import Check
+from acc_pytest.judging.rules import rule_from_table
+from acc_pytest.judging.threshold import JudgeContext
+from acc_pytest.judging.verdict import Check
 from tests.judging.plain import build
 
 from .rows import row

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.comparison import Judge, compare_pair
+from acc_pytest.comparison import compare_pair
 from acc_pytest.gate.rejudge import rejudge, ungated
-from acc_pytest.judging import rule_from_table
+from acc_pytest.judging.judges import Judge
+from acc_pytest.judging.rules import rule_from_table
+from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Operand, Pair
-from acc_pytest.reporting.row import Check, Row
+from acc_pytest.reporting.row import Row
 from acc_pytest.tensors.dtypes import by_name
 from acc_pytest.tensors.header import Statistics, TensorHeader
 from acc_pytest.tensors.ref import TensorRef

@@ -20,7 +20,7 @@ from acc_pytest.dumps.statistics_rows import torch_rows
 from acc_pytest.errors import AccError, CannotDecode, FormatError, MappingError, OperatorError, SettingsError
 from acc_pytest.mapping.op_mapping_file import read_op_mapping_file
 from acc_pytest.mapping.tables import load_tables
-from acc_pytest.metrics import measure
+from acc_pytest.metrics.kernel import measure
 from acc_pytest.opcheck.listed import listed
 from acc_pytest.opcheck.listing import tensors_in
 from acc_pytest.opcheck.run import run_entry

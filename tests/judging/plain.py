@@ -61,6 +61,7 @@ def build(**fields: object) -> Measurement:
         nonfinite=NonFinite(),
         moments=Moments(),
         custom={},
+        further={},
     )
     neutral.update(fields)
     return Measurement(**neutral)  # type: ignore[arg-type]

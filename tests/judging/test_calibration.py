@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from acc_pytest.judging import JudgeContext, judge, rule_from_table, thresholds_for
 from acc_pytest.judging.calibration import Calibration, Sample, calibrated, needed
-from acc_pytest.metrics import TensorSource, measure
+from acc_pytest.judging.rules import rule_from_table
+from acc_pytest.judging.threshold import JudgeContext
+from acc_pytest.judging.thresholds import thresholds_for
+from acc_pytest.judging.verdict import judge
+from acc_pytest.metrics.kernel import measure
+from acc_pytest.tensors.source import TensorSource
 
 
 def sample(

@@ -12,15 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.judging import (
-    JudgeContext,
-    Judgement,
-    judge,
-    judge_statistics,
-    measure_statistics,
-    thresholds_for,
-    thresholds_for_statistics,
-)
+from acc_pytest.judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
+from acc_pytest.judging.threshold import JudgeContext
+from acc_pytest.judging.thresholds import thresholds_for
+from acc_pytest.judging.verdict import Judgement, judge
 from acc_pytest.tensors.header import Statistics
 
 from .plain import measured

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from acc_pytest.judging import JudgeContext, judge, thresholds_for
 from acc_pytest.judging.replay import context_of, context_scalars, measurement_of, statistics_scalars
-from acc_pytest.metrics import measure
+from acc_pytest.judging.threshold import JudgeContext
+from acc_pytest.judging.thresholds import thresholds_for
+from acc_pytest.judging.verdict import judge
+from acc_pytest.metrics.kernel import measure
 from acc_pytest.tensors.source import TensorSource
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from acc_pytest.errors import SettingsError
-from acc_pytest.judging import Bound, Match, rule_from_marker, rule_from_table
+from acc_pytest.judging.rules import rule_from_marker, rule_from_table
+from acc_pytest.judging.threshold import Bound, Match
 
 
 def test_a_full_table_becomes_a_rule() -> None:

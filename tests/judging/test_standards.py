@@ -11,13 +11,17 @@ import pytest
 import torch
 
 from acc_pytest.errors import Incomparable
-from acc_pytest.judging import JudgeContext, Judgement, judge, rule_from_marker, thresholds_for
+from acc_pytest.judging.rules import rule_from_marker
 from acc_pytest.judging.standards import STANDARDS, THREE_WAY
 from acc_pytest.judging.standards.atb_classes import class_by_name, op_class
-from acc_pytest.judging.threshold import ThresholdRule
-from acc_pytest.judging.thresholds import element_tolerance
-from acc_pytest.metrics import Measurement, TensorSource, measure
+from acc_pytest.judging.threshold import JudgeContext, ThresholdRule
+from acc_pytest.judging.thresholds import element_tolerance, thresholds_for
+from acc_pytest.judging.verdict import Judgement, judge
+from acc_pytest.metrics.kernel import measure
+from acc_pytest.metrics.measurement import Measurement
 from acc_pytest.operators import known, operator_of
+from acc_pytest.tensors.source import TensorSource
+from acc_pytest.vocabulary import COMPARISON_STANDARDS
 
 HALF, BRAIN, SINGLE, DOUBLE = torch.float16, torch.bfloat16, torch.float32, torch.float64
 LINEAR = JudgeContext(mine_op_type="LinearOperation", golden_op_type="Linear", level="op", depth=3)
@@ -30,8 +34,7 @@ def measured(
     """Measured as the standard `name` wants elements counted."""
     dtypes = str(golden.dtype).removeprefix("torch."), str(mine.dtype).removeprefix("torch.")
     wanted = element_tolerance(MODULE, dtypes, rules, STANDARDS[name])
-    rtol, atol = (wanted.rtol, wanted.atol) if wanted else (None, None)
-    return measure(TensorSource(golden), TensorSource(mine), rtol=rtol, atol=atol)
+    return measure(TensorSource(golden), TensorSource(mine), tolerance=wanted)
 
 
 def verdict(
@@ -77,7 +80,7 @@ def test_torch_takes_nan_and_infinities_as_assert_close_with_equal_nan(value: fl
     assert verdict("torch", MODULE, golden, torch.tensor([1.0, 2.0])).verdict == "fail"
 
 
-@pytest.mark.parametrize("name", list(STANDARDS))
+@pytest.mark.parametrize("name", COMPARISON_STANDARDS)
 def test_tensors_without_a_finite_element_pass_where_they_agree_whatever_a_rule_bounds(name: str) -> None:
     golden = torch.full((4,), math.nan)
     rule = rule_from_marker({"max_absolute_error": 1.0}, "test_x")
@@ -98,8 +101,8 @@ def test_a_factor_widens_torchs_tolerances_and_an_old_count_is_not_used_for_it()
     assert verdict("torch", MODULE, golden, mine).verdict == "fail"
     found = verdict("torch", MODULE, golden, mine, twice)
     assert found.verdict == "pass"
-    assert "atol 4e-05 + rtol 5.2e-06" in found.checks[0].threshold.reason
-    assert "times 4 from marker acc_threshold on test_x (TF32)" in found.checks[0].threshold.reason
+    assert "atol 4e-05 + rtol 5.2e-06" in found.checks[0].reason
+    assert "times 4 from marker acc_threshold on test_x (TF32)" in found.checks[0].reason
     with pytest.raises(Incomparable, match="compare the dumps again"):
         thresholds_for(MODULE, measured(golden, mine), (twice,), STANDARDS["torch"])
 
@@ -192,7 +195,7 @@ def test_a_new_nan_fails_under_every_standard(name: str) -> None:
     assert verdict(name, LINEAR, golden, mine).verdict == "fail"
 
 
-@pytest.mark.parametrize("name", list(STANDARDS))
+@pytest.mark.parametrize("name", COMPARISON_STANDARDS)
 def test_every_reason_starts_with_the_standard_and_rules_lie_over_it(name: str) -> None:
     golden = torch.randn(256, generator=torch.Generator().manual_seed(3))
     mine = noisy(golden, 1e-4, HALF, 4)

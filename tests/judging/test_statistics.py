@@ -10,16 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acc_pytest.errors import Incomparable, SettingsError
-from acc_pytest.judging import (
-    JudgeContext,
-    Judgement,
-    judge,
-    judge_statistics,
-    measure_statistics,
-    rule_from_table,
-    thresholds_for,
-    thresholds_for_statistics,
-)
+from acc_pytest.judging.rules import rule_from_table
+from acc_pytest.judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
+from acc_pytest.judging.threshold import JudgeContext
+from acc_pytest.judging.thresholds import thresholds_for
+from acc_pytest.judging.verdict import Judgement, judge
 from acc_pytest.tensors.header import Statistics
 
 from .plain import measured
@@ -59,7 +54,7 @@ def test_statistics_never_fail_where_the_tensors_pass(
 def test_a_wrong_scale_fails_by_its_norm() -> None:
     golden = torch.randn(256, generator=torch.Generator().manual_seed(0))
     found = verdict(statistics(golden), statistics(golden * 1.01))
-    assert {c.metric for c in found.checks if not c.ok} >= {"l2norm_stat_relative_error"}
+    assert {c.metric for c in found.checks if not c.passed} >= {"l2norm_stat_relative_error"}
     assert found.sentence.endswith("(statistics only)")
 
 
@@ -67,7 +62,7 @@ def test_a_mean_near_zero_is_judged_by_the_rms_not_by_itself() -> None:
     golden = Statistics(2.0, -2.0, 0.0, 16.0)
     assert verdict(golden, Statistics(2.0, -2.0, 1e-4, 16.0)).verdict == "pass"
     found = verdict(golden, Statistics(2.0, -2.0, 0.1, 16.0))
-    assert [c.metric for c in found.checks if not c.ok] == ["mean_stat_absolute_error"]
+    assert [c.metric for c in found.checks if not c.passed] == ["mean_stat_absolute_error"]
 
 
 def test_what_a_side_does_not_state_is_left_out_and_nothing_at_all_is_incomparable() -> None:

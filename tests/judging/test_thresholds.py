@@ -7,16 +7,10 @@ import math
 import pytest
 
 from acc_pytest.errors import SettingsError
-from acc_pytest.judging import (
-    JudgeContext,
-    in_precedence,
-    judge,
-    rule_from_hook,
-    rule_from_marker,
-    rule_from_table,
-    thresholds_for,
-)
-from acc_pytest.judging.threshold import Threshold, ThresholdRule
+from acc_pytest.judging.rules import in_precedence, rule_from_hook, rule_from_marker, rule_from_table
+from acc_pytest.judging.threshold import JudgeContext, Threshold, ThresholdRule
+from acc_pytest.judging.thresholds import thresholds_for
+from acc_pytest.judging.verdict import judge
 from acc_pytest.mapping.pair import Operand, Pair
 
 from .plain import build

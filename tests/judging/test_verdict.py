@@ -7,7 +7,8 @@ import math
 import pytest
 
 from acc_pytest.errors import SettingsError
-from acc_pytest.judging import Threshold, judge
+from acc_pytest.judging.threshold import Threshold
+from acc_pytest.judging.verdict import judge
 
 from .plain import build
 
@@ -73,7 +74,7 @@ def test_a_pass_names_the_closest_bound() -> None:
 
 def test_every_check_is_kept_passing_or_not() -> None:
     found = judge(build(relative_euclidean_distance=0.0, cosine_similarity=0.1), [DISTANCE, COSINE])
-    assert [(c.metric, c.measured, c.ok) for c in found.checks] == [
+    assert [(c.metric, c.measured, c.passed) for c in found.checks] == [
         ("relative_euclidean_distance", 0.0, True),
         ("cosine_similarity", 0.1, False),
     ]

@@ -7,7 +7,9 @@ import math
 import numpy as np
 import torch
 
-from acc_pytest.metrics import Measurement, TensorSource, measure
+from acc_pytest.metrics.kernel import measure
+from acc_pytest.metrics.measurement import Measurement
+from acc_pytest.tensors.source import TensorSource
 
 SEVEN = (
     "cosine_similarity",

@@ -14,7 +14,11 @@ from hypothesis import strategies as st
 from metric_reference import SEVEN, close, measured, reference
 
 from acc_pytest.errors import Incomparable, SettingsError
-from acc_pytest.metrics import Measurement, TensorSource, kernel, measure
+from acc_pytest.metrics import kernel
+from acc_pytest.metrics.element_tolerance import ElementTolerance
+from acc_pytest.metrics.kernel import measure
+from acc_pytest.metrics.measurement import Measurement
+from acc_pytest.tensors.source import TensorSource
 from tests.newer import torch_dtype, torch_dtypes
 
 NAN, INF = math.nan, math.inf
@@ -286,13 +290,13 @@ def test_kl_where_mine_puts_nothing_is_huge_not_infinite() -> None:
 def test_tolerances() -> None:
     golden = torch.tensor([1.0, 2.0, 4.0])
     mine = golden + torch.tensor([0.25, 0.25, 1.0])
-    assert measured(golden, mine, rtol=0.0, atol=0.25).beyond_tolerance == 1
-    assert measured(golden, mine, rtol=0.125, atol=0.0).beyond_tolerance == 2
-    assert measured(golden, mine, rtol=0.25, atol=0.0).beyond_tolerance == 0
-    assert measured(golden, mine, atol=0.25).rtol == 1.3e-6
+    assert measured(golden, mine, tolerance=ElementTolerance(0.25)).beyond_tolerance == 1
+    assert measured(golden, mine, tolerance=ElementTolerance(0.0, 0.125)).beyond_tolerance == 2
+    assert measured(golden, mine, tolerance=ElementTolerance(0.0, 0.25)).beyond_tolerance == 0
+    assert measured(golden, mine).rtol == 1.3e-6
     assert measured(golden.half(), mine).beyond_tolerance == 3
     with pytest.raises(SettingsError, match="rtol must be >= 0, got -1"):
-        measured(golden, mine, rtol=-1)
+        ElementTolerance(0.0, -1)
 
 
 def builtins_only(value: object) -> bool:

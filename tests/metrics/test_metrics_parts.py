@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 from metric_reference import measured
 
 from acc_pytest.errors import FormatError, SettingsError
-from acc_pytest.metrics import TensorSource, load_custom, load_customs, measure, measure_statistics
+from acc_pytest.metrics.custom import load_custom, load_customs
 from acc_pytest.metrics.divergence import BlockDivergence, Divergence
 from acc_pytest.metrics.element_tolerance import default_tolerance
-from acc_pytest.metrics.kernel import BLOCK, RANGE
+from acc_pytest.metrics.kernel import BLOCK, RANGE, measure
 from acc_pytest.metrics.scaled import as_float, binary_sum, natural_sum, ratio, root
+from acc_pytest.metrics.statistics import statistics_errors
 from acc_pytest.tensors.header import Statistics
 from acc_pytest.tensors.mapped import mapped
+from acc_pytest.tensors.source import TensorSource
 
 VIEWS = {
     "contiguous": lambda t: t,
@@ -98,7 +100,7 @@ def test_default_tolerances_are_those_of_torch_testing() -> None:
     """Found from outside: what assert_close accepts and refuses just around rtol and atol."""
     for name in ("float16", "bfloat16", "float32", "float64"):
         dtype = getattr(torch, name)
-        ours = default_tolerance(dtype)
+        ours = default_tolerance(name)
         message = "Greatest absolute difference"
         with pytest.raises(AssertionError, match=message) as caught:
             torch.testing.assert_close(torch.zeros(2, dtype=dtype), torch.ones(2, dtype=dtype))
@@ -107,9 +109,9 @@ def test_default_tolerances_are_those_of_torch_testing() -> None:
 
 
 def test_the_looser_bound_of_both_sides_counts_and_integers_are_exact() -> None:
-    both = default_tolerance(torch.float64, torch.float16)
+    both = default_tolerance("float64", "float16")
     assert (both.rtol, both.atol) == (1e-3, 1e-5)
-    exact = default_tolerance(torch.int64, torch.bool)
+    exact = default_tolerance("int64", "bool")
     assert (exact.rtol, exact.atol) == (0.0, 0.0)
 
 
@@ -140,7 +142,7 @@ STATS = Statistics(max=1.5, min=-1.0, mean=0.0, l2norm=3.0)
 
 
 def test_statistics_errors() -> None:
-    errors = measure_statistics(STATS, Statistics(max=1.0, min=-1.0, mean=1e-9, l2norm=3.3))
+    errors = statistics_errors(STATS, Statistics(max=1.0, min=-1.0, mean=1e-9, l2norm=3.3))
     assert list(errors) == [
         f"{name}_stat_{kind}_error"
         for name in ("max", "min", "mean", "l2norm")
@@ -164,7 +166,7 @@ def test_statistics_errors() -> None:
 def test_statistics_that_are_missing_or_not_finite(
     golden: float | None, mine: float | None, wanted: tuple[float | None, float | None]
 ) -> None:
-    errors = measure_statistics(Statistics(golden, 0, 0, 0), Statistics(mine, 0, 0, 0))
+    errors = statistics_errors(Statistics(golden, 0, 0, 0), Statistics(mine, 0, 0, 0))
     assert (errors["max_stat_absolute_error"], errors["max_stat_relative_error"]) == wanted
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from acc_pytest.judging.standards.atb_classes import op_class
+from acc_pytest.judging.standards.second_golden import TWO_GOLDEN
 from acc_pytest.opcheck.entry import Entry
 from acc_pytest.opcheck.run import run_entry
 from acc_pytest.opcheck.source_csv import entries_of_csv
 from acc_pytest.opcheck.source_directory import entries_of_directory
-from acc_pytest.opcheck.standards.two_golden import TWO_GOLDEN
 from acc_pytest.operators import operator_of
 from acc_pytest.operators.param import read
 from acc_pytest.reporting.row import Row

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from acc_pytest.judging.standards import STANDARDS
 from acc_pytest.opcheck.case import Case
-from acc_pytest.opcheck.draws import MULTINOMIAL, TOPK_TOPP, compared, is_drawn, p_value, settled_draws
+from acc_pytest.opcheck.draws import MULTINOMIAL, TOPK_TOPP, compared, is_drawn, nearest_valid_draws, p_value
 from acc_pytest.opcheck.run import run_case
-from acc_pytest.opcheck.standards import STANDARDS
 from acc_pytest.operators import compute
 from acc_pytest.operators.sampling import running_sums
 from acc_pytest.tensors import atb_bin
@@ -52,28 +52,27 @@ def test_draws_from_one_distribution_are_alike_and_from_another_are_not() -> Non
     probs = torch.softmax(torch.randn(1, 40), -1).expand(400, 40)
     golden, mine = (torch.multinomial(probs, 1).int() for _ in range(2))
     same = compared(TOPK_TOPP, 0, probs, golden, mine)
-    assert same.p_value > 0.01
-    assert (same.outside, same.shift is not None and same.shift < 2.576) == (0, True)
+    assert same["ks_p_value"] > 0.01
+    assert (same["impossible_draws"], same["mean_shift"] < 2.576) == (0, True)
     other = compared(TOPK_TOPP, 0, probs, golden, (mine + 9).clamp(max=39))
-    assert other.p_value < 0.01
-    assert other.shift is not None
-    assert other.shift > 2.576
-    assert compared(TOPK_TOPP, 0, probs[:5], golden[:5], mine[:5]).shift is None
+    assert other["ks_p_value"] < 0.01
+    assert other["mean_shift"] > 2.576
+    assert compared(TOPK_TOPP, 0, probs[:5], golden[:5], mine[:5]).get("mean_shift") is None
 
 
 def test_what_nobody_could_draw_is_counted() -> None:
     probs = torch.tensor([[0.5, 0.0, 0.5], [0.25, 0.75, 0.0]])
     mine = torch.tensor([[1], [3]], dtype=torch.int32)
-    assert compared(TOPK_TOPP, 0, probs, torch.zeros_like(mine), mine).outside == 2
+    assert compared(TOPK_TOPP, 0, probs, torch.zeros_like(mine), mine)["impossible_draws"] == 2
     chances = torch.tensor([[0.5], [0.5]])
-    assert compared(TOPK_TOPP, 1, probs, chances, chances).outside == 1
+    assert compared(TOPK_TOPP, 1, probs, chances, chances)["impossible_draws"] == 1
 
 
 def test_only_the_numbers_of_one_row_count_where_all_rows_have_the_same() -> None:
     probs = torch.full((50, 8), 0.125)
     golden, mine = torch.zeros(50, 4).int(), torch.full((50, 4), 7).int()
     # four draws that are all different happen: 2 / C(8, 4)
-    assert compared(MULTINOMIAL, 0, probs, golden, mine).p_value == pytest.approx(2 / math.comb(8, 4))
+    assert compared(MULTINOMIAL, 0, probs, golden, mine)["ks_p_value"] == pytest.approx(2 / math.comb(8, 4))
 
 
 @pytest.mark.parametrize(
@@ -97,17 +96,17 @@ def test_a_draw_at_an_edge_may_fall_on_either_side_and_nowhere_else() -> None:
     probs = torch.softmax(torch.randn(3, 30), -1).half()
     (golden,) = compute(MULTINOMIAL, {"numSamples": 64, "randSeed": 5}, [probs])
     param = {"randSeed": 5}
-    assert torch.equal(settled_draws(probs, param, golden, golden.clone()), golden)
+    assert torch.equal(nearest_valid_draws(probs, param, golden, golden.clone()), golden)
     sums = running_sums(probs).double()
     numbers = torch.tensor([next_number(5, i) for i in range(64)])
     for step in (-1, 1):
         mine = golden + step
         for row, column in itertools.product(range(3), range(64)):
             place = int(mine[row, column])
-            settled = int(settled_draws(probs, param, golden, mine)[row, column])
+            nearest = int(nearest_valid_draws(probs, param, golden, mine)[row, column])
             edges = [sums[row, i] for i in (place - 1, place) if 0 <= i < 30]
             near = 0 <= place < 30 and any(abs(float(edge - numbers[column])) < 2.0**-10 for edge in edges)
-            assert (settled == place) == near
+            assert (nearest == place) == near
 
 
 def next_number(seed: int, index: int) -> float:
@@ -150,4 +149,4 @@ def test_other_random_numbers_pass_by_distribution_and_fail_by_ascend(tmp_path: 
 
 def test_what_is_not_drawn_is_judged_as_by_ascend() -> None:
     standard, ascend = STANDARDS["distribution"], STANDARDS["ascend"]
-    assert (standard.rule, standard.judge) == (ascend.rule, ascend.judge)
+    assert (standard.elements, standard.second) == (ascend.elements, ascend.second)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from acc_pytest.errors import SettingsError
-from acc_pytest.opcheck.neutral import NEUTRAL, neutral_cases
+from acc_pytest.opcheck.optimizations import OFF_VALUES, without_optimizations
 from acc_pytest.opcheck.prepare import prepare
 from acc_pytest.opcheck.run import run_entry
 from acc_pytest.opcheck.settings import OpcheckSettings
@@ -76,7 +76,9 @@ def test_a_device_that_is_wrong_without_an_optimisation_is_red_too(tmp_path: Pat
     assert [row.red for row in copies] == [False, True]
 
 
-def test_what_the_device_cannot_compute_neutral_is_skipped_with_the_reason(tmp_path: Path) -> None:
+def test_what_the_device_cannot_compute_without_an_optimisation_is_skipped_with_the_reason(
+    tmp_path: Path,
+) -> None:
     def device(name: str, param: Mapping[str, Any], inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         if not param["clampType"]:
             raise RuntimeError("error 561103")
@@ -92,7 +94,7 @@ def test_what_the_device_cannot_compute_neutral_is_skipped_with_the_reason(tmp_p
 def test_operands_go_with_the_parameter_that_asks_for_them(tmp_path: Path) -> None:
     (entry,) = entries_of_csv(attention_csv(tmp_path), "one")
     case = prepare(entry)
-    copies = {one.closed: one.case for one in neutral_cases(case)}
+    copies = {off.parameter: off.case for off in without_optimizations(case)}
     assert list(copies) == ["maskType", "clampType"]
     names = operator_of(case.name, copies["maskType"].param).inputs
     assert "mask" not in names
@@ -107,10 +109,10 @@ def test_other_operators_have_no_optimisations(tmp_path: Path) -> None:
     assert [row.verdict for row in rows_of(csv, compute)] == ["pass"]
 
 
-@pytest.mark.parametrize("operator", NEUTRAL)
+@pytest.mark.parametrize("operator", OFF_VALUES)
 def test_the_table_names_parameters_that_the_operator_has(operator: str) -> None:
     defaults = operator_of(operator).defaults()
-    assert {key: defaults[key] for key in NEUTRAL[operator]} == NEUTRAL[operator]
+    assert {key: defaults[key] for key in OFF_VALUES[operator]} == OFF_VALUES[operator]
 
 
 def test_there_is_nothing_to_run_again_without_a_device() -> None:

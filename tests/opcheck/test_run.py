@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from acc_pytest.judging.standards import STANDARDS
 from acc_pytest.opcheck.entry import Entry
 from acc_pytest.opcheck.run import run_entry
 from acc_pytest.opcheck.source_csv import entries_of_csv
 from acc_pytest.opcheck.source_directory import entries_of_directory
-from acc_pytest.opcheck.standards import STANDARDS
 from acc_pytest.operators import compute, compute_collective
 from acc_pytest.reporting.row import Row
 from acc_pytest.tensors import atb_bin

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from acc_pytest.judging.verdict import Check
 from acc_pytest.reporting.numbers import briefly, in_numbers, said_elsewhere
-from acc_pytest.reporting.row import Check, Row
+from acc_pytest.reporting.row import Row
 
 
 def failed(*checks: tuple[str, float | None, float, bool], sentence: str = "s") -> Row:

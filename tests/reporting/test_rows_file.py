@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from acc_pytest.errors import AccError, FormatError
 from acc_pytest.judging.replay import statistics_scalars
-from acc_pytest.metrics.measurement import METRICS
-from acc_pytest.reporting.row import VERDICTS, Cause, Check, Row, RowSide, WorstElement
+from acc_pytest.judging.verdict import Check
+from acc_pytest.metrics.catalogue import COLUMN_METRICS
+from acc_pytest.reporting.row import VERDICTS, Cause, Row, RowSide, WorstElement
 from acc_pytest.reporting.rows_file import LONGEST_LINE, RowsFile
 from acc_pytest.reporting.rows_json import Links, row_from_json, row_to_json
 from acc_pytest.reporting.rows_reading import read_rows
@@ -80,7 +81,7 @@ def test_what_metrics_and_counts_say_is_not_said_again_in_statistics() -> None:
     statistics = statistics_scalars(measurement)
     counts = {"elements": 8, "near_zero": 0, "mismatches": None, "beyond_tolerance": 0}
     counts |= {f"{side}_{kind}": 0 for side in ("golden", "my", "common") for kind in ("nan", "inf")}
-    metrics = {name: statistics[name] for name in (*METRICS, "mean_error", "beyond_fraction")}
+    metrics = {name: statistics[name] for name in (*COLUMN_METRICS, "mean_error", "beyond_fraction")}
     row = Row("id", "pass", "", metrics=metrics, counts=counts, statistics=statistics)
     record = row_to_json(row)
     assert "cosine_similarity" not in record["statistics"]

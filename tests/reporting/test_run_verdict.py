@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.reporting.diagnosis import Diagnosis, Root
-from acc_pytest.reporting.row import Check, Row
+from acc_pytest.reporting.row import Row
 from acc_pytest.reporting.run_verdict import run_verdict, times
 from acc_pytest.reporting.view import Run
 

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
+from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Plan
-from acc_pytest.reporting.row import Check, Row, RowSide
+from acc_pytest.reporting.row import Row, RowSide
 from acc_pytest.reporting.summary import Tally, coverage, coverage_line, summary_lines
 
 

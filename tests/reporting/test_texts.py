@@ -6,13 +6,14 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
+from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Plan, Unmapped
 from acc_pytest.reporting.csv_report import CsvReport, new_report
 from acc_pytest.reporting.failure_text import FailureText, failure_text
 from acc_pytest.reporting.header import header_lines
 from acc_pytest.reporting.junit import properties
 from acc_pytest.reporting.recorder import Recorder, unmapped_row
-from acc_pytest.reporting.row import Check, Row, RowSide, WorstElement
+from acc_pytest.reporting.row import Row, RowSide, WorstElement
 from acc_pytest.reporting.summary import Tally, summary_lines
 from acc_pytest.reporting.view import Result, Run
 

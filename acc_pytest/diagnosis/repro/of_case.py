@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import NoPayload
-from ...judging.catalogue import TENSOR_METRICS
+from ...metrics.catalogue import TENSOR_METRICS
 from ...opcheck.case import Case
 from ...opcheck.golden import Golden
 from ...opcheck.precision import in_precision

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 from ...errors import AccError, NoPayload
-from ...judging.catalogue import TENSOR_METRICS
 from ...mapping.pair import Pair, Plan
 from ...mapping.reconcile import Comparison, open_pair
+from ...metrics.catalogue import TENSOR_METRICS
 from ...opcheck.prepare import prepare
 from ...opcheck.source_directory import entries_of_directory
 from ...opcheck.stand_alone import CSV, export_case

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from ..derive import derived
 from ..threshold import JudgeContext, Threshold
-from .base import Asked, Standard
+from .base import Adjustment, Standard
 
 if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
 
 
 def derived_thresholds(
-    context: JudgeContext, measurement: Measurement, asked: Asked
+    context: JudgeContext, measurement: Measurement, adjustment: Adjustment
 ) -> tuple[Threshold, ...]:
     """The derived bounds, which other standards fall back to where they say nothing."""
-    return derived(context, measurement, asked.factor, asked.origin, asked.tolerance)
+    return derived(context, measurement, adjustment.factor, adjustment.origin, adjustment.tolerance)
 
 
 DEFAULT = Standard(

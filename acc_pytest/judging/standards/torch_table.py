@@ -12,39 +12,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import Incomparable
+from ...metrics.element_tolerance import ElementTolerance, default_tolerance
 from ..derive import is_exact, nonfinite_thresholds
 from ..threshold import JudgeContext, Threshold
-from .base import Asked, ElementTolerance, Standard
+from .base import Adjustment, Standard
 from .default import derived_thresholds
 
 if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
 
 
-def _elements(golden_dtype: str, mine_dtype: str, asked: Asked) -> ElementTolerance:
-    from ...metrics.element_tolerance import tolerance_of_names
-
-    found = tolerance_of_names(golden_dtype, mine_dtype)
-    return ElementTolerance(found.rtol * asked.factor, found.atol * asked.factor)
+def _elements(context: JudgeContext, dtypes: tuple[str, str], adjustment: Adjustment) -> ElementTolerance:
+    return default_tolerance(*dtypes).times(adjustment.factor)
 
 
-def _thresholds(context: JudgeContext, measurement: Measurement, asked: Asked) -> tuple[Threshold, ...]:
+def _thresholds(
+    context: JudgeContext, measurement: Measurement, adjustment: Adjustment
+) -> tuple[Threshold, ...]:
     """Raises `Incomparable` for elements that were counted with another tolerance."""
     if is_exact(measurement):
-        return derived_thresholds(context, measurement, asked)
+        return derived_thresholds(context, measurement, adjustment)
     if measurement.golden_max_abs is None:
         return nonfinite_thresholds()
-    wanted = _elements(measurement.golden_dtype, measurement.mine_dtype, asked)
+    dtypes = (measurement.golden_dtype, measurement.mine_dtype)
+    wanted = _elements(context, dtypes, adjustment)
     if (measurement.rtol, measurement.atol) != (wanted.rtol, wanted.atol):
         raise Incomparable(
             f"elements were counted with rtol {measurement.rtol:g} and atol {measurement.atol:g}, and the "
             f"standard torch wants rtol {wanted.rtol:g} and atol {wanted.atol:g}; compare the dumps again"
         )
-    rows = " and ".join(dict.fromkeys((measurement.golden_dtype, measurement.mine_dtype)))
+    rows = " and ".join(dict.fromkeys(dtypes))
     before = f"{context.depth} layer{'' if context.depth == 1 else 's'} before not forgiven"
     reason = (
         f"assert_close's row {rows}: every element within atol {wanted.atol:g} + "
-        f"rtol {wanted.rtol:g}*|golden| ({before}){asked.words}"
+        f"rtol {wanted.rtol:g}*|golden| ({before}){adjustment.words}"
     )
     return (Threshold("beyond_fraction", 0.0, False, reason), *nonfinite_thresholds())
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...judging.verdict import Check
 from ..printable import printable
-from ..row import VERDICTS, Check, Row, Scalar
+from ..row import VERDICTS, Row, Scalar
 from .columns import STEPS_PER_DECADE, Numbers, Place, Texts, differences, place_of
 from .kept import Kept
 from .row_details import row_details

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ...judging.verdict import Check
 from ..printable import printable
-from ..row import Cause, Check, Row, RowSide, Scalar
+from ..row import Cause, Row, RowSide, Scalar
 
 _EXACT = 2**53
 """Integers up to here survive JavaScript's numbers; larger ones travel as text."""

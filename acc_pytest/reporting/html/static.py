@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...judging.verdict import Check
+from ...vocabulary import number
 from ..printable import printable, quoted
-from ..row import Check, Row, RowSide, number
+from ..row import Row, RowSide
 from .head import name_of
 
 if TYPE_CHECKING:

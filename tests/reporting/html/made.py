@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from acc_pytest.reporting.row import Cause, Check, Row, RowSide, WorstElement
+from acc_pytest.judging.verdict import Check
+from acc_pytest.reporting.row import Cause, Row, RowSide, WorstElement
 from acc_pytest.reporting.summary import Tally
 from acc_pytest.reporting.view import Result
 

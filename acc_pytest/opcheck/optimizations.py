@@ -1,8 +1,8 @@
 """Optimisations of fused operators switched off one at a time (`-opt` of the old tool).
 
-An attention operator that a device computes wrongly, and rightly once one of these parameters is neutral,
-goes wrong in that optimisation. The neutral case is another computation with an answer of its own, so device
-and reference both compute it.
+An attention operator that a device computes wrongly, and rightly once one of these parameters is switched
+off, goes wrong in that optimisation. The changed case is another computation with an answer of its own, so
+device and reference both compute it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..operators.param import read
 from ..tensors.ref import TensorRef
 from .case import Case, Declared
 
-NEUTRAL: Mapping[str, Mapping[str, int | bool]] = {
+OFF_VALUES: Mapping[str, Mapping[str, int | bool]] = {
     "SelfAttentionOperation": {
         "maskType": 0,
         "batchRunStatusEnable": False,
@@ -37,29 +37,29 @@ NEUTRAL: Mapping[str, Mapping[str, int | bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Neutral:
-    """`case` with one parameter neutral, and without the operands that this takes away.
+class OptimizationOff:
+    """`case` with one parameter switched off, and without the operands that this takes away.
 
-    `closed` is the parameter, `change` what was done: `maskType=0`.
+    `change` is what was done to the parameter: `maskType=0`.
     """
 
-    closed: str
+    parameter: str
     change: str
     case: Case
 
 
-def neutral_cases(case: Case) -> Iterator[Neutral]:
+def without_optimizations(case: Case) -> Iterator[OptimizationOff]:
     """`case` once for each of its optimisations that is in use; none for operators that have none.
 
     Their ids end with `_1`, `_2`, ... as the old tool's did. Raises `OperatorError` for wrong parameters.
     """
-    table = NEUTRAL.get(case.name, {})
+    table = OFF_VALUES.get(case.name, {})
     operator = operator_of(case.name, case.param)
     complete = read(case.name, operator.schema, case.param)
     in_use = [(key, value) for key, value in table.items() if complete[key] != value]
     for number, (key, value) in enumerate(in_use, start=1):
         changed = _with(case, key, value)
-        yield Neutral(key, f"{key}={int(value)}", replace(changed, ids=f"{case.ids}_{number}"))
+        yield OptimizationOff(key, f"{key}={int(value)}", replace(changed, ids=f"{case.ids}_{number}"))
 
 
 def _with(case: Case, key: str, value: int | bool) -> Case:

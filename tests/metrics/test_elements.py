@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acc_pytest.errors import SettingsError
+from acc_pytest.metrics.element_tolerance import EXACT, ElementTolerance
+from acc_pytest.metrics.elements import BLOCK, element_errors
+from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.ulp import ulp
-from acc_pytest.opcheck.errors_of import BLOCK, ElementRule, errors_of
 from acc_pytest.tensors import hifloat8
+from acc_pytest.tensors.source import TensorSource
 
 HALF = st.floats(-100, 100, width=16)
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float8_e5m2, torch.float8_e4m3fn]
@@ -51,8 +57,8 @@ def test_an_ulp_of_hifloat8_is_a_step_between_its_values() -> None:
 )
 def test_measured_is_what_numpy_says(pairs: list[tuple[float, float]], scale: str, bound: float) -> None:
     golden, mine = (torch.tensor(side, dtype=torch.float16) for side in zip(*pairs))
-    rule = ElementRule(bound, scale)  # type: ignore[arg-type]
-    errors = errors_of(golden, mine, rule, "float16")
+    tolerance = ElementTolerance(bound, scale=scale)  # type: ignore[arg-type]
+    errors = element_errors(golden, mine, tolerance, "float16")
     g, y = golden.double().numpy(), mine.double().numpy()
     d = np.abs(y - g)
     allowed = {
@@ -61,10 +67,8 @@ def test_measured_is_what_numpy_says(pairs: list[tuple[float, float]], scale: st
         "relative": bound * np.where(np.abs(g) > 2.0**-23, np.abs(g), 1.0),
     }[scale]
     assert errors.beyond == int((d > allowed).sum())
-    assert errors.max_absolute == d.max()
-    assert errors.max_scaled == pytest.approx((d / np.maximum(1, np.abs(g))).max(), rel=1e-12)
-    assert errors.max_relative == pytest.approx((d / (np.abs(g) + 1e-7)).max(), rel=1e-12)
-    assert errors.mean_relative == pytest.approx((d / (np.abs(g) + 1e-7)).mean(), rel=1e-9, abs=1e-300)
+    assert errors.mare == pytest.approx((d / (np.abs(g) + 1e-7)).max(), rel=1e-12)
+    assert errors.mere == pytest.approx((d / (np.abs(g) + 1e-7)).mean(), rel=1e-9, abs=1e-300)
     assert errors.rmse == pytest.approx(np.sqrt((d**2).mean()), rel=1e-9, abs=1e-300)
     assert sum(errors.histogram.values()) == len(pairs)
 
@@ -72,36 +76,58 @@ def test_measured_is_what_numpy_says(pairs: list[tuple[float, float]], scale: st
 def test_nan_has_to_be_in_the_same_places() -> None:
     golden = torch.tensor([1.0, torch.nan, torch.inf, 2.0, torch.inf])
     mine = torch.tensor([1.0, torch.nan, torch.inf, torch.nan, -torch.inf])
-    errors = errors_of(golden, mine, ElementRule(1.0), "float32")
-    assert (errors.beyond, errors.nonfinite, errors.worst) == (2, 2, 3)
-    assert errors.max_absolute == 0.0
+    errors = element_errors(golden, mine, ElementTolerance(1.0, scale="scaled"), "float32")
+    assert (errors.beyond, errors.worst, errors.mare) == (2, 3, 0.0)
 
 
 def test_integers_that_are_one_double_still_differ() -> None:
     golden = torch.tensor([2**60, 5])
     mine = torch.tensor([2**60 + 1, 5])
-    assert errors_of(golden, mine, ElementRule(0.0, "absolute"), "int64").beyond == 1
+    assert element_errors(golden, mine, EXACT, "int64").beyond == 1
 
 
 def test_the_worst_element_and_the_box_are_right_across_blocks() -> None:
     golden = torch.zeros(3, BLOCK)
     mine = golden.clone()
     mine[1, 7], mine[2, 9] = 1.0, 2.0
-    errors = errors_of(golden, mine, ElementRule(0.5), "float32")
+    errors = element_errors(golden, mine, ElementTolerance(0.5), "float32")
     assert errors.worst == 2 * BLOCK + 9
     assert errors.box == "[1:3, 7:10]"
-    assert errors.rate == pytest.approx(100 * (1 - 2 / golden.numel()))
+    assert errors.rel_precision_rate == pytest.approx(100 * (1 - 2 / golden.numel()))
 
 
 def test_nothing_to_compare_passes() -> None:
     empty = torch.empty(0, 4)
-    errors = errors_of(empty, empty, ElementRule(0.0), "float32")
-    assert (errors.beyond, errors.worst, errors.rate) == (0, None, 100.0)
+    errors = element_errors(empty, empty, EXACT, "float32")
+    assert (errors.beyond, errors.worst, errors.rel_precision_rate) == (0, None, 100.0)
 
 
 def test_bool_and_complex_are_compared() -> None:
-    flags = errors_of(torch.tensor([True, False]), torch.tensor([True, True]), ElementRule(0.0), "bool")
+    flags = element_errors(torch.tensor([True, False]), torch.tensor([True, True]), EXACT, "bool")
     assert (flags.beyond, flags.worst) == (1, 1)
     golden = torch.tensor([1 + 1j, 2.0, complex("nan")])
-    plane = errors_of(golden, golden + torch.tensor([0, 3j, 0]), ElementRule(0.0, "absolute"), "complex64")
-    assert (plane.beyond, plane.worst, plane.max_absolute) == (1, 1, 3.0)
+    plane = element_errors(golden, golden + torch.tensor([0, 3j, 0]), EXACT, "complex64")
+    assert (plane.beyond, plane.worst, plane.rmse) == (1, 1, pytest.approx(math.sqrt(9 / 2)))
+
+
+def test_a_pass_measures_elements_beside_its_own_metrics() -> None:
+    golden = torch.full((2, BLOCK), 4.0)
+    mine = golden.clone()
+    mine[0, 3], mine[1, 5] = 4.5, torch.nan
+    tolerance = ElementTolerance(0.1, scale="scaled")
+    measurement = measure(TensorSource(golden), TensorSource(mine), tolerance=tolerance, written="float32")
+    alone = element_errors(golden, mine, tolerance, "float32")
+    assert measurement.elements is not None
+    assert measurement.elements.rmse == pytest.approx(alone.rmse)
+    assert measurement.elements.box == alone.box == "[:, 3:6]"
+    assert measurement.beyond_tolerance == 2
+    assert measurement.worst is not None
+    assert measurement.worst.index == (1, 5)
+    assert (measurement.value("max_absolute_error"), measurement.value("nonfinite_mismatch")) == (0.5, 1.0)
+    assert measurement.value("rel_precision_rate") == alone.rel_precision_rate
+    assert measurement.value("no_such_metric") is None
+
+
+def test_a_tolerance_below_zero_is_refused() -> None:
+    with pytest.raises(SettingsError, match="atol must be >= 0, got nan"):
+        ElementTolerance(float("nan"))

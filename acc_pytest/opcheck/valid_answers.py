@@ -1,32 +1,32 @@
-"""Answers as right as golden's: another order of equal values, a draw at an edge, products rounded first."""
+"""Where an operator has several right answers: ties in any order, draws at an edge, early rounding."""
 
 from __future__ import annotations
 
 import torch
 
-from .draws import MULTINOMIAL, settled_draws
+from .draws import MULTINOMIAL, nearest_valid_draws
 from .golden import Expected, Golden
 
 SORT, ROPE = "SortOperation", "RopeOperation"
 
 
-def settled(golden: Golden, expected: Expected, mine: torch.Tensor) -> torch.Tensor:
-    """Golden in the shape of mine; mine's elements where they are another right answer."""
+def nearest_valid_answer(golden: Golden, expected: Expected, mine: torch.Tensor) -> torch.Tensor:
+    """Golden in the shape of mine; mine's elements where they are as right as golden's."""
     reference = expected.golden.reshape(mine.shape)
     name, given = golden.case.name, golden.inputs[golden.position]
     if name not in (SORT, MULTINOMIAL, ROPE) or not given or given[0] is None or torch.equal(reference, mine):
         return reference
     if name == SORT and expected.number == 1:
-        return settled_order(given[0], golden.results[0], reference, mine)
+        return nearest_valid_order(given[0], golden.results[0], reference, mine)
     if name == MULTINOMIAL:
-        return settled_draws(given[0], golden.param, reference, mine)
+        return nearest_valid_draws(given[0], golden.param, reference, mine)
     if name == ROPE and _all_half(given) and golden.case.soc != "Ascend950":
         # The chips before it write each of the two products as float16 before they add, some kernels do not.
         return torch.where(golden.low(expected.number).reshape(mine.shape) == mine, mine, reference)
     return reference
 
 
-def settled_order(
+def nearest_valid_order(
     x: torch.Tensor, values: torch.Tensor, golden: torch.Tensor, mine: torch.Tensor
 ) -> torch.Tensor:
     """`golden` positions; mine's where they lead to the same value of `x` and none is used twice.
@@ -36,10 +36,10 @@ def settled_order(
     if golden.shape != mine.shape:
         return golden
     inside = (mine >= 0) & (mine < x.shape[-1])
-    found = x.gather(-1, mine.long().clamp(0, x.shape[-1] - 1))
+    picked = x.gather(-1, mine.long().clamp(0, x.shape[-1] - 1))
     ordered = mine.sort(-1).values
     twice = (ordered[..., 1:] == ordered[..., :-1]).any(-1, keepdim=True)
-    return torch.where(inside & (found == values) & ~twice, mine, golden)
+    return torch.where(inside & (picked == values) & ~twice, mine, golden)
 
 
 def _all_half(given: list[torch.Tensor | None]) -> bool:

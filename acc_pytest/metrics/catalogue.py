@@ -1,7 +1,7 @@
 """The metrics a threshold may bound: their names, which way is good, and what each can see.
 
-`acc_pytest.metrics` computes the tensor metrics; the statistics metrics are computed here, from the
-four numbers a statistics dump keeps of a tensor (`statistics.py`).
+`kernel.measure` computes the tensor metrics, `statistics.statistics_errors` those of the four numbers that a
+statistics dump keeps of a tensor.
 """
 
 from __future__ import annotations
@@ -39,6 +39,17 @@ TENSOR_METRICS: dict[str, MetricKind] = {
     "lost_nonfinite": MetricKind(sizes_error=False),
 }
 """Metrics of two tensors, in the order in which checks are listed."""
+
+COLUMN_METRICS = (
+    "cosine_similarity",
+    "max_relative_error",
+    "mean_relative_error",
+    "max_absolute_error",
+    "mean_absolute_error",
+    "kl_divergence",
+    "relative_euclidean_distance",
+)
+"""The seven metrics in the column order of the old report."""
 
 STATISTICS = ("max", "min", "mean", "l2norm")
 """What a statistics dump keeps of a tensor."""

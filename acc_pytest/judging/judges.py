@@ -1,0 +1,48 @@
+"""`Judge`: two tensors in, what was measured and judged of them out; for pairs and for operators alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ..metrics.custom import CustomMetric
+from ..metrics.kernel import measure
+from ..metrics.measurement import Measurement
+from ..tensors.dtypes import by_torch
+from ..tensors.source import Source
+from .standards import DEFAULT, Standard
+from .threshold import JudgeContext, ThresholdRule
+from .thresholds import element_tolerance, thresholds_for
+from .verdict import Judgement, judge
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """What is needed to judge tensors: rules (weakest first), the custom metrics in use, the standard."""
+
+    rules: tuple[ThresholdRule, ...] = ()
+    custom: tuple[CustomMetric, ...] = ()
+    standard: Standard = DEFAULT
+
+    def tensors(
+        self,
+        context: JudgeContext,
+        golden: Source,
+        mine: Source,
+        further: Mapping[str, float] | None = None,
+    ) -> tuple[Measurement, Judgement]:
+        """Measure and judge two sources of one shape. Raises `AccError` for what cannot be judged.
+
+        `further` are numbers that take more than the two (`Measurement.further`).
+        """
+        dtypes = (context.written or _dtype(golden), context.written or _dtype(mine))
+        tolerance = element_tolerance(context, dtypes, self.rules, self.standard)
+        measurement = measure(golden, mine, tolerance=tolerance, custom=self.custom, written=context.written)
+        if further:
+            measurement = replace(measurement, further=further)
+        thresholds = thresholds_for(context, measurement, self.rules, self.standard)
+        return measurement, judge(measurement, thresholds)
+
+
+def _dtype(source: Source) -> str:
+    return by_torch(source.dtype).name

@@ -1,0 +1,207 @@
+"""`ElementErrors`: what published standards of operators ask of single elements, in float64.
+
+Relative errors are those of these standards, |error| / (|golden| + 1e-7), and differ from the metrics of a
+pair. Where the errors lie, and how many steps of the output's type they are, is for people.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ..threads import one_thread
+from .element_tolerance import ElementTolerance
+from .totals import NEAR_ZERO
+from .ulp import has_ulp, ulp
+
+BLOCK = 1 << 18
+_TINY = 2.0**-900
+_ADDED = 1e-7
+"""What the published definition of a relative error adds to the denominator."""
+_KEPT = 4096
+"""Indices of wrong elements of a block that are kept to say where they lie."""
+BUCKETS = (0.5, 1.0, 2.0, 4.0, 16.0, 256.0)
+"""Upper ends of the ULP histogram; a last bucket takes the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElementErrors:
+    """Mine against golden, `numel` elements.
+
+    `beyond` counts elements that the tolerance does not allow, `beyond_absolute` those whose error exceeds
+    its number whatever golden is; both count elements that are NaN or infinite on one side only, or
+    differently. `worst` is the flat index of the element furthest beyond its tolerance, `None` where both
+    sides are the same, `worst_ulp` its error in steps of the output's type.
+    The others are over elements that are finite on both sides: `mare` and `mere` (the largest and the mean
+    of |error| / (|golden| + 1e-7)), `rmse`, `error_balance` (|mean of signed scaled errors|), and in steps
+    of the output's type `max_ulp_error` and `histogram` (empty for integers). `box` says in which ranges of
+    indices the elements beyond lie.
+    """
+
+    numel: int
+    beyond: int
+    beyond_absolute: int
+    worst: int | None
+    worst_ulp: float | None
+    mare: float
+    mere: float
+    rmse: float
+    error_balance: float
+    max_ulp_error: float | None
+    histogram: Mapping[str, int]
+    box: str
+
+    @property
+    def abs_precision_rate(self) -> float:
+        """Share of the elements whose error is within the number of the tolerance, in percent."""
+        return 100.0 * (self.numel - self.beyond_absolute) / self.numel if self.numel else 100.0
+
+    @property
+    def rel_precision_rate(self) -> float:
+        """Share of the elements that the tolerance allows, in percent; 100 of none."""
+        return 100.0 * (self.numel - self.beyond) / self.numel if self.numel else 100.0
+
+
+def element_errors(
+    golden: torch.Tensor, mine: torch.Tensor, tolerance: ElementTolerance, dtype: str
+) -> ElementErrors:
+    """The errors of single elements alone, of tensors of one shape. See `ElementSums`."""
+    sums = ElementSums(tolerance, dtype)
+    g_flat, m_flat = golden.reshape(-1), mine.reshape(-1)
+    with one_thread():
+        for start in range(0, m_flat.numel(), BLOCK):
+            sums.add(start, g_flat[start : start + BLOCK], m_flat[start : start + BLOCK])
+    return sums.result(tuple(mine.shape))
+
+
+class ElementSums:
+    """What is carried from block to block. `dtype` names the type that the operator writes."""
+
+    def __init__(self, tolerance: ElementTolerance, dtype: str) -> None:
+        self._tolerance, self._dtype = tolerance, dtype
+        self._has_ulp = has_ulp(dtype)
+        self._beyond = self._beyond_absolute = self._finite = 0
+        self._worst: int | None = None
+        self._worst_ulp: float | None = None
+        self._worst_score = 0.0
+        self._mare = self._ulps = 0.0
+        self._relative = self._squares = self._signed = 0.0
+        self._buckets = [0] * (len(BUCKETS) + 1)
+        self._kept: list[torch.Tensor] = []
+
+    def add(self, start: int, golden: torch.Tensor, mine: torch.Tensor) -> None:
+        """Take in elements `start` and following of both sides, flattened."""
+        if _same(golden, mine):
+            self._finite += mine.numel()
+            if self._has_ulp:
+                self._buckets[0] += mine.numel()
+            return
+        g, y = _wide(golden), _wide(mine)
+        equal = g == y
+        finite = torch.isfinite(g) & torch.isfinite(y)
+        nonfinite = ~finite & ~(equal | (torch.isnan(g) & torch.isnan(y)))
+        if g.is_complex():
+            # the error is the distance in the plane; sizes are those of the moduli
+            size, error = g.abs().double(), (y - g).abs().double()
+        else:
+            size, error = g.double(), y.double() - g.double()
+        if not g.is_floating_point() and not g.is_complex():
+            # beyond 2^53 two different integers may be the same double
+            error = torch.where(~equal & (error == 0), torch.ones_like(error), error)
+        zero = torch.zeros((), dtype=torch.float64)
+        size, error = torch.where(finite, size, zero).abs(), torch.where(finite, error, zero)
+        self._add_finite(size, error, finite)
+        self._add_beyond(start, size, torch.where(nonfinite, torch.inf, error.abs()), nonfinite)
+
+    def _add_finite(self, size: torch.Tensor, signed: torch.Tensor, finite: torch.Tensor) -> None:
+        error = signed.abs()
+        self._finite += int(finite.sum())
+        self._signed += float((signed / size.clamp(min=1.0)).sum())
+        relative = error / (size + _ADDED)
+        self._mare = max(self._mare, float(relative.max()))
+        self._relative += float(relative.sum())
+        self._squares += float(signed.square().sum())
+        if self._has_ulp:
+            steps = error / ulp(size, self._dtype)
+            self._ulps = max(self._ulps, float(steps.max()))
+            buckets = torch.bucketize(steps[finite], torch.tensor(BUCKETS, dtype=torch.float64))
+            for number, count in enumerate(torch.bincount(buckets, minlength=len(self._buckets)).tolist()):
+                self._buckets[number] += count
+
+    def _add_beyond(
+        self, start: int, size: torch.Tensor, error: torch.Tensor, nonfinite: torch.Tensor
+    ) -> None:
+        """Count and locate elements beyond the tolerance; the error of `nonfinite` ones is infinite."""
+        allowed = _allowed(self._tolerance, size, self._dtype)
+        beyond = error > allowed
+        self._beyond_absolute += int((error > self._tolerance.atol).sum())
+        score = error / allowed.clamp(min=_TINY)
+        place = int(score.argmax())
+        if self._worst is None or float(score[place]) > self._worst_score:
+            self._worst, self._worst_score = start + place, float(score[place])
+            self._worst_ulp = None
+            if self._has_ulp and not bool(nonfinite[place]):
+                self._worst_ulp = float(error[place] / ulp(size[place : place + 1], self._dtype)[0])
+        count = int(beyond.sum())
+        if count:
+            self._beyond += count
+            where = beyond.nonzero().reshape(-1) + start
+            self._kept.append(torch.cat((where[: _KEPT // 2], where[-_KEPT // 2 :])))
+
+    def result(self, shape: tuple[int, ...]) -> ElementErrors:
+        """The errors of all blocks of a tensor of this shape."""
+        n = max(1, self._finite)
+        ends = [f"<={end:g}" for end in BUCKETS] + [f">{BUCKETS[-1]:g}"]
+        return ElementErrors(
+            numel=math.prod(shape),
+            beyond=self._beyond,
+            beyond_absolute=self._beyond_absolute,
+            worst=self._worst,
+            worst_ulp=self._worst_ulp,
+            mare=self._mare,
+            mere=self._relative / n,
+            rmse=(self._squares / n) ** 0.5,
+            error_balance=abs(self._signed) / n,
+            max_ulp_error=self._ulps if self._has_ulp else None,
+            histogram={end: k for end, k in zip(ends, self._buckets) if k} if self._has_ulp else {},
+            box=_box(self._kept, shape),
+        )
+
+
+def _same(g: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether a block is equal, told without widening it; torch cannot compare types of eight bits."""
+    short = g.is_floating_point() and g.element_size() == 1
+    return not short and g.dtype == y.dtype and torch.equal(g, y)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.is_complex() or tensor.dtype in (torch.int64, torch.int32) else tensor.double()
+
+
+def _allowed(tolerance: ElementTolerance, size: torch.Tensor, dtype: str) -> torch.Tensor:
+    """The largest allowed error of elements of golden of this size."""
+    if tolerance.scale == "ulp":
+        unit = ulp(size, dtype)
+    elif tolerance.scale == "scaled":
+        unit = size.clamp(min=1.0)
+    else:
+        unit = torch.ones_like(size)
+        if tolerance.scale == "relative":
+            unit = torch.where(size > NEAR_ZERO, size, unit)
+    return tolerance.atol * unit + tolerance.rtol * size
+
+
+def _box(kept: list[torch.Tensor], shape: tuple[int, ...]) -> str:
+    """The ranges of indices in which elements lie: `[0:2, 17, :]`."""
+    if not kept or not shape:
+        return ""
+    ranges = []
+    for places, size in zip(np.unravel_index(torch.cat(kept).numpy(), shape), shape):
+        low, high = int(places.min()), int(places.max())
+        whole = low == 0 and high == size - 1
+        ranges.append(":" if whole and size > 1 else f"{low}" if low == high else f"{low}:{high + 1}")
+    return f"[{', '.join(ranges)}]"

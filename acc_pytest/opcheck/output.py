@@ -1,0 +1,167 @@
+"""One output of a case judged: measured and judged as a pair is, in the context of its operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..errors import AccError, Incomparable
+from ..guard import guarded
+from ..judging.judges import Judge
+from ..judging.standards import Second
+from ..judging.standards.atb_classes import has_two_goldens, op_class
+from ..judging.standards.base import kind_of
+from ..judging.standards.second_golden import error_ratios
+from ..judging.threshold import JudgeContext
+from ..judging.thresholds import adjustment_of, matching_rules
+from ..metrics.element_tolerance import EXACT
+from ..metrics.elements import ElementErrors, element_errors
+from ..reporting.row import Row
+from ..tensors import hifloat8
+from ..tensors.mapped import check_mapped
+from ..tensors.source import TensorSource
+from .context import context_of
+from .draws import compared, is_drawn
+from .golden import Expected, Golden
+from .rows import described, judged_row, ulp_note, unjudged, written_dtype
+from .valid_answers import nearest_valid_answer
+
+EXACT_UP_TO = 1 << 22
+"""Elements of a case up to which the float64 values are computed even where nothing fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputJudge:
+    """How outputs are judged; `second` computes the case of the second device, where there is one."""
+
+    judge: Judge
+    second: Golden | None = None
+
+    def row(self, row: Row, golden: Golden, expected: Expected) -> Row:
+        """The row of one output, of the `row` of its case. What keeps it from being judged is said there."""
+        row = described(row, expected)
+        try:
+            check_mapped()
+            with guarded(f"judging {expected.slot}"):
+                return self._judged(row, golden, expected)
+        except AccError as error:
+            return unjudged(row, str(error))
+
+    def _judged(self, row: Row, golden: Golden, expected: Expected) -> Row:
+        mine = _comparable(expected)
+        context = output_context(golden, written_dtype(expected.golden, golden.param))
+        dtype, judge = context.written, self.judge
+        reference = nearest_valid_answer(golden, expected, mine)
+        further = self._further(context, golden, expected, reference, mine)
+        sources = [TensorSource(_decoded(tensor, dtype)) for tensor in (reference, mine)]
+        measurement, judgement = judge.tensors(context, sources[0], sources[1], further)
+        adjustment = adjustment_of(matching_rules(context, (dtype, dtype), judge.rules), (dtype, dtype))
+        case = dict(row.case) | {"factor": adjustment.factor} if adjustment.factor != 1 else row.case
+        if judge.standard.requirement is not None:
+            said = judge.standard.requirement(context, measurement, adjustment)
+            case = {**case, "precision_standard": said}
+        failed = judgement.verdict == "fail"
+        exact = _exact_values(golden, expected, mine, failed) if kind_of(context) == "float" else None
+        of_exact = None if exact is None else _errors(exact, mine, dtype).max_ulp_error
+        notes = _notes(golden, expected, mine)
+        if failed and (note := ulp_note(measurement, exact, dtype)):
+            notes += (note,)
+        return judged_row(replace(row, case=case), measurement, judgement, of_exact, notes)
+
+    def _further(
+        self, context: JudgeContext, golden: Golden, expected: Expected, reference: torch.Tensor,
+        mine: torch.Tensor,
+    ) -> dict[str, float]:  # fmt: skip
+        """Numbers that the standard wants beside those of golden and mine."""
+        given = golden.inputs[0][0] if golden.inputs[0] else None
+        operator, number = golden.case.name, expected.number
+        if self.judge.standard.samples and given is not None and is_drawn(operator, golden.param, number):
+            return compared(operator, number, given, reference, mine)
+        whose = self.judge.standard.second(context, self.second is not None)
+        if whose is Second.NONE:
+            return {}
+        exact = golden.exact(number)
+        if exact is None:
+            raise Incomparable(f"{expected.slot} has no exact value to judge two goldens by")
+        own = whose is Second.COMPUTED
+        second = golden.low(number) if own else self._of_second_device(expected)
+        errors = [_errors(exact, side, context.written) for side in (mine, second.reshape(mine.shape))]
+        return error_ratios(errors[0], errors[1], context.written)
+
+    def _of_second_device(self, expected: Expected) -> torch.Tensor:
+        """The other device's output. Raises `Incomparable` where it lacks it."""
+        for other in self.second.expected() if self.second is not None else ():
+            if other.number == expected.number:
+                return _comparable(other)
+        raise Incomparable(
+            f"the second device's dump has no {expected.slot}; give a complete one with --acc-opcheck-other"
+        )
+
+
+def output_context(golden: Golden, dtype: str) -> JudgeContext:
+    """What standards and rules are told of an output that is written as `dtype`."""
+    name, param = golden.case.name, golden.param
+    return replace(
+        context_of(golden.case),
+        length=_length(golden),
+        written=dtype,
+        op_class=op_class(name, param),
+        two_goldens=has_two_goldens(name, param),
+    )
+
+
+def _comparable(expected: Expected) -> torch.Tensor:
+    """Mine's tensor. Raises `Incomparable` where the two cannot be compared element by element."""
+    golden, mine, slot = expected.golden, expected.mine, expected.slot
+    if mine is None:
+        raise Incomparable(f"{slot} has no file in the dump, but the operator writes it")
+    if mine.numel() != golden.numel():
+        raise Incomparable(
+            f"{slot} has the shape {list(mine.shape)}, but the operator writes {list(golden.shape)}"
+        )
+    if mine.dtype != golden.dtype:
+        raise Incomparable(
+            f"{slot} is {mine.dtype}, but the operator writes {golden.dtype} with these parameters and inputs"
+        )
+    return mine
+
+
+def _exact_values(
+    golden: Golden, expected: Expected, mine: torch.Tensor, failed: bool
+) -> torch.Tensor | None:
+    """The values before rounding of an output that holds floats; of a large case only where it failed."""
+    if not expected.slot.startswith("output") or not mine.numel():
+        return None
+    exact = golden.exact(expected.number) if failed or golden.elements <= EXACT_UP_TO else None
+    return exact if exact is not None and exact.numel() == mine.numel() else None
+
+
+def _errors(exact: torch.Tensor, side: torch.Tensor, dtype: str) -> ElementErrors:
+    return element_errors(exact.reshape(side.shape), _decoded(side, dtype), EXACT, dtype)
+
+
+def _decoded(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
+    return hifloat8.decode(tensor.reshape(-1)).reshape(tensor.shape) if dtype == "hifloat8" else tensor
+
+
+def _notes(golden: Golden, expected: Expected, mine: torch.Tensor) -> tuple[str, ...]:
+    notes: tuple[str, ...] = ()
+    if tuple(mine.shape) != tuple(expected.golden.shape):
+        notes += (f"dumped as {list(mine.shape)}, written as {list(expected.golden.shape)}",)
+    if not golden.case.clean:
+        notes += ("inputs are those of after the execution: the dump has none of before",)
+    if expected.number == 0 and golden.unseen and golden.outputs:
+        slots = ", ".join(f"input[{n}]" for n in golden.unseen)
+        notes += (f"not judged: {slots}, written in place and not dumped after execution",)
+    return notes
+
+
+def _length(golden: Golden) -> int | None:
+    """How many products an element of a linear operator sums, as ATB counts them; else `None`."""
+    x = golden.inputs[0][0] if golden.inputs[0] else None
+    if x is None or x.ndim < 2:
+        return None
+    if golden.case.name == "LinearOperation":
+        return int(x.shape[-2] if golden.param.get("transposeA") else x.shape[-1])
+    return 2 * int(x.shape[-1]) if golden.case.name == "LinearParallelOperation" else None
