@@ -36,10 +36,10 @@ class ElementErrors:
     its number whatever golden is; both count elements that are NaN or infinite on one side only, or
     differently. `worst` is the flat index of the element furthest beyond its tolerance, `None` where both
     sides are the same, `worst_ulp` its error in steps of the output's type.
-    The others are over elements that are finite on both sides: `mare` and `mere` (the largest and the mean
-    of |error| / (|golden| + 1e-7)), `rmse`, `error_balance` (|mean of signed scaled errors|), and in steps
-    of the output's type `max_ulp_error` and `histogram` (empty for integers). `box` says in which ranges of
-    indices the elements beyond lie.
+    The others are over elements that are finite on both sides: `max_scaled_error` in float64, `mare` and
+    `mere` (the largest and the mean of |error| / (|golden| + 1e-7)), `rmse`, `error_balance` (|mean of signed
+    scaled errors|), and in steps of the output's type `max_ulp_error` and `histogram` (empty for integers).
+    `box` says in which ranges of indices the elements beyond lie.
     """
 
     numel: int
@@ -47,6 +47,7 @@ class ElementErrors:
     beyond_absolute: int
     worst: int | None
     worst_ulp: float | None
+    max_scaled_error: float
     mare: float
     mere: float
     rmse: float
@@ -88,7 +89,7 @@ class ElementSums:
         self._worst: int | None = None
         self._worst_ulp: float | None = None
         self._worst_score = 0.0
-        self._mare = self._ulps = 0.0
+        self._scaled = self._mare = self._ulps = 0.0
         self._relative = self._squares = self._signed = 0.0
         self._buckets = [0] * (len(BUCKETS) + 1)
         self._kept: list[torch.Tensor] = []
@@ -120,7 +121,9 @@ class ElementSums:
     def _add_finite(self, size: torch.Tensor, signed: torch.Tensor, finite: torch.Tensor) -> None:
         error = signed.abs()
         self._finite += int(finite.sum())
-        self._signed += float((signed / size.clamp(min=1.0)).sum())
+        scaled = signed / size.clamp(min=1.0)
+        self._scaled = max(self._scaled, float(scaled.abs().max()))
+        self._signed += float(scaled.sum())
         relative = error / (size + _ADDED)
         self._mare = max(self._mare, float(relative.max()))
         self._relative += float(relative.sum())
@@ -162,6 +165,7 @@ class ElementSums:
             beyond_absolute=self._beyond_absolute,
             worst=self._worst,
             worst_ulp=self._worst_ulp,
+            max_scaled_error=self._scaled,
             mare=self._mare,
             mere=self._relative / n,
             rmse=(self._squares / n) ** 0.5,

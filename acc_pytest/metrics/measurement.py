@@ -144,7 +144,7 @@ class Measurement:
         elif metric in self.further:
             value = self.further[metric]
         else:
-            value = getattr(self, metric, getattr(self.elements, metric, None))
+            value = getattr(self.elements, metric, getattr(self, metric, None))
         return float(value) if isinstance(value, (int, float)) else None
 
     @property
