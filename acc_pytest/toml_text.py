@@ -1,9 +1,10 @@
-"""`read_toml`: a TOML file of the user's, of which every way to be none is one error with one reason."""
+"""TOML files: those of users, where every mistake is one kind of error, and those of this package."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise SettingsError(f"{path}: cannot be read as TOML: its brackets are nested too deeply") from None
     return content
+
+
+def packaged_toml(package: str, name: str) -> dict[str, Any]:
+    """The tables of a file that ships inside `package`."""
+    return tomllib.loads(resources.files(package).joinpath(name).read_text("utf-8"))
 
 
 def _check_numbers(content: Mapping[str, Any]) -> None:

@@ -18,9 +18,9 @@ from pathlib import Path
 from acc_pytest.comparison import compare_pair
 from acc_pytest.demo import DemoSpec, Fault, make_demo
 from acc_pytest.diagnosis.inheritance import Inheritance
-from acc_pytest.diagnosis.recomputed import Remembered
+from acc_pytest.diagnosis.pair_state import PairState
+from acc_pytest.diagnosis.recomputation import StoredRecomputer
 from acc_pytest.diagnosis.run import diagnose, with_cause
-from acc_pytest.diagnosis.standing import Standing
 from acc_pytest.diagnosis.summary import Ledger, root_lines
 from acc_pytest.judging.judges import Judge
 from acc_pytest.mapping.pair import Plan
@@ -104,10 +104,10 @@ def summed_up() -> tuple[float, int]:
             parents.append(tuple(one - first + shift for one in plan.parents[number] if one >= first))
     long = replace(plan, pairs=tuple(pairs), parents=tuple(parents), by_order=frozenset(), between={})
     own = [replace(rows[step[n % len(step)]], number=n) for n in range(len(pairs))]
-    standings = [Standing.of(row, number) for number, row in enumerate(own)]
-    inheritance = Inheritance(long, standings.__getitem__, Remembered({}))
-    for row, standing in zip(own, standings):
-        ledger.add(with_cause(row, inheritance.cause(standing)) if standing.failing else row)
+    states = [PairState.of(row, number) for number, row in enumerate(own)]
+    inheritance = Inheritance(long, states.__getitem__, StoredRecomputer({}))
+    for row, state in zip(own, states):
+        ledger.add(with_cause(row, inheritance.cause(state)) if state.failing else row)
     start = time.process_time()
     diagnosis = ledger.diagnosis(long)
     root_lines(diagnosis)

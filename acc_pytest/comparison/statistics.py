@@ -15,7 +15,7 @@ from ..errors import Incomparable, NoPayload
 from ..judging.replay import context_scalars, stated_scalars
 from ..judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
 from ..judging.threshold import JudgeContext, ThresholdRule
-from ..mapping.pair import LastToken, Operand, Pair, RankSum, Turned, Whole
+from ..mapping.pair import LastToken, Operand, Pair, Permuted, RankSum, Whole
 from ..metrics.kernel import measure
 from ..reporting.row import Row
 from ..tensors.header import Statistics
@@ -92,7 +92,7 @@ def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple
     raise Incomparable(f"statistics of different numbers of elements cannot be compared: {counts}")
 
 
-_UNSLICED = (Whole, LastToken, RankSum, Turned)
+_UNSLICED = (Whole, LastToken, RankSum, Permuted)
 """Views under which a tensor may be compared as it is, if the shapes allow it."""
 
 

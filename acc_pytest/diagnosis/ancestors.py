@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from .standing import Standing
+from .pair_state import PairState
 
 MOST_FOUND = 64
 """Ancestors of one pair that are looked at; a pair reads that many tensors only where little is compared."""
@@ -14,7 +14,7 @@ MOST_PASSED = 4096
 
 
 class Ancestors:
-    """Walks upwards through `parents`. `standing` judges a pair, and is `None` for one that does not run.
+    """Walks upwards through `parents`. `state` judges a pair, and is `None` for one that does not run.
 
     `step_of` says which step a pair is of: its own step is searched before those before it.
     """
@@ -22,30 +22,30 @@ class Ancestors:
     def __init__(
         self,
         parents: Sequence[Sequence[int]],
-        standing: Callable[[int], Standing | None],
+        state: Callable[[int], PairState | None],
         step_of: Callable[[int], object],
     ) -> None:
         self._parents = parents
-        self._standing = standing
+        self._state_of = state
         self._step_of = step_of
 
-    def nearest(self, number: int) -> Iterator[Standing]:
+    def nearest(self, number: int) -> Iterator[PairState]:
         """The nearest pairs above that have a result, judged one after the other as they are asked for."""
-        return (standing for standing, _ in self.walk(number, lambda standing: standing.compared))
+        return (state for state, _ in self.walk(number, lambda state: state.compared))
 
     def passed(self, number: int) -> list[int]:
         """The pairs without a result between a pair and the nearest above it that have one."""
         passed: list[int] = []
-        for _ in self.walk(number, lambda standing: standing.compared, passed):
+        for _ in self.walk(number, lambda state: state.compared, passed):
             pass
         return passed
 
     def walk(
         self,
         number: int,
-        stop: Callable[[Standing], bool],
+        stop: Callable[[PairState], bool],
         passed: list[int] | None = None,
-    ) -> Iterator[tuple[Standing, bool]]:
+    ) -> Iterator[tuple[PairState, bool]]:
         """Upwards until `stop` holds: every pair with a result that was met, and whether it holds there.
 
         Only where it does not is the search continued above. `passed` collects the pairs without a result.
@@ -54,26 +54,26 @@ class Ancestors:
         here: deque[int] = deque()
         earlier: deque[int] = deque()
         seen = {number}
-        found = walked = 0
+        with_result = walked = 0
 
-        def open_up(one: int) -> None:
-            for parent in self._parents[one] if one < len(self._parents) else ():
+        def open_up(current: int) -> None:
+            for parent in self._parents[current] if current < len(self._parents) else ():
                 if parent not in seen:
                     seen.add(parent)
                     (here if self._step_of(parent) == own else earlier).append(parent)
 
         open_up(number)
-        while (here or earlier) and found < MOST_FOUND and walked < MOST_PASSED:
-            one = here.popleft() if here else earlier.popleft()
+        while (here or earlier) and with_result < MOST_FOUND and walked < MOST_PASSED:
+            current = here.popleft() if here else earlier.popleft()
             walked += 1
-            standing = self._standing(one)
-            if standing is None or not standing.compared:
+            state = self._state_of(current)
+            if state is None or not state.compared:
                 if passed is not None:
-                    passed.append(one)
-                open_up(one)
+                    passed.append(current)
+                open_up(current)
                 continue
-            found += 1
-            stopped = stop(standing)
-            yield standing, stopped
+            with_result += 1
+            stopped = stop(state)
+            yield state, stopped
             if not stopped:
-                open_up(one)
+                open_up(current)

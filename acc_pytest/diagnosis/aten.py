@@ -49,14 +49,16 @@ Stored = Mapping[tuple[Union[int, str], ...], Union[torch.Tensor, None]]
 
 def operator_named(target: str) -> torch._ops.OpOverload:
     """The operator that an FX target names. Raises `OperatorError` for one that is not called here."""
-    found = _TARGET.fullmatch(target)
-    name, kind = found.groups() if found else ("", "")
+    match = _TARGET.fullmatch(target)
+    name, kind = match.groups() if match else ("", "")
     packet = getattr(torch.ops.aten, name, None) if name else None
     overload = getattr(packet, kind, None) if isinstance(packet, torch._ops.OpOverloadPacket) else None
     if not isinstance(overload, torch._ops.OpOverload):
         raise OperatorError(f"{target} is not an aten operator")
     schema = overload._schema
-    writes = any(one.alias_info is not None and one.alias_info.is_write for one in schema.arguments)
+    writes = any(
+        argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments
+    )
     if writes or name.endswith("_") or kind == "out":
         raise OperatorError(f"{target} writes to its arguments")
     if name.startswith("_") and name not in _PRIVATE:
@@ -72,15 +74,15 @@ def results(target: str, stored: Stored, shapes: Sequence[tuple[int, ...]], *, k
     `keywords` says that the dump holds arguments given by name. Raises `OperatorError` for what is not known.
     """
     overload = operator_named(target)
-    positional = [one for one in overload._schema.arguments if not one.kwarg_only]
-    named = [one for one in overload._schema.arguments if one.kwarg_only]
+    positional = [arg for arg in overload._schema.arguments if not arg.kwarg_only]
+    named = [arg for arg in overload._schema.arguments if arg.kwarg_only]
     count = 1 + max((key[0] for key in stored if isinstance(key[0], int)), default=-1)
     if count > len(positional):
         raise OperatorError(f"{target}: takes {len(positional)} arguments, {count} were dumped")
     args = [_argument(positional[place], place, stored) for place in range(count)]
-    given = {one.name: _argument(one, one.name, stored) for one in named if (one.name,) in stored}
+    given = {arg.name: _argument(arg, arg.name, stored) for arg in named if (arg.name,) in stored}
     given = {name: value for name, value in given.items() if name not in _WRITTEN_HOW}
-    unknown = [one.name for one in named if one.name not in _WRITTEN_HOW and not keywords]
+    unknown = [arg.name for arg in named if arg.name not in _WRITTEN_HOW and not keywords]
     return Results(overload, args, given, tuple(unknown), tuple(shapes))
 
 
@@ -105,7 +107,7 @@ class Results:
     @property
     def said(self) -> tuple[str, list[Any], Mapping[str, Any]]:
         """The operator and everything that it is told beside tensors."""
-        return str(self._overload), [_without_tensors(one) for one in self._args], self._given
+        return str(self._overload), [_without_tensors(argument) for argument in self._args], self._given
 
     @property
     def _name(self) -> str:
@@ -131,35 +133,39 @@ class Results:
     @property
     def _moves(self) -> bool:
         schema = self._overload._schema
-        views = any(one.alias_info is not None for one in schema.returns)
+        views = any(result.alias_info is not None for result in schema.returns)
         return views or self._name in _MOVING
 
     @property
     def _terms(self) -> int:
-        tensors = [one for one in _tensors(self._args) if one.ndim]
-        return max((int(one.shape[-1]) for one in tensors), default=1)
+        tensors = [tensor for tensor in _tensors(self._args) if tensor.ndim]
+        return max((int(tensor.shape[-1]) for tensor in tensors), default=1)
 
     def _sizes(self) -> torch.Tensor:
-        sizes = [one.abs() if isinstance(one, torch.Tensor) else one for one in self._args]
-        found: torch.Tensor = _called(self._overload, _wide(sizes), self._given)[0]
-        return found
+        sizes = [
+            argument.abs() if isinstance(argument, torch.Tensor) else argument for argument in self._args
+        ]
+        result: torch.Tensor = _called(self._overload, _wide(sizes), self._given)[0]
+        return result
 
     def _made(self, given: Mapping[str, Any], wide: bool) -> list[torch.Tensor]:
         if not wide:
             return _called(self._overload, self._args, given)
-        names = [one.name for one in self._overload._schema.arguments]
-        args = [False if name == "half_to_float" else one for name, one in zip(names, _wide(self._args))]
+        names = [argument.name for argument in self._overload._schema.arguments]
+        args = [
+            False if name == "half_to_float" else argument for name, argument in zip(names, _wide(self._args))
+        ]
         return _called(self._overload, args, given)
 
     def _check_shapes(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Run it without values first: what a file asks for must not be larger than what was dumped."""
-        described = [_described(one) for one in self._args]
+        described = [_described(value) for value in self._args]
         given = dict(self._given)
         if not _tensors(self._args):
             # What makes a tensor of numbers takes the device by name; without that it is not called.
             given["device"] = "meta"
         made = _called(self._overload, described, given)
-        if [tuple(one.shape) for one in made[: len(shapes)]] != list(shapes):
+        if [tuple(value.shape) for value in made[: len(shapes)]] != list(shapes):
             raise OperatorError(f"{self._overload}: its results have other shapes than were dumped")
 
 
@@ -171,10 +177,10 @@ def _called(
             made = overload(*args, **given)
     except (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError) as error:
         raise OperatorError(f"{overload}: cannot be called: {str(error).partition(chr(10))[0]}") from error
-    found = list(made) if isinstance(made, (list, tuple)) else [made]
-    if not all(isinstance(one, torch.Tensor) for one in found):
+    results = list(made) if isinstance(made, (list, tuple)) else [made]
+    if not all(isinstance(result, torch.Tensor) for result in results):
         raise OperatorError(f"{overload}: makes no tensors")
-    return found
+    return results
 
 
 def _argument(argument: Any, place: int | str, stored: Stored) -> Any:
@@ -205,30 +211,30 @@ def _value(kind: str, stored: torch.Tensor | None, name: str) -> Any:
 
 def _without_tensors(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_tensors(one) for one in value]
+        return [_without_tensors(item) for item in value]
     return None if isinstance(value, torch.Tensor) else value
 
 
 def _described(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.to("meta")
-    return [_described(one) for one in value] if isinstance(value, list) else value
+    return [_described(item) for item in value] if isinstance(value, list) else value
 
 
 def _wide(values: Sequence[Any]) -> list[Any]:
     return [
-        _wide(one)
-        if isinstance(one, list)
-        else one.double()
-        if isinstance(one, torch.Tensor) and one.is_floating_point()
-        else one
-        for one in values
+        _wide(value)
+        if isinstance(value, list)
+        else value.double()
+        if isinstance(value, torch.Tensor) and value.is_floating_point()
+        else value
+        for value in values
     ]
 
 
 def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
-    flat = [item for one in values for item in (one if isinstance(one, list) else [one])]
-    return [one for one in flat if isinstance(one, torch.Tensor)]
+    flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    return [value for value in flat if isinstance(value, torch.Tensor)]
 
 
 def _layer_norm(args: Sequence[Any]) -> tuple[Unrounded, ...]:

@@ -32,7 +32,7 @@ _OF_MODULES = frozenset(("weight", "buffer"))
 
 
 @dataclass(frozen=True, slots=True)
-class FoundRoot:
+class RootAtStep:
     """A root at one step and rank: the row of its first tensor, and what follows from it.
 
     `share` is the part of the error of the step's final output `final` that it explains.
@@ -54,36 +54,36 @@ class FoundRoot:
         return self.cause.root_name or self.row.name
 
 
-def folded(found: Sequence[FoundRoot]) -> list[Root]:
+def folded(roots: Sequence[RootAtStep]) -> list[Root]:
     """One root for each fault, those of what the run was fed first; else in execution order."""
-    groups: dict[object, list[FoundRoot]] = {}
+    groups: dict[object, list[RootAtStep]] = {}
     seen: Counter[object] = Counter()
-    for one in found:
-        if one.pair.fed:
-            groups.setdefault(("fed", one.pair.fed), []).append(one)
+    for root in roots:
+        if root.pair.fed:
+            groups.setdefault(("fed", root.pair.fed), []).append(root)
             continue
-        place = _place_in_model(one)
+        place = _place_in_model(root)
         # Two of a step and rank are two operators, whatever their names share, but for calls of one module.
-        here = place, one.pair.graph, one.pair.step, one.pair.rank
-        again_here = _AGAIN.search(one.pair.mine.node) is not None
-        groups.setdefault((place, 0 if again_here else seen[here]), []).append(one)
+        here = place, root.pair.graph, root.pair.step, root.pair.rank
+        again_here = _AGAIN.search(root.pair.mine.node) is not None
+        groups.setdefault((place, 0 if again_here else seen[here]), []).append(root)
         seen[here] += not again_here
     ordered = sorted(groups.values(), key=lambda group: not group[0].pair.fed)
     return [_root(group) for group in ordered]
 
 
-def _place_in_model(found: FoundRoot) -> tuple[str, ...]:
+def _place_in_model(root: RootAtStep) -> tuple[str, ...]:
     """Where in the model an operator is, the same for all steps, ranks and compiled forms of a layer.
 
     ATB counts the executions of layers on, so that a path's first number, and the first in a name made of it,
     differ between prefill and decode. Outside of layers only golden's name tells operators of a type apart,
     but in a compiled graph an operator's own name does.
     """
-    pair = found.pair
+    pair = root.pair
     places = [_below_top(pair.mine.node)]
     if "/" not in pair.mine.node and not pair.graph:
         places.append(_below_top(pair.golden.node))
-    named = "" if found.name == found.row.name else _without_number(_AGAIN.sub("", found.name))
+    named = "" if root.name == root.row.name else _without_number(_AGAIN.sub("", root.name))
     # Graphs that one script compiles, for prefill and for decode, call the same operator by the same name.
     layer = "" if pair.layer == pair.graph else pair.layer
     return layer, pair.mine.op_type, named, *places
@@ -100,17 +100,17 @@ def _below_top(node: str) -> str:
 def _without_number(name: str) -> str:
     """`RopeOperation_2_0_1` as `RopeOperation 0_1`; other names as they are."""
     kind, *numbers = name.split("_")
-    if not numbers or not all(one.isdecimal() for one in numbers):
+    if not numbers or not all(number.isdecimal() for number in numbers):
         return name
     return f"{kind} {'_'.join(numbers[1:])}"
 
 
-def _root(group: Sequence[FoundRoot]) -> Root:
+def _root(group: Sequence[RootAtStep]) -> Root:
     first = group[0]
-    level = max(one.level for one in group)
-    below = max(one.below for one in group)
+    level = max(root.level for root in group)
+    below = max(root.below for root in group)
     amplified = 0 < below < float("inf") and 0 < level < float("inf")
-    inherited = sum(one.inherited for one in group)
+    inherited = sum(root.inherited for root in group)
     amplification = below / level if amplified else None
     return Root(
         first.number,
@@ -122,13 +122,13 @@ def _root(group: Sequence[FoundRoot]) -> Root:
         first.share,
         first.cause.basis,
         _sentence(group, inherited, amplification),
-        tuple(one.row for one in group[1:]),
+        tuple(root.row for root in group[1:]),
         again(group),
         _fed(group) if first.pair.fed else "",
     )
 
 
-def _sentence(group: Sequence[FoundRoot], inherited: int, amplification: float | None) -> str:
+def _sentence(group: Sequence[RootAtStep], inherited: int, amplification: float | None) -> str:
     first = group[0]
     effects = ["1 pair inherits from it" if inherited == 1 else f"{inherited} pairs inherit from it"]
     if amplification is not None and inherited:
@@ -152,9 +152,9 @@ def _final(name: str) -> str:
     return f"the model ({name})" if name == TOP else shown(name)
 
 
-def _about(found: FoundRoot) -> str:
+def _about(root: RootAtStep) -> str:
     """The name of an operator, its type, and where it is."""
-    row, name = found.row, found.name
+    row, name = root.row, root.name
     kind = row.mine.op_type or row.golden.op_type if name == row.name else ""
     where = [f"step {row.step}"] if row.step != "" else []
     where += [f"rank {row.rank}"] if row.rank else []
@@ -164,7 +164,7 @@ def _about(found: FoundRoot) -> str:
     return f"{shown(name)}{f' ({shown(kind)})' if kind else ''} {' '.join(map(shown, where))}{seen}"
 
 
-def _fed(group: Sequence[FoundRoot]) -> str:
+def _fed(group: Sequence[RootAtStep]) -> str:
     """What a run was fed that differs, in words that say nothing of operators."""
     first = group[0]
     kind, names = first.pair.fed, _names(group)
@@ -179,20 +179,20 @@ def _fed(group: Sequence[FoundRoot]) -> str:
     return f"{several} differ: {', '.join(map(shown, names[:NAMED]))}{more}"
 
 
-def _names(group: Sequence[FoundRoot]) -> list[str]:
-    return list(dict.fromkeys(one.name for one in group))
+def _names(group: Sequence[RootAtStep]) -> list[str]:
+    return list(dict.fromkeys(root.name for root in group))
 
 
-def again(group: Sequence[FoundRoot]) -> str:
+def again(group: Sequence[RootAtStep]) -> str:
     """The other steps, ranks and graphs of a root, in words: `again at steps 1, 2`; empty without any."""
     first = group[0].row
-    steps = [str(one.row.step) for one in group if one.row.step != first.step]
-    ranks = [one.row.rank for one in group if one.row.rank != first.rank]
+    steps = [str(root.row.step) for root in group if root.row.step != first.step]
+    ranks = [root.row.rank for root in group if root.row.rank != first.rank]
     said = []
-    for what, found in (("step", list(dict.fromkeys(steps))), ("rank", list(dict.fromkeys(ranks)))):
-        if found:
-            more = f" and {len(found) - STEPS_NAMED} more" if len(found) > STEPS_NAMED else ""
-            said.append(f"{what}{'s' if len(found) > 1 else ''} {', '.join(found[:STEPS_NAMED])}{more}")
-    graphs = [one.pair.graph for one in group if one.pair.graph != group[0].pair.graph]
+    for what, names in (("step", list(dict.fromkeys(steps))), ("rank", list(dict.fromkeys(ranks)))):
+        if names:
+            more = f" and {len(names) - STEPS_NAMED} more" if len(names) > STEPS_NAMED else ""
+            said.append(f"{what}{'s' if len(names) > 1 else ''} {', '.join(names[:STEPS_NAMED])}{more}")
+    graphs = [root.pair.graph for root in group if root.pair.graph != group[0].pair.graph]
     said += dict.fromkeys(map(shown, graphs))
     return f"again at {' and '.join(said)}" if said else ""

@@ -16,10 +16,10 @@ from ..errors import NoPayload, OperatorError
 from ..ge_operators import Unrounded, compute, constant_tensor
 from ..ge_operators.registry import unread
 from ..mapping.torchair.graph import NO_KERNEL, GraphIndex
-from ..mapping.torchair.operators import Operator
+from ..mapping.torchair.operators import GeOperator
 from ..mapping.torchair.outputs import output_edges
 from ..topology.ge_graph import Edge, GeConstant, GeNode
-from .ge_records import Ran
+from .ge_records import RecordedRun
 
 Open = Callable[[int], torch.Tensor]
 """Gives the tensor that shall be a dumped input, by its number."""
@@ -31,8 +31,8 @@ class Chain:
     """The operators of the graph in one record. `arriving` says which dumped input each edge from outside is,
     `None` for a constant that is only in the text."""
 
-    ran: Ran
-    operator: Operator
+    ran: RecordedRun
+    operator: GeOperator
     graph: GraphIndex
     arriving: Mapping[tuple[str, int], int | None]
     certain: bool
@@ -72,12 +72,12 @@ class Chain:
         values: dict[Edge, Unrounded] = {}
         for node in self._nodes:
             self._run(node, values, given, most)
-        found = values.get(edge)
-        if found is None:
+        result = values.get(edge)
+        if result is None:
             raise OperatorError(f"{edge.producer}:{edge.index} is not one of its outputs in the graph")
         if len(self._nodes) == 1:
-            return found
-        return Unrounded(found.value, max(one.terms for one in values.values()), found.magnitude)
+            return result
+        return Unrounded(result.value, max(value.terms for value in values.values()), result.magnitude)
 
     def _run(self, node: GeNode, values: dict[Edge, Unrounded], given: Open, most: int) -> None:
         """Compute a node and put its outputs to `values`."""
@@ -89,8 +89,8 @@ class Chain:
             for place, edge in enumerate(node.inputs)
             if edge is None or not edge.is_control
         ]
-        found = compute(node.op_type, node.attrs, inputs, outputs=node.output_count, most=most)
-        values.update({Edge(node.name, index): result for index, result in enumerate(found)})
+        results = compute(node.op_type, node.attrs, inputs, outputs=node.output_count, most=most)
+        values.update({Edge(node.name, index): result for index, result in enumerate(results)})
 
     def _input(
         self,
@@ -122,7 +122,7 @@ class Chain:
         return constant_tensor(value)
 
 
-def chain_of(ran: Ran, operator: Operator) -> Chain:
+def chain_of(ran: RecordedRun, operator: GeOperator) -> Chain:
     """The chain of a dumped operator. Raises `OperatorError` with the reason why there is none."""
     parts, graph = operator.parts, ran.graph
     if operator.broken or graph is None or not parts.nodes or parts.partial:
@@ -157,7 +157,7 @@ def _is_constant(graph: GraphIndex, edge: Edge) -> bool:
     return node is not None and node.op_type in _CONSTANTS
 
 
-def _left_record(ran: Ran, graph: GraphIndex, edge: Edge) -> bool:
+def _left_record(ran: RecordedRun, graph: GraphIndex, edge: Edge) -> bool:
     """Whether an input is surely what the text says: its producer was dumped, or computes nothing."""
     node = graph.node(edge.producer)
     if node is None or node.name in ran.dumped or node.op_type in NO_KERNEL:

@@ -10,16 +10,16 @@ from ..dumps import open_dump
 from ..dumps.base import Rank, Step
 from ..dumps.ge import GeDump
 from ..dumps.torchair_names import sanitized
-from ..mapping.torchair.graph import GraphIndex
-from ..mapping.torchair.operators import Operator, operators
+from ..mapping.torchair.graph import GraphIndex, GraphIndexes
+from ..mapping.torchair.operators import GeOperator, operators
 from ..tensors.ref import TensorRef
 
 
 @dataclass(frozen=True, eq=False)
-class Ran:
+class RecordedRun:
     """One run of a graph on one rank: its operators, and the graph's text, `None` where that is missing."""
 
-    operators: tuple[Operator, ...]
+    operators: tuple[GeOperator, ...]
     graph: GraphIndex | None
 
     @cached_property
@@ -28,15 +28,15 @@ class Ran:
         return frozenset(name for operator in self.operators for name in operator.parts.names)
 
     @cached_property
-    def by_file(self) -> Mapping[str, Operator]:
+    def by_file(self) -> Mapping[str, GeOperator]:
         """Operators by the path of their record."""
         return {operator.entry.path: operator for operator in self.operators}
 
-    def named(self, name: str) -> Operator | None:
+    def named(self, name: str) -> GeOperator | None:
         """The operator of this name in the graph, or that computes it among others."""
         plain = sanitized(name)
-        found = [one for one in self.operators if one.node.path == plain or name in one.parts.names]
-        return found[0] if len(found) == 1 else None
+        named = [op for op in self.operators if op.node.path == plain or name in op.parts.names]
+        return named[0] if len(named) == 1 else None
 
 
 class GeRecords:
@@ -44,10 +44,10 @@ class GeRecords:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._runs: dict[tuple[str, int], Ran] = {}
-        self._indexes: dict[int, GraphIndex] = {}
+        self._runs: dict[tuple[str, int], RecordedRun] = {}
+        self._indexes = GraphIndexes()
 
-    def run_of(self, ref: TensorRef) -> Ran | None:
+    def run_of(self, ref: TensorRef) -> RecordedRun | None:
         """The run that a tensor was dumped in; `None` for a tensor of another dump. Raises `AccError`."""
         place = self._places.get(ref.path)
         if place is None:
@@ -55,8 +55,8 @@ class GeRecords:
         step, rank = place
         key = (step.directory, rank.index)
         if key not in self._runs:
-            graph = self._graph(step, rank)
-            self._runs[key] = Ran(tuple(operators(self._dump, step, rank, graph)), graph)
+            graph = self._indexes.of(self._dump, step, rank)
+            self._runs[key] = RecordedRun(tuple(operators(self._dump, step, rank, graph)), graph)
         return self._runs[key]
 
     @cached_property
@@ -67,19 +67,11 @@ class GeRecords:
 
     @cached_property
     def _places(self) -> Mapping[str, tuple[Step, Rank]]:
-        found = {}
+        places = {}
         for step in self._dump.steps:
             for rank in self._dump.ranks:
                 for node in self._dump.nodes(step, rank):
                     entry = self._dump.entry(step, rank, node)
                     if entry is not None:
-                        found[entry.path] = step, rank
-        return found
-
-    def _graph(self, step: Step, rank: Rank) -> GraphIndex | None:
-        graph = self._dump.graph(step, rank)
-        if graph is None:
-            return None
-        if id(graph) not in self._indexes:
-            self._indexes[id(graph)] = GraphIndex(graph)
-        return self._indexes[id(graph)]
+                        places[entry.path] = step, rank
+        return places

@@ -4,9 +4,9 @@ A pair beyond its thresholds is `inherited` when a pair that it computes from is
 `root`. What is above it is looked for through pairs that do not run in this session or could not be
 compared. Four rules refine this:
 
-- An inherited pair whose operator is wrong on mine's own inputs is a root as well: a second mistake. It is
+- An inherited pair whose operator is wrong on its own inputs is a root as well: a second mistake. It is
   computed again where its level jumps beyond its parents' by `JUMP`.
-- A root whose operator is right on mine's own inputs got its error from above, below the thresholds there:
+- A root whose operator is right on its own inputs got its error from above, where it is below the thresholds:
   it is called after the operator above that is wrong, or inherits from the nearest failing pair behind those
   that pass. A jump beyond `JUMP` speaks against that: then its parameters or weights are other ones, unless
   it makes golden's result of golden's inputs (the values of a mask hide what passes through a sum).
@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING
 from ..reporting.printable import shortened
 from ..reporting.row import Cause
 from .ancestors import Ancestors
-from .recomputed import Local, Recomputed
-from .standing import Standing
+from .pair_state import PairState
+from .recomputation import Recomputation, Recomputer
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan
@@ -65,84 +65,84 @@ class _Decision:
 class Inheritance:
     """Causes of failing pairs of a plan.
 
-    `standing` judges a pair of this session (and remembers it), and is `None` for one that does not run.
+    `state` judges a pair of this session (and remembers it), and is `None` for one that does not run.
     """
 
-    def __init__(self, plan: Plan, standing: Callable[[int], Standing | None], local: Recomputed) -> None:
+    def __init__(self, plan: Plan, state: Callable[[int], PairState | None], local: Recomputer) -> None:
         self._plan = plan
-        self._standing = standing
+        self._state_of = state
         self._local = local
-        self._ancestors = Ancestors(plan.parents, standing, lambda number: plan.pairs[number].step)
+        self._ancestors = Ancestors(plan.parents, state, lambda number: plan.pairs[number].step)
         self._fed = [number for number, pair in enumerate(plan.pairs) if pair.fed in PROMPTS]
         self._decided: dict[int, _Decision] = {}
         self._roots: dict[int, tuple[int, str]] = {}
 
-    def cause(self, standing: Standing) -> Cause:
+    def cause(self, state: PairState) -> Cause:
         """Why the pair that stands so fails; it must be failing."""
-        decision = self._decision(standing)
-        root, name = self._root(standing)
+        decision = self._decision(state)
+        root, name = self._root(state)
         cause = replace(decision.cause, root=root, root_name=name)
         if decision.via is None:
             return cause
-        via = self._standing(decision.via)
+        via = self._state_of(decision.via)
         way = f" by way of {shown(via.name)}" if via is not None and via.number != root else ""
         more = f": {cause.text}" if cause.text else ""
         step = self._plan.pairs[root].step
         return replace(cause, text=f"inherited from {shown(name)} at step {step}{way}{more}")
 
-    def cause_of_shapes(self, standing: Standing) -> Cause | None:
+    def cause_of_shapes(self, state: PairState) -> Cause | None:
         """Why the pair cannot be compared, where the run was fed something of another shape; else `None`."""
-        if not standing.shapes_differ or (via := self._fed_before(standing)) is None:
+        if not state.shapes_differ or (via := self._fed_before(state)) is None:
             return None
         root, name = self._root(via)
         said = f"other shapes follow from what the run was fed: {via.said}"
         return Cause("inherited", "dataflow", (via.number,), root, name, text=said)
 
-    def _fed_before(self, standing: Standing) -> Standing | None:
+    def _fed_before(self, state: PairState) -> PairState | None:
         """What the run was fed earlier that has another shape; `None` where nothing has."""
         for number in self._fed:
-            if number >= standing.number:
+            if number >= state.number:
                 break
-            fed = self._standing(number)
+            fed = self._state_of(number)
             if fed is not None and fed.failing and fed.shapes_differ:
                 return fed
         return None
 
-    def _root(self, standing: Standing) -> tuple[int, str]:
+    def _root(self, state: PairState) -> tuple[int, str]:
         """The root of a pair and what it is called; every pair on the way learns it too."""
-        way: list[Standing] = []
-        while standing.number not in self._roots:
-            decision = self._decision(standing)
+        way: list[PairState] = []
+        while state.number not in self._roots:
+            decision = self._decision(state)
             if decision.via is None:
-                self._roots[standing.number] = standing.number, decision.cause.root_name
+                self._roots[state.number] = state.number, decision.cause.root_name
                 break
-            way.append(standing)
-            above = self._standing(decision.via)
+            way.append(state)
+            above = self._state_of(decision.via)
             assert above is not None
-            standing = above
-        root = self._roots[standing.number]
-        self._roots.update((one.number, root) for one in way)
+            state = above
+        root = self._roots[state.number]
+        self._roots.update((passed.number, root) for passed in way)
         return root
 
-    def _decision(self, standing: Standing) -> _Decision:
-        if standing.number not in self._decided:
-            self._decided[standing.number] = self._decide(standing)
-        return self._decided[standing.number]
+    def _decision(self, state: PairState) -> _Decision:
+        if state.number not in self._decided:
+            self._decided[state.number] = self._decide(state)
+        return self._decided[state.number]
 
-    def _decide(self, standing: Standing) -> _Decision:
-        number = standing.number
-        if (via := self._fed_before(standing)) is not None:
+    def _decide(self, state: PairState) -> _Decision:
+        number = state.number
+        if (via := self._fed_before(state)) is not None:
             return _inherited(Cause("inherited", "dataflow", (via.number,)), via)
         above = list(self._ancestors.nearest(number))
-        failing = [one for one in above if one.failing]
+        failing = [parent for parent in above if parent.failing]
         ordered = number in self._plan.by_order
-        amplification = _ratio(standing, failing or above)
+        amplification = _ratio(state, failing or above)
         base = Cause(
-            "root", "order" if ordered else "dataflow", tuple(one.number for one in failing),
+            "root", "order" if ordered else "dataflow", tuple(parent.number for parent in failing),
             amplification=amplification,
         )  # fmt: skip
         if not failing:
-            return self._root_or_above(standing, above, base)
+            return self._root_or_above(state, above, base)
         jumps = amplification is not None and amplification > (RATE if ordered else JUMP)
         if not jumps:
             return _inherited(base, failing[0])
@@ -150,85 +150,87 @@ class Inheritance:
         with_local = _with(base, local)
         if local.outcome == "wrong":
             said = f"its inputs differ already, but {_wrong(local)}"
-            return self._is_root(standing, replace(with_local, basis="local", text=said))
+            return self._is_root(state, replace(with_local, basis="local", text=said))
         if ordered and not local.outcome:
             said = f"its error is {amplification:.3g} times that of what ran before it (rate of change)"
-            return self._is_root(standing, replace(with_local, text=said))
+            return self._is_root(state, replace(with_local, text=said))
         return _inherited(with_local, failing[0])
 
-    def _root_or_above(self, standing: Standing, above: Sequence[Standing], base: Cause) -> _Decision:
+    def _root_or_above(self, state: PairState, above: Sequence[PairState], base: Cause) -> _Decision:
         """Nothing directly above fails: is it this operator, or what came in below the thresholds?"""
-        number = standing.number
-        if standing.said:
-            return self._is_root(standing, replace(base, text=standing.said))
+        number = state.number
+        if state.said:
+            return self._is_root(state, replace(base, text=state.said))
         local = self._own(number)
         cause = _with(base, local)
         if local.outcome == "wrong":
-            return self._is_root(standing, replace(cause, text=self._wrong_here(number, local)))
+            return self._is_root(state, replace(cause, text=self._wrong_here(number, local)))
         hidden = self._wrong_between(number)
         if hidden:
             said = (
                 f"{shown(hidden)} lies between it and its inputs, is not compared, "
                 "and is wrong on its own inputs"
             )
-            return self._is_root(standing, replace(cause, basis="local", text=said), hidden)
+            return self._is_root(state, replace(cause, basis="local", text=said), hidden)
         if local.outcome == "right":
-            return self._accumulated(standing, above, cause)
+            return self._accumulated(state, above, cause)
         if (via := self._behind_passing(number, cause)) is not None:
             return _inherited(replace(cause, parents=(via.number,)), via, "what is between passes")
-        return self._is_root(standing, replace(cause, text=self._unknown(number, above, local)))
+        return self._is_root(state, replace(cause, text=self._unknown(number, above, local)))
 
-    def _accumulated(self, standing: Standing, above: Sequence[Standing], cause: Cause) -> _Decision:
+    def _accumulated(self, state: PairState, above: Sequence[PairState], cause: Cause) -> _Decision:
         """The operator is right on its own inputs, and nothing directly above it fails."""
         right = "the operator is right on its own inputs"
         jumps = cause.amplification is not None and cause.amplification > JUMP
-        if above and (not jumps or self._local.of_golden(standing.number).outcome == "right"):
-            if (via := self._failing_behind(standing.number, lambda _: True)) is not None:
+        if above and (not jumps or self._local.of_golden(state.number).outcome == "right"):
+            if (via := self._failing_behind(state.number, lambda _: True)) is not None:
                 said = f"{right}, and what is between passes"
                 return _inherited(replace(cause, parents=(via.number,)), via, said)
-            culprit = self._wrong_above(standing.number)
+            culprit = self._wrong_above(state.number)
             if culprit:
                 said = f"{right}; {shown(culprit)} above it is wrong on its own, though within its thresholds"
-                return self._is_root(standing, replace(cause, basis="local", text=said), culprit)
-            culprit, unlike = self._unlike_above(standing.number)
+                return self._is_root(state, replace(cause, basis="local", text=said), culprit)
+            culprit, unlike = self._unlike_above(state.number)
             if culprit:
                 said = f"{right}; {shown(culprit)} above it is within its thresholds, but {unlike}"
-                return self._is_root(standing, replace(cause, text=said), culprit)
-            return self._is_root(standing, replace(cause, text=f"{right}; error accumulated above"))
-        if unlike := self._unlike(standing.number):
-            return self._is_root(standing, replace(cause, text=f"{right}, but {unlike}"))
-        suspect, unlike = self._other_between(standing.number)
+                return self._is_root(state, replace(cause, text=said), culprit)
+            return self._is_root(state, replace(cause, text=f"{right}; error accumulated above"))
+        if unlike := self._unlike(state.number):
+            return self._is_root(state, replace(cause, text=f"{right}, but {unlike}"))
+        suspect, unlike = self._other_between(state.number)
         if suspect:
             said = f"{right}; {shown(suspect)}, between it and its inputs, is not compared: {unlike}"
-            return self._is_root(standing, replace(cause, text=said), suspect)
+            return self._is_root(state, replace(cause, text=said), suspect)
         said = f"{right} and parameters, so these are other ones than golden's (weights, parameters, ids)"
-        return self._is_root(standing, replace(cause, text=said))
+        return self._is_root(state, replace(cause, text=said))
 
-    def _wrong_here(self, number: int, local: Local) -> str:
-        """What to say of an operator that is wrong on mine's own inputs: these need not all be compared."""
+    def _wrong_here(self, number: int, local: Recomputation) -> str:
+        """What to say of an operator that is wrong on its own inputs: these need not all be compared."""
         agree = "all that was compared above it agrees" if number in self._plan.unseen else "its inputs agree"
         return f"{agree}, and {_wrong(local)}"
 
-    def _behind_passing(self, number: int, cause: Cause) -> Standing | None:
-        """The nearest failing pair behind those that pass, from which the error may have come; or `None`.
+    def _behind_passing(self, number: int, cause: Cause) -> PairState | None:
+        """The nearest failing pair behind those that pass: the error may have come from there; or `None`.
 
         A jump speaks against that, but for pairs that pass within the bound that the values of a mask make.
         """
         jumps = cause.amplification is None or cause.amplification > JUMP
-        return self._failing_behind(number, lambda one: one.masked or not jumps)
+        return self._failing_behind(number, lambda passing: passing.masked or not jumps)
 
-    def _failing_behind(self, number: int, passable: Callable[[Standing], bool]) -> Standing | None:
+    def _failing_behind(self, number: int, passable: Callable[[PairState], bool]) -> PairState | None:
         """The nearest failing pair above that is reached through `passable` pairs that pass; or `None`."""
-        for one, stopped in self._ancestors.walk(number, lambda one: one.failing or not passable(one)):
-            if stopped and one.failing:
-                return one
+        for state, stopped in self._ancestors.walk(
+            number, lambda state: state.failing or not passable(state)
+        ):
+            if stopped and state.failing:
+                return state
         return None
 
-    def _is_root(self, standing: Standing, cause: Cause, name: str = "") -> _Decision:
-        gap = self._plan.gaps.get(standing.number)
-        return _Decision(None, replace(cause, root_name=name or (gap.module if gap else "") or standing.name))
+    def _is_root(self, state: PairState, cause: Cause, name: str = "") -> _Decision:
+        gap = self._plan.gaps.get(state.number)
+        return _Decision(None, replace(cause, root_name=name or (gap.module if gap else "") or state.name))
 
-    def _own(self, number: int) -> Local:
+    def _own(self, number: int) -> Recomputation:
         return self._local.of_pair(number)
 
     def _wrong_between(self, number: int) -> str:
@@ -262,37 +264,37 @@ class Inheritance:
     def _wrong_above(self, number: int) -> str:
         """The nearest operator above that is wrong although it is within its thresholds; or empty."""
         looked_at = 0
-        for one, _ in self._ancestors.walk(number, lambda _: False):
+        for state, _ in self._ancestors.walk(number, lambda _: False):
             if looked_at == LOOKED_AT:
                 break
-            local = self._own(one.number)
+            local = self._own(state.number)
             looked_at += bool(local.outcome)
             if local.outcome == "wrong":
-                return one.name
+                return state.name
         return ""
 
     def _unlike_above(self, number: int) -> tuple[str, str]:
         """The nearest operator above with a parameter that other layers do not have, and which; or empty."""
-        near = (one for one, _ in self._ancestors.walk(number, lambda _: False))
-        for one in islice(near, LOOKED_AT):
-            if unlike := self._unlike(one.number):
-                return one.name, unlike
+        near = (state for state, _ in self._ancestors.walk(number, lambda _: False))
+        for state in islice(near, LOOKED_AT):
+            if unlike := self._unlike(state.number):
+                return state.name, unlike
         return "", ""
 
-    def _unknown(self, number: int, above: Sequence[Standing], local: Local) -> str:
+    def _unknown(self, number: int, above: Sequence[PairState], local: Recomputation) -> str:
         """What to say of a root whose operator could not be computed again."""
         if number in self._plan.gaps:
             return self._inside(number, above)
         agree = self._agreement(number, above)
         suspects = [_full_name(path) for path in self._plan.between.get(number, ())]
-        suspects += [self._plan.pairs[one].mine.name for one in self._ancestors.passed(number)]
+        suspects += [self._plan.pairs[passed].mine.name for passed in self._ancestors.passed(number)]
         if suspects:
             agree += f"; between them, not compared: {_listed(suspects)}"
         if unlike := self._unlike(number):
             agree += f"; {unlike}"
         return f"{agree} (not computed again: {local.why})"
 
-    def _agreement(self, number: int, above: Sequence[Standing]) -> str:
+    def _agreement(self, number: int, above: Sequence[PairState]) -> str:
         """What is known of the inputs of a root: that they agree only where each of them was compared."""
         unseen = self._plan.unseen.get(number, ())
         if number in self._plan.by_order:
@@ -303,7 +305,7 @@ class Inheritance:
             return "its inputs agree"
         return f"all that was compared above it agrees; not compared: {_listed(unseen)}"
 
-    def _inside(self, number: int, above: Sequence[Standing]) -> str:
+    def _inside(self, number: int, above: Sequence[PairState]) -> str:
         """Where in a module its own code made a tensor that is wrong."""
         gap, pair = self._plan.gaps[number], self._plan.pairs[number]
         where = [f"after {_listed(gap.after)}"] if gap.after else []
@@ -319,7 +321,7 @@ class Inheritance:
         return f"{said}: {seen} differs, and {agree}{not_compared}"
 
 
-def _inherited(cause: Cause, via: Standing, said: str = "") -> _Decision:
+def _inherited(cause: Cause, via: PairState, said: str = "") -> _Decision:
     return _Decision(via.number, replace(cause, kind="inherited", text=said))
 
 
@@ -334,19 +336,19 @@ def shown(name: str) -> str:
     return shortened(name, NAME_WIDTH)
 
 
-def _ratio(standing: Standing, above: Sequence[Standing]) -> float | None:
+def _ratio(state: PairState, above: Sequence[PairState]) -> float | None:
     """A pair's level over the largest of those above it; `None` where one of them is no number."""
-    most = max((one.level for one in above), default=0.0)
-    if not 0.0 < most < math.inf or math.isinf(standing.level):
+    most = max((parent.level for parent in above), default=0.0)
+    if not 0.0 < most < math.inf or math.isinf(state.level):
         return None
-    return standing.level / most
+    return state.level / most
 
 
-def _with(cause: Cause, local: Local) -> Cause:
+def _with(cause: Cause, local: Recomputation) -> Cause:
     return replace(cause, local=local.outcome, local_error=local.error)
 
 
-def _wrong(local: Local) -> str:
+def _wrong(local: Recomputation) -> str:
     how = f"relative L2 error {local.error:.3g}" if local.error is not None else local.why
     return f"the operator is wrong on mine's own inputs{': ' * bool(how)}{how}"
 

@@ -25,7 +25,7 @@ from ..metrics.measurement import Measurement
 from ..tensors.dtypes import by_name
 from ..tensors.ref import TensorRef
 from ..tensors.source import TensorSource
-from .recomputed import Local
+from .recomputation import Recomputation
 
 _ONE_STEP = 1.0
 """What a quantised value may be off: the side to which a value between two is rounded."""
@@ -44,20 +44,19 @@ def check_size(refs: Iterable[TensorRef]) -> int:
     return max(elements, default=0)
 
 
-def agrees(expected: Unrounded, mine: torch.Tensor) -> Local:
+def agrees(expected: Unrounded, mine: torch.Tensor) -> Recomputation:
     """Whether `mine` is what an operator was computed to write."""
     if mine.numel() != expected.value.numel():
-        return Local(why=SIZE)
-    found = _agrees_with(expected, expected.value.reshape(mine.shape), mine)
-    for other in expected.others:
-        if found.outcome == "right":
-            break
-        again = _agrees_with(expected, other.reshape(mine.shape), mine)
-        found = again if again.outcome == "right" else found
-    return found
+        return Recomputation(why=SIZE)
+    allowed = (expected.value, *expected.others)
+    results = (_agrees_with(expected, value.reshape(mine.shape), mine) for value in allowed)
+    first = next(results)
+    if first.outcome == "right":
+        return first
+    return next((other for other in results if other.outcome == "right"), first)
 
 
-def _agrees_with(expected: Unrounded, exact: torch.Tensor, mine: torch.Tensor) -> Local:
+def _agrees_with(expected: Unrounded, exact: torch.Tensor, mine: torch.Tensor) -> Recomputation:
     if expected.image is not None:
         return moved(expected.image(exact), expected.image(mine))
     whole = not exact.is_floating_point() and not mine.is_floating_point()
@@ -65,18 +64,15 @@ def _agrees_with(expected: Unrounded, exact: torch.Tensor, mine: torch.Tensor) -
         return moved(exact.to(mine.dtype), mine)
     if expected.moved and mine.is_floating_point() and _holds(mine.dtype, exact):
         return moved(exact.to(mine.dtype), mine)
-    found = judged(exact, mine, expected.terms)
+    by_norm = judged(exact, mine, expected.terms)
     if not exact.is_floating_point() or not mine.is_floating_point():
-        return found
-    if found.outcome == "wrong":
-        rest = expected.magnitude
-        return (
-            Local("right", found.error) if rest is not None and _cancelled(expected, exact, mine) else found
-        )
-    return _each(exact, mine, found) if expected.singly else found
+        return by_norm
+    if by_norm.outcome == "wrong":
+        return Recomputation("right", by_norm.error) if _cancelled(expected, exact, mine) else by_norm
+    return _each(exact, mine, by_norm) if expected.singly else by_norm
 
 
-def judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Local:
+def judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Recomputation:
     """Whether `mine` is `exact` but for its rounding; sums are of at most `length` terms."""
     if exact.is_floating_point() and not mine.is_floating_point():
         if mine.dtype == torch.bool:
@@ -85,7 +81,7 @@ def judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Local:
         off = (
             float((exact.clamp(limits.min, limits.max) - mine.double()).abs().max()) if mine.numel() else 0.0
         )
-        return Local("right" if off <= _ONE_STEP else "wrong")
+        return Recomputation("right" if off <= _ONE_STEP else "wrong")
     if mine.is_floating_point():
         largest = torch.finfo(mine.dtype).max
         exact = torch.where(exact.abs() > largest, torch.sign(exact) * torch.inf, exact)
@@ -94,28 +90,30 @@ def judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Local:
     judgement = judge(measurement, derived(JudgeContext(length=length), measurement, given=given))
     outcome = "right" if judgement.verdict == "pass" else "wrong"
     if new := measurement.nonfinite.new:
-        return Local(outcome, None, f"{new} of {mine.numel()} elements are NaN or infinite")
-    return Local(outcome, measurement.relative_euclidean_distance, judgement.sentence)
+        return Recomputation(outcome, None, f"{new} of {mine.numel()} elements are NaN or infinite")
+    return Recomputation(outcome, measurement.relative_euclidean_distance, judgement.sentence)
 
 
-def moved(exact: torch.Tensor, mine: torch.Tensor) -> Local:
+def moved(exact: torch.Tensor, mine: torch.Tensor) -> Recomputation:
     """Whether `mine` holds the very values of `exact`; NaN is a value like any other here."""
     if exact.dtype != mine.dtype:
-        return Local(why=f"it wrote {mine.dtype} where the operator writes {exact.dtype}")
+        return Recomputation(why=f"it wrote {mine.dtype} where the operator writes {exact.dtype}")
     same = exact == mine
     if exact.is_floating_point():
         same |= exact.isnan() & mine.isnan()
     if bool(same.all()):
-        return Local("right", 0.0)
+        return Recomputation("right", 0.0)
     distance = measure(TensorSource(exact), TensorSource(mine)).relative_euclidean_distance
-    return Local("wrong", distance, f"{int((~same).sum())} of {same.numel()} elements are not those it moves")
+    return Recomputation(
+        "wrong", distance, f"{int((~same).sum())} of {same.numel()} elements are not those it moves"
+    )
 
 
 def _one_operator(measurement: Measurement, length: int) -> Tolerance:
     """T of one operator alone."""
-    one, other, rms = measurement.golden_dtype, measurement.mine_dtype, measurement.golden_rms
-    tiny = rms if rms and rms < coarser(one, other).smallest_normal else None
-    return tolerance(one, other, 0, length, tiny)
+    golden, mine, rms = measurement.golden_dtype, measurement.mine_dtype, measurement.golden_rms
+    tiny = rms if rms and rms < coarser(golden, mine).smallest_normal else None
+    return tolerance(golden, mine, 0, length, tiny)
 
 
 def _holds(dtype: torch.dtype, exact: torch.Tensor) -> bool:
@@ -137,7 +135,7 @@ def _cancelled(expected: Unrounded, exact: torch.Tensor, mine: torch.Tensor) -> 
     return bool(error <= _FACTOR * (own + summed))
 
 
-def _each(exact: torch.Tensor, mine: torch.Tensor, found: Local) -> Local:
+def _each(exact: torch.Tensor, mine: torch.Tensor, by_norm: Recomputation) -> Recomputation:
     """The same bound for every element: those of a mask are so large that they hide the others in a norm."""
     fmt = by_name(str(mine.dtype)).format
     assert fmt is not None
@@ -146,5 +144,7 @@ def _each(exact: torch.Tensor, mine: torch.Tensor, found: Local) -> Local:
     allowed = _FACTOR * (2 * fmt.roundoff * exact.abs()[finite] + fmt.spacing)
     beyond = int((off > allowed).sum())
     if not beyond:
-        return found
-    return Local("wrong", found.error, f"{beyond} of {mine.numel()} elements are not those of the operator")
+        return by_norm
+    return Recomputation(
+        "wrong", by_norm.error, f"{beyond} of {mine.numel()} elements are not those of the operator"
+    )

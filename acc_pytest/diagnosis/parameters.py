@@ -14,7 +14,7 @@ from typing import Any
 from ..json_text import parsed
 from ..opcheck.source_directory import PARAM_FILE
 from ..reporting.printable import shortened
-from .places import number_of
+from .operator_directories import number_of
 
 OTHERS = 3
 """Layers looked at, the nearest."""
@@ -44,14 +44,14 @@ def _difference(directory: str, depth: int) -> str:
         return ""
     others: dict[str, Mapping[str, Any]] = {}
     for layer in _layers_like(base, path[0]):
-        found = _parameters(os.sep.join([base, layer, *path[1:]]))
-        if found is not None:
-            others[layer] = found
+        parameters = _parameters(os.sep.join([base, layer, *path[1:]]))
+        if parameters is not None:
+            others[layer] = parameters
         if len(others) == OTHERS:
             break
     for key, value in own.items():
         theirs = [other.get(key, _NOTHING) for other in others.values()]
-        if theirs and value not in theirs and all(one == theirs[0] for one in theirs):
+        if theirs and value not in theirs and all(their == theirs[0] for their in theirs):
             return f"its {_shown(key)} is {_value(value)}, that of layer {_shown(next(iter(others)))} is " + (
                 _value(theirs[0]) if theirs[0] is not _NOTHING else "not set"
             )
@@ -78,10 +78,10 @@ def _parameters(directory: str) -> Mapping[str, Any] | None:
     path = os.path.join(directory, PARAM_FILE)
     try:
         with open(path, encoding="utf-8") as file:
-            found = parsed(file.read(_LARGEST))
+            content = parsed(file.read(_LARGEST))
     except (OSError, ValueError):
         return None
-    return dict(_leaves(found)) if type(found) is dict else None
+    return dict(_leaves(content)) if type(content) is dict else None
 
 
 def _leaves(param: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

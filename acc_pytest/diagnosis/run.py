@@ -11,8 +11,8 @@ from ..judging.judges import Judge
 from ..reporting.diagnosis import Diagnosis
 from ..reporting.row import Cause, Row
 from .inheritance import Inheritance
-from .recomputing import recomputed_of
-from .standing import Standing
+from .pair_state import PairState
+from .recomputers import recomputer_of
 from .summary import Ledger
 
 if TYPE_CHECKING:
@@ -34,18 +34,18 @@ def run(plan: Plan, judge_of: Callable[[Pair], Judge] | None = None) -> tuple[li
 
 def diagnose(plan: Plan, rows: Sequence[Row]) -> tuple[list[Row], Diagnosis]:
     """The same of rows that were compared already, one for each pair in the plan's order."""
-    standings = [Standing.of(row, number) for number, row in enumerate(rows)]
-    inheritance = Inheritance(plan, standings.__getitem__, recomputed_of(plan))
+    states = [PairState.of(row, number) for number, row in enumerate(rows)]
+    inheritance = Inheritance(plan, states.__getitem__, recomputer_of(plan))
     ledger = Ledger()
-    found = []
-    for standing, row in zip(standings, rows):
-        if standing.failing:
-            row = with_cause(row, inheritance.cause(standing))
-        elif cause := inheritance.cause_of_shapes(standing):
+    with_causes = []
+    for state, row in zip(states, rows):
+        if state.failing:
+            row = with_cause(row, inheritance.cause(state))
+        elif cause := inheritance.cause_of_shapes(state):
             row = with_cause(row, cause)
         ledger.add(row)
-        found.append(row)
-    return found, ledger.diagnosis(plan)
+        with_causes.append(row)
+    return with_causes, ledger.diagnosis(plan)
 
 
 def with_cause(row: Row, cause: Cause, strict: bool = False) -> Row:

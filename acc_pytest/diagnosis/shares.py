@@ -11,7 +11,7 @@ need none of them by name:
   comes by way of p is e_p^2 / sum e_q^2;
 - of a root, and of a pair that passes (which adds its rounding), g = 1 is taken, so that it adds
   a^2 = e_out^2 - max e_p^2. Of a second mistake below a first `a` is measured: the local error of its
-  operator, computed again on mine's own inputs.
+  operator, computed again from the inputs that mine has.
 
 The final output of a step has the part 1. Going up from it, each pair hands on to what is above it, in
 these proportions, what it has not added itself; it keeps a^2 / e_out^2 of what arrives. What roots keep is
@@ -29,14 +29,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from ..reporting.row import Cause
-from .standing import Standing
+from .pair_state import PairState
 
 
 def shares(
     final: int,
     first: int,
     parents: Sequence[Sequence[int]],
-    standings: Mapping[int, Standing],
+    states: Mapping[int, PairState],
     causes: Mapping[int, Cause],
 ) -> dict[int, float]:
     """The share of each root between the pairs `first` and `final`, both of one step, that has one.
@@ -45,40 +45,44 @@ def shares(
     """
     if final not in causes:
         return {}
-    parts: dict[int, float] = defaultdict(float)
-    parts[final] = 1.0
-    found: dict[int, float] = {}
+    parts: dict[int, float] = defaultdict(float, {final: 1.0})
+    explained: dict[int, float] = {}
     for number in range(final, first - 1, -1):
         part = parts.pop(number, 0.0)
         if not part:
             continue
-        standing, cause = standings.get(number), causes.get(number)
-        above = [one for one in (parents[number] if number < len(parents) else ()) if first <= one < number]
-        if standing is None or not standing.compared:
+        state, cause = states.get(number), causes.get(number)
+        above = _between(first, parents[number] if number < len(parents) else (), number)
+        if state is None or not state.compared:
             # Nothing is known of it, so what is above it gets equal parts.
-            for one in above:
-                parts[one] += part / len(above)
-            continue
-        if cause is not None and cause.kind == "inherited" and not set(cause.parents) & set(above):
-            above = [one for one in cause.parents if first <= one < number]
-        if cause is None or cause.kind == "root":
-            kept = _added(standing, cause, [standings[one] for one in above if one in standings])
-            if cause is not None:
-                found[number] = min(1.0, part * kept)  # parts of 1 may sum to a rounding more
-            part *= 1.0 - kept
-        weights = _weights(standing, [standings[one] for one in above if one in standings])
-        hidden = [one for one in above if one not in standings or not standings[one].compared]
-        for one, weight in weights.items():
-            parts[one] += part * weight
-        if not weights:
-            for one in hidden:
-                parts[one] += part / len(hidden)
-    return found
+            weights = _equal(above)
+        else:
+            if cause is not None and cause.kind == "inherited" and not set(cause.parents) & set(above):
+                above = _between(first, cause.parents, number)
+            known = [states[parent] for parent in above if parent in states]
+            if cause is None or cause.kind == "root":
+                kept = _added(state, cause, known)
+                if cause is not None:
+                    explained[number] = min(1.0, part * kept)  # parts of 1 may sum to a rounding more
+                part *= 1.0 - kept
+            hidden = [parent for parent in above if parent not in states or not states[parent].compared]
+            weights = _weights(state, known) or _equal(hidden)
+        for parent, weight in weights.items():
+            parts[parent] += part * weight
+    return explained
 
 
-def _added(standing: Standing, cause: Cause | None, above: Sequence[Standing]) -> float:
+def _between(first: int, numbers: Sequence[int], last: int) -> list[int]:
+    return [number for number in numbers if first <= number < last]
+
+
+def _equal(numbers: Sequence[int]) -> dict[int, float]:
+    return dict.fromkeys(numbers, 1.0 / len(numbers)) if numbers else {}
+
+
+def _added(state: PairState, cause: Cause | None, above: Sequence[PairState]) -> float:
     """The part of its squared error that a root, or a pair that passes, adds itself."""
-    own, others = _sizes(standing, above)
+    own, others = _sizes(state, above)
     if cause is not None and cause.parents and cause.local_error is not None and 0 < own < math.inf:
         return min(1.0, (cause.local_error / own) ** 2)
     most = max(others, default=0.0)
@@ -89,23 +93,23 @@ def _added(standing: Standing, cause: Cause | None, above: Sequence[Standing]) -
     return max(0.0, 1.0 - (most / own) ** 2)
 
 
-def _sizes(standing: Standing, above: Sequence[Standing]) -> tuple[float, list[float]]:
+def _sizes(state: PairState, above: Sequence[PairState]) -> tuple[float, list[float]]:
     """Errors in one unit, infinite for a new NaN: relative ones where all have them, else levels."""
-    compared = [one for one in above if one.compared]
-    known = all(one.error is not None for one in (standing, *compared))
+    compared = [parent for parent in above if parent.compared]
+    known = all(parent.error is not None for parent in (state, *compared))
 
-    def size(one: Standing) -> float:
-        if math.isinf(one.level) or not known:
-            return one.level
-        return one.error if one.error is not None and not math.isnan(one.error) else math.inf
+    def size(parent: PairState) -> float:
+        if math.isinf(parent.level) or not known:
+            return parent.level
+        return parent.error if parent.error is not None and not math.isnan(parent.error) else math.inf
 
-    return size(standing), [size(one) for one in compared]
+    return size(state), [size(parent) for parent in compared]
 
 
-def _weights(standing: Standing, above: Sequence[Standing]) -> dict[int, float]:
+def _weights(state: PairState, above: Sequence[PairState]) -> dict[int, float]:
     """The parts that the pairs above have in what came in, by number; they sum to 1, or nothing came in."""
-    numbers = [one.number for one in above if one.compared]
-    sizes = dict(zip(numbers, _sizes(standing, above)[1]))
+    numbers = [parent.number for parent in above if parent.compared]
+    sizes = dict(zip(numbers, _sizes(state, above)[1]))
     infinite = [number for number, size in sizes.items() if math.isinf(size)]
     if infinite:
         return dict.fromkeys(infinite, 1.0 / len(infinite))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from ..reporting.diagnosis import Diagnosis, Root
 from ..reporting.row import Cause, Row
 from ..reporting.view import View
-from .folding import FoundRoot, folded
+from .folding import RootAtStep, folded
+from .pair_state import PairState
 from .shares import shares
-from .standing import Standing
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan
@@ -27,7 +27,7 @@ class Ledger(View):
     """
 
     def __init__(self) -> None:
-        self._standings: dict[int, Standing] = {}
+        self._states: dict[int, PairState] = {}
         self._causes: dict[int, Cause] = {}
         self._roots: dict[int, Row] = {}
 
@@ -38,7 +38,7 @@ class Ledger(View):
         cause = row.cause
         if cause is None and row.verdict in ("fail", "inherited", "known"):
             return
-        self._standings[row.number] = Standing.of(row, row.number)
+        self._states[row.number] = PairState.of(row, row.number)
         if cause is not None:
             self._causes[row.number] = cause
             if cause.kind == "root":
@@ -46,49 +46,49 @@ class Ledger(View):
 
     def diagnosis(self, plan: Plan) -> Diagnosis:
         """What the rows so far say of the run."""
-        inherited = Counter(one.root for one in self._causes.values() if one.kind == "inherited")
+        inherited = Counter(member.root for member in self._causes.values() if member.kind == "inherited")
         below: dict[int, float] = defaultdict(float)
         for number, cause in self._causes.items():
             if cause.kind == "inherited" and cause.root is not None:
-                below[cause.root] = max(below[cause.root], self._standings[number].level)
+                below[cause.root] = max(below[cause.root], self._states[number].level)
         explained, finals = self._shares(plan)
-        found = []
+        roots_at_steps = []
         for numbers in self._operators(plan):
             first = numbers[0]
-            shared = [explained[one] for one in numbers if one in explained]
-            found.append(
-                FoundRoot(
+            shared = [explained[member] for member in numbers if member in explained]
+            roots_at_steps.append(
+                RootAtStep(
                     self._roots[first],
                     self._causes[first],
                     plan.pairs[first],
                     first,
-                    max(self._standings[one].level for one in numbers),
-                    max((below[one] for one in numbers if one in below), default=0.0),
-                    sum(inherited[one] for one in numbers),
+                    max(self._states[member].level for member in numbers),
+                    max((below[member] for member in numbers if member in below), default=0.0),
+                    sum(inherited[member] for member in numbers),
                     sum(shared) if shared else None,
                     finals.get(first, ""),
                 )
             )
-        roots = folded(found)
+        roots = folded(roots_at_steps)
         guessed = any(number in plan.by_order for number in self._causes)
         return Diagnosis(tuple(roots), sum(inherited.values()), plan.lineage, _notes(plan, roots, guessed))
 
     def _operators(self, plan: Plan) -> list[list[int]]:
         """Roots that are tensors of one operator at one step, together; in execution order."""
-        found: dict[object, list[int]] = {}
+        operators: dict[object, list[int]] = {}
         for number in sorted(self._roots):
             pair = plan.pairs[number]
             key = pair.graph, pair.step, pair.rank, pair.mine.node, self._causes[number].root_name
-            found.setdefault(key, []).append(number)
-        return list(found.values())
+            operators.setdefault(key, []).append(number)
+        return list(operators.values())
 
     def _shares(self, plan: Plan) -> tuple[dict[int, float], dict[int, str]]:
         """The shares of roots in the error of their step's final output, and the name of that output."""
-        found: dict[int, float] = {}
+        explained: dict[int, float] = {}
         finals: dict[int, str] = {}
         steps: dict[object, list[int]] = defaultdict(list)
-        for number in sorted(self._standings):
-            if number < len(plan.pairs) and self._standings[number].compared:
+        for number in sorted(self._states):
+            if number < len(plan.pairs) and self._states[number].compared:
                 pair = plan.pairs[number]
                 steps[pair.graph, pair.step].append(number)
         for numbers in steps.values():
@@ -97,14 +97,14 @@ class Ledger(View):
                 continue
             last = {plan.pairs[number].rank: number for number in numbers}
             for rank, final in last.items():
-                mine = [one for one in roots if rank is None or plan.pairs[one].rank in (rank, None)]
-                part = shares(final, numbers[0], plan.parents, self._standings, self._causes)
-                name = self._standings[final].name
+                mine = [root for root in roots if rank is None or plan.pairs[root].rank in (rank, None)]
+                part = shares(final, numbers[0], plan.parents, self._states, self._causes)
+                name = self._states[final].name
                 for number in mine:
                     if final in self._causes:
-                        found[number] = max(found.get(number, 0.0), part.get(number, 0.0))
+                        explained[number] = max(explained.get(number, 0.0), part.get(number, 0.0))
                     finals[number] = name
-        return found, finals
+        return explained, finals
 
 
 def root_lines(diagnosis: Diagnosis) -> list[str]:

@@ -144,12 +144,12 @@ class AtbDump(Dump):
     def _evidence(
         self, present: Mapping[int, frozenset[int]], names: Mapping[int, str]
     ) -> dict[tuple[int, int], TokenEvidence]:
-        found: dict[tuple[int, int], TokenEvidence] = {}
+        evidence: dict[tuple[int, int], TokenEvidence] = {}
         for model, tree in enumerate(self.models):
             for number in [number for number in sorted(present) if model in present[number]][:_LOOKED_AT]:
                 slots_of = functools.partial(self._tensors, names[number], self.ranks[0])
-                found[number, model] = gather(tree, slots_of)
-        return found
+                evidence[number, model] = gather(tree, slots_of)
+        return evidence
 
 
 def _refuse_warmup_alone(steps: Sequence[Step], other: Dump | None) -> None:

@@ -49,8 +49,8 @@ class AtbFiles:
     def workers(self) -> tuple[list[Worker], list[str]]:
         """Process directories in numeric order, and the names of directories that are none."""
         names = self.listing.directories(self.data)
-        found = sorted(worker for name in names if (worker := atb_worker(name)))
-        return found, [name for name in names if atb_worker(name) is None]
+        workers = sorted(worker for name in names if (worker := atb_worker(name)))
+        return workers, [name for name in names if atb_worker(name) is None]
 
     def executions(self, worker: str) -> Mapping[str, frozenset[TopLevel]]:
         """Token directories of a process in numeric order, each with the top-level operations in it."""
@@ -81,17 +81,17 @@ class AtbFiles:
         """
         # Plain strings: this runs once per operation, step and rank, and `Path` costs more than the listing.
         execution = f"{self.data}/{worker}/{token}"
-        found: dict[Slot, TensorRef] = {}
+        slots: dict[Slot, TensorRef] = {}
         for directory, kinds in (("after", "in out"), ("before", "in")):
             home = f"{execution}/{path}/{directory}"
             for name in self.listing.files(home):
                 tensor = _TENSOR.match(name)
                 if tensor is not None and tensor.group(1) in kinds:
                     slot = Slot("input" if tensor.group(1) == "in" else "output", (int(tensor.group(2)),))
-                    found[slot] = TensorRef(f"{home}/{name}", root=execution)
-        if not found:
+                    slots[slot] = TensorRef(f"{home}/{name}", root=execution)
+        if not slots:
             return self._statistics(Path(execution)).slots.get(operation_ids(path), {})
-        return dict(sorted(found.items()))
+        return dict(sorted(slots.items()))
 
     def stale_outputs(self, worker: str, token: str, path: str) -> bool:
         """Whether an operation's outputs were saved before it ran and not after."""

@@ -14,15 +14,15 @@ from dataclasses import replace
 
 from ..errors import AccError
 from ..tensors.ref import TensorRef
-from ..topology.atb_json import ModelFile, Operation
+from ..topology.atb_json import ModelFile, ReportedOperation
 from .base import Slot
 
-SlotsOf = Callable[[Operation], Mapping[Slot, TensorRef]]
+SlotsOf = Callable[[ReportedOperation], Mapping[Slot, TensorRef]]
 _PHASE = re.compile(r"prefill|decod(?:er|e|ing)?|encoder", re.IGNORECASE)
 """Words in the types of layers that differ between two models of one network."""
 
 
-def models_of(layers: Sequence[Operation]) -> list[ModelFile]:
+def models_of(layers: Sequence[ReportedOperation]) -> list[ModelFile]:
     """One or two models of top-level operations with ids in their names."""
     ordered = sorted(layers, key=lambda layer: layer.last_id or 0)
     start = _second_model(ordered)
@@ -30,7 +30,7 @@ def models_of(layers: Sequence[Operation]) -> list[ModelFile]:
     return [ModelFile(f"model{number}", "", tuple(part)) for number, part in enumerate(parts)]
 
 
-def _second_model(layers: Sequence[Operation]) -> int:
+def _second_model(layers: Sequence[ReportedOperation]) -> int:
     """Where the types of operations begin again, a layer of several operations among them; 0 for nowhere."""
     kinds = [_PHASE.sub("", layer.op_type) for layer in layers]
     best, longest = 0, 0

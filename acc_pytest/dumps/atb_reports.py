@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ..errors import DumpError
 from ..tensors.ref import TensorRef
-from ..topology.atb_json import ModelFile, Operation, read_layer, read_model
-from ..topology.atb_tree import Evidence, TopLevel, build_tree, settle_ids
+from ..topology.atb_json import ModelFile, ReportedOperation, read_layer, read_model
+from ..topology.atb_tree import KnownOperations, TopLevel, build_tree, settle_ids
 from ..topology.tree import Tree
 from .atb_files import AtbFiles, AtbLayout
 from .atb_layers import models_of, wired
@@ -52,7 +52,7 @@ class AtbReports:
         """Trees of the first two models; ids and what no report mentions come from the files of `worker`."""
         ran = tensors.executions(worker) if worker else {}
         self.files = self._wired(tensors, worker, ran)
-        evidence = Evidence(
+        evidence = KnownOperations(
             frozenset(top for name in self._reported if (top := _top(name))),
             frozenset(top for tops in ran.values() for top in tops),
         )
@@ -84,7 +84,7 @@ class AtbReports:
         if self._layers != self._directory:
             return self.files
 
-        def slots_of(op: Operation) -> Mapping[Slot, TensorRef]:
+        def slots_of(op: ReportedOperation) -> Mapping[Slot, TensorRef]:
             top = (op.last_id or 0, op.op_type)
             token = next((token for token, tops in ran.items() if top in tops), "")
             return tensors.slots(worker, token, f"{top[0]}_{top[1]}") if token else {}
@@ -99,7 +99,7 @@ class AtbReports:
         )
         return files
 
-    def _layer(self, name: str) -> Operation | None:
+    def _layer(self, name: str) -> ReportedOperation | None:
         return read_layer(self._layers / f"{name}.json") if name in self._reported else None
 
     def _choose(self, layout: AtbLayout, workers: Sequence[Worker], named: str) -> Path:

@@ -1,7 +1,7 @@
-"""What a dump says of the run that it is of: which call ran inside which, and which slots held one tensor.
+"""The calls of a run as its dump shows them: which ran inside which, and which slots held the same tensor.
 
-A call is a module, a function or an operator that ran. Its inputs were there when it began, its outputs when
-it ended. Two slots held the same tensor where their bytes are equal, or where one is a view of the storage of
+A call is a module, a function or an operator that ran. Its inputs existed when it began, its outputs when it
+ended. Two slots held the same tensor where their bytes are equal, or where one is a view of the storage of
 the other that nothing wrote to in between. Both are evidence of the dump: no tensor is read for it.
 """
 
@@ -17,7 +17,7 @@ from .base import Slot
 from .torch_manifest import SavedTensor
 
 
-class TensorPlace(NamedTuple):
+class NodeSlot(NamedTuple):
     """A slot of a node in one step."""
 
     path: str
@@ -44,7 +44,7 @@ class CallEvent(NamedTuple):
 class Origin(NamedTuple):
     """The first place that held a tensor, and how the later one lies in it (empty: the very same bytes)."""
 
-    place: TensorPlace
+    place: NodeSlot
     view: tuple[object, ...] = ()
 
 
@@ -57,8 +57,8 @@ class Calls:
     """
 
     events: tuple[CallEvent, ...]
-    dtypes: Mapping[TensorPlace, str]
-    origins: Mapping[TensorPlace, Origin]
+    dtypes: Mapping[NodeSlot, str]
+    origins: Mapping[NodeSlot, Origin]
 
     def inputs(self) -> dict[str, frozenset[Slot]]:
         """The inputs of each call that were dumped, by the path of its node."""
@@ -80,36 +80,36 @@ def trace_calls(
     for node in sorted(nodes, key=began):
         while running and running[-1].node.order < node.order:
             events.append(CallEvent(running.pop(), True))
-        found = slots(node)
+        node_slots = slots(node)
         call = NodeCall(
             node,
             running[-1] if running else None,
-            tuple(slot for slot in found if slot.kind == "input"),
-            tuple(slot for slot in found if slot.kind == "output"),
+            tuple(slot for slot in node_slots if slot.kind == "input"),
+            tuple(slot for slot in node_slots if slot.kind == "output"),
         )
         running.append(call)
         events.append(CallEvent(call, False))
     events += [CallEvent(call, True) for call in reversed(running)]
-    seen = _Seen()
-    dtypes: dict[TensorPlace, str] = {}
+    seen = _Origins()
+    dtypes: dict[NodeSlot, str] = {}
     for call, ends in events:
         for slot in call.outputs if ends else call.inputs:
-            place, known = TensorPlace(call.node.path, slot), saved(call.node, slot)
+            place, known = NodeSlot(call.node.path, slot), saved(call.node, slot)
             dtypes[place] = known.dtype if known is not None else ""
             if known is not None:
                 seen.add(place, known)
     return Calls(tuple(events), dtypes, seen.origins)
 
 
-class _Seen:
+class _Origins:
     """The tensors that were met, by their bytes and by their storage."""
 
     def __init__(self) -> None:
-        self.origins: dict[TensorPlace, Origin] = {}
-        self._by_bytes: dict[tuple[int, str, int], TensorPlace] = {}
-        self._by_storage: dict[tuple[int, int, str], list[tuple[TensorPlace, _Stretch]]] = {}
+        self.origins: dict[NodeSlot, Origin] = {}
+        self._by_bytes: dict[tuple[int, str, int], NodeSlot] = {}
+        self._by_storage: dict[tuple[int, int, str], list[tuple[NodeSlot, _Stretch]]] = {}
 
-    def add(self, place: TensorPlace, tensor: SavedTensor) -> None:
+    def add(self, place: NodeSlot, tensor: SavedTensor) -> None:
         """The next tensor in the order of time."""
         if tensor.crc32 is not None and tensor.numel is not None:
             first = self._by_bytes.setdefault((tensor.crc32, tensor.dtype, tensor.numel), place)

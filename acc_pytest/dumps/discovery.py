@@ -22,7 +22,7 @@ from .torch import TREE_FILE, TorchLayout, is_process_folder
 from .torchair_files import TorchairLayout, torchair_at
 
 _DOWN = 3
-"""Levels below the given directory in which dumps are looked for (1 where it holds tensor files itself)."""
+"""How many levels below the given directory dumps are looked for (1 where it holds tensor files itself)."""
 _MOST_DIRECTORIES = 2000
 """Directories looked at on the way down; a home directory is no dump."""
 _TORCH = "torch_tensors"
@@ -84,11 +84,11 @@ def locate(path: str, listing: Listing) -> Layout:
 def dump_around(file: Path, listing: Listing) -> AtbLayout | None:
     """The execution of an ATB dump that a tensor file lies in; `None` for a file outside of one."""
     try:
-        found = _around(file.parent, listing)
+        layout = _around(file.parent, listing)
     except DumpError:
         return None
-    inside = isinstance(found, AtbLayout) and found.token and file.is_relative_to(found.data)
-    return found if isinstance(found, AtbLayout) and inside else None
+    inside = isinstance(layout, AtbLayout) and layout.token and file.is_relative_to(layout.data)
+    return layout if isinstance(layout, AtbLayout) and inside else None
 
 
 def _file(given: Path, listing: Listing) -> Layout:
@@ -123,7 +123,7 @@ def _around(given: Path, listing: Listing) -> DumpLayout | None:
 
 
 def _holding(above: Path, listing: Listing) -> Iterator[DumpLayout]:
-    """Dumps of which `above` is the root or, for torch and manual dumps, the folder of one process."""
+    """Dumps whose root is `above` or, for torch and manual dumps, whose process folder it is."""
     yield from _atb_at(above, listing)
     if is_process_folder(above, listing):
         yield _torch_of(above.parent)
@@ -138,11 +138,11 @@ def _below(given: Path, listing: Listing, levels: int) -> DumpLayout | None:
     for _ in range(levels):
         level = [path for parent in level for path in _readable(parent, listing)]
         seen += len(level)
-        found = [layout for path in level[:_MOST_DIRECTORIES] for layout in _starting_at(path, listing)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise DumpError(_which(given, found))
+        layouts = [layout for path in level[:_MOST_DIRECTORIES] for layout in _starting_at(path, listing)]
+        if len(layouts) == 1:
+            return layouts[0]
+        if layouts:
+            raise DumpError(_which(given, layouts))
         if seen > _MOST_DIRECTORIES:
             raise DumpError(
                 f"{given}: has too many directories to search; give the directory of the dump itself"
@@ -150,9 +150,9 @@ def _below(given: Path, listing: Listing, levels: int) -> DumpLayout | None:
     return None
 
 
-def _which(given: Path, found: list[DumpLayout]) -> str:
-    lines = "\n".join(f"  {_handle(layout)}" for layout in found)
-    return f"{given}: holds {len(found)} dumps; give the path of one of them:\n{lines}"
+def _which(given: Path, layouts: list[DumpLayout]) -> str:
+    lines = "\n".join(f"  {_handle(layout)}" for layout in layouts)
+    return f"{given}: holds {len(layouts)} dumps; give the path of one of them:\n{lines}"
 
 
 def _handle(layout: DumpLayout) -> str:

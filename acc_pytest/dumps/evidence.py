@@ -1,4 +1,4 @@
-"""What a dump says of the tokens a step worked on: their ids where dumped, else at least their number.
+"""The tokens that a step worked on, as its dump shows them: their ids where dumped, else their number.
 
 The ids are the integer input of the embedding, the first operation of a model. They are the strongest
 proof that a directory of one dump and a step of another are the same inference iteration. Reading them

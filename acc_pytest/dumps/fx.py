@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
 from .base import Slot
-from .torchair import Group, TorchairDump
+from .torchair import StepKey, TorchairDump
+from .torchair_directories import TorchairDirectory, fx_directory
 from .torchair_files import TorchairLayout
-from .torchair_names import FxName
-from .torchair_places import Place, fx_place
+from .torchair_names import FxFileName
 
-FxEntry = dict[Slot, tuple[FxName, str]]
+FxEntry = dict[Slot, tuple[FxFileName, str]]
 """The files of one call by slot, each with what its name says."""
 
 
@@ -26,14 +26,14 @@ class FxDump(TorchairDump[FxEntry]):
     kind = "fx"
 
     def __init__(self, layout: TorchairLayout) -> None:
-        self._files = layout.found.fx
-        super().__init__(layout, layout.found.fx)
+        self._files = layout.files.fx
+        super().__init__(layout, layout.files.fx)
 
-    def _place(self, home: str) -> Place:
-        return fx_place(home)
+    def _directory(self, home: str) -> TorchairDirectory:
+        return fx_directory(home)
 
     def _content(
-        self, homes: list[str], places: Mapping[str, Place], group: Group
+        self, homes: list[str], directories: Mapping[str, TorchairDirectory], group: StepKey
     ) -> dict[str, tuple[Node, FxEntry]]:
         entries: dict[str, FxEntry] = {}
         times: dict[str, int] = {}
@@ -69,5 +69,5 @@ class FxDump(TorchairDump[FxEntry]):
         return {slot: TensorRef(path) for slot, (_, path) in entry.items()}
 
 
-def _rank(name: FxName) -> tuple[bool, int]:
+def _rank(name: FxFileName) -> tuple[bool, int]:
     return not name.info, name.time

@@ -16,10 +16,10 @@ from ..errors import AccError
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
 from .base import Rank, Slot, Step
-from .torchair import Group, TorchairDump
+from .torchair import StepKey, TorchairDump
+from .torchair_directories import TorchairDirectory, ge_directory
 from .torchair_files import TorchairLayout
-from .torchair_names import GeName, GraphName, sanitized
-from .torchair_places import Place, ge_place
+from .torchair_names import GeFileName, GraphFileName, sanitized
 
 if TYPE_CHECKING:
     from ..tensors.ge_record import GeRecord
@@ -35,7 +35,7 @@ _COPIED = "Data"
 class GeEntry:
     """The file of an operator at one step, and what its name says."""
 
-    name: GeName
+    name: GeFileName
     path: str
 
 
@@ -48,14 +48,14 @@ class GeDump(TorchairDump[GeEntry]):
     kind = "ge"
 
     def __init__(self, layout: TorchairLayout) -> None:
-        self._files = layout.found.ge
-        self._texts = layout.found.graphs
+        self._files = layout.files.ge
+        self._texts = layout.files.graphs
         self._read: dict[str, GeGraph | None] = {}
         self._chosen: dict[tuple[int, str], str] = {}
-        for home, names in layout.found.hashed.items():
+        for home, names in layout.files.hashed.items():
             named = [(name, _of_header(f"{home}/{name}")) for name in names]
             self._files.setdefault(home, []).extend(named)
-            layout.found.notes.append(
+            layout.files.notes.append(
                 f"{home}: mapping.csv does not explain {len(names)} hashed names; their headers tell them"
             )
         super().__init__(layout, self._files)
@@ -94,14 +94,14 @@ class GeDump(TorchairDump[GeEntry]):
         if note not in self.notes:
             self.notes += (note,)
 
-    def _place(self, home: str) -> Place:
-        return ge_place(home)
+    def _directory(self, home: str) -> TorchairDirectory:
+        return ge_directory(home)
 
     def _content(
-        self, homes: list[str], places: Mapping[str, Place], group: Group
+        self, homes: list[str], directories: Mapping[str, TorchairDirectory], group: StepKey
     ) -> dict[str, tuple[Node, GeEntry]]:
         where = f"{group[1]} step {group[2]}"
-        if len(models := {places[home].model_id for home in homes}) > 1:
+        if len(models := {directories[home].model_id for home in homes}) > 1:
             self._notes.append(
                 f"{where}: dumped by several loaded models ({', '.join(map(str, sorted(models, key=str)))}); "
                 "of an operator that several dumped the latest counts"
@@ -125,11 +125,11 @@ class GeDump(TorchairDump[GeEntry]):
                 f"({min(several)}, ...); the largest record counts, of equal ones the last"
             )
         ordered = sorted((entry for _, entry in entries.values()), key=lambda entry: entry.name.time)
-        found: dict[str, tuple[Node, GeEntry]] = {}
+        content: dict[str, tuple[Node, GeEntry]] = {}
         for entry in ordered:
-            path = _path(entry.name, found)
-            found[path] = Node(entry.name.op_name, entry.name.op_type, path), entry
-        return found
+            path = _path(entry.name, content)
+            content[path] = Node(entry.name.op_name, entry.name.op_type, path), entry
+        return content
 
     def _slots(self, node: Node, entry: GeEntry) -> Mapping[Slot, TensorRef]:
         slots = {}
@@ -151,7 +151,7 @@ class GeDump(TorchairDump[GeEntry]):
     def _choose_text(self, step: Step, rank: Rank) -> str | None:
         """The text of a graph: of the rank itself where its name says so, else of any; the latest of several.
 
-        The graph as converted is preferred to the optimized one, in which passes may have lost names of FX.
+        The graph as converted is preferred to the optimized one: passes may have lost names of FX there.
         Names before PTA 7.1 say neither graph nor rank; then the operators in the text decide.
         """
         forms = [[text for text in self._texts if text[1].form == form] for form in ("original", "optimized")]
@@ -171,13 +171,13 @@ class GeDump(TorchairDump[GeEntry]):
             return unnamed[order][0]
         return self._by_operators(unnamed, step, rank)
 
-    def _latest(self, texts: list[tuple[str, GraphName]], step: Step) -> str:
+    def _latest(self, texts: list[tuple[str, GraphFileName]], step: Step) -> str:
         path, _ = max(texts, key=lambda text: text[1].time)
         if len({text[1].time for text in texts if text[1].rank == texts[0][1].rank}) > 1:
             self._say(f"{step.graph}: graph texts of several runs lie here; the latest counts ({path})")
         return path
 
-    def _by_operators(self, texts: list[tuple[str, GraphName]], step: Step, rank: Rank) -> str | None:
+    def _by_operators(self, texts: list[tuple[str, GraphFileName]], step: Step, rank: Rank) -> str | None:
         """The text that holds most of the operators that ran; the later one of equals."""
         ran = {node.name for node in self.nodes(step, rank)}
         best, most = None, 0
@@ -215,17 +215,17 @@ def _weight(entry: GeEntry) -> tuple[int, int, int]:
     return _FORMS.index(entry.name.form), size, entry.name.time
 
 
-def _path(name: GeName, taken: Mapping[str, object]) -> str:
+def _path(name: GeFileName, taken: Mapping[str, object]) -> str:
     path = f"{name.op_name}/thread{name.thread}" if name.thread >= 0 else name.op_name
     return path if path not in taken else f"{name.op_type}.{path}"
 
 
-def _of_header(path: str) -> GeName:
+def _of_header(path: str) -> GeFileName:
     """The name of a record whose file name is a hash; the record does not say its type."""
     from ..tensors.ge_record import read_record
 
     try:
         record = read_record(path)
     except AccError:
-        return GeName("", os.path.basename(path), 0)
-    return GeName("", sanitized(record.op_name), record.dump_time)
+        return GeFileName("", os.path.basename(path), 0)
+    return GeFileName("", sanitized(record.op_name), record.dump_time)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
-from ..json_text import parsed
+from ..json_text import read_json
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
 from .base import Dump, Rank, Slot, Step
@@ -24,7 +24,7 @@ METADATA = "metadata.json"
 FOLDER = "golden_tensor"
 
 _NAMED = 5
-"""Pairs of which a note speaks by name."""
+"""How many pairs a note names."""
 _STEP = re.compile(r"\d{1,9}")
 
 
@@ -109,13 +109,7 @@ def read_metadata(metadata: Path) -> dict[str, dict[str, list[str]]]:
 
     An object whose keys are repeated adds up. Raises `FormatError` naming file and entry.
     """
-    try:
-        with open(metadata, encoding="utf-8") as file:
-            raw = parsed(file.read(), pairs=_merged)
-    except ValueError as error:
-        raise FormatError(f"{metadata}: is not a readable manual mapping ({error})") from error
-    except OSError as error:
-        raise FormatError(f"{metadata}: cannot be read: {error.strerror}") from error
+    raw = read_json(metadata, "manual mapping", pairs=_merged)
     if not isinstance(raw, dict):
         raise FormatError(f"{metadata}: must be an object of data ids")
     for data_id, steps in raw.items():

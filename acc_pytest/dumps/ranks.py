@@ -33,16 +33,16 @@ class Worker:
 
 def atb_worker(name: str) -> Worker | None:
     """`{device}_{pid}` of ATB dumps."""
-    found = _ATB.match(name)
-    return Worker(int(found.group(1)), int(found.group(2)), name) if found else None
+    match = _ATB.match(name)
+    return Worker(int(match.group(1)), int(match.group(2)), name) if match else None
 
 
 def torch_worker(name: str) -> Worker | None:
     """`npu0_{pid}`, `cpu_{pid}`, and the older `{pid}_npu0`, `{pid}_npu:0`, `{pid}_0` of torch dumps."""
-    if found := _TORCH.match(name):
-        return Worker(int(found.group(2) or -1), int(found.group(3)), name)
-    if found := _TORCH_PID_FIRST.match(name):
-        return Worker(int(found.group(3) or -1), int(found.group(1)), name)
+    if match := _TORCH.match(name):
+        return Worker(int(match.group(2) or -1), int(match.group(3)), name)
+    if match := _TORCH_PID_FIRST.match(name):
+        return Worker(int(match.group(3) or -1), int(match.group(1)), name)
     return None
 
 
@@ -53,8 +53,8 @@ def select(
 
     A root whose name carries a timestamp belongs to one run, so all its processes are ranks. Elsewhere
     runs pile up: two processes on one device are ranks only where the model has communication operations
-    (`parallel`; every process may see its own device as 0), otherwise two runs, of which `named` (the
-    process directory in the user's path, or empty) picks one. Raises `DumpError` when nothing picks.
+    (`parallel`; every process may see its own device as 0), otherwise they are two runs, and `named` (the
+    process directory in the user's path, or empty) picks one. Raises `DumpError` when it names none.
     """
     ordered = sorted(workers)
     counts = {worker.device: 0 for worker in ordered}

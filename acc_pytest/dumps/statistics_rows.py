@@ -37,7 +37,7 @@ def atb_rows(path: Path) -> AtbRows:
     Complex values print with commas and widen their rows, but only behind the columns used here. A tensor
     that has several rows was dumped again into the same directory; the last counts.
     """
-    found: dict[str, dict[Slot, TensorRef]] = {}
+    slots_by_ids: dict[str, dict[Slot, TensorRef]] = {}
     tops: set[tuple[int, str]] = set()
     seen: dict[str, int] = {}
     for row in _rows(path, ("Op Name", "Op Id", "Input/Output", "Index")):
@@ -49,8 +49,8 @@ def atb_rows(path: Path) -> AtbRows:
         member = f"{ids}/{kind}/{index}"
         again = seen[member] = seen.get(member, -1) + 1
         ref = TensorRef(str(path), f"{member}#{again}" if again else member, str(path.parent))
-        found.setdefault(ids, {})[slot] = ref
-    return AtbRows({ids: dict(sorted(slots.items())) for ids, slots in found.items()}, frozenset(tops))
+        slots_by_ids.setdefault(ids, {})[slot] = ref
+    return AtbRows({ids: dict(sorted(slots.items())) for ids, slots in slots_by_ids.items()}, frozenset(tops))
 
 
 def torch_rows(path: Path) -> dict[Slot, TensorRef]:
@@ -60,13 +60,13 @@ def torch_rows(path: Path) -> dict[Slot, TensorRef]:
     Of several rows with one number the plain member name means the first, which is the outer one. Ours has
     the whole key: `1_0`, `past_key_values_key`.
     """
-    found: dict[Slot, TensorRef] = {}
+    refs: dict[Slot, TensorRef] = {}
     for row in _rows(path, ("InputOutput", "Index")):
         kind, index = row["InputOutput"], row["Index"]
         if index and kind in ("Input", "Output"):
             slot = Slot("input" if kind == "Input" else "output", key_of_name(index))
-            found[slot] = TensorRef(str(path), f"{kind}/{index}")
-    return dict(sorted(found.items()))
+            refs[slot] = TensorRef(str(path), f"{kind}/{index}")
+    return dict(sorted(refs.items()))
 
 
 def _slot(kind: str, index: str) -> Slot | None:

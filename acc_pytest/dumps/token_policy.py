@@ -64,7 +64,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Reading:
     policy: str
     words: str
     steps: tuple[Assignment, ...]
@@ -86,27 +86,27 @@ def decide(policy: str, facts: Facts) -> Decision:
     return Decision(_ordered(chosen.steps), tuple(notes), chosen.policy)
 
 
-def _candidates(facts: Facts) -> list[_Candidate]:
+def _candidates(facts: Facts) -> list[_Reading]:
     """Every reading of the directories, the likeliest first where nothing else decides."""
     if facts.models == 1:
         return [_single(facts, skip) for skip in (0, 1, 2) if skip == 0 or max(facts.present) >= skip]
-    found = [_warmup(facts), _no_warmup(facts), _prefill_warmup(facts)]
-    return found if _mixed(facts) else [*found, _torch_like(facts)]
+    candidates = [_warmup(facts), _no_warmup(facts), _prefill_warmup(facts)]
+    return candidates if _mixed(facts) else [*candidates, _torch_like(facts)]
 
 
-def _raw(facts: Facts) -> _Candidate:
+def _raw(facts: Facts) -> _Reading:
     steps = tuple(Assignment(number, number, WHOLE) for number in sorted(facts.present))
-    return _Candidate("raw", "directory numbers are steps", steps)
+    return _Reading("raw", "directory numbers are steps", steps)
 
 
-def _single(facts: Facts, skip: int) -> _Candidate:
+def _single(facts: Facts, skip: int) -> _Reading:
     steps = [Assignment(number - skip, number, PREFILL) for number in sorted(facts.present) if number >= skip]
     if skip == 0:
-        return _Candidate("no-warmup", "one model, directory d is step d", tuple(steps))
+        return _Reading("no-warmup", "one model, directory d is step d", tuple(steps))
     if 0 in facts.present:
         steps.append(Assignment(WARMUP, 0, PREFILL))
     words = f"one model with {skip} warm-up execution{'s' * (skip > 1)}, directory d is step d-{skip}"
-    return _Candidate("warmup", words, tuple(steps))
+    return _Reading("warmup", words, tuple(steps))
 
 
 def _decodes(facts: Facts, ahead: int, start: int) -> list[Assignment]:
@@ -121,30 +121,30 @@ def _prefill(facts: Facts, directory: int) -> list[Assignment]:
     return [Assignment(0, directory, PREFILL)] if PREFILL in facts.present.get(directory, frozenset()) else []
 
 
-def _warmup(facts: Facts) -> _Candidate:
+def _warmup(facts: Facts) -> _Reading:
     steps = _prefill(facts, 1) + _decodes(facts, 0, 1)
     if 0 in facts.present:
         steps.append(Assignment(WARMUP, 0, WHOLE))
     words = "directory 0 is a warm-up run, 1 holds prefill and decode 1, k decode k"
-    return _Candidate("warmup", words, tuple(steps))
+    return _Reading("warmup", words, tuple(steps))
 
 
-def _no_warmup(facts: Facts) -> _Candidate:
+def _no_warmup(facts: Facts) -> _Reading:
     words = "no warm-up, directory 0 holds prefill and decode 1, k decode k+1"
-    return _Candidate("no-warmup", words, tuple(_prefill(facts, 0) + _decodes(facts, 1, 0)))
+    return _Reading("no-warmup", words, tuple(_prefill(facts, 0) + _decodes(facts, 1, 0)))
 
 
-def _prefill_warmup(facts: Facts) -> _Candidate:
+def _prefill_warmup(facts: Facts) -> _Reading:
     steps = _prefill(facts, 1) + _decodes(facts, 1, 0)
     if PREFILL in facts.present.get(0, frozenset()):
         steps.append(Assignment(WARMUP, 0, PREFILL))
     words = "only the prefill was warmed up, directory 1 holds prefill and decode 2, k decode k+1"
-    return _Candidate("prefill-warmup", words, tuple(steps))
+    return _Reading("prefill-warmup", words, tuple(steps))
 
 
-def _torch_like(facts: Facts) -> _Candidate:
+def _torch_like(facts: Facts) -> _Reading:
     words = "numbered by the probe like torch, directory 0 is prefill, k decode k"
-    return _Candidate("torch-like", words, tuple(_prefill(facts, 0) + _decodes(facts, 0, 1)))
+    return _Reading("torch-like", words, tuple(_prefill(facts, 0) + _decodes(facts, 0, 1)))
 
 
 def _mixed(facts: Facts) -> bool:
@@ -152,7 +152,7 @@ def _mixed(facts: Facts) -> bool:
     return any(models >= {PREFILL, DECODE} for models in facts.present.values())
 
 
-def _named(policy: str, facts: Facts) -> _Candidate:
+def _named(policy: str, facts: Facts) -> _Reading:
     dumped = ", ".join(str(number) for number in sorted(facts.present))
     if policy == "raw":
         return _raw(facts)
@@ -204,7 +204,7 @@ class _Agreement:
         return self.prefill > 0 or (self.prefill == 0 and (self.same > 0 or self.prompt_length > 0))
 
 
-def _agreement(candidate: _Candidate, facts: Facts) -> _Agreement:
+def _agreement(candidate: _Reading, facts: Facts) -> _Agreement:
     prefill = same = differing = lengths = prompt = 0
     for step in candidate.steps:
         golden = facts.golden.get(step.label)
@@ -224,7 +224,7 @@ def _agreement(candidate: _Candidate, facts: Facts) -> _Agreement:
     return _Agreement(prefill, same, 0 if prefill > 0 else differing, lengths, prompt)
 
 
-def _auto(facts: Facts) -> tuple[_Candidate, str]:
+def _auto(facts: Facts) -> tuple[_Reading, str]:
     candidates = _candidates(facts)
     usual, why = _structure(facts, candidates)
     scores = [_agreement(candidate, facts) for candidate in candidates]
@@ -250,7 +250,7 @@ def _reason(score: _Agreement) -> str:
     return "every other reading contradicts the golden's tokens"
 
 
-def _structure(facts: Facts, candidates: Sequence[_Candidate]) -> tuple[_Candidate, str]:
+def _structure(facts: Facts, candidates: Sequence[_Reading]) -> tuple[_Reading, str]:
     """The reading that the dump alone suggests, and why."""
     by_name = {candidate.policy: candidate for candidate in reversed(candidates)}
     if facts.models == 1:
@@ -270,7 +270,7 @@ def _structure(facts: Facts, candidates: Sequence[_Candidate]) -> tuple[_Candida
     return by_name["no-warmup"], "the prefill model ran in directory 0 only"
 
 
-def _structure_of_one(facts: Facts, candidates: Sequence[_Candidate]) -> tuple[_Candidate, str]:
+def _structure_of_one(facts: Facts, candidates: Sequence[_Reading]) -> tuple[_Reading, str]:
     evidence = {number: facts.mine.get((number, PREFILL), TokenEvidence()) for number in facts.present}
     if evidence.get(0, TokenEvidence()).constant and len(candidates) > 1:
         for skip in range(1, len(candidates)):

@@ -105,12 +105,12 @@ class TorchDump(Dump):
         """Process folders of the run; a folder that is named like none stands alone."""
         if layout.worker and torch_worker(layout.worker) is None:
             return [Worker(-1, 0, layout.worker)]
-        found: list[Worker] = []
+        workers: list[Worker] = []
         for name in self._listing.directories(layout.home):
             if is_process_folder(layout.home / name, self._listing):
-                found.append(torch_worker(name) or Worker(-1, 0, name))
+                workers.append(torch_worker(name) or Worker(-1, 0, name))
         kept, dropped = select(
-            found, parent=layout.home, root=layout.root, named=layout.worker, parallel=False
+            workers, parent=layout.home, root=layout.root, named=layout.worker, parallel=False
         )
         notes += dropped
         return kept
@@ -132,15 +132,17 @@ class TorchDump(Dump):
         calls: dict[Slot, tuple[int, TensorRef]] = {}
         files = self._listing.files(folder)
         for name in files:
-            if found := _TENSOR.match(name):
-                index = _key(found.group(3), place, f"{node.path}/{name}") or (0,)
-                slot = Slot("input" if found.group(1) == "input" else "output", index)
-                call = int(found.group(2) or 0)
+            if match := _TENSOR.match(name):
+                index = _key(match.group(3), place, f"{node.path}/{name}") or (0,)
+                slot = Slot("input" if match.group(1) == "input" else "output", index)
+                call = int(match.group(2) or 0)
                 if slot not in calls or calls[slot][0] <= call:
                     calls[slot] = call, TensorRef(f"{folder}/{name}")
         tensors = {slot: ref for slot, (_, ref) in sorted(calls.items(), key=lambda item: item[0])}
         if TORCH_FILE in files and not any(slot.kind == "output" for slot in tensors):
-            return dict(sorted((_rows_beside(folder, files) | tensors).items(), key=lambda item: item[0]))
+            return dict(
+                sorted((_rows_without_file(folder, files) | tensors).items(), key=lambda item: item[0])
+            )
         return tensors
 
     def calls(self, step: Step) -> Calls:
@@ -184,7 +186,7 @@ class TorchDump(Dump):
         return trace_calls(ran, began, lambda node: tuple(dumped[node]), saved)
 
 
-def _rows_beside(folder: str, files: Collection[str]) -> dict[Slot, TensorRef]:
+def _rows_without_file(folder: str, files: Collection[str]) -> dict[Slot, TensorRef]:
     """Rows of statistics of what has no file of its own: token ids have one in every dump."""
     rows = torch_rows(Path(folder, TORCH_FILE))
     return {
@@ -196,8 +198,8 @@ def _rows_beside(folder: str, files: Collection[str]) -> dict[Slot, TensorRef]:
 
 def _stored(path: str) -> SavedTensor | None:
     """What a file says of its tensor that is not in a manifest."""
-    found = stored_crc(path)
-    return None if found is None else SavedTensor(crc32=found[0], shape=(found[1],))
+    crc_and_size = stored_crc(path)
+    return None if crc_and_size is None else SavedTensor(crc32=crc_and_size[0], shape=(crc_and_size[1],))
 
 
 def _key(text: str, place: str, file: str) -> Key:

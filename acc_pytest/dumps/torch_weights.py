@@ -61,12 +61,12 @@ def _weights_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, SavedWe
 
 
 def _saved(entry: dict[str, Any]) -> SavedWeight:
-    found = _digest(entry)
+    digest = _digest(entry)
     aliases = entry.get("aliases")
     return SavedWeight(
         "buffer" if entry.get("kind") == "buffer" else "parameter",
-        found,
-        "" if found else text(entry.get("reason")) or "its digest is not sound",
+        digest,
+        "" if digest else text(entry.get("reason")) or "its digest is not sound",
         tuple(name for name in aliases if isinstance(name, str)) if isinstance(aliases, list) else (),
         natural(entry.get("storage")),
         natural(entry.get("offset")),

@@ -15,16 +15,16 @@ from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
 from .base import Dump, Rank, Slot, Step
 from .naming import stable_name
+from .torchair_directories import TorchairDirectory, is_level
 from .torchair_files import TorchairLayout
-from .torchair_places import Place, is_level
 
 Entry = TypeVar("Entry")
-Group = tuple[int, str, int]
+StepKey = tuple[int, str, int]
 """Rank, graph, step."""
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class TorchairGraph:
     """A compiled graph: its name in ids and rows, and the number that it has in every run of one script."""
 
     name: str
@@ -37,38 +37,40 @@ class TorchairDump(Dump, Generic[Entry]):
     `ranked` says that directories name their ranks; without it there is one rank, or (GE) one per device.
     """
 
-    graphs: tuple[Graph, ...]
+    graphs: tuple[TorchairGraph, ...]
     ranked: bool
 
     def __init__(self, layout: TorchairLayout, homes: Iterable[str]) -> None:
         self.root = layout.root
         bare = is_level(layout.root.name) or layout.root.is_file()
         self.name = f"{layout.kind}_dump" if bare else stable_name(layout.root.name, f"{layout.kind}_dump")
-        self._notes = list(layout.found.notes)
-        if layout.found.unknown:
-            kinds = ", ".join(f"{count} ({kind})" for kind, count in sorted(layout.found.unknown.items()))
+        self._notes = list(layout.files.notes)
+        if layout.files.unknown:
+            kinds = ", ".join(f"{count} ({kind})" for kind, count in sorted(layout.files.unknown.items()))
             self._notes.append(f"{layout.root}: files that belong to no {layout.kind.upper()} dump: {kinds}")
-        places = {home: self._place(home) for home in homes}
-        self.forced = list(places) == [str(layout.root)] and not layout.root.is_file()
-        self.ranked = any(place.rank is not None for place in places.values())
-        devices = {place.device for place in places.values() if place.device is not None}
+        directories = {home: self._directory(home) for home in homes}
+        self.forced = list(directories) == [str(layout.root)] and not layout.root.is_file()
+        self.ranked = any(directory.rank is not None for directory in directories.values())
+        devices = {directory.device for directory in directories.values() if directory.device is not None}
         self._by_device = not self.ranked and len(devices) > 1
-        self.ranks = self._ranks(places.values())
-        self._graph_names = self._named(places.values())
+        self.ranks = self._ranks(directories.values())
+        self._graph_names = self._named(directories.values())
         self.graphs = tuple(dict.fromkeys(self._graph_names.values()))
-        groups: dict[Group, list[str]] = {}
-        for home, place in sorted(places.items(), key=lambda item: (item[1].time, item[1].model_id or 0)):
-            groups.setdefault(self._group(place), []).append(home)
-        self._contents = {group: self._content(homes, places, group) for group, homes in groups.items()}
+        groups: dict[StepKey, list[str]] = {}
+        for home, directory in sorted(
+            directories.items(), key=lambda item: (item[1].time, item[1].model_id or 0)
+        ):
+            groups.setdefault(self._group(directory), []).append(home)
+        self._contents = {group: self._content(homes, directories, group) for group, homes in groups.items()}
         self.steps = self._steps()
         self.notes = tuple(dict.fromkeys(self._notes))
 
     @abstractmethod
-    def _place(self, home: str) -> Place: ...
+    def _directory(self, home: str) -> TorchairDirectory: ...
 
     @abstractmethod
     def _content(
-        self, homes: list[str], places: Mapping[str, Place], group: Group
+        self, homes: list[str], directories: Mapping[str, TorchairDirectory], group: StepKey
     ) -> dict[str, tuple[Node, Entry]]:
         """The nodes of a rank, graph and step, in the order in which they ran, by their paths."""
 
@@ -77,13 +79,13 @@ class TorchairDump(Dump, Generic[Entry]):
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
         """See `Dump.tensors`. A record of GE is opened for it; raises `FormatError` for a broken one."""
-        found = self._contents.get(_key(step, rank), {}).get(node.path)
-        return self._slots(*found) if found is not None else {}
+        node_and_entry = self._contents.get(_key(step, rank), {}).get(node.path)
+        return self._slots(*node_and_entry) if node_and_entry is not None else {}
 
     def entry(self, step: Step, rank: Rank, node: Node) -> Entry | None:
         """What was found on disk for a node on a rank, `None` where it did not run there."""
-        found = self._contents.get(_key(step, rank), {}).get(node.path)
-        return found[1] if found is not None else None
+        node_and_entry = self._contents.get(_key(step, rank), {}).get(node.path)
+        return node_and_entry[1] if node_and_entry is not None else None
 
     def nodes(self, step: Step, rank: Rank) -> list[Node]:
         """The nodes dumped on one rank, in the order in which they ran there."""
@@ -93,43 +95,44 @@ class TorchairDump(Dump, Generic[Entry]):
         """Whether anything was dumped of a step on a rank."""
         return _key(step, rank) in self._contents
 
-    def _ranks(self, places: Iterable[Place]) -> tuple[Rank, ...]:
+    def _ranks(self, directories: Iterable[TorchairDirectory]) -> tuple[Rank, ...]:
         if self._by_device:
             self._notes.append(
                 f"{self.root}: no directory names a rank, so each device counts as one "
                 "(worldsize{W}_global_rank{R} is written since PTA 7.2)"
             )
-        worlds = {self._rank_of(place): place.world for place in places}
+        worlds = {self._rank_of(directory): directory.world for directory in directories}
         return tuple(
             Rank(index, f"worldsize{world}_global_rank{index}" if world is not None else "")
             for index, world in sorted(worlds.items())
         )
 
-    def _rank_of(self, place: Place) -> int:
+    def _rank_of(self, directory: TorchairDirectory) -> int:
         if self._by_device:
-            return place.device or 0
-        return place.rank or 0
+            return directory.device or 0
+        return directory.rank or 0
 
-    def _named(self, places: Iterable[Place]) -> dict[tuple[str, int | None], Graph]:
+    def _named(self, directories: Iterable[TorchairDirectory]) -> dict[tuple[str, int | None], TorchairGraph]:
         """Graphs by what directories say of them, in order of their number, else of what made them."""
-        found: dict[tuple[str, int | None], int] = {}
-        for place in places:
-            key = (place.graph, place.number)
-            found[key] = min(found.get(key, place.model_id or 0), place.model_id or 0)
-        ordered = sorted(found, key=lambda key: (key[1] is None, key[1] or 0, found[key], key[0]))
-        named: dict[tuple[str, int | None], Graph] = {}
-        for order, (directory, number) in enumerate(ordered, 1):
-            if directory.startswith("gm_"):
+        model_ids: dict[tuple[str, int | None], int] = {}
+        for directory in directories:
+            key, model_id = (directory.graph, directory.number), directory.model_id or 0
+            model_ids[key] = min(model_ids.get(key, model_id), model_id)
+        ordered = sorted(model_ids, key=lambda key: (key[1] is None, key[1] or 0, model_ids[key], key[0]))
+        named: dict[tuple[str, int | None], TorchairGraph] = {}
+        for order, (name, number) in enumerate(ordered, 1):
+            if name.startswith("gm_"):
                 # Named by time alone; the order of times is the order of compilation, which numbers count.
-                named[directory, number] = Graph(f"graph_{order}", order)
+                named[name, number] = TorchairGraph(f"graph_{order}", order)
             elif number is not None:
-                named[directory, number] = Graph(f"graph_{number}", number)
+                named[name, number] = TorchairGraph(f"graph_{number}", number)
             else:
-                named[directory, number] = Graph(stable_name(directory, "graph"), None)
+                named[name, number] = TorchairGraph(stable_name(name, "graph"), None)
         return named
 
-    def _group(self, place: Place) -> Group:
-        return self._rank_of(place), self._graph_names[place.graph, place.number].name, place.step or 0
+    def _group(self, directory: TorchairDirectory) -> StepKey:
+        graph = self._graph_names[directory.graph, directory.number]
+        return self._rank_of(directory), graph.name, directory.step or 0
 
     def _steps(self) -> tuple[Step, ...]:
         order = {graph.name: index for index, graph in enumerate(self.graphs)}
@@ -140,13 +143,13 @@ class TorchairDump(Dump, Generic[Entry]):
                 nodes.setdefault(path, node)
         steps = []
         for graph, step in sorted(by_step, key=lambda key: (order[key[0]], key[1])):
-            root = Node(name=graph, op_type="Graph", path="")
+            root = Node(name=graph, op_type="TorchairGraph", path="")
             for node in by_step[graph, step].values():
                 root.add(node)
             steps.append(Step(step, Tree(root, graph), f"{graph}/{step}", graph))
         return tuple(steps)
 
 
-def _key(step: Step, rank: Rank) -> Group:
+def _key(step: Step, rank: Rank) -> StepKey:
     assert isinstance(step.label, int)
     return rank.index, step.graph, step.label

@@ -1,7 +1,7 @@
 """One walk over a TorchAir dump: which files are records of GE, tensors of FX and graph texts, by name alone.
 
 No file is opened but `mapping.csv`, so that ten thousand records of one step are indexed at the price of one
-directory listing. What a directory is (step, graph, rank) is read off its path by `torchair_places`.
+directory listing. What a directory is (step, graph, rank) is read off its path by `torchair_directories`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import DumpError, FormatError
+from .torchair_directories import is_level
 from .torchair_names import (
     MAPPING_FILE,
-    FxName,
-    GeName,
-    GraphName,
-    fx_name,
-    ge_name,
-    graph_name,
+    FxFileName,
+    GeFileName,
+    GraphFileName,
     is_torchair,
+    parse_fx_name,
+    parse_ge_name,
+    parse_graph_name,
     read_mapping,
 )
-from .torchair_places import is_level
 
 _PROBED = 300
 """Directories looked into before it is certain that a path is no TorchAir dump; a real one needs ten."""
@@ -40,20 +40,20 @@ class TorchairLayout:
 
     root: Path
     kind: Literal["ge", "fx"]
-    found: Found
+    files: TorchairFiles
 
 
 @dataclass(slots=True)
-class Found:
+class TorchairFiles:
     """The files of a dump by directory, in the order in which directories were met.
 
     `hashed` are names of digits that no `mapping.csv` explains; `unknown` counts other files.
     """
 
-    ge: dict[str, list[tuple[str, GeName]]] = field(default_factory=dict)
-    fx: dict[str, list[tuple[str, FxName]]] = field(default_factory=dict)
+    ge: dict[str, list[tuple[str, GeFileName]]] = field(default_factory=dict)
+    fx: dict[str, list[tuple[str, FxFileName]]] = field(default_factory=dict)
     hashed: dict[str, list[str]] = field(default_factory=dict)
-    graphs: list[tuple[str, GraphName]] = field(default_factory=list)
+    graphs: list[tuple[str, GraphFileName]] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -67,36 +67,36 @@ def torchair_at(given: Path) -> TorchairLayout | None:
         return _single(given)
     if not any(_probe(given)):
         return None
-    found = walk(given)
-    if not found.graphs:
-        found.graphs = _graphs_above(given)
-    if found.ge and found.fx:
-        one, other = next(iter(found.ge)), next(iter(found.fx))
+    files = walk(given)
+    if not files.graphs:
+        files.graphs = _graphs_above(given)
+    if files.ge and files.fx:
+        ge_home, fx_home = next(iter(files.ge)), next(iter(files.fx))
         raise DumpError(
-            f"{given}: holds GE records in {one} and FX tensors in {other}; "
+            f"{given}: holds GE records in {ge_home} and FX tensors in {fx_home}; "
             "give one of these directories (msit_ge_dump, msit_fx_dump)"
         )
-    if not found.ge and not found.fx and not found.hashed:
-        if not found.graphs:
+    if not files.ge and not files.fx and not files.hashed:
+        if not files.graphs:
             return None
         raise DumpError(
             f"{given}: holds GE graph texts, but no GE record and no FX tensor below it; "
             "was enable_dump set, and did the steps to dump run?"
         )
-    return TorchairLayout(given, "fx" if found.fx else "ge", found)
+    return TorchairLayout(given, "fx" if files.fx else "ge", files)
 
 
-def walk(root: Path) -> Found:
+def walk(root: Path) -> TorchairFiles:
     """Classify every file below `root` by its name. Raises `DumpError` where a directory cannot be read."""
-    found = Found()
+    files = TorchairFiles()
     waiting = [os.fspath(root)]
     linked = [os.path.realpath(root)]
     while waiting:
         home = waiting.pop()
         names, below = _listed(home, linked)
         waiting += [f"{home}/{name}" for name in sorted(below, reverse=True)]
-        _classify(home, names, found)
-    return found
+        _classify(home, names, files)
+    return files
 
 
 def _listed(home: str, linked: list[str]) -> tuple[list[str], list[str]]:
@@ -120,34 +120,34 @@ def _listed(home: str, linked: list[str]) -> tuple[list[str], list[str]]:
     return files, below
 
 
-def _classify(home: str, names: list[str], found: Found) -> None:
+def _classify(home: str, names: list[str], files: TorchairFiles) -> None:
     long_names: dict[str, str] = {}
     if MAPPING_FILE in names:
         try:
             long_names = read_mapping(f"{home}/{MAPPING_FILE}")
         except FormatError as error:
-            found.notes.append(str(error))
-    ge: list[tuple[str, GeName]] = []
-    fx: list[tuple[str, FxName]] = []
+            files.notes.append(str(error))
+    ge: list[tuple[str, GeFileName]] = []
+    fx: list[tuple[str, FxFileName]] = []
     hashed: list[str] = []
     for name in names:
-        if name.endswith(".npy") and (tensor := fx_name(name)) is not None:
+        if name.endswith(".npy") and (tensor := parse_fx_name(name)) is not None:
             fx.append((name, tensor))
-        elif (record := ge_name(name, long_names)) is not None:
+        elif (record := parse_ge_name(name, long_names)) is not None:
             ge.append((name, record))
-        elif name.startswith("dynamo_") and (graph := graph_name(name)) is not None:
-            found.graphs.append((f"{home}/{name}", graph))
+        elif name.startswith("dynamo_") and (graph := parse_graph_name(name)) is not None:
+            files.graphs.append((f"{home}/{name}", graph))
         elif name.isdecimal() and len(name) >= _HASHED:
             hashed.append(name)
         elif name != MAPPING_FILE and not name.endswith(".swp"):
             kind = os.path.splitext(name)[1] or "no suffix"
-            found.unknown[kind] = found.unknown.get(kind, 0) + 1
+            files.unknown[kind] = files.unknown.get(kind, 0) + 1
     if ge:
-        found.ge[home] = ge
+        files.ge[home] = ge
     if fx:
-        found.fx[home] = fx
+        files.fx[home] = fx
     if hashed and (ge or MAPPING_FILE in names):
-        found.hashed[home] = hashed
+        files.hashed[home] = hashed
 
 
 def _probe(given: Path) -> Iterator[bool]:
@@ -178,14 +178,14 @@ def _single(file: Path) -> TorchairLayout | None:
     beside = file.parent / MAPPING_FILE
     if file.name.isdecimal() and beside.is_file():
         long_names = read_mapping(os.fspath(beside))
-    name = ge_name(file.name, long_names)
+    name = parse_ge_name(file.name, long_names)
     if name is None:
         return None
-    found = Found(ge={os.fspath(file.parent): [(file.name, name)]}, graphs=_graphs_above(file.parent))
-    return TorchairLayout(file, "ge", found)
+    files = TorchairFiles(ge={os.fspath(file.parent): [(file.name, name)]}, graphs=_graphs_above(file.parent))
+    return TorchairLayout(file, "ge", files)
 
 
-def _graphs_above(given: Path) -> list[tuple[str, GraphName]]:
+def _graphs_above(given: Path) -> list[tuple[str, GraphFileName]]:
     """Graph texts lie beside the first level of a dump; `given` may be any level below."""
     place = given
     while is_level(place.name) and place.parent != place:
@@ -194,7 +194,9 @@ def _graphs_above(given: Path) -> list[tuple[str, GraphName]]:
             names = sorted(os.listdir(place))
         except OSError:
             return []
-        found = [(f"{place}/{name}", graph) for name in names if (graph := graph_name(name)) is not None]
-        if found:
-            return found
+        texts = [
+            (f"{place}/{name}", graph) for name in names if (graph := parse_graph_name(name)) is not None
+        ]
+        if texts:
+            return texts
     return []

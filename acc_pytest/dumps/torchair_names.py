@@ -44,7 +44,7 @@ _FORBIDDEN = str.maketrans(" ./\\", "____")
 
 
 @dataclass(frozen=True, slots=True)
-class GeName:
+class GeFileName:
     """What the name of a GE file says. `thread` is the slice of an FFTS+ operator, -1 for a whole one.
 
     `form` is what the file holds: `record` (tensors), `info` (a list of numbers per tensor, `.npz`) or
@@ -59,7 +59,7 @@ class GeName:
 
 
 @dataclass(frozen=True, slots=True)
-class FxName:
+class FxFileName:
     """What the name of an FX file says. `index` has a second number for a tensor in a list of arguments.
 
     `info` says that the file holds the numbers of a converted dump instead of the tensor.
@@ -74,7 +74,7 @@ class FxName:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphName:
+class GraphFileName:
     """What the name of a graph text says; `graph` and `rank` are `None` in names before PTA 7.1.0."""
 
     form: str
@@ -88,7 +88,7 @@ def sanitized(name: str) -> str:
     return name.translate(_FORBIDDEN)
 
 
-def ge_name(name: str, long_names: Mapping[str, str]) -> GeName | None:
+def parse_ge_name(name: str, long_names: Mapping[str, str]) -> GeFileName | None:
     """The fields of a GE file's name, `None` for another file.
 
     `long_names` is the `mapping.csv` of its directory.
@@ -97,66 +97,66 @@ def ge_name(name: str, long_names: Mapping[str, str]) -> GeName | None:
     if not dot or suffix == "csv" or suffix == "npz":
         hashed = stem.removesuffix(_INFO)
         known = long_names.get(hashed)
-        return ge_name(known + name[len(hashed) :], {}) if known is not None else None
-    found = _GE.match(name)
-    if found is None:
+        return parse_ge_name(known + name[len(hashed) :], {}) if known is not None else None
+    match = _GE.match(name)
+    if match is None:
         return None
     forms = {None: "record", ".csv": "statistics"}
-    sliced = found["tasktype"] == _FFTS_PLUS
-    return GeName(
-        found["type"],
-        found["name"],
-        int(found["time"]),
-        int(found["thread"]) if sliced else -1,
-        forms.get(found["suffix"], "info"),
+    sliced = match["tasktype"] == _FFTS_PLUS
+    return GeFileName(
+        match["type"],
+        match["name"],
+        int(match["time"]),
+        int(match["thread"]) if sliced else -1,
+        forms.get(match["suffix"], "info"),
     )
 
 
-def fx_name(name: str) -> FxName | None:
+def parse_fx_name(name: str) -> FxFileName | None:
     """The fields of an FX file's name, `None` for another file."""
-    found = _FX.match(name)
-    if found is not None:
-        numbers: tuple[int | str, ...] = (int(found["i"]),)
-        kind = "input" if found["io"] == "INPUT" else "output"
-    elif found := _FX_KEYWORDS.match(name):
-        numbers, kind = (found["key"],), "input"
+    match = _FX.match(name)
+    if match is not None:
+        numbers: tuple[int | str, ...] = (int(match["i"]),)
+        kind = "input" if match["io"] == "INPUT" else "output"
+    elif match := _FX_KEYWORDS.match(name):
+        numbers, kind = (match["key"],), "input"
     else:
         return None
-    if found["j"] is not None:
-        numbers = (*numbers, int(found["j"]))
-    return FxName(found["node"], found["target"], kind, numbers, int(found["time"]), bool(found["info"]))
+    if match["j"] is not None:
+        numbers = (*numbers, int(match["j"]))
+    return FxFileName(match["node"], match["target"], kind, numbers, int(match["time"]), bool(match["info"]))
 
 
-def graph_name(name: str) -> GraphName | None:
+def parse_graph_name(name: str) -> GraphFileName | None:
     """The fields of a graph text's name, `None` for another file (and for graphs written as Python)."""
-    found = _GRAPH.match(name)
-    if found is not None:
-        number = _TRAILING.search(found["model"])
+    match = _GRAPH.match(name)
+    if match is not None:
+        number = _TRAILING.search(match["model"])
         graph = int(number.group(1)) if number else None
-        return GraphName(found["form"], graph, int(found["rank"]), int(found["time"]))
-    found = _OLD_GRAPH.match(name)
-    return GraphName(found["form"], None, None, int(found["time"])) if found else None
+        return GraphFileName(match["form"], graph, int(match["rank"]), int(match["time"]))
+    match = _OLD_GRAPH.match(name)
+    return GraphFileName(match["form"], None, None, int(match["time"])) if match else None
 
 
 def is_torchair(name: str) -> bool:
     """Whether a file of this name says by itself that a directory is a TorchAir dump."""
     if name.startswith("dynamo_"):
-        return graph_name(name) is not None or _SOURCE.match(name) is not None
+        return parse_graph_name(name) is not None or _SOURCE.match(name) is not None
     if name.endswith(".npy"):
-        return fx_name(name) is not None
-    record = ge_name(name, {})
+        return parse_fx_name(name) is not None
+    record = parse_ge_name(name, {})
     return record is not None and record.time >= _MICROSECONDS
 
 
 def read_mapping(path: str) -> dict[str, str]:
     """`mapping.csv`: real names by hash; the last line of a hash counts. Raises `FormatError`."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             for row in csv.reader(file):
                 if len(row) >= 2 and row[0].strip().isdecimal():
                     # A name may hold commas; the writer does not quote.
-                    found[row[0].strip()] = ",".join(row[1:]).strip()
+                    names[row[0].strip()] = ",".join(row[1:]).strip()
     except (OSError, csv.Error) as error:
         raise FormatError(f"{path}: is not a readable list of long names ({error})") from error
-    return found
+    return names

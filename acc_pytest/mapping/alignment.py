@@ -30,12 +30,12 @@ def align(
             i, j = i + 1, j + 1
             continue
         whole = (len(golden) - i) * (len(mine) - j) <= PIECE * PIECE
-        found = _table(
+        places = _table(
             *((golden[i:], mine[j:]) if whole else (golden[i : i + PIECE], mine[j : j + PIECE])), same
         )
         if whole:
-            return [*pairs, *((golden[i + a], mine[j + b]) for a, b in found)]
-        kept = found[: (len(found) + 1) // 2]
+            return [*pairs, *((golden[i + a], mine[j + b]) for a, b in places)]
+        kept = places[: (len(places) + 1) // 2]
         pairs += [(golden[i + a], mine[j + b]) for a, b in kept]
         # Without a pair in it the piece is left behind as a whole.
         a, b = kept[-1] if kept else (PIECE - 1, PIECE - 1)
@@ -48,7 +48,7 @@ def _table(
 ) -> list[tuple[int, int]]:
     """Places of the longest common subsequence, by dynamic programming; `same` is asked once a cell."""
     rows, columns = len(golden), len(mine)
-    equal = [[same(one, other) for other in mine] for one in golden]
+    equal = [[same(golden_item, mine_item) for mine_item in mine] for golden_item in golden]
     best = [[0] * (columns + 1) for _ in range(rows + 1)]
     for i in range(rows - 1, -1, -1):
         for j in range(columns - 1, -1, -1):

@@ -42,39 +42,41 @@ def with_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     output of a module (a router), whose other tensors are looked through for what it chose from.
     """
     sides = (
-        _Side(golden, ((pair, pair.golden) for pair in plan.pairs)),
-        _Side(mine, ((pair, pair.mine) for pair in plan.pairs)),
+        _ChoicesOfDump(golden, ((pair, pair.golden) for pair in plan.pairs)),
+        _ChoicesOfDump(mine, ((pair, pair.mine) for pair in plan.pairs)),
     )
     if not any(side.known for side in sides):
         return plan
     by_golden: dict[Sequence[TensorRef], tuple[TensorRef, ...]] = {}
     by_mine: dict[Sequence[TensorRef], tuple[TensorRef, ...]] = {}
     for pair in plan.pairs:
-        one, other = (side.known.get(end.refs) for side, end in zip(sides, (pair.golden, pair.mine)))
-        if one and other:
-            by_golden[pair.golden.refs] = other
-            by_mine[pair.mine.refs] = one
+        golden_choice, mine_choice = (
+            side.known.get(end.refs) for side, end in zip(sides, (pair.golden, pair.mine))
+        )
+        if golden_choice and mine_choice:
+            by_golden[pair.golden.refs] = mine_choice
+            by_mine[pair.mine.refs] = golden_choice
     pairs = []
     for pair in plan.pairs:
-        one = sides[0].known.get(pair.golden.refs) or by_mine.get(pair.mine.refs)
-        other = sides[1].known.get(pair.mine.refs) or by_golden.get(pair.golden.refs)
-        if other and not one:
-            one = sides[0].beside(pair, pair.golden)
-        elif one and not other:
-            other = sides[1].beside(pair, pair.mine)
-        pairs.append(_chosen(pair, one, other) if one and other else pair)
+        golden_choice = sides[0].known.get(pair.golden.refs) or by_mine.get(pair.mine.refs)
+        mine_choice = sides[1].known.get(pair.mine.refs) or by_golden.get(pair.golden.refs)
+        if mine_choice and not golden_choice:
+            golden_choice = sides[0].other_tensors(pair, pair.golden)
+        elif golden_choice and not mine_choice:
+            mine_choice = sides[1].other_tensors(pair, pair.mine)
+        pairs.append(_chosen(pair, golden_choice, mine_choice) if golden_choice and mine_choice else pair)
     return replace(plan, pairs=tuple(pairs))
 
 
 def with_logits(pairs: Sequence[Pair], parents: Sequence[Sequence[int]]) -> tuple[Pair, ...]:
-    """The pairs with the logits of the step before, from which the token ids of a decode step were chosen."""
-    found = list(pairs)
+    """The pairs; token ids of a decode step know the logits of the step before they were chosen from."""
+    with_choice = list(pairs)
     for number, pair in enumerate(pairs):
         above = parents[number] if pair.fed == "token ids" and number < len(parents) else ()
         if above and pairs[above[-1]].step != pair.step:
             logits = pairs[above[-1]]
-            found[number] = _chosen(pair, logits.golden.refs, logits.mine.refs)
-    return tuple(found)
+            with_choice[number] = _chosen(pair, logits.golden.refs, logits.mine.refs)
+    return tuple(with_choice)
 
 
 def _chosen(pair: Pair, golden: tuple[TensorRef, ...], mine: tuple[TensorRef, ...]) -> Pair:
@@ -85,7 +87,7 @@ def _chosen(pair: Pair, golden: tuple[TensorRef, ...], mine: tuple[TensorRef, ..
     )
 
 
-class _Side:
+class _ChoicesOfDump:
     """What the choices of one dump were chosen from, by the tensors that say what was chosen."""
 
     def __init__(self, dump: Dump, ends: Iterator[tuple[Pair, Operand]]) -> None:
@@ -94,17 +96,17 @@ class _Side:
         for pair, operand in ends:
             if operand.refs in self.known or not _says_what_was_chosen(operand):
                 continue
-            if found := self._chosen_from(pair, operand):
-                self.known[operand.refs] = (found,)
+            if ref := self._chosen_from(pair, operand):
+                self.known[operand.refs] = (ref,)
 
-    def beside(self, pair: Pair, operand: Operand) -> tuple[TensorRef, ...]:
+    def other_tensors(self, pair: Pair, operand: Operand) -> tuple[TensorRef, ...]:
         """All other tensors of the node that wrote that of `operand`, outputs first; empty for a piece."""
         if not _is_whole(operand):
             return ()
-        found = sorted(
-            self._tensors(pair, operand).items(), key=lambda one: (one[0].kind != "output", one[0])
+        outputs_first = sorted(
+            self._tensors(pair, operand).items(), key=lambda item: (item[0].kind != "output", item[0])
         )
-        return tuple(ref for _, ref in found if ref not in operand.refs)
+        return tuple(ref for _, ref in outputs_first if ref not in operand.refs)
 
     def _chosen_from(self, pair: Pair, operand: Operand) -> TensorRef | None:
         """The first input of the operator in the execution that wrote the tensor of `operand`."""
@@ -116,21 +118,21 @@ class _Side:
         for step, node in sorted(self._places[operand.node], key=lambda place: place[0].label != pair.step):
             for rank in self._dump.ranks:
                 try:
-                    found = self._dump.tensors(step, rank, node)
+                    tensors = self._dump.tensors(step, rank, node)
                 except (AccError, OSError):
                     continue
-                if operand.refs[0] in found.values():
-                    return found
+                if operand.refs[0] in tensors.values():
+                    return tensors
         return {}
 
     @cached_property
     def _places(self) -> Mapping[str, Sequence[tuple[Step, Node]]]:
         """The steps in which each node ran, by its path."""
-        found: dict[str, list[tuple[Step, Node]]] = defaultdict(list)
+        steps: dict[str, list[tuple[Step, Node]]] = defaultdict(list)
         for step in self._dump.steps:
             for node in step.tree.walk():
-                found[node.path].append((step, node))
-        return found
+                steps[node.path].append((step, node))
+        return steps
 
 
 def _says_what_was_chosen(operand: Operand) -> bool:

@@ -11,12 +11,12 @@ import torch
 from ..errors import Incomparable
 from ..tensors.source import Source, TensorSource
 from ..tensors.views import Columns, Reshaped
+from .operand_shards import OperandShards
 from .pair import CacheTail, HeadPart, Part, TableRows
 from .shapes import rows_and_width
-from .side import Side
 
 
-def cut_out(side: Side, other: Side) -> tuple[Source, str]:
+def cut_out(side: OperandShards, other: OperandShards) -> tuple[Source, str]:
     """The piece of a packed, table or cache tensor that the other side holds, and the rule in words."""
     if isinstance(side.view, Part):
         return _part(side, side.view, other)
@@ -27,7 +27,7 @@ def cut_out(side: Side, other: Side) -> tuple[Source, str]:
     return _cache_tail(side, side.view.part if isinstance(side.view, CacheTail) else None, other)
 
 
-def _head_part(side: Side, view: HeadPart) -> tuple[Source, str]:
+def _head_part(side: OperandShards, view: HeadPart) -> tuple[Source, str]:
     rows, packed = rows_and_width(side.shape)
     size, start = sum(side.part_sizes), sum(side.part_sizes[: view.index])
     width = side.part_sizes[view.index]
@@ -41,7 +41,7 @@ def _head_part(side: Side, view: HeadPart) -> tuple[Source, str]:
     return Columns([piece.reshape(rows, heads * width) for piece in pieces]), note
 
 
-def _part(side: Side, view: Part, other: Side) -> tuple[Source, str]:
+def _part(side: OperandShards, view: Part, other: OperandShards) -> tuple[Source, str]:
     rows, packed = rows_and_width(side.shape)
     for sizes in _whole_sizes(side.part_sizes, other.count):
         if sum(sizes) != rows * packed * side.count or any(size % (rows * side.count) for size in sizes):
@@ -73,7 +73,7 @@ def _whole_sizes(sizes: tuple[int, ...], ranks: int) -> Iterator[list[int]]:
         yield list(sizes)
 
 
-def _table_rows(side: Side, view: TableRows, other: Side) -> tuple[Source, str]:
+def _table_rows(side: OperandShards, view: TableRows, other: OperandShards) -> tuple[Source, str]:
     table = _table(side, view.component)
     positions, width = table.shape
     wanted = math.prod(other.shape) // width if width else 0
@@ -115,7 +115,7 @@ def _holds_pairs(table: torch.Tensor, width: int) -> bool:
     return torch.equal(rows[:, 0::2], rows[:, 1::2]) and not _holds_halves(rows)
 
 
-def _table(side: Side, component: int | None) -> torch.Tensor:
+def _table(side: OperandShards, component: int | None) -> torch.Tensor:
     """A position table as `[positions, width]`, of one component where it holds cos and sin together."""
     table, shape = side.shards[0], side.shape
     if component is not None:
@@ -132,7 +132,7 @@ def _table(side: Side, component: int | None) -> torch.Tensor:
     return table.reshape(positions, width)
 
 
-def _cache_tail(side: Side, part: int | None, other: Side) -> tuple[Source, str]:
+def _cache_tail(side: OperandShards, part: int | None, other: OperandShards) -> tuple[Source, str]:
     if len(side.shape) != 4 or side.count != 1:
         raise Incomparable(f"not a key or value cache of four dimensions: {side.describe()}")
     whole, of = side.shards[0], ""
@@ -156,7 +156,7 @@ def _cache_tail(side: Side, part: int | None, other: Side) -> tuple[Source, str]
     raise Incomparable(f"{other.describe()} are not the newest tokens of a cache of shape {list(side.shape)}")
 
 
-def _cache_layouts(cache: torch.Tensor, other: Side) -> list[torch.Tensor]:
+def _cache_layouts(cache: torch.Tensor, other: OperandShards) -> list[torch.Tensor]:
     """A cache as `[batch, heads, tokens, size]`, under every layout that the other side allows.
 
     Stored as such (Hugging Face), as `[tokens, batch, heads, size]` (GLM, Megatron) or as

@@ -8,7 +8,7 @@ from ..dumps.base import Dump, Rank, Slot, Step
 from ..errors import AccError
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
-from .match import Look, Match
+from .match import Match, ViewRule
 from .pair import (
     CacheTail,
     HeadPart,
@@ -28,7 +28,7 @@ from .quantised import scale_and_offset
 from .roles.export import Export
 
 
-class Side:
+class DumpStep:
     """One dump at one step: slots and references of its nodes, remembered."""
 
     def __init__(self, dump: Dump, step: Step) -> None:
@@ -55,15 +55,19 @@ class Side:
 
     def refs(self, export: Export, ranks: Sequence[Rank]) -> tuple[TensorRef, ...]:
         """The references of an export on every rank given; empty when one of them is missing."""
-        found = [self.slots(export.node, rank).get(export.slot) for rank in ranks]
-        return tuple(ref for ref in found if ref is not None) if all(found) else ()
+        refs = [self.slots(export.node, rank).get(export.slot) for rank in ranks]
+        return tuple(ref for ref in refs if ref is not None) if all(refs) else ()
 
 
 class Evidence:
     """Both sides at one step, able to turn a match into operands and to check their shapes."""
 
     def __init__(
-        self, golden: Side, mine: Side, table_start: int | None = None, batches: tuple[int, int] = (1, 1)
+        self,
+        golden: DumpStep,
+        mine: DumpStep,
+        table_start: int | None = None,
+        batches: tuple[int, int] = (1, 1),
     ) -> None:
         """`table_start` is the first position of this step's tokens, `None` if unknown; `batches` says how
         many times golden and mine must be repeated to have the other one's batch."""
@@ -80,7 +84,7 @@ class Evidence:
         golden, mine = self.golden.dump.ranks, self.mine.dump.ranks
         if len(golden) != len(mine) or len(mine) == 1:
             return [(golden, mine, None)]
-        return [([one], [other], index) for index, (one, other) in enumerate(zip(golden, mine))]
+        return [([ranks[0]], [ranks[1]], index) for index, ranks in enumerate(zip(golden, mine))]
 
     def operands(
         self, match: Match, golden_ranks: Sequence[Rank], mine_ranks: Sequence[Rank]
@@ -90,8 +94,8 @@ class Evidence:
         mine_refs = self.mine.refs(match.mine, mine_ranks)
         if not golden_refs or not mine_refs:
             return None
-        golden_view = self._view(match.golden_look, (self.golden, golden_ranks), (self.mine, mine_ranks))
-        mine_view = self._view(match.mine_look, (self.mine, mine_ranks), (self.golden, golden_ranks))
+        golden_view = self._view(match.golden_view, (self.golden, golden_ranks), (self.mine, mine_ranks))
+        mine_view = self._view(match.mine_view, (self.mine, mine_ranks), (self.golden, golden_ranks))
         if golden_view is None or mine_view is None:
             return None
         scales = self._scales(match.mine, mine_ranks)
@@ -103,37 +107,41 @@ class Evidence:
         slots = scale_and_offset(export.node)
         if slots is None:
             return ()
-        found = [[self.mine.slots(export.node, rank).get(slot) for slot in slots] for rank in ranks]
-        pairs = tuple((scale, offset) for scale, offset in found if scale is not None and offset is not None)
-        return pairs if len(pairs) == len(found) else ()
+        scales = [[self.mine.slots(export.node, rank).get(slot) for slot in slots] for rank in ranks]
+        pairs = tuple((scale, offset) for scale, offset in scales if scale is not None and offset is not None)
+        return pairs if len(pairs) == len(scales) else ()
 
     def _view(
-        self, look: Look, own: tuple[Side, Sequence[Rank]], other: tuple[Side, Sequence[Rank]]
+        self, rule: ViewRule, own: tuple[DumpStep, Sequence[Rank]], other: tuple[DumpStep, Sequence[Rank]]
     ) -> View | None:
         """The view of one side, given that side's dump and ranks and those of the other."""
-        if look.kind in ("part", "heads", "interleaved"):
-            refs = [other[0].refs(part, other[1][:1]) for part in look.parts]
+        if rule.kind in ("part", "heads", "interleaved"):
+            refs = [other[0].refs(part, other[1][:1]) for part in rule.parts]
             if not all(refs):
                 return None
             pieces = tuple(ref[0] for ref in refs)
-            if look.kind == "part":
-                return Part(look.index, pieces)
-            return HeadPart(look.index, pieces, several=look.kind == "interleaved")
-        if look.kind == "cache_heads":
-            return CacheTail(look.index)
-        if look.kind == "own_part":
-            refs = [own[0].refs(part, own[1][:1]) for part in look.parts]
-            return OwnPart(look.index, tuple(ref[0] for ref in refs)) if all(refs) else None
-        if look.kind in ("slots", "bias", "bias_sum"):
-            beside = own[0].refs(look.parts[0], own[1])
-            if not beside:
+            if rule.kind == "part":
+                return Part(rule.index, pieces)
+            return HeadPart(rule.index, pieces, several=rule.kind == "interleaved")
+        if rule.kind == "cache_heads":
+            return CacheTail(rule.index)
+        if rule.kind == "own_part":
+            refs = [own[0].refs(part, own[1][:1]) for part in rule.parts]
+            return OwnPart(rule.index, tuple(ref[0] for ref in refs)) if all(refs) else None
+        if rule.kind in ("slots", "bias", "bias_sum"):
+            companions = own[0].refs(rule.parts[0], own[1])
+            if not companions:
                 return None
-            return SlotRows(beside) if look.kind == "slots" else WithBias(beside, look.kind == "bias_sum")
-        if look.kind == "table":
-            return TableRows(self._table_start, look.index if look.index >= 0 else None)
+            return (
+                SlotRows(companions)
+                if rule.kind == "slots"
+                else WithBias(companions, rule.kind == "bias_sum")
+            )
+        if rule.kind == "table":
+            return TableRows(self._table_start, rule.index if rule.index >= 0 else None)
         times = self._batches[0 if own[0] is self.golden else 1]
         plain: dict[str, View] = {"cache": CacheTail(), "last": LastToken(), "sum": RankSum()}
-        return plain.get(look.kind, Repeated(times) if times > 1 else Whole())
+        return plain.get(rule.kind, Repeated(times) if times > 1 else Whole())
 
     def refusal(self, match: Match) -> str:
         """Why a match cannot be compared judging by headers; empty when it can.

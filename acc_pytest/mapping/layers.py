@@ -44,14 +44,14 @@ def find_layers(tree: Tree, tables: Tables) -> list[Layer]:
 
 def _numbered(node: Node) -> list[Node]:
     """Children with a number for a name, `root.model.layers.0`, topmost ones only."""
-    found: list[Node] = []
+    layers: list[Node] = []
     for child in node.children:
         last = child.path.rpartition(".")[2]
         if "." in child.path and last.isdigit() and child.children:
-            found.append(child)
+            layers.append(child)
         else:
-            found.extend(_numbered(child))
-    return found
+            layers.extend(_numbered(child))
+    return layers
 
 
 def _tower(node: Node) -> str:
@@ -73,7 +73,7 @@ def _around_attention(tree: Tree, tables: Tables) -> list[Node]:
     def topmost(node: Node) -> list[Node]:
         if node.children and inside[node] == 1 and node is not tree.root:
             return [node]
-        return [found for child in node.children if inside[child] for found in topmost(child)]
+        return [layer for child in node.children if inside[child] for layer in topmost(child)]
 
     return topmost(tree.root)
 
@@ -93,12 +93,12 @@ def align_layers(golden: list[Layer], mine: list[Layer]) -> tuple[list[tuple[Lay
     """
     if len(golden) == len(mine):
         return list(zip(golden, mine)), ""
-    for one, other in ((golden, mine), (mine, golden)):
-        for tower in sorted({_tower(layer.node) for layer in one}):
-            stack = [layer for layer in one if _tower(layer.node) == tower]
-            if len(stack) == len(other) and len(stack) < len(one):
-                pairs = list(zip(stack, golden if one is mine else mine))
-                pairs = pairs if one is golden else [(g, m) for m, g in pairs]
+    for longer, shorter in ((golden, mine), (mine, golden)):
+        for tower in sorted({_tower(layer.node) for layer in longer}):
+            stack = [layer for layer in longer if _tower(layer.node) == tower]
+            if len(stack) == len(shorter) and len(stack) < len(longer):
+                pairs = list(zip(stack, golden if longer is mine else mine))
+                pairs = pairs if longer is golden else [(g, m) for m, g in pairs]
                 return pairs, f"layers: only the {len(stack)} of `{tower}` have a counterpart"
     shared = min(len(golden), len(mine))
     note = f"layers: golden has {len(golden)}, mine {len(mine)}; the first {shared} are mapped"

@@ -8,7 +8,7 @@ from .roles.export import Export
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class ViewRule:
     """How one side of a match is to be read; becomes a `View` once the files are known.
 
     `kind` is one of
@@ -33,7 +33,7 @@ class Look:
     parts: tuple[Export, ...] = ()
 
 
-WHOLE = Look()
+WHOLE = ViewRule()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +48,7 @@ class Match:
     mine: Export
     policy: str
     reason: str
-    golden_look: Look = WHOLE
-    mine_look: Look = WHOLE
+    golden_view: ViewRule = WHOLE
+    mine_view: ViewRule = WHOLE
     tag: str = ""
     fed: str = ""

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..dumps.base import Slot
-from ..dumps.calls import Calls, NodeCall, TensorPlace
+from ..dumps.calls import Calls, NodeCall, NodeSlot
 from ..topology.tree import Node
 from .fed import fed_kind
 from .pair import Gap
 
 AT_HAND = 64
-"""Tensors that code may have read of which the latest are kept, beside the inputs of its module."""
+"""How many of the latest tensors count as read by the code of a module, beside its inputs."""
 CACHES = ("past", "cache")
 """What names of outputs hold that are caches of keys and values."""
 
@@ -27,21 +27,21 @@ CACHES = ("past", "cache")
 class ModuleFlow:
     """The places that are compared, in the order of time, and what is above each of them.
 
-    `gaps` has those that the code of a module made, `fed` the kind of what the run was given, `unseen` the
-    inputs of a call, by the path of its node, of which only one dump holds a tensor.
+    `gaps` has those that the code of a module made, `fed` the kind of what the run was given, and `unseen`,
+    by the path of a node, the inputs of its call that only one dump holds.
     """
 
-    order: Mapping[TensorPlace, int]
-    above: Mapping[TensorPlace, tuple[TensorPlace, ...]]
-    gaps: Mapping[TensorPlace, Gap]
-    fed: Mapping[TensorPlace, str]
-    caches: frozenset[TensorPlace]
+    order: Mapping[NodeSlot, int]
+    above: Mapping[NodeSlot, tuple[NodeSlot, ...]]
+    gaps: Mapping[NodeSlot, Gap]
+    fed: Mapping[NodeSlot, str]
+    caches: frozenset[NodeSlot]
     unseen: Mapping[str, tuple[str, ...]]
 
 
-def module_flow(golden: Calls, mine: Calls, compared: Callable[[TensorPlace], bool]) -> ModuleFlow:
-    """Follow the calls of mine. `compared` says of a place that both dumps have whether it is looked at."""
-    return _Walk(golden, mine, compared).flow()
+def module_flow(golden: Calls, mine: Calls, compared: Callable[[NodeSlot], bool]) -> ModuleFlow:
+    """Follow the calls of mine. `compared` says whether a place that both dumps have is compared."""
+    return _FlowBuilder(golden, mine, compared).flow()
 
 
 @dataclass(slots=True, eq=False)
@@ -51,22 +51,22 @@ class _Scope:
     it last made a tensor."""
 
     path: str
-    given: dict[TensorPlace, None] = field(default_factory=dict)
-    made: dict[TensorPlace, None] = field(default_factory=dict)
-    open_ends: dict[TensorPlace, Node] = field(default_factory=dict)
-    latest: set[TensorPlace] = field(default_factory=set)
-    caches: list[TensorPlace] = field(default_factory=list)
+    given: dict[NodeSlot, None] = field(default_factory=dict)
+    made: dict[NodeSlot, None] = field(default_factory=dict)
+    open_ends: dict[NodeSlot, Node] = field(default_factory=dict)
+    latest: set[NodeSlot] = field(default_factory=set)
+    caches: list[NodeSlot] = field(default_factory=list)
     called: bool = False
 
-    def at_hand(self) -> tuple[TensorPlace, ...]:
+    def at_hand(self) -> tuple[NodeSlot, ...]:
         return (*self.given, *list(self.made)[-AT_HAND:])
 
-    def give(self, place: TensorPlace, node: Node) -> None:
+    def give(self, place: NodeSlot, node: Node) -> None:
         """A module that the code called hands out a tensor."""
         self.open_ends[place] = node
         self.latest.add(place)
 
-    def hand_on(self, place: TensorPlace) -> None:
+    def hand_on(self, place: NodeSlot) -> None:
         """Another module is handed that tensor."""
         self.open_ends.pop(place, None)
         self.latest.discard(place)
@@ -88,34 +88,34 @@ def _innermost_around(nodes: Sequence[Node], path: str) -> str:
     above = [_above(node) for node in nodes]
     common = above[0] if above else []
     for others in above[1:]:
-        common = [one for one in common if one in others]
-    inside = [one for one in common if not path or one == path or one.startswith(f"{path}.")]
+        common = [module for module in common if module in others]
+    inside = [module for module in common if not path or module == path or module.startswith(f"{path}.")]
     return inside[0] if inside else path
 
 
 def _above(node: Node) -> list[str]:
     """The paths of the modules that a node is in, the innermost first."""
-    found = []
+    paths = []
     while node.parent is not None:
         node = node.parent
-        found.append(node.path)
-    return found
+        paths.append(node.path)
+    return paths
 
 
-class _Walk:
-    def __init__(self, golden: Calls, mine: Calls, compared: Callable[[TensorPlace], bool]) -> None:
+class _FlowBuilder:
+    def __init__(self, golden: Calls, mine: Calls, compared: Callable[[NodeSlot], bool]) -> None:
         self._golden = golden
         self._mine = mine
         self._golden_inputs = golden.inputs()
         self._later = _later(mine)
         self._compared = compared
         self._scopes: dict[NodeCall | None, _Scope] = {None: _Scope("")}
-        self._shown: dict[TensorPlace, tuple[TensorPlace, ...]] = {}
-        self._order: dict[TensorPlace, int] = {}
-        self._above: dict[TensorPlace, tuple[TensorPlace, ...]] = {}
-        self._gaps: dict[TensorPlace, Gap] = {}
-        self._fed: dict[TensorPlace, str] = {}
-        self._caches: set[TensorPlace] = set()
+        self._shown: dict[NodeSlot, tuple[NodeSlot, ...]] = {}
+        self._order: dict[NodeSlot, int] = {}
+        self._above: dict[NodeSlot, tuple[NodeSlot, ...]] = {}
+        self._gaps: dict[NodeSlot, Gap] = {}
+        self._fed: dict[NodeSlot, str] = {}
+        self._caches: set[NodeSlot] = set()
         self._unseen: dict[str, tuple[str, ...]] = {}
 
     def flow(self) -> ModuleFlow:
@@ -131,9 +131,9 @@ class _Walk:
     def _begin(self, call: NodeCall) -> None:
         around, path = self._scopes[call.inside], call.node.path
         scope = self._scopes[call] = _Scope(path)
-        scope.caches = [place for slot in call.outputs if is_cache(place := TensorPlace(path, slot))]
+        scope.caches = [place for slot in call.outputs if is_cache(place := NodeSlot(path, slot))]
         for slot in call.inputs:
-            scope.given.update(dict.fromkeys(self._arrived(call, TensorPlace(path, slot), around)))
+            scope.given.update(dict.fromkeys(self._arrived(call, NodeSlot(path, slot), around)))
         if not call.inputs and call.inside is not None:
             scope.given.update(dict.fromkeys(around.at_hand()))
             self._unseen[path] = ("inputs, which were not dumped",)
@@ -145,11 +145,11 @@ class _Walk:
         """The inputs of a call that nothing can be compared with."""
         path, own = call.node.path, frozenset(call.inputs)
         other = self._golden_inputs.get(path, frozenset())
-        mine = [slot for slot in sorted(own - other) if self._origin(TensorPlace(path, slot)) is None]
+        mine = [slot for slot in sorted(own - other) if self._origin(NodeSlot(path, slot)) is None]
         golden = sorted(other - own)
         return (*(f"{slot} (mine only)" for slot in mine), *(f"{slot} (golden only)" for slot in golden))
 
-    def _arrived(self, call: NodeCall, place: TensorPlace, around: _Scope) -> tuple[TensorPlace, ...]:
+    def _arrived(self, call: NodeCall, place: NodeSlot, around: _Scope) -> tuple[NodeSlot, ...]:
         """The places that are compared nearest to an input, itself where it is one."""
         origin = self._origin(place)
         if origin is not None:
@@ -158,7 +158,7 @@ class _Walk:
         kind = self._fed_kind(call, place)
         if kind:
             self._fed[place] = kind
-            fed = [one for one in self._fed if one in self._order and one != place]
+            fed = [earlier for earlier in self._fed if earlier in self._order and earlier != place]
             return self._show(place, fed if call.inside is not None else ())
         if around.called:
             self._store(around)
@@ -168,17 +168,17 @@ class _Walk:
         around.made.update(dict.fromkeys(shown))
         return shown
 
-    def _fed_kind(self, call: NodeCall, place: TensorPlace) -> str:
+    def _fed_kind(self, call: NodeCall, place: NodeSlot) -> str:
         """The kind of a new input; where a module got it by position, what a later one calls it."""
         dtype = self._mine.dtypes.get(place, "")
         uses = [(call, place.slot), *self._later.get(place, ())]
-        return next((kind for one, slot in uses if (kind := fed_kind(one.node, slot, dtype))), "")
+        return next((kind for reader, slot in uses if (kind := fed_kind(reader.node, slot, dtype))), "")
 
     def _end(self, call: NodeCall) -> None:
         scope, around = self._scopes.pop(call), self._scopes[call.inside]
         self._store(scope)
         for slot in call.outputs:
-            place = TensorPlace(call.node.path, slot)
+            place = NodeSlot(call.node.path, slot)
             if place in scope.caches:
                 continue
             origin = self._origin(place)
@@ -201,7 +201,7 @@ class _Walk:
                 self._gaps[place] = scope.gap()
             scope.made.update(dict.fromkeys(self._show(place, scope.at_hand())))
 
-    def _show(self, place: TensorPlace, above: Iterable[TensorPlace]) -> tuple[TensorPlace, ...]:
+    def _show(self, place: NodeSlot, above: Iterable[NodeSlot]) -> tuple[NodeSlot, ...]:
         """Note what is above a place, and tell which places stand for it."""
         others = tuple(above)
         self._shown[place] = others
@@ -213,7 +213,7 @@ class _Walk:
             self._gaps.pop(place, None)
         return self._shown[place]
 
-    def _origin(self, place: TensorPlace) -> TensorPlace | None:
+    def _origin(self, place: NodeSlot) -> NodeSlot | None:
         """The place where both dumps saw this tensor first; `None` where they do not agree on one."""
         mine = self._mine.origins.get(place)
         if mine is None or mine.place not in self._shown:
@@ -223,18 +223,18 @@ class _Walk:
         return mine.place
 
 
-def _later(calls: Calls) -> dict[TensorPlace, list[tuple[NodeCall, Slot]]]:
+def _later(calls: Calls) -> dict[NodeSlot, list[tuple[NodeCall, Slot]]]:
     """The inputs that are a tensor seen before, whole, by the place where it was seen first."""
-    found: dict[TensorPlace, list[tuple[NodeCall, Slot]]] = {}
+    reads: dict[NodeSlot, list[tuple[NodeCall, Slot]]] = {}
     for call in (event.call for event in calls.events if not event.ends):
         for slot in call.inputs:
-            origin = calls.origins.get(TensorPlace(call.node.path, slot))
+            origin = calls.origins.get(NodeSlot(call.node.path, slot))
             if origin is not None and not origin.view:
-                found.setdefault(origin.place, []).append((call, slot))
-    return found
+                reads.setdefault(origin.place, []).append((call, slot))
+    return reads
 
 
-def is_cache(place: TensorPlace) -> bool:
+def is_cache(place: NodeSlot) -> bool:
     """Whether an output holds keys and values of earlier tokens, which the hooks name after their cache."""
     names = (part for part in place.slot.index if isinstance(part, str))
     return place.slot.kind == "output" and any(word in name for name in names for word in CACHES)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..dumps.base import Dump
-from ..dumps.calls import TensorPlace
+from ..dumps.calls import NodeSlot
 from ..dumps.torch import TorchDump
 from ..tensors.dtypes import by_name
 from .evidence import Evidence
@@ -22,17 +22,17 @@ class ModuleInputs:
     from; empty for dumps that do not tell."""
 
     matches: tuple[Match, ...] = ()
-    order: Mapping[TensorPlace, int] = field(default_factory=dict)
-    coarsest: Mapping[TensorPlace, str] = field(default_factory=dict)
+    order: Mapping[NodeSlot, int] = field(default_factory=dict)
+    coarsest: Mapping[NodeSlot, str] = field(default_factory=dict)
 
     def when(self, match: Match) -> tuple[int, int]:
         """What sorts matches by time."""
         node = match.mine.node
-        return self.order.get(TensorPlace(node.path, match.mine.slot), 0), node.order
+        return self.order.get(NodeSlot(node.path, match.mine.slot), 0), node.order
 
     def computed_in(self, match: Match) -> str:
         """See `Pair.computed_in`."""
-        return self.coarsest.get(TensorPlace(match.mine.node.path, match.mine.slot), "")
+        return self.coarsest.get(NodeSlot(match.mine.node.path, match.mine.slot), "")
 
 
 NONE = ModuleInputs()
@@ -42,13 +42,13 @@ def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
     """Of one step of two torch dumps with equal names."""
     if not (isinstance(golden, TorchDump) and isinstance(mine, TorchDump)):
         return NONE
-    ones_ran, others_ran = golden.calls(evidence.golden.step), mine.calls(evidence.mine.step)
-    flow = module_flow(ones_ran, others_ran, lambda _: True)
-    ones, others = evidence.golden.tree.by_path, evidence.mine.tree.by_path
+    golden_calls, mine_calls = golden.calls(evidence.golden.step), mine.calls(evidence.mine.step)
+    flow = module_flow(golden_calls, mine_calls, lambda _: True)
+    golden_nodes, mine_nodes = evidence.golden.tree.by_path, evidence.mine.tree.by_path
     matches = [
         Match(
-            Export(ones[place.path], place.slot, "name"),
-            Export(others[place.path], place.slot, "name"),
+            Export(golden_nodes[place.path], place.slot, "name"),
+            Export(mine_nodes[place.path], place.slot, "name"),
             "name",
             "equal names",
             fed=flow.fed.get(place, ""),
@@ -56,16 +56,19 @@ def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
         for place in flow.order
         if place.slot.kind == "input"
     ]
-    return ModuleInputs(tuple(matches), flow.order, _coarsest(flow, ones_ran.dtypes, others_ran.dtypes))
+    return ModuleInputs(tuple(matches), flow.order, _coarsest(flow, golden_calls.dtypes, mine_calls.dtypes))
 
 
-def _coarsest(flow: ModuleFlow, *sides: Mapping[TensorPlace, str]) -> dict[TensorPlace, str]:
+def _coarsest(flow: ModuleFlow, *sides: Mapping[NodeSlot, str]) -> dict[NodeSlot, str]:
     """The float dtype with the largest unit roundoff among a tensor and all that it was computed from."""
-    found: dict[TensorPlace, str] = {}
+    coarsest: dict[NodeSlot, str] = {}
     for place in flow.order:
-        names = [*(side.get(place, "") for side in sides), *(found.get(one, "") for one in flow.above[place])]
-        found[place] = max(names, key=_roundoff)
-    return found
+        names = [
+            *(side.get(place, "") for side in sides),
+            *(coarsest.get(source, "") for source in flow.above[place]),
+        ]
+        coarsest[place] = max(names, key=_roundoff)
+    return coarsest
 
 
 def _roundoff(dtype: str) -> float:

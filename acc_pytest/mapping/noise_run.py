@@ -53,7 +53,7 @@ class NoisePlan:
     @property
     def found(self) -> int:
         """How many pairs have one."""
-        return sum(one.found for one in self.counterparts)
+        return sum(counterpart.found for counterpart in self.counterparts)
 
 
 def noise_plan(
@@ -79,35 +79,36 @@ def _noise_plan(
     if os.path.realpath(golden.root) == os.path.realpath(noise.root):
         raise SettingsError(f"--acc-noise {noise.root} is golden itself; give another run")
     mapped = plan(golden, noise, tables=tables).pairs
-    whole = {one.golden.refs: one for one in reversed(mapped)}
+    whole = {noise_pair.golden.refs: noise_pair for noise_pair in reversed(mapped)}
     single = {
-        ref: other
-        for one in reversed(mapped)
-        if len(one.golden.refs) == len(one.mine.refs) and type(one.golden.view) is type(one.mine.view)
-        for ref, other in zip(one.golden.refs, one.mine.refs)
+        ref: noise_ref
+        for noise_pair in reversed(mapped)
+        if len(noise_pair.golden.refs) == len(noise_pair.mine.refs)
+        and type(noise_pair.golden.view) is type(noise_pair.mine.view)
+        for ref, noise_ref in zip(noise_pair.golden.refs, noise_pair.mine.refs)
     }
-    single = {**_beside(golden, noise, mapped), **single}
-    found = NoisePlan(
+    single = {**_equal_slots(golden, noise, mapped), **single}
+    made = NoisePlan(
         str(noise.root),
         noise.kind,
         tuple(_counterpart(pair, whole, single, str(noise.root)) for pair in pairs),
     )
-    if pairs and not found.found:
+    if pairs and not made.found:
         raise SettingsError(
             f"--acc-noise {noise.root}: none of the {len(pairs)} compared tensors of golden has a "
             "counterpart there; it must be a run of the same golden model, dumped as golden was"
         )
-    return found
+    return made
 
 
-def _beside(golden: Dump, noise: Dump, mapped: Sequence[Pair]) -> dict[TensorRef, TensorRef]:
+def _equal_slots(golden: Dump, noise: Dump, mapped: Sequence[Pair]) -> dict[TensorRef, TensorRef]:
     """Equal slots of nodes that were mapped onto each other: inputs too, which equal names leave out."""
     if is_torchair(golden, noise) or len(golden.ranks) != len(noise.ranks):
         return {}
     nodes: dict[StepLabel, dict[str, str]] = {}
-    for one in mapped:
-        nodes.setdefault(one.step, {})[one.golden.node] = one.mine.node
-    found: dict[TensorRef, TensorRef] = {}
+    for pair in mapped:
+        nodes.setdefault(pair.step, {})[pair.golden.node] = pair.mine.node
+    partners: dict[TensorRef, TensorRef] = {}
     for golden_step, noise_step in common_steps(golden, noise):
         for path, other in nodes.get(golden_step.label, {}).items():
             ends = golden_step.tree.by_path.get(path), noise_step.tree.by_path.get(other)
@@ -116,8 +117,8 @@ def _beside(golden: Dump, noise: Dump, mapped: Sequence[Pair]) -> dict[TensorRef
                     continue
                 there = noise.tensors(noise_step, noise_rank, ends[1])
                 here = golden.tensors(golden_step, golden_rank, ends[0])
-                found |= {ref: there[slot] for slot, ref in here.items() if slot in there}
-    return found
+                partners |= {ref: there[slot] for slot, ref in here.items() if slot in there}
+    return partners
 
 
 def _counterpart(
@@ -147,6 +148,6 @@ def _view(view: View, single: Mapping[TensorRef, TensorRef]) -> View:
 def _same_shapes(golden: Sequence[TensorRef], noise: Sequence[TensorRef]) -> bool:
     """Whether every shard has the shape of its partner; a header that cannot be read is told when opened."""
     try:
-        return all(one.header().shape == other.header().shape for one, other in zip(golden, noise))
+        return all(ref.header().shape == other.header().shape for ref, other in zip(golden, noise))
     except (AccError, OSError):
         return True

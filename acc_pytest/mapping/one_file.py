@@ -16,14 +16,14 @@ from ..dumps.base import Dump, Slot, Step
 from ..errors import AccError
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
-from .evidence import Evidence, Side
-from .match import Look, Match
+from .evidence import DumpStep, Evidence
+from .match import Match, ViewRule
 from .naming import Names
 from .pair import Pair, Plan, Unmapped
 from .roles.export import Export
 from .tables import Tables
 
-_LAST = Look("last"), Look("last")
+_LAST = ViewRule("last"), ViewRule("last")
 """A model may keep the last token alone, so a file of one row may be of a step of many."""
 
 
@@ -38,29 +38,28 @@ def kept_for(made: Plan, mine: Dump) -> Plan:
     unmapped: tuple[Unmapped, ...] = ()
     if not pairs:
         node = os.path.dirname(os.path.dirname(mine.only))
-        left = [one for one in made.unmapped if one.side == "mine" and node.endswith(f"/{one.node}")]
+        left = [lone for lone in made.unmapped if lone.side == "mine" and node.endswith(f"/{lone.node}")]
         unmapped = tuple(left[:1]) or (_alone(made, mine, "only outputs that golden has too are compared"),)
     return _of_one(made, tuple(replace(pair, order=order) for order, pair in enumerate(pairs)), unmapped)
 
 
 def plan_of_lone_file(golden: Dump, mine: Dump, tables: Tables) -> Plan:
     """The pair of a lone file with the one output of golden, of all steps, that has its shape."""
-    found = list(_candidates(golden, mine))
-    several = _distinct(found)
-    empty = Plan(
-        str(golden.root), str(mine.root), golden.kind, mine.kind, mine.name,
-        (), (), tuple(dict.fromkeys((*golden.notes, *mine.notes))), 1, 0, 1, 0,
-    )  # fmt: skip
-    if not found:
+    candidates = list(_candidates(golden, mine))
+    several = _distinct(candidates)
+    empty = Plan.of_dumps(golden, mine, (), (), {})
+    if not candidates:
         return _of_one(empty, (), (_alone(empty, mine, "no output of golden has its shape"),))
     if several:
-        named = ", ".join(f"{one.match.golden.node.path} of step {one.step.label}" for one in several)
+        named = ", ".join(
+            f"{candidate.match.golden.node.path} of step {candidate.step.label}" for candidate in several
+        )
         reason = (
             f"several tensors of golden have its shape ({named}) and its place does not say which it is; "
             "leave it in the directories of its dump, or give one token directory or file of golden"
         )
         return _of_one(empty, (), (_alone(empty, mine, reason),))
-    chosen = max(found, key=lambda one: one.match.golden.node.depth)
+    chosen = max(candidates, key=lambda candidate: candidate.match.golden.node.depth)
     return _of_one(empty, (_pair(chosen, tables),), ())
 
 
@@ -81,9 +80,9 @@ def _nodes(mine: Dump) -> list[Node]:
 
 def _candidates(golden: Dump, mine: Dump) -> Iterator[_Candidate]:
     [other] = _nodes(mine)
-    own = Side(mine, mine.steps[0])
+    own = DumpStep(mine, mine.steps[0])
     for step in golden.steps:
-        evidence = Evidence(Side(golden, step), own)
+        evidence = Evidence(DumpStep(golden, step), own)
         for node in step.tree.walk():
             for slot, ref in evidence.golden.slots(node).items():
                 ends = Export(node, slot, "file"), Export(other, Slot("output"), "file")
@@ -92,18 +91,18 @@ def _candidates(golden: Dump, mine: Dump) -> Iterator[_Candidate]:
                     yield _Candidate(step, evidence, match, ref)
 
 
-def _distinct(found: list[_Candidate]) -> list[_Candidate]:
+def _distinct(candidates: list[_Candidate]) -> list[_Candidate]:
     """Two candidates with different numbers; empty where all hold the same.
 
     They do where a module hands on what one in it made.
     """
-    if not found:
+    if not candidates:
         return []
-    first = _numbers(found[0].ref)
-    for other in found[1:]:
+    first = _numbers(candidates[0].ref)
+    for other in candidates[1:]:
         numbers = _numbers(other.ref)
         if first is None or numbers is None or not torch.equal(first, numbers):
-            return [found[0], other]
+            return [candidates[0], other]
     return []
 
 

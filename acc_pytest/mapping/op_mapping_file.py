@@ -37,16 +37,17 @@ class Endpoint:
         """`Type` or `Type_outtensor0`; `None` when the text is neither."""
         if not _NAME.fullmatch(text):
             return None
-        found = _TENSOR.search(text)
-        if not found or not found.start():
+        match = _TENSOR.search(text)
+        if not match or not match.start():
             return cls(text)
-        index = tuple(int(number) for number in re.findall(r"\d+", found[2])) or (0,)
-        return cls(text[: found.start()], Slot("input" if found[1] == "in" else "output", index))
+        index = tuple(int(number) for number in re.findall(r"\d+", match[2])) or (0,)
+        return cls(text[: match.start()], Slot("input" if match[1] == "in" else "output", index))
 
 
 @dataclass(frozen=True, slots=True)
 class TypeRule:
-    """All nodes of a layer with the type of mine are the golden nodes of one of the golden types, in order.
+    """In each layer the nodes of the type `mine` are, in order, the golden nodes of one of the `golden`
+    types.
 
     `exact` compares whole types and leaves only; otherwise a type is searched as a substring.
     """

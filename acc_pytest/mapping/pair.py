@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Union
 
-from ..dumps.base import StepLabel
+from ..dumps.base import Dump, StepLabel
 from ..tensors.ref import TensorRef
 
 
@@ -102,7 +102,7 @@ class RankSum:
 
 @dataclass(frozen=True, slots=True)
 class WithBias:
-    """A product to which a later operator adds a bias: the bias (one per rank) is added before comparing.
+    """A product whose bias a later operator adds: the bias (one per rank) is added before comparing.
 
     `summed` says that the product is a partial result, to be summed over ranks first.
     """
@@ -112,8 +112,8 @@ class WithBias:
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
-    """The dimensions in another order: a transposed weight, where the other side holds it as it is stored.
+class Permuted:
+    """The dimensions in another order: a transposed weight, where the other side has it as stored.
 
     `order` are the places of the dimensions, as `torch.permute` takes them.
     """
@@ -143,7 +143,7 @@ View = Union[
     LastToken,
     RankSum,
     WithBias,
-    Turned,
+    Permuted,
     Repeated,
 ]
 
@@ -236,10 +236,10 @@ class Plan:
 
     `golden_total` and `mine_total` count the dumped nodes that could have been mapped. `parents` are, for
     each pair, the places in `pairs` of the nearest pairs it computes from; `lineage` says how that is known,
-    and of the pairs `by_order` only the order of execution is. `between` names the operators of mine between
-    a pair and its parents of which nothing is compared, `unseen` the inputs of the operator of a pair that
-    nothing compared stands for, and `gaps` says of tensors that no module wrote whose code made them.
-    `digest` stands for what is paired with what, where the plan was made from rows, which need not be all;
+    for the pairs `by_order` only the order of execution is known. `between` names the operators of mine
+    between a pair and its parents that are not compared, `unseen` the inputs of a pair's operator that no
+    compared tensor stands for. `gaps` has tensors that no module wrote: the module whose own code made each.
+    `digest` identifies the pairs where the plan was made from rows, which need not be all of them; it is
     empty elsewhere.
     """
 
@@ -262,3 +262,32 @@ class Plan:
     unseen: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     gaps: Mapping[int, Gap] = field(default_factory=dict)
     digest: str = ""
+
+    @classmethod
+    def of_dumps(
+        cls,
+        golden: Dump,
+        mine: Dump,
+        pairs: Iterable[Pair],
+        unmapped: Iterable[Unmapped],
+        counts: Mapping[str, int],
+        notes: Iterable[str] = (),
+    ) -> Plan:
+        """The plan of two dumps, without a lineage; `counts` are its totals, by their names here.
+
+        Its notes are those of the dumps as they are now: a dump learns of itself while it is mapped.
+        """
+        return cls(
+            golden_root=str(golden.root),
+            mine_root=str(mine.root),
+            golden_kind=golden.kind,
+            mine_kind=mine.kind,
+            name=mine.name,
+            pairs=tuple(pairs),
+            unmapped=tuple(unmapped),
+            notes=tuple(dict.fromkeys((*golden.notes, *mine.notes, *notes))),
+            golden_total=counts.get("golden_total", 0),
+            golden_mapped=counts.get("golden_mapped", 0),
+            mine_total=counts.get("mine_total", 0),
+            mine_mapped=counts.get("mine_mapped", 0),
+        )

@@ -11,7 +11,7 @@ from ..dumps.base import Dump, Rank
 from ..guard import guarded
 from ..topology.tree import Node
 from .choices import with_choices, with_logits
-from .evidence import Evidence, Side
+from .evidence import DumpStep, Evidence
 from .fed import ORDER
 from .leftover import Leftover, leftovers
 from .lineage import trace
@@ -113,7 +113,7 @@ class _Planner:
         unmapped: list[Unmapped] = []
         weights: WeightPairs | None = None
         for golden_step, mine_step in common_steps(self._golden, self._mine):
-            golden, mine = Side(self._golden, golden_step), Side(self._mine, mine_step)
+            golden, mine = DumpStep(self._golden, golden_step), DumpStep(self._mine, mine_step)
             start = table_start(self._golden, golden_step)
             evidence = Evidence(golden, mine, start, batches(golden, mine))
             mapped = self._map(evidence)
@@ -127,22 +127,8 @@ class _Planner:
                 weights = weight_pairs(self._golden, self._mine, evidence)
                 self._notes += [weights.note] if weights.note else []
         pairs = [*weights.pairs, *pairs] if weights is not None else pairs
-        numbered = tuple(replace(pair, order=order) for order, pair in enumerate(pairs))
-        return Plan(
-            golden_root=str(self._golden.root),
-            mine_root=str(self._mine.root),
-            golden_kind=self._golden.kind,
-            mine_kind=self._mine.kind,
-            name=self._mine.name,
-            pairs=numbered,
-            unmapped=tuple(unmapped),
-            # Asked for last: a dump may have learnt something of itself while it was mapped.
-            notes=tuple(dict.fromkeys((*self._golden.notes, *self._mine.notes, *self._notes))),
-            golden_total=self._totals["golden"],
-            golden_mapped=self._totals["golden mapped"],
-            mine_total=self._totals["mine"],
-            mine_mapped=self._totals["mine mapped"],
-        )
+        numbered = (replace(pair, order=order) for order, pair in enumerate(pairs))
+        return Plan.of_dumps(self._golden, self._mine, numbered, unmapped, self._totals, self._notes)
 
     def _map(self, evidence: Evidence) -> _Mapped:
         key = tuple((id(side.tree), side.inventory()) for side in (evidence.golden, evidence.mine))
@@ -196,7 +182,7 @@ class _Planner:
         alone = Counter(left.side for left in mapped.leftovers)
         for name, side in (("golden", evidence.golden), ("mine", evidence.mine)):
             total = sum(_dumped(side, node) for node in side.tree.walk())
-            self._totals.update({name: total, f"{name} mapped": total - alone[name]})
+            self._totals.update({f"{name}_total": total, f"{name}_mapped": total - alone[name]})
         step = evidence.golden.step.label
         for left in mapped.leftovers:
             node = left.node
@@ -219,12 +205,13 @@ def _incomplete(
     return Unmapped(name, evidence.golden.step.label, node.path, node.name, node.op_type, reason)
 
 
-def _dumped(side: Side, node: Node) -> bool:
+def _dumped(side: DumpStep, node: Node) -> bool:
     return any(slot.kind == "output" for slot in side.slots(node))
 
 
 def _rank_note(golden: Dump, mine: Dump) -> list[str]:
-    one, other = len(golden.ranks), len(mine.ranks)
-    if one == other:
-        return [f"ranks: {one} on both sides, compared rank by rank"] if one > 1 else []
-    return [f"ranks: golden {one}, mine {other}; shards are merged as the shapes of each pair ask for"]
+    counts = len(golden.ranks), len(mine.ranks)
+    if counts[0] == counts[1]:
+        return [f"ranks: {counts[0]} on both sides, compared rank by rank"] if counts[0] > 1 else []
+    merged = "shards are merged as the shapes of each pair ask for"
+    return [f"ranks: golden {counts[0]}, mine {counts[1]}; {merged}"]

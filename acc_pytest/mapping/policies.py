@@ -68,8 +68,11 @@ def _typed(rule: TypeRule, endpoint: Endpoint, policy: str) -> Callable[[Node, N
     """What makes a golden and a mine node a match of one entry of a rule."""
     reason = f"type {rule.mine.op_type} is {endpoint.op_type}"
 
-    def match(one: Node, other: Node) -> Match:
-        golden, mine = Export(one, slot_of(endpoint), "type"), Export(other, slot_of(rule.mine), "type")
+    def match(golden_node: Node, mine_node: Node) -> Match:
+        golden, mine = (
+            Export(golden_node, slot_of(endpoint), "type"),
+            Export(mine_node, slot_of(rule.mine), "type"),
+        )
         return Match(golden, mine, policy, reason)
 
     return match
@@ -87,15 +90,15 @@ def in_order(
     the rest.
     """
 
-    def made(one: Node, other: Node) -> Match | None:
-        found = match(one, other)
-        return found if found is not None and fits(found) else None
+    def made(golden_node: Node, mine_node: Node) -> Match | None:
+        made_match = match(golden_node, mine_node)
+        return made_match if made_match is not None and fits(made_match) else None
 
     if len(golden) == len(mine):
         pairs = list(zip(golden, mine))
     else:
-        pairs = align(golden, mine, lambda one, other: made(one, other) is not None)
-    yield from (found for one, other in pairs if (found := made(one, other)) is not None)
+        pairs = align(golden, mine, lambda g, m: made(g, m) is not None)
+    yield from filter(None, (made(*pair) for pair in pairs))
 
 
 def has_type(node: Node, endpoint: Endpoint, exact: bool) -> bool:
@@ -156,17 +159,17 @@ def fragments(scope: Scope) -> Iterator[Match]:
     for rule in scope.tables.fragments:
         mine_slot = slot_of(Endpoint.parse(f"x_{rule.get('mine_slot', 'outtensor0')}") or Endpoint("x"))
         golden_slot = slot_of(Endpoint.parse(f"x_{rule.get('golden_slot', 'output_0')}") or Endpoint("x"))
-        for other in scope.mine:
-            path = other.path.lower()
-            if not other.is_leaf or not all(fragment in path for fragment in rule["mine"]):
+        for mine in scope.mine:
+            path = mine.path.lower()
+            if not mine.is_leaf or not all(fragment in path for fragment in rule["mine"]):
                 continue
-            if (rule.get("unless") and rule["unless"] in path) or not scope.free("mine", other, mine_slot):
+            if (rule.get("unless") and rule["unless"] in path) or not scope.free("mine", mine, mine_slot):
                 continue
-            for one in scope.golden:
-                if rule["golden"] in one.path.lower() and scope.free("golden", one, golden_slot):
+            for golden in scope.golden:
+                if rule["golden"] in golden.path.lower() and scope.free("golden", golden, golden_slot):
                     match = Match(
-                        Export(one, golden_slot, "path"),
-                        Export(other, mine_slot, "path"),
+                        Export(golden, golden_slot, "path"),
+                        Export(mine, mine_slot, "path"),
                         "fragments",
                         f"path has {' and '.join(rule['mine'])}",
                     )
@@ -180,14 +183,14 @@ def sequence(scope: Scope) -> Iterator[Match]:
     golden = [node for node in _free_nodes(scope, "golden") if _aligned(scope, node)]
     mine = [node for node in _free_nodes(scope, "mine") if _aligned(scope, node)]
 
-    def same(one: Node, other: Node) -> bool:
-        kinds = {scope.tables.kind_of(node.op_type, node.param) for node in (one, other)}
-        return len(kinds) == 1 and scope.fits(_first_outputs(one, other, "sequence", ""))
+    def same(golden_node: Node, mine_node: Node) -> bool:
+        kinds = {scope.tables.kind_of(node.op_type, node.param) for node in (golden_node, mine_node)}
+        return len(kinds) == 1 and scope.fits(_first_outputs(golden_node, mine_node, "sequence", ""))
 
-    for one, other in align(golden, mine, same):
-        kind = scope.tables.kind_of(one.op_type, one.param)
+    for golden_node, mine_node in align(golden, mine, same):
+        kind = scope.tables.kind_of(golden_node.op_type, golden_node.param)
         yield _first_outputs(
-            one, other, "sequence", f"same place in the order of {kind} operators, same shape"
+            golden_node, mine_node, "sequence", f"same place in the order of {kind} operators, same shape"
         )
 
 
@@ -198,12 +201,16 @@ def _aligned(scope: Scope, node: Node) -> bool:
 def _in_order(
     scope: Scope, golden: list[Node], mine: list[Node], policy: str, reason: str
 ) -> Iterator[Match]:
-    for one, other in align(golden, mine, lambda g, m: scope.fits(_first_outputs(g, m, policy, reason))):
-        yield _first_outputs(one, other, policy, reason)
+    for golden_node, mine_node in align(
+        golden, mine, lambda g, m: scope.fits(_first_outputs(g, m, policy, reason))
+    ):
+        yield _first_outputs(golden_node, mine_node, policy, reason)
 
 
-def _first_outputs(one: Node, other: Node, policy: str, reason: str) -> Match:
-    return Match(Export(one, FIRST_OUTPUT, "order"), Export(other, FIRST_OUTPUT, "order"), policy, reason)
+def _first_outputs(golden_node: Node, mine_node: Node, policy: str, reason: str) -> Match:
+    return Match(
+        Export(golden_node, FIRST_OUTPUT, "order"), Export(mine_node, FIRST_OUTPUT, "order"), policy, reason
+    )
 
 
 def _free_nodes(scope: Scope, side: str) -> list[Node]:

@@ -9,8 +9,8 @@ import torch
 
 from ..dumps.base import Slot
 from ..topology.tree import Node
+from .operand_shards import OperandShards
 from .pair import Operand
-from .side import Side
 
 _PER_CHANNEL = 17
 """`elewiseType` of the quantisation with tensors of scales."""
@@ -31,7 +31,7 @@ def _quantises(node: Node) -> bool:
     return any(isinstance(part, dict) and part.get("quantType") for part in parts)
 
 
-def dequantised(side: Side, operand: Operand, other: Side) -> Side:
+def dequantised(side: OperandShards, operand: Operand, other: OperandShards) -> OperandShards:
     """`side` in the dtype of its scale where it is int8 and the other side is not; else as it is.
 
     Costs the memory of the tensor: int8 results are activations of one step.
@@ -44,4 +44,4 @@ def dequantised(side: Side, operand: Operand, other: Side) -> Side:
         scale = scale_ref.open()
         offset = offset_ref.open().float() if offset_ref.header().numel else torch.zeros(1)
         shards.append(((shard.float() - offset) * scale.float()).to(scale.dtype))
-    return Side(shards, side.view, side.part_sizes, side.bias)
+    return OperandShards(shards, side.view, side.part_sizes, side.bias)

@@ -16,6 +16,7 @@ from ..tensors.source import Source, TensorSource
 from ..tensors.views import Columns, Exceeding, Floored, PlusRow, Reshaped, Rows, Sum
 from .cuts import cut_out
 from .fed import BLOCKED
+from .operand_shards import OperandShards, open_shards, shards_of_shapes
 from .pair import (
     CacheTail,
     HeadPart,
@@ -23,14 +24,13 @@ from .pair import (
     Operand,
     Pair,
     Part,
+    Permuted,
     Repeated,
     TableRows,
-    Turned,
     Whole,
 )
 from .quantised import dequantised
 from .shapes import Merge, Shape, rows_and_width, same_order
-from .side import Side, opened_side, shape_side
 
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
 """Views of a piece whose size the other side tells."""
@@ -70,7 +70,7 @@ def open_pair(pair: Pair) -> Opened:
     Raises `FormatError`, `CannotDecode`, `NoPayload` for a file, `Incomparable` when the shapes (or
     an int8 side against a floating one) leave nothing to compare.
     """
-    golden, mine = opened_side(pair.golden), opened_side(pair.mine)
+    golden, mine = open_shards(pair.golden), open_shards(pair.mine)
     _refuse_tiled(pair.golden, pair.mine)
     numbers = dequantised(mine, pair.mine, golden)
     _refuse_quantised(golden, numbers)
@@ -86,8 +86,12 @@ def _masks(opened: Opened) -> Opened:
     return replace(
         opened,
         comparisons=tuple(
-            replace(one, golden=_mask(one.golden, one.mine), mine=_mask(one.mine, one.golden))
-            for one in opened.comparisons
+            replace(
+                each,
+                golden=_mask(each.golden, each.mine),
+                mine=_mask(each.mine, each.golden),
+            )
+            for each in opened.comparisons
         ),
     )
 
@@ -107,7 +111,7 @@ def agree(golden: Operand, mine: Operand) -> str:
     if any(header.payload == "statistics" for header in headers):
         return _statistics_refusal(golden, mine)
     try:
-        reconcile(shape_side(golden), shape_side(mine))
+        reconcile(shards_of_shapes(golden), shards_of_shapes(mine))
     except Incomparable as refusal:
         return str(refusal)
     return ""
@@ -116,7 +120,7 @@ def agree(golden: Operand, mine: Operand) -> str:
 def _statistics_refusal(golden: Operand, mine: Operand) -> str:
     """Max, min, mean and norm of a whole say nothing of a part, so a pair must not need cutting."""
     for operand in (golden, mine):
-        if not isinstance(operand.view, (Whole, LastToken, Turned)):
+        if not isinstance(operand.view, (Whole, LastToken, Permuted)):
             return "statistics cannot be sliced"
     if not all(ref.header().counted for ref in (*golden.refs, *mine.refs)):
         return ""
@@ -132,14 +136,14 @@ def _refuse_tiled(golden: Operand, mine: Operand) -> None:
     layouts = [{ref.header().layout for ref in operand.refs} for operand in (golden, mine)]
     if layouts[0] == layouts[1]:
         return
-    for name, found in zip(("golden", "mine"), layouts):
-        if tiled := sorted(layout for layout in found if is_tiled(layout)):
+    for name, side_layouts in zip(("golden", "mine"), layouts):
+        if tiled := sorted(layout for layout in side_layouts if is_tiled(layout)):
             raise Incomparable(
                 f"{name} is stored as {tiled[0]}, which cannot be converted to its logical shape"
             )
 
 
-def _refuse_quantised(golden: Side, mine: Side) -> None:
+def _refuse_quantised(golden: OperandShards, mine: OperandShards) -> None:
     kinds = {side.shards[0].dtype for side in (golden, mine)}
     if torch.int8 in kinds and any(kind.is_floating_point for kind in kinds):
         raise Incomparable(
@@ -147,7 +151,7 @@ def _refuse_quantised(golden: Side, mine: Side) -> None:
         )
 
 
-def reconcile(golden: Side, mine: Side) -> Opened:
+def reconcile(golden: OperandShards, mine: OperandShards) -> Opened:
     """Apply both views and merge the shards so that both sides have one shape.
 
     Raises `Incomparable` with both shapes when no rule makes them agree.
@@ -160,22 +164,22 @@ def reconcile(golden: Side, mine: Side) -> Opened:
         cut, note = cut_out(mine, golden)
         others, merged = _merged(golden, tuple(cut.shape), golden, mine)
         return _opened(others, [cut], note, merged)
-    golden, mine = golden.beside(_width(mine)), mine.beside(_width(golden))
-    for one, other, note in _last_token_of_replicas(golden, mine):
-        if same_order(one.shape, other.shape):
-            goldens, golden_note = _merged(one, one.shape, golden, mine)
-            mines, mine_note = _merged(other, one.shape, golden, mine)
+    golden, mine = golden.side_by_side(_width(mine)), mine.side_by_side(_width(golden))
+    for golden_cut, mine_cut, note in _last_token_of_replicas(golden, mine):
+        if same_order(golden_cut.shape, mine_cut.shape):
+            goldens, golden_note = _merged(golden_cut, golden_cut.shape, golden, mine)
+            mines, mine_note = _merged(mine_cut, golden_cut.shape, golden, mine)
             return _opened(goldens, mines, note, golden_note, mine_note)
-    for one, other, note in _trimmed(golden, mine):
-        for whole in (*_wholes(one, other), *_wholes(other, one)):
-            if one.rule(whole) and other.rule(whole):
-                goldens, golden_note = _merged(one, whole, golden, mine)
-                mines, mine_note = _merged(other, whole, golden, mine)
+    for golden_cut, mine_cut, note in _trimmed(golden, mine):
+        for whole in (*_wholes(golden_cut, mine_cut), *_wholes(mine_cut, golden_cut)):
+            if golden_cut.rule(whole) and mine_cut.rule(whole):
+                goldens, golden_note = _merged(golden_cut, whole, golden, mine)
+                mines, mine_note = _merged(mine_cut, whole, golden, mine)
                 return _opened(goldens, mines, note, golden_note, mine_note)
     raise _mismatch(golden, mine)
 
 
-def _mismatch(golden: Side, mine: Side) -> ShapesDiffer:
+def _mismatch(golden: OperandShards, mine: OperandShards) -> ShapesDiffer:
     return ShapesDiffer(f"data shape doesn't match: golden {golden.describe()}, mine {mine.describe()}")
 
 
@@ -183,14 +187,14 @@ def _opened(golden: list[Source], mine: list[Source], *notes: str) -> Opened:
     count = max(len(golden), len(mine))
     comparisons = []
     for rank in range(count):
-        one, other = golden[min(rank, len(golden) - 1)], mine[min(rank, len(mine) - 1)]
-        if tuple(one.shape) != tuple(other.shape):
-            other = Reshaped(other, tuple(one.shape))
-        comparisons.append(Comparison(one, other, f"rank {rank}" if count > 1 else ""))
+        golden_source, mine_source = golden[min(rank, len(golden) - 1)], mine[min(rank, len(mine) - 1)]
+        if tuple(golden_source.shape) != tuple(mine_source.shape):
+            mine_source = Reshaped(mine_source, tuple(golden_source.shape))
+        comparisons.append(Comparison(golden_source, mine_source, f"rank {rank}" if count > 1 else ""))
     return Opened(tuple(comparisons), tuple(note for note in notes if note))
 
 
-def _trimmed(golden: Side, mine: Side) -> list[tuple[Side, Side, str]]:
+def _trimmed(golden: OperandShards, mine: OperandShards) -> list[tuple[OperandShards, OperandShards, str]]:
     """The two sides as they are, then cut to last tokens or tiled to a larger batch where views allow it."""
     attempts = [(golden, mine, "")]
     if isinstance(golden.view, LastToken) or isinstance(mine.view, LastToken):
@@ -203,7 +207,9 @@ def _trimmed(golden: Side, mine: Side) -> list[tuple[Side, Side, str]]:
     return attempts
 
 
-def _last_token_of_replicas(golden: Side, mine: Side) -> list[tuple[Side, Side, str]]:
+def _last_token_of_replicas(
+    golden: OperandShards, mine: OperandShards
+) -> list[tuple[OperandShards, OperandShards, str]]:
     """The two sides with the longer cut to last tokens, where several ranks may hold the same last token.
 
     Shards as wide as the other side are the whole of what they hold. Their rows must not be put below each
@@ -219,29 +225,29 @@ def _last_token_of_replicas(golden: Side, mine: Side) -> list[tuple[Side, Side, 
     return [(golden, shorter, "last token of mine") for shorter in _last_token(mine)]
 
 
-def _width(side: Side) -> int:
+def _width(side: OperandShards) -> int:
     return rows_and_width(side.shape)[1]
 
 
-def _tiled(side: Side, view: Repeated) -> Side:
-    return Side([shard.expand(view.times, *shard.shape) for shard in side.shards], side.view)
+def _tiled(side: OperandShards, view: Repeated) -> OperandShards:
+    return OperandShards([shard.expand(view.times, *shard.shape) for shard in side.shards], side.view)
 
 
 def _batch_note(name: str, view: Repeated) -> str:
     return f"{name} repeated {view.times} times, for the other run had a batch as many times as large"
 
 
-def _last_token(side: Side) -> list[Side]:
+def _last_token(side: OperandShards) -> list[OperandShards]:
     """The last row of every sequence: `[batch, tokens, width]`, else `[tokens, batch, width]` or 2-D."""
     if len(side.shape) < 2:
         return []
     cuts = [[shard[-1:] for shard in side.shards]]
     if len(side.shape) >= 3:
         cuts.insert(0, [shard[:, -1] for shard in side.shards])
-    return [Side(shards, side.view) for shards in cuts]
+    return [OperandShards(shards, side.view) for shards in cuts]
 
 
-def _wholes(side: Side, other: Side) -> list[Shape]:
+def _wholes(side: OperandShards, other: OperandShards) -> list[Shape]:
     """The shapes that the shards of a side could make up, the likeliest first.
 
     Shards of one shape on both sides are replicas; shards of different shapes are pieces.
@@ -253,7 +259,9 @@ def _wholes(side: Side, other: Side) -> list[Shape]:
     return [side.shape, *pieces] if same_order(side.shape, other.shape) else [*pieces, side.shape]
 
 
-def _merged(side: Side, whole: Shape, golden: Side, mine: Side) -> tuple[list[Source], str]:
+def _merged(
+    side: OperandShards, whole: Shape, golden: OperandShards, mine: OperandShards
+) -> tuple[list[Source], str]:
     """The shards of a side as sources of `whole`'s order: one, or one per replica."""
     rule = side.rule(whole)
     if rule is None:
@@ -267,7 +275,7 @@ def _merged(side: Side, whole: Shape, golden: Side, mine: Side) -> tuple[list[So
     return [PlusRow(source, bias) for source in sources], "; ".join(filter(None, (note, "bias added")))
 
 
-def _joined(side: Side, rule: Merge, whole: Shape) -> tuple[list[Source], str]:
+def _joined(side: OperandShards, rule: Merge, whole: Shape) -> tuple[list[Source], str]:
     shards, note = side.shards, rule.describe(side.count)
     if rule.how == "single":
         return [TensorSource(shards[0])], note

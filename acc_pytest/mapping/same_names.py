@@ -44,23 +44,25 @@ def by_type(
     def plain(node: Node) -> str:
         return tables.quant.get(node.op_type, node.op_type)
 
-    def below(one: Node, other: Node) -> Iterator[Match]:
-        for first, second in align(one.children, other.children, lambda g, m: plain(g) == plain(m)):
+    def below(golden_node: Node, mine_node: Node) -> Iterator[Match]:
+        for golden_child, mine_child in align(
+            golden_node.children, mine_node.children, lambda g, m: plain(g) == plain(m)
+        ):
             reason = (
                 "same type at the same place"
-                if first.op_type == second.op_type
+                if golden_child.op_type == mine_child.op_type
                 else "quantised against float"
             )
-            yield from _outputs(first, second, golden_slots, mine_slots, "typecount", reason)
-            yield from below(first, second)
+            yield from _outputs(golden_child, mine_child, golden_slots, mine_slots, "typecount", reason)
+            yield from below(golden_child, mine_child)
 
     yield from below(golden.root, mine.root)
 
 
 def _outputs(
-    one: Node, other: Node, golden_slots: Slots, mine_slots: Slots, policy: str, reason: str
+    golden: Node, mine: Node, golden_slots: Slots, mine_slots: Slots, policy: str, reason: str
 ) -> Iterator[Match]:
-    partners = set(golden_slots(one))
-    for slot in mine_slots(other):
+    partners = set(golden_slots(golden))
+    for slot in mine_slots(mine):
         if slot.kind == "output" and slot in partners:
-            yield Match(Export(one, slot, "name"), Export(other, slot, "name"), policy, reason)
+            yield Match(Export(golden, slot, "name"), Export(mine, slot, "name"), policy, reason)

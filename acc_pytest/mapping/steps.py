@@ -9,7 +9,7 @@ from ..dumps import AtbDump
 from ..dumps.base import Dump, Slot, Step
 from ..errors import AccError, MappingError
 from ..topology.tree import Node
-from .evidence import Side
+from .evidence import DumpStep
 
 
 def common_steps(golden: Dump, mine: Dump) -> list[tuple[Step, Step]]:
@@ -32,7 +32,10 @@ def common_steps(golden: Dump, mine: Dump) -> list[tuple[Step, Step]]:
         )
     if golden.kind == mine.kind:
         return common
-    return [(_one_model(golden, one, other), _one_model(mine, other, one)) for one, other in common]
+    return [
+        (_one_model(golden, golden_step, mine_step), _one_model(mine, mine_step, golden_step))
+        for golden_step, mine_step in common
+    ]
 
 
 def _one_model(dump: Dump, step: Step, other: Step) -> Step:
@@ -55,7 +58,7 @@ def table_start(golden: Dump, step: Step) -> int | None:
     prefill = next((other for other in golden.steps if other.label == 0), None)
     if prefill is None or not isinstance(step.label, int) or golden.kind != "torch":
         return None
-    side = Side(golden, prefill)
+    side = DumpStep(golden, prefill)
     for node in prefill.tree.walk():
         if node.op_type == "Embedding":
             for slot, ref in side.slots(node).items():
@@ -68,7 +71,7 @@ def table_start(golden: Dump, step: Step) -> int | None:
     return None
 
 
-def batches(golden: Side, mine: Side) -> tuple[int, int]:
+def batches(golden: DumpStep, mine: DumpStep) -> tuple[int, int]:
     """How many times golden and mine must be repeated to have one batch size: (1, 1) for equal sizes.
 
     Asked of two ATB dumps only, by the rows of the first operation that both dumped; rows that do not
@@ -76,15 +79,15 @@ def batches(golden: Side, mine: Side) -> tuple[int, int]:
     """
     if not golden.dump.kind == mine.dump.kind == "atb":
         return 1, 1
-    for one in golden.tree.root.children:
-        other = mine.tree.by_path.get(one.path)
-        rows, more = _rows(golden, one), _rows(mine, other) if other is not None else 0
+    for golden_node in golden.tree.root.children:
+        mine_node = mine.tree.by_path.get(golden_node.path)
+        rows, more = _rows(golden, golden_node), _rows(mine, mine_node) if mine_node is not None else 0
         if rows and more:
             return (more // rows if more % rows == 0 else 1, rows // more if rows % more == 0 else 1)
     return 1, 1
 
 
-def _rows(side: Side, node: Node) -> int:
+def _rows(side: DumpStep, node: Node) -> int:
     """Rows of a node's first output; 0 where it was not dumped or cannot be read."""
     ref = side.slots(node).get(Slot("output", (0,)))
     try:

@@ -42,7 +42,7 @@ def _record(needed: Mapping[str, Form], optional: Mapping[str, Form]) -> Form:
         return (
             isinstance(value, dict)
             and needed.keys() <= value.keys() <= known.keys()
-            and all(known[key](one) for key, one in value.items())
+            and all(known[key](entry) for key, entry in value.items())
         )
 
     return holds

@@ -5,19 +5,13 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 from ..errors import SettingsError
+from ..toml_text import packaged_toml
 from .table_forms import check_form
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +61,9 @@ class Tables:
         kind = _kind_of(self, op_type)
         if kind == "elewise":
             code = (param or {}).get("elewiseType")
-            found = self.elewise.get(code, "elewise") if isinstance(code, int) else "elewise"
+            elewise = self.elewise.get(code, "elewise") if isinstance(code, int) else "elewise"
             # Multiplied by one it is a copy.
-            return "passing" if found == "scale" and _factor(param) == 1 else found
+            return "passing" if elewise == "scale" and _factor(param) == 1 else elewise
         return kind
 
     def adds_residual(self, op_type: str) -> bool:
@@ -123,7 +117,7 @@ def load_tables(extra: Mapping[str, Any] | None = None) -> Tables:
 
 @functools.cache
 def _built_in() -> Mapping[str, Any]:
-    return tomllib.loads(resources.files(__package__).joinpath("tables.toml").read_text("utf-8"))
+    return packaged_toml(__package__, "tables.toml")
 
 
 def _merge(built_in: Any, extra: Any) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from ..dumps.base import Slot
 from ..errors import AccError
 from ..topology.tree import Node
-from .evidence import Evidence, Side
+from .evidence import DumpStep, Evidence
 from .fed import fed_kind
 from .match import Match
 from .roles.export import Export
@@ -30,8 +31,8 @@ def token_ids(evidence: Evidence, tables: Tables) -> Iterator[Match]:
         yield match
 
 
-def _ids(side: Side, tables: Tables) -> Export | None:
-    for node in sorted(side.tree.walk(), key=lambda one: one.order):
+def _ids(side: DumpStep, tables: Tables) -> Export | None:
+    for node in sorted(side.tree.walk(), key=attrgetter("order")):
         if tables.kind_of(node.op_type, node.param) != "embedding" or not node.is_leaf:
             continue
         for slot in side.slots(node):
@@ -40,19 +41,19 @@ def _ids(side: Side, tables: Tables) -> Export | None:
     return None
 
 
-def _kind(side: Side, node: Node, slot: Slot) -> str:
+def _kind(side: DumpStep, node: Node, slot: Slot) -> str:
     dtype = _header(side, node, slot)[0]
     if side.dump.kind == "torch":
         return fed_kind(node, slot, dtype)
     return "token ids" if dtype.startswith("int") else ""
 
 
-def _one_sequence(export: Export, side: Side) -> bool:
+def _one_sequence(export: Export, side: DumpStep) -> bool:
     shape = _header(side, export.node, export.slot)[1]
     return all(size == 1 for size in shape[:-1])
 
 
-def _header(side: Side, node: Node, slot: Slot) -> tuple[str, tuple[int, ...]]:
+def _header(side: DumpStep, node: Node, slot: Slot) -> tuple[str, tuple[int, ...]]:
     try:
         header = side.slots(node)[slot].header()
     except (AccError, OSError):

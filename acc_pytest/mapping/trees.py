@@ -9,9 +9,9 @@ from ..dumps.base import Slot
 from ..topology.tree import Node
 from . import policies, same_names
 from .evidence import Evidence
-from .half import Half
+from .layered_tree import LayeredTree
 from .layers import Layer, align_layers
-from .match import Look, Match
+from .match import Match, ViewRule
 from .op_mapping_file import TypeRule, type_rules
 from .policies import Scope
 from .roles.export import Export
@@ -38,24 +38,24 @@ class TreeMatcher:
         self._evidence = evidence
         self._tables = tables
         self._user = UserRules(user_rules, evidence.golden.tree, evidence.mine.tree)
-        self.golden = Half(evidence.golden, tables)
-        self.mine = Half(evidence.mine, tables)
+        self.golden = LayeredTree(evidence.golden, tables)
+        self.mine = LayeredTree(evidence.mine, tables)
         self.layer_pairs, note = align_layers(self.golden.layers, self.mine.layers)
         self.notes = [note] if note else []
         self._same_kind = evidence.golden.dump.kind == evidence.mine.dump.kind
 
     def matches(self) -> list[Match]:
         """Every match, layers first; a slot of mine has one plain match at most."""
-        found = list(self._user.named(self._places(), self._roles_of, self._fits))
-        forced = {end for match in found for end in _ends(match)}
+        matches = list(self._user.named(self._places(), self._roles_of, self._fits))
+        forced = {end for match in matches for end in _ends(match)}
         alike = self._same_names() if self._same_kind else ()
-        found.extend(match for match in alike if not _ends(match) & forced)
-        taken = Taken(forced, {end for match in found for end in _ends(match)} - forced)
+        matches.extend(match for match in alike if not _ends(match) & forced)
+        taken = Taken(forced, {end for match in matches for end in _ends(match)} - forced)
         for group in self._groups(forced):
-            found.extend(self._layer_matches(group, taken))
-        found.extend(self._model_matches(taken))
-        self.notes.extend(self._user.ignored(found, self._evidence))
-        return found
+            matches.extend(self._layer_matches(group, taken))
+        matches.extend(self._model_matches(taken))
+        self.notes.extend(self._user.ignored(matches, self._evidence))
+        return matches
 
     def _fits(self, match: Match) -> bool:
         return not self._evidence.refusal(match)
@@ -210,17 +210,17 @@ def _unmatched(
     )
 
 
-def _make(half: Half, layer: Layer) -> tuple[object, ...]:
-    return tuple((layer.below(node), node.op_type, tuple(half.slots(node))) for node in layer.node.walk())
+def _make(tree: LayeredTree, layer: Layer) -> tuple[object, ...]:
+    return tuple((layer.below(node), node.op_type, tuple(tree.slots(node))) for node in layer.node.walk())
 
 
-def _only_file(golden: Half, mine: Half) -> Iterator[Match]:
+def _only_file(golden: LayeredTree, mine: LayeredTree) -> Iterator[Match]:
     """Two single tensors are a pair whatever their names."""
-    ones = [node for node in golden.side.tree.walk() if list(golden.slots(node))]
-    others = [node for node in mine.side.tree.walk() if list(mine.slots(node))]
-    if len(ones) == len(others) == 1:
+    golden_nodes = [node for node in golden.side.tree.walk() if list(golden.slots(node))]
+    mine_nodes = [node for node in mine.side.tree.walk() if list(mine.slots(node))]
+    if len(golden_nodes) == len(mine_nodes) == 1:
         slot = Slot("output", (0,))
-        ends = Export(ones[0], slot, "file"), Export(others[0], slot, "file")
+        ends = Export(golden_nodes[0], slot, "file"), Export(mine_nodes[0], slot, "file")
         yield Match(*ends, "file", "two files were given")
 
 
@@ -230,9 +230,9 @@ class Transfer:
     def __init__(self, model: tuple[Layer, Layer], target: tuple[Layer, Layer]) -> None:
         self._same = model == target
         self._nodes: dict[Node, Node] = {}
-        for one, other in zip(model, target):
-            there = {other.below(node): node for node in other.node.walk()}
-            self._nodes.update((node, there[one.below(node)]) for node in one.node.walk())
+        for source_layer, target_layer in zip(model, target):
+            there = {target_layer.below(node): node for node in target_layer.node.walk()}
+            self._nodes.update((node, there[source_layer.below(node)]) for node in source_layer.node.walk())
 
     def __call__(self, match: Match) -> Match:
         if self._same:
@@ -241,12 +241,12 @@ class Transfer:
             match,
             golden=self._export(match.golden),
             mine=self._export(match.mine),
-            golden_look=self._look(match.golden_look),
-            mine_look=self._look(match.mine_look),
+            golden_view=self._view_rule(match.golden_view),
+            mine_view=self._view_rule(match.mine_view),
         )
 
     def _export(self, export: Export) -> Export:
         return replace(export, node=self._nodes.get(export.node, export.node))
 
-    def _look(self, look: Look) -> Look:
-        return replace(look, parts=tuple(self._export(part) for part in look.parts))
+    def _view_rule(self, rule: ViewRule) -> ViewRule:
+        return replace(rule, parts=tuple(self._export(part) for part in rule.parts))

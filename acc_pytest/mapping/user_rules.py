@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..topology.tree import Node, Tree
-from .evidence import Evidence, Side
+from .evidence import DumpStep, Evidence
 from .match import Match
 from .op_mapping_file import FILE_NAME, Endpoint, TypeRule
 from .policies import Scope, has_type, in_order, slot_of
@@ -37,12 +37,15 @@ class UserRules:
         self._of_nodes: list[tuple[TypeRule, list[Node], list[Node]]] = []
         self._precise: list[TypeRule] = []
         self.hints: list[TypeRule] = []
-        for other, one in [(rule.mine, one) for rule in rules for one in rule.golden]:
-            entry, ends = TypeRule(other, (one,)), (_named(golden, one), _named(mine, other))
+        for mine_end, golden_end in [(rule.mine, golden_end) for rule in rules for golden_end in rule.golden]:
+            entry, ends = (
+                TypeRule(mine_end, (golden_end,)),
+                (_named(golden, golden_end), _named(mine, mine_end)),
+            )
             if any(ends):
                 self._of_nodes.append((entry, *ends))
             else:
-                (self._precise if one.slot and other.slot else self.hints).append(entry)
+                (self._precise if golden_end.slot and mine_end.slot else self.hints).append(entry)
 
     def says(self, golden: Node, mine: Node) -> bool:
         """True where a rule of types holds the two nodes to be the same."""
@@ -81,7 +84,9 @@ class UserRules:
             yield from in_order(*_free(scope, rule), partial(_read_if_possible, join, rule), scope.fits)
 
     def refined(self, scope: Scope, join: RoleJoin, weak: Sequence[Match]) -> Iterator[Match]:
-        """What rules say of that which the tables would pair (`weak`), then what they say instead of it."""
+        """The matches in `weak` (from the tables) that a rule confirms, then those that rules put in place
+        of others.
+        """
         opposed = set()
         for match in weak:
             if self.says(match.golden.node, match.mine.node):
@@ -125,7 +130,7 @@ class UserRules:
             )
 
 
-def _dumped(side: Side, end: Endpoint) -> list[Node]:
+def _dumped(side: DumpStep, end: Endpoint) -> list[Node]:
     """The nodes of a type whose tensor was dumped."""
     nodes = (node for node in side.tree.walk() if has_type(node, end, False))
     return [node for node in nodes if slot_of(end) in side.slots(node)]
@@ -137,15 +142,15 @@ def _named(tree: Tree, end: Endpoint) -> list[Node]:
     nodes = list(tree.walk())
     if any(node.op_type == text for node in nodes):
         return []
-    for found in ([n for n in nodes if text in (n.name, n.path)], [n for n in nodes if _id_of(n) == text]):
-        if found:
-            return found
+    for named in ([n for n in nodes if text in (n.name, n.path)], [n for n in nodes if _id_of(n) == text]):
+        if named:
+            return named
     return []
 
 
 def _id_of(node: Node) -> str:
-    found = _ID.search(node.name)
-    return found[1] if found else ""
+    match = _ID.search(node.name)
+    return match[1] if match else ""
 
 
 def _typed(tree: Tree, end: Endpoint, place: Mapping[Node, int], where: int | None) -> list[Node]:
@@ -154,24 +159,24 @@ def _typed(tree: Tree, end: Endpoint, place: Mapping[Node, int], where: int | No
 
 
 def _free(scope: Scope, rule: TypeRule) -> tuple[list[Node], list[Node]]:
-    """Nodes of a rule's types whose tensor has no partner yet: golden's, mine's.
+    """The nodes of a rule's types whose tensor has no partner yet: of golden, of mine.
 
     A linear of mine without bias stands for the add that completes it, unless the rule names its tensor.
     """
-    [one], other = rule.golden, rule.mine
-    golden = [node for node in scope.golden if has_type(node, one, False)]
-    mine = [node for node in scope.mine if has_type(node, other, False)]
-    mine = mine if other.slot else list(dict.fromkeys(map(scope.bias_of, mine)))
+    [golden_end], mine_end = rule.golden, rule.mine
+    golden = [node for node in scope.golden if has_type(node, golden_end, False)]
+    mine = [node for node in scope.mine if has_type(node, mine_end, False)]
+    mine = mine if mine_end.slot else list(dict.fromkeys(map(scope.bias_of, mine)))
     return (
-        [node for node in golden if scope.free("golden", node, slot_of(one))],
-        [node for node in mine if scope.free("mine", node, slot_of(other))],
+        [node for node in golden if scope.free("golden", node, slot_of(golden_end))],
+        [node for node in mine if scope.free("mine", node, slot_of(mine_end))],
     )
 
 
 def _plain(rule: TypeRule, golden: Node, mine: Node) -> Match:
-    [one], other = rule.golden, rule.mine
-    ends = Export(golden, slot_of(one), "user"), Export(mine, slot_of(other), "user")
-    return Match(*ends, POLICY, f"{FILE_NAME} says that {other.op_type} is {one.op_type}")
+    [golden_end], mine_end = rule.golden, rule.mine
+    ends = Export(golden, slot_of(golden_end), "user"), Export(mine, slot_of(mine_end), "user")
+    return Match(*ends, POLICY, f"{FILE_NAME} says that {mine_end.op_type} is {golden_end.op_type}")
 
 
 def _read(join: RoleJoin, rule: TypeRule, golden: Node, mine: Node) -> Match | None:

@@ -32,14 +32,14 @@ def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence) -> WeightPairs:
         return WeightPairs()
     if len(golden.ranks) != len(mine.ranks):
         return WeightPairs()
-    found: list[Pair] = []
+    all_pairs: list[Pair] = []
     note = ""
     for golden_ranks, mine_ranks, number in evidence.rank_groups():
-        ones, others = _Weights(golden, golden_ranks[0]), _Weights(mine, mine_ranks[0])
-        pairs = list(_pairs(ones, others, evidence.golden.step.label, number))
-        found += pairs
-        note = _said_of_alone(ones, others, len(pairs)) or note
-    return WeightPairs(tuple(found), note)
+        golden_weights, mine_weights = _Weights(golden, golden_ranks[0]), _Weights(mine, mine_ranks[0])
+        pairs = list(_pairs(golden_weights, mine_weights, evidence.golden.step.label, number))
+        all_pairs += pairs
+        note = _said_of_alone(golden_weights, mine_weights, len(pairs)) or note
+    return WeightPairs(tuple(all_pairs), note)
 
 
 def _said_of_alone(golden: _Weights, mine: _Weights, pairs: int) -> str:
@@ -97,8 +97,8 @@ def readers(mine: Dump) -> Mapping[str, tuple[str, ...]]:
     """The full names of the weights that a module has itself, by its path, as the first rank lists them."""
     if not isinstance(mine, TorchDump):
         return {}
-    found: dict[str, tuple[str, ...]] = {}
+    by_module: dict[str, tuple[str, ...]] = {}
     for name, listed in _Weights(mine, mine.ranks[0]).names.items():
         module = name.rpartition(".")[0]
-        found[module] = (*found.get(module, ()), listed)
-    return found
+        by_module[module] = (*by_module.get(module, ()), listed)
+    return by_module

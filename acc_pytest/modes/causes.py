@@ -20,7 +20,7 @@ from .left_out import PLUGINS
 
 if TYPE_CHECKING:
     from ..diagnosis.inheritance import Inheritance
-    from ..diagnosis.standing import Standing
+    from ..diagnosis.pair_state import PairState
     from ..reporting.row import Cause, Row
     from .pairs import PairMode
 
@@ -42,24 +42,24 @@ class Causes:
         self._session = session
         self._here = list(session.items)
         self._left_out = self._by_number(left_out)
-        self._standings: dict[int, Standing] = {}
+        self._states: dict[int, PairState] = {}
         self._ahead: dict[int, Row] = {}
 
     def examine(self, item: GeneratedItem) -> Row:
         """The row of the test `item`, with its cause where it fails."""
+        from ..diagnosis.pair_state import FAILING, PairState
         from ..diagnosis.run import with_cause
-        from ..diagnosis.standing import FAILING, Standing
 
         number = item.test.number
         assert number is not None
         row = self._ahead.pop(number, None) or self._mode.examined(item)
-        standing = self._standings[number] = Standing.of(row, number)
+        state = self._states[number] = PairState.of(row, number)
         cause: Cause | None = None
         with guarded(f"finding the cause of the failure of {item.nodeid}"):
             if row.verdict in FAILING:
-                cause = self._stored_cause(number) or self._inheritance.cause(standing)
+                cause = self._stored_cause(number) or self._inheritance.cause(state)
             elif row.shapes_differ:
-                cause = self._inheritance.cause_of_shapes(standing)
+                cause = self._inheritance.cause_of_shapes(state)
         if cause is None:
             return row
         if not self._has_red_root_left_out(cause):
@@ -75,21 +75,21 @@ class Causes:
             return False
         return (self._ahead.get(number) or self._mode.examined(self._left_out[number])).red
 
-    def _standing(self, number: int) -> Standing | None:
+    def _state_of(self, number: int) -> PairState | None:
         """How a pair stands; `None` for one whose test does not run."""
-        if number in self._standings:
-            return self._standings[number]
+        if number in self._states:
+            return self._states[number]
         item = self._running.get(number)
         if item is None:
             return None
-        from ..diagnosis.standing import Standing
+        from ..diagnosis.pair_state import PairState
 
         row = self._mode.examined(item)
         if len(self._ahead) >= AHEAD:
             del self._ahead[next(iter(self._ahead))]
         self._ahead[number] = row
-        standing = self._standings[number] = Standing.of(row, number)
-        return standing
+        state = self._states[number] = PairState.of(row, number)
+        return state
 
     @functools.cached_property
     def _running(self) -> dict[int, GeneratedItem]:
@@ -136,13 +136,13 @@ class Causes:
         stored = self._mode.stored_rows
         if stored is None or self._running.keys() != stored.keys():
             return False
-        from ..diagnosis.standing import FAILING
+        from ..diagnosis.pair_state import FAILING
 
-        standings = ((self._standing(number), row) for number, row in stored.items())
-        return all(one is not None and one.failing is (row.verdict in FAILING) for one, row in standings)
+        states = ((self._state_of(number), row) for number, row in stored.items())
+        return all(state is not None and state.failing is (row.verdict in FAILING) for state, row in states)
 
     @functools.cached_property
     def _inheritance(self) -> Inheritance:
         from ..diagnosis.inheritance import Inheritance
 
-        return Inheritance(self._mode.plan, self._standing, self._mode.recomputed())
+        return Inheritance(self._mode.plan, self._state_of, self._mode.recomputed())

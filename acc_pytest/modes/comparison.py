@@ -17,7 +17,7 @@ from .pairs import PairMode
 from .run import RUN
 
 if TYPE_CHECKING:
-    from ..diagnosis.recomputed import Recomputed
+    from ..diagnosis.recomputation import Recomputer
     from ..ids import Naming
     from ..judging.judges import Judge
     from ..mapping.pair import Pair
@@ -60,10 +60,10 @@ class ComparisonMode(PairMode):
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
         return compare_pair(pair, make_judge, test_id, number, counterpart)
 
-    def recomputed(self) -> Recomputed:
-        from ..diagnosis.recomputing import recomputed_of
+    def recomputed(self) -> Recomputer:
+        from ..diagnosis.recomputers import recomputer_of
 
-        return recomputed_of(self.plan)
+        return recomputer_of(self.plan)
 
 
 def comparison_of(config: pytest.Config) -> ComparisonMode | None:

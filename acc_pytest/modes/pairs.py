@@ -18,7 +18,7 @@ from .mode import GeneratedTest, Mode, TestFailed
 from .run import gated
 
 if TYPE_CHECKING:
-    from ..diagnosis.recomputed import Recomputed
+    from ..diagnosis.recomputation import Recomputer
     from ..ids import Naming
     from ..judging.judges import Judge
     from ..judging.threshold import JudgeContext
@@ -248,5 +248,5 @@ class PairMode(Mode):
         return None
 
     @abc.abstractmethod
-    def recomputed(self) -> Recomputed:
+    def recomputed(self) -> Recomputer:
         """What computes the operators of mine again, to tell an own error from an inherited one."""

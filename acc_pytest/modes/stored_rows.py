@@ -27,7 +27,7 @@ from .pairs import PairMode
 from .run import gated
 
 if TYPE_CHECKING:
-    from ..diagnosis.recomputed import Recomputed
+    from ..diagnosis.recomputation import Recomputer
     from ..gate.from_rows import StoredRun
     from ..ids import Naming
     from ..judging.judges import Judge
@@ -142,13 +142,13 @@ class StoredRowsMode(PairMode):
     def stored_rows(self) -> Mapping[int, Row]:
         return self.stored.pairs
 
-    def recomputed(self) -> Recomputed:
+    def recomputed(self) -> Recomputer:
         """What the run that wrote the rows has computed: there are no tensors here."""
-        from ..diagnosis.recomputed import Local, Remembered
+        from ..diagnosis.recomputation import Recomputation, StoredRecomputer
 
-        return Remembered(
+        return StoredRecomputer(
             {
-                number: Local(row.cause.local, row.cause.local_error)
+                number: Recomputation(row.cause.local, row.cause.local_error)
                 for number, row in self.stored.pairs.items()
                 if row.cause is not None and row.cause.local
             }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
-from ..json_text import parsed
+from ..json_text import read_json
 
 MAX_DEPTH = 200
 """Deepest nesting of operations accepted; real models stay below 10."""
@@ -25,7 +25,7 @@ _ID = re.compile(r"_(\d{1,9})$")
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ReportedOperation:
     """An operation as its JSON reports it; `children` is empty for operations that run kernels."""
 
     name: str
@@ -33,15 +33,15 @@ class Operation:
     param: Mapping[str, Any]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    children: tuple[Operation, ...]
+    children: tuple[ReportedOperation, ...]
 
     @property
     def last_id(self) -> int | None:
         """The number that ends the full name: `LinearOperation_1_1_0` gives 0."""
-        found = _ID.search(self.name)
-        return int(found.group(1)) if found else None
+        match = _ID.search(self.name)
+        return int(match.group(1)) if match else None
 
-    def renamed(self, names: Mapping[str, str]) -> Operation:
+    def renamed(self, names: Mapping[str, str]) -> ReportedOperation:
         """The same operation with tensor names replaced where `names` knows them, at every depth."""
         return replace(
             self,
@@ -57,7 +57,7 @@ class ModelFile:
 
     name: str
     file: str
-    operations: tuple[Operation, ...]
+    operations: tuple[ReportedOperation, ...]
 
     @property
     def first_id(self) -> int:
@@ -73,12 +73,12 @@ def read_model(path: Path) -> ModelFile:
     return ModelFile(name, str(path), tuple(_children(raw, path, f"{name:.200}", 1)))
 
 
-def read_layer(path: Path) -> Operation:
+def read_layer(path: Path) -> ReportedOperation:
     """Read a layer report: one top-level operation. Raises `FormatError` as `read_model` does."""
     return _operation(_load(path), path, "the root", 0)
 
 
-def read_graph(path: Path) -> Operation:
+def read_graph(path: Path) -> ReportedOperation:
     """Either report as one operation, whose inputs are all tensors that come from outside.
 
     For a model these are its inputs, weights and caches. NaN and infinities stay numbers here. Raises
@@ -94,25 +94,19 @@ def read_graph(path: Path) -> Operation:
     name = _text(raw, "modelName", path, "the root", default=path.stem) or path.stem
     inputs = [tensor for key in _FROM_OUTSIDE for tensor in _names(raw, key, path, name)]
     outputs = _names(raw, "outTensors", path, name)
-    return Operation(name, name, {}, tuple(inputs), outputs, tuple(_children(raw, path, f"{name:.200}", 1)))
+    return ReportedOperation(
+        name, name, {}, tuple(inputs), outputs, tuple(_children(raw, path, f"{name:.200}", 1))
+    )
 
 
 def _load(path: Path, constant: Callable[[str], float | None] = lambda _: None) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            raw = parsed(file.read(), constant=constant)
-    except ValueError as error:
-        raise FormatError(
-            f"{path}: is not a readable JSON topology ({error}); was the dump stopped while writing it?"
-        ) from error
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
+    raw = read_json(path, "JSON topology", "; was the dump stopped while writing it?", constant=constant)
     if not isinstance(raw, dict):
         raise FormatError(f"{path}: a topology must be a JSON object, got {_kind(raw)}")
     return raw
 
 
-def _children(raw: Mapping[str, Any], path: Path, where: str, depth: int) -> Iterator[Operation]:
+def _children(raw: Mapping[str, Any], path: Path, where: str, depth: int) -> Iterator[ReportedOperation]:
     nodes = raw.get("nodes")
     if nodes is None:
         return
@@ -126,7 +120,7 @@ def _children(raw: Mapping[str, Any], path: Path, where: str, depth: int) -> Ite
         yield _operation(node, path, f"nodes[{index}] of {where}", depth)
 
 
-def _operation(raw: Mapping[str, Any], path: Path, where: str, depth: int) -> Operation:
+def _operation(raw: Mapping[str, Any], path: Path, where: str, depth: int) -> ReportedOperation:
     name = _text(raw, "opName", path, where)
     op_type = _text(raw, "opType", path, where, default=_ID.sub("", name))
     if op_type in {"", ".", ".."} or any(char in op_type for char in "/\\\0"):
@@ -134,7 +128,7 @@ def _operation(raw: Mapping[str, Any], path: Path, where: str, depth: int) -> Op
             f"{path}: opType of {where} is {op_type!r:.100}, which cannot be the name of a directory"
         )
     here = f"{name:.200}"
-    return Operation(
+    return ReportedOperation(
         name=name,
         op_type=op_type,
         param=_param(raw.get("param"), path, here),
@@ -147,8 +141,8 @@ def _operation(raw: Mapping[str, Any], path: Path, where: str, depth: int) -> Op
 def _text(raw: Mapping[str, Any], key: str, path: Path, where: str, default: str | None = None) -> str:
     value = raw.get(key, default)
     if not isinstance(value, str) or (not value and default is None):
-        found = "nothing" if value is None else "an empty string" if value == "" else _kind(value)
-        raise FormatError(f"{path}: `{key}` of {where} must be a string, got {found}")
+        kind = "nothing" if value is None else "an empty string" if value == "" else _kind(value)
+        raise FormatError(f"{path}: `{key}` of {where} must be a string, got {kind}")
     return value
 
 

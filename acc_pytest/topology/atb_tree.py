@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from .atb_json import ModelFile, Operation
+from .atb_json import ModelFile, ReportedOperation
 from .tree import Node, Tree
 
 Entries = Callable[[str], Collection[str]]
 """Names found in a node's directory, given its path below the token directory; empty where there is none."""
-LayerReport = Callable[[str], "Operation | None"]
+LayerReport = Callable[[str], "ReportedOperation | None"]
 """The layer report of a top-level operation by full name (`Prefill_layer_2`), or `None`."""
 TopLevel = tuple[int, str]
 """Base id and type of a top-level operation: `(2, "Prefill_layer")`."""
@@ -27,7 +27,7 @@ _DIRECTORY = re.compile(r"^(\d+)_(.+)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class KnownOperations:
     """Top-level operations known to have run: from layer reports and from token directories."""
 
     reports: frozenset[TopLevel]
@@ -36,8 +36,8 @@ class Evidence:
 
 def top_level(directory: str) -> TopLevel | None:
     """`2_Prefill_layer` as `(2, "Prefill_layer")`; `None` for anything else."""
-    found = _DIRECTORY.match(directory)
-    return (int(found.group(1)), found.group(2)) if found else None
+    match = _DIRECTORY.match(directory)
+    return (int(match.group(1)), match.group(2)) if match else None
 
 
 def operation_ids(path: str) -> str:
@@ -45,7 +45,7 @@ def operation_ids(path: str) -> str:
     return "_".join(part.partition("_")[0] for part in path.split("/"))
 
 
-def settle_ids(model: ModelFile, evidence: Evidence) -> list[int]:
+def settle_ids(model: ModelFile, evidence: KnownOperations) -> list[int]:
     """The base id of each level-1 operation of `model`.
 
     One shift for the whole model is tried first, the one that agrees with most reports, then most
@@ -72,7 +72,7 @@ def settle_ids(model: ModelFile, evidence: Evidence) -> list[int]:
 def _is_settled(named: Sequence[TopLevel], known: Collection[TopLevel]) -> bool:
     """Whether no shift agrees with more of what is known than none at all."""
     kinds = {kind for _, kind in known}
-    return all(one in known for one in named if one[1] in kinds)
+    return all(operation in known for operation in named if operation[1] in kinds)
 
 
 def _votes(named: Sequence[TopLevel], known: Iterable[TopLevel]) -> Counter[int]:
@@ -90,10 +90,10 @@ def _in_sequence(kinds: Sequence[str], known: Iterable[TopLevel], start: int) ->
     ordered = iter(sorted(item for item in known if item[0] >= start))
     ids: list[int] = []
     for kind in kinds:
-        found = next((number for number, other in ordered if other == kind), None)
-        if found is None:
+        number_of_kind = next((number for number, other in ordered if other == kind), None)
+        if number_of_kind is None:
             return None
-        ids.append(found)
+        ids.append(number_of_kind)
     return ids
 
 
@@ -106,12 +106,12 @@ def build_tree(
     part of any model. Paths of the nodes are directories below the token directory.
     """
     root = Node(name=model.name, op_type=model.name, path="")
-    tops: list[tuple[int, Operation]] = []
+    tops: list[tuple[int, ReportedOperation]] = []
     for number, op in zip(ids, model.operations):
         tops.append((number, _repaired(op, number, layer)))
     for number, kind in strays:
         name = f"{kind}_{number}"
-        tops.append((number, layer(name) or Operation(name, kind, {}, (), (), ())))
+        tops.append((number, layer(name) or ReportedOperation(name, kind, {}, (), (), ())))
     for number, op in sorted(tops, key=lambda item: item[0]):
         _grow(root, op, f"{number}_{op.op_type}", entries, reported=bool(op.children) or bool(op.param))
     return Tree(root, model.name)
@@ -133,7 +133,7 @@ def joined(name: str, trees: Sequence[Tree]) -> Tree:
     return Tree(root, name)
 
 
-def _repaired(op: Operation, number: int, layer: LayerReport) -> Operation:
+def _repaired(op: ReportedOperation, number: int, layer: LayerReport) -> ReportedOperation:
     """`op` under its real name; its layer report gives the graph and param that the model report lacks or
     took from a neighbour."""
     op = replace(op, name=f"{op.op_type}_{number}")
@@ -147,27 +147,27 @@ def _repaired(op: Operation, number: int, layer: LayerReport) -> Operation:
     return replace(op, param=report.param, children=report.renamed(names).children)
 
 
-def _base_id(child: Operation) -> int | None:
+def _base_id(child: ReportedOperation) -> int | None:
     """First id of a child's full name: `LinearOperation_2_0_1` gives 2."""
-    found = re.search(r"_(\d+)_\d+$", child.name)
-    return int(found.group(1)) if found else None
+    match = re.search(r"_(\d+)_\d+$", child.name)
+    return int(match.group(1)) if match else None
 
 
-def _grow(parent: Node, op: Operation, directory: str, entries: Entries, *, reported: bool) -> None:
+def _grow(parent: Node, op: ReportedOperation, directory: str, entries: Entries, *, reported: bool) -> None:
     path = f"{parent.path}/{directory}" if parent.path else directory
     node = parent.add(Node(op.name, op.op_type, path, op.param, op.inputs, op.outputs))
     if op.children or not reported:
         _grow_children(node, op, entries)
 
 
-def _grow_children(node: Node, op: Operation, entries: Entries) -> None:
+def _grow_children(node: Node, op: ReportedOperation, entries: Entries) -> None:
     """Add the reported children and those that exist only as directories.
 
     A wrapper is reported under its own name while its directory has the wrapped operation's; the index
     ties them together. Directories of kernels are no nodes: they lie below operations without children.
     """
     here = entries(node.path)
-    on_disk = {found[0]: name for name in here if (found := top_level(name))}
+    on_disk = {top[0]: name for name in here if (top := top_level(name))}
     runs_kernels = "op_param.json" in here or any(name.endswith("Kernel") for name in on_disk.values())
     if runs_kernels and not op.children:
         return
@@ -182,7 +182,7 @@ def _grow_children(node: Node, op: Operation, entries: Entries) -> None:
             directory = on_disk.get(index, directory)
         if child is None:
             kind = directory.partition("_")[2]
-            child = Operation(f"{kind}_{operation_ids(node.path)}_{index}", kind, {}, (), (), ())
+            child = ReportedOperation(f"{kind}_{operation_ids(node.path)}_{index}", kind, {}, (), (), ())
             _grow(node, child, directory, entries, reported=False)
         else:
             _grow(node, child, directory, entries, reported=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
-from ..json_text import parsed
+from ..json_text import read_json
 from .torch_order import execution_order
 from .tree import Node, Tree
 
@@ -40,15 +40,7 @@ def read_tree(path: Path, folders: Iterable[str] = (), ran: Mapping[str, str] | 
     `ran` names what ran, in order of completion, with its type; empty or `None` where the dump does not say.
     Raises `FormatError` naming the file when it is cut or not of this format.
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            raw = parsed(file.read())
-    except ValueError as error:
-        raise FormatError(
-            f"{path}: is not a readable module tree ({error}); was the dump stopped while writing it?"
-        ) from error
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
+    raw = read_json(path, "module tree", "; was the dump stopped while writing it?")
     root = _node(raw, path, 0, in_order=bool(ran))
     _check_names(root, path)
     tree = _with_folders(root, folders, ran or {}, calls=True)
@@ -108,7 +100,7 @@ def _is_folder(name: str) -> bool:
         length = len(os.fsencode(name))
     except UnicodeEncodeError:
         return False
-    return 0 < length <= _LONGEST_NAME and name not in (".", "..") and not any(one in name for one in "/\\\0")
+    return 0 < length <= _LONGEST_NAME and name not in (".", "..") and not set(name) & set("/\\\0")
 
 
 def _with_folders(root: Node, folders: Iterable[str], ran: Mapping[str, str], *, calls: bool) -> Tree:

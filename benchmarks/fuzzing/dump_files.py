@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from acc_pytest.comparison import compare_pair
-from acc_pytest.diagnosis.recomputing import recomputed_of
+from acc_pytest.diagnosis.recomputers import recomputer_of
 from acc_pytest.judging.judges import Judge
 from acc_pytest.mapping.explain import explain
 from acc_pytest.mapping.pair import Plan
@@ -260,7 +260,7 @@ def _known_plan(home: Path) -> Plan:
 def _computed_again(home: Path, file: str) -> None:
     """The operators whose parameters these are, computed again; neither plan nor pair reads parameters."""
     plan = _known_plan(home)
-    again = recomputed_of(plan)
+    again = recomputer_of(plan)
     directory = str((home / file).parent)
     for number, pair in enumerate(plan.pairs):
         if any(ref.path.startswith(directory + "/") for ref in pair.mine.refs):

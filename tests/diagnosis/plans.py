@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from acc_pytest.diagnosis.inheritance import Inheritance
-from acc_pytest.diagnosis.recomputed import Local
-from acc_pytest.diagnosis.standing import Standing
+from acc_pytest.diagnosis.pair_state import PairState
+from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.reporting.row import Row, RowSide
@@ -67,16 +67,18 @@ class Locals:
         self._known = known or {}
         self.asked: list[object] = []
 
-    def of_pair(self, number: int) -> Local:
+    def of_pair(self, number: int) -> Recomputation:
         self.asked.append(number)
-        return Local(self._known.get(number, ""), 0.3 if number in self._known else None, "no reference")
+        return Recomputation(
+            self._known.get(number, ""), 0.3 if number in self._known else None, "no reference"
+        )
 
-    def of_golden(self, number: int) -> Local:
-        return Local(self._known.get(("golden", number), ""))
+    def of_golden(self, number: int) -> Recomputation:
+        return Recomputation(self._known.get(("golden", number), ""))
 
-    def of_operator(self, number: int, path: str) -> Local:
+    def of_operator(self, number: int, path: str) -> Recomputation:
         self.asked.append(path)
-        return Local(self._known.get(path, ""))
+        return Recomputation(self._known.get(path, ""))
 
     def unlike(self, number: int, path: str) -> str:
         return self._known.get(("unlike", path), "")
@@ -84,8 +86,8 @@ class Locals:
 
 def inheritance_of(
     plan: Plan, levels: Mapping[int, float], known: Mapping[object, str] | None = None
-) -> tuple[Inheritance, dict[int, Standing], Locals]:
+) -> tuple[Inheritance, dict[int, PairState], Locals]:
     """Root analysis of pairs with these levels; those without one do not run."""
-    standings = {number: Standing.of(row_of(number, level), number) for number, level in levels.items()}
+    states = {number: PairState.of(row_of(number, level), number) for number, level in levels.items()}
     locals_ = Locals(known)
-    return Inheritance(plan, standings.get, locals_), standings, locals_
+    return Inheritance(plan, states.get, locals_), states, locals_

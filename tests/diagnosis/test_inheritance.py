@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acc_pytest.diagnosis.inheritance import JUMP, RATE, Inheritance
-from acc_pytest.diagnosis.standing import Standing
+from acc_pytest.diagnosis.pair_state import PairState
 from acc_pytest.reporting.row import Cause
 
 from .plans import Locals, inheritance_of, plan_of, row_of
@@ -20,8 +20,8 @@ CHAIN = ((), (0,), (1,), (2,))
 
 def causes(parents, levels, known=None, **more) -> dict[int, Cause]:
     """The causes of all failing pairs, asked for in execution order."""
-    inheritance, standings, _ = inheritance_of(plan_of(parents, **more), levels, known)
-    return {n: inheritance.cause(one) for n, one in standings.items() if one.failing}
+    inheritance, states, _ = inheritance_of(plan_of(parents, **more), levels, known)
+    return {n: inheritance.cause(one) for n, one in states.items() if one.failing}
 
 
 def test_only_the_first_of_a_chain_is_a_root_and_the_others_name_it():
@@ -38,8 +38,8 @@ def test_only_the_first_of_a_chain_is_a_root_and_the_others_name_it():
 
 
 def test_a_pair_that_does_not_run_or_has_no_result_is_walked_through():
-    inheritance, standings, _ = inheritance_of(plan_of(CHAIN), {0: 5, 3: 5})
-    assert inheritance.cause(standings[3]).parents == (0,)
+    inheritance, states, _ = inheritance_of(plan_of(CHAIN), {0: 5, 3: 5})
+    assert inheritance.cause(states[3]).parents == (0,)
 
 
 def test_a_pair_alone_is_a_root_for_what_does_not_run_excuses_nobody():
@@ -66,9 +66,9 @@ def test_an_operator_that_amplifies_and_is_right_inherits():
 
 def test_operators_are_computed_again_only_where_that_can_decide_something():
     parents = CHAIN
-    inheritance, standings, locals_ = inheritance_of(plan_of(parents), {0: 2, 1: 3, 2: 4, 3: 5})
-    for standing in standings.values():
-        inheritance.cause(standing)
+    inheritance, states, locals_ = inheritance_of(plan_of(parents), {0: 2, 1: 3, 2: 4, 3: 5})
+    for state in states.values():
+        inheritance.cause(state)
     assert locals_.asked == [0]
 
 
@@ -170,21 +170,21 @@ def test_a_nan_is_inherited_like_any_other_error():
 def test_a_chain_of_ten_thousand_needs_no_recursion():
     count = 10_000
     parents = tuple((n - 1,) if n else () for n in range(count))
-    inheritance, standings, _ = inheritance_of(plan_of(parents), dict.fromkeys(range(count), 2.0))
-    assert inheritance.cause(standings[count - 1]).root == 0
+    inheritance, states, _ = inheritance_of(plan_of(parents), dict.fromkeys(range(count), 2.0))
+    assert inheritance.cause(states[count - 1]).root == 0
 
 
 def test_a_hostile_name_is_short_in_what_is_said_and_escaped_by_who_shows_it():
     plan = plan_of(CHAIN)
-    standings = {n: replace(one, name="\x1b[2J" + "A" * 10_000) for n, one in standings_of(plan).items()}
-    inheritance = Inheritance(plan, standings.get, Locals())
-    text = inheritance.cause(standings[3]).text
+    states = {n: replace(one, name="\x1b[2J" + "A" * 10_000) for n, one in states_of(plan).items()}
+    inheritance = Inheritance(plan, states.get, Locals())
+    text = inheritance.cause(states[3]).text
     assert len(text) < 300
     assert "\x1b[2JAAA" in text, "escaped here, it would be escaped twice"
 
 
-def standings_of(plan):
-    return {n: Standing.of(row_of(n, 5.0), n) for n in range(len(plan.pairs))}
+def states_of(plan):
+    return {n: PairState.of(row_of(n, 5.0), n) for n in range(len(plan.pairs))}
 
 
 @st.composite
@@ -206,8 +206,8 @@ def runs(draw):
 @given(runs(), st.randoms(use_true_random=False))
 def test_if_anything_fails_a_root_fails_and_every_inherited_pair_has_one(run, random):
     plan, levels, known = run
-    inheritance, standings, _ = inheritance_of(plan, levels, known)
-    failing = [one for one in standings.values() if one.failing]
+    inheritance, states, _ = inheritance_of(plan, levels, known)
+    failing = [one for one in states.values() if one.failing]
     random.shuffle(failing)
     found = {one.number: inheritance.cause(one) for one in failing}
     roots = {number for number, cause in found.items() if cause.kind == "root"}
@@ -224,8 +224,8 @@ def test_causes_do_not_depend_on_the_order_in_which_tests_run(run, random):
     plan, levels, known = run
 
     def found(numbers):
-        inheritance, standings, _ = inheritance_of(plan, levels, known)
-        return {n: inheritance.cause(standings[n]) for n in numbers if standings[n].failing}
+        inheritance, states, _ = inheritance_of(plan, levels, known)
+        return {n: inheritance.cause(states[n]) for n in numbers if states[n].failing}
 
     numbers = sorted(levels)
     expected = found(numbers)

@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
+from acc_pytest.diagnosis.pair_state import PairState
 from acc_pytest.diagnosis.shares import shares
-from acc_pytest.diagnosis.standing import Standing
 from acc_pytest.reporting.row import Cause
 
 from .plans import inheritance_of
 from .test_inheritance import runs
 
 
-def standing(number: int, error: float | None, level: float = 2.0) -> Standing:
-    return Standing(number, True, level > 1, level, error, f"Op_{number}")
+def state(number: int, error: float | None, level: float = 2.0) -> PairState:
+    return PairState(number, True, level > 1, level, error, f"Op_{number}")
 
 
 def root(number: int, local_error: float | None = None) -> Cause:
@@ -32,60 +32,60 @@ def inherited(*parents: int) -> Cause:
 
 def test_one_root_on_the_only_way_explains_all_but_what_came_in():
     parents = ((), (0,), (1,))
-    standings = {0: standing(0, 0.01, 0.1), 1: standing(1, 0.05), 2: standing(2, 0.07)}
-    found = shares(2, 0, parents, standings, {1: root(1), 2: inherited(1)})
+    states = {0: state(0, 0.01, 0.1), 1: state(1, 0.05), 2: state(2, 0.07)}
+    found = shares(2, 0, parents, states, {1: root(1), 2: inherited(1)})
     assert found == {1: pytest.approx(1 - (0.01 / 0.05) ** 2)}
 
 
 def test_two_branches_share_by_their_squares():
     parents = ((), (), (0, 1))
-    standings = {0: standing(0, 0.3), 1: standing(1, 0.4), 2: standing(2, 0.5)}
-    found = shares(2, 0, parents, standings, {0: root(0), 1: root(1), 2: inherited(0, 1)})
+    states = {0: state(0, 0.3), 1: state(1, 0.4), 2: state(2, 0.5)}
+    found = shares(2, 0, parents, states, {0: root(0), 1: root(1), 2: inherited(0, 1)})
     assert found == {0: pytest.approx(9 / 25), 1: pytest.approx(16 / 25)}
 
 
 def test_a_second_root_keeps_its_local_error_and_hands_on_the_rest():
     parents = ((), (0,), (1,))
-    standings = {number: standing(number, error) for number, error in enumerate((0.3, 0.5, 0.5))}
+    states = {number: state(number, error) for number, error in enumerate((0.3, 0.5, 0.5))}
     second = replace(root(1, 0.4), parents=(0,))
-    found = shares(2, 0, parents, standings, {0: root(0), 1: second, 2: inherited(1)})
+    found = shares(2, 0, parents, states, {0: root(0), 1: second, 2: inherited(1)})
     assert found == {1: pytest.approx(16 / 25), 0: pytest.approx(9 / 25)}
 
 
 def test_a_final_output_that_passes_has_nothing_to_explain():
-    standings = {0: standing(0, 0.3), 1: standing(1, 0.001, 0.5)}
-    assert shares(1, 0, ((), (0,)), standings, {0: root(0)}) == {}
+    states = {0: state(0, 0.3), 1: state(1, 0.001, 0.5)}
+    assert shares(1, 0, ((), (0,)), states, {0: root(0)}) == {}
 
 
 def test_the_error_reaches_its_root_through_a_pair_that_passes():
     parents = ((), (0,), (1,))
-    standings = {0: standing(0, 0.4), 1: standing(1, 0.5, 0.9), 2: standing(2, 0.5)}
-    found = shares(2, 0, parents, standings, {0: root(0), 2: inherited(0)})
+    states = {0: state(0, 0.4), 1: state(1, 0.5, 0.9), 2: state(2, 0.5)}
+    found = shares(2, 0, parents, states, {0: root(0), 2: inherited(0)})
     assert found == {0: pytest.approx(1.0)}
 
 
 def test_an_error_that_came_by_way_of_a_pair_without_a_result_is_that_of_the_pairs_behind_it():
     parents = ((), (), (0, 1), (2,))
-    standings = {0: standing(0, 0.3), 1: standing(1, 0.4), 3: standing(3, 0.5)}
-    found = shares(3, 0, parents, standings, {0: root(0), 1: root(1), 3: inherited(0, 1)})
+    states = {0: state(0, 0.3), 1: state(1, 0.4), 3: state(3, 0.5)}
+    found = shares(3, 0, parents, states, {0: root(0), 1: root(1), 3: inherited(0, 1)})
     assert found == {0: pytest.approx(9 / 25), 1: pytest.approx(16 / 25)}
 
 
 def test_a_nan_explains_everything():
     parents = ((), (), (0, 1))
     nan = math.inf
-    standings = {0: standing(0, 0.0002, nan), 1: standing(1, 0.3), 2: standing(2, 0.0002, nan)}
-    found = shares(2, 0, parents, standings, {0: root(0), 1: root(1), 2: inherited(0, 1)})
+    states = {0: state(0, 0.0002, nan), 1: state(1, 0.3), 2: state(2, 0.0002, nan)}
+    found = shares(2, 0, parents, states, {0: root(0), 1: root(1), 2: inherited(0, 1)})
     assert found == {0: 1.0}
 
 
 @given(runs())
 def test_shares_are_parts_of_one_whole(run):
     plan, levels, known = run
-    inheritance, standings, _ = inheritance_of(plan, levels, known)
-    causes = {n: inheritance.cause(one) for n, one in standings.items() if one.failing}
-    for final in standings:
-        found = shares(final, 0, plan.parents, standings, causes)
+    inheritance, states, _ = inheritance_of(plan, levels, known)
+    causes = {n: inheritance.cause(one) for n, one in states.items() if one.failing}
+    for final in states:
+        found = shares(final, 0, plan.parents, states, causes)
         assert all(0 <= share <= 1 for share in found.values())
         assert sum(found.values()) <= 1 + 1e-9
         assert set(found) <= {n for n, cause in causes.items() if cause.kind == "root"}

@@ -9,8 +9,8 @@ import pytest
 
 from acc_pytest.diagnosis import folding
 from acc_pytest.diagnosis.inheritance import Inheritance
+from acc_pytest.diagnosis.pair_state import PairState
 from acc_pytest.diagnosis.run import with_cause
-from acc_pytest.diagnosis.standing import Standing
 from acc_pytest.diagnosis.summary import MOST_LINES, Ledger, root_lines
 from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.reporting.diagnosis import Diagnosis, Root
@@ -22,11 +22,10 @@ from .plans import Locals, plan_of, row_of
 def diagnosed(plan: Plan, levels: dict[int, float], known=None, shuffled: bool = False) -> Diagnosis:
     """The diagnosis of pairs with these levels, whose rows arrive in order or not."""
     rows = {n: row_of(n, level, int(plan.pairs[n].step)) for n, level in levels.items()}
-    standings = {n: Standing.of(row, n) for n, row in rows.items()}
-    inheritance = Inheritance(plan, standings.get, Locals(known))
+    states = {n: PairState.of(row, n) for n, row in rows.items()}
+    inheritance = Inheritance(plan, states.get, Locals(known))
     done: list[Row] = [
-        with_cause(row, inheritance.cause(standings[n])) if standings[n].failing else row
-        for n, row in rows.items()
+        with_cause(row, inheritance.cause(states[n])) if states[n].failing else row for n, row in rows.items()
     ]
     if shuffled:
         random.Random(1).shuffle(done)
@@ -78,11 +77,11 @@ def test_tensors_of_one_operator_are_one_root():
     plan = replace(plan, pairs=tuple(pairs))
     rows = [row_of(n, level) for n, level in enumerate((0.1, 5, 5, 5, 5))]
     rows[2] = replace(rows[2], mine=rows[1].mine)
-    standings = [Standing.of(row, n) for n, row in enumerate(rows)]
-    inheritance = Inheritance(plan, standings.__getitem__, Locals())
+    states = [PairState.of(row, n) for n, row in enumerate(rows)]
+    inheritance = Inheritance(plan, states.__getitem__, Locals())
     ledger = Ledger()
-    for row, standing in zip(rows, standings):
-        ledger.add(with_cause(row, inheritance.cause(standing)) if standing.failing else row)
+    for row, state in zip(rows, states):
+        ledger.add(with_cause(row, inheritance.cause(state)) if state.failing else row)
     [root] = ledger.diagnosis(plan).roots
     assert (root.number, root.inherited) == (1, 2)
 

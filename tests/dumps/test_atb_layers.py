@@ -13,14 +13,14 @@ from acc_pytest.dumps import AtbDump, open_dump
 from acc_pytest.dumps.atb_layers import models_of
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
-from acc_pytest.topology.atb_json import Operation
+from acc_pytest.topology.atb_json import ReportedOperation
 
 
-def layers(*kinds: str) -> list[Operation]:
+def layers(*kinds: str) -> list[ReportedOperation]:
     """Top-level operations; what is called a layer has an operation in it."""
-    inside = Operation("LinearOperation_0_0", "LinearOperation", {}, (), (), ())
+    inside = ReportedOperation("LinearOperation_0_0", "LinearOperation", {}, (), (), ())
     return [
-        Operation(f"{kind}_{number}", kind, {}, (), (), (inside,) if "layer" in kind else ())
+        ReportedOperation(f"{kind}_{number}", kind, {}, (), (), (inside,) if "layer" in kind else ())
         for number, kind in enumerate(kinds)
     ]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.lineage import ORDER, trace
-from acc_pytest.mapping.lineage.nearest import Operation, nearest
+from acc_pytest.mapping.lineage.nearest import FlowOperator, nearest
 from acc_pytest.mapping.lineage.order import by_order
 from acc_pytest.mapping.pair import Operand, Pair, Part, SlotRows, TableRows, Whole
 from acc_pytest.mapping.planner import plan
@@ -287,7 +287,7 @@ def networks(draw):
 def test_nearest_is_what_a_search_upwards_finds_first(network):
     reads, compared = network
     operations = [
-        Operation(str(number), number, read, [number], lambda _, read=read: range(len(read)))
+        FlowOperator(str(number), number, read, [number], lambda _, read=read: range(len(read)))
         for number, read in enumerate(reads)
     ]
     found = nearest(operations, {n: [(n, (str(n), "output[0]"))] for n in compared}, {})

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from acc_pytest.dumps.base import Slot
-from acc_pytest.dumps.calls import TensorPlace
+from acc_pytest.dumps.calls import NodeSlot
 from acc_pytest.mapping.module_flow import is_cache
 
 from . import toy_model
@@ -218,8 +218,8 @@ def test_a_mask_that_came_by_position_is_what_a_later_module_calls_it(tmp_path):
 
 @pytest.mark.parametrize("name", ["past_key_values", "layer_past", "cache", "kv_cache"])
 def test_a_cache_goes_by_many_names(name):
-    assert is_cache(TensorPlace("root.attention", Slot("output", (name, "key"))))
-    assert not is_cache(TensorPlace("root.attention", Slot("output", (0,))))
+    assert is_cache(NodeSlot("root.attention", Slot("output", (name, "key"))))
+    assert not is_cache(NodeSlot("root.attention", Slot("output", (0,))))
 
 
 def test_another_mask_is_told(golden, tmp_path):

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from acc_pytest.errors import Incomparable
+from acc_pytest.mapping.operand_shards import OperandShards
 from acc_pytest.mapping.pair import (
     CacheTail,
     LastToken,
@@ -15,7 +16,7 @@ from acc_pytest.mapping.pair import (
     TableRows,
     Whole,
 )
-from acc_pytest.mapping.reconcile import Side, agree, open_pair, reconcile
+from acc_pytest.mapping.reconcile import agree, open_pair, reconcile
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.ref import TensorRef
 
@@ -30,7 +31,7 @@ def content(source):
 
 
 def side(*tensors, view=None, parts=()):
-    return Side(list(tensors), view or Whole(), tuple(part.numel() for part in parts))
+    return OperandShards(list(tensors), view or Whole(), tuple(part.numel() for part in parts))
 
 
 def tokens(*shape):
@@ -275,7 +276,7 @@ def test_as_many_ranks_as_tokens_the_last_token_is_still_one_row():
 def test_what_was_gathered_from_ranks_is_put_side_by_side_also_with_as_many_tokens():
     golden = tokens(1, 2, 8)
     gathered = torch.stack(golden[0].chunk(2, 1))
-    mine = Side([gathered, gathered.clone()], Whole(), gathered=True)
+    mine = OperandShards([gathered, gathered.clone()], Whole(), gathered=True)
     pairs, notes = both(side(golden), mine)
     assert [torch.equal(one, other) for one, other in pairs] == [True, True]
     assert "replicated on 2 ranks" in notes[0]

@@ -119,7 +119,7 @@ def layer_roles(*operators):
         (e.node.path.rpartition("/")[2], e.slot.index[0]): (
             e.role,
             e.form,
-            [f"{b.node.path.rpartition('/')[2]} {b.slot}" for b in e.beside],
+            [f"{b.node.path.rpartition('/')[2]} {b.slot}" for b in e.companions],
         )
         for e in atb.layer_exports(layer, graph)
         if e.node.is_leaf and e.slot.kind == "output"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from acc_pytest.topology.atb_json import ModelFile, Operation
+from acc_pytest.topology.atb_json import ModelFile, ReportedOperation
 from acc_pytest.topology.atb_tree import (
-    Evidence,
+    KnownOperations,
     TopLevel,
     build_tree,
     joined,
@@ -19,20 +19,20 @@ from acc_pytest.topology.tree import Tree
 
 def op(
     name: str,
-    *children: Operation,
+    *children: ReportedOperation,
     param: Mapping[str, object] | None = None,
     tensors: Sequence[str] = ("x", "y"),
-) -> Operation:
+) -> ReportedOperation:
     kind = name.partition("_")[0]
-    return Operation(name, kind, param or {}, (tensors[0],), (tensors[1],), children)
+    return ReportedOperation(name, kind, param or {}, (tensors[0],), (tensors[1],), children)
 
 
-def model(*operations: Operation) -> ModelFile:
+def model(*operations: ReportedOperation) -> ModelFile:
     return ModelFile("Toy", "Toy.json", operations)
 
 
-def evidence(reports: Sequence[TopLevel] = (), directories: Sequence[TopLevel] = ()) -> Evidence:
-    return Evidence(frozenset(reports), frozenset(directories))
+def evidence(reports: Sequence[TopLevel] = (), directories: Sequence[TopLevel] = ()) -> KnownOperations:
+    return KnownOperations(frozenset(reports), frozenset(directories))
 
 
 def tree(
@@ -40,7 +40,7 @@ def tree(
     ids: Sequence[int],
     *,
     strays: Sequence[TopLevel] = (),
-    layers: Mapping[str, Operation] | None = None,
+    layers: Mapping[str, ReportedOperation] | None = None,
     disk: Mapping[str, Collection[str]] | None = None,
 ) -> Tree:
     return build_tree(source, ids, strays, (layers or {}).get, lambda path: (disk or {}).get(path, ()))

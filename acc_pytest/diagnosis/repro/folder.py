@@ -43,7 +43,7 @@ def opened(directory: str) -> Path:
     try:
         make_directory(home)
         marked = (home / MARK).is_file()
-        foreign = [one.name for one in _content(home) if not (marked and _is_ours(one))]
+        foreign = [entry.name for entry in _content(home) if not (marked and _is_ours(entry))]
         if foreign:
             raise AccError(
                 f"--acc-repro {directory}: holds {foreign[0]!r}, which is not a bundle of acc_pytest; "
@@ -57,7 +57,7 @@ def opened(directory: str) -> Path:
 
 
 class Stage:
-    """The folder in `home` in which bundles are made; `folder` is where they are until they land.
+    """A folder in `home` for bundles while they are made; `folder` is its path.
 
     What killed runs left of theirs is removed; a run that goes on holds a lock on its own. Raises `OSError`.
     """
@@ -77,11 +77,11 @@ class Stage:
         made = list(self.folder.iterdir())
         old = self.folder / "replaced"
         old.mkdir()
-        for one in _content(self._home):
-            if one.name != MARK:
-                one.rename(old / one.name)
-        for one in made:
-            one.rename(self._home / one.name)
+        for entry in _content(self._home):
+            if entry.name != MARK:
+                entry.rename(old / entry.name)
+        for entry in made:
+            entry.rename(self._home / entry.name)
         self.drop()
 
     def drop(self) -> None:
@@ -95,14 +95,14 @@ class Stage:
 def _content(home: Path) -> list[Path]:
     """What lies there, but for what pytest leaves and bundles that are being made."""
     return sorted(
-        one
-        for one in home.iterdir()
-        if one.name not in _LEFT_BY_PYTEST and not one.name.startswith(_UNFINISHED)
+        entry
+        for entry in home.iterdir()
+        if entry.name not in _LEFT_BY_PYTEST and not entry.name.startswith(_UNFINISHED)
     )
 
 
 _UNFINISHED = ".unfinished_"
-"""What the name of a folder begins with in which bundles are made."""
+"""How the name of a folder with unfinished bundles begins."""
 _OWN_FILES = frozenset((MARK, "README.md", "pytest.ini", "settings.toml"))
 _LEFT_BY_PYTEST = frozenset((".pytest_cache", "__pycache__"))
 

@@ -36,10 +36,10 @@ def write_case(home: Path, case: Case, rows: Sequence[Row], budget: int) -> Writ
     export_case(in_precision(case), home)
     golden = Golden(case)
     folder = folder_of(case.name, case.ids)
-    for one in golden.expected():
-        kind, _, index = one.slot.rstrip("]").partition("[")
+    for result in golden.expected():
+        kind, _, index = result.slot.rstrip("]").partition("[")
         name = f"{'outtensor' if kind == 'output' else 'intensor'}{index}.bin"
-        atb_bin.write(inside(home, "golden", name), one.golden)
+        atb_bin.write(inside(home, "golden", name), result.golden)
     test = f"test_{home.name.replace('-', '_')}.py"
     standard = str(rows[0].case["standard"])
     write_text(home / test, texts.case_test(test, standard, _own_bounds(rows)))

@@ -15,13 +15,12 @@ from ...mapping.pair import Pair, Plan
 from ...mapping.reconcile import Comparison, open_pair
 from ...metrics.catalogue import TENSOR_METRICS
 from ...opcheck.prepare import prepare
-from ...opcheck.source_directory import entries_of_directory
 from ...opcheck.stand_alone import CSV, export_case
 from ...reporting.markdown import code
 from ...reporting.row import Row
 from ...tensors.ref import TensorRef
 from ...tensors.source import Source
-from ..places import operator_directory
+from ..operator_directories import entry_of, operator_directory
 from . import texts
 from .folder import folder_name, inside, write_text, write_texts
 
@@ -47,13 +46,13 @@ def write_pair(home: Path, plan: Plan, row: Row, standard: str, budget: int) -> 
         raise NoPayload("its tensors are not at hand")
     pair = plan.pairs[number]
     bounds, unknown = bounds_of(row)
-    one = _comparison(pair, row)
-    size = _bytes(one.golden) + _bytes(one.mine)
+    comparison = _comparison(pair, row)
+    size = _bytes(comparison.golden) + _bytes(comparison.mine)
     if size > budget:
         raise NoPayload(f"its tensors have {size / 2**20:.0f} MiB, more than is left for bundles")
     written = Written()
-    _save(home, "golden.pt", one.golden)
-    _save(home, "mine.pt", one.mine)
+    _save(home, "golden.pt", comparison.golden)
+    _save(home, "mine.pt", comparison.mine)
     written.files += [("golden.pt", "the trusted tensor, as it was compared"), ("mine.pt", "mine, likewise")]
     parents = plan.parents[number] if number < len(plan.parents) else ()
     _write_inputs(home, [plan.pairs[parent] for parent in parents], budget - size, written)
@@ -81,9 +80,11 @@ def facts(row: Row) -> list[str]:
 
 def _comparison(pair: Pair, row: Row) -> Comparison:
     """The comparison that the row is of: of replicas the one that its notes name."""
-    found = open_pair(pair).comparisons
-    named = [one for one in found if one.label and any(n.startswith(f"{one.label}, ") for n in row.notes)]
-    return (named or list(found))[0]
+    comparisons = open_pair(pair).comparisons
+    named = [
+        each for each in comparisons if each.label and any(n.startswith(f"{each.label}, ") for n in row.notes)
+    ]
+    return (named or list(comparisons))[0]
 
 
 def _bytes(source: Source) -> int:
@@ -103,12 +104,12 @@ def _write_inputs(home: Path, parents: Sequence[Pair], budget: int, written: Wri
     for place, parent in enumerate(parents):
         name = folder_name(place, parent.id)
         try:
-            one = open_pair(parent).comparisons[0]
-            budget -= _bytes(one.golden) + _bytes(one.mine)
+            comparison = open_pair(parent).comparisons[0]
+            budget -= _bytes(comparison.golden) + _bytes(comparison.mine)
             if budget < 0:
                 raise NoPayload("too large for what is left")
-            _save(home, f"inputs/{name}.golden.pt", one.golden)
-            _save(home, f"inputs/{name}.mine.pt", one.mine)
+            _save(home, f"inputs/{name}.golden.pt", comparison.golden)
+            _save(home, f"inputs/{name}.mine.pt", comparison.mine)
         except (AccError, OSError) as error:
             written.left_out.append(f"input {name}: {error}")
             continue
@@ -119,15 +120,12 @@ def _write_inputs(home: Path, parents: Sequence[Pair], budget: int, written: Wri
 
 
 def _write_operator(home: Path, pair: Pair, budget: int, written: Written) -> None:
-    """Mine's operator with its own inputs and parameters, as a case that can be checked on its own."""
+    """The operator of mine with its inputs and parameters, as a case that can be checked on its own."""
     directory = operator_directory(pair.mine.refs[0]) if pair.mine.refs else ""
     if not directory:
         return
-    directory = os.path.abspath(directory)
     try:
-        entry = next(
-            (one for one in entries_of_directory(Path(directory)) if one.directory == directory), None
-        )
+        entry = entry_of(directory)
         if entry is None:
             return
         case = prepare(entry)
@@ -152,7 +150,7 @@ _BASELINE = "baseline."
 def bounds_of(row: Row) -> tuple[Mapping[str, float | None], list[str]]:
     """Every bound of the row as an argument of `acc_compare`, and what could not be made one.
 
-    An accepted error of a baseline is a bound on the metric that it is of, where it is the tighter one.
+    An accepted error of a baseline bounds its metric where it is the tighter bound.
     Raises `NoPayload` where nothing that made the row fail can be a bound.
     """
     bounds: dict[str, float | None] = {}

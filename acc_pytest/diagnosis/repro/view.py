@@ -128,7 +128,7 @@ class ReproBundles(View):
             write_text(home / "README.md", texts.readme(title, row.sentence, [], []))
             return f"- {code(home.name)} has no test: {code(str(error), 400)}", size_of(home)
         facts = self._said(rows)
-        left = [f"- left out: {code(one, 400)}" for one in written.left_out]
+        left = [f"- left out: {code(reason, 400)}" for reason in written.left_out]
         write_text(home / "README.md", texts.readme(title, row.sentence, [*facts, *left], written.files))
         write_text(home / MARK, _facts(row))
         used = size_of(home)
@@ -157,8 +157,8 @@ class ReproBundles(View):
 
 def _facts(row: Row) -> str:
     """What programs may want to know of a bundle, and what marks its folder as ours."""
-    found = {"test_id": row.test_id, "name": row.name, "sentence": row.sentence, "number": row.number}
-    return json.dumps(found, indent=2) + "\n"
+    facts = {"test_id": row.test_id, "name": row.name, "sentence": row.sentence, "number": row.number}
+    return json.dumps(facts, indent=2) + "\n"
 
 
 def _mib(size: int) -> str:

@@ -39,9 +39,9 @@ class Lineage:
     """Where each pair comes from.
 
     `parents` are, for each pair, the places of its parents in the plan: those of its own step first, the
-    earliest first. `basis` says in words how that is known. `by_order` are the pairs of which only the order
-    of execution is. `between` names the operators of mine between a pair and its parents of which
-    nothing is compared, the nearest first. `unseen` and `gaps` are those of `Plan`.
+    earliest first. `basis` says in words how that is known; for the pairs `by_order` only the order of
+    execution is known. `between` names the operators of mine between a pair and its parents that are not
+    compared, the nearest first. `unseen` and `gaps` are those of `Plan`.
     """
 
     parents: tuple[tuple[int, ...], ...] = ()
@@ -93,7 +93,7 @@ class _Tracing:
             number, place = numbers[position], place_of(group[position])
             self._parents[number] = tuple([numbers[other] for other in others])
             self._between |= _noted(number, flow.above[place].between)
-            self._unseen |= _noted(number, flow.unseen.get(place))
+            self._unseen |= _noted(number, flow.above[place].unseen)
             self.gaps |= _noted(number, flow.gaps.get(place))
         return inside
 
@@ -132,8 +132,8 @@ class _Tracing:
         )
 
 
-def _noted(number: int, found: Noted | None) -> dict[int, Noted]:
-    return {number: found} if found else {}
+def _noted(number: int, value: Noted | None) -> dict[int, Noted]:
+    return {number: value} if value else {}
 
 
 def _flows(golden: Dump, mine: Dump, tables: Tables) -> tuple[FlowOf, str]:
@@ -159,14 +159,14 @@ def _steps(
     pairs: Iterable[tuple[int, Pair]], ranks_apart: bool
 ) -> dict[tuple[str, StepLabel, int | None], tuple[list[int], list[Pair]]]:
     """Numbers and pairs of each graph and step (and rank), in the order of the plan."""
-    found: dict[tuple[str, StepLabel, int | None], tuple[list[int], list[Pair]]] = {}
+    steps: dict[tuple[str, StepLabel, int | None], tuple[list[int], list[Pair]]] = {}
     for number, pair in pairs:
-        numbers, group = found.setdefault(
+        numbers, group = steps.setdefault(
             (pair.graph, pair.step, pair.rank if ranks_apart else None), ([], [])
         )
         numbers.append(number)
         group.append(pair)
-    return found
+    return steps
 
 
 def _by_order(numbers: Sequence[int], group: Sequence[Pair]) -> dict[int, tuple[int, ...]]:
@@ -174,4 +174,4 @@ def _by_order(numbers: Sequence[int], group: Sequence[Pair]) -> dict[int, tuple[
     by_rank: dict[int | None, Numbered] = {}
     for number, pair in zip(numbers, group):
         by_rank.setdefault(pair.rank, []).append((number, pair))
-    return {number: got for one in by_rank.values() for number, got in by_order(one).items()}
+    return {number: parents for ranked in by_rank.values() for number, parents in by_order(ranked).items()}

@@ -8,7 +8,7 @@ from ...dumps.atb import COMMUNICATION
 from ...topology.tree import Node, Tree
 from ..roles.dataflow import Dataflow, Value, trace
 from ..tables import Tables
-from .nearest import Operation, Place, nearest
+from .nearest import FlowOperator, SlotName, nearest
 from .steps import Flow
 
 IN_STEP = frozenset({"rope", "cache"})
@@ -19,13 +19,13 @@ KEEPING = frozenset({"attention", "cache"})
 """Kinds that read or write keys and values of earlier steps."""
 
 
-def atb_flow(tree: Tree, places: Iterable[Place], tables: Tables) -> Flow:
+def atb_flow(tree: Tree, places: Iterable[SlotName], tables: Tables) -> Flow:
     """Follow the tensor names of `tree`. Places whose node names no tensor are in nothing of the result."""
     flow = trace(tree)
     kinds = {leaf: tables.kind_of(leaf.op_type, leaf.param) for leaf in flow.leaves}
     wanted = set(places)
-    shown: dict[Hashable, list[tuple[int, Place]]] = {}
-    fed: set[Place] = set()
+    shown: dict[Hashable, list[tuple[int, SlotName]]] = {}
+    fed: set[SlotName] = set()
     for node, values in flow.outputs.items():
         for index, value in enumerate(values):
             place = (node.path, f"output[{index}]")
@@ -46,12 +46,10 @@ def atb_flow(tree: Tree, places: Iterable[Place], tables: Tables) -> Flow:
     fed |= {place for (path, _), place in arriving.items() if path in looked_up}
     operations = [*_given(flow), *(_operation(leaf, kinds[leaf], flow) for leaf in flow.leaves)]
     above = nearest(operations, shown, arriving)
-    return Flow(
-        above, frozenset(fed), unseen={place: one.unseen for place, one in above.items() if one.unseen}
-    )
+    return Flow(above, frozenset(fed))
 
 
-def _given(flow: Dataflow) -> Iterator[Operation]:
+def _given(flow: Dataflow) -> Iterator[FlowOperator]:
     """What no operator wrote: weights, tables, caches, ids. Each is told as not compared where it is read."""
     given = {
         value: (leaf, number)
@@ -61,10 +59,10 @@ def _given(flow: Dataflow) -> Iterator[Operation]:
     }
     for value, (leaf, number) in given.items():
         name = f"input[{number}] of {leaf.name} ({value.name})"
-        yield Operation(name, -1, (), (value,), lambda _: (), silent=True, unseen=name)
+        yield FlowOperator(name, -1, (), (value,), lambda _: (), silent=True, unseen=name)
 
 
-def _operation(leaf: Node, kind: str, flow: Dataflow) -> Operation:
+def _operation(leaf: Node, kind: str, flow: Dataflow) -> FlowOperator:
     reads, writes = flow.inputs[leaf], flow.outputs[leaf]
     stored: Sequence[Value] = writes
     needs: Callable[[int], Iterable[int]] = _all(len(reads))
@@ -73,7 +71,7 @@ def _operation(leaf: Node, kind: str, flow: Dataflow) -> Operation:
         stored = [value for value in reads if value.producer is None]
     elif kind in IN_STEP and len(reads) > len(writes) > 1:
         needs = _own(len(reads), len(writes))
-    return Operation(
+    return FlowOperator(
         leaf.path,
         leaf.order,
         reads,

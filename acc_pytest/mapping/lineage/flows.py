@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from ...dumps.base import Dump, Step, StepLabel
+from ...dumps.base import Dump, Rank, Step, StepLabel
 from ...dumps.fx import FxDump
 from ...dumps.ge import GeDump
 from ...dumps.torch import TorchDump
-from ...errors import AccError
+from ...dumps.torchair import TorchairDump
 from ..steps import common_steps
 from ..tables import Tables
-from .nearest import Place
+from .nearest import SlotName
 from .steps import Flow
 
-FlowOf = Callable[[StepLabel, str, int | None, frozenset[Place]], Flow | None]
+FlowOf = Callable[[StepLabel, str, int | None, frozenset[SlotName]], Flow | None]
 """Step, graph, rank, and the places that are compared there; `None` where nothing is known."""
 
 
@@ -22,10 +23,12 @@ def atb_flows(golden: Dump, mine: Dump, tables: Tables) -> FlowOf:
     """The flows of an ATB dump. A pair's step has golden's label."""
     from .atb import atb_flow
 
-    steps: dict[StepLabel, Step] = {one.label: other for one, other in common_steps(golden, mine)}
-    known: dict[tuple[int, frozenset[Place]], Flow] = {}
+    steps: dict[StepLabel, Step] = {
+        golden_step.label: mine_step for golden_step, mine_step in common_steps(golden, mine)
+    }
+    known: dict[tuple[int, frozenset[SlotName]], Flow] = {}
 
-    def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[Place]) -> Flow | None:
+    def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[SlotName]) -> Flow | None:
         if step not in steps:
             return None
         tree = steps[step].tree
@@ -41,13 +44,15 @@ def torch_flows(golden: TorchDump, mine: TorchDump) -> FlowOf:
     """The flows of two torch dumps, as their first ranks tell. A pair's step has golden's label."""
     from .modules import modules_flow
 
-    steps = {one.label: (one, other) for one, other in common_steps(golden, mine)}
+    steps = {
+        golden_step.label: (golden_step, mine_step) for golden_step, mine_step in common_steps(golden, mine)
+    }
 
-    def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[Place]) -> Flow | None:
+    def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[SlotName]) -> Flow | None:
         if step not in steps:
             return None
-        one, other = steps[step]
-        return modules_flow(golden.calls(one), mine.calls(other), places)
+        golden_step, mine_step = steps[step]
+        return modules_flow(golden.calls(golden_step), mine.calls(mine_step), places)
 
     return flow
 
@@ -56,41 +61,40 @@ def fx_flows(mine: FxDump) -> FlowOf:
     """The flows of an FX dump, rank by rank."""
     from .fx import fx_flow
 
-    steps = {(one.graph, one.label): one for one in mine.steps}
-    ranks = {one.index: one for one in mine.ranks}
+    run_of = _runs(mine)
 
-    def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[Place]) -> Flow | None:
-        there, who = steps.get((graph, step)), mine.ranks[0] if rank is None else ranks.get(rank)
-        if there is None or who is None or not mine.has(there, who):
-            return None
-        return fx_flow(mine, there, who, places)
+    def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[SlotName]) -> Flow | None:
+        run = run_of(step, graph, rank)
+        return None if run is None else fx_flow(mine, *run, places)
 
     return flow
 
 
 def ge_flows(mine: GeDump) -> FlowOf:
     """The flows of a GE dump, rank by rank."""
-    from ..torchair.graph import GraphIndex
+    from ..torchair.graph import GraphIndexes
     from ..torchair.operators import operators
     from .ge import ge_flow
 
-    steps = {(one.graph, one.label): one for one in mine.steps}
-    ranks = {one.index: one for one in mine.ranks}
-    indexes: dict[int, GraphIndex] = {}
+    run_of, indexes = _runs(mine), GraphIndexes()
 
-    def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[Place]) -> Flow | None:
-        there, who = steps.get((graph, step)), mine.ranks[0] if rank is None else ranks.get(rank)
-        if there is None or who is None or not mine.has(there, who):
+    def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[SlotName]) -> Flow | None:
+        run = run_of(step, graph, rank)
+        index = None if run is None else indexes.of(mine, *run)
+        if run is None or index is None:
             return None
-        try:
-            text = mine.graph(there, who)
-        except AccError:
-            return None
-        if text is None:
-            return None
-        index = indexes.get(id(text))
-        if index is None:
-            index = indexes[id(text)] = GraphIndex(text)
-        return ge_flow(index, operators(mine, there, who, index), places)
+        return ge_flow(index, operators(mine, *run, index), places)
 
     return flow
+
+
+def _runs(dump: TorchairDump[Any]) -> Callable[[StepLabel, str, int | None], tuple[Step, Rank] | None]:
+    """Looks up the step and the rank that a label, a graph and a rank number mean, if they were dumped."""
+    steps = {(step.graph, step.label): step for step in dump.steps}
+    ranks = {rank.index: rank for rank in dump.ranks}
+
+    def run(label: StepLabel, graph: str, number: int | None) -> tuple[Step, Rank] | None:
+        step, rank = steps.get((graph, label)), dump.ranks[0] if number is None else ranks.get(number)
+        return (step, rank) if step is not None and rank is not None and dump.has(step, rank) else None
+
+    return run

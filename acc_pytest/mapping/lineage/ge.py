@@ -9,59 +9,60 @@ from ...dumps.atb import COMMUNICATION
 from ...topology.ge_graph import Edge, GeNode
 from ..torchair.graph import NO_KERNEL, GraphIndex
 from ..torchair.moves import move_of
-from ..torchair.operators import Operator
+from ..torchair.operators import GeOperator
 from ..torchair.outputs import output_edges
 from ..torchair.reach import given_to
-from .nearest import Operation, Place, nearest
+from .nearest import FlowOperator, SlotName, nearest
 from .steps import Flow
 
 _KEEPS = re.compile("Attention|Scatter|IndexPut|Cache")
-Shown = Mapping[Hashable, Sequence[tuple[int, Place]]]
+Shown = Mapping[Hashable, Sequence[tuple[int, SlotName]]]
 """At which places an output of the graph is compared."""
 _LOOKS_UP = re.compile("Gather|Embedding")
 
 
-def ge_flow(graph: GraphIndex, operators: Sequence[Operator], places: Iterable[Place]) -> Flow:
+def ge_flow(graph: GraphIndex, operators: Sequence[GeOperator], places: Iterable[SlotName]) -> Flow:
     """Follow the edges of `graph` between places of the operators that were dumped.
 
     Places of an operator that is in no part of the graph are in nothing of the result. An input of the graph
     is compared where it is read first, and whatever else reads it comes from there.
     """
-    found = _Found(graph, frozenset(places), frozenset(name for op in operators for name in op.parts.names))
+    compared = _ComparedEdges(
+        graph, frozenset(places), frozenset(name for op in operators for name in op.parts.names)
+    )
     for operator in operators:
         if operator.parts.nodes:
-            found.outputs(operator)
-            found.inputs(operator)
-    for listed in found.shown.values():
+            compared.outputs(operator)
+            compared.inputs(operator)
+    for listed in compared.shown.values():
         listed.sort()
-    nodes = (_operation(node, graph, node.name in found.compared) for node in graph.graph.nodes)
-    above = nearest(nodes, found.shown, found.arriving)
+    nodes = (_operation(node, graph, node.name in compared.compared) for node in graph.graph.nodes)
+    above = nearest(nodes, compared.shown, compared.arriving)
     # Positions are looked up as well; what is looked up first is the tokens.
-    fed = [place for _, place in sorted(found.looked_up) if not above[place].places][:1]
+    fed = [place for _, place in sorted(compared.looked_up) if not above[place].places][:1]
     return Flow(
         above,
         frozenset(fed),
-        unseen={place: one.unseen for place, one in above.items() if one.unseen},
         results=_shown_by(
-            (node for node in graph.graph.nodes if node.op_type == "NetOutput"), graph, found.shown
+            (node for node in graph.graph.nodes if node.op_type == "NetOutput"), graph, compared.shown
         ),
-        stored=_shown_by(filter(graph.stores, graph.graph.nodes), graph, found.shown),
+        stored=_shown_by(filter(graph.stores, graph.graph.nodes), graph, compared.shown),
     )
 
 
-class _Found:
+class _ComparedEdges:
     """Where in the graph dumped operators are compared: at which outputs, and arriving at which inputs."""
 
-    def __init__(self, graph: GraphIndex, wanted: frozenset[Place], ran: frozenset[str]) -> None:
-        self.shown: dict[Hashable, list[tuple[int, Place]]] = {}
-        self.arriving: dict[tuple[str, int], Place] = {}
-        self.looked_up: list[tuple[int, Place]] = []
+    def __init__(self, graph: GraphIndex, wanted: frozenset[SlotName], ran: frozenset[str]) -> None:
+        self.shown: dict[Hashable, list[tuple[int, SlotName]]] = {}
+        self.arriving: dict[tuple[str, int], SlotName] = {}
+        self.looked_up: list[tuple[int, SlotName]] = []
         self.compared: set[str] = set()
         self._graph = graph
         self._wanted = wanted
         self._ran = ran
 
-    def outputs(self, operator: Operator) -> None:
+    def outputs(self, operator: GeOperator) -> None:
         kinds = " ".join(part.op_type for part in operator.parts.nodes)
         for end, (edge, _, _) in zip(operator.outputs, output_edges(operator, operator.outputs, self._graph)):
             place = (operator.node.path, str(end.slot))
@@ -73,7 +74,7 @@ class _Found:
             if _LOOKS_UP.search(kinds):
                 self.looked_up.append((order, place))
 
-    def inputs(self, operator: Operator) -> None:
+    def inputs(self, operator: GeOperator) -> None:
         edges = self._graph.arriving(operator.parts.nodes)
         if len(edges) != len(operator.inputs):
             return
@@ -89,17 +90,17 @@ class _Found:
                 self.shown[origin] = [(self._graph.position[given.name], place)]
 
 
-def _shown_by(nodes: Iterable[GeNode], graph: GraphIndex, shown: Shown) -> frozenset[Place]:
+def _shown_by(nodes: Iterable[GeNode], graph: GraphIndex, shown: Shown) -> frozenset[SlotName]:
     """The places of what some operators make, or of what they read where nothing of that is compared."""
-    found: set[Place] = set()
+    shown_at: set[SlotName] = set()
     for node in nodes:
         made = [[Edge(node.name, index)] for index in range(node.output_count)]
         for ways in (made, [_moved(graph, edge) for edge in node.data_inputs]):
-            places = [next((shown[one] for one in edges if one in shown), ()) for edges in ways]
-            found.update(place for listed in places for _, place in listed)
+            places = [next((shown[way] for way in edges if way in shown), ()) for edges in ways]
+            shown_at.update(place for listed in places for _, place in listed)
             if any(places):
                 break
-    return frozenset(found)
+    return frozenset(shown_at)
 
 
 def _moved(graph: GraphIndex, edge: Edge) -> list[Edge]:
@@ -109,9 +110,9 @@ def _moved(graph: GraphIndex, edge: Edge) -> list[Edge]:
     return [edge, node.data_inputs[0]] if node is not None and moved else [edge]
 
 
-def _operation(node: GeNode, graph: GraphIndex, compared: bool) -> Operation:
+def _operation(node: GeNode, graph: GraphIndex, compared: bool) -> FlowOperator:
     edges = node.data_inputs
-    return Operation(
+    return FlowOperator(
         node.name,
         graph.position[node.name],
         edges,
@@ -129,6 +130,6 @@ def _unread(node: GeNode, graph: GraphIndex) -> str:
     edge = Edge(node.name, 0)
     for reader in graph.graph.consumers.get(edge, ()):
         if reader.op_type not in NO_KERNEL:
-            names = [desc.name for one, desc in zip(reader.inputs, reader.input_descs) if one == edge]
+            names = [desc.name for read, desc in zip(reader.inputs, reader.input_descs) if read == edge]
             return f"{reader.name}'s input {names[0] if names else 0} ({node.name})"
     return node.name

@@ -22,14 +22,14 @@ class GivenBefore:
 
     def taken(self, block: Block) -> dict[int, list[int]]:
         """For each pair that stands for an input of the graph the numbers of those it comes from."""
-        found: dict[int, list[int]] = {}
+        sources: dict[int, list[int]] = {}
         for number, pair in zip(block.numbers, block.pairs):
             if pair.fed:
                 before = self._stored if pair.fed == _STORED else self._results
                 again = {self._same[key] for key in _keys(pair) if key in self._same}
-                found[number] = sorted(again | set(() if _lasts(pair) else before.get(pair.rank, ())))
+                sources[number] = sorted(again | set(() if _lasts(pair) else before.get(pair.rank, ())))
         self._note(block)
-        return {number: numbers for number, numbers in found.items() if numbers}
+        return {number: numbers for number, numbers in sources.items() if numbers}
 
     def _note(self, block: Block) -> None:
         ranks = {pair.rank for pair in block.pairs}

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...dumps.calls import Calls, TensorPlace
+from ...dumps.calls import Calls, NodeSlot
 from ..module_flow import ModuleFlow, module_flow
-from .nearest import Above, Place
+from .nearest import Above, SlotName
 from .steps import Flow
 
 
-def modules_flow(golden: Calls, mine: Calls, places: Iterable[Place]) -> Flow:
+def modules_flow(golden: Calls, mine: Calls, places: Iterable[SlotName]) -> Flow:
     """What is above `places`, which are those that are compared."""
     wanted = frozenset(places)
     flow = module_flow(golden, mine, lambda place: _named(place) in wanted)
     above = {
-        _named(place): Above(dict.fromkeys(map(_named, others), False), keeps=place in flow.caches)
+        _named(place): Above(
+            dict.fromkeys(map(_named, others), False), keeps=place in flow.caches, unseen=_unseen(place, flow)
+        )
         for place, others in flow.above.items()
     }
     return Flow(
         above,
         frozenset(_named(place) for place, kind in flow.fed.items() if kind == "token ids"),
         {_named(place): gap for place, gap in flow.gaps.items()},
-        {_named(place): found for place in flow.above if (found := _unseen(place, flow))},
     )
 
 
-def _unseen(place: TensorPlace, flow: ModuleFlow) -> tuple[str, ...]:
+def _unseen(place: NodeSlot, flow: ModuleFlow) -> tuple[str, ...]:
     """Inputs that nothing compared stands for, of the module whose code made the tensor."""
     gap = flow.gaps.get(place)
     if gap is None and place.slot.kind == "input":
@@ -34,5 +35,5 @@ def _unseen(place: TensorPlace, flow: ModuleFlow) -> tuple[str, ...]:
     return flow.unseen.get(gap.module if gap is not None else place.path, ())
 
 
-def _named(place: TensorPlace) -> Place:
+def _named(place: NodeSlot) -> SlotName:
     return place.path, str(place.slot)

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-Place = tuple[str, str]
+SlotName = tuple[str, str]
 """Path of a node of mine, and the slot in words (`output[0]`)."""
 
 MOST_BETWEEN = 128
 """Operators between a place and those above it that are named; the nearest of more. A mixture of experts has
-eight or so for each of its experts, of which golden often holds no tensor."""
+about eight for each of its experts, and golden often has no tensor of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Operation:
+class FlowOperator:
     """One operator: where it is in execution order, and the values it reads and writes.
 
     `needs(i)` are the places in `reads` that output `i` is computed from. `crosses` says that it computes
@@ -42,12 +42,12 @@ class Operation:
 class Above:
     """What is nearest above something: places, and whether a sum over ranks lies in between.
 
-    `between` are the operators passed on the way of which nothing is compared, the nearest first. `keeps`
+    `between` are the operators on the way that are not compared, the nearest first. `keeps`
     says that one of them, or the operator itself, reads or writes what a step leaves for the next. `unseen`
     are the words for what is read there and not compared.
     """
 
-    places: Mapping[Place, bool] = field(default_factory=dict)
+    places: Mapping[SlotName, bool] = field(default_factory=dict)
     between: tuple[str, ...] = ()
     keeps: bool = False
     unseen: tuple[str, ...] = ()
@@ -57,21 +57,21 @@ NOTHING = Above()
 
 
 def nearest(
-    operations: Iterable[Operation],
-    shown: Mapping[Hashable, Sequence[tuple[int, Place]]],
-    arriving: Mapping[tuple[str, int], Place],
-) -> dict[Place, Above]:
+    operations: Iterable[FlowOperator],
+    shown: Mapping[Hashable, Sequence[tuple[int, SlotName]]],
+    arriving: Mapping[tuple[str, int], SlotName],
+) -> dict[SlotName, Above]:
     """What is nearest above every place.
 
     `operations` come in execution order. `shown` says at which places a value is compared, each with the
     order of its node, ascending: the operator that wrote it first, then the nodes around it. `arriving`
     are places that are inputs of an operator, by its path and the number of the input.
     """
-    found: dict[Place, Above] = {}
+    above_place: dict[SlotName, Above] = {}
     written: dict[Hashable, Above] = {}
     for operation in operations:
         read = [
-            _arrived(operation, number, value, shown, arriving, written, found)
+            _arrived(operation, number, value, shown, arriving, written, above_place)
             for number, value in enumerate(operation.reads)
         ]
         for index, value in enumerate(operation.writes):
@@ -82,19 +82,19 @@ def nearest(
             written[value] = Above(above.places, (*own, *above.between)[:MOST_BETWEEN], above.keeps, unseen)
             before = above
             for _, place in places:
-                found[place] = before
+                above_place[place] = before
                 before = Above({place: False})
-    return found
+    return above_place
 
 
 def _arrived(
-    operation: Operation,
+    operation: FlowOperator,
     number: int,
     value: Hashable,
-    shown: Mapping[Hashable, Sequence[tuple[int, Place]]],
-    arriving: Mapping[tuple[str, int], Place],
+    shown: Mapping[Hashable, Sequence[tuple[int, SlotName]]],
+    arriving: Mapping[tuple[str, int], SlotName],
     written: Mapping[Hashable, Above],
-    found: dict[Place, Above],
+    above_place: dict[SlotName, Above],
 ) -> Above:
     """What an operator's input is nearest to: itself where it is compared, else what shows its value."""
     before = [place for order, place in shown.get(value, ()) if order < operation.order]
@@ -102,18 +102,18 @@ def _arrived(
     place = arriving.get((operation.path, number))
     if place is None:
         return above
-    found[place] = above
+    above_place[place] = above
     return Above({place: False})
 
 
-def _joined(several: Sequence[Above], operation: Operation) -> Above:
-    places: dict[Place, bool] = {}
+def _joined(several: Sequence[Above], operation: FlowOperator) -> Above:
+    places: dict[SlotName, bool] = {}
     between: dict[str, None] = {}
     unseen: dict[str, None] = {}
-    for one in several:
-        for place, crossed in one.places.items():
+    for above in several:
+        for place, crossed in above.places.items():
             places[place] = places.get(place, False) or crossed or operation.crosses
-        between.update(dict.fromkeys(one.between))
-        unseen.update(dict.fromkeys(one.unseen))
-    keeps = operation.keeps or any(one.keeps for one in several)
+        between.update(dict.fromkeys(above.between))
+        unseen.update(dict.fromkeys(above.unseen))
+    keeps = operation.keeps or any(above.keeps for above in several)
     return Above(places, tuple(between)[:MOST_BETWEEN], keeps, tuple(unseen)[:MOST_BETWEEN])

@@ -16,7 +16,7 @@ IN_A_LAYER = 24
 
 def by_order(pairs: Sequence[tuple[int, Pair]]) -> dict[int, tuple[int, ...]]:
     """The parents of numbered pairs of one step, rank and graph, in execution order; the earliest first."""
-    found: dict[int, tuple[int, ...]] = {}
+    parents: dict[int, tuple[int, ...]] = {}
     layer: str | None = None
     inside: list[int] = []
     before: tuple[int, ...] = ()
@@ -24,6 +24,6 @@ def by_order(pairs: Sequence[tuple[int, Pair]]) -> dict[int, tuple[int, ...]]:
         if pair.layer != layer:
             before = tuple(inside[-1:])
             layer, inside = pair.layer, []
-        found[number] = (*before, *inside[-IN_A_LAYER:])
+        parents[number] = (*before, *inside[-IN_A_LAYER:])
         inside.append(number)
-    return found
+    return parents

@@ -18,12 +18,12 @@ def weights_read(pairs: Sequence[Pair], gaps: Mapping[int, Gap], mine: Dump) -> 
     if not numbers:
         return {}
     own = readers(mine)
-    found: dict[int, list[int]] = defaultdict(list)
+    weights: dict[int, list[int]] = defaultdict(list)
     for number, pair in enumerate(pairs):
         gap = gaps.get(number)
         if pair.fed or (gap is None and pair.mine.slot.startswith("input")):
             continue
         for name in own.get(gap.module if gap is not None else pair.mine.node, ()):
             if (name, pair.rank) in numbers:
-                found[number].append(numbers[name, pair.rank])
-    return {number: tuple(several) for number, several in found.items()}
+                weights[number].append(numbers[name, pair.rank])
+    return {number: tuple(several) for number, several in weights.items()}

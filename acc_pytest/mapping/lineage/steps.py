@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..pair import Gap, HeadPart, OwnPart, Pair, Part, SlotRows, TableRows
-from .nearest import Above, Place
+from .nearest import Above, SlotName
 
 PIECES = (Part, OwnPart, HeadPart)
 """Views of one tensor among several in one place."""
@@ -16,15 +16,14 @@ PIECES = (Part, OwnPart, HeadPart)
 @dataclass(frozen=True, slots=True, eq=False)
 class Flow:
     """The dataflow of a step as far as places of it are compared: what is above them, and which of them
-    (`fed`) may be looked up by what the step before chose. `gaps` and `unseen` are those of `pair.Plan`.
+    (`fed`) may be looked up by what the step before chose. `gaps` are those of `pair.Plan`.
     `results` are places of what a graph gives back, `stored` of what it writes into its own inputs."""
 
-    above: Mapping[Place, Above]
-    fed: frozenset[Place]
-    gaps: Mapping[Place, Gap] = field(default_factory=dict)
-    unseen: Mapping[Place, tuple[str, ...]] = field(default_factory=dict)
-    results: frozenset[Place] = frozenset()
-    stored: frozenset[Place] = frozenset()
+    above: Mapping[SlotName, Above]
+    fed: frozenset[SlotName]
+    gaps: Mapping[SlotName, Gap] = field(default_factory=dict)
+    results: frozenset[SlotName] = frozenset()
+    stored: frozenset[SlotName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,16 +35,16 @@ class Block:
     flow: Flow
 
 
-def place_of(pair: Pair) -> Place:
+def place_of(pair: Pair) -> SlotName:
     """Where the tensor of mine is compared."""
     return pair.mine.node, pair.mine.slot
 
 
-def _golden_place(pair: Pair) -> Place:
+def _golden_place(pair: Pair) -> SlotName:
     return pair.golden.node, pair.golden.slot
 
 
-def signature(pairs: Iterable[Pair]) -> tuple[tuple[Place, Place, int | None], ...]:
+def signature(pairs: Iterable[Pair]) -> tuple[tuple[SlotName, SlotName, int | None], ...]:
     """What `parents_in_step` depends on beside the flow: steps of one signature have the same lineage."""
     return tuple([(place_of(pair), _golden_place(pair), pair.rank) for pair in pairs])
 
@@ -55,10 +54,10 @@ def parents_in_step(pairs: Sequence[Pair], flow: Flow) -> dict[int, tuple[int, .
 
     Pairs that `flow` does not know are left out.
     """
-    at: dict[Place, list[int]] = defaultdict(list)
+    at: dict[SlotName, list[int]] = defaultdict(list)
     for position, pair in enumerate(pairs):
         at[place_of(pair)].append(position)
-    found: dict[int, tuple[int, ...]] = {}
+    parents_of: dict[int, tuple[int, ...]] = {}
     for position, pair in enumerate(pairs):
         above = flow.above.get(place_of(pair))
         if above is None:
@@ -67,14 +66,14 @@ def parents_in_step(pairs: Sequence[Pair], flow: Flow) -> dict[int, tuple[int, .
         for place, crossed in above.places.items():
             there = at[place]
             if not crossed and pair.rank is not None:
-                there = [one for one in there if pairs[one].rank in (pair.rank, None)]
+                there = [other for other in there if pairs[other].rank in (pair.rank, None)]
             parents.update(_of_same_tensor(pair, there, pairs, at))
-        found[position] = tuple(sorted(other for other in parents if other < position))
-    return found
+        parents_of[position] = tuple(sorted(other for other in parents if other < position))
+    return parents_of
 
 
 def _of_same_tensor(
-    pair: Pair, there: Sequence[int], pairs: Sequence[Pair], at: Mapping[Place, Sequence[int]]
+    pair: Pair, there: Sequence[int], pairs: Sequence[Pair], at: Mapping[SlotName, Sequence[int]]
 ) -> Sequence[int]:
     """Of the pairs of a parent's place those that are compared with the same tensor of golden, if any.
 
@@ -84,10 +83,10 @@ def _of_same_tensor(
     if len(there) == 1:
         return there
     own = {_golden_place(pair)}
-    same = [one for one in there if _golden_place(pairs[one]) in own]
+    same = [position for position in there if _golden_place(pairs[position]) in own]
     if not same and not isinstance(pair.mine.view, PIECES):
-        own = {_golden_place(pairs[one]) for one in at[place_of(pair)]}
-        same = [one for one in there if _golden_place(pairs[one]) in own]
+        own = {_golden_place(pairs[position]) for position in at[place_of(pair)]}
+        same = [position for position in there if _golden_place(pairs[position]) in own]
     return same or there
 
 
@@ -105,13 +104,13 @@ def from_the_step_before(block: Block, earlier: Block) -> dict[int, list[int]]:
         if _keeps(pair, earlier.flow):
             stored[pair.layer, pair.rank].append(number)
     flow = block.flow
-    found: dict[int, list[int]] = {}
+    sources: dict[int, list[int]] = {}
     for number, pair in zip(block.numbers, block.pairs):
         if _keeps(pair, flow) and not isinstance(pair.mine.view, SlotRows):
-            found[number] = stored[pair.layer, pair.rank][::-1]
+            sources[number] = stored[pair.layer, pair.rank][::-1]
         elif pair.rank in last and _is_fed(pair, flow):
-            found[number] = [last[pair.rank]]
-    return found
+            sources[number] = [last[pair.rank]]
+    return sources
 
 
 def _keeps(pair: Pair, flow: Flow) -> bool:

@@ -8,7 +8,7 @@ an expert whose result no router weight multiplies is shared (`shared.gate`).
 from __future__ import annotations
 
 from ...topology.tree import Node
-from .atb_graph import PASSED_ON, Graph, Roles, passed_on, reader_kinds
+from .atb_graph import PASSED_ON, AtbGraph, Roles, passed_on, reader_kinds
 from .dataflow import Value
 
 _ACTIVATION_SWIGLU = 6  # ActivationOperation's activationType of the fused gate
@@ -19,7 +19,7 @@ _MIXED = "mixed"
 class AfterAttention:
     """The walk through one layer; `roles` is filled in as it goes."""
 
-    def __init__(self, graph: Graph, roles: Roles) -> None:
+    def __init__(self, graph: AtbGraph, roles: Roles) -> None:
         self._graph = graph
         self._roles = roles
         self._experts: dict[Node, str] = {}
@@ -152,7 +152,7 @@ def _is_expert_result(role: str) -> bool:
     return role.startswith("expert.") and role.endswith(".down")
 
 
-def _mlp_linear(leaf: Node, graph: Graph) -> str:
+def _mlp_linear(leaf: Node, graph: AtbGraph) -> str:
     """`gate`, `up`, `router` or `mlp_in` (one linear for all), told by who reads the output."""
     value = graph.written_first(leaf)
     read_by = value.read_by if value is not None else []
@@ -173,7 +173,7 @@ def _mlp_linear(leaf: Node, graph: Graph) -> str:
     return "router" if readers and "linear" not in readers else ""
 
 
-def _split_halves(leaf: Node, graph: Graph) -> tuple[str, ...]:
+def _split_halves(leaf: Node, graph: AtbGraph) -> tuple[str, ...]:
     """Which half of a packed gate-up is which: the one that is activated is the gate."""
     written = graph.flow.outputs[leaf]
     if len(written) != 2:

@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from ...dumps.base import Slot
 from ...topology.tree import Node, Tree
 from .after_attention import AfterAttention
-from .atb_graph import NEEDS_OTHERS, Graph, Roles, passed_on
+from .atb_graph import NEEDS_OTHERS, AtbGraph, Roles, passed_on
 from .before_attention import before_attention
 from .dataflow import Value
 from .export import Export
 
 
-def layer_exports(layer: Node, graph: Graph) -> list[Export]:
+def layer_exports(layer: Node, graph: AtbGraph) -> list[Export]:
     """Every export of a layer whose role is known, in completion order; none without an attention."""
     leaves = [node for node in layer.walk() if node in graph.kinds]
     anchor = next((leaf for leaf in leaves if graph.kinds[leaf] == "attention"), None)
@@ -31,7 +31,7 @@ def layer_exports(layer: Node, graph: Graph) -> list[Export]:
     return exports + (_table_inputs(rope) if rope is not None else [])
 
 
-def model_exports(tree: Tree, layers: list[Node], graph: Graph) -> list[Export]:
+def model_exports(tree: Tree, layers: list[Node], graph: AtbGraph) -> list[Export]:
     """Roles of what runs before the first layer and after the last one, in completion order."""
     inside = {node for layer in layers for node in layer.walk()}
     roles: Roles = {}
@@ -46,7 +46,7 @@ def model_exports(tree: Tree, layers: list[Node], graph: Graph) -> list[Export]:
     return _exports(roles, set(tree.walk()) - inside, graph)
 
 
-def _model_roles(leaf: Node, graph: Graph, roles: Roles, before: bool) -> list[tuple[str, str]]:
+def _model_roles(leaf: Node, graph: AtbGraph, roles: Roles, before: bool) -> list[tuple[str, str]]:
     kind, inputs = graph.kinds[leaf], graph.flow.inputs[leaf]
     source = roles.get(inputs[0]) if inputs else None
     if kind == "embedding" and before:
@@ -77,15 +77,15 @@ def _upwards(node: Node | None) -> Iterable[Node]:
         node = node.parent
 
 
-def _exports(roles: Roles, inside: set[Node], graph: Graph) -> list[Export]:
+def _exports(roles: Roles, inside: set[Node], graph: AtbGraph) -> list[Export]:
     exports = []
     for value, (role, form) in roles.items():
-        component, beside = graph.beside(value, form)
-        if form == "internal" or (form in NEEDS_OTHERS and not beside):
+        component, companions = graph.companions(value, form)
+        if form == "internal" or (form in NEEDS_OTHERS and not companions):
             continue
         for node, index in value.shown_at:
             if node in inside:
-                exports.append(Export(node, Slot("output", (index,)), role, form, component, beside))
+                exports.append(Export(node, Slot("output", (index,)), role, form, component, companions))
     return exports
 
 

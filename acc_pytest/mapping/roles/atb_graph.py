@@ -22,7 +22,7 @@ Roles = dict[Value, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Graph:
+class AtbGraph:
     """The operators of one tree as the roles need them: dataflow, kinds, and which adds add a bias."""
 
     flow: Dataflow
@@ -31,7 +31,7 @@ class Graph:
     slots_input: Callable[[str], int | None]
     """Which input of a cache operator type holds the places that it writes."""
 
-    def beside(self, value: Value, form: str) -> tuple[int | None, tuple[Export, ...]]:
+    def companions(self, value: Value, form: str) -> tuple[int | None, tuple[Export, ...]]:
         """Which piece of the whole a tensor is, and what it takes to read it, for forms that say more."""
         if form == "paged":
             return None, self._places(value)
@@ -64,7 +64,9 @@ class Graph:
             leaf = value.producer
         pieces = [] if leaf is None else self.flow.outputs[leaf]
         return value.index, tuple(
-            Export(one.producer, Slot("output", (one.index,)), "piece") for one in pieces if one.producer
+            Export(piece.producer, Slot("output", (piece.index,)), "piece")
+            for piece in pieces
+            if piece.producer
         )
 
     def _bias(self, value: Value) -> tuple[Export, ...]:
@@ -77,7 +79,7 @@ class Graph:
         return ()
 
 
-def graph_of(tree: Tree, tables: Tables, is_bias: Callable[[Node, Value], bool]) -> Graph:
+def graph_of(tree: Tree, tables: Tables, is_bias: Callable[[Node, Value], bool]) -> AtbGraph:
     """Trace a tree. `is_bias(leaf, operand)` says whether the second operand of an add is a bias."""
     flow = trace(tree)
     kinds = {leaf: tables.kind_of(leaf.op_type, leaf.param) for leaf in flow.leaves}
@@ -86,11 +88,11 @@ def graph_of(tree: Tree, tables: Tables, is_bias: Callable[[Node, Value], bool])
         operands = flow.inputs[leaf]
         return len(operands) == 2 and operands[1].producer is None and is_bias(leaf, operands[1])
 
-    return Graph(flow, kinds, is_bias_add, tables.slots_input)
+    return AtbGraph(flow, kinds, is_bias_add, tables.slots_input)
 
 
 def passed_on(
-    leaf: Node, kind: str, source: tuple[str, str], graph: Graph, roles: Roles
+    leaf: Node, kind: str, source: tuple[str, str], graph: AtbGraph, roles: Roles
 ) -> tuple[str, str] | None:
     """The role of a tensor after an operator that adds a bias, reduces over ranks or only moves it."""
     role, _ = source
@@ -106,7 +108,7 @@ def passed_on(
     return None
 
 
-def _lacks_bias(value: Value, graph: Graph, roles: Roles) -> None:
+def _lacks_bias(value: Value, graph: AtbGraph, roles: Roles) -> None:
     """Say of a tensor, and of what it was summed or moved from, that the bias comes later."""
     role, form = roles[value]
     if form != "internal":
@@ -118,7 +120,7 @@ def _lacks_bias(value: Value, graph: Graph, roles: Roles) -> None:
             _lacks_bias(source, graph, roles)
 
 
-def reader_kinds(value: Value | None, graph: Graph) -> set[str]:
+def reader_kinds(value: Value | None, graph: AtbGraph) -> set[str]:
     """Kinds of the operators that read a value."""
     if value is None:
         return set()

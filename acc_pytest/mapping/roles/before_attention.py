@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...topology.tree import Node
-from .atb_graph import PASSED_ON, Graph, Roles, passed_on
+from .atb_graph import PASSED_ON, AtbGraph, Roles, passed_on
 from .dataflow import Dataflow, Value
 
 _SINKS = {"attention": ("q", "k", "v"), "cache": ("k", "v")}
 """Which input of an operator is which. A paged attention reads the cache, so the cache counts too."""
 
 
-def before_attention(leaves: list[Node], graph: Graph) -> Roles:
+def before_attention(leaves: list[Node], graph: AtbGraph) -> Roles:
     """Roles of what reaches the attention's inputs, found by walking back from them."""
     kinds, flow = graph.kinds, graph.flow
     inside = set(leaves)
@@ -37,9 +37,9 @@ def before_attention(leaves: list[Node], graph: Graph) -> Roles:
     for leaf in leaves:
         for value in flow.outputs[leaf]:
             if reach.get(value):
-                found = _role_before(leaf, value, graph, reach, roles)
-                if found:
-                    roles[value] = found
+                role = _role_before(leaf, value, graph, reach, roles)
+                if role:
+                    roles[value] = role
         if kinds[leaf] == "cache":
             # A cache holds, of this step, what was written into it: first the key, then the value.
             for value, source in zip(flow.outputs[leaf], flow.inputs[leaf]):
@@ -49,7 +49,7 @@ def before_attention(leaves: list[Node], graph: Graph) -> Roles:
 
 
 def _role_before(
-    leaf: Node, value: Value, graph: Graph, reach: dict[Value, set[str]], roles: Roles
+    leaf: Node, value: Value, graph: AtbGraph, reach: dict[Value, set[str]], roles: Roles
 ) -> tuple[str, str] | None:
     kinds, flow = graph.kinds, graph.flow
     kind, sinks = kinds[leaf], "".join(sink for sink in "qkv" if sink in reach[value])
@@ -69,7 +69,7 @@ def _role_before(
         turned = roles.get(rotated, ("", "")) if rotated is not None else ("", "")
         return f"{sinks}_rope", "head_part" if turned[1] == "head_part" else "plain"
     if kind == "concat":
-        turned_part = any(roles.get(one, ("", ""))[0] == f"{sinks}_rope" for one in flow.inputs[leaf])
+        turned_part = any(roles.get(operand, ("", ""))[0] == f"{sinks}_rope" for operand in flow.inputs[leaf])
         return (f"{sinks}_rope", "plain") if turned_part else None
     if kind == "split" and len(sinks) == 1 and source is not None and source[0] == sinks:
         return sinks, "head_part"

@@ -18,10 +18,10 @@ class Export:
     - `plain`;
     - `table`: positions by features;
     - `cache`: batch, heads, tokens, size;
-    - `paged`: a cache of blocks, of which the rows are meant whose places `beside` holds;
-    - `head_part`: piece `component` of every head, all pieces being `beside`;
+    - `paged`: a cache of blocks; the rows at the places in `companions` are meant;
+    - `head_part`: piece `component` of every head, all pieces being `companions`;
     - `partial`: to be summed over ranks;
-    - `unbiased`: a later operator adds the bias that is `beside`;
+    - `unbiased`: a later operator adds the bias in `companions`;
     - `partial_unbiased`: both;
     - `passing`: moved around by an operator that computes nothing, perhaps fewer rows of it;
     - `repeated`: handed on by a container, and compared at the module that computed it.
@@ -33,5 +33,5 @@ class Export:
     form: str = "plain"
     component: int | None = None
     """Entry of the last dimension, for a table that holds cos and sin in one tensor; number of a piece."""
-    beside: tuple[Export, ...] = ()
-    """Other tensors of this side that it takes to read this one: see `form`."""
+    companions: tuple[Export, ...] = ()
+    """Other tensors of this side, needed to read this one: see `form`."""

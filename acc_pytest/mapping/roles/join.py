@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ...topology.tree import Node
-from ..match import WHOLE, Look, Match
+from ..match import WHOLE, Match, ViewRule
 from ..tables import Tables
 from .export import Export
 
@@ -31,9 +31,8 @@ class RoleJoin:
         sharded: bool = False,
         said: Callable[[Node, Node], bool] = lambda golden, mine: False,
     ) -> None:
-        """`layer` is the layer of mine; `sharded`: tensors of mine come in several shards, to be merged.
-
-        `said`: the user holds a golden node and one of mine to be the same.
+        """`layer` is the layer of mine. `sharded` says that tensors of mine come in shards to be merged,
+        `said` that the user holds a golden node and a node of mine to be the same.
         """
         self._said = said
         self._tables = tables
@@ -79,21 +78,23 @@ class RoleJoin:
         A tensor of no known role takes that of the other one.
         """
         goldens, mines = self._known(self._golden, golden), self._known(self._mine, mine)
-        for role, one in goldens.items():
-            for other_role, other in mines.items():
+        for role, golden_known in goldens.items():
+            for other_role, mine_known in mines.items():
                 if role == other_role:
-                    return self._match(role, one, other)
+                    return self._match(role, golden_known, mine_known)
                 for pack, parts in self._tables.packs.items():
                     if other_role == pack and role in parts and self._one_of_each(self._golden, parts):
                         pieces = tuple(self._one_of_each(self._golden, parts))
-                        look = Look("part", parts.index(role), pieces)
-                        return Match(one, other, "packed", f"part of `{pack}`", mine_look=look, tag=role)
+                        rule = ViewRule("part", parts.index(role), pieces)
+                        return Match(
+                            golden_known, mine_known, "packed", f"part of `{pack}`", mine_view=rule, tag=role
+                        )
         if goldens and mines:
             return None
-        for role, one in goldens.items():
-            return self._match(role, one, replace(mine, role=role))
-        for role, other in mines.items():
-            return self._match(role, replace(golden, role=role), other)
+        for role, golden_known in goldens.items():
+            return self._match(role, golden_known, replace(mine, role=role))
+        for role, mine_known in mines.items():
+            return self._match(role, replace(golden, role=role), mine_known)
         return Match(golden, mine, "", "")
 
     @staticmethod
@@ -112,20 +113,23 @@ class RoleJoin:
 
     def _match(self, role: str, golden: Export, mine: Export) -> Match:
         policy, reason = self._policy(golden, mine), f"both are `{role}`"
-        golden_look = mine_look = Look("last") if role in _ONE_ROW_ROLES else WHOLE
+        golden_view = mine_view = ViewRule("last") if role in _ONE_ROW_ROLES else WHOLE
         if golden.form == "table":
-            policy, golden_look = "rope", Look("table", -1 if golden.component is None else golden.component)
+            policy, golden_view = (
+                "rope",
+                ViewRule("table", -1 if golden.component is None else golden.component),
+            )
         elif mine.form == "partial":
-            reason, mine_look = f"summed over ranks it is `{role}`", Look("sum")
+            reason, mine_view = f"summed over ranks it is `{role}`", ViewRule("sum")
         elif mine.form == "head_part":
-            policy, golden_look = "packed", Look("heads", mine.component or 0, mine.beside)
+            policy, golden_view = "packed", ViewRule("heads", mine.component or 0, mine.companions)
             reason = f"part {(mine.component or 0) + 1} of every head of `{role}`"
         elif mine.form == "paged":
-            policy, reason, mine_look = "cache", f"the rows that were written are `{role}`", _written(mine)
+            policy, reason, mine_view = "cache", f"the rows that were written are `{role}`", _written(mine)
         elif mine.form in ("unbiased", "partial_unbiased"):
             reason = f"with the bias it is `{role}`"
-            mine_look = Look("bias" if mine.form == "unbiased" else "bias_sum", parts=mine.beside)
-        return Match(golden, mine, policy, reason, golden_look, mine_look)
+            mine_view = ViewRule("bias" if mine.form == "unbiased" else "bias_sum", parts=mine.companions)
+        return Match(golden, mine, policy, reason, golden_view, mine_view)
 
     def _policy(self, golden: Export, mine: Export) -> str:
         if self._mine_layer is None:
@@ -155,12 +159,16 @@ class RoleJoin:
     def _caches(self, role: str, export: Export) -> Iterator[Match]:
         if export.form not in ("plain", "paged", "head_part"):
             return
-        look = _written(export) if export.form == "paged" else WHOLE
-        cache = Look("cache_heads", export.component or 0) if export.form == "head_part" else Look("cache")
+        rule = _written(export) if export.form == "paged" else WHOLE
+        cache = (
+            ViewRule("cache_heads", export.component or 0)
+            if export.form == "head_part"
+            else ViewRule("cache")
+        )
         for golden in self._golden.get(role, ()):
             if golden.form == "cache":
                 reason = f"`{role}` is what the cache got at this step"
-                match = Match(golden, export, "cache", reason, cache, look, tag="cache")
+                match = Match(golden, export, "cache", reason, cache, rule, tag="cache")
                 if self._fits(match):
                     yield match
 
@@ -171,9 +179,9 @@ class RoleJoin:
             return
         for export in whole:
             for index, piece in enumerate(pieces):
-                look = Look("part", index, tuple(pieces))
+                rule = ViewRule("part", index, tuple(pieces))
                 reason = f"`{piece.role}` is part {index + 1} of the packed `{pack}`"
-                match = Match(piece, export, "packed", reason, mine_look=look, tag=piece.role)
+                match = Match(piece, export, "packed", reason, mine_view=rule, tag=piece.role)
                 if self._fits(match):
                     yield match
 
@@ -187,10 +195,10 @@ class RoleJoin:
             return
         for index, role in enumerate(parts):
             for export in self._plain_of(self._mine, role):
-                look = Look(kind, index, tuple(pieces))
+                rule = ViewRule(kind, index, tuple(pieces))
                 per_head = " in every head" if kind == "interleaved" else ""
                 reason = f"`{role}` is part {index + 1} of golden's packed `{pack}`{per_head}"
-                match = Match(whole[0], export, "packed", reason, golden_look=look, tag=role)
+                match = Match(whole[0], export, "packed", reason, golden_view=rule, tag=role)
                 if self._fits(match):
                     yield match
 
@@ -206,9 +214,9 @@ class RoleJoin:
             return
         pieces = tuple(self._one_of_each(self._mine, self._tables.packs[pack]))
         for index, piece in enumerate(pieces):
-            looks = Look("part", index, pieces), Look("own_part", index, pieces)
+            rules = ViewRule("part", index, pieces), ViewRule("own_part", index, pieces)
             reason = f"part {index + 1} of the packed `{pack}` of both, shard by shard"
-            match = Match(whole[0], export, "packed", reason, *looks, tag=piece.role)
+            match = Match(whole[0], export, "packed", reason, *rules, tag=piece.role)
             if self._fits(match):
                 yield match
 
@@ -223,12 +231,12 @@ class RoleJoin:
 
     def _one_of_each(self, side: dict[str, list[Export]], roles: Sequence[str]) -> list[Export]:
         """The innermost plain export of every role, empty when one role has none."""
-        found = [self._plain_of(side, role) for role in roles]
-        return [exports[0] for exports in found] if all(found) else []
+        by_role = [self._plain_of(side, role) for role in roles]
+        return [exports[0] for exports in by_role] if all(by_role) else []
 
 
-def _written(paged: Export) -> Look:
-    return Look("slots", parts=paged.beside)
+def _written(paged: Export) -> ViewRule:
+    return ViewRule("slots", parts=paged.companions)
 
 
 def _by_role(exports: Sequence[Export]) -> dict[str, list[Export]]:

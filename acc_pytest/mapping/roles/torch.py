@@ -25,9 +25,9 @@ def layer_exports(layer: Layer, tables: Tables, slots: Slots) -> list[Export]:
     below = {layer.below(node): node for node in layer.node.walk()}
     exports: list[Export] = []
     for path, node in below.items():
-        found = _rule_for(path, tables.layer_roles, below)
-        if found is not None:
-            exports.extend(_exports(node, *found, tables, slots))
+        rule_and_match = _rule_for(path, tables.layer_roles, below)
+        if rule_and_match is not None:
+            exports.extend(_exports(node, *rule_and_match, tables, slots))
     return sorted(exports, key=lambda export: export.node.order)
 
 
@@ -36,9 +36,9 @@ def model_exports(tree: Tree, layers: Sequence[Layer], tables: Tables, slots: Sl
     inside = {node for layer in layers for node in layer.node.walk()}
     exports: list[Export] = []
     for node in tree.walk():
-        found = _rule_for(node.path, tables.model_roles, ()) if node not in inside else None
-        if found is not None:
-            exports.extend(_exports(node, *found, tables, slots))
+        rule_and_match = _rule_for(node.path, tables.model_roles, ()) if node not in inside else None
+        if rule_and_match is not None:
+            exports.extend(_exports(node, *rule_and_match, tables, slots))
     if layers and not any(export.form == "table" for export in exports):
         exports.extend(e for e in layer_exports(layers[0], tables, slots) if e.form == "table")
     return sorted(exports, key=lambda export: export.node.order)

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ...dumps.base import Slot
 from .fx_side import FxSide, not_a_tensor
-from .operators import NO_TEXT, Operator
-from .outcome import Alone, End, Matched, Outcome, class_of
+from .operators import NO_TEXT, GeOperator
+from .outcome import Matched, Outcome, SlotTensor, Unmatched, class_of
 from .self_checks import self_checks
 
 _WORDS = {
@@ -34,47 +34,65 @@ _VERSION = re.compile(r"(?:v\d+|d)$")
 _Key = tuple[str, str, tuple[int, ...]]
 
 
-def by_order(operators: Sequence[Operator], fx: FxSide, ge_side: str, fx_side: str) -> Iterator[Outcome]:
-    """One outcome for each tensor of GE, and one for each output of FX that none of them is."""
-    ran: dict[_Key, list[End]] = defaultdict(list)
-    called: dict[_Key, list[End]] = defaultdict(list)
-    for operator in operators:
-        for end in operator.outputs:
-            if (key := _key(_ge_word(operator.node.op_type), end)) is not None:
-                ran[key].append(end)
-    for node in fx.nodes:
-        for slot, ref in fx.slots[node].items():
-            end = End(node, slot, ref)
-            if slot.kind == "input" or not_a_tensor(ref):
-                continue
-            if (key := _key(_fx_word(node.op_type), end)) is not None:
-                called[key].append(end)
-    uncertain = _uncertain(operators)
-    ran = {key: ends for key, ends in ran.items() if key[0].partition(":")[0] not in uncertain}
-    partners = _partners(ran, called)
+def by_order(operators: Sequence[GeOperator], fx: FxSide, ge_side: str, fx_side: str) -> Iterator[Outcome]:
+    """One outcome for each tensor of GE, then one for each output of FX that was not matched."""
+    partners = _partners(_ge_outputs(operators), _fx_outputs(fx))
     used: set[tuple[str, Slot]] = set()
     for order, operator in enumerate(operators):
-        if operator.hands_on:
-            yield from self_checks(operator, ge_side, order)
-            continue
-        ends = [*operator.inputs, *operator.outputs]
-        if not ends:
-            yield Alone(ge_side, operator.node, None, operator.broken or NO_TEXT)
-        for number, end in enumerate(ends):
-            golden = partners.get((end.node.path, end.slot))
-            if golden is None:
-                yield Alone(ge_side, end.node, end.slot, NO_TEXT)
-                continue
-            used.add((golden.node.path, golden.slot))
-            said = "no graph text: as many operators of this kind and shape on both sides, taken in order"
-            yield Matched(golden, end, "order", said, (order, number))
+        for outcome in _outcomes(operator, partners, ge_side, order):
+            if isinstance(outcome, Matched):
+                used.add((outcome.golden.node.path, outcome.golden.slot))
+            yield outcome
     for node in fx.nodes:
         for slot in fx.slots[node]:
             if slot.kind == "output" and (node.path, slot) not in used:
-                yield Alone(fx_side, node, slot, f"{NO_TEXT} on the other side")
+                yield Unmatched(fx_side, node, slot, f"{NO_TEXT} on the other side")
 
 
-def _uncertain(operators: Sequence[Operator]) -> set[str]:
+def _outcomes(
+    operator: GeOperator, partners: Mapping[tuple[str, Slot], SlotTensor], ge_side: str, order: int
+) -> Iterator[Outcome]:
+    if operator.hands_on:
+        yield from self_checks(operator, ge_side, order)
+        return
+    tensors = [*operator.inputs, *operator.outputs]
+    if not tensors:
+        yield Unmatched(ge_side, operator.node, None, operator.broken or NO_TEXT)
+    for number, tensor in enumerate(tensors):
+        golden = partners.get((tensor.node.path, tensor.slot))
+        if golden is None:
+            yield Unmatched(ge_side, tensor.node, tensor.slot, NO_TEXT)
+            continue
+        said = "no graph text: as many operators of this kind and shape on both sides, taken in order"
+        yield Matched(golden, tensor, "order", said, (order, number))
+
+
+def _ge_outputs(operators: Sequence[GeOperator]) -> Mapping[_Key, Sequence[SlotTensor]]:
+    """The outputs of GE by kind and shape, without the kinds whose number says nothing."""
+    uncertain = _uncertain(operators)
+    outputs: dict[_Key, list[SlotTensor]] = defaultdict(list)
+    for operator in operators:
+        word = _ge_word(operator.node.op_type)
+        for tensor in operator.outputs if word not in uncertain else ():
+            if (key := _key(word, tensor)) is not None:
+                outputs[key].append(tensor)
+    return outputs
+
+
+def _fx_outputs(fx: FxSide) -> Mapping[_Key, Sequence[SlotTensor]]:
+    """The outputs of FX by kind and shape."""
+    outputs: dict[_Key, list[SlotTensor]] = defaultdict(list)
+    for node in fx.nodes:
+        for slot, ref in fx.slots[node].items():
+            tensor = SlotTensor(node, slot, ref)
+            if slot.kind == "input" or not_a_tensor(ref):
+                continue
+            if (key := _key(_fx_word(node.op_type), tensor)) is not None:
+                outputs[key].append(tensor)
+    return outputs
+
+
+def _uncertain(operators: Sequence[GeOperator]) -> set[str]:
     """Kinds whose number says nothing: TorchAir builds them for other calls too, or some are fused away."""
     kinds = {operator.node.op_type for operator in operators}
     fused = [operator.node.name for operator in operators if _is_fused(operator)]
@@ -82,15 +100,15 @@ def _uncertain(operators: Sequence[Operator]) -> set[str]:
     return {_ge_word(kind) for kind in _AIDS | hidden}
 
 
-def _is_fused(operator: Operator) -> bool:
+def _is_fused(operator: GeOperator) -> bool:
     """Whether a name is not made of the type and a number, as those of TorchAir are, or no longer true."""
     plain = re.fullmatch(rf"{re.escape(operator.node.op_type)}(?:_\d+)?", operator.node.name)
     return not operator.inserted and (plain is None or operator.extended)
 
 
 def _partners(
-    ran: Mapping[_Key, Sequence[End]], called: Mapping[_Key, Sequence[End]]
-) -> dict[tuple[str, Slot], End]:
+    ran: Mapping[_Key, Sequence[SlotTensor]], called: Mapping[_Key, Sequence[SlotTensor]]
+) -> dict[tuple[str, Slot], SlotTensor]:
     return {
         (end.node.path, end.slot): golden
         for key, ends in ran.items()
@@ -99,7 +117,7 @@ def _partners(
     }
 
 
-def _key(word: str, end: End) -> _Key | None:
+def _key(word: str, end: SlotTensor) -> _Key | None:
     header = end.header
     if header is None or not word:
         return None

@@ -17,7 +17,7 @@ from ...topology.tree import Node
 from .fed import FED_FIRST
 from .fed_calls import given_to_calls
 from .fx_side import FxSide, not_a_tensor
-from .outcome import Alone, End, Matched, Outcome
+from .outcome import Matched, Outcome, SlotTensor, Unmatched
 
 _CONTRACTIONS = ("mm", "conv", "attention", "linear", "einsum")
 _PER_LAYER = 9
@@ -26,7 +26,7 @@ _LEAST_RUN = 3
 """Calls in a row that must agree in target and shapes before an alignment is believed."""
 
 
-class WithFxCalls:
+class FxWithFx:
     """The mapping of one group."""
 
     def __init__(self, golden: FxSide, mine: FxSide) -> None:
@@ -38,17 +38,17 @@ class WithFxCalls:
         self._given_to_golden = given_to_calls(golden)
 
     def outcomes(self) -> Iterator[Outcome]:
-        """One outcome for each tensor of mine, then one for each tensor of golden that none of them is."""
+        """One outcome for each tensor of mine, then one for each tensor of golden that was not matched."""
         products = 0
         for order, node in enumerate(self._mine.nodes):
-            found = self._partners.get(node)
+            partner_found = self._partners.get(node)
             for number, (slot, ref) in enumerate(self._mine.slots[node].items()):
                 why = not_a_tensor(ref)
-                if found is None or why:
+                if partner_found is None or why:
                     reason = f"{slot}: {why}" if why else self._why(node)
-                    yield Alone("mine", node, slot, reason)
+                    yield Unmatched("mine", node, slot, reason)
                     continue
-                partner, policy, said = found
+                partner, policy, said = partner_found
                 yield self._slot(
                     partner, node, slot, ref, policy, said, (order, number), products // _PER_LAYER
                 )
@@ -68,19 +68,21 @@ class WithFxCalls:
     ) -> Outcome:
         golden = self._golden.slots[partner].get(slot)
         if golden is None:
-            return Alone("mine", node, slot, f"golden's {partner.path} has no {slot}")
+            return Unmatched("mine", node, slot, f"golden's {partner.path} has no {slot}")
         self._used.add((partner.path, slot))
         if why := not_a_tensor(golden):
-            return Alone("mine", node, slot, f"golden's is {why}")
-        found = Matched(End(partner, slot, golden), End(node, slot, ref), policy, said, place, depth)
+            return Unmatched("mine", node, slot, f"golden's is {why}")
+        matched = Matched(
+            SlotTensor(partner, slot, golden), SlotTensor(node, slot, ref), policy, said, place, depth
+        )
         fed = self._given.get((node.path, slot), "")
         if not fed or (partner.path, slot) not in self._given_to_golden:
-            return found
-        return replace(found, place=(FED_FIRST, *place), given=found.mine.label, fed=fed)
+            return matched
+        return replace(matched, place=(FED_FIRST, *place), given=matched.mine.label, fed=fed)
 
     def _why(self, node: Node) -> str:
         sides = (self._golden, self._mine)
-        counts = [sum(one.op_type == node.op_type for one in side.nodes) for side in sides]
+        counts = [sum(call.op_type == node.op_type for call in side.nodes) for side in sides]
         if not counts[0]:
             return f"golden dumped no call of {node.op_type}"
         if counts[0] != counts[1]:
@@ -95,7 +97,7 @@ class WithFxCalls:
             for slot, ref in self._golden.slots[node].items():
                 if (node.path, slot) not in self._used:
                     why = not_a_tensor(ref)
-                    yield Alone("golden", node, slot, why or "no call of mine is known to be this one")
+                    yield Unmatched("golden", node, slot, why or "no call of mine is known to be this one")
 
 
 def _partners(golden: FxSide, mine: FxSide) -> Iterator[tuple[Node, tuple[Node, str, str]]]:
@@ -110,30 +112,30 @@ def _partners(golden: FxSide, mine: FxSide) -> Iterator[tuple[Node, tuple[Node, 
             said = f"the call of this name; {renamed[node].op_type} on the golden side (view->reshape)"
             yield node, (renamed[node], "name", said)
     if alike != set(counts[1]) or alike != set(counts[0]):
-        for one, other in _aligned(golden, mine):
-            if other.op_type not in alike:
+        for golden_node, mine_node in _aligned(golden, mine):
+            if mine_node.op_type not in alike:
                 said = "same target and shapes at the same place; the sides number their calls differently"
-                yield other, (one, "order", said)
+                yield mine_node, (golden_node, "order", said)
 
 
 def _renamed(golden: FxSide, mine: FxSide) -> Mapping[Node, Node]:
     """Calls of one name and two targets that differ in the word for a view alone."""
-    found = {}
+    partners = {}
     views = ("view", "reshape", "_unsafe_view")
     by_name = {node.name: node for node in golden.nodes}
     for node in mine.nodes:
         partner = by_name.get(node.name)
         if partner is None or partner.op_type == node.op_type:
             continue
-        if all(any(f".{view}." in one.op_type for view in views) for one in (node, partner)):
-            found[node] = partner
-    return found
+        if all(any(f".{view}." in call.op_type for view in views) for call in (node, partner)):
+            partners[node] = partner
+    return partners
 
 
 def _aligned(golden: FxSide, mine: FxSide) -> Iterator[tuple[Node, Node]]:
     """Calls in runs that agree in target and shapes on both sides, in one order."""
-    ones, others = ([_word(side, node) for node in side.nodes] for side in (golden, mine))
-    matcher = difflib.SequenceMatcher(None, ones, others, autojunk=False)
+    golden_words, mine_words = ([_word(side, node) for node in side.nodes] for side in (golden, mine))
+    matcher = difflib.SequenceMatcher(None, golden_words, mine_words, autojunk=False)
     for block in matcher.get_matching_blocks():
         if block.size >= _LEAST_RUN:
             for step in range(block.size):
@@ -144,7 +146,7 @@ def _word(side: FxSide, node: Node) -> tuple[str, Sequence[tuple[str, tuple[int,
     """What two calls must have in common: the target, and the slots with their shapes."""
     shapes = []
     for slot, ref in side.slots[node].items():
-        header = End(node, slot, ref).header
+        header = SlotTensor(node, slot, ref).header
         shapes.append((str(slot), header.shape if header is not None else (-1,)))
     return node.op_type, tuple(shapes)
 

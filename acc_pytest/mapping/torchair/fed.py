@@ -47,8 +47,8 @@ class FedWords:
         return self._known[node.name]
 
     def _readings(self, edge: Edge) -> Iterator[Argument]:
-        for one in reached(self.graph, edge):
-            for argument in self.arguments.get(one.edge, ()):
+        for reach in reached(self.graph, edge):
+            for argument in self.arguments.get(reach.edge, ()):
                 if target_of(argument.call.target) == "aten.expand":
                     yield from self._readings(Edge(argument.reader, 0))
                 yield argument
@@ -66,8 +66,8 @@ class FedWords:
         """Whether a sum is that of scores and a mask: a softmax reads it."""
         return any(
             type_of(reader) == "Softmax"
-            for one in reached(self.graph, Edge(argument.reader, 0))
-            for reader in self.graph.graph.consumers.get(one.edge, ())
+            for reach in reached(self.graph, Edge(argument.reader, 0))
+            for reader in self.graph.graph.consumers.get(reach.edge, ())
         )
 
     @cached_property
@@ -85,15 +85,15 @@ class FedWords:
 
 def marked(matched: Sequence[Matched], words: FedWords) -> list[Matched]:
     """The matches in their order, first those that stand for inputs of the graph: for each the first read."""
-    found: list[Matched] = []
+    ordered: list[Matched] = []
     seen: set[str] = set()
-    for one in sorted(matched, key=lambda one: one.place):
-        node = words.graph.node(one.given) if one.given not in seen and not one.own else None
+    for match in sorted(matched, key=lambda match: match.place):
+        node = words.graph.node(match.given) if match.given not in seen and not match.own else None
         if node is not None:
             seen.add(node.name)
-            one = replace(one, place=(FED_FIRST, words.graph.position[node.name]), fed=words.of(node))
-        found.append(one)
-    return sorted(found, key=lambda one: one.place)
+            match = replace(match, place=(FED_FIRST, words.graph.position[node.name]), fed=words.of(node))
+        ordered.append(match)
+    return sorted(ordered, key=lambda match: match.place)
 
 
 def strongest(words: Collection[str]) -> str:

@@ -17,31 +17,31 @@ from ...topology.tree import Node
 from .fed import strongest
 from .fx_side import FxSide, not_a_tensor
 from .lowering import fed_word, hands_on, target_of
-from .outcome import End, class_of
+from .outcome import SlotTensor, class_of
 
-Place = tuple[str, Slot]
+SlotKey = tuple[str, Slot]
 _Copy = tuple[int, int]
 
 
-def given_to_calls(side: FxSide) -> Mapping[Place, str]:
+def given_to_calls(side: FxSide) -> Mapping[SlotKey, str]:
     """The first argument that each tensor is that the run was given, and the word for what it is."""
-    walk = _Walk(side)
+    walk = _GivenTensors(side)
     for node in side.nodes:
         walk.call(node)
     return walk.found()
 
 
-class _Walk:
+class _GivenTensors:
     def __init__(self, side: FxSide) -> None:
         self._side = side
         self._made: set[_Copy] = set()
         self._sizes: set[int] = set()
-        self._first: dict[_Copy, Place] = {}
+        self._first: dict[_Copy, SlotKey] = {}
         self._origins: dict[_Copy, _Copy] = {}
         self._words: dict[_Copy, set[str]] = defaultdict(set)
         self._tables: dict[str, int] = {}
 
-    def found(self) -> Mapping[Place, str]:
+    def found(self) -> Mapping[SlotKey, str]:
         known = {place: strongest(self._words[copy]) for copy, place in self._first.items()}
         return {place: word for place, word in known.items() if word}
 
@@ -72,7 +72,7 @@ class _Walk:
         self._sizes.add(ref.header().numel)
 
     def _word(self, node: Node, slot: Slot, ref: TensorRef) -> str:
-        header = End(node, slot, ref).header
+        header = SlotTensor(node, slot, ref).header
         number = slot.index[0]
         if header is None or not header.shape or not isinstance(number, int):
             return ""

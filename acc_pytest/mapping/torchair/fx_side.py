@@ -12,7 +12,7 @@ from ...tensors.numpy_file import stored_dtype
 from ...tensors.ref import TensorRef
 from ...topology.ge_graph import FxName
 from ...topology.tree import Node
-from .outcome import End
+from .outcome import SlotTensor
 
 
 class FxSide:
@@ -24,7 +24,7 @@ class FxSide:
             node: dump.tensors(step, rank, node) for node in self.nodes
         }
         self.by_path = {node.path: node for node in self.nodes}
-        self._outputs: dict[FxName, tuple[End | None, str]] = {}
+        self._outputs: dict[FxName, tuple[SlotTensor | None, str]] = {}
         self._by_name: Mapping[str, list[Node]] = _grouped(self.nodes)
 
     def call(self, name: FxName) -> tuple[Node | None, str]:
@@ -43,13 +43,13 @@ class FxSide:
             return None, f"FX dumped several calls named {name.node}, none of target {name.target}"
         return None, f"FX dumped no call {name.node} ({name.target})"
 
-    def output(self, name: FxName) -> tuple[End | None, str]:
+    def output(self, name: FxName) -> tuple[SlotTensor | None, str]:
         """The tensor that a name means, and what to say of it; without one the text is the reason."""
         if name not in self._outputs:
             self._outputs[name] = self._output(name)
         return self._outputs[name]
 
-    def _output(self, name: FxName) -> tuple[End | None, str]:
+    def _output(self, name: FxName) -> tuple[SlotTensor | None, str]:
         node, said = self.call(name)
         if node is None:
             return None, said
@@ -58,18 +58,18 @@ class FxSide:
         if ref is None:
             return None, f"FX dumped no output {name.index} of {name.node}"
         why = not_a_tensor(ref)
-        return (None, f"{name.node} {slot}: {why}") if why else (End(node, slot, ref), said)
+        return (None, f"{name.node} {slot}: {why}") if why else (SlotTensor(node, slot, ref), said)
 
-    def arguments(self, node: Node) -> list[End]:
+    def arguments(self, node: Node) -> list[SlotTensor]:
         """The tensor arguments of a call: what has elements in rows (or an unknown number), no numbers."""
-        ends = [End(node, slot, ref) for slot, ref in self.slots[node].items() if slot.kind == "input"]
+        ends = [SlotTensor(node, slot, ref) for slot, ref in self.slots[node].items() if slot.kind == "input"]
         kept = []
-        for end in ends:
-            header = end.header
-            if header is None or not_a_tensor(end.ref):
+        for tensor in ends:
+            header = tensor.header
+            if header is None or not_a_tensor(tensor.ref):
                 continue
             if header.shape or not header.counted:
-                kept.append(end)
+                kept.append(tensor)
         return kept
 
 
@@ -91,7 +91,7 @@ def not_a_tensor(ref: TensorRef) -> str:
 
 
 def _grouped(nodes: list[Node]) -> dict[str, list[Node]]:
-    found: dict[str, list[Node]] = defaultdict(list)
+    by_name: dict[str, list[Node]] = defaultdict(list)
     for node in nodes:
-        found[node.name].append(node)
-    return found
+        by_name[node.name].append(node)
+    return by_name

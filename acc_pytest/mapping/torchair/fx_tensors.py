@@ -16,7 +16,7 @@ from .fx_side import FxSide, not_a_tensor
 from .graph import GraphIndex
 from .lowering import Argument, Arguments
 from .moves import inverse
-from .outcome import End
+from .outcome import SlotTensor
 from .reach import Reached, reached
 from .stored import Stored, stored
 
@@ -31,59 +31,60 @@ class FxTensors:
         self._known = known
         self._fx = fx
 
-    def of(self, edge: Edge, reader: str = "") -> Iterator[tuple[End, str]]:
+    def of(self, edge: Edge, reader: str = "") -> Iterator[tuple[SlotTensor, str]]:
         """FX tensors with the values that `reader` finds at an output, the nearest first, with how that is
         known.
 
         Nothing is known of what an operator reads after another one wrote there (a cache in place).
         """
         if not reader or self._graph.is_unwritten(edge, reader):
-            for one in reached(self._graph, edge):
-                yield from self._at(one)
+            for reach in reached(self._graph, edge):
+                yield from self._at(reach)
 
-    def result(self, edge: Edge) -> tuple[End, str] | None:
+    def result(self, edge: Edge) -> tuple[SlotTensor, str] | None:
         """The result of the call that turns a stored matrix, where an output of the graph is that."""
-        found = self._stored.get(edge)
-        if found is None or found.operator.name != edge.producer:
+        turning = self._stored.get(edge)
+        if turning is None or turning.operator.name != edge.producer:
             return None
-        return self._end(found.call, _MADE), f"{found.call.name} turns the matrix that {edge.producer} turns"
+        said = f"{turning.call.name} turns the matrix that {edge.producer} turns"
+        return self._end(turning.call, _MADE), said
 
-    def _at(self, one: Reached) -> Iterator[tuple[End, str]]:
-        words = f" through {', '.join(one.through)}" if one.through else ""
-        found = self._stored.get(one.edge)
-        if found is not None and found.operator.data_inputs[0] == one.edge:
-            said = f"argument 0 of {found.call.name}, read{words} by {found.operator.name}"
-            yield _turned(self._end(found.call, _GIVEN), one), said
-        name = self._graph.named(one.edge)
-        made = self._fx.output(name)[0] if name is not None and one.through else None
+    def _at(self, reach: Reached) -> Iterator[tuple[SlotTensor, str]]:
+        words = f" through {', '.join(reach.through)}" if reach.through else ""
+        turning = self._stored.get(reach.edge)
+        if turning is not None and turning.operator.data_inputs[0] == reach.edge:
+            said = f"argument 0 of {turning.call.name}, read{words} by {turning.operator.name}"
+            yield _permuted(self._end(turning.call, _GIVEN), reach), said
+        name = self._graph.named(reach.edge)
+        made = self._fx.output(name)[0] if name is not None and reach.through else None
         if name is not None and made is not None:
-            yield _turned(made, one), f"known{words} as output {name.index} of {name.node}"
-        for argument in self._arguments.get(one.edge, ()):
-            read = self._argument(argument) if self._graph.is_unwritten(one.edge, argument.reader) else None
+            yield _permuted(made, reach), f"known{words} as output {name.index} of {name.node}"
+        for argument in self._arguments.get(reach.edge, ()):
+            read = self._argument(argument) if self._graph.is_unwritten(reach.edge, argument.reader) else None
             if read is not None:
                 number = ".".join(map(str, argument.number))
                 said = f"argument {number} of {argument.call.node}, read{words} by {argument.reader}"
-                yield _turned(read, one), said
+                yield _permuted(read, reach), said
 
-    def _argument(self, argument: Argument) -> End | None:
+    def _argument(self, argument: Argument) -> SlotTensor | None:
         node, _ = self._fx.call(argument.call)
         slot = Slot("input", argument.number)
         if node is None or slot not in self._fx.slots[node] or not_a_tensor(self._fx.slots[node][slot]):
             return None
-        end = self._end(node, slot)
-        return end if end.header is None or end.header.shape or not end.header.counted else None
+        tensor = self._end(node, slot)
+        return tensor if tensor.header is None or tensor.header.shape or not tensor.header.counted else None
 
-    def _end(self, node: Node, slot: Slot) -> End:
-        return End(node, slot, self._fx.slots[node][slot])
+    def _end(self, node: Node, slot: Slot) -> SlotTensor:
+        return SlotTensor(node, slot, self._fx.slots[node][slot])
 
     @cached_property
     def _arguments(self) -> Arguments:
         """Arguments of calls that were dumped with all arguments that their operators read."""
         strange = {
-            one.call.node for several in self._known.values() for one in several if not self._was_dumped(one)
+            arg.call.node for several in self._known.values() for arg in several if not self._was_dumped(arg)
         }
         kept = {
-            edge: tuple(one for one in several if one.call.node not in strange)
+            edge: tuple(arg for arg in several if arg.call.node not in strange)
             for edge, several in self._known.items()
         }
         return {edge: several for edge, several in kept.items() if several}
@@ -97,5 +98,5 @@ class FxTensors:
         return stored(self._graph, self._fx, self._arguments)
 
 
-def _turned(end: End, one: Reached) -> End:
-    return End(end.node, end.slot, end.ref, inverse(one.order)) if one.order else end
+def _permuted(tensor: SlotTensor, reach: Reached) -> SlotTensor:
+    return SlotTensor(tensor.node, tensor.slot, tensor.ref, inverse(reach.order)) if reach.order else tensor

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from ...dumps.base import Rank, Step
+from ...dumps.ge import GeDump
 from ...dumps.torchair_names import sanitized
 from ...topology.ge_graph import Edge, FxName, GeGraph, GeNode
 from .moves import SAME_VALUES
@@ -200,16 +202,16 @@ class GraphIndex:
     @cached_property
     def _handed_on(self) -> Mapping[Edge, tuple[FxName, str]]:
         """Outputs without a name that an operator with one hands on: the name and that operator."""
-        found: dict[Edge, tuple[FxName, str]] = {}
+        handed_on: dict[Edge, tuple[FxName, str]] = {}
         for node in reversed(self.graph.nodes):
             before = _passed_on(node)
             if before is None or before in self._direct:
                 continue
-            name = self._direct.get(Edge(node.name, 0)) or found.get(Edge(node.name, 0), (None,))[0]
+            name = self._direct.get(Edge(node.name, 0)) or handed_on.get(Edge(node.name, 0), (None,))[0]
             producer = self.node(before.producer)
             if name is not None and producer is not None and producer.op_type not in NO_KERNEL:
-                found.setdefault(before, (name, f"{node.op_type} {node.name}"))
-        return found
+                handed_on.setdefault(before, (name, f"{node.op_type} {node.name}"))
+        return handed_on
 
     @cached_property
     def _owners(self) -> Mapping[str, str]:
@@ -225,21 +227,21 @@ class GraphIndex:
     @cached_property
     def _written(self) -> Mapping[str, int]:
         """Inputs of the graph that an operator writes, with the place of the first that does."""
-        found: dict[str, int] = {}
+        written: dict[str, int] = {}
         for node in self.graph.nodes:
             for edge in _overwritten(node):
                 producer = self.node(edge.producer)
                 if producer is not None and self.is_given(producer):
-                    found.setdefault(producer.name, self.position[node.name])
-        return found
+                    written.setdefault(producer.name, self.position[node.name])
+        return written
 
     @cached_property
     def _built(self) -> Mapping[str, tuple[GeNode, ...]]:
-        found: dict[str, list[GeNode]] = defaultdict(list)
+        built: dict[str, list[GeNode]] = defaultdict(list)
         for node in self.graph.nodes:
             if self.computes(node):
-                found[self._owners[node.name]].append(node)
-        return {owner: tuple(nodes) for owner, nodes in found.items()}
+                built[self._owners[node.name]].append(node)
+        return {owner: tuple(nodes) for owner, nodes in built.items()}
 
     @cached_property
     def _products(self) -> Mapping[str, int]:
@@ -250,11 +252,27 @@ class GraphIndex:
         return counts
 
 
+class GraphIndexes:
+    """The indexes of the graphs of dumps, each made once."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, GraphIndex] = {}
+
+    def of(self, dump: GeDump, step: Step, rank: Rank) -> GraphIndex | None:
+        """The index of the graph that ran; `None` where its text is missing or broken."""
+        graph = dump.graph(step, rank)
+        if graph is None:
+            return None
+        if id(graph) not in self._by_id:
+            self._by_id[id(graph)] = GraphIndex(graph)
+        return self._by_id[id(graph)]
+
+
 def _by_file_name(nodes: Iterable[GeNode]) -> Mapping[str, tuple[GeNode, ...]]:
-    found: dict[str, list[GeNode]] = defaultdict(list)
+    by_name: dict[str, list[GeNode]] = defaultdict(list)
     for node in nodes:
-        found[sanitized(node.name)].append(node)
-    return {name: tuple(same) for name, same in found.items()}
+        by_name[sanitized(node.name)].append(node)
+    return {name: tuple(same) for name, same in by_name.items()}
 
 
 def _overwritten(node: GeNode) -> list[Edge]:

@@ -20,7 +20,7 @@ def arrivals(edges: Sequence[Edge], fits: Sequence[Sequence[bool]], count: int) 
     before = _reachable(fits, len(edges), count)
     turned = [list(reversed(row)) for row in reversed(fits)]
     after = _reachable(turned, len(edges), count)
-    found: list[Edge | None] = []
+    arriving: list[Edge | None] = []
     for place in range(count):
         possible = {
             edges[number]
@@ -29,8 +29,8 @@ def arrivals(edges: Sequence[Edge], fits: Sequence[Sequence[bool]], count: int) 
             and before[number][place]
             and after[len(edges) - number - 1][count - place - 1]
         }
-        found.append(possible.pop() if len(possible) == 1 else None)
-    return found
+        arriving.append(possible.pop() if len(possible) == 1 else None)
+    return arriving
 
 
 def _reachable(fits: Sequence[Sequence[bool]], edges: int, count: int) -> list[list[bool]]:

@@ -7,21 +7,15 @@ inside of the call and is no argument; what a Transpose, a Reshape or a Cast bef
 from __future__ import annotations
 
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
+from ...toml_text import packaged_toml
 from ...topology.ge_graph import Edge, FxName, GeNode
 from .graph import GraphIndex
 from .moves import move_of
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _HANDING_ON = frozenset(
     {
@@ -74,21 +68,22 @@ class _Row:
 
 def arguments(graph: GraphIndex) -> Arguments:
     """What the calls of a graph read, as far as the table knows how they were converted."""
-    found: dict[Edge, list[Argument]] = defaultdict(list)
+    by_edge: dict[Edge, list[Argument]] = defaultdict(list)
     for call in graph.fx_calls.values():
         rows = _table().get(target_of(call.target), ())
         built = graph.built(call.node) if rows else ()
         for row in rows:
             readers = [
-                one for one in built if type_of(one) == row.op_type and _leads_to(one, call.node, graph)
+                node for node in built if type_of(node) == row.op_type and _leads_to(node, call.node, graph)
             ]
             if len(readers) == 1 or row.several:
                 for reader in readers:
                     for edge, number in _read(reader, row):
                         if graph.node(edge.producer) and not _is_inside(edge, call.node, graph):
-                            found[edge].append(Argument(call, number, reader.name))
+                            by_edge[edge].append(Argument(call, number, reader.name))
     ordered = {
-        edge: sorted(several, key=lambda one: graph.position[one.reader]) for edge, several in found.items()
+        edge: sorted(several, key=lambda argument: graph.position[argument.reader])
+        for edge, several in by_edge.items()
     }
     return {edge: tuple(several) for edge, several in ordered.items()}
 
@@ -131,14 +126,14 @@ def _leads_to(node: GeNode, fx_node: str, graph: GraphIndex) -> bool:
     """Whether an operator computes the result of an FX node, or something nameless on the way to it."""
     waiting, seen = [node], {node.name}
     while waiting:
-        one = waiting.pop()
-        names = {name.node for name in one.fx_names if name is not None}
+        waiting_node = waiting.pop()
+        names = {name.node for name in waiting_node.fx_names if name is not None}
         if fx_node in names:
             return True
         if names:
             continue
-        for index in range(one.output_count):
-            for reader in graph.graph.consumers.get(Edge(one.name, index), ()):
+        for index in range(waiting_node.output_count):
+            for reader in graph.graph.consumers.get(Edge(waiting_node.name, index), ()):
                 if reader.name not in seen and graph.owner(reader) == fx_node:
                     seen.add(reader.name)
                     waiting.append(reader)
@@ -157,7 +152,7 @@ def _is_inside(edge: Edge, fx_node: str, graph: GraphIndex) -> bool:
 
 @cache
 def _tables() -> tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]]:
-    raw = tomllib.loads(resources.files(__package__).joinpath("lowering.toml").read_text("utf-8"))
+    raw = packaged_toml(__package__, "lowering.toml")
     return raw["arguments"], raw["fed"]
 
 

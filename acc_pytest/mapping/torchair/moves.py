@@ -1,4 +1,4 @@
-"""Operators of GE that compute nothing: their output holds the values of their first input, moved at most."""
+"""Operators of GE that compute nothing: their output holds the values of their first input, perhaps moved."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Move:
 
 
 def move_of(node: GeNode, graph: GeGraph) -> Move | None:
-    """What an operator of the graph moves; `None` for one that computes, or turns in an unknown way."""
+    """How an operator of the graph moves values; `None` for one that computes, or permutes somehow."""
     if not node.data_inputs:
         return None
     if node.op_type in SAME_VALUES:
@@ -40,7 +40,7 @@ def move_of(node: GeNode, graph: GeGraph) -> Move | None:
 
 
 def composed(first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
-    """One order for turning by `first` and then by `then`; empty where nothing is turned in the end."""
+    """One order for permuting by `first` and then by `then`; empty where that changes nothing."""
     if not first or not then:
         return tuple(first or then)
     order = tuple(first[place] for place in then)

@@ -20,7 +20,7 @@ from ...tensors.ref import TensorRef
 from ...topology.ge_graph import Edge, GeNode
 from ...topology.tree import Node
 from .graph import GraphIndex
-from .outcome import End
+from .outcome import SlotTensor
 from .segments import CUT_NAME, readings
 
 INSERTED = ("trans_", "atomic_addr_clean", "memset", "MemSet")
@@ -51,7 +51,7 @@ class Parts:
 
 
 @dataclass(frozen=True, eq=False)
-class Operator:
+class GeOperator:
     """A dumped operator: node, file, tensors. `record` is `None` where it cannot be read or has none.
 
     `broken` says why a record cannot be read, `in_text` whether there is a graph text to know it by.
@@ -66,18 +66,18 @@ class Operator:
     in_text: bool
 
     @cached_property
-    def inputs(self) -> list[End]:
+    def inputs(self) -> list[SlotTensor]:
         """Dumped inputs, in order."""
-        return [End(self.node, slot, ref) for slot, ref in self.slots.items() if slot.kind == "input"]
+        return [SlotTensor(self.node, slot, ref) for slot, ref in self.slots.items() if slot.kind == "input"]
 
     @cached_property
-    def outputs(self) -> list[End]:
+    def outputs(self) -> list[SlotTensor]:
         """Dumped outputs, in order."""
-        return [End(self.node, slot, ref) for slot, ref in self.slots.items() if slot.kind == "output"]
+        return [SlotTensor(self.node, slot, ref) for slot, ref in self.slots.items() if slot.kind == "output"]
 
-    def end(self, slot: Slot) -> End | None:
+    def end(self, slot: Slot) -> SlotTensor | None:
         """One input or output, if it was dumped."""
-        return End(self.node, slot, self.slots[slot]) if slot in self.slots else None
+        return SlotTensor(self.node, slot, self.slots[slot]) if slot in self.slots else None
 
     @property
     def extended(self) -> bool:
@@ -95,7 +95,7 @@ class Operator:
         handing = not self.parts.nodes and any(kind in self.node.op_type for kind in _SELF)
         return handing and (self.in_text or self.inserted) and not self.parts.partial
 
-    def overwrites(self, end: End) -> bool:
+    def overwrites(self, end: SlotTensor) -> bool:
         """Whether an input lies where an output is written, so that the record was made after it was gone."""
         if self.record is None or end.slot.kind != "input":
             return False
@@ -115,9 +115,9 @@ class Operator:
         return Edge(origin.name, origin.output_index)
 
 
-def operators(dump: GeDump, step: Step, rank: Rank, graph: GraphIndex | None) -> list[Operator]:
+def operators(dump: GeDump, step: Step, rank: Rank, graph: GraphIndex | None) -> list[GeOperator]:
     """What was dumped at a step on a rank, in the order of the graph, then of time."""
-    found = []
+    ran = []
     for node in dump.nodes(step, rank):
         entry = dump.entry(step, rank, node)
         assert entry is not None
@@ -129,16 +129,16 @@ def operators(dump: GeDump, step: Step, rank: Rank, graph: GraphIndex | None) ->
         except (AccError, OSError) as error:
             broken = str(error)
         parts = parts_of(node, record, graph) if graph is not None else Parts(reason=NO_TEXT)
-        found.append(Operator(node, entry, slots, record, broken, parts, graph is not None))
+        ran.append(GeOperator(node, entry, slots, record, broken, parts, graph is not None))
     if graph is not None:
         last = len(graph.position)
-        found.sort(
+        ran.sort(
             key=lambda op: (
                 max((graph.position[name] for name in op.parts.names), default=last),
                 op.entry.name.time,
             )
         )
-    return found
+    return ran
 
 
 def parts_of(node: Node, record: GeRecord | None, graph: GraphIndex) -> Parts:
@@ -151,7 +151,7 @@ def parts_of(node: Node, record: GeRecord | None, graph: GraphIndex) -> Parts:
     same = graph.by_file_name.get(node.name, ())
     real = record.op_name if record is not None else ""
     if len(same) > 1:
-        same = tuple(one for one in same if one.name == real)
+        same = tuple(candidate for candidate in same if candidate.name == real)
     if len(same) == 1:
         return _kept_name(same[0], record, graph)
     if same or (real and sanitized(real) == node.name and len(graph.by_file_name.get(node.name, ())) > 1):
@@ -188,14 +188,16 @@ def _cut_name(first: str, record: GeRecord | None, graph: GraphIndex) -> Parts:
 
 
 def _fused_name(name: str, record: GeRecord | None, graph: GraphIndex) -> Parts:
-    found = readings(name, graph.file_names)
-    linked = [reading for reading in found if _is_linked([graph.by_file_name[part][0] for part in reading])]
-    chosen = found if len(found) == 1 else linked
+    possible = readings(name, graph.file_names)
+    linked = [
+        reading for reading in possible if _is_linked([graph.by_file_name[part][0] for part in reading])
+    ]
+    chosen = possible if len(possible) == 1 else linked
     if len(chosen) == 1:
         nodes = tuple(graph.by_file_name[part][0] for part in chosen[0])
         return Parts(nodes, "fused", f"fused of {', '.join(chosen[0])}", "sure")
-    if len(found) > 1:
-        several = " or ".join("+".join(reading) for reading in found[:3])
+    if len(possible) > 1:
+        several = " or ".join("+".join(reading) for reading in possible[:3])
         return Parts(reason=f"a fused name that can be read in several ways: {several}")
     origins = [graph.node(origin) for origin in dict.fromkeys(_origins(record))]
     known = tuple(node for node in origins if node is not None)

@@ -18,7 +18,7 @@ _CLASSES = {"float": "floating point", "int": "integer", "uint": "integer", "boo
 
 
 @dataclass(frozen=True, eq=False)
-class End:
+class SlotTensor:
     """One dumped tensor: the slot of a node, and where it lies. Its header is read once.
 
     `order` are the places of its dimensions as they are to be compared, where they are to be turned round.
@@ -67,8 +67,8 @@ class Matched:
     `fed` says what it is in the one match that stands for it.
     """
 
-    golden: End
-    mine: End
+    golden: SlotTensor
+    mine: SlotTensor
     policy: str
     reason: str
     place: tuple[int, ...]
@@ -79,7 +79,7 @@ class Matched:
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
+class Unmatched:
     """A tensor, or (`slot` is `None`) everything of a node, that has no partner; `side` is golden or mine."""
 
     side: str
@@ -88,7 +88,7 @@ class Alone:
     reason: str
 
 
-Outcome = Union[Matched, Alone]
+Outcome = Union[Matched, Unmatched]
 
 
 def class_of(header: TensorHeader) -> str:
@@ -96,16 +96,16 @@ def class_of(header: TensorHeader) -> str:
     return _CLASSES.get(header.dtype.kind, header.dtype.kind)
 
 
-def left_in_tiles(one: End, other: End) -> str:
+def left_in_tiles(one: SlotTensor, other: SlotTensor) -> str:
     """Why values are in no order that the other side has: a layout of the device left as it is."""
-    layouts = [end.header.layout if end.header is not None else "" for end in (one, other)]
+    layouts = [tensor.header.layout if tensor.header is not None else "" for tensor in (one, other)]
     stuck = [layout for layout in layouts if is_tiled(layout)]
     if not stuck or layouts[0] == layouts[1]:
         return ""
     return f"stored as {stuck[0]}, a layout of the device that is not brought to rows here"
 
 
-def disagreement(one: End, other: End) -> str:
+def disagreement(one: SlotTensor, other: SlotTensor) -> str:
     """Why two tensors cannot be the same, judging by their headers; empty where nothing says so."""
     first, second = one.header, other.header
     if first is None or second is None or "statistics" in (first.payload, second.payload):

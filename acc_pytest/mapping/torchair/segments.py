@@ -22,7 +22,7 @@ def readings(text: str, names: Collection[str]) -> list[tuple[str, ...]]:
     sizes = sorted({len(name) for name in names if name and len(name) <= len(text)})
     best: list[list[tuple[str, ...]]] = [[()], *([] for _ in text)]
     for end in range(1, len(text) + 1):
-        found: list[tuple[str, ...]] = []
+        shortest: list[tuple[str, ...]] = []
         for size in sizes:
             if size > end:
                 break
@@ -30,10 +30,10 @@ def readings(text: str, names: Collection[str]) -> list[tuple[str, ...]]:
             if not before or text[end - size : end] not in names:
                 continue
             count = len(before[0]) + 1
-            if found and count > len(found[0]):
+            if shortest and count > len(shortest[0]):
                 continue
-            if found and count < len(found[0]):
-                found = []
-            found += [(*reading, text[end - size : end]) for reading in before]
-        best[end] = found[:_MOST]
+            if shortest and count < len(shortest[0]):
+                shortest = []
+            shortest += [(*reading, text[end - size : end]) for reading in before]
+        best[end] = shortest[:_MOST]
     return best[len(text)]

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .operators import Operator
-from .outcome import Alone, Matched, Outcome, disagreement
+from .operators import GeOperator
+from .outcome import Matched, Outcome, Unmatched, disagreement
 
 POLICY = "self"
 
 
-def self_checks(operator: Operator, side: str, order: int) -> Iterator[Outcome]:
+def self_checks(operator: GeOperator, side: str, order: int) -> Iterator[Outcome]:
     """Input i (as golden) against output i of one Cast or TransData: a check of the operator alone."""
     inputs, outputs = operator.inputs, operator.outputs
     reason = operator.broken or f"{operator.parts.reason}; it has no output to compare its input with"
     if not inputs and not outputs:
-        yield Alone(side, operator.node, None, reason)
-    for index, (one, other) in enumerate(zip(inputs, outputs)):
-        doubt = disagreement(one, other)
+        yield Unmatched(side, operator.node, None, reason)
+    for index, (given, made) in enumerate(zip(inputs, outputs)):
+        doubt = disagreement(given, made)
         if doubt:
-            yield Alone(side, operator.node, other.slot, f"input and output of {operator.node.name}: {doubt}")
+            yield Unmatched(
+                side, operator.node, made.slot, f"input and output of {operator.node.name}: {doubt}"
+            )
             continue
         said = f"self-check, not GE against the other side: {operator.node.op_type} hands on its own input"
-        yield Matched(one, other, POLICY, said, (order, 1, index), own=True)
-    for end in (*inputs[len(outputs) :], *outputs[len(inputs) :]):
-        yield Alone(side, operator.node, end.slot, reason)
+        yield Matched(given, made, POLICY, said, (order, 1, index), own=True)
+    for tensor in (*inputs[len(outputs) :], *outputs[len(inputs) :]):
+        yield Unmatched(side, operator.node, tensor.slot, reason)

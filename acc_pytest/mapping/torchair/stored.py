@@ -1,8 +1,8 @@
-"""Which FX call turned a matrix round that a Transpose of GE's graph turns: a weight, as it is stored.
+"""Which FX call transposes the matrix that a Transpose of the GE graph transposes: a weight as it is stored.
 
-The text has no name for it and FX dumps no edges. A call that reads the turned matrix got it from one of the
-calls before it that turn a matrix of its shape. All but one of these are known to turn another input of the
-graph, or the matrix stays without a call.
+The text has no name for it and FX dumps no edges. A call that reads the transposed matrix got it from one of
+the earlier calls that transpose a matrix of its shape. A call is found only where all the
+others are known to transpose another input of the graph.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .fx_side import FxSide
 from .graph import GraphIndex
 from .lowering import Arguments, target_of
 from .moves import move_of
-from .outcome import End
+from .outcome import SlotTensor
 
 _TURNING = frozenset({"aten.t", "aten.transpose", "aten.permute", "aten.numpy_T"})
 _GIVEN, _MADE = Slot("input", (0,)), Slot("output", (0,))
@@ -25,19 +25,19 @@ _GIVEN, _MADE = Slot("input", (0,)), Slot("output", (0,))
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A call that turns a matrix, and the Transpose of the graph that does the same."""
+    """A call that transposes a matrix, and the Transpose of the graph that does the same."""
 
     call: Node
     operator: GeNode
 
 
 def stored(graph: GraphIndex, fx: FxSide, known: Arguments) -> Mapping[Edge, Stored]:
-    """For outputs of the graph, before and after they are turned, the call of FX that turns them."""
+    """The FX call that transposes an output of the graph, by that output, before and after."""
     place = {node.path: number for number, node in enumerate(fx.nodes)}
     turning = [node for node in fx.nodes if target_of(node.op_type) in _TURNING]
     taken: dict[Node, Edge] = {}
-    found: dict[Edge, Stored] = {}
-    for number, shape, operator in sorted(_turned(graph, fx, known, place), key=lambda one: one[0]):
+    turned_by: dict[Edge, Stored] = {}
+    for number, shape, operator in sorted(_turned(graph, fx, known, place), key=lambda read: read[0]):
         source = operator.data_inputs[0]
         fitting = [
             node
@@ -51,9 +51,9 @@ def stored(graph: GraphIndex, fx: FxSide, known: Arguments) -> Mapping[Edge, Sto
         if own or len(free) == 1:
             call = own[0] if own else free[0]
             taken[call] = source
-            found.setdefault(source, Stored(call, operator))
-            found[Edge(operator.name, 0)] = Stored(call, operator)
-    return found
+            turned_by.setdefault(source, Stored(call, operator))
+            turned_by[Edge(operator.name, 0)] = Stored(call, operator)
+    return turned_by
 
 
 def _turned(
@@ -71,5 +71,5 @@ def _turned(
 
 def _shape(fx: FxSide, node: Node, slot: Slot) -> tuple[int, ...] | None:
     ref = fx.slots[node].get(slot)
-    header = End(node, slot, ref).header if ref is not None else None
+    header = SlotTensor(node, slot, ref).header if ref is not None else None
     return header.shape if header is not None else None

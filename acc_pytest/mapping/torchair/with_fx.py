@@ -1,4 +1,4 @@
-"""GE against FX: every tensor that GE dumped finds the FX tensor that it is, or why there is none."""
+"""GE against FX: for every tensor that GE dumped the same tensor of FX, or why there is none."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .fx_tensors import FxTensors
 from .graph import GraphIndex, Meaning
 from .inputs import arrivals
 from .lowering import Arguments, hands_on
-from .operators import Operator
-from .outcome import Alone, End, Matched, Outcome, class_of, disagreement, left_in_tiles
+from .operators import GeOperator
+from .outcome import Matched, Outcome, SlotTensor, Unmatched, class_of, disagreement, left_in_tiles
 from .outputs import output_edges
 from .reach import given_to
 from .self_checks import self_checks
@@ -25,7 +25,7 @@ _NO_GOLDEN = {
 }
 
 
-class WithFx:
+class GeWithFx:
     """The mapping of one group. `golden` is the name of FX's side: golden, unless FX is under test."""
 
     def __init__(self, graph: GraphIndex, known: Arguments, fx: FxSide, ge_side: str, fx_side: str) -> None:
@@ -37,8 +37,8 @@ class WithFx:
         self._used: set[tuple[str, Slot]] = set()
         self._ran: set[str] = set()
 
-    def outcomes(self, operators: Sequence[Operator]) -> Iterator[Outcome]:
-        """One outcome for each tensor of GE, then one for each output of FX that none of them is."""
+    def outcomes(self, operators: Sequence[GeOperator]) -> Iterator[Outcome]:
+        """One outcome for each tensor of GE, then one for each output of FX that was not matched."""
         self._ran = {name for operator in operators for name in operator.parts.names}
         for order, operator in enumerate(operators):
             if not operator.parts.nodes:
@@ -51,49 +51,56 @@ class WithFx:
             yield from self._outputs(operator, outputs, order)
         yield from self._left()
 
-    def _unknown(self, operator: Operator, order: int) -> Iterator[Outcome]:
+    def _unknown(self, operator: GeOperator, order: int) -> Iterator[Outcome]:
         if operator.hands_on:
             yield from self_checks(operator, self._ge_side, order)
             return
         reason = operator.broken or operator.parts.reason
-        ends = [*operator.inputs, *operator.outputs]
-        if not ends:
-            yield Alone(self._ge_side, operator.node, None, reason)
-        for end in ends:
-            yield self._known_origin(operator, end, order) or self._alone(end, reason)
+        tensors = [*operator.inputs, *operator.outputs]
+        if not tensors:
+            yield Unmatched(self._ge_side, operator.node, None, reason)
+        for tensor in tensors:
+            yield self._known_origin(operator, tensor, order) or self._alone(tensor, reason)
 
-    def _known_origin(self, operator: Operator, end: End, order: int) -> Outcome | None:
+    def _known_origin(self, operator: GeOperator, tensor: SlotTensor, order: int) -> Outcome | None:
         """An output whose origin is recorded needs no name of its operator."""
-        edge = operator.origin(end.index) if end.slot.kind == "output" else None
+        edge = operator.origin(tensor.index) if tensor.slot.kind == "output" else None
         if edge is None or self._graph.node(edge.producer) is None or operator.parts.partial:
             return None
-        return self._output(operator, end, edge, "origin", f"original_op {edge.producer}:{edge.index}", order)
+        return self._output(
+            operator, tensor, edge, "origin", f"original_op {edge.producer}:{edge.index}", order
+        )
 
-    def _promised(self, operator: Operator) -> list[End]:
+    def _promised(self, operator: GeOperator) -> list[SlotTensor]:
         """The outputs that a broken record should have, so that its test fails with what is wrong."""
         last = operator.parts.nodes[-1]
         slots = [Slot("output", (index,)) for index, name in enumerate(last.fx_names) if name is not None]
         slots = slots or [Slot("output", (0,))]
-        return [End(operator.node, s, TensorRef(operator.entry.path, f"outputs/{s.index[0]}")) for s in slots]
+        return [
+            SlotTensor(operator.node, s, TensorRef(operator.entry.path, f"outputs/{s.index[0]}"))
+            for s in slots
+        ]
 
-    def _outputs(self, operator: Operator, ends: Sequence[End], order: int) -> Iterator[Outcome]:
-        edges = output_edges(operator, ends, self._graph)
-        for end, (edge, policy, reason) in zip(ends, edges):
+    def _outputs(self, operator: GeOperator, tensors: Sequence[SlotTensor], order: int) -> Iterator[Outcome]:
+        edges = output_edges(operator, tensors, self._graph)
+        for tensor, (edge, policy, reason) in zip(tensors, edges):
             if edge is None:
-                yield self._alone(end, reason)
+                yield self._alone(tensor, reason)
             else:
-                yield self._output(operator, end, edge, policy, reason, order)
+                yield self._output(operator, tensor, edge, policy, reason, order)
 
     def _output(
-        self, operator: Operator, end: End, edge: Edge, policy: str, reason: str, order: int
+        self, operator: GeOperator, tensor: SlotTensor, edge: Edge, policy: str, reason: str, order: int
     ) -> Outcome:
         meaning = self._graph.meaning(edge)
-        place = (order, 1, end.index)
+        place = (order, 1, tensor.index)
         if meaning.fx is None:
-            return self._elsewhere(end, edge, "", place) or self._alone(end, self._why_none(meaning, edge))
+            return self._elsewhere(tensor, edge, "", place) or self._alone(
+                tensor, self._why_none(meaning, edge)
+            )
         golden, said = self._fx.output(meaning.fx)
         if golden is None:
-            return self._elsewhere(end, edge, "", place) or self._alone(end, said)
+            return self._elsewhere(tensor, edge, "", place) or self._alone(tensor, said)
         words = [reason]
         if meaning.through:
             policy = "alias"
@@ -102,75 +109,83 @@ class WithFx:
             words.append(said)
         # Only a tensor that is known for certain fails for another shape or kind of number.
         certain = not meaning.through and not said and policy != "origin"
-        doubt = left_in_tiles(golden, end) if certain else disagreement(golden, end)
+        doubt = left_in_tiles(golden, tensor) if certain else disagreement(golden, tensor)
         if doubt:
             refused = f"not compared with {golden.node.path} {golden.slot}: {doubt}"
-            return self._elsewhere(end, edge, "", place) or self._alone(end, refused)
-        return self._matched(golden, end, policy, "; ".join(words), place, edge)
+            return self._elsewhere(tensor, edge, "", place) or self._alone(tensor, refused)
+        return self._matched(golden, tensor, policy, "; ".join(words), place, edge)
 
-    def _elsewhere(self, end: End, edge: Edge, reader: str, place: tuple[int, ...]) -> Matched | None:
+    def _elsewhere(
+        self, tensor: SlotTensor, edge: Edge, reader: str, place: tuple[int, ...]
+    ) -> Matched | None:
         """The match with another tensor of FX with these values: an argument of a call that reads them."""
-        result = self._tensors.result(edge) if end.slot.kind == "output" else None
+        result = self._tensors.result(edge) if tensor.slot.kind == "output" else None
         for golden, said in (*([result] if result else ()), *self._tensors.of(edge, reader)):
-            if disagreement(golden, end):
+            if disagreement(golden, tensor):
                 continue
-            if self._may_be_folded(edge, end):
+            if self._may_be_folded(edge, tensor):
                 return None
-            return self._matched(golden, end, "argument", said, place, edge)
+            return self._matched(golden, tensor, "argument", said, place, edge)
         return None
 
-    def _may_be_folded(self, edge: Edge, end: End) -> bool:
+    def _may_be_folded(self, edge: Edge, tensor: SlotTensor) -> bool:
         """Whether GE did not run what makes an input, and its reader may do that unseen."""
-        shape = end.header.shape if end.header is not None else ()
+        shape = tensor.header.shape if tensor.header is not None else ()
         return edge.producer not in self._ran and self._graph.may_be_folded(edge, shape)
 
     def _matched(
-        self, golden: End, end: End, policy: str, reason: str, place: tuple[int, ...], edge: Edge
+        self,
+        golden: SlotTensor,
+        tensor: SlotTensor,
+        policy: str,
+        reason: str,
+        place: tuple[int, ...],
+        edge: Edge,
     ) -> Matched:
         self._used.add((golden.node.path, golden.slot))
         given = given_to(self._graph, edge, self._ran)
         depth = self._graph.depth(edge.producer)
-        return Matched(golden, end, policy, reason, place, depth, given=given.name if given else "")
+        return Matched(golden, tensor, policy, reason, place, depth, given=given.name if given else "")
 
-    def _inputs(self, operator: Operator, ends: Sequence[End], order: int) -> Iterator[Outcome]:
+    def _inputs(self, operator: GeOperator, tensors: Sequence[SlotTensor], order: int) -> Iterator[Outcome]:
         reads = self._graph.arriving(operator.parts.nodes)
         known = operator.parts.inputs
-        arriving: list[tuple[str, int, Edge] | None] = [None] * len(ends)
-        if len(ends) == len(reads) and known == "sure":
+        arriving: list[tuple[str, int, Edge] | None] = [None] * len(tensors)
+        if len(tensors) == len(reads) and known == "sure":
             arriving = list(reads)
-        elif known == "sure" or (known == "likely" and len(ends) == len(reads)):
-            fits = [[not self._doubt(edge, end) for end in ends] for _, _, edge in reads]
-            arriving = arrivals(reads, fits, len(ends))
-        for end, read in zip(ends, arriving):
+        elif known == "sure" or (known == "likely" and len(tensors) == len(reads)):
+            fits = [[not self._doubt(edge, tensor) for tensor in tensors] for _, _, edge in reads]
+            arriving = arrivals(reads, fits, len(tensors))
+        for tensor, read in zip(tensors, arriving):
             if read is not None:
-                yield self._input(operator, read[0], end, read[2], order)
+                yield self._input(operator, read[0], tensor, read[2], order)
                 continue
-            counts = f"{len(ends)} were dumped, the graph has {len(reads)}"
-            yield self._alone(end, f"not known which input this is: {counts} ({operator.parts.reason})")
+            counts = f"{len(tensors)} were dumped, the graph has {len(reads)}"
+            yield self._alone(tensor, f"not known which input this is: {counts} ({operator.parts.reason})")
 
-    def _doubt(self, edge: Edge, end: End) -> str:
-        """What speaks against `end` being the tensor `edge`; empty also where nothing is known of it."""
+    def _doubt(self, edge: Edge, tensor: SlotTensor) -> str:
+        """What speaks against `tensor` being the tensor `edge`; empty also where nothing is known of it."""
         meaning = self._graph.meaning(edge)
         golden = self._fx.output(meaning.fx)[0] if meaning.fx is not None else None
         if golden is not None:
-            return disagreement(golden, end)
+            return disagreement(golden, tensor)
         node = self._graph.node(edge.producer)
-        header = end.header
+        header = tensor.header
         shape = _declared(node, edge.index)
         if shape is None or header is None:
             return ""
         return "" if shape == header.shape else f"the graph declares {list(shape)}"
 
-    def _input(self, operator: Operator, part: str, end: End, edge: Edge, order: int) -> Outcome:
-        place = (order, 0, end.index)
-        found, refused = self._made(end, edge, place)
-        if found is None and operator.overwrites(end):
+    def _input(self, operator: GeOperator, part: str, tensor: SlotTensor, edge: Edge, order: int) -> Outcome:
+        place = (order, 0, tensor.index)
+        matched, refused = self._made(tensor, edge, place)
+        if matched is None and operator.overwrites(tensor):
             refused = "the operator writes its result over it, so that the record may hold either"
-        elif found is None:
-            found = self._elsewhere(end, edge, part, place) or self._folded(end, edge, part, place)
-        return found or self._only_argument(operator, end, edge, place) or self._alone(end, refused)
+        elif matched is None:
+            matched = self._elsewhere(tensor, edge, part, place) or self._folded(tensor, edge, part, place)
+        return matched or self._only_argument(operator, tensor, edge, place) or self._alone(tensor, refused)
 
-    def _made(self, end: End, edge: Edge, place: tuple[int, ...]) -> tuple[Matched | None, str]:
+    def _made(self, tensor: SlotTensor, edge: Edge, place: tuple[int, ...]) -> tuple[Matched | None, str]:
         """The match of an input with the result of the call that made it, or why there is none."""
         meaning = self._graph.meaning(edge)
         if meaning.fx is None:
@@ -178,8 +193,8 @@ class WithFx:
         golden, said = self._fx.output(meaning.fx)
         if golden is None:
             return None, said
-        doubt = disagreement(golden, end)
-        if self._may_be_folded(edge, end):
+        doubt = disagreement(golden, tensor)
+        if self._may_be_folded(edge, tensor):
             doubt = "GE did not run that operator, so this one may transpose by itself"
         if doubt:
             where = f"{golden.node.path} {golden.slot}, which {edge.producer} makes"
@@ -189,18 +204,20 @@ class WithFx:
             words.append(f"whose FX name is known through {meaning.through}")
         if said:
             words.append(said)
-        return self._matched(golden, end, "edge", "; ".join(words), place, edge), ""
+        return self._matched(golden, tensor, "edge", "; ".join(words), place, edge), ""
 
-    def _folded(self, end: End, edge: Edge, part: str, place: tuple[int, ...]) -> Matched | None:
+    def _folded(self, tensor: SlotTensor, edge: Edge, part: str, place: tuple[int, ...]) -> Matched | None:
         """The match with what a Transpose reads that GE did not run, where the shape tells so."""
         node = self._graph.node(edge.producer)
-        shape = end.header.shape if end.header is not None else ()
+        shape = tensor.header.shape if tensor.header is not None else ()
         if node is None or edge.producer in self._ran or self._graph.may_be_folded(edge, shape):
             return None
-        return self._elsewhere(end, node.data_inputs[0], part, place) if node.op_type == "Transpose" else None
+        return (
+            self._elsewhere(tensor, node.data_inputs[0], part, place) if node.op_type == "Transpose" else None
+        )
 
     def _only_argument(
-        self, operator: Operator, end: End, edge: Edge, place: tuple[int, ...]
+        self, operator: GeOperator, tensor: SlotTensor, edge: Edge, place: tuple[int, ...]
     ) -> Matched | None:
         """An input of the graph that the only operator of a call reads, its only argument of that shape."""
         node = self._graph.node(edge.producer)
@@ -209,11 +226,11 @@ class WithFx:
         if (
             node is None
             or not self._graph.is_given(node)
-            or [one.name for one in kernels] != [*operator.parts.names]
+            or [kernel.name for kernel in kernels] != [*operator.parts.names]
         ):
             return None
         call = self._fx.call(self._graph.fx_calls[owner])[0]
-        header = end.header
+        header = tensor.header
         # The name of a call that hands on may stand on what another call computed.
         if call is None or header is None or not header.shape or hands_on(call.op_type):
             return None
@@ -232,7 +249,7 @@ class WithFx:
         if len(fitting) != 1 or len(rivals) != 1:
             return None
         reason = f"input {edge.producer} of the graph, the only argument of {call.name} with its shape"
-        return self._matched(fitting[0], end, "argument", reason, place, edge)
+        return self._matched(fitting[0], tensor, "argument", reason, place, edge)
 
     def _why_none(self, meaning: Meaning, edge: Edge) -> str:
         if meaning.kind in _NO_GOLDEN:
@@ -245,14 +262,14 @@ class WithFx:
             else f"the graph text gives {edge.producer}:{edge.index} no FX name"
         )
 
-    def _alone(self, end: End, reason: str) -> Alone:
-        return Alone(self._ge_side, end.node, end.slot, reason)
+    def _alone(self, tensor: SlotTensor, reason: str) -> Unmatched:
+        return Unmatched(self._ge_side, tensor.node, tensor.slot, reason)
 
     def _left(self) -> Iterator[Outcome]:
         for node in self._fx.nodes:
             for slot in self._fx.slots[node]:
                 if slot.kind == "output" and (node.path, slot) not in self._used:
-                    yield Alone(
+                    yield Unmatched(
                         self._fx_side, node, slot, "no dumped operator of GE has this tensor as output"
                     )
 

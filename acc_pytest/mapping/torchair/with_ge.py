@@ -1,6 +1,6 @@
 """GE against GE: one run fused, the other not (or both the same), tensor by tensor of the graph they share.
 
-Both runs compile the same graph, so a tensor is known by the output of the graph that it is. Where there
+Both runs compile the same graph, so an output of the graph identifies a tensor in both. Where there
 is no graph text, operators of one name are the same, and names that fusion put together are taken apart.
 """
 
@@ -14,31 +14,31 @@ from ...dumps.torchair_names import sanitized
 from ...topology.ge_graph import Edge
 from .graph import GraphIndex
 from .inputs import arrivals
-from .operators import NO_TEXT, Operator
-from .outcome import Alone, End, Matched, Outcome, disagreement, left_in_tiles
+from .operators import NO_TEXT, GeOperator
+from .outcome import Matched, Outcome, SlotTensor, Unmatched, disagreement, left_in_tiles
 from .outputs import output_edges
 from .reach import given_to
 from .segments import CUT_NAME, readings
 from .self_checks import self_checks
 
 
-class WithGe:
+class GeWithGe:
     """The mapping of one group; `graph` is the graph of both runs, `None` without a text."""
 
-    def __init__(self, graph: GraphIndex | None, golden: Sequence[Operator]) -> None:
+    def __init__(self, graph: GraphIndex | None, golden: Sequence[GeOperator]) -> None:
         self._graph = graph
         self._golden = golden
         self._by_name = {operator.node.name: operator for operator in golden}
-        self._made: dict[Edge, End] = {}
-        self._inputs_of: dict[tuple[str, int], End] = {}
+        self._made: dict[Edge, SlotTensor] = {}
+        self._inputs_of: dict[tuple[str, int], SlotTensor] = {}
         self._used: set[tuple[str, Slot]] = set()
         self._ran: tuple[set[str], ...] = (set(), set())
-        self._named: dict[tuple[str, int], End] = {}
+        self._named: dict[tuple[str, int], SlotTensor] = {}
         for operator in golden:
             self._learn(operator)
 
-    def outcomes(self, mine: Sequence[Operator]) -> Iterator[Outcome]:
-        """One outcome for each tensor of mine, then one for each tensor of golden that none of them is."""
+    def outcomes(self, mine: Sequence[GeOperator]) -> Iterator[Outcome]:
+        """One outcome for each tensor of mine, then one for each tensor of golden that was not matched."""
         self._ran = tuple(
             {name for operator in side for name in operator.parts.names} for side in (self._golden, mine)
         )
@@ -53,155 +53,168 @@ class WithGe:
                 yield from self._by_graph(operator, self._graph, order)
         yield from self._left()
 
-    def _learn(self, operator: Operator) -> None:
+    def _learn(self, operator: GeOperator) -> None:
         """Note which tensors of the graph golden dumped, as outputs and as inputs."""
         if self._graph is None:
-            for number, end in enumerate(operator.outputs):
+            for number, tensor in enumerate(operator.outputs):
                 origin = operator.origin(number) or Edge(operator.node.name, number)
-                self._named.setdefault((sanitized(origin.producer), origin.index), end)
+                self._named.setdefault((sanitized(origin.producer), origin.index), tensor)
             return
-        for end, (edge, _, _) in zip(operator.outputs, self._edges(operator, self._graph)):
+        for tensor, (edge, _, _) in zip(operator.outputs, self._edges(operator, self._graph)):
             if edge is not None:
-                self._made.setdefault(edge, end)
+                self._made.setdefault(edge, tensor)
         inputs = operator.inputs
         if len(operator.parts.nodes) == 1 and operator.parts.inputs == "sure":
             part = operator.parts.nodes[0]
             if len(part.data_inputs) == len(inputs):
-                self._inputs_of.update({(part.name, place): end for place, end in enumerate(inputs)})
+                self._inputs_of.update({(part.name, place): tensor for place, tensor in enumerate(inputs)})
 
     @staticmethod
-    def _edges(operator: Operator, graph: GraphIndex) -> list[tuple[Edge | None, str, str]]:
-        ends = operator.outputs
+    def _edges(operator: GeOperator, graph: GraphIndex) -> list[tuple[Edge | None, str, str]]:
+        tensors = operator.outputs
         if operator.parts.nodes:
-            return output_edges(operator, ends, graph)
-        found: list[tuple[Edge | None, str, str]] = []
-        for number in range(len(ends)):
+            return output_edges(operator, tensors, graph)
+        edges: list[tuple[Edge | None, str, str]] = []
+        for number in range(len(tensors)):
             edge = operator.origin(number) if not operator.parts.partial else None
             known = edge is not None and graph.node(edge.producer) is not None
             said = f"original_op {edge.producer}:{edge.index}" if edge is not None and known else ""
-            found.append((edge if known else None, "origin", said or operator.parts.reason))
-        return found
+            edges.append((edge if known else None, "origin", said or operator.parts.reason))
+        return edges
 
-    def _by_graph(self, operator: Operator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
+    def _by_graph(self, operator: GeOperator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
         yield from self._inputs(operator, graph, order)
-        for number, (end, (edge, policy, reason)) in enumerate(
+        for number, (tensor, (edge, policy, reason)) in enumerate(
             zip(operator.outputs, self._edges(operator, graph))
         ):
             golden = self._made.get(edge) if edge is not None else None
             if edge is None or golden is None:
                 why = reason if edge is None else f"golden dumped no output {edge.producer}:{edge.index}"
-                yield Alone("mine", end.node, end.slot, why)
+                yield Unmatched("mine", tensor.node, tensor.slot, why)
                 continue
             depth = graph.depth(edge.producer)
-            found = self._matched(golden, end, policy, reason, (order, 1, number), depth, policy == "origin")
-            yield self._of_given(found, graph, edge)
+            outcome = self._matched(
+                golden, tensor, policy, reason, (order, 1, number), depth, policy == "origin"
+            )
+            yield self._of_given(outcome, graph, edge)
 
-    def _inputs(self, operator: Operator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
-        ends, parts = operator.inputs, operator.parts
+    def _inputs(self, operator: GeOperator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
+        tensors, parts = operator.inputs, operator.parts
         # What arrives at each part, with the tensor that golden dumped there.
         edges = graph.arriving(parts.nodes)
         there = [self._inputs_of.get((part, place)) or self._made.get(edge) for part, place, edge in edges]
-        arriving: list[int | None] = [None] * len(ends)
-        if len(ends) == len(edges) and parts.inputs == "sure":
-            arriving = list(range(len(ends)))
-        elif parts.inputs == "sure" or (parts.inputs == "likely" and len(ends) == len(edges)):
-            fits = [[golden is None or not disagreement(golden, end) for end in ends] for golden in there]
-            arriving = arrivals(range(len(edges)), fits, len(ends))
-        for number, (end, found) in enumerate(zip(ends, arriving)):
-            golden = there[found] if found is not None else None
-            if found is None:
-                counts = f"{len(ends)} were dumped, the graph has {len(edges)}"
+        arriving: list[int | None] = [None] * len(tensors)
+        if len(tensors) == len(edges) and parts.inputs == "sure":
+            arriving = list(range(len(tensors)))
+        elif parts.inputs == "sure" or (parts.inputs == "likely" and len(tensors) == len(edges)):
+            fits = [
+                [golden is None or not disagreement(golden, tensor) for tensor in tensors] for golden in there
+            ]
+            arriving = arrivals(range(len(edges)), fits, len(tensors))
+        for number, (tensor, arrived) in enumerate(zip(tensors, arriving)):
+            golden = there[arrived] if arrived is not None else None
+            if arrived is None:
+                counts = f"{len(tensors)} were dumped, the graph has {len(edges)}"
                 reason = f"not known which input this is: {counts} ({parts.reason})"
-                yield Alone("mine", end.node, end.slot, reason if parts.nodes else parts.reason)
+                yield Unmatched("mine", tensor.node, tensor.slot, reason if parts.nodes else parts.reason)
                 continue
-            _, _, edge = edges[found]
+            _, _, edge = edges[arrived]
             if golden is None:
                 reason = f"golden dumped no tensor that {edge.producer}:{edge.index} makes"
-                yield Alone("mine", end.node, end.slot, reason)
+                yield Unmatched("mine", tensor.node, tensor.slot, reason)
                 continue
             lone = edge.producer in self._ran[0] ^ self._ran[1]
-            if lone and end.header is not None and graph.may_be_folded(edge, end.header.shape):
+            if lone and tensor.header is not None and graph.may_be_folded(edge, tensor.header.shape):
                 reason = f"{edge.producer} ran on one side only, so the other may transpose by itself"
-                yield Alone("mine", end.node, end.slot, reason)
+                yield Unmatched("mine", tensor.node, tensor.slot, reason)
                 continue
             reason = f"the graph feeds it from {edge.producer}:{edge.index}"
             depth = graph.depth(edge.producer)
-            matched = self._matched(golden, end, "edge", reason, (order, 0, number), depth, True)
+            matched = self._matched(golden, tensor, "edge", reason, (order, 0, number), depth, True)
             yield self._of_given(matched, graph, edge)
 
-    def _of_given(self, found: Outcome, graph: GraphIndex, edge: Edge) -> Outcome:
+    def _of_given(self, outcome: Outcome, graph: GraphIndex, edge: Edge) -> Outcome:
         given = given_to(graph, edge, self._ran[1])
-        return replace(found, given=given.name) if given and isinstance(found, Matched) else found
+        return replace(outcome, given=given.name) if given and isinstance(outcome, Matched) else outcome
 
     def _matched(
-        self, golden: End, mine: End, policy: str, reason: str, place: tuple[int, ...], depth: int, weak: bool
+        self,
+        golden: SlotTensor,
+        mine: SlotTensor,
+        policy: str,
+        reason: str,
+        place: tuple[int, ...],
+        depth: int,
+        weak: bool,
     ) -> Outcome:
         doubt = disagreement(golden, mine) if weak else left_in_tiles(golden, mine)
         if doubt:
             where = f"{golden.node.path} {golden.slot}"
-            return Alone("mine", mine.node, mine.slot, f"not compared with {where}: {doubt}")
+            return Unmatched("mine", mine.node, mine.slot, f"not compared with {where}: {doubt}")
         self._used.add((golden.node.path, golden.slot))
         return Matched(golden, mine, policy, reason, place, depth)
 
-    def _broken(self, operator: Operator, order: int) -> Iterator[Outcome]:
+    def _broken(self, operator: GeOperator, order: int) -> Iterator[Outcome]:
         """A record that cannot be read fails the test of its operator, where golden has that."""
         partner = self._by_name.get(operator.node.name)
-        ends = partner.outputs if partner is not None else []
-        if not ends:
-            yield Alone("mine", operator.node, None, operator.broken)
-        for number, golden in enumerate(ends):
+        tensors = partner.outputs if partner is not None else []
+        if not tensors:
+            yield Unmatched("mine", operator.node, None, operator.broken)
+        for number, golden in enumerate(tensors):
             self._used.add((golden.node.path, golden.slot))
-            mine = End(operator.node, golden.slot, type(golden.ref)(operator.entry.path, golden.ref.member))
+            mine = SlotTensor(
+                operator.node, golden.slot, type(golden.ref)(operator.entry.path, golden.ref.member)
+            )
             yield Matched(golden, mine, "name", "equal names", (order, 1, number))
 
-    def _by_names(self, operator: Operator, order: int) -> Iterator[Outcome]:
+    def _by_names(self, operator: GeOperator, order: int) -> Iterator[Outcome]:
         """Without a graph text: the origin of an output, the operator of this name, or its last part."""
         inputs, outputs = operator.inputs, operator.outputs
         same, reason = self._same(operator)
         theirs = same.inputs if same is not None else []
-        for number, end in enumerate(inputs):
+        for number, tensor in enumerate(inputs):
             if same is None or len(theirs) != len(inputs):
                 counts = f"{len(inputs)} inputs were dumped, golden has {len(theirs)}; {NO_TEXT}"
-                yield Alone("mine", end.node, end.slot, reason if same is None else counts)
+                yield Unmatched("mine", tensor.node, tensor.slot, reason if same is None else counts)
             else:
-                yield self._matched(theirs[number], end, "name", reason, (order, 0, number), 0, True)
+                yield self._matched(theirs[number], tensor, "name", reason, (order, 0, number), 0, True)
         last, how = (same, reason) if same is not None else self._last_part(operator)
-        for number, end in enumerate(outputs):
+        for number, tensor in enumerate(outputs):
             origin = None if operator.inserted else operator.origin(number)
             if origin is not None:
                 golden = self._named.get((sanitized(origin.producer), origin.index))
                 said = f"original_op {origin.producer}:{origin.index}"
             else:
-                golden = last.end(end.slot) if last is not None and not operator.inserted else None
+                golden = last.end(tensor.slot) if last is not None and not operator.inserted else None
                 said = how
             if golden is None:
                 why = f"{said}, which golden did not dump" if origin or last else said
-                yield Alone("mine", end.node, end.slot, why)
+                yield Unmatched("mine", tensor.node, tensor.slot, why)
                 continue
             policy = "origin" if origin is not None else "name" if same is not None else "fused"
-            yield self._matched(golden, end, policy, said, (order, 1, number), 0, policy != "name")
+            yield self._matched(golden, tensor, policy, said, (order, 1, number), 0, policy != "name")
 
-    def _same(self, operator: Operator) -> tuple[Operator | None, str]:
+    def _same(self, operator: GeOperator) -> tuple[GeOperator | None, str]:
         """The operator of this name and type in golden, unless the name means something else there."""
         if operator.inserted:
             return None, "inserted by GE, so that its name means nothing in the other run"
-        found = self._by_name.get(operator.node.name)
-        if found is None or found.node.op_type != operator.node.op_type:
+        same = self._by_name.get(operator.node.name)
+        if same is None or same.node.op_type != operator.node.op_type:
             return None, f"golden has no {operator.node.op_type} of this name; {NO_TEXT}"
-        foreign = [one for one in (operator, found) if one.extended]
-        return (None, f"fusion extended it; {NO_TEXT}") if foreign else (found, "equal names")
+        foreign = [side for side in (operator, same) if side.extended]
+        return (None, f"fusion extended it; {NO_TEXT}") if foreign else (same, "equal names")
 
-    def _last_part(self, operator: Operator) -> tuple[Operator | None, str]:
+    def _last_part(self, operator: GeOperator) -> tuple[GeOperator | None, str]:
         if operator.inserted:
             return None, "inserted by GE, so that its name means nothing in the other run"
         if operator.parts.partial or operator.node.name.endswith(CUT_NAME):
             return None, operator.parts.reason
-        found = readings(operator.node.name, self._by_name.keys())
-        if len(found) == 1:
-            return self._by_name[found[0][-1]], f"fusion of {', '.join(found[0])}"
-        if not found:
+        possible = readings(operator.node.name, self._by_name.keys())
+        if len(possible) == 1:
+            return self._by_name[possible[0][-1]], f"fusion of {', '.join(possible[0])}"
+        if not possible:
             return None, "golden has no operator of this name, nor the parts of it"
-        return None, "its name can be read in several ways: " + " or ".join(map("+".join, found[:3]))
+        return None, "its name can be read in several ways: " + " or ".join(map("+".join, possible[:3]))
 
     def _left(self) -> Iterator[Outcome]:
         for operator in self._golden:
@@ -209,22 +222,23 @@ class WithGe:
             if operator.inserted:
                 reason = "inserted by GE, so that its name means nothing in the other run"
             if not operator.slots:
-                yield Alone("golden", operator.node, None, reason)
+                yield Unmatched("golden", operator.node, None, reason)
             for slot in operator.slots:
                 if (operator.node.path, slot) not in self._used:
-                    yield Alone("golden", operator.node, slot, reason)
+                    yield Unmatched("golden", operator.node, slot, reason)
 
 
 def one_graph(golden: GraphIndex | None, mine: GraphIndex | None) -> tuple[GraphIndex | None, str]:
     """The graph of both runs, and what to say of it. Two texts of one script are equal but for constants."""
     if golden is None or mine is None:
         return golden or mine, ""
-    ones: Mapping[str, str] = {node.name: node.op_type for node in golden.graph.nodes}
-    others = {node.name: node.op_type for node in mine.graph.nodes}
-    common = sum(others.get(name) == kind for name, kind in ones.items())
-    if common == len(ones) == len(others):
+    golden_types: Mapping[str, str] = {node.name: node.op_type for node in golden.graph.nodes}
+    mine_types = {node.name: node.op_type for node in mine.graph.nodes}
+    common = sum(mine_types.get(name) == kind for name, kind in golden_types.items())
+    if common == len(golden_types) == len(mine_types):
         return mine, ""
     return mine, (
-        f"the graph texts differ: golden has {len(ones)} operators, mine {len(others)}, {common} in common; "
+        f"the graph texts differ: golden has {len(golden_types)} operators, mine {len(mine_types)}, "
+        f"{common} in common; "
         "were both runs made by one script?"
     )

@@ -139,11 +139,11 @@ class GeGraph:
     @cached_property
     def consumers(self) -> Mapping[Edge, tuple[GeNode, ...]]:
         """Who reads an output, in the order of the graph."""
-        found: dict[Edge, list[GeNode]] = {}
+        readers: dict[Edge, list[GeNode]] = {}
         for node in self.nodes:
             for edge in dict.fromkeys(node.data_inputs):
-                found.setdefault(edge, []).append(node)
-        return {edge: tuple(nodes) for edge, nodes in found.items()}
+                readers.setdefault(edge, []).append(node)
+        return {edge: tuple(nodes) for edge, nodes in readers.items()}
 
 
 __all__ = ["CONTROL", "Edge", "FxName", "GeConstant", "GeDesc", "GeGraph", "GeList", "GeNode", "Message"]

@@ -18,7 +18,7 @@ from ..atb_json import read_graph
 from .flatten import LEAVES
 from .graph import build_graph
 from .proto import model_bytes
-from .shapes import REPORTS, shapes_beside
+from .shapes import REPORTS, shapes_of_dump
 
 __all__ = ["LEAVES", "REPORTS", "Exported", "atb_json_to_onnx", "export"]
 
@@ -79,7 +79,7 @@ def export(
             f"cache_csv_file {cache!r}: must be the mapping that calls share; give a CSV by csv_file"
         )
     root = read_graph(path)
-    shapes = shapes_beside(path, Path(csv_file) if csv_file else None, {} if cache is None else cache)
+    shapes = shapes_of_dump(path, Path(csv_file) if csv_file else None, {} if cache is None else cache)
     graph = build_graph(root, level, shapes)
     target = Path(output) if output else path.with_suffix(".onnx")
     with whole_file(target) as file:

@@ -22,14 +22,14 @@ _LARGEST_FLOAT = float(2**128 - 2**103)
 
 def attributes_of(param: Mapping[str, Any]) -> tuple[tuple[str, Value], ...]:
     """Names and values, in the order of the parameters; a name that appears again gets `:1`, `:2`, ..."""
-    found: dict[str, Value] = {}
+    attributes: dict[str, Value] = {}
     for name, value in _flat("", param):
         free, count = name or "param", 0
-        while free in found:
+        while free in attributes:
             count += 1
             free = f"{name}:{count}"
-        found[free] = value
-    return tuple(found.items())
+        attributes[free] = value
+    return tuple(attributes.items())
 
 
 def _flat(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Value]]:

@@ -11,7 +11,7 @@ from ...errors import AccError
 from ...tensors.header import TensorHeader
 from ...tensors.ref import TensorRef
 from ...tensors.statistics import statistics_in
-from ..atb_json import Operation
+from ..atb_json import ReportedOperation
 from .operation_csv import TensorType, Types
 
 _WORKER = re.compile(r"-?\d+_(\d+)")
@@ -32,19 +32,19 @@ class DumpedTensors:
         self._statistics: dict[Path, dict[str, tuple[Types, Types]]] = {}
         data = info.parent / "data" if info.name == "info" else info / "tensors"
         workers = [
-            name for name in self._names(data) if (found := _WORKER.fullmatch(name)) and found[1] == pid
+            name for name in self._names(data) if (match := _WORKER.fullmatch(name)) and match[1] == pid
         ]
         runs = [data / worker / name for worker in workers for name in self._names(data / worker)]
         self._executions = sorted(
             (run for run in runs if run.name.isdecimal()), key=lambda run: (int(run.name), run.parent.name)
         )
 
-    def of(self, op: Operation) -> Iterator[tuple[Types, Types]]:
+    def of(self, op: ReportedOperation) -> Iterator[tuple[Types, Types]]:
         """What the lowest execution that knows anything of the operation tells, source by source."""
-        found = _IDS.search(op.name)
-        if found is None:
+        match = _IDS.search(op.name)
+        if match is None:
             return
-        ids = found[0].strip("_").split("_")
+        ids = match[0].strip("_").split("_")
         for execution in self._executions:
             known = False
             for inputs, outputs in self._told(execution, ids, op.op_type):
@@ -78,17 +78,17 @@ class DumpedTensors:
         return here
 
     def _headers(self, directory: Path, execution: Path) -> tuple[Types, Types]:
-        found: dict[str, dict[int, TensorType]] = {"in": {}, "out": {}}
+        types: dict[str, dict[int, TensorType]] = {"in": {}, "out": {}}
         for place, kind in _PLACES:
             for name in self._names(directory / place):
                 tensor = _TENSOR.fullmatch(name)
-                if tensor is not None and tensor[1] == kind and int(tensor[2]) not in found[kind]:
+                if tensor is not None and tensor[1] == kind and int(tensor[2]) not in types[kind]:
                     ref = TensorRef(str(directory / place / name), root=str(execution))
                     try:
-                        found[kind][int(tensor[2])] = _type(ref.header())
+                        types[kind][int(tensor[2])] = _type(ref.header())
                     except AccError:
                         continue  # a broken file tells no shape; another place or execution may
-        return _in_order(found["in"]), _in_order(found["out"])
+        return _in_order(types["in"]), _in_order(types["out"])
 
     def _names(self, directory: Path) -> Sequence[str]:
         """What is in a directory, sorted; nothing for one that is not there or may not be read."""
@@ -102,7 +102,7 @@ class DumpedTensors:
 
 def _statistics(path: Path) -> dict[str, tuple[Types, Types]]:
     """Inputs and outputs by the ids of an operation; nothing for a broken file."""
-    found: dict[str, dict[str, dict[int, TensorType]]] = {}
+    by_operation: dict[str, dict[str, dict[int, TensorType]]] = {}
     try:
         members = statistics_in(str(path))
     except AccError:
@@ -111,14 +111,14 @@ def _statistics(path: Path) -> dict[str, tuple[Types, Types]]:
         op, kind, index = member.partition("#")[0].split("/", 2)
         number = index.partition("_")[0]
         if kind in ("input", "output") and number.isdecimal() and len(number) < 5:
-            slots = found.setdefault(op, {"input": {}, "output": {}})[kind]
+            slots = by_operation.setdefault(op, {"input": {}, "output": {}})[kind]
             slots.setdefault(int(number), _type(header))
-    return {op: (_in_order(slots["input"]), _in_order(slots["output"])) for op, slots in found.items()}
+    return {op: (_in_order(slots["input"]), _in_order(slots["output"])) for op, slots in by_operation.items()}
 
 
 def _type(header: TensorHeader) -> TensorType:
     return TensorType(header.dtype, header.shape)
 
 
-def _in_order(found: dict[int, TensorType]) -> Types:
-    return tuple(found.get(index) for index in range(max(found, default=-1) + 1))
+def _in_order(types: dict[int, TensorType]) -> Types:
+    return tuple(types.get(index) for index in range(max(types, default=-1) + 1))

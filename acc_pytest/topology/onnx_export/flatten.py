@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 
-from ..atb_json import Operation
+from ..atb_json import ReportedOperation
 
 LEAVES = -1
 
@@ -18,7 +18,7 @@ class Event(enum.Enum):
     LEAVE = "is done"
 
 
-def events(root: Operation, level: int) -> Iterator[tuple[Event, Operation]]:
+def events(root: ReportedOperation, level: int) -> Iterator[tuple[Event, ReportedOperation]]:
     """Nodes are the operations at depth `level` below `root` and those that end above it.
 
     Level 0 is the root itself, `LEAVES` (-1) everything without operations inside. An operation whose

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..atb_json import Operation
+from ..atb_json import ReportedOperation
 from .attributes import attributes_of
 from .flatten import Event, events
 from .operation_csv import TensorType, Types
@@ -81,7 +81,7 @@ class _Tensors:
         return self._current[name]
 
 
-def build_graph(root: Operation, level: int, shapes: Shapes) -> GraphProto:
+def build_graph(root: ReportedOperation, level: int, shapes: Shapes) -> GraphProto:
     """The graph of a report at one level of nesting (see `events`).
 
     An output of the report that nothing writes comes from outside, as far as the report knows, and is
@@ -116,7 +116,7 @@ def build_graph(root: Operation, level: int, shapes: Shapes) -> GraphProto:
     )
 
 
-def _node(name: str, op: Operation, tensors: _Tensors, inputs: Types, outputs: Types) -> NodeProto:
+def _node(name: str, op: ReportedOperation, tensors: _Tensors, inputs: Types, outputs: Types) -> NodeProto:
     # Reading comes first: what an operation writes in place is a new version of what it read.
     read = tuple(map(tensors.read, op.inputs, inputs))
     written = tuple(map(tensors.write, op.outputs, outputs))

@@ -92,12 +92,12 @@ def _types(number: str, dtypes: str, shapes: str) -> Types | None:
     names, dims = _items(dtypes, count), _items(shapes, count)
     if len(names) != count or len(dims) != count:
         return None
-    found = [
+    types = [
         TensorType(by_name(name), shape)
         for name, text in zip(names, dims)
         if (shape := _shape(text)) is not None
     ]
-    return tuple(found) if len(found) == count else None
+    return tuple(types) if len(types) == count else None
 
 
 def _items(text: str, count: int) -> list[str]:

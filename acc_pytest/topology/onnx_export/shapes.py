@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 
-from ..atb_json import Operation
+from ..atb_json import ReportedOperation
 from .dumped import DumpedTensors
 from .operation_csv import Table, TensorType, Types, csv_files, read_operation_csv
 
@@ -25,7 +25,7 @@ class Shapes:
         self._tables = tables
         self._dumped = dumped
 
-    def of(self, op: Operation) -> tuple[Types, Types]:
+    def of(self, op: ReportedOperation) -> tuple[Types, Types]:
         """Types of the operation's inputs and outputs, as long as its lists of names.
 
         An operation that runs others tells as its tensors what they read first and wrote last.
@@ -37,7 +37,7 @@ class Shapes:
             outputs = tuple(have or written.get(name) for have, name in zip(outputs, op.outputs))
         return inputs, outputs
 
-    def own(self, op: Operation) -> tuple[Types, Types]:
+    def own(self, op: ReportedOperation) -> tuple[Types, Types]:
         """As `of`, without what the operations inside know."""
         inputs: Types = (None,) * len(op.inputs)
         outputs: Types = (None,) * len(op.outputs)
@@ -47,18 +47,18 @@ class Shapes:
                 break
         return inputs, outputs
 
-    def _below(self, op: Operation) -> tuple[dict[str, TensorType], dict[str, TensorType]]:
+    def _below(self, op: ReportedOperation) -> tuple[dict[str, TensorType], dict[str, TensorType]]:
         read: dict[str, TensorType] = {}
         written: dict[str, TensorType] = {}
         for child in op.children:
             inputs, outputs = self.of(child)
-            for name, found in zip(child.inputs, inputs):
-                if found is not None and name not in written:
-                    read.setdefault(name, found)
-            written.update((name, found) for name, found in zip(child.outputs, outputs) if found is not None)
+            for name, kind in zip(child.inputs, inputs):
+                if kind is not None and name not in written:
+                    read.setdefault(name, kind)
+            written.update((name, kind) for name, kind in zip(child.outputs, outputs) if kind is not None)
         return read, written
 
-    def _sources(self, op: Operation) -> Iterator[tuple[Types, Types]]:
+    def _sources(self, op: ReportedOperation) -> Iterator[tuple[Types, Types]]:
         for table in self._tables:
             if op.name in table:
                 yield table[op.name]
@@ -67,7 +67,7 @@ class Shapes:
             yield from self._dumped.of(op)
 
 
-def shapes_beside(report: Path, csv_file: Path | None, cache: MutableMapping[str, Table]) -> Shapes:
+def shapes_of_dump(report: Path, csv_file: Path | None, cache: MutableMapping[str, Table]) -> Shapes:
     """What the dump that holds `report` tells; of CSVs only `csv_file` where that is given.
 
     A report that lies alone, outside a dump, has nothing beside it. `cache` keeps what was read of CSVs,

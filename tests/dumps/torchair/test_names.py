@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acc_pytest.dumps.torchair_names import (
-    FxName,
-    GeName,
-    GraphName,
-    fx_name,
-    ge_name,
-    graph_name,
+    FxFileName,
+    GeFileName,
+    GraphFileName,
     is_torchair,
+    parse_fx_name,
+    parse_ge_name,
+    parse_graph_name,
     read_mapping,
     sanitized,
 )
@@ -31,69 +31,69 @@ NUMBER = st.integers(0, 10**6)
 @pytest.mark.parametrize(
     ("name", "known"),
     [
-        (f"Add.Add_2.44.6.{TIME}", GeName("Add", "Add_2", TIME)),
-        (f"Add.Add_2.44.{TIME}", GeName("Add", "Add_2", TIME)),
-        (f"TransData.TransData_1.1.42.6.{TIME}", GeName("TransData", "TransData_1.1", TIME)),
-        (f"MatMul.MatMul_1.44.6.{TIME}.4.1.3.0", GeName("MatMul", "MatMul_1", TIME, thread=3)),
-        (f"Add.Add_2.44.6.{TIME}_min_max.npz", GeName("Add", "Add_2", TIME, form="info")),
-        (f"Add.Add_2.44.6.{TIME}.csv", GeName("Add", "Add_2", TIME, form="statistics")),
+        (f"Add.Add_2.44.6.{TIME}", GeFileName("Add", "Add_2", TIME)),
+        (f"Add.Add_2.44.{TIME}", GeFileName("Add", "Add_2", TIME)),
+        (f"TransData.TransData_1.1.42.6.{TIME}", GeFileName("TransData", "TransData_1.1", TIME)),
+        (f"MatMul.MatMul_1.44.6.{TIME}.4.1.3.0", GeFileName("MatMul", "MatMul_1", TIME, thread=3)),
+        (f"Add.Add_2.44.6.{TIME}_min_max.npz", GeFileName("Add", "Add_2", TIME, form="info")),
+        (f"Add.Add_2.44.6.{TIME}.csv", GeFileName("Add", "Add_2", TIME, form="statistics")),
         (f"Add.Add_2.44.6.{TIME}.txt", None),
         ("mapping.csv", None),
         ("Add_2", None),
     ],
 )
-def test_a_ge_name_is_read_from_the_right(name: str, known: GeName | None) -> None:
-    assert ge_name(name, {}) == known
+def test_a_ge_name_is_read_from_the_right(name: str, known: GeFileName | None) -> None:
+    assert parse_ge_name(name, {}) == known
 
 
 def test_a_name_too_long_for_a_file_is_found_under_its_hash() -> None:
     long = f"AutomaticBufferFusionOp.{'Mul_1Add_1' * 30}.12.7.{TIME}"
-    known = ge_name("17263548172635481726", {"17263548172635481726": long})
-    assert known == GeName("AutomaticBufferFusionOp", "Mul_1Add_1" * 30, TIME)
-    info = ge_name("17263548172635481726_min_max.npz", {"17263548172635481726": long})
+    known = parse_ge_name("17263548172635481726", {"17263548172635481726": long})
+    assert known == GeFileName("AutomaticBufferFusionOp", "Mul_1Add_1" * 30, TIME)
+    info = parse_ge_name("17263548172635481726_min_max.npz", {"17263548172635481726": long})
     assert info is not None
     assert info.form == "info"
-    assert ge_name("17263548172635481726", {}) is None
+    assert parse_ge_name("17263548172635481726", {}) is None
 
 
 @given(WORD, WORD, NUMBER, NUMBER, st.integers(10**15, 10**16 - 1))
 def test_every_ge_name_comes_back(kind: str, op: str, task: int, stream: int, time: int) -> None:
-    assert ge_name(f"{kind}.{op}.{task}.{stream}.{time}", {}) == GeName(kind, op, time)
+    assert parse_ge_name(f"{kind}.{op}.{task}.{stream}.{time}", {}) == GeFileName(kind, op, time)
 
 
 def test_an_fx_name_says_node_target_and_place() -> None:
-    split = fx_name(f"cat-aten.cat.default.INPUT.0.1.{TS20}.npy")
-    assert split == FxName("cat", "aten.cat.default", "input", (0, 1), TS20)
-    assert fx_name(f"topk-aten.topk.default.OUTPUT.1.{TS20}.npy") == FxName(
+    split = parse_fx_name(f"cat-aten.cat.default.INPUT.0.1.{TS20}.npy")
+    assert split == FxFileName("cat", "aten.cat.default", "input", (0, 1), TS20)
+    assert parse_fx_name(f"topk-aten.topk.default.OUTPUT.1.{TS20}.npy") == FxFileName(
         "topk", "aten.topk.default", "output", (1,), TS20
     )
 
 
 def test_targets_of_symbolic_arithmetic_hold_spaces_and_brackets() -> None:
-    known = fx_name(f"mul_15-<built-in function mul>.INPUT.0.{TS20}.npy")
-    assert known == FxName("mul_15", "<built-in function mul>", "input", (0,), TS20)
+    known = parse_fx_name(f"mul_15-<built-in function mul>.INPUT.0.{TS20}.npy")
+    assert known == FxFileName("mul_15", "<built-in function mul>", "input", (0,), TS20)
 
 
 def test_keyword_arguments_have_names_for_numbers() -> None:
-    known = fx_name(f"full-aten.full.default.KWARG.dtype.{TS20}.npy")
+    known = parse_fx_name(f"full-aten.full.default.KWARG.dtype.{TS20}.npy")
     assert known is not None
     assert (known.kind, known.index) == ("input", ("dtype",))
 
 
 def test_info_files_of_fx_are_told_apart() -> None:
-    known = fx_name(f"add-aten.add.Tensor.OUTPUT.0.{TS20}_min_max.npy")
+    known = parse_fx_name(f"add-aten.add.Tensor.OUTPUT.0.{TS20}_min_max.npy")
     assert known is not None
     assert known.info
-    assert fx_name("weights.npy") is None
+    assert parse_fx_name("weights.npy") is None
 
 
 @given(WORD, WORD, NUMBER, st.none() | NUMBER, st.sampled_from(["INPUT", "OUTPUT"]))
 def test_every_fx_name_comes_back(node: str, op: str, i: int, j: int | None, io: str) -> None:
     index = (i,) if j is None else (i, j)
     numbers = ".".join(map(str, index))
-    known = fx_name(f"{node}-aten.{op}.Tensor.{io}.{numbers}.{TS20}.npy")
+    known = parse_fx_name(f"{node}-aten.{op}.Tensor.{io}.{numbers}.{TS20}.npy")
     kind = "input" if io == "INPUT" else "output"
-    assert known == FxName(node, f"aten.{op}.Tensor", kind, index, TS20)
+    assert known == FxFileName(node, f"aten.{op}.Tensor", kind, index, TS20)
 
 
 @pytest.mark.parametrize(
@@ -101,16 +101,16 @@ def test_every_fx_name_comes_back(node: str, op: str, i: int, j: int | None, io:
     [
         (
             f"dynamo_original_graph_12_rank_3_pid_21111_ts_{TS20}.txt",
-            GraphName("original", 12, 3, TS20),
+            GraphFileName("original", 12, 3, TS20),
         ),
-        (f"dynamo_optimized_graph_1_rank_0_pid_7_ts_{TS20}.pbtxt", GraphName("optimized", 1, 0, TS20)),
-        (f"dynamo_original_graph_{TS20}.txt", GraphName("original", None, None, TS20)),
+        (f"dynamo_optimized_graph_1_rank_0_pid_7_ts_{TS20}.pbtxt", GraphFileName("optimized", 1, 0, TS20)),
+        (f"dynamo_original_graph_{TS20}.txt", GraphFileName("original", None, None, TS20)),
         (f"dynamo_original_graph_1_rank_0_pid_7_ts_{TS20}.py", None),
         ("dynamo.txt", None),
     ],
 )
-def test_a_graph_text_says_which_graph_and_rank(name: str, known: GraphName | None) -> None:
-    assert graph_name(name) == known
+def test_a_graph_text_says_which_graph_and_rank(name: str, known: GraphFileName | None) -> None:
+    assert parse_graph_name(name) == known
 
 
 def test_names_that_only_torchair_gives_are_known() -> None:

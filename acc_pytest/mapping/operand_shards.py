@@ -1,4 +1,4 @@
-"""`Side`: the tensors of one operand on their way to a comparison."""
+"""`OperandShards`: the tensors of one operand on their way to a comparison."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..errors import Incomparable
-from .pair import HeadPart, Operand, OwnPart, Part, RankSum, SlotRows, Turned, View, WithBias
+from .pair import HeadPart, Operand, OwnPart, Part, Permuted, RankSum, SlotRows, View, WithBias
 from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order
 
 
 @dataclass(slots=True)
-class Side:
+class OperandShards:
     """The shards of one operand, in rank order, and how they are to be looked at.
 
     `part_sizes` are the sizes of the other side's pieces: elements for a `Part`, the width of a head's
@@ -49,7 +49,7 @@ class Side:
             return Merge("sum") if same_order(self.shape, whole) else None
         return merge_rule(self.shape, self.count, whole)
 
-    def beside(self, width: int) -> Side:
+    def side_by_side(self, width: int) -> OperandShards:
         """What was gathered with its pieces side by side, if that is `width` wide; else the side as it is."""
         shape = self.shape
         if not self.gathered or len(shape) < 3 or shape[0] != self.count or shape[-1] * self.count != width:
@@ -57,7 +57,7 @@ class Side:
         return replace(self, shards=[shard.movedim(0, -2).flatten(-2) for shard in self.shards])
 
 
-def opened_side(operand: Operand) -> Side:
+def open_shards(operand: Operand) -> OperandShards:
     """An operand with its files mapped.
 
     Raises what opening a file raises, and `Incomparable` for slots that are not in their cache.
@@ -67,15 +67,15 @@ def opened_side(operand: Operand) -> Side:
         shards = [_stored_rows(cache, ref.open()) for cache, ref in zip(shards, operand.view.slots)]
     elif isinstance(operand.view, OwnPart):
         shards = [_own_part(shard, operand.view) for shard in shards]
-    elif isinstance(operand.view, Turned):
-        shards = [_turned(shard, operand.view) for shard in shards]
+    elif isinstance(operand.view, Permuted):
+        shards = [_permuted(shard, operand.view) for shard in shards]
     bias = operand.view.bias if isinstance(operand.view, WithBias) else ()
-    return Side(
+    return OperandShards(
         shards, operand.view, _part_sizes(operand), tuple(ref.open() for ref in bias), _is_gathered(operand)
     )
 
 
-def shape_side(operand: Operand) -> Side:
+def shards_of_shapes(operand: Operand) -> OperandShards:
     """An operand as its headers describe it: tensors without values. Raises `FormatError` for a header."""
     shards = [torch.empty(ref.header().shape, dtype=torch.uint8, device="meta") for ref in operand.refs]
     if isinstance(operand.view, SlotRows):
@@ -83,9 +83,9 @@ def shape_side(operand: Operand) -> Side:
         shards = [_places(cache).new_empty((n, *cache.shape[2:])) for cache, n in zip(shards, counts)]
     elif isinstance(operand.view, OwnPart):
         shards = [_own_part(shard, operand.view) for shard in shards]
-    elif isinstance(operand.view, Turned):
-        shards = [_turned(shard, operand.view) for shard in shards]
-    return Side(shards, operand.view, _part_sizes(operand), gathered=_is_gathered(operand))
+    elif isinstance(operand.view, Permuted):
+        shards = [_permuted(shard, operand.view) for shard in shards]
+    return OperandShards(shards, operand.view, _part_sizes(operand), gathered=_is_gathered(operand))
 
 
 def _is_gathered(operand: Operand) -> bool:
@@ -110,7 +110,7 @@ def _own_part(shard: torch.Tensor, view: OwnPart) -> torch.Tensor:
     return shard.reshape(rows, packed)[:, start : start + widths[view.index]]
 
 
-def _turned(shard: torch.Tensor, view: Turned) -> torch.Tensor:
+def _permuted(shard: torch.Tensor, view: Permuted) -> torch.Tensor:
     if shard.dim() != len(view.order):
         raise Incomparable(f"a tensor of shape {list(shard.shape)} cannot be turned to {list(view.order)}")
     return shard.permute(view.order)

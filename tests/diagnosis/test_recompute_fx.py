@@ -11,8 +11,8 @@ import torch
 
 from acc_pytest.capture.fx_backend import fx_dump_backend
 from acc_pytest.diagnosis.aten import operator_named
-from acc_pytest.diagnosis.local_fx import LocalFx
-from acc_pytest.diagnosis.recomputing import recomputed_of
+from acc_pytest.diagnosis.recompute_fx import FxRecomputer
+from acc_pytest.diagnosis.recomputers import recomputer_of
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import OperatorError
 from acc_pytest.mapping.pair import Operand, Pair
@@ -25,7 +25,7 @@ TIME = "20261120202512084630"
 
 def said(home: Path, stem: str, output: int = 0):
     [file] = home.rglob(f"{stem}.OUTPUT.{output}.*.npy")
-    return LocalFx(())._of(TensorRef(str(file)))
+    return FxRecomputer(())._of(TensorRef(str(file)))
 
 
 def dumped(home: Path, target: str, args: list[object], output: object, **keywords: object) -> None:
@@ -162,8 +162,8 @@ def test_pairs_of_fx_dumps_are_computed_again(tmp_path: Path) -> None:
     file = next((tmp_path / "mine").rglob("mm-*.OUTPUT.0.*.npy"))
     np.save(file, np.load(file) * 1.25)
     found = plan(open_dump(str(tmp_path / "golden")), open_dump(str(tmp_path / "mine")))
-    local = recomputed_of(found)
-    assert isinstance(local, LocalFx)
+    local = recomputer_of(found)
+    assert isinstance(local, FxRecomputer)
     by_name = {
         pair.mine.name: local.of_pair(number)
         for number, pair in enumerate(found.pairs)
@@ -188,14 +188,14 @@ def test_golden_confirms_only_the_very_same_call(tmp_path: Path) -> None:
         [file] = home.glob("*OUTPUT*")
         pairs.append(Operand("one", "one", "", "output[0]", (TensorRef(str(file)),)))
     compared = [Pair("one", 0, None, "op", "", 0, 0, "", "", golden, pairs[0]) for golden in pairs]
-    local = LocalFx(compared)
+    local = FxRecomputer(compared)
     assert [local.of_golden(number).outcome for number in range(3)] == ["right", "", "wrong"]
     assert local.of_golden(1).why == "golden makes another call"
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="../shared/conformance is not there")
 def test_every_call_of_the_real_programs_is_right_but_for_those_in_place() -> None:
-    local = LocalFx(())
+    local = FxRecomputer(())
     files = sorted(REAL.rglob("*.OUTPUT.*.npy"))
     found = {file.name.partition(".OUTPUT")[0]: local._of(TensorRef(str(file))) for file in files}
     assert len(files) > 200

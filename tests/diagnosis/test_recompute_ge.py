@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
-from acc_pytest.diagnosis.local_ge import LocalGe
-from acc_pytest.diagnosis.recomputing import recomputed_of
+from acc_pytest.diagnosis.recompute_ge import GeRecomputer
+from acc_pytest.diagnosis.recomputers import recomputer_of
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
@@ -35,10 +35,10 @@ def spoilt(made: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
     return made[0], tmp_path / "ge"
 
 
-def mapped(sides: tuple[Path, Path]) -> tuple[Plan, LocalGe]:
+def mapped(sides: tuple[Path, Path]) -> tuple[Plan, GeRecomputer]:
     found = plan(open_dump(str(sides[0])), open_dump(str(sides[1])))
-    local = recomputed_of(found)
-    assert isinstance(local, LocalGe)
+    local = recomputer_of(found)
+    assert isinstance(local, GeRecomputer)
     return found, local
 
 

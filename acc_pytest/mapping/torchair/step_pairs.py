@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...dumps.base import Rank, Step
-from ...dumps.torchair import Graph, TorchairDump
+from ...dumps.torchair import TorchairDump, TorchairGraph
 from ...errors import MappingError
 from ..pair import Unmapped
 
@@ -14,7 +14,7 @@ AnyDump = TorchairDump[object]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class StepPair:
     """One rank, graph and step that both sides dumped. `rank` is `None` where none is named."""
 
     golden_rank: Rank
@@ -25,41 +25,46 @@ class Group:
 
 
 @dataclass(slots=True)
-class Grouping:
+class StepPairs:
     """The groups in the order of their tests, and in words and rows what has no partner."""
 
-    groups: list[Group] = field(default_factory=list)
+    pairs: list[StepPair] = field(default_factory=list)
     alone: list[Unmapped] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def grouped(golden: AnyDump, mine: AnyDump) -> Grouping:
+def step_pairs(golden: AnyDump, mine: AnyDump) -> StepPairs:
     """Pair ranks by number, graphs by number (else by order), steps by label; a lone one meets a lone one.
 
     Raises `MappingError` when nothing of golden meets anything of mine.
     """
-    found = Grouping()
-    ranks = _ranks(golden, mine, found)
-    graphs = _graphs(golden, mine, found)
-    for one_graph, other_graph in graphs:
-        for one_rank, other_rank in ranks:
-            steps = _steps(golden, mine, (one_graph, other_graph), (one_rank, other_rank), found)
-            rank = other_rank.index if mine.ranked or len(ranks) > 1 else None
-            found.groups += [Group(one_rank, other_rank, one, other, rank) for one, other in steps]
-    if not found.groups:
+    result = StepPairs()
+    ranks = _ranks(golden, mine, result)
+    graphs = _graphs(golden, mine, result)
+    for golden_graph, mine_graph in graphs:
+        for golden_rank, mine_rank in ranks:
+            steps = _steps(golden, mine, (golden_graph, mine_graph), (golden_rank, mine_rank), result)
+            rank = mine_rank.index if mine.ranked or len(ranks) > 1 else None
+            result.pairs += [
+                StepPair(golden_rank, mine_rank, golden_step, mine_step, rank)
+                for golden_step, mine_step in steps
+            ]
+    if not result.pairs:
         raise MappingError(
             f"nothing in common: golden {golden.root} has {_contents(golden)}; mine {mine.root} has "
             f"{_contents(mine)}; give one step's directory on each side to force a pair"
         )
-    return found
+    return result
 
 
-def _ranks(golden: AnyDump, mine: AnyDump, found: Grouping) -> list[tuple[Rank, Rank]]:
+def _ranks(golden: AnyDump, mine: AnyDump, result: StepPairs) -> list[tuple[Rank, Rank]]:
     if len(golden.ranks) == len(mine.ranks) == 1:
-        one, other = golden.ranks[0], mine.ranks[0]
-        if one.index != other.index:
-            found.notes.append(f"ranks: golden's only rank {one.index} meets mine's only rank {other.index}")
-        return [(one, other)]
+        golden_rank, mine_rank = golden.ranks[0], mine.ranks[0]
+        if golden_rank.index != mine_rank.index:
+            result.notes.append(
+                f"ranks: golden's only rank {golden_rank.index} meets mine's only rank {mine_rank.index}"
+            )
+        return [(golden_rank, mine_rank)]
     by_number = {rank.index: rank for rank in mine.ranks}
     common = [(rank, by_number[rank.index]) for rank in golden.ranks if rank.index in by_number]
     if not common:
@@ -67,42 +72,44 @@ def _ranks(golden: AnyDump, mine: AnyDump, found: Grouping) -> list[tuple[Rank, 
             f"no rank in common: golden {golden.root} has {_numbers(golden.ranks)}, "
             f"mine {mine.root} has {_numbers(mine.ranks)}"
         )
-    both = {one.index for one, _ in common}
+    both = {golden_rank.index for golden_rank, _ in common}
     for side, dump in (("golden", golden), ("mine", mine)):
         for rank in dump.ranks:
             if rank.index not in both:
                 reason = f"rank {rank.index} was dumped by {side} only"
-                found.alone += [
+                result.alone += [
                     _only(side, step, reason, rank) for step in dump.steps if dump.has(step, rank)
                 ]
     worlds = [{rank.name.partition("_")[0] for rank in dump.ranks} - {""} for dump in (golden, mine)]
     if all(worlds) and worlds[0] != worlds[1]:
-        found.notes.append(
+        result.notes.append(
             f"ranks: golden ran in {', '.join(sorted(worlds[0]))}, mine in {', '.join(sorted(worlds[1]))}; "
             "tensors that are split over ranks then differ in shape"
         )
-    found.notes.append(f"ranks: {len(common)} on both sides ({_list(sorted(both))}), compared rank by rank")
+    result.notes.append(f"ranks: {len(common)} on both sides ({_list(sorted(both))}), compared rank by rank")
     return common
 
 
-def _graphs(golden: AnyDump, mine: AnyDump, found: Grouping) -> list[tuple[Graph, Graph]]:
-    ones, others = golden.graphs, mine.graphs
-    if len(ones) == len(others) == 1:
-        if ones[0].name != others[0].name:
-            found.notes.append(f"graphs: golden's only {ones[0].name} meets mine's only {others[0].name}")
-        return [(ones[0], others[0])]
-    if all(graph.number is not None for graph in (*ones, *others)):
-        by_number = {graph.number: graph for graph in others}
-        pairs = [(graph, by_number[graph.number]) for graph in ones if graph.number in by_number]
+def _graphs(golden: AnyDump, mine: AnyDump, result: StepPairs) -> list[tuple[TorchairGraph, TorchairGraph]]:
+    golden_graphs, mine_graphs = golden.graphs, mine.graphs
+    if len(golden_graphs) == len(mine_graphs) == 1:
+        if golden_graphs[0].name != mine_graphs[0].name:
+            result.notes.append(
+                f"graphs: golden's only {golden_graphs[0].name} meets mine's only {mine_graphs[0].name}"
+            )
+        return [(golden_graphs[0], mine_graphs[0])]
+    if all(graph.number is not None for graph in (*golden_graphs, *mine_graphs)):
+        by_number = {graph.number: graph for graph in mine_graphs}
+        pairs = [(graph, by_number[graph.number]) for graph in golden_graphs if graph.number in by_number]
     else:
-        pairs = list(zip(ones, others))
-        found.notes.append(
+        pairs = list(zip(golden_graphs, mine_graphs))
+        result.notes.append(
             "graphs: not all directories say the number of their graph, so graphs meet in their order: "
-            + ", ".join(f"{one.name} and {other.name}" for one, other in pairs)
+            + ", ".join(f"{golden_graph.name} and {mine_graph.name}" for golden_graph, mine_graph in pairs)
         )
-    used = ({one for one, _ in pairs}, {other for _, other in pairs})
+    used = ({golden_graph for golden_graph, _ in pairs}, {mine_graph for _, mine_graph in pairs})
     for side, dump, met in (("golden", golden, used[0]), ("mine", mine, used[1])):
-        found.alone += [
+        result.alone += [
             _only(side, step, f"{step.graph} was dumped by {side} only")
             for step in dump.steps
             if step.graph not in {graph.name for graph in met}
@@ -113,22 +120,22 @@ def _graphs(golden: AnyDump, mine: AnyDump, found: Grouping) -> list[tuple[Graph
 def _steps(
     golden: AnyDump,
     mine: AnyDump,
-    graphs: tuple[Graph, Graph],
+    graphs: tuple[TorchairGraph, TorchairGraph],
     ranks: tuple[Rank, Rank],
-    found: Grouping,
+    result: StepPairs,
 ) -> list[tuple[Step, Step]]:
-    ones = [s for s in golden.steps if s.graph == graphs[0].name and golden.has(s, ranks[0])]
-    others = [s for s in mine.steps if s.graph == graphs[1].name and mine.has(s, ranks[1])]
-    by_label = {step.label: step for step in others}
-    common = [(step, by_label[step.label]) for step in ones if step.label in by_label]
-    if not common and golden.forced and mine.forced and ones and others:
-        found.notes.append(
-            f"steps: golden's {ones[0].label} meets mine's {others[0].label}, as both were named"
+    golden_steps = [s for s in golden.steps if s.graph == graphs[0].name and golden.has(s, ranks[0])]
+    mine_steps = [s for s in mine.steps if s.graph == graphs[1].name and mine.has(s, ranks[1])]
+    by_label = {step.label: step for step in mine_steps}
+    common = [(step, by_label[step.label]) for step in golden_steps if step.label in by_label]
+    if not common and golden.forced and mine.forced and golden_steps and mine_steps:
+        result.notes.append(
+            f"steps: golden's {golden_steps[0].label} meets mine's {mine_steps[0].label}, as both were named"
         )
-        return [(ones[0], others[0])]
-    labels = {one.label for one, _ in common}
-    for side, steps in (("golden", ones), ("mine", others)):
-        found.alone += [
+        return [(golden_steps[0], mine_steps[0])]
+    labels = {golden_step.label for golden_step, _ in common}
+    for side, steps in (("golden", golden_steps), ("mine", mine_steps)):
+        result.alone += [
             _only(side, step, f"step {step.label} of {step.graph} was dumped by {side} only")
             for step in steps
             if step.label not in labels
@@ -139,7 +146,7 @@ def _steps(
 def _only(side: str, step: Step, reason: str, rank: Rank | None = None) -> Unmapped:
     number = rank.index if rank is not None else None
     name = step.graph
-    return Unmapped(side, step.label, name, name, "Graph", reason, rank=number, graph=name)
+    return Unmapped(side, step.label, name, name, "TorchairGraph", reason, rank=number, graph=name)
 
 
 def _contents(dump: AnyDump) -> str:

@@ -1,4 +1,4 @@
-"""`Half`: one side's tree with its layers, its dataflow and its exports, as the policies need them."""
+"""`LayeredTree`: one side's tree with its layers, its dataflow and its exports, as the policies need them."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from dataclasses import dataclass, field
 from ..dumps.base import Slot
 from ..errors import AccError
 from ..topology.tree import Node
-from .evidence import Side
+from .evidence import DumpStep
 from .layers import Layer, find_layers
 from .roles import atb as atb_roles
 from .roles import torch as torch_roles
-from .roles.atb_graph import Graph, graph_of
+from .roles.atb_graph import AtbGraph, graph_of
 from .roles.dataflow import Value
 from .roles.export import Export
 from .tables import Tables
 
 
 @dataclass(slots=True, eq=False)
-class Half:
+class LayeredTree:
     """One side's tree with what the policies need of it."""
 
-    side: Side
+    side: DumpStep
     tables: Tables
     layers: list[Layer] = field(init=False)
-    graph: Graph | None = field(init=False, default=None)
+    graph: AtbGraph | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.layers = find_layers(self.side.tree, self.tables)
@@ -42,19 +42,19 @@ class Half:
     def layer_exports(self, layer: Layer) -> list[Export]:
         """Exports of one layer whose tensors were dumped."""
         if self.graph is not None:
-            found = atb_roles.layer_exports(layer.node, self.graph)
+            exports = atb_roles.layer_exports(layer.node, self.graph)
         else:
-            found = torch_roles.layer_exports(layer, self.tables, self.slots)
-        return [export for export in found if self.has(export.node, export.slot)]
+            exports = torch_roles.layer_exports(layer, self.tables, self.slots)
+        return [export for export in exports if self.has(export.node, export.slot)]
 
     def model_exports(self) -> list[Export]:
         """Exports outside the layers whose tensors were dumped."""
         if self.graph is not None:
             nodes = [layer.node for layer in self.layers]
-            found = atb_roles.model_exports(self.side.tree, nodes, self.graph)
+            exports = atb_roles.model_exports(self.side.tree, nodes, self.graph)
         else:
-            found = torch_roles.model_exports(self.side.tree, self.layers, self.tables, self.slots)
-        return [export for export in found if self.has(export.node, export.slot)]
+            exports = torch_roles.model_exports(self.side.tree, self.layers, self.tables, self.slots)
+        return [export for export in exports if self.has(export.node, export.slot)]
 
     def outside(self) -> list[Node]:
         """Nodes in no layer, in execution order."""

@@ -13,14 +13,14 @@ FAILING = frozenset({"fail", "inherited", "known"})
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How a pair stands: whether it was compared, is beyond its thresholds, and by how much.
+class PairState:
+    """Whether a pair was compared, is beyond its thresholds, and by how much.
 
     `level` is the largest share of an allowed error that was measured, also where it is within its bound:
     infinite for NaN where golden has none. `error` is the relative L2 distance, `None` where it has no value.
     `masked` says that golden has values as a mask puts them: beside them the bound is so wide that passing
-    tells little of the others. `shapes_differ` is that of the row. `said` is the sentence of what the run was
-    fed, empty of all others.
+    tells little of the others. `shapes_differ` is that of the row. `said` is the sentence of a row about what
+    the run was fed, empty for all others.
     """
 
     number: int
@@ -34,8 +34,8 @@ class Standing:
     masked: bool = False
 
     @classmethod
-    def of(cls, row: Row, number: int) -> Standing:
-        """The standing of the pair `number`, of which `row` is the row."""
+    def of(cls, row: Row, number: int) -> PairState:
+        """The state of the pair `number`, from its row."""
         error = row.metrics.get("relative_euclidean_distance")
         return cls(
             number,

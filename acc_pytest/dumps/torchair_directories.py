@@ -22,7 +22,7 @@ _LONGEST_DEVICE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TorchairDirectory:
     """What the path of a directory says; `None` and empty for levels that are not there.
 
     `graph` is the model's directory (`graph_1`, `gm_20261120..._dump`), `number` the graph's number, `step`
@@ -45,7 +45,7 @@ def is_level(name: str) -> bool:
     return name.isdecimal() or name == "data_dump" or any(pattern.match(name) for pattern in patterns)
 
 
-def ge_place(path: str) -> Place:
+def ge_directory(path: str) -> TorchairDirectory:
     """Read the levels of a directory that holds GE records."""
     parts = path.split("/")
     world, rank = _rank(parts)
@@ -56,43 +56,47 @@ def ge_place(path: str) -> Place:
         step, model_id = None, step
     if model_id is None and step is not None and parts and _TIME.match(parts[-1]):
         # Operators that run outside of any model lie directly below the device.
-        return Place(None, device=step, time=parts[-1], rank=rank, world=world)
+        return TorchairDirectory(None, device=step, time=parts[-1], rank=rank, world=world)
     if step is None and model_id is None:
-        return Place(time=parts[-1] if parts and _TIME.match(parts[-1]) else "", rank=rank, world=world)
+        return TorchairDirectory(
+            time=parts[-1] if parts and _TIME.match(parts[-1]) else "", rank=rank, world=world
+        )
     model = parts.pop() if parts and _may_be_model(parts[-1]) else ""
     if model_id is None and not _GRAPH.match(model):
         # A step directory on its own: what is above it is no model.
-        return Place(step, rank=rank, world=world)
+        return TorchairDirectory(step, rank=rank, world=world)
     device = _number(parts, _LONGEST_DEVICE)
     time = parts[-1] if parts and _TIME.match(parts[-1]) else ""
     number = _GRAPH.match(model)
-    return Place(step, model, int(number.group(1)) if number else None, model_id, device, time, rank, world)
+    return TorchairDirectory(
+        step, model, int(number.group(1)) if number else None, model_id, device, time, rank, world
+    )
 
 
-def fx_place(path: str) -> Place:
+def fx_directory(path: str) -> TorchairDirectory:
     """Read the levels of a directory that holds FX tensors."""
     parts = path.split("/")
     world, rank = _rank(parts)
     last, before = parts[-1], parts[-2] if len(parts) > 1 else ""
     if _GM.match(last):
         step = int(before) - 1 if before.isdecimal() else 0
-        return Place(max(step, 0), last, rank=rank, world=world)
+        return TorchairDirectory(max(step, 0), last, rank=rank, world=world)
     if not last.isdecimal() or len(last) >= _LONGEST_STEP:
         graph = _GRAPH.match(last)
         number = int(graph.group(1)) if graph else None
-        return Place(0, last if graph else "", number, rank=rank, world=world)
+        return TorchairDirectory(0, last if graph else "", number, rank=rank, world=world)
     if _GM.match(before):
-        return Place(max(int(last) - 1, 0), before, rank=rank, world=world)
+        return TorchairDirectory(max(int(last) - 1, 0), before, rank=rank, world=world)
     graph = _GRAPH.match(before)
     if graph is None:
-        return Place(int(last), rank=rank, world=world)
-    return Place(int(last), before, int(graph.group(1)), rank=rank, world=world)
+        return TorchairDirectory(int(last), rank=rank, world=world)
+    return TorchairDirectory(int(last), before, int(graph.group(1)), rank=rank, world=world)
 
 
 def _rank(parts: list[str]) -> tuple[int | None, int | None]:
     for part in reversed(parts):
-        if found := _RANK.match(part):
-            return int(found.group(1)), int(found.group(2))
+        if match := _RANK.match(part):
+            return int(match.group(1)), int(match.group(2))
     return None, None
 
 

@@ -1,4 +1,4 @@
-"""Is the operator of mine right? It is computed again in float64 from the inputs and parameters of mine.
+"""Is an operator of ATB right? It is computed again in float64 from the inputs and parameters that mine has.
 
 The bound is what rounding of the one operator allows (`one_operator.py`); nothing at all for operators that
 move or cast. Within it the operator is `right`, whatever came in; beyond it `wrong`. Where
@@ -11,10 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
-from ..errors import AccError
-from ..guard import guarded
 from ..judging.standards.atb_bounds import EXACT
 from ..judging.standards.atb_classes import op_class
 from ..mapping.pair import Pair
@@ -22,40 +19,39 @@ from ..opcheck.golden import Golden
 from ..opcheck.listing import tensors_in
 from ..opcheck.loading import in_shape
 from ..opcheck.prepare import prepare
-from ..opcheck.source_directory import entries_of_directory
 from ..operators import known
 from .one_operator import SIZE, check_size, judged, moved
+from .operator_directories import directory_of_node, entry_of, operator_directory
 from .parameters import unlike_others
-from .places import directory_beside, operator_directory
-from .recomputed import Local, worst
+from .recomputation import Recomputation, Recomputations, worst
 
 
-class LocalErrors:
+class AtbRecomputer:
     """Computes operators of the pairs of a plan again, each output once. See `Recomputed`."""
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
         self._pairs = pairs
-        self._known: dict[tuple[str, int], Local] = {}
+        self._known = Recomputations()
 
-    def of_pair(self, number: int) -> Local:
+    def of_pair(self, number: int) -> Recomputation:
         """Whether the operator of mine that wrote the tensor of a pair is right, on every rank."""
         operand = self._pairs[number].mine
         if operand.op_type not in known():
-            return Local(why=f"{operand.op_type or 'it'} has no reference computation")
+            return Recomputation(why=f"{operand.op_type or 'it'} has no reference computation")
         kind, _, index = operand.slot.rstrip("]").partition("[")
         if kind != "output" or not index.isdecimal():
-            return Local(why=f"{operand.slot} is not written by {operand.name}")
+            return Recomputation(why=f"{operand.slot} is not written by {operand.name}")
         places = [operator_directory(ref) for ref in operand.refs]
         if not all(places):
-            return Local(why="its inputs were not dumped beside it")
+            return Recomputation(why="its inputs were not dumped beside it")
         return worst([self._of(place, int(index)) for place in places])
 
-    def of_operator(self, number: int, path: str) -> Local:
-        """The same of all outputs of the operator at `path` in the tree of mine, where a pair ran."""
+    def of_operator(self, number: int, path: str) -> Recomputation:
+        """The same of all outputs of the operator at `path` in the tree of mine, in the run of a pair."""
         operand = self._pairs[number].mine
-        places = [directory_beside(ref, operand.node, path) for ref in operand.refs]
+        places = [directory_of_node(ref, operand.node, path) for ref in operand.refs]
         if not all(places):
-            return Local(why="its directory is not known")
+            return Recomputation(why="its directory is not known")
         # By the files: what keeps an operator from being computed is said of any index.
         return worst(
             [
@@ -65,28 +61,23 @@ class LocalErrors:
             ]
         )
 
-    def of_golden(self, number: int) -> Local:
+    def of_golden(self, number: int) -> Recomputation:
         """Golden has other operators than mine, which take other tensors."""
-        return Local(why="golden's operators are other ones")
+        return Recomputation(why="golden's operators are other ones")
 
     def unlike(self, number: int, path: str) -> str:
         """How the parameters of the operator at `path` differ from those of the other layers, or empty."""
         operand = self._pairs[number].mine
         for ref in operand.refs:
-            directory = directory_beside(ref, operand.node, path)
-            if directory and (found := unlike_others(directory, len(path.split("/")))):
-                return found
+            directory = directory_of_node(ref, operand.node, path)
+            if directory and (difference := unlike_others(directory, len(path.split("/")))):
+                return difference
         return ""
 
-    def _of(self, directory: str, index: int) -> Local:
-        key = directory, index
-        if key not in self._known:
-            try:
-                with guarded(f"computing {directory} again", (OSError,)):
-                    self._known[key] = _computed(directory, index)
-            except (AccError, OSError) as error:
-                self._known[key] = Local(why=str(error))
-        return self._known[key]
+    def _of(self, directory: str, index: int) -> Recomputation:
+        return self._known.of(
+            (directory, index), lambda: _computed(directory, index), f"computing {directory} again"
+        )
 
 
 _NO_OUTPUT = "it has no such output"
@@ -94,36 +85,39 @@ _CHOOSES = re.compile("Sort|Top[kK]|Gating|Multinomial|Sampl")
 """Operators whose whole numbers say which elements were chosen."""
 
 
-def _computed(directory: str, index: int) -> Local:
+def _computed(directory: str, index: int) -> Recomputation:
     """Raises `AccError` for everything that keeps the operator from being computed again."""
-    home = os.path.abspath(directory)
-    entry = next((one for one in entries_of_directory(Path(home)) if one.directory == home), None)
+    entry = entry_of(directory)
     if entry is None or entry.problem:
-        return Local(
+        return Recomputation(
             why=entry.problem if entry is not None else f"{directory} is not the directory of an operator"
         )
     case = prepare(entry)
     if index >= len(case.outputs) or case.outputs[index] is None:
-        return Local(why=_NO_OUTPUT)
+        return Recomputation(why=_NO_OUTPUT)
     if not case.clean:
         # An output may lie in the memory of an input, so that these are no inputs any more.
-        return Local(why="its inputs were dumped after the execution only")
+        return Recomputation(why="its inputs were dumped after the execution only")
     refs = [ref for ref in (*case.inputs, *case.outputs) if ref is not None]
     check_size(refs)
     golden = Golden(case)
     exact = golden.unrounded(index)
     ref = case.outputs[index]
     if exact is None or ref is None or index >= golden.outputs:
-        return Local(why=_NO_OUTPUT)
+        return Recomputation(why=_NO_OUTPUT)
     if op_class(case.name, golden.param) in EXACT:
         exact = golden.results[index]
         mine = in_shape(ref, tuple(exact.shape))
-        return moved(exact.reshape(mine.shape), mine) if exact.numel() == mine.numel() else Local(why=SIZE)
+        return (
+            moved(exact.reshape(mine.shape), mine)
+            if exact.numel() == mine.numel()
+            else Recomputation(why=SIZE)
+        )
     mine = in_shape(ref, tuple(exact.shape))
     if mine.numel() != exact.numel():
-        return Local(why=SIZE)
+        return Recomputation(why=SIZE)
     given = [tensor for row in golden.inputs for tensor in row if tensor is not None and tensor.ndim]
-    found = judged(exact.reshape(mine.shape), mine, max((int(t.shape[-1]) for t in given), default=1))
-    if found.outcome == "wrong" and not exact.is_floating_point() and _CHOOSES.search(case.name):
-        return Local(why="it chose other elements, which it may among equal ones")
-    return found
+    outcome = judged(exact.reshape(mine.shape), mine, max((int(t.shape[-1]) for t in given), default=1))
+    if outcome.outcome == "wrong" and not exact.is_floating_point() and _CHOOSES.search(case.name):
+        return Recomputation(why="it chose other elements, which it may among equal ones")
+    return outcome

@@ -13,56 +13,51 @@ import torch
 
 from ..errors import AccError, OperatorError
 from ..ge_operators import Unrounded
-from ..guard import guarded
-from ..mapping.pair import Operand, Pair, Turned, Whole
-from ..mapping.torchair.operators import Operator
+from ..mapping.pair import Operand, Pair, Permuted, Whole
+from ..mapping.torchair.operators import GeOperator
 from ..tensors.ref import TensorRef
 from .ge_parts import Chain, chain_of
-from .ge_records import GeRecords, Ran
+from .ge_records import GeRecords, RecordedRun
 from .one_operator import agrees, check_size
-from .recomputed import Local, worst
+from .recomputation import Recomputation, Recomputations, attempted, worst
 
 _READ = "is read, not written by it"
 
 
-class LocalGe:
+class GeRecomputer:
     """Computes operators of the GE dump at `root` again, each output once. See `Recomputed`."""
 
     def __init__(self, root: str, pairs: Sequence[Pair]) -> None:
         self._pairs = pairs
         self._records = GeRecords(root)
-        self._known: dict[TensorRef, Local] = {}
+        self._known = Recomputations()
 
-    def of_pair(self, number: int) -> Local:
+    def of_pair(self, number: int) -> Recomputation:
         """Whether the operator that wrote the tensor of a pair is right."""
         operand = self._pairs[number].mine
         if not operand.slot.startswith("output"):
-            return Local(why=f"{operand.slot} {_READ}")
+            return Recomputation(why=f"{operand.slot} {_READ}")
         return worst([self._of(ref) for ref in operand.refs])
 
-    def of_operator(self, number: int, path: str) -> Local:
+    def of_operator(self, number: int, path: str) -> Recomputation:
         """The same of all outputs of the operator called `path` in the graph, in the run of a pair."""
         try:
             ran = self._records.run_of(self._pairs[number].mine.refs[0])
             operator = ran.named(path) if ran is not None else None
         except (AccError, OSError) as error:
-            return Local(why=str(error))
+            return Recomputation(why=str(error))
         if operator is None:
-            return Local(why=f"{path} left no record")
+            return Recomputation(why=f"{path} left no record")
         return worst([self._of(end.ref) for end in operator.outputs])
 
-    def of_golden(self, number: int) -> Local:
+    def of_golden(self, number: int) -> Recomputation:
         """Whether the operator of a pair makes golden's output of golden's inputs."""
         operand = self._pairs[number].mine
         if not operand.slot.startswith("output"):
-            return Local(why=f"{operand.slot} {_READ}")
-        try:
-            with guarded(f"computing golden's {operand.name} again", (OSError,)):
-                return self._of_golden(number, operand)
-        except (AccError, OSError) as error:
-            return Local(why=str(error))
+            return Recomputation(why=f"{operand.slot} {_READ}")
+        return attempted(lambda: self._of_golden(number, operand), f"computing golden's {operand.name} again")
 
-    def _of_golden(self, number: int, operand: Operand) -> Local:
+    def _of_golden(self, number: int, operand: Operand) -> Recomputation:
         """Raises `AccError` for everything that keeps the operator from being computed again."""
         ran, operator, index = self._place(operand.refs[0])
         chain = chain_of(ran, operator)
@@ -89,7 +84,7 @@ class LocalGe:
     def _golden_inputs(self, chain: Chain) -> Mapping[int, Operand]:
         """Golden's tensors for dumped inputs; constants of the graph are the same on both sides."""
         path = chain.operator.entry.path
-        found = {
+        operands = {
             number: Operand("", "", "", "", (chain.operator.inputs[number].ref,))
             for number in chain.constants
         }
@@ -97,18 +92,18 @@ class LocalGe:
             mine, golden = self._pairs[number].mine, self._pairs[number].golden
             kind, _, place = mine.refs[0].member.partition("/")
             if kind == "inputs" and golden.refs[0].path != path and mine.view == Whole():
-                found[int(place)] = golden
-        return found
+                operands[int(place)] = golden
+        return operands
 
     @cached_property
     def _by_file(self) -> Mapping[str, Sequence[int]]:
         """The pairs of each record of mine."""
-        found: dict[str, list[int]] = {}
+        by_file: dict[str, list[int]] = {}
         for number, pair in enumerate(self._pairs):
-            found.setdefault(pair.mine.refs[0].path, []).append(number)
-        return found
+            by_file.setdefault(pair.mine.refs[0].path, []).append(number)
+        return by_file
 
-    def _place(self, ref: TensorRef) -> tuple[Ran, Operator, int]:
+    def _place(self, ref: TensorRef) -> tuple[RecordedRun, GeOperator, int]:
         """Where a tensor lies: run, operator, number of the output. Raises `OperatorError`."""
         ran = self._records.run_of(ref)
         operator = ran.by_file.get(ref.path) if ran is not None else None
@@ -117,16 +112,10 @@ class LocalGe:
             raise OperatorError("its record is not in the dump")
         return ran, operator, int(number)
 
-    def _of(self, ref: TensorRef) -> Local:
-        if ref not in self._known:
-            try:
-                with guarded(f"computing {ref} again", (OSError,)):
-                    self._known[ref] = self._computed(ref)
-            except (AccError, OSError) as error:
-                self._known[ref] = Local(why=str(error))
-        return self._known[ref]
+    def _of(self, ref: TensorRef) -> Recomputation:
+        return self._known.of(ref, lambda: self._computed(ref), f"computing {ref} again")
 
-    def _computed(self, ref: TensorRef) -> Local:
+    def _computed(self, ref: TensorRef) -> Recomputation:
         """Raises `AccError` for everything that keeps the operator from being computed again."""
         ran, operator, index = self._place(ref)
         if operator.hands_on:
@@ -135,13 +124,15 @@ class LocalGe:
         read = [operator.inputs[number].ref for number in chain.read]
         _check_memory(operator, chain.read, index)
         most = check_size([ref, *read])
-        found = agrees(chain.output(index, lambda place: operator.inputs[place].ref.open(), most), ref.open())
-        if found.outcome == "wrong" and not chain.certain:
-            return Local(why="the device may have read something else than the graph text says")
-        return found
+        outcome = agrees(
+            chain.output(index, lambda place: operator.inputs[place].ref.open(), most), ref.open()
+        )
+        if outcome.outcome == "wrong" and not chain.certain:
+            return Recomputation(why="the device may have read something else than the graph text says")
+        return outcome
 
 
-def _check_memory(operator: Operator, read: Iterable[int], index: int) -> None:
+def _check_memory(operator: GeOperator, read: Iterable[int], index: int) -> None:
     """Raises `OperatorError` where the output was written to the memory of an input that was dumped later.
 
     It does so too where there is no record, which knows the memory.
@@ -156,7 +147,7 @@ def _check_memory(operator: Operator, read: Iterable[int], index: int) -> None:
 def _seen(side: Operand) -> torch.Tensor:
     """A tensor of golden as mine holds it. Raises `OperatorError` for one that is only part of that."""
     tensor = side.refs[0].open()
-    if isinstance(side.view, Turned):
+    if isinstance(side.view, Permuted):
         return tensor.permute(side.view.order)
     if side.view != Whole() or len(side.refs) > 1:
         raise OperatorError("golden holds it in pieces")

@@ -1,20 +1,28 @@
-"""Where operators of the tree of mine lie on the disk."""
+"""The directory of an operator in an ATB dump, and what opcheck makes of it."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-from ..opcheck.source_directory import STATES
+from ..opcheck.entry import Entry
+from ..opcheck.source_directory import STATES, entries_of_directory
 from ..tensors.ref import TensorRef
 
 
 def operator_directory(ref: TensorRef) -> str:
-    """The directory of the operator that a tensor of an ATB dump is of; empty for other files."""
+    """The directory of the operator that a tensor of an ATB dump belongs to; empty for other files."""
     state = os.path.dirname(ref.path)
     return os.path.dirname(state) if os.path.basename(state) in STATES else ""
 
 
-def directory_beside(ref: TensorRef, node: str, path: str) -> str:
+def entry_of(directory: str) -> Entry | None:
+    """The operator in a directory as opcheck lists it; `None` where the directory is no operator's."""
+    home = os.path.abspath(directory)
+    return next((entry for entry in entries_of_directory(Path(home)) if entry.directory == home), None)
+
+
+def directory_of_node(ref: TensorRef, node: str, path: str) -> str:
     """The directory of the node `path`, given that `ref` is a tensor of `node` in the same execution.
 
     Ids of the first level differ between the ranks of a run by a constant. Empty where there is none.
@@ -28,8 +36,8 @@ def directory_beside(ref: TensorRef, node: str, path: str) -> str:
     if not number.isdecimal():
         return ""
     shift = number_of(top) - number_of(parts[0])
-    found = os.sep.join([*base, f"{int(number) + shift}_{kind}", *wanted[1:]])
-    return found if os.path.isdir(found) else ""
+    directory = os.sep.join([*base, f"{int(number) + shift}_{kind}", *wanted[1:]])
+    return directory if os.path.isdir(directory) else ""
 
 
 def number_of(name: str) -> int:

@@ -1,0 +1,92 @@
+"""Computing an operator of mine again: the outcome, and what every kind of dump offers for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..errors import AccError
+from ..guard import guarded
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputation:
+    """`outcome` is `right`, `wrong`, or empty where nothing is known, with the reason in `why`.
+
+    `error` is the relative L2 distance from the exact result, `None` where it has no value.
+    """
+
+    outcome: str = ""
+    error: float | None = None
+    why: str = ""
+
+
+class Recomputer(Protocol):
+    """Says whether operators of mine are right on their own inputs."""
+
+    def of_pair(self, number: int) -> Recomputation:
+        """Of the operator that wrote the tensor of a pair."""
+
+    def of_operator(self, number: int, path: str) -> Recomputation:
+        """Of the operator at `path` in the tree of mine, in the execution of the pair."""
+
+    def of_golden(self, number: int) -> Recomputation:
+        """Whether that operator makes golden's result from golden's inputs, with the parameters of mine."""
+
+    def unlike(self, number: int, path: str) -> str:
+        """How the parameters of that operator differ from those of the same one in other layers; or empty."""
+
+
+class StoredRecomputer:
+    """What an earlier run found, by the number of the pair; nothing for operators that are not compared."""
+
+    def __init__(self, known: dict[int, Recomputation]) -> None:
+        self._known = known
+
+    def of_pair(self, number: int) -> Recomputation:
+        """See `Recomputer.of_pair`."""
+        return self._known.get(number, Recomputation(why="the tensors are not at hand"))
+
+    def of_operator(self, number: int, path: str) -> Recomputation:
+        """See `Recomputer.of_operator`."""
+        return Recomputation(why="the tensors are not at hand")
+
+    def of_golden(self, number: int) -> Recomputation:
+        """See `Recomputer.of_golden`."""
+        return Recomputation(why="the tensors are not at hand")
+
+    def unlike(self, number: int, path: str) -> str:
+        """See `Recomputer.unlike`."""
+        return ""
+
+
+class Recomputations:
+    """Outcomes by key (an output, a file); each is computed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Recomputation] = {}
+
+    def of(self, key: Hashable, compute: Callable[[], Recomputation], doing: str) -> Recomputation:
+        """The outcome for `key`, that of `compute` the first time. `doing` is for errors nobody foresaw."""
+        if key not in self._known:
+            self._known[key] = attempted(compute, doing)
+        return self._known[key]
+
+
+def attempted(compute: Callable[[], Recomputation], doing: str) -> Recomputation:
+    """The outcome of `compute`; where that raises, nothing is known, and the error is the reason."""
+    try:
+        with guarded(doing, (OSError,)):
+            return compute()
+    except (AccError, OSError) as error:
+        return Recomputation(why=str(error))
+
+
+def worst(outcomes: Sequence[Recomputation]) -> Recomputation:
+    """One word for several: `wrong` if any is, `right` if all are, of each the largest error."""
+    for outcome in ("wrong", "", "right"):
+        same = [each for each in outcomes if each.outcome == outcome]
+        if same:
+            return max(same, key=lambda each: -1.0 if each.error is None else each.error)
+    return Recomputation(why="it has no output")
