@@ -16,7 +16,7 @@ from ..errors import NoPayload, OperatorError
 from ..ge_operators import Unrounded, compute, constant_tensor
 from ..ge_operators.registry import unread
 from ..mapping.torchair.graph import NO_KERNEL, GraphIndex
-from ..mapping.torchair.operators import GeOperator
+from ..mapping.torchair.operators import DumpedOperator
 from ..mapping.torchair.outputs import output_edges
 from ..topology.ge_graph import Edge, GeConstant, GeNode
 from .ge_records import RecordedRun
@@ -32,7 +32,7 @@ class Chain:
     `None` for a constant that is only in the text."""
 
     ran: RecordedRun
-    operator: GeOperator
+    operator: DumpedOperator
     graph: GraphIndex
     arriving: Mapping[tuple[str, int], int | None]
     certain: bool
@@ -122,7 +122,7 @@ class Chain:
         return constant_tensor(value)
 
 
-def chain_of(ran: RecordedRun, operator: GeOperator) -> Chain:
+def chain_of(ran: RecordedRun, operator: DumpedOperator) -> Chain:
     """The chain of a dumped operator. Raises `OperatorError` with the reason why there is none."""
     parts, graph = operator.parts, ran.graph
     if operator.broken or graph is None or not parts.nodes or parts.partial:

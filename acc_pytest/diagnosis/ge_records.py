@@ -11,7 +11,7 @@ from ..dumps.base import Rank, Step
 from ..dumps.ge import GeDump
 from ..dumps.torchair_names import sanitized
 from ..mapping.torchair.graph import GraphIndex, GraphIndexes
-from ..mapping.torchair.operators import GeOperator, operators
+from ..mapping.torchair.operators import DumpedOperator, operators
 from ..tensors.ref import TensorRef
 
 
@@ -19,7 +19,7 @@ from ..tensors.ref import TensorRef
 class RecordedRun:
     """One run of a graph on one rank: its operators, and the graph's text, `None` where that is missing."""
 
-    operators: tuple[GeOperator, ...]
+    operators: tuple[DumpedOperator, ...]
     graph: GraphIndex | None
 
     @cached_property
@@ -28,11 +28,11 @@ class RecordedRun:
         return frozenset(name for operator in self.operators for name in operator.parts.names)
 
     @cached_property
-    def by_file(self) -> Mapping[str, GeOperator]:
+    def by_file(self) -> Mapping[str, DumpedOperator]:
         """Operators by the path of their record."""
         return {operator.entry.path: operator for operator in self.operators}
 
-    def named(self, name: str) -> GeOperator | None:
+    def named(self, name: str) -> DumpedOperator | None:
         """The operator of this name in the graph, or that computes it among others."""
         plain = sanitized(name)
         named = [op for op in self.operators if op.node.path == plain or name in op.parts.names]

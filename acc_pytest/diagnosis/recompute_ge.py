@@ -14,7 +14,7 @@ import torch
 from ..errors import AccError, OperatorError
 from ..ge_operators import Unrounded
 from ..mapping.pair import Operand, Pair, Permuted, Whole
-from ..mapping.torchair.operators import GeOperator
+from ..mapping.torchair.operators import DumpedOperator
 from ..tensors.ref import TensorRef
 from .ge_parts import Chain, chain_of
 from .ge_records import GeRecords, RecordedRun
@@ -103,7 +103,7 @@ class GeRecomputer:
             by_file.setdefault(pair.mine.refs[0].path, []).append(number)
         return by_file
 
-    def _place(self, ref: TensorRef) -> tuple[RecordedRun, GeOperator, int]:
+    def _place(self, ref: TensorRef) -> tuple[RecordedRun, DumpedOperator, int]:
         """Where a tensor lies: run, operator, number of the output. Raises `OperatorError`."""
         ran = self._records.run_of(ref)
         operator = ran.by_file.get(ref.path) if ran is not None else None
@@ -132,7 +132,7 @@ class GeRecomputer:
         return outcome
 
 
-def _check_memory(operator: GeOperator, read: Iterable[int], index: int) -> None:
+def _check_memory(operator: DumpedOperator, read: Iterable[int], index: int) -> None:
     """Raises `OperatorError` where the output was written to the memory of an input that was dumped later.
 
     It does so too where there is no record, which knows the memory.

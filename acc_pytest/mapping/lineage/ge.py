@@ -9,7 +9,7 @@ from ...dumps.atb import COMMUNICATION
 from ...topology.ge_graph import Edge, GeNode
 from ..torchair.graph import NO_KERNEL, GraphIndex
 from ..torchair.moves import move_of
-from ..torchair.operators import GeOperator
+from ..torchair.operators import DumpedOperator
 from ..torchair.outputs import output_edges
 from ..torchair.reach import given_to
 from .nearest import FlowOperator, SlotName, nearest
@@ -21,7 +21,7 @@ Shown = Mapping[Hashable, Sequence[tuple[int, SlotName]]]
 _LOOKS_UP = re.compile("Gather|Embedding")
 
 
-def ge_flow(graph: GraphIndex, operators: Sequence[GeOperator], places: Iterable[SlotName]) -> Flow:
+def ge_flow(graph: GraphIndex, operators: Sequence[DumpedOperator], places: Iterable[SlotName]) -> Flow:
     """Follow the edges of `graph` between places of the operators that were dumped.
 
     Places of an operator that is in no part of the graph are in nothing of the result. An input of the graph
@@ -62,7 +62,7 @@ class _ComparedEdges:
         self._wanted = wanted
         self._ran = ran
 
-    def outputs(self, operator: GeOperator) -> None:
+    def outputs(self, operator: DumpedOperator) -> None:
         kinds = " ".join(part.op_type for part in operator.parts.nodes)
         for end, (edge, _, _) in zip(operator.outputs, output_edges(operator, operator.outputs, self._graph)):
             place = (operator.node.path, str(end.slot))
@@ -74,7 +74,7 @@ class _ComparedEdges:
             if _LOOKS_UP.search(kinds):
                 self.looked_up.append((order, place))
 
-    def inputs(self, operator: GeOperator) -> None:
+    def inputs(self, operator: DumpedOperator) -> None:
         edges = self._graph.arriving(operator.parts.nodes)
         if len(edges) != len(operator.inputs):
             return

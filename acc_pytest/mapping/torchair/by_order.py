@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ...dumps.base import Slot
 from .fx_side import FxSide, not_a_tensor
-from .operators import NO_TEXT, GeOperator
+from .operators import NO_TEXT, DumpedOperator
 from .outcome import Matched, Outcome, SlotTensor, Unmatched, class_of
 from .self_checks import self_checks
 
@@ -34,7 +34,9 @@ _VERSION = re.compile(r"(?:v\d+|d)$")
 _Key = tuple[str, str, tuple[int, ...]]
 
 
-def by_order(operators: Sequence[GeOperator], fx: FxSide, ge_side: str, fx_side: str) -> Iterator[Outcome]:
+def by_order(
+    operators: Sequence[DumpedOperator], fx: FxSide, ge_side: str, fx_side: str
+) -> Iterator[Outcome]:
     """One outcome for each tensor of GE, then one for each output of FX that was not matched."""
     partners = _partners(_ge_outputs(operators), _fx_outputs(fx))
     used: set[tuple[str, Slot]] = set()
@@ -50,7 +52,7 @@ def by_order(operators: Sequence[GeOperator], fx: FxSide, ge_side: str, fx_side:
 
 
 def _outcomes(
-    operator: GeOperator, partners: Mapping[tuple[str, Slot], SlotTensor], ge_side: str, order: int
+    operator: DumpedOperator, partners: Mapping[tuple[str, Slot], SlotTensor], ge_side: str, order: int
 ) -> Iterator[Outcome]:
     if operator.hands_on:
         yield from self_checks(operator, ge_side, order)
@@ -67,7 +69,7 @@ def _outcomes(
         yield Matched(golden, tensor, "order", said, (order, number))
 
 
-def _ge_outputs(operators: Sequence[GeOperator]) -> Mapping[_Key, Sequence[SlotTensor]]:
+def _ge_outputs(operators: Sequence[DumpedOperator]) -> Mapping[_Key, Sequence[SlotTensor]]:
     """The outputs of GE by kind and shape, without the kinds whose number says nothing."""
     uncertain = _uncertain(operators)
     outputs: dict[_Key, list[SlotTensor]] = defaultdict(list)
@@ -92,7 +94,7 @@ def _fx_outputs(fx: FxSide) -> Mapping[_Key, Sequence[SlotTensor]]:
     return outputs
 
 
-def _uncertain(operators: Sequence[GeOperator]) -> set[str]:
+def _uncertain(operators: Sequence[DumpedOperator]) -> set[str]:
     """Kinds whose number says nothing: TorchAir builds them for other calls too, or some are fused away."""
     kinds = {operator.node.op_type for operator in operators}
     fused = [operator.node.name for operator in operators if _is_fused(operator)]
@@ -100,7 +102,7 @@ def _uncertain(operators: Sequence[GeOperator]) -> set[str]:
     return {_ge_word(kind) for kind in _AIDS | hidden}
 
 
-def _is_fused(operator: GeOperator) -> bool:
+def _is_fused(operator: DumpedOperator) -> bool:
     """Whether a name is not made of the type and a number, as those of TorchAir are, or no longer true."""
     plain = re.fullmatch(rf"{re.escape(operator.node.op_type)}(?:_\d+)?", operator.node.name)
     return not operator.inserted and (plain is None or operator.extended)

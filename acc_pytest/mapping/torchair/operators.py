@@ -51,7 +51,7 @@ class Parts:
 
 
 @dataclass(frozen=True, eq=False)
-class GeOperator:
+class DumpedOperator:
     """A dumped operator: node, file, tensors. `record` is `None` where it cannot be read or has none.
 
     `broken` says why a record cannot be read, `in_text` whether there is a graph text to know it by.
@@ -115,7 +115,7 @@ class GeOperator:
         return Edge(origin.name, origin.output_index)
 
 
-def operators(dump: GeDump, step: Step, rank: Rank, graph: GraphIndex | None) -> list[GeOperator]:
+def operators(dump: GeDump, step: Step, rank: Rank, graph: GraphIndex | None) -> list[DumpedOperator]:
     """What was dumped at a step on a rank, in the order of the graph, then of time."""
     ran = []
     for node in dump.nodes(step, rank):
@@ -129,7 +129,7 @@ def operators(dump: GeDump, step: Step, rank: Rank, graph: GraphIndex | None) ->
         except (AccError, OSError) as error:
             broken = str(error)
         parts = parts_of(node, record, graph) if graph is not None else Parts(reason=NO_TEXT)
-        ran.append(GeOperator(node, entry, slots, record, broken, parts, graph is not None))
+        ran.append(DumpedOperator(node, entry, slots, record, broken, parts, graph is not None))
     if graph is not None:
         last = len(graph.position)
         ran.sort(

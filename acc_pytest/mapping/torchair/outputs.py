@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from ...topology.ge_graph import Edge
 from .graph import GraphIndex
-from .operators import GeOperator
+from .operators import DumpedOperator
 from .outcome import SlotTensor
 
 
 def output_edges(
-    operator: GeOperator, tensors: Sequence[SlotTensor], graph: GraphIndex
+    operator: DumpedOperator, tensors: Sequence[SlotTensor], graph: GraphIndex
 ) -> list[tuple[Edge | None, str, str]]:
     """For each dumped output the output of the graph, the policy and the reason.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .operators import GeOperator
+from .operators import DumpedOperator
 from .outcome import Matched, Outcome, Unmatched, disagreement
 
 POLICY = "self"
 
 
-def self_checks(operator: GeOperator, side: str, order: int) -> Iterator[Outcome]:
+def self_checks(operator: DumpedOperator, side: str, order: int) -> Iterator[Outcome]:
     """Input i (as golden) against output i of one Cast or TransData: a check of the operator alone."""
     inputs, outputs = operator.inputs, operator.outputs
     reason = operator.broken or f"{operator.parts.reason}; it has no output to compare its input with"

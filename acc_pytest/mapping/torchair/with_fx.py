@@ -12,7 +12,7 @@ from .fx_tensors import FxTensors
 from .graph import GraphIndex, Meaning
 from .inputs import arrivals
 from .lowering import Arguments, hands_on
-from .operators import GeOperator
+from .operators import DumpedOperator
 from .outcome import Matched, Outcome, SlotTensor, Unmatched, class_of, disagreement, left_in_tiles
 from .outputs import output_edges
 from .reach import given_to
@@ -37,7 +37,7 @@ class GeWithFx:
         self._used: set[tuple[str, Slot]] = set()
         self._ran: set[str] = set()
 
-    def outcomes(self, operators: Sequence[GeOperator]) -> Iterator[Outcome]:
+    def outcomes(self, operators: Sequence[DumpedOperator]) -> Iterator[Outcome]:
         """One outcome for each tensor of GE, then one for each output of FX that was not matched."""
         self._ran = {name for operator in operators for name in operator.parts.names}
         for order, operator in enumerate(operators):
@@ -51,7 +51,7 @@ class GeWithFx:
             yield from self._outputs(operator, outputs, order)
         yield from self._left()
 
-    def _unknown(self, operator: GeOperator, order: int) -> Iterator[Outcome]:
+    def _unknown(self, operator: DumpedOperator, order: int) -> Iterator[Outcome]:
         if operator.hands_on:
             yield from self_checks(operator, self._ge_side, order)
             return
@@ -62,7 +62,7 @@ class GeWithFx:
         for tensor in tensors:
             yield self._known_origin(operator, tensor, order) or self._alone(tensor, reason)
 
-    def _known_origin(self, operator: GeOperator, tensor: SlotTensor, order: int) -> Outcome | None:
+    def _known_origin(self, operator: DumpedOperator, tensor: SlotTensor, order: int) -> Outcome | None:
         """An output whose origin is recorded needs no name of its operator."""
         edge = operator.origin(tensor.index) if tensor.slot.kind == "output" else None
         if edge is None or self._graph.node(edge.producer) is None or operator.parts.partial:
@@ -71,7 +71,7 @@ class GeWithFx:
             operator, tensor, edge, "origin", f"original_op {edge.producer}:{edge.index}", order
         )
 
-    def _promised(self, operator: GeOperator) -> list[SlotTensor]:
+    def _promised(self, operator: DumpedOperator) -> list[SlotTensor]:
         """The outputs that a broken record should have, so that its test fails with what is wrong."""
         last = operator.parts.nodes[-1]
         slots = [Slot("output", (index,)) for index, name in enumerate(last.fx_names) if name is not None]
@@ -81,7 +81,9 @@ class GeWithFx:
             for s in slots
         ]
 
-    def _outputs(self, operator: GeOperator, tensors: Sequence[SlotTensor], order: int) -> Iterator[Outcome]:
+    def _outputs(
+        self, operator: DumpedOperator, tensors: Sequence[SlotTensor], order: int
+    ) -> Iterator[Outcome]:
         edges = output_edges(operator, tensors, self._graph)
         for tensor, (edge, policy, reason) in zip(tensors, edges):
             if edge is None:
@@ -90,7 +92,7 @@ class GeWithFx:
                 yield self._output(operator, tensor, edge, policy, reason, order)
 
     def _output(
-        self, operator: GeOperator, tensor: SlotTensor, edge: Edge, policy: str, reason: str, order: int
+        self, operator: DumpedOperator, tensor: SlotTensor, edge: Edge, policy: str, reason: str, order: int
     ) -> Outcome:
         meaning = self._graph.meaning(edge)
         place = (order, 1, tensor.index)
@@ -147,7 +149,9 @@ class GeWithFx:
         depth = self._graph.depth(edge.producer)
         return Matched(golden, tensor, policy, reason, place, depth, given=given.name if given else "")
 
-    def _inputs(self, operator: GeOperator, tensors: Sequence[SlotTensor], order: int) -> Iterator[Outcome]:
+    def _inputs(
+        self, operator: DumpedOperator, tensors: Sequence[SlotTensor], order: int
+    ) -> Iterator[Outcome]:
         reads = self._graph.arriving(operator.parts.nodes)
         known = operator.parts.inputs
         arriving: list[tuple[str, int, Edge] | None] = [None] * len(tensors)
@@ -176,7 +180,9 @@ class GeWithFx:
             return ""
         return "" if shape == header.shape else f"the graph declares {list(shape)}"
 
-    def _input(self, operator: GeOperator, part: str, tensor: SlotTensor, edge: Edge, order: int) -> Outcome:
+    def _input(
+        self, operator: DumpedOperator, part: str, tensor: SlotTensor, edge: Edge, order: int
+    ) -> Outcome:
         place = (order, 0, tensor.index)
         matched, refused = self._made(tensor, edge, place)
         if matched is None and operator.overwrites(tensor):
@@ -217,7 +223,7 @@ class GeWithFx:
         )
 
     def _only_argument(
-        self, operator: GeOperator, tensor: SlotTensor, edge: Edge, place: tuple[int, ...]
+        self, operator: DumpedOperator, tensor: SlotTensor, edge: Edge, place: tuple[int, ...]
     ) -> Matched | None:
         """An input of the graph that the only operator of a call reads, its only argument of that shape."""
         node = self._graph.node(edge.producer)

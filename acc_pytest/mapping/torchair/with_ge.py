@@ -14,7 +14,7 @@ from ...dumps.torchair_names import sanitized
 from ...topology.ge_graph import Edge
 from .graph import GraphIndex
 from .inputs import arrivals
-from .operators import NO_TEXT, GeOperator
+from .operators import NO_TEXT, DumpedOperator
 from .outcome import Matched, Outcome, SlotTensor, Unmatched, disagreement, left_in_tiles
 from .outputs import output_edges
 from .reach import given_to
@@ -25,7 +25,7 @@ from .self_checks import self_checks
 class GeWithGe:
     """The mapping of one group; `graph` is the graph of both runs, `None` without a text."""
 
-    def __init__(self, graph: GraphIndex | None, golden: Sequence[GeOperator]) -> None:
+    def __init__(self, graph: GraphIndex | None, golden: Sequence[DumpedOperator]) -> None:
         self._graph = graph
         self._golden = golden
         self._by_name = {operator.node.name: operator for operator in golden}
@@ -37,7 +37,7 @@ class GeWithGe:
         for operator in golden:
             self._learn(operator)
 
-    def outcomes(self, mine: Sequence[GeOperator]) -> Iterator[Outcome]:
+    def outcomes(self, mine: Sequence[DumpedOperator]) -> Iterator[Outcome]:
         """One outcome for each tensor of mine, then one for each tensor of golden that was not matched."""
         self._ran = tuple(
             {name for operator in side for name in operator.parts.names} for side in (self._golden, mine)
@@ -53,7 +53,7 @@ class GeWithGe:
                 yield from self._by_graph(operator, self._graph, order)
         yield from self._left()
 
-    def _learn(self, operator: GeOperator) -> None:
+    def _learn(self, operator: DumpedOperator) -> None:
         """Note which tensors of the graph golden dumped, as outputs and as inputs."""
         if self._graph is None:
             for number, tensor in enumerate(operator.outputs):
@@ -70,7 +70,7 @@ class GeWithGe:
                 self._inputs_of.update({(part.name, place): tensor for place, tensor in enumerate(inputs)})
 
     @staticmethod
-    def _edges(operator: GeOperator, graph: GraphIndex) -> list[tuple[Edge | None, str, str]]:
+    def _edges(operator: DumpedOperator, graph: GraphIndex) -> list[tuple[Edge | None, str, str]]:
         tensors = operator.outputs
         if operator.parts.nodes:
             return output_edges(operator, tensors, graph)
@@ -82,7 +82,7 @@ class GeWithGe:
             edges.append((edge if known else None, "origin", said or operator.parts.reason))
         return edges
 
-    def _by_graph(self, operator: GeOperator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
+    def _by_graph(self, operator: DumpedOperator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
         yield from self._inputs(operator, graph, order)
         for number, (tensor, (edge, policy, reason)) in enumerate(
             zip(operator.outputs, self._edges(operator, graph))
@@ -98,7 +98,7 @@ class GeWithGe:
             )
             yield self._of_given(outcome, graph, edge)
 
-    def _inputs(self, operator: GeOperator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
+    def _inputs(self, operator: DumpedOperator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
         tensors, parts = operator.inputs, operator.parts
         # What arrives at each part, with the tensor that golden dumped there.
         edges = graph.arriving(parts.nodes)
@@ -154,7 +154,7 @@ class GeWithGe:
         self._used.add((golden.node.path, golden.slot))
         return Matched(golden, mine, policy, reason, place, depth)
 
-    def _broken(self, operator: GeOperator, order: int) -> Iterator[Outcome]:
+    def _broken(self, operator: DumpedOperator, order: int) -> Iterator[Outcome]:
         """A record that cannot be read fails the test of its operator, where golden has that."""
         partner = self._by_name.get(operator.node.name)
         tensors = partner.outputs if partner is not None else []
@@ -167,7 +167,7 @@ class GeWithGe:
             )
             yield Matched(golden, mine, "name", "equal names", (order, 1, number))
 
-    def _by_names(self, operator: GeOperator, order: int) -> Iterator[Outcome]:
+    def _by_names(self, operator: DumpedOperator, order: int) -> Iterator[Outcome]:
         """Without a graph text: the origin of an output, the operator of this name, or its last part."""
         inputs, outputs = operator.inputs, operator.outputs
         same, reason = self._same(operator)
@@ -194,7 +194,7 @@ class GeWithGe:
             policy = "origin" if origin is not None else "name" if same is not None else "fused"
             yield self._matched(golden, tensor, policy, said, (order, 1, number), 0, policy != "name")
 
-    def _same(self, operator: GeOperator) -> tuple[GeOperator | None, str]:
+    def _same(self, operator: DumpedOperator) -> tuple[DumpedOperator | None, str]:
         """The operator of this name and type in golden, unless the name means something else there."""
         if operator.inserted:
             return None, "inserted by GE, so that its name means nothing in the other run"
@@ -204,7 +204,7 @@ class GeWithGe:
         foreign = [side for side in (operator, same) if side.extended]
         return (None, f"fusion extended it; {NO_TEXT}") if foreign else (same, "equal names")
 
-    def _last_part(self, operator: GeOperator) -> tuple[GeOperator | None, str]:
+    def _last_part(self, operator: DumpedOperator) -> tuple[DumpedOperator | None, str]:
         if operator.inserted:
             return None, "inserted by GE, so that its name means nothing in the other run"
         if operator.parts.partial or operator.node.name.endswith(CUT_NAME):
