@@ -120,7 +120,9 @@ def severity(c: Check) -> tuple[int, float]:
 def _failed(c: Check, numel: int, elements: ElementErrors | None) -> str:
     bound = f"{c.allowed:.6g}"
     box = f", in {elements.box}" if elements is not None and elements.box else ""
-    where = "" if elements is None else f"; {elements.beyond} of {numel} elements are beyond it" + box
+    where = ""
+    if elements is not None and elements.beyond:
+        where = f"; {elements.beyond} of {numel} elements are beyond it{box}"
     if c.measured is None:
         return f"{c.metric} is not defined for these tensors, so its bound {bound} cannot hold"
     if c.measured != c.measured:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from ..errors import AccError
+from ..ids import SEPARATOR
 from ..marks import once, threshold_mark
 from ..recording import ComparisonFailed, record
 from ..reporting.failure_text import RERUN, FailureText
@@ -30,12 +31,19 @@ class GeneratedCollector(pytest.Collector):
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         """The collectors of the next level, or the items."""
         depth = self._depth
-        if len(self._tests[0].names) == depth + 1:
-            for test in self._tests:
-                yield GeneratedItem.from_parent(self, name=test.names[-1], nodeid=test.node_id, test=test)
-            return
-        for name, group in itertools.groupby(self._tests, lambda test: test.names[depth]):
-            yield GeneratedCollector.from_parent(self, name=name, tests=tuple(group), depth=depth + 1)
+
+        def collector_below(test: GeneratedTest) -> str | None:
+            return test.names[depth] if len(test.names) > depth + 1 else None
+
+        for name, tests in itertools.groupby(self._tests, collector_below):
+            if name is not None:
+                yield GeneratedCollector.from_parent(self, name=name, tests=tuple(tests), depth=depth + 1)
+                continue
+            for test in tests:
+                # pytest reads a bracket in an id that it is given as a parameter, in one that it makes not
+                made = f"{self.nodeid}{SEPARATOR}{test.names[-1]}"
+                nodeid = None if test.node_id == made else test.node_id
+                yield GeneratedItem.from_parent(self, name=test.names[-1], nodeid=nodeid, test=test)
 
 
 def collectors_of(session: pytest.Session, tests: Sequence[GeneratedTest]) -> Iterator[GeneratedCollector]:

@@ -60,7 +60,7 @@ def test_seed_dtype_layers_and_fault_count(capsys: pytest.CaptureFixture[str]) -
     [
         (["--tp", "3"], "heads=4 does not split over 3 ranks"),
         (["--fault", "typo"], "fault 'typo'"),
-        (["--steps", "-1"], "decode_steps=-1"),
+        (["--steps", "-1"], "decode_steps must be >= 0, got -1"),
     ],
 )
 def test_a_mistake_of_the_user_is_one_line(

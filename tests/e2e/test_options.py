@@ -131,9 +131,9 @@ def test_explain_mapping_prints_the_plan_and_the_tests_still_run(acc: Run, partl
         (["--acc-level=lay"], "*--acc-level: invalid choice: 'lay'*"),
         (["--acc-token-policy=x"], "*--acc-token-policy: invalid choice: 'x'*"),
         (["--acc-min-coverage=much"], "*--acc-min-coverage: invalid float value: 'much'*"),
-        (["--acc-min-coverage=2"], "ERROR: --acc-min-coverage is 2.0*0 to 1*"),
+        (["--acc-min-coverage=2"], "ERROR: --acc-min-coverage must be a number from 0 to 1, got 2.0"),
         (["--acc-config=lama"], "ERROR: --acc-config: unknown config 'lama'; did you mean 'llama'*"),
-        (["--acc-metric=own.py"], "ERROR: --acc-metric own.py: must be FILE.py:FUNCTION*"),
+        (["--acc-metric=own.py"], "ERROR: --acc-metric must be FILE.py:FUNCTION*got own.py"),
         (["--acc-metric=none.py:f"], "ERROR: custom metric 'none.py:f': *"),
         (["--acc-op-mapping-file=nowhere"], "ERROR: nowhere*"),
     ],
@@ -148,7 +148,7 @@ def test_nonsense_is_a_usage_error(acc: Run, clean: DemoPaths, words: list[str],
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("acc_min_coverage = much", "ERROR: ini value acc_min_coverage = 'much' is not a number"),
+        ("acc_min_coverage = much", "ERROR: ini value acc_min_coverage must be a number, got 'much'"),
         ("acc_level = lay", "ERROR: --acc-level: unknown value 'lay'; did you mean 'layer'?*"),
     ],
 )

@@ -103,7 +103,7 @@ def test_bounds_of_the_test_hold_in_the_bundle_of_an_operator(
     words = [f"--acc-opcheck={wrong.csv}", "--acc-repro=found", "--acc-output=out"]
     pytester.runpytest_inprocess(*QUICKER, *words).assert_outcomes(passed=2, failed=1)
     (bundle,) = bundles("found")
-    assert sentence(bundle).startswith("max_absolute_error 0.25 is 2 times the allowed 0.125")
+    assert sentence(bundle).startswith("max_absolute_error 0.25 is 2.0 times the allowed 0.125")
     failed = alone(pytester, bundle)
     failed.assert_outcomes(failed=1)
     failed.stdout.fnmatch_lines(["*max absolute error 0.25, allowed 0.125 (2 times)"])

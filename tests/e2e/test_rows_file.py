@@ -34,7 +34,7 @@ def test_rows_hold_what_the_csv_holds_and_enough_to_judge_again(acc: Run, faulty
         if row.statistics:
             measurement = measurement_of(row.statistics)
             again = judge(measurement, thresholds_for(context_of(row.context), measurement))
-            assert [(c.metric, c.measured, c.threshold.bound) for c in again.checks] == [
+            assert [(c.metric, c.measured, c.allowed) for c in again.checks] == [
                 (c.metric, c.measured, c.allowed) for c in row.checks
             ]
 

@@ -74,7 +74,7 @@ WRONG = {
     "acc_fx_dump(sine, steps=[])": "acc_fx_dump: steps must be whole numbers >= 0*",
     "acc_fx_dump(sine).dump": "*DumpError: *acc_fx_dump0: *",
     "acc_ge_dump(sine)": "acc_ge_dump: TorchAir cannot be imported (*); install torch_npu and CANN, or *",
-    "acc_ge_dump(sine, dump_mode='some')": "acc_ge_dump: dump_mode 'some' is unknown; *",
+    "acc_ge_dump(sine, dump_mode='some')": "acc_ge_dump: dump_mode must be one of *, got 'some'",
 }
 
 
