@@ -122,7 +122,7 @@ def _failed(c: Check, numel: int, elements: ElementErrors | None) -> str:
     box = f", in {elements.box}" if elements is not None and elements.box else ""
     where = ""
     if elements is not None and elements.beyond:
-        where = f"; {elements.beyond} of {numel} elements are beyond it{box}"
+        where = f"; {elements.beyond} of {numel} elements are beyond it" + box
     if c.measured is None:
         return f"{c.metric} is not defined for these tensors, so its bound {bound} cannot hold"
     if c.measured != c.measured:
