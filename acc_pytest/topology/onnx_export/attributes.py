@@ -62,11 +62,11 @@ def _scalar(value: Any) -> int | float | str:
 
 def _plain_list(items: list[Any]) -> Value | None:
     """The list as one attribute, `None` where its items are of several kinds."""
-    values = [_scalar(item) for item in items]
     if all(isinstance(item, str) for item in items):
         return tuple(str(item) for item in items)
     if not all(isinstance(item, (int, float)) for item in items):
         return None
+    values = [_scalar(item) for item in items]
     if any(isinstance(value, str) for value in values):  # one does not fit: all as texts
         return tuple(json.dumps(item) for item in items)
     if any(isinstance(value, float) for value in values):
