@@ -20,7 +20,7 @@ def overlong(result: pytest.RunResult) -> list[str]:
     return [
         line
         for line in result.outlines
-        if columns(line) > LONGEST and not line.startswith(("rootdir: ", "plugins: ", "platform "))
+        if columns(line) > LONGEST and not line.startswith(("rootdir: ", "plugins: ", "platform ", "[gw0] linux"))
     ]
 
 
