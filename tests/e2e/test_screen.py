@@ -16,12 +16,9 @@ TALLEST = 40
 
 
 def overlong(result: pytest.RunResult) -> list[str]:
-    """Lines that do not fit; what pytest says of itself excepted."""
-    return [
-        line
-        for line in result.outlines
-        if columns(line) > LONGEST and not line.startswith(("rootdir: ", "plugins: ", "platform ", "[gw0] linux"))
-    ]
+    """Lines that do not fit; what pytest and xdist say of themselves excepted."""
+    theirs = ("rootdir: ", "plugins: ", "platform ", "[gw0] linux")
+    return [line for line in result.outlines if columns(line) > LONGEST and not line.startswith(theirs)]
 
 
 def blocks(result: pytest.RunResult) -> list[int]:
