@@ -152,9 +152,8 @@ def _long_names(shelf: Path) -> list[Seed]:
 
 
 def _ge_records(shelf: Path) -> list[Seed]:
-    return [
-        one for one in dumps.seeds(dumps.torchair(shelf) / "mine", "*.*.*") if not one.file.endswith(".txt")
-    ]
+    seeds = dumps.seeds(dumps.torchair(shelf), "*.*.*")
+    return [seed for seed in seeds if seed.file.startswith("mine") and not seed.file.endswith(".txt")]
 
 
 def _fx_arrays(shelf: Path) -> list[Seed]:
