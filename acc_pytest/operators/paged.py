@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import torch
 
 from .cache import lengths
@@ -67,64 +69,79 @@ def paged_attention(call: OperatorCall, t: Tensors) -> Outputs:
     key head).
     """
     p = call.param
-    call.need(p["headNum"] > 0, "parameter headNum is missing")
-    width = t["query"].shape[-1]
-    call.need(
-        p["headDim"] in (0, width, width // p["headNum"]),
-        f"parameter headDim is {p['headDim']}, query is {list(t['query'].shape)}",
-    )
-    heads = p["headNum"]
-    contexts, tables = lengths(t["contextLens"]), t["blockTables"].long()
     counts = lengths(t["qSeqLen"]) if "qSeqLen" in t else []
-    split = p["compressType"] != NONE
-    tokens = sum(counts) if counts else t["query"].shape[:-2].numel()
-    tokens = t["query"].shape[0] if t["query"].ndim == 2 else tokens
-    query = heads_of(call, t["query"], tokens, heads, "query")
-    if p["qScale"] not in (0.0, 1.0):
-        # a kernel of its own scales the query; 0 means not at all
-        query = call.between(call.wide(query) * p["qScale"], query.dtype)
-    groups = tables.shape[0] // max(tokens, 1) if split else 1
-    if split:
-        # every group of heads is a sequence of its own
-        query = query.reshape(tokens * groups, heads // groups, -1)
+    contexts, tables = lengths(t["contextLens"]), t["blockTables"].long()
+    query, groups = _query(call, t["query"], counts, len(tables))
     counts = counts or [1] * len(query)
-    running = [bool(s) for s in lengths(t["batchRunStatus"])] if "batchRunStatus" in t else []
     call.need(
         len(counts) == len(contexts) == len(tables),
         f"{len(counts)} sequences of queries, {len(contexts)} contextLens, {len(tables)} blockTables",
     )
-    keys = _Blocks(call, t, "key", split)
-    values = keys if p["mlaVHeadSize"] else _Blocks(call, t, "value", split)
-    out = torch.zeros(*query.shape[:2], p["mlaVHeadSize"] or values.size, dtype=call.accumulate)
-    first = 0
-    for b, count in enumerate(counts):
+    keys = _Blocks(call, t, "key")
+    values = keys if p["mlaVHeadSize"] else _Blocks(call, t, "value")
+    size = p["mlaVHeadSize"] or values.size
+    out = torch.zeros(*query.shape[:2], size, dtype=call.accumulate)
+    for b, rows in _running(t, counts, groups):
         length = contexts[b]
-        if running and not running[b if len(running) == len(counts) else b // groups]:
-            continue  # sequences that do not run have no rows: the others' lie packed before
-        q, rows = query[first : first + count], slice(first, first + count)
-        first += count
         if not length:
             continue
         k = keys.rows(tables[b], length)
-        v = k[..., : p["mlaVHeadSize"]] if p["mlaVHeadSize"] else values.rows(tables[b], length)
-        bias = _bias(call, t, b, rows.start, count, length, groups)
+        v = k[..., :size] if values is keys else values.rows(tables[b], length)
+        bias = _bias(call, t, b, rows, length, groups)
         scale = float(p["qkScale"])
         if "logN" in t:
-            scale = scale * float(t["logN"].flatten()[b // groups if split else b])
+            scale *= float(t["logN"].flatten()[b // groups])
         razor = _razor(call, t, tables[b], length)
-        scales = _eight_bit(call, t, b % groups, heads // groups)
-        out[rows] = attend(call, q, k, v, bias, scale=scale, before=razor, eight_bit=scales)
-    shape = output_shape(t["query"], heads, out.shape[-1])
+        scales = _eight_bit(call, t, b % groups, p["headNum"] // groups)
+        out[rows] = attend(call, query[rows], k, v, bias, scale=scale, before=razor, eight_bit=scales)
+    shape = output_shape(t["query"], p["headNum"], size)
     return [As(out.reshape(shape), output_type(t["query"], p["outDataType"]))]
+
+
+def _query(
+    call: OperatorCall, given: torch.Tensor, counts: Sequence[int], tables: int
+) -> tuple[torch.Tensor, int]:
+    """The query `[tokens, heads, size]`, scaled, and the groups of heads that each token has.
+
+    Compressed heads: each group is a sequence of its own, `[tokens * groups, heads / groups, size]`.
+    `counts` are those of qSeqLen, none without.
+    """
+    p, heads, width = call.param, call.param["headNum"], given.shape[-1]
+    call.need(heads > 0, "parameter headNum is missing")
+    call.need(
+        p["headDim"] in (0, width, width // heads),
+        f"parameter headDim is {p['headDim']}, query is {list(given.shape)}",
+    )
+    tokens = sum(counts) if counts else given.shape[:-2].numel()
+    tokens = given.shape[0] if given.ndim == 2 else tokens
+    query = heads_of(call, given, tokens, heads, "query")
+    if p["qScale"] not in (0.0, 1.0):
+        # a kernel of its own scales the query; 0 means not at all
+        query = call.between(call.wide(query) * p["qScale"], query.dtype)
+    if p["compressType"] == NONE:
+        return query, 1
+    groups = tables // max(tokens, 1)
+    return query.reshape(tokens * groups, heads // groups, -1), groups
+
+
+def _running(t: Tensors, counts: Sequence[int], groups: int) -> Iterator[tuple[int, slice]]:
+    """The sequences that run, and their rows of the query: the others have none, so rows lie packed."""
+    running = lengths(t["batchRunStatus"]) if "batchRunStatus" in t else []
+    first = 0
+    for b, count in enumerate(counts):
+        if running and not running[b if len(running) == len(counts) else b // groups]:
+            continue
+        yield b, slice(first, first + count)
+        first += count
 
 
 class _Blocks:
     """Keys or values of any sequence, wide, dequantised where the cache is int8."""
 
-    def __init__(self, call: OperatorCall, t: Tensors, name: str, split: bool) -> None:
+    def __init__(self, call: OperatorCall, t: Tensors, name: str) -> None:
         self._call = call
         cache = t[f"{name}Cache"]
-        heads = 1 if split else int(call.param["kvHeadNum"] or call.param["headNum"])
+        heads = 1 if call.param["compressType"] else int(call.param["kvHeadNum"] or call.param["headNum"])
         if call.soc.startswith("Ascend310P") and cache.ndim == 4:
             cache = torch.unflatten(nz_to_nd(cache), -1, (heads, -1))
         elif call.param["inputLayout"] == 1:
@@ -176,10 +193,10 @@ def _razor(call: OperatorCall, t: Tensors, table: torch.Tensor, length: int) -> 
 
 
 def _bias(
-    call: OperatorCall, t: Tensors, sequence: int, first: int, rows: int, length: int, groups: int
+    call: OperatorCall, t: Tensors, sequence: int, queries: slice, length: int, groups: int
 ) -> torch.Tensor | None:
-    """What is added to the scores `[heads, rows, length]` of one sequence, whose first query is `first`."""
-    p = call.param
+    """What is added to the scores `[heads, rows, length]` of one sequence, whose queries are `queries`."""
+    p, rows = call.param, queries.stop - queries.start
     kind = ALIBI if p["isSupportAlibi"] else p["maskType"]
     if kind == NONE:
         return None
@@ -191,7 +208,7 @@ def _bias(
         mask = nz_to_nd(mask)
     mask = call.wide(mask)
     if p["calcType"] and mask.ndim == 2:
-        start = first if kind == SPEC else length - rows
+        start = queries.start if kind == SPEC else length - rows
         return mask[start : start + rows, :length]
     plane = mask
     if mask.ndim > 2:

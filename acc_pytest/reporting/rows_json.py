@@ -11,6 +11,7 @@ from dataclasses import MISSING, dataclass
 from typing import Any
 
 from ..judging.verdict import Check
+from ..metrics.catalogue import COLUMN_METRICS
 from .json_fields import (
     FLAG,
     MAPPING,
@@ -29,20 +30,7 @@ from .json_fields import (
 from .row import VERDICTS, Cause, Row, RowSide, Scalar, WorstElement
 
 _SAID_BY_ROW = {
-    **{
-        name: ("metrics", name)
-        for name in (
-            "cosine_similarity",
-            "max_relative_error",
-            "mean_relative_error",
-            "max_absolute_error",
-            "mean_absolute_error",
-            "kl_divergence",
-            "relative_euclidean_distance",
-            "mean_error",
-            "beyond_fraction",
-        )
-    },
+    **{name: ("metrics", name) for name in (*COLUMN_METRICS, "mean_error", "beyond_fraction")},
     "numel": ("counts", "elements"),
     **{name: ("counts", name) for name in ("near_zero", "mismatches", "beyond_tolerance")},
     **{

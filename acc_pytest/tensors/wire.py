@@ -68,9 +68,7 @@ def fields(data: bytes, start: int, stop: int) -> Iterator[tuple[int, int, Span]
                 length, begin = varint(data, start, stop)
             start = begin + length
             if start > stop:
-                raise WireError(
-                    f"byte {begin}: field {number} reaches {start - stop} bytes beyond its message"
-                )
+                raise WireError(f"byte {begin}: field {number} ends {start - stop} bytes beyond its message")
             yield number, -1, (begin, start)
         elif kind in (FIXED64, FIXED32):
             begin, start = start, start + (8 if kind == FIXED64 else 4)
