@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..guard import guarded
-from .atb import AtbDump
+from .atb import AtbDump, open_atb
 from .atb_files import AtbLayout
 from .base import Dump, Rank, Slot, Step, StepLabel
 from .discovery import FilesLayout, ManualLayout, dump_around, locate
@@ -54,7 +54,7 @@ def _opened(path: str, token_policy: str, other: Dump | None) -> Dump:
     listing = Listing()
     layout = locate(path, listing)
     if isinstance(layout, AtbLayout):
-        return AtbDump(layout, listing, token_policy=token_policy, other=other)
+        return open_atb(layout, listing, token_policy=token_policy, other=other)
     if isinstance(layout, TorchLayout):
         return TorchDump(layout, listing)
     if isinstance(layout, TorchairLayout):
@@ -65,7 +65,7 @@ def _opened(path: str, token_policy: str, other: Dump | None) -> Dump:
     if layout.root.is_file() and other is not None and other.kind in _OF_MODULES:
         around = dump_around(layout.root, listing)
         if around is not None:
-            dump = AtbDump(around, listing, token_policy=token_policy, other=other)
+            dump = open_atb(around, listing, token_policy=token_policy, other=other)
             dump.only = str(layout.root)
             return dump
     return SingleDump(layout.root, layout.files)

@@ -19,6 +19,9 @@ from .listing import Listing
 from .ranks import Worker, atb_worker
 from .statistics_rows import ATB_FILE, AtbRows, atb_rows
 
+Executions = Mapping[str, frozenset[TopLevel]]
+"""Token directories of a process in numeric order, each with the top-level operations in it."""
+
 _TENSOR = re.compile(r"^(in|out)tensor(\d+)(?:_(.+))?\.bin$")
 
 
@@ -37,70 +40,73 @@ class AtbLayout:
     token: str = ""
 
 
+def operations_in(executions: Executions) -> frozenset[TopLevel]:
+    """The top-level operations of all executions together."""
+    return frozenset(top for tops in executions.values() for top in tops)
+
+
 class AtbFiles:
     """The process directories below `data`, listed when asked for and remembered."""
 
     def __init__(self, data: Path, listing: Listing) -> None:
-        self.data = data
-        self.listing = listing
-        self._rows: dict[Path, AtbRows] = {}
-        self._executions: dict[str, dict[str, frozenset[TopLevel]]] = {}
+        self._data = data
+        self._listing = listing
+        self._rows: dict[str, AtbRows] = {}
 
-    def workers(self) -> tuple[list[Worker], list[str]]:
-        """Process directories in numeric order, and the names of directories that are none."""
-        names = self.listing.directories(self.data)
+    def processes(self) -> dict[Worker, Executions]:
+        """Process directories in numeric order, and what ran in each."""
+        names = self._listing.directories(self._data)
         workers = sorted(worker for name in names if (worker := atb_worker(name)))
-        return workers, [name for name in names if atb_worker(name) is None]
+        return {worker: self._executions(f"{self._data}/{worker.name}") for worker in workers}
 
-    def executions(self, worker: str) -> Mapping[str, frozenset[TopLevel]]:
-        """Token directories of a process in numeric order, each with the top-level operations in it."""
-        if worker not in self._executions:
-            home = self.data / worker
-            tokens = [name for name in self.listing.directories(home) if name.isdecimal()]
-            self._executions[worker] = {token: self._top_level(home / token) for token in tokens}
-        return self._executions[worker]
+    def _executions(self, home: str) -> Executions:
+        tokens = [name for name in self._listing.directories(home) if name.isdecimal()]
+        return {token: self._top_level(f"{home}/{token}") for token in tokens}
 
-    def _top_level(self, execution: Path) -> frozenset[TopLevel]:
-        names = self.listing.directories(execution)
+    def _top_level(self, execution: str) -> frozenset[TopLevel]:
+        names = self._listing.directories(execution)
         tops = frozenset(top for name in names if (top := top_level(name)))
         # Statistics without tensors leave directories only where parameters were written.
-        if any(self.listing.directories(execution / name) for name in names):
+        if any(self._listing.directories(f"{execution}/{name}") for name in names):
             return tops
         return tops | self._statistics(execution).top_level
 
-    def names(self, execution: Path, path: str) -> frozenset[str]:
+    def names(self, worker: str, token: str, path: str) -> frozenset[str]:
         """Everything in the directory of the operation at `path`; empty where there is none."""
-        home = execution / path
-        return frozenset((*self.listing.directories(home), *self.listing.files(home)))
+        home = f"{self._data}/{worker}/{token}/{path}"
+        return frozenset((*self._listing.directories(home), *self._listing.files(home)))
 
     def slots(self, worker: str, token: str, path: str) -> Mapping[Slot, TensorRef]:
         """Tensors of the operation at `path`: outputs as after it ran, inputs as before it, else as after.
 
+        The root of a model (an empty path) has none.
         An output saved before the run (`-time 0` and `2`) holds whatever the memory held and is no tensor
         of the operation. An operation without files of its own may have rows in `statistic.csv`.
         """
+        if not path:
+            return {}
         # Plain strings: this runs once per operation, step and rank, and `Path` costs more than the listing.
-        execution = f"{self.data}/{worker}/{token}"
+        execution = f"{self._data}/{worker}/{token}"
         slots: dict[Slot, TensorRef] = {}
         for directory, kinds in (("after", "in out"), ("before", "in")):
             home = f"{execution}/{path}/{directory}"
-            for name in self.listing.files(home):
+            for name in self._listing.files(home):
                 tensor = _TENSOR.match(name)
                 if tensor is not None and tensor.group(1) in kinds:
                     slot = Slot("input" if tensor.group(1) == "in" else "output", (int(tensor.group(2)),))
                     slots[slot] = TensorRef(f"{home}/{name}", root=execution)
         if not slots:
-            return self._statistics(Path(execution)).slots.get(operation_ids(path), {})
+            return self._statistics(execution).slots.get(operation_ids(path), {})
         return dict(sorted(slots.items()))
 
     def stale_outputs(self, worker: str, token: str, path: str) -> bool:
         """Whether an operation's outputs were saved before it ran and not after."""
-        home = f"{self.data}/{worker}/{token}/{path}"
-        after, before = self.listing.files(f"{home}/after"), self.listing.files(f"{home}/before")
+        home = f"{self._data}/{worker}/{token}/{path}"
+        after, before = self._listing.files(f"{home}/after"), self._listing.files(f"{home}/before")
         return not after and any(name.startswith("out") and _TENSOR.match(name) for name in before)
 
-    def _statistics(self, execution: Path) -> AtbRows:
+    def _statistics(self, execution: str) -> AtbRows:
         if execution not in self._rows:
-            known = ATB_FILE in self.listing.files(execution)
-            self._rows[execution] = atb_rows(execution / ATB_FILE) if known else AtbRows({}, frozenset())
+            known = ATB_FILE in self._listing.files(execution)
+            self._rows[execution] = atb_rows(Path(execution, ATB_FILE)) if known else AtbRows({}, frozenset())
         return self._rows[execution]

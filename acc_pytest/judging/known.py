@@ -10,8 +10,8 @@ from typing import Any
 
 from ..errors import SettingsError, unknown_name
 from ..metrics.catalogue import METRICS
-from .rules import match_of
-from .threshold import Match
+from .rules import criteria_of
+from .threshold import PairCriteria
 
 _KEYS = ("match", "reason", "owner", "expires", "at_most")
 
@@ -24,7 +24,7 @@ class Known:
     process that read the table, so that all processes agree. `source` says where it was written.
     """
 
-    match: Match
+    match: PairCriteria
     reason: str
     owner: str
     expires: datetime.date
@@ -56,7 +56,7 @@ def known_from_table(
         raise SettingsError(f"{source}: match is missing; without it every failure would be accepted")
     expires = _date(table.get("expires"), source)
     return Known(
-        match_of(table["match"], source),
+        criteria_of(table["match"], source),
         table["reason"].strip(),
         table["owner"].strip(),
         expires,

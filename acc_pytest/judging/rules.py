@@ -10,7 +10,7 @@ from ..errors import SettingsError, unknown_name
 from ..metrics.catalogue import METRICS
 from ..tensors.dtypes import DTYPES
 from ..vocabulary import LEVELS
-from .threshold import Bound, Match, ThresholdRule
+from .threshold import Bound, PairCriteria, ThresholdRule
 
 if TYPE_CHECKING:
     from ..dumps.base import StepLabel
@@ -43,7 +43,7 @@ def rule_from_table(table: Mapping[str, Any], source: str, custom: Collection[st
     reason = table.get("reason", "")
     if not isinstance(reason, str):
         raise SettingsError(f"{source}: reason must be a string, got {reason!r:.100}")
-    return ThresholdRule(tuple(bounds), source, match_of(table.get("match", {}), source), factor, reason)
+    return ThresholdRule(tuple(bounds), source, criteria_of(table.get("match", {}), source), factor, reason)
 
 
 def rule_from_marker(kwargs: Mapping[str, Any], where: str, custom: Collection[str] = ()) -> ThresholdRule:
@@ -99,7 +99,7 @@ def _number(value: object, where: str) -> float:
     return float(value)
 
 
-def match_of(table: object, source: str) -> Match:
+def criteria_of(table: object, source: str) -> PairCriteria:
     """The criteria of a `match` table. Raises `SettingsError` that starts with `source` for a wrong one."""
     if not isinstance(table, Mapping):
         raise SettingsError(
@@ -113,7 +113,7 @@ def match_of(table: object, source: str) -> Match:
         if not values:
             raise SettingsError(f"{source}: match.{key} is an empty list; leave it out to match all")
         found[key] = _steps(values, source) if key == "step" else _globs(key, values, source)
-    return Match(**found)
+    return PairCriteria(**found)
 
 
 def _steps(values: Sequence[object], source: str) -> tuple[StepLabel, ...]:

@@ -84,7 +84,7 @@ class JudgeContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class PairCriteria:
     """Which pairs a rule is for: every criterion that is given must hold, each by any of its globs.
 
     `op_type` and `dtype` are tried on both sides, `name` on names and paths of both sides, `mine_dtype` on
@@ -140,7 +140,7 @@ class ThresholdRule:
 
     bounds: tuple[Bound, ...]
     source: str
-    match: Match = Match()
+    match: PairCriteria = PairCriteria()
     factor: float | None = None
     reason: str = ""
 

@@ -6,7 +6,7 @@ import pytest
 
 from acc_pytest.errors import SettingsError
 from acc_pytest.judging.rules import rule_from_marker, rule_from_table
-from acc_pytest.judging.threshold import Bound, Match
+from acc_pytest.judging.threshold import Bound, PairCriteria
 
 
 def test_a_full_table_becomes_a_rule() -> None:
@@ -21,7 +21,7 @@ def test_a_full_table_becomes_a_rule() -> None:
         },
         "x.toml [[threshold]] 1",
     )
-    assert rule.match == Match(op_type=("Linear*",), dtype=("float16",), step=(0,))
+    assert rule.match == PairCriteria(op_type=("Linear*",), dtype=("float16",), step=(0,))
     assert rule.bounds == (
         Bound("cosine_similarity", 0.99, True),
         Bound("max_absolute_error", 1.0, False),

@@ -1,0 +1,92 @@
+"""The steps of an ATB dump: which token directory is which, by the policy and what the first tensors say."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+from ..errors import DumpError
+from ..tensors.ref import TensorRef
+from ..topology.atb_tree import joined
+from ..topology.tree import Node, Tree
+from .atb_files import AtbLayout, Executions
+from .base import Dump, Slot, Step, StepLabel
+from .evidence import TokenEvidence, gather
+from .token_policy import WARMUP, Facts, decide
+
+SlotsIn = Callable[[str, Node], Mapping[Slot, TensorRef]]
+"""The tensors of a node in a token directory."""
+
+_LOOKED_AT = 4
+"""Steps per model whose first tensors are read as evidence."""
+_WITH_TOKENS = frozenset({"atb", "torch"})
+"""Kinds of dumps whose first tensors are token ids; a hand-picked tensor says nothing of the sequence."""
+
+
+def steps_of(
+    layout: AtbLayout,
+    models: Sequence[Tree],
+    ran: Executions,
+    slots_in: SlotsIn,
+    policy: str,
+    other: Dump | None,
+    notes: list[str],
+) -> tuple[Step, ...]:
+    """Steps in order; `notes` are told how they were decided.
+
+    Raises `SettingsError` for an unknown policy, `DumpError` for one that contradicts what is on disk, for
+    a named token directory without operations, and for a warm-up that `other` does not have.
+    """
+    tokens = {int(token): token for token in ran}
+    present = _models_present(models, ran)
+    if not present:
+        notes.append("no tensor of any operation was dumped; dump again with --type model tensor")
+    if layout.token and int(layout.token) not in present:
+        raise DumpError(
+            f"{layout.worker}/{layout.token}: holds no operation of the model; "
+            f"token directories that do: {', '.join(map(str, sorted(present))) or 'none'}"
+        )
+    evidence = {
+        (number, model): gather(tree, functools.partial(slots_in, tokens[number]))
+        for model, tree in enumerate(models)
+        for number in [number for number in sorted(present) if model in present[number]][:_LOOKED_AT]
+    }
+    decision = decide(policy, Facts(len(models), present, evidence, _evidence_of(other)))
+    notes += decision.notes
+    whole = models[0] if len(models) == 1 else joined("+".join(tree.model for tree in models), models)
+    steps = tuple(
+        Step(item.label, whole if item.model is None else models[item.model], tokens[item.directory])
+        for item in decision.steps
+    )
+    if not layout.token:
+        _refuse_warmup_alone(steps, other)
+        return steps
+    asked_for = tuple(step for step in steps if step.directory == layout.token)
+    return asked_for or (Step(int(layout.token), whole, layout.token),)
+
+
+def _models_present(models: Sequence[Tree], ran: Executions) -> dict[int, frozenset[int]]:
+    """Which models ran in each token directory that holds any."""
+    paths = [{child.path for child in tree.root.children} for tree in models]
+    present = {}
+    for token, tops in ran.items():
+        here = {f"{number}_{kind}" for number, kind in tops}
+        present[int(token)] = frozenset(model for model, theirs in enumerate(paths) if here & theirs)
+    return {number: ran_here for number, ran_here in present.items() if ran_here}
+
+
+def _refuse_warmup_alone(steps: Sequence[Step], other: Dump | None) -> None:
+    labels = {step.label for step in other.steps} if other else set()
+    if labels and WARMUP not in labels and steps and all(step.label == WARMUP for step in steps):
+        raise DumpError(
+            "holds only the warm-up run (directory 0), which golden does not have; dump later "
+            "executions too (-er 0,3), or give --acc-token-policy no-warmup if it is not a warm-up"
+        )
+
+
+def _evidence_of(other: Dump | None) -> dict[StepLabel, TokenEvidence]:
+    if other is None or other.kind not in _WITH_TOKENS or not other.ranks:
+        return {}
+    rank = other.ranks[0]
+    steps = other.steps[: 2 * _LOOKED_AT]
+    return {step.label: gather(step.tree, functools.partial(other.tensors, step, rank)) for step in steps}
