@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--noise",
         action="store_true",
-        help="also run golden in mine's type, and judge by the error of that run (--acc-noise)",
+        help="also run golden in the type of mine, and judge by the error of that run (--acc-noise)",
     )
     parser.add_argument("--only-dump", action="store_true", help="make the dumps, compare nothing")
     parser.set_defaults(run=run, passes_on=True)

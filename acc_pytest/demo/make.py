@@ -1,6 +1,6 @@
 """`make_demo`: weights from a seed, the golden run, then mine over the same tokens, both dumped.
 
-A noise run, if asked for, is the golden model once more over these tokens, in mine's dtype.
+A noise run, if asked for, is the golden model once more over these tokens, in the dtype of mine.
 """
 
 from __future__ import annotations

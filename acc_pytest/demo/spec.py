@@ -27,7 +27,7 @@ class DemoSpec:
     says whether a run with all-ones ids came first; `None` takes what the family usually does.
     `statistics` and `description` leave the payloads out (`tensor stats`, `-sd`), `kernels` adds
     the kernel level, `named` the tensor names in the file names of operators (2026 probes). `noise` adds
-    a noise run: golden in mine's dtype.
+    a noise run: golden in the dtype of mine.
     Raises `SettingsError` for a combination that no model can have.
     """
 

@@ -350,7 +350,7 @@ def _with(cause: Cause, local: Recomputation) -> Cause:
 
 def _wrong(local: Recomputation) -> str:
     how = f"relative L2 error {local.error:.3g}" if local.error is not None else local.why
-    return f"the operator is wrong on mine's own inputs{': ' * bool(how)}{how}"
+    return f"the operator is wrong on its own inputs{': ' * bool(how)}{how}"
 
 
 def _full_name(path: str) -> str:

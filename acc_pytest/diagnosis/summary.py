@@ -129,7 +129,7 @@ def _notes(plan: Plan, roots: Sequence[Root], guessed: bool) -> tuple[str, ...]:
     operators = [root for root in roots if not root.row.fed and root.number not in plan.gaps]
     unknown = sum(1 for root in operators if not _cause(root).local and root.basis != "local")
     if unknown and not guessed:
-        notes.append(f"{unknown} of {len(operators)} could not be computed again on mine's own inputs")
+        notes.append(f"{unknown} of {len(operators)} could not be computed again on their own inputs")
     return tuple(notes)
 
 

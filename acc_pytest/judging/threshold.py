@@ -102,7 +102,7 @@ class PairCriteria:
     step: tuple[StepLabel, ...] = ()
 
     def holds(self, context: JudgeContext, dtypes: tuple[str, ...]) -> bool:
-        """Whether a pair of this context and these (golden's and mine's) dtype names is meant."""
+        """Whether a pair of this context and these (golden, mine) dtype names is meant."""
         c = context
         return (
             _any(self.op_type, c.golden_op_type, c.mine_op_type)

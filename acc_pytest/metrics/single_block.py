@@ -107,7 +107,7 @@ class SingleBlock:
         return block
 
     def _count_elements(self, block: BlockSums) -> None:
-        """Elements beyond tolerance, and unequal ones. From here on mine's buffer holds |golden|."""
+        """Elements beyond tolerance, and unequal ones. From here on the buffer of mine holds |golden|."""
         g, size, _, allowed, absolute = (array[: block.compared] for array in self._arrays)
         flags = self._flags[: block.compared]
         np.abs(g, out=size)
@@ -119,7 +119,7 @@ class SingleBlock:
             block.mismatches = int(np.count_nonzero(np.greater(absolute, np.float32(0), out=flags)))
 
     def _relative_errors(self, block: BlockSums, totals: Totals, floor: float) -> bool:
-        """Errors relative to |golden| (in mine's buffer); false where they do not fit float32."""
+        """Errors relative to |golden| (in the buffer of mine); false where they do not fit float32."""
         _, size, _, quotient, absolute = (array[: block.compared] for array in self._arrays)
         block.scaled_peak = block.peak
         if block.golden_peak > 1 and block.peak > totals.scaled_peak:

@@ -49,7 +49,7 @@ class PairTest(GeneratedTest):
 
     @property
     def keywords(self) -> Sequence[str]:
-        """`-k q_proj` finds what golden's module became. Its own name only: `layers.0` means mine's layer."""
+        """`-k q_proj` finds what a golden module became. Its own name only: `layers.0` is that of mine."""
         return self.pair.golden.node.rpartition(".")[2], self.pair.mine.op_type
 
     @property

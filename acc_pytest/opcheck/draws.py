@@ -34,7 +34,7 @@ def is_drawn(operator: str, param: Mapping[str, Any], number: int) -> bool:
 def nearest_valid_draws(
     probs: torch.Tensor, param: Mapping[str, Any], golden: torch.Tensor, mine: torch.Tensor
 ) -> torch.Tensor:
-    """`golden` places of MultinomialOperation, mine's where the random number lies at an edge of mine's.
+    """`golden` places of MultinomialOperation, those of mine where the random number lies at an edge of them.
 
     The kernel asks for a sum that is not below the number, its reference for one above it, and both round.
     """

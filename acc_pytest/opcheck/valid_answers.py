@@ -11,7 +11,7 @@ SORT, ROPE = "SortOperation", "RopeOperation"
 
 
 def nearest_valid_answer(golden: Golden, expected: Expected, mine: torch.Tensor) -> torch.Tensor:
-    """Golden in the shape of mine; mine's elements where they are as right as golden's."""
+    """Golden in the shape of mine, with the elements of mine where they are as right."""
     reference = expected.golden.reshape(mine.shape)
     name, given = golden.case.name, golden.inputs[golden.position]
     if name not in (SORT, MULTINOMIAL, ROPE) or not given or given[0] is None or torch.equal(reference, mine):
@@ -29,7 +29,7 @@ def nearest_valid_answer(golden: Golden, expected: Expected, mine: torch.Tensor)
 def nearest_valid_order(
     x: torch.Tensor, values: torch.Tensor, golden: torch.Tensor, mine: torch.Tensor
 ) -> torch.Tensor:
-    """`golden` positions; mine's where they lead to the same value of `x` and none is used twice.
+    """`golden` positions, or those of mine where they lead to the same value of `x` and none is used twice.
 
     All along the last dimension; `values` are the sorted values. Of equal values any order is right.
     """

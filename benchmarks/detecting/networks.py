@@ -65,7 +65,7 @@ INT8 = Network("llama-int8", "llama", family="llama-int8", config="w8a8")
 
 @dataclass(frozen=True)
 class Setting:
-    """What golden depends on. Weights are values that mine's `dtype` holds exactly."""
+    """What golden depends on. Weights are values that the `dtype` of mine holds exactly."""
 
     golden: str
     dtype: str

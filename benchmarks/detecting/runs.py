@@ -109,7 +109,7 @@ def write_mine(case: Case, goldens: Goldens, directory: Path) -> tuple[str, ...]
 
 
 def examine(case: Case, goldens: Goldens, directory: Path) -> Outcome:
-    """Make the pair of dumps, compare all their pairs, and say where it starts; mine's dump is removed."""
+    """Make two dumps, compare all their pairs, and say where it starts; the dump of mine is removed."""
     started = time.perf_counter()
     faulty = write_mine(case, goldens, directory)
     golden = open_dump(str(goldens.of(case.setting).path))

@@ -61,7 +61,7 @@ def make(setting: Setting, directory: Path) -> Golden:
 
 
 def _margin(module: Any, fed: Sequence[Fed], chosen: Sequence[torch.Tensor]) -> float:
-    """0 where a right network in one of mine's dtypes chooses other experts, or another order; else infinite.
+    """0 where a right network in a dtype of mine chooses other experts, or another order; else infinite.
 
     Which of two near values is larger is then a matter of rounding: what follows differs without a mistake.
     """

@@ -74,7 +74,7 @@ class Outcome:
 
 
 def examine(case: Case, goldens: Goldens, directory: Path) -> Outcome:
-    """Make the pair of dumps, compare all their pairs, and say where it starts; mine's dump is removed."""
+    """Make two dumps, compare all their pairs, and say where it starts; the dump of mine is removed."""
     started = time.perf_counter()
     golden = goldens.of(case.setting)
     site, truth = spoiled(case, goldens)

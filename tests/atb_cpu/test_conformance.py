@@ -140,7 +140,7 @@ def workers(real: Real) -> list[tuple[int, int]]:
 
 
 def weights_of(name: str) -> dict[str, torch.Tensor]:
-    """Golden's parameters by name, out of golden's dump or, without weights there, out of mine's."""
+    """Golden's parameters by name, out of the golden dump or, without weights there, out of that of mine."""
     files = list((PROBE / name).glob("golden/*/torch_tensors/*/weights/*.pth"))
     if files:
         return {

@@ -18,7 +18,7 @@ def plan_of(
     steps: Sequence[int] = (),
     by_order: frozenset[int] = frozenset(),
     between: Mapping[int, tuple[str, ...]] | None = None,
-    lineage: str = "tensor names of mine's topology",
+    lineage: str = "tensor names in the topology",
 ) -> Plan:
     """A plan whose pairs are called `Op_0`, `Op_1` and so on."""
     pairs = tuple(

@@ -1,4 +1,4 @@
-"""Operators computed again on mine's own inputs: right, wrong, and never right for want of data."""
+"""Operators computed again on its own inputs: right, wrong, and never right for want of data."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
 
 @pytest.fixture(scope="session")
 def partly(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
-    """As `faulty`, but golden's logits were not dumped, so that mine's are unmapped."""
+    """As `faulty`, but golden's logits were not dumped, so that those of mine are unmapped."""
     spec = DemoSpec(layers=1, decode_steps=0, fault=Fault("residual", 0))
     paths = make_demo(tmp_path_factory.mktemp("partly"), spec)
     for file in (

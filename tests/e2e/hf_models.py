@@ -149,7 +149,7 @@ class HuggingFace:
 class Compared:
     """A plan and the rows of its pairs in execution order, and which operators of both sides are mapped.
 
-    `faulty` are the full names of mine's faulty operators.
+    `faulty` are the full names of the faulty operators of mine.
     """
 
     plan: Plan

@@ -70,7 +70,7 @@ def test_the_faulty_operator_is_the_only_red_test_and_the_others_name_it(acc: Ru
     assert result.stdout.str().count(f"inherited from {OPERATOR} at step 0") == len(below)
     [line] = [line for line in result.outlines if line.startswith("root cause: ")]
     assert f"{len(below)} pairs inherit from it" in line
-    assert "the operator is wrong on mine's own inputs" in line
+    assert "the operator is wrong on its own inputs" in line
 
 
 def test_a_pair_that_runs_alone_fails_for_nobody_else_does(acc: Run, early: DemoPaths) -> None:
@@ -170,7 +170,7 @@ def test_a_clean_run_has_no_cause(acc: Run, clean: DemoPaths) -> None:
 
 def test_the_failure_text_says_why_it_is_a_root(acc: Run, early: DemoPaths) -> None:
     result = acc(early, "-q")
-    result.stdout.fnmatch_lines(["cause: its inputs agree, and the operator is wrong on mine's own *"])
+    result.stdout.fnmatch_lines(["cause: its inputs agree, and the operator is wrong on its own *"])
 
 
 def test_people_s_own_tests_of_pairs_are_never_excused(

@@ -93,7 +93,7 @@ def judged(rows: Rows, *verdicts: str) -> Rows:
 
 
 def outputs(rows: Rows) -> dict[str, list[str]]:
-    """The golden node of each output, in order, by mine's operator, of the first step of the first graph."""
+    """The golden nodes of outputs, in order, by operator of mine, of the first step of the first graph."""
     found: dict[str, list[str]] = {}
     for row in rows:
         if (
@@ -208,7 +208,7 @@ def test_another_prompt_is_the_one_root(acc: Run, tmp_path: Path) -> None:
 
 
 def change(row: dict[str, str], mine: Path, clean: Path) -> float:
-    """How far mine's tensor of a row is from that of the dump without the fault, by the latter's norm."""
+    """How far the tensor of mine in a row is from that of the dump without the fault, by its norm."""
     path, side, index = row["my_data_path"].rsplit(",", 2)
     member = f"{side}/{index}"
     spoilt = TensorRef(path, member).open().double()

@@ -12,7 +12,7 @@ from acc_pytest.demo import DemoPaths
 from .conftest import Run, ids, read_rows
 
 ROOT = "msit_dump::step0::unmapped::golden.root"
-"""Golden's model, whose only output `partly` does not have mine's partner of."""
+"""The model of golden, whose only output `partly` has no partner in mine."""
 
 
 def unmapped() -> list[dict[str, str]]:

@@ -216,7 +216,7 @@ def test_an_operator_without_tensor_names_falls_back_to_order_and_the_basis_says
     _, traced = lineage(tmp_path, pairs, tree=tree)
     assert traced.by_order == {1}
     assert traced.parents == ((), (0,))
-    assert traced.basis == "tensor names of mine's topology; 1 of 2 pairs by execution order"
+    assert traced.basis == "tensor names in the topology; 1 of 2 pairs by execution order"
 
 
 def test_an_operator_that_only_stores_is_above_whoever_reads_the_cache_later(tmp_path):
@@ -259,7 +259,7 @@ def ge_plan(tmp_path_factory):
 def test_a_ge_graph_gives_edges_through_fused_operators_and_inputs(ge_plan):
     names = [one.id for one in ge_plan.pairs]
     found = {name: [names[n] for n in others] for name, others in zip(names, ge_plan.parents)}
-    assert ge_plan.lineage == "edges of mine's graph"
+    assert ge_plan.lineage == "edges of the graph"
     assert found["MatMulV2_1[in0]"] == ["Gelu"]
     assert found["MatMulV2_1[in1]"] == ["Transpose_1"]
     assert found["Transpose_1"] == ["Transpose_1[in0]"]

@@ -133,10 +133,12 @@ def _write_operator(home: Path, pair: Pair, budget: int, written: Written) -> No
             raise NoPayload("too large for what is left")
         export_case(case, inside(home, OPERATOR))
     except (AccError, OSError) as error:
-        written.left_out.append(f"mine's operator: {error}")
+        written.left_out.append(f"the operator of mine: {error}")
         return
     check = f"pytest --acc-opcheck={OPERATOR}/{CSV}"
-    written.files.append((OPERATOR, f"mine's operator with its own inputs and parameters: {code(check)}"))
+    written.files.append(
+        (OPERATOR, f"the operator of mine with its own inputs and parameters: {code(check)}")
+    )
 
 
 def _size(refs: Sequence[TensorRef | None]) -> int:

@@ -3,8 +3,8 @@
 An attention output may be so small that a bound of max(1, |golden|) says nothing of it, and so cancelled that
 a relative bound is too much to ask. ATB therefore takes two goldens: the exact value t (float64, not
 rounded), and a result g in the precision of the device, computed as another device would. With errors
-relative to t, mine's largest may be 10 times that of g, its mean and its root mean square twice; errors of g
-below the type's own step count as that step.
+relative to t, the largest of mine may be 10 times that of g, its mean and its root mean square twice;
+errors of g below the type's own step count as that step.
 
 g is the second device's output (`--acc-opcheck-other`), or our operator computed with every intermediate
 value in the type of the output. The bound on single elements that ATB has without g holds as well: a mean
@@ -28,7 +28,7 @@ FLOOR = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-14}
 """What counts as the error of g where it is smaller."""
 
 RATIOS = {"mare": 10.0, "mere": 2.0, "rmse": 2.0}
-"""How many times the error of g mine's may be: largest and mean relative error, root mean square."""
+"""How many times that of g the error of mine may be: largest and mean relative error, root mean square."""
 
 RATIO_WORDS = ", ".join(f"{name} ratio <= {allowed:g}" for name, allowed in RATIOS.items())
 """The rule in the words of the old result sheet."""

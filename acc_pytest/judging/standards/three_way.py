@@ -16,12 +16,12 @@ dtype,
 * 3 = 2 * 1.5. Mine may store four times as many results on the way as the noise run (an unfused graph
   against a fused one), whose errors of random sign add to sqrt(4) = 2 times as much; 1.5 is the safety
   factor. (torch._dynamo's accuracy check takes 2 to 3 of the error against float64, others 1.5 to 5.)
-* exp(3.72 / sqrt(n)): e is a sample, and so is mine's error. The logarithm of the ratio of two norms of n
-  elements has a standard deviation of 1/sqrt(n), and 3.72 of them are exceeded once in 10,000 tensors.
+* exp(3.72 / sqrt(n)): e is a sample, and so is the error of mine. The logarithm of the ratio of two norms of
+  n elements has a standard deviation of 1/sqrt(n), and 3.72 of them are exceeded once in 10,000 tensors.
 * 5 instead of 3 for the largest element, a single value of each run that scatters more than a norm.
-* u: whatever the noise run, mine's result is rounded when it is stored.
+* u: whatever the noise run, the result of mine is rounded when it is stored.
 
-A noise run in a finer dtype than mine's does not show mine's rounding, so the derived T stands where it is
+A noise run in a finer dtype than mine does not show the rounding of mine, so the derived T stands where it is
 larger. It stands, too, where the noise run has no counterpart of the tensor. docs/noise.md has the rest.
 """
 

@@ -139,11 +139,11 @@ def _noted(number: int, value: Noted | None) -> dict[int, Noted]:
 def _flows(golden: Dump, mine: Dump, tables: Tables) -> tuple[FlowOf, str]:
     """What gives the dataflow of a step, and how it is known, in words."""
     if mine.kind == "atb" and golden.kind != "manual":
-        return atb_flows(golden, mine, tables), "tensor names of mine's topology"
+        return atb_flows(golden, mine, tables), "tensor names in the topology"
     if isinstance(mine, GeDump):
-        return ge_flows(mine), "edges of mine's graph"
+        return ge_flows(mine), "edges of the graph"
     if isinstance(mine, FxDump):
-        return fx_flows(mine), "copies of results among the arguments of mine's calls"
+        return fx_flows(mine), "copies of results among the arguments of calls"
     if isinstance(golden, TorchDump) and isinstance(mine, TorchDump):
         return torch_flows(golden, mine), "tensors that both dumps saw at the same places"
     return lambda *_: None, ORDER

@@ -62,7 +62,8 @@ def _ranks(golden: AnyDump, mine: AnyDump, result: StepPairs) -> list[tuple[Rank
         golden_rank, mine_rank = golden.ranks[0], mine.ranks[0]
         if golden_rank.index != mine_rank.index:
             result.notes.append(
-                f"ranks: golden's only rank {golden_rank.index} meets mine's only rank {mine_rank.index}"
+                f"ranks: rank {golden_rank.index} of golden and rank {mine_rank.index} of mine are paired: "
+                "each side has only one"
             )
         return [(golden_rank, mine_rank)]
     by_number = {rank.index: rank for rank in mine.ranks}
@@ -95,7 +96,8 @@ def _graphs(golden: AnyDump, mine: AnyDump, result: StepPairs) -> list[tuple[Tor
     if len(golden_graphs) == len(mine_graphs) == 1:
         if golden_graphs[0].name != mine_graphs[0].name:
             result.notes.append(
-                f"graphs: golden's only {golden_graphs[0].name} meets mine's only {mine_graphs[0].name}"
+                f"graphs: {golden_graphs[0].name} of golden and {mine_graphs[0].name} of mine are paired: "
+                "each side has only one"
             )
         return [(golden_graphs[0], mine_graphs[0])]
     if all(graph.number is not None for graph in (*golden_graphs, *mine_graphs)):
@@ -130,7 +132,8 @@ def _steps(
     common = [(step, by_label[step.label]) for step in golden_steps if step.label in by_label]
     if not common and golden.forced and mine.forced and golden_steps and mine_steps:
         result.notes.append(
-            f"steps: golden's {golden_steps[0].label} meets mine's {mine_steps[0].label}, as both were named"
+            f"steps: {golden_steps[0].label} of golden and {mine_steps[0].label} of mine are paired: "
+            "both were named"
         )
         return [(golden_steps[0], mine_steps[0])]
     labels = {golden_step.label for golden_step, _ in common}

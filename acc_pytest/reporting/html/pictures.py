@@ -223,7 +223,7 @@ def _trimmed(bins: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _scatter(low: float, high: float, grid: NDArray[np.int64]) -> dict[str, Any]:
-    """The grid as `[golden's cell, mine's cell, count]` of the cells that are not empty."""
+    """The grid as `[cell of golden, cell of mine, count]` of the cells that are not empty."""
     up, across = np.nonzero(grid)
     cells = [[int(x), int(y), int(grid[y, x])] for y, x in zip(up, across)]
     return {"low": low, "high": high, "size": GRID, "cells": cells}

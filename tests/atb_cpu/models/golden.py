@@ -134,7 +134,7 @@ def reference(name: str) -> tuple[list[list[int]], list[torch.Tensor]]:
 
 
 def check(mine: LanguageModel, fed: Sequence[Sequence[int]], golden: Sequence[torch.Tensor]) -> None:
-    """Every step within the bound of mine's dtype, and the same next id where the margin is above it."""
+    """Every step within the bound of the dtype of mine, and the same next id where the margin is above it."""
     allowed = bound(mine.spec.dtype, mine.spec.layers)
     for step, (ids, wanted) in enumerate(zip(fed, golden)):
         got = mine.step(ids).double()

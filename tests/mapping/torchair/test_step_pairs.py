@@ -37,7 +37,7 @@ def test_common_ranks_meet_and_the_others_are_told(tmp_path: Path) -> None:
 def test_one_rank_on_each_side_is_a_pair_whatever_its_number(tmp_path: Path) -> None:
     found = mapped(ranks(tmp_path / "g", (0,), 1), ranks(tmp_path / "m", (3,)))
     assert {pair.rank for pair in found.pairs} == {3}
-    assert any("golden's only rank 0 meets mine's only rank 3" in note for note in found.notes)
+    assert any("rank 0 of golden and rank 3 of mine are paired" in note for note in found.notes)
 
 
 def test_no_rank_in_common_is_an_error_with_both_lists(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_one_graph_on_each_side_is_a_pair_whatever_its_number(tmp_path: Path) ->
     Fx(tmp_path / "m").ran(ADD, {"0": A}, B, graph=5)
     found = mapped(tmp_path / "g", tmp_path / "m")
     assert {pair.layer for pair in found.pairs} == {"graph_5"}
-    assert any("golden's only graph_1 meets mine's only graph_5" in note for note in found.notes)
+    assert any("graph_1 of golden and graph_5 of mine are paired" in note for note in found.notes)
 
 
 def test_steps_meet_by_label_and_the_others_are_told(tmp_path: Path) -> None:

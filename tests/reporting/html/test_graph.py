@@ -36,7 +36,7 @@ def plan_of(rows: Sequence[Row], parents: Parents, by_order: frozenset[int] = fr
 
 
 def row_of(number: int, node: str, layer: str = "layers.0", **fields: Any) -> Row:
-    """A row of mine's node `node`, of golden's node `golden.{number}` unless given."""
+    """A row of the node `node` of mine, and of `golden.{number}` unless given."""
     golden = fields.pop("golden", f"golden.{number}")
     sides = {
         "golden": RowSide(golden, golden),

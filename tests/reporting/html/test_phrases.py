@@ -29,7 +29,7 @@ FRAGMENTS = frozenset(
         "X of X X fail, the worst: X",
         "X of X X fail",
         "X on X own", "X more X from what fails.", "X, but the run fails", "X: X differs, and XX",
-        "the operator is wrong on mine's own inputsXX", "X, and what is between passes",
+        "the operator is wrong on its own inputsXX", "X, and what is between passes",
         "X and parameters, so these are other ones than golden's (weights, parameters, ids)",
         "the fault is inside X", "X of X elements are X, X", "X may be", "none may be",
     )
