@@ -20,6 +20,7 @@ from .atb_statistics import from_attributes, text_of
 from .dtypes import DType, by_atb_code, by_torch, layout_code, layout_name
 from .header import Location, TensorHeader
 from .mapped import byte_count, mapped, opened
+from .torch_archive import memory_of
 from .whole_file import whole_file
 
 _FIRST_READ = 4096
@@ -30,7 +31,6 @@ _SIGNATURE = b"$Version="
 _END = re.compile(rb"^\$(?:End|END)=1\n", re.MULTILINE)
 _NATURAL = re.compile(r"\d{1,19}")
 _INTEGER = re.compile(r"-?\d{1,9}")
-_WRITE_BLOCK = 1 << 24
 _WITHOUT = {
     "description": "only the dtype and shape of its tensor (dumped with -sd)",
     "statistics": "only the statistics of its tensor (dumped with stats)",
@@ -86,11 +86,7 @@ class AtbBin:
                 f"{holder.path}, which holds {stored.dtype} {list(stored.shape)}"
             )
         path = located(holder.path, holder.root)
-        try:
-            dtype = stored.dtype.torch_dtype()
-        except CannotDecode as error:
-            raise CannotDecode(f"{path}: {error}") from None
-        return mapped(path, dtype, header.shape, stored.offset)
+        return mapped(path, stored.dtype.torch_dtype(path), header.shape, stored.offset)
 
 
 FORMAT = AtbBin()
@@ -227,17 +223,10 @@ def write(path: str | os.PathLike[str], tensor: torch.Tensor, *, layout: str = "
     the probe writes no file for one. Raises `CannotDecode` for a dtype ATB has no code for, `AccError`
     where the system refuses.
     """
-    whole = tensor.detach().cpu().contiguous()
-    # Strides of one element mean nothing and may be 0, which `view` refuses.
-    flat = whole.as_strided((whole.numel(),), (1,))
-    nbytes = flat.numel() * flat.element_size()
-    header = _header_text(tensor.dtype, tuple(tensor.shape), layout, nbytes)
+    values = memory_of(tensor.detach().cpu().contiguous())
+    header = _header_text(tensor.dtype, tuple(tensor.shape), layout, values.nbytes)
     with whole_file(path) as file:
-        file.write(header)
-        if nbytes:
-            payload = flat.view(torch.uint8)
-            starts = range(0, nbytes, _WRITE_BLOCK)
-            file.writelines(payload[start : start + _WRITE_BLOCK].numpy().data for start in starts)
+        file.writelines([header, values])
 
 
 def write_description(
@@ -247,24 +236,15 @@ def write_description(
     _write_header(path, _header_text(dtype, shape, layout))
 
 
-def write_statistics(
-    path: str | os.PathLike[str], tensor: torch.Tensor, *, layout: str = "nd", wide_squares: bool = False
-) -> None:
-    """Write what statistics mode leaves of a tensor; `wide_squares` as in `atb_statistics.text_of`."""
-    extra = text_of(tensor.cpu(), wide_squares=wide_squares)
-    _write_header(path, _header_text(tensor.dtype, tuple(tensor.shape), layout, extra=extra))
+def write_statistics(path: str | os.PathLike[str], tensor: torch.Tensor) -> None:
+    """Write what statistics mode leaves of a tensor."""
+    extra = text_of(tensor.cpu())
+    _write_header(path, _header_text(tensor.dtype, tuple(tensor.shape), extra=extra))
 
 
-def write_alias(
-    path: str | os.PathLike[str],
-    dtype: torch.dtype,
-    shape: tuple[int, ...],
-    alias: str,
-    *,
-    layout: str = "nd",
-) -> None:
+def write_alias(path: str | os.PathLike[str], dtype: torch.dtype, shape: tuple[int, ...], alias: str) -> None:
     """Write a file whose values are those of `alias`, such as `1_0_outtensor0.bin`."""
-    _write_header(path, _header_text(dtype, shape, layout, extra={"data": alias}))
+    _write_header(path, _header_text(dtype, shape, extra={"data": alias}))
 
 
 def _write_header(path: str | os.PathLike[str], header: bytes) -> None:
@@ -287,7 +267,7 @@ def attributes_of(dtype: torch.dtype, shape: tuple[int, ...], *, layout: str = "
 def _header_text(
     dtype: torch.dtype,
     shape: tuple[int, ...],
-    layout: str,
+    layout: str = "nd",
     nbytes: int | None = None,
     extra: Mapping[str, str] | None = None,
 ) -> bytes:

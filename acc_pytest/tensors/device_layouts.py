@@ -30,11 +30,8 @@ _NZ_COLUMNS = {
     "fractal_nz_c0_8": 8,
 }
 _CHANNELS_FIRST = {
-    "nhwc": (0, 3, 1, 2),
-    "hwcn": (3, 2, 0, 1),
-    "chwn": (3, 0, 1, 2),
-    "ndhwc": (0, 4, 1, 2, 3),
-    "dhwcn": (4, 3, 0, 1, 2),
+    layout: tuple(layout.index(dimension) for dimension in ("ncdhw" if "d" in layout else "nchw"))
+    for layout in ("nchw", "nhwc", "hwcn", "chwn", "ncdhw", "ndhwc", "dhwcn")
 }
 """How the dimensions of a plain layout are permuted to NCHW or NCDHW."""
 
@@ -202,12 +199,12 @@ def _fractal_z_3d(stored: Shape, shape: Shape) -> _Found:
     if len(stored) != 4 or len(shape) != 5:
         return
     blocks, n1, n0, c0 = stored
-    for name, places, order, groups in (
-        ("ncdhw", (0, 1, 2, 3, 4), (3, 4, 1, 5, 0, 2), (2, 2, 1, 1)),
-        ("dhwcn", (4, 3, 0, 1, 2), (0, 2, 1, 5, 3, 4), (1, 1, 2, 2)),
-        ("ndhwc", (0, 4, 1, 2, 3), (3, 4, 0, 2, 1, 5), (2, 1, 1, 2)),
+    for name, order, groups in (
+        ("ncdhw", (3, 4, 1, 5, 0, 2), (2, 2, 1, 1)),
+        ("dhwcn", (0, 2, 1, 5, 3, 4), (1, 1, 2, 2)),
+        ("ndhwc", (3, 4, 0, 2, 1, 5), (2, 1, 1, 2)),
     ):
-        n, c, d, h, w = (shape[place] for place in places)
+        n, c, d, h, w = (shape[place] for place in _CHANNELS_FIRST[name])
         c1, hw = _tiles(c, c0), h * w
         if d * c1 * hw == blocks and _tiles(n, n0) == n1:
             crop = {"ncdhw": (n, c, d, hw), "dhwcn": (d, hw, c, n), "ndhwc": (n, d, hw, c)}[name]
@@ -249,9 +246,10 @@ def stored_shape(layout: str, shape: Sequence[int], c0: int = 16, channels: str 
     if layout not in _TILED:
         return sizes
     c0 = 4 if layout == "nc1hwc0_c04" else c0
-    places = _PLACES.get((len(sizes), channels.replace("d", "")))
-    wanted = 5 if layout in ("ndc1hwc0", "fractal_z_3d") else 4
-    if places is None or len(sizes) != wanted:
+    deep = layout in ("ndc1hwc0", "fractal_z_3d")
+    plain = channels.replace("d", "")
+    places = _CHANNELS_FIRST.get(plain.replace("h", "dh") if deep else plain, ())
+    if len(sizes) != len(places):
         raise FormatError(f"a tensor {list(sizes)} of order {channels} cannot be stored as {layout}")
     n, c, *d, h, w = (sizes[place] for place in places)
     c1 = _tiles(c, c0)
@@ -260,17 +258,6 @@ def stored_shape(layout: str, shape: Sequence[int], c0: int = 16, channels: str 
     if layout == "ndc1hwc0":
         return (n, *d, c1, h, w, c0)
     return (math.prod(d) * c1 * h * w, _tiles(n, TILE), TILE, c0)
-
-
-_PLACES = {
-    (4, "nchw"): (0, 1, 2, 3),
-    (4, "nhwc"): (0, 3, 1, 2),
-    (4, "hwcn"): (3, 2, 0, 1),
-    (5, "nchw"): (0, 1, 2, 3, 4),
-    (5, "nhwc"): (0, 4, 1, 2, 3),
-    (5, "hwcn"): (4, 3, 0, 1, 2),
-}
-"""Where n, c, (d,) h and w stand in a logical shape of an order, the d of its name left out."""
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 
 from .dtypes import by_name
 from .sketch import BUCKETS, PERIOD, STANDARD_ERROR, Sketch, apart
+from .source import TensorSource
 from .torch_archive import memory_of
 
 _PIECE = 256 * PERIOD
@@ -127,7 +128,7 @@ def digest(tensor: torch.Tensor) -> WeightDigest:
         plain = torch.view_as_real(plain.resolve_conj())
     with torch.no_grad():
         tally = _Tally(plain.dtype, plain.numel())
-        for piece in _pieces(plain):
+        for piece in TensorSource(plain).blocks(_PIECE):
             tally.add(piece)
     if not math.isfinite(tally.squares):
         raise ValueError("the squares of its values are beyond float64")
@@ -190,20 +191,6 @@ class _Tally:
             least, most = torch.aminmax(finite)
             self.min, self.max = min(self.min, float(least)), max(self.max, float(most))
         self.sketch.add(self._wide, (self.count - begin) // PERIOD)
-
-
-def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """All elements in row-major order, in parts that are contiguous, flat and on the CPU."""
-    if tensor.is_contiguous():
-        flat = tensor.view(-1)
-        for start in range(0, len(flat), _PIECE):
-            yield flat[start : start + _PIECE].cpu()
-    elif tensor.numel() <= _PIECE:
-        yield tensor.contiguous().view(-1).cpu()
-    else:
-        rows = max(1, _PIECE // tensor[0].numel())
-        for start in range(0, len(tensor), rows):
-            yield from _pieces(tensor[start] if rows == 1 else tensor[start : start + rows])
 
 
 def _roundoff(dtype: str) -> tuple[float, float]:

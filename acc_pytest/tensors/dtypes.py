@@ -64,19 +64,20 @@ class DType:
         """Bytes per element, or `None` where an element is no whole number of bytes."""
         return self.bits // 8 if self.bits and self.bits % 8 == 0 else None
 
-    def torch_dtype(self) -> torch.dtype:
-        """This type in torch. Raises `CannotDecode` where torch (or the installed one) has none."""
+    def torch_dtype(self, of: object = "") -> torch.dtype:
+        """This type in torch. Raises `CannotDecode`, naming the tensor `of`, where torch has no such type."""
         import torch
 
+        start = f"{of}: dtype" if of else "dtype"
         if self.torch_name is None:
             raise CannotDecode(
-                f"dtype {self.name} has no decoder: its bytes cannot be turned into numbers here; "
+                f"{start} {self.name} has no decoder: its bytes cannot be turned into numbers here; "
                 "cast the tensor to a dtype of torch before dumping"
             )
         found = getattr(torch, self.torch_name, None)
         if not isinstance(found, torch.dtype):
             raise CannotDecode(
-                f"dtype {self.name} needs torch {self.needs or '2.1'} or newer; this is {torch.__version__}"
+                f"{start} {self.name} needs torch {self.needs or '2.1'} or newer; this is {torch.__version__}"
             )
         return found
 

@@ -6,16 +6,14 @@ import math
 
 import torch
 
-from ..errors import CannotDecode, FormatError, NoPayload
+from ..errors import FormatError, NoPayload
 from .device_layouts import Conversion, conversion, is_tiled
 from .dtypes import DType, by_name
 from .ge_message import GeRecord, GeTensor
 from .ge_record import is_record, read_record
-from .header import Location, TensorHeader
+from .header import Location, TensorHeader, member_of
 from .mapped import byte_count, mapped
 from .packed import decoded, is_packed, unpack
-
-_LISTED = 10
 
 
 class GeFile:
@@ -72,10 +70,7 @@ class GeFile:
             why = "had no memory on the device (null address)" if tensor.address_null else "has size 0"
             raise NoPayload(f"{place}: {why}, so the record holds no values")
         dtype, stored = _described(tensor)
-        try:
-            into = header.dtype.torch_dtype()
-        except CannotDecode as error:
-            raise CannotDecode(f"{place}: {error}") from None
+        into = header.dtype.torch_dtype(place)
         if is_packed(dtype):
             values = mapped(place.path, torch.uint8, (header.nbytes,), header.offset)
             found = unpack(values, dtype, math.prod(stored)).reshape(stored)
@@ -90,12 +85,12 @@ FORMAT = GeFile()
 
 def members(path: str) -> tuple[str, ...]:
     """The names of all tensors in a record, inputs first. Raises `FormatError`, `CannotDecode`."""
-    record = read_record(path)
-    return tuple(
-        f"{kind}/{index}"
-        for kind, tensors in (("inputs", record.inputs), ("outputs", record.outputs))
-        for index in range(len(tensors))
-    )
+    return tuple(_tensors(read_record(path)))
+
+
+def _tensors(record: GeRecord) -> dict[str, GeTensor]:
+    sides = (("inputs", record.inputs), ("outputs", record.outputs))
+    return {f"{kind}/{index}": tensor for kind, side in sides for index, tensor in enumerate(side)}
 
 
 def rule_of(tensor: GeTensor) -> Conversion | None:
@@ -119,14 +114,6 @@ def _described(tensor: GeTensor) -> tuple[DType, tuple[int, ...]]:
 
 
 def _tensor(place: Location, record: GeRecord) -> GeTensor:
-    member = place.member
-    if not member and len(record.outputs) == 1:
+    if not place.member and len(record.outputs) == 1:
         return record.outputs[0]
-    kind, _, index = member.partition("/")
-    tensors = {"inputs": record.inputs, "outputs": record.outputs}.get(kind, ())
-    if index.isdecimal() and index.isascii() and len(index) < 10 and int(index) < len(tensors):
-        return tensors[int(index)]
-    known = members(place.path)
-    listed = ", ".join(known[:_LISTED]) + (", ..." if len(known) > _LISTED else "")
-    wanted = f"has no tensor {member!r:.100}" if member else f"holds {len(known)} tensors, name one"
-    raise FormatError(f"{place.path}: {wanted}; its tensors: {listed or '(none)'}")
+    return member_of(place, _tensors(record), "tensor")

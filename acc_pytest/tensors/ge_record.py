@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +40,6 @@ _NANO = b"\x5a\x5a\x5a\x5a"
 _FIRST_BYTES = frozenset(b"\x0a\x10\x1a\x22\x2a\x32\x3a\x42\x4a")
 _LONGEST_NAME = 255
 _FIRST_ADDRESS = 0x1000
-_WRITE_BLOCK = 1 << 24
 
 
 def is_record(head: bytes) -> bool:
@@ -157,8 +156,8 @@ def write_record(
     with whole_file(target) as file:
         file.write(len(header).to_bytes(_LENGTH, "little") + header)
         for value, (_, payload) in zip(values, made):
-            file.writelines(() if value.null else _blocks(payload))
-            file.write(b"" if value.null else bytes(value.padding))
+            if not value.null:
+                file.writelines([payload.numpy().data, bytes(value.padding)])
         file.writelines([*buffers, *spaces])
     return str(target)
 
@@ -194,11 +193,6 @@ def _described(value: GeValue, address: int) -> tuple[GeTensor, torch.Tensor]:
 def _columns(dtype: DType) -> int:
     """The width of a tile: 32 bytes' worth of 4 or 8 bit numbers, 16 of wider ones."""
     return {4: 64, 8: 32}.get(dtype.bits, 16)
-
-
-def _blocks(payload: torch.Tensor) -> Iterator[memoryview]:
-    for start in range(0, payload.numel(), _WRITE_BLOCK):
-        yield payload[start : start + _WRITE_BLOCK].numpy().data
 
 
 def _fitting(path: Path) -> Path:

@@ -10,16 +10,15 @@ import csv
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 
 from ..errors import FormatError
 from .atb_statistics import number
-from .dtypes import DType, by_torch
+from .dtypes import by_torch
 from .ge_codes import by_ge_name, ge_layout_code, ge_name
 from .header import Statistics, TensorHeader
-from .mapped import byte_count, opened
+from .mapped import byte_count
 from .whole_file import whole_file
 
 COLUMNS = "Input/Output,Index,Data Size,Data Type,Format,Shape"
@@ -35,50 +34,12 @@ ITEMS = (
 """What a device can be asked for, in the order of its columns; `Count` comes before them."""
 
 _HOST = ("Max Value", "Min Value", "Avg Value", "Count", *ITEMS[3:6])
-_LONGEST_FILE = 1 << 24
 _SHAPE = re.compile(r"\d{1,19}(x\d{1,19})*")
 _KINDS = {"Input": "inputs", "Output": "outputs"}
 
 
-@dataclass(frozen=True, slots=True)
-class GeStatistics:
-    """One row. `kind` is `inputs` or `outputs`; what the file does not say is `None`."""
-
-    kind: str
-    index: int
-    nbytes: int
-    dtype: DType
-    layout: str
-    shape: tuple[int, ...]
-    statistics: Statistics
-    count: int | None = None
-    nan_count: int | None = None
-    negative_inf_count: int | None = None
-    positive_inf_count: int | None = None
-
-
-def read_statistics_csv(path: str | os.PathLike[str]) -> tuple[GeStatistics, ...]:
-    """All rows of a statistics file of GE, in file order. Raises `FormatError`."""
-    name = os.fspath(path)
-    with opened(name) as (file, size):
-        if size > _LONGEST_FILE:
-            raise FormatError(
-                f"{name}: has {size} bytes, more than the {_LONGEST_FILE} allowed for statistics of a record"
-            )
-        lines = file.read(size).decode("utf-8", "surrogateescape").splitlines()
-    return tuple(_rows(name, lines))
-
-
 def headers(path: str, lines: list[str]) -> Iterator[tuple[str, TensorHeader]]:
     """Member and header of every row of a file that was read. Raises `FormatError`."""
-    for row in _rows(path, lines):
-        yield (
-            f"{row.kind}/{row.index}",
-            TensorHeader(row.dtype, row.shape, "statistics", layout=row.layout, statistics=row.statistics),
-        )
-
-
-def _rows(path: str, lines: list[str]) -> Iterator[GeStatistics]:
     try:
         table = list(csv.reader(lines))
     except csv.Error as error:
@@ -99,7 +60,7 @@ def _rows(path: str, lines: list[str]) -> Iterator[GeStatistics]:
         yield _row(path, line, cells, dict(zip(first[6:], cells[6:])))
 
 
-def _row(path: str, line: int, cells: list[str], values: dict[str, str]) -> GeStatistics:
+def _row(path: str, line: int, cells: list[str], values: dict[str, str]) -> tuple[str, TensorHeader]:
     kind, index, nbytes, dtype, layout, shape = (cell.strip() for cell in cells[:6])
     whole = all(re.fullmatch(r"\d{1,19}", text) for text in (index, nbytes))
     if kind not in _KINDS or not whole or not (shape in ("", "-") or _SHAPE.fullmatch(shape)):
@@ -109,26 +70,13 @@ def _row(path: str, line: int, cells: list[str], values: dict[str, str]) -> GeSt
     known = by_ge_name(dtype)
     sizes = tuple(map(int, shape.split("x"))) if shape not in ("", "-") else ()
     byte_count(path, sizes, known.bits)
-    found = {name: number(text) for name, text in values.items()}
-    return GeStatistics(
-        _KINDS[kind],
-        int(index),
-        int(nbytes),
-        known,
-        layout.lower() if ge_layout_code(layout) >= 0 else f"undefined({layout[:40]})",
-        sizes,
-        Statistics(
-            found.get("Max Value"), found.get("Min Value"), found.get("Avg Value"), found.get("l2norm")
-        ),
-        *(
-            _count(values.get(name, ""))
-            for name in ("Count", "Nan Count", "Negative Inf Count", "Positive Inf Count")
-        ),
+    found = Statistics(
+        *(number(values.get(item, "")) for item in ("Max Value", "Min Value", "Avg Value", "l2norm"))
     )
-
-
-def _count(text: str) -> int | None:
-    return int(text) if re.fullmatch(r"\d{1,19}", text.strip()) else None
+    name = layout.lower() if ge_layout_code(layout) >= 0 else f"undefined({layout[:40]})"
+    return f"{_KINDS[kind]}/{int(index)}", TensorHeader(
+        known, sizes, "statistics", layout=name, statistics=found
+    )
 
 
 def write_statistics_csv(

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
+from ..errors import FormatError
 from .dtypes import DType
+
+_LISTED = 10
+_Member = TypeVar("_Member")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +48,7 @@ class TensorHeader:
     @property
     def numel(self) -> int:
         """Number of elements: the product of `shape`, 1 for a 0-d tensor."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,22 @@ class Location:
 
     def __str__(self) -> str:
         return f"{self.path}:{self.member}" if self.member else self.path
+
+
+def member_of(place: Location, members: Mapping[str, _Member], kind: str) -> _Member:
+    """What a file of several tensors holds under the member of `place`; that may be empty where it has one.
+
+    Raises `FormatError`, which lists the members by their `kind`, where there is none.
+    """
+    if not place.member and len(members) == 1:
+        return next(iter(members.values()))
+    if place.member in members:
+        return members[place.member]
+    listed = ", ".join([*members][:_LISTED]) + (", ..." if len(members) > _LISTED else "")
+    wanted = (
+        f"has no {kind} {place.member!r:.100}" if place.member else f"holds {len(members)} {kind}s, name one"
+    )
+    raise FormatError(f"{place.path}: {wanted}; its {kind}s: {listed or '(none)'}")
 
 
 def version_of(path: str) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ import torch
 from ..errors import CannotDecode, FormatError, NoPayload
 from .dtypes import DType, by_torch
 from .ge_codes import by_ge_code, ge_code
-from .header import Location, Statistics, TensorHeader, version_of
+from .header import Location, Statistics, TensorHeader, member_of, version_of
 from .mapped import opened
 from .numpy_file import described
 from .statistics import statistics_of
@@ -60,13 +60,7 @@ class InfoFile:
 
         Raises `FormatError`.
         """
-        found = read_info(place.path)
-        if place.member not in found:
-            raise FormatError(
-                f"{place.path}: has no row {place.member!r:.100}; "
-                f"its rows: {', '.join([*found][:10]) or '(none)'}"
-            )
-        info = found[place.member]
+        info = member_of(place, read_info(place.path), "row")
         shape = () if info.numel is None else (info.numel,)
         dtype = info.dtype or by_torch(torch.float64)
         counted = info.numel is not None
@@ -147,10 +141,7 @@ def _array(name: str, data: bytes) -> tuple[torch.Tensor, DType]:
     header, fortran, swapped = described(name, data, len(data))
     if fortran or swapped or header.dtype.kind not in ("float", "int", "uint", "bool"):
         raise FormatError(f"{name}: holds {header.dtype} in an order or of a kind that info files never have")
-    try:
-        dtype = header.dtype.torch_dtype()
-    except CannotDecode as error:
-        raise CannotDecode(f"{name}: {error}") from None
+    dtype = header.dtype.torch_dtype(name)
     if not header.nbytes:
         return torch.zeros(header.shape, dtype=torch.float64), header.dtype
     values = torch.frombuffer(bytearray(data[header.offset :]), dtype=dtype).view(header.shape)

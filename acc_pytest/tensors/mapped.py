@@ -27,7 +27,6 @@ _MAX_DIMENSIONS = 64
 _LARGEST = 2**63 - 1
 
 
-# Python names this Linux flag since 3.11 only.
 class _Watched(NamedTuple):
     """A file that torch has mapped: for which memory, which file it was, and its size."""
 
@@ -40,6 +39,7 @@ class _Watched(NamedTuple):
 _watched: list[_Watched] = []
 _mappings: weakref.WeakKeyDictionary[mmap.mmap, tuple[str, int]] = weakref.WeakKeyDictionary()
 """Every mapping that a tensor holds, with its file and how long that must be."""
+# Python names this Linux flag since 3.11 only.
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import CannotDecode, FormatError
+from ..errors import FormatError
 from .dtypes import by_numpy
 from .header import Location, TensorHeader
 from .mapped import byte_count, mapped, opened
@@ -51,10 +51,7 @@ class NumpyFile:
     def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """The tensor, mapped unless big-endian. Raises `FormatError` or `CannotDecode`."""
         _, fortran, swapped = _parsed(place.path)
-        try:
-            dtype = header.dtype.torch_dtype()
-        except CannotDecode as error:
-            raise CannotDecode(f"{place.path}: {error}") from None
+        dtype = header.dtype.torch_dtype(place.path)
         stored = header.shape[::-1] if fortran else header.shape
         tensor = mapped(place.path, dtype, stored, header.offset)
         if swapped:

@@ -11,15 +11,14 @@ from typing import Any
 
 import torch
 
-from ..errors import CannotDecode, FormatError
+from ..errors import FormatError
 from ..json_text import parsed
 from .dtypes import by_name
-from .header import Location, TensorHeader, version_of
+from .header import Location, TensorHeader, member_of, version_of
 from .mapped import byte_count, mapped, opened
 
 _LONGEST_HEADER = 100_000_000
 _LENGTH = 8
-_LISTED = 10
 
 
 class SafetensorsFile:
@@ -36,23 +35,11 @@ class SafetensorsFile:
 
     def header(self, place: Location) -> TensorHeader:
         """Dtype, shape and place of one tensor; of the only one where `place.member` is empty."""
-        headers = _headers(place.path)
-        member = place.member
-        if not member and len(headers) == 1:
-            return next(iter(headers.values()))
-        if member not in headers:
-            listed = ", ".join(list(headers)[:_LISTED]) + (", ..." if len(headers) > _LISTED else "")
-            wanted = f"has no tensor {member!r:.100}" if member else f"holds {len(headers)} tensors, name one"
-            raise FormatError(f"{place.path}: {wanted}; its keys: {listed or '(none)'}")
-        return headers[member]
+        return member_of(place, _headers(place.path), "tensor")
 
     def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """The tensor, mapped. Raises `FormatError` or `CannotDecode`."""
-        try:
-            dtype = header.dtype.torch_dtype()
-        except CannotDecode as error:
-            raise CannotDecode(f"{place}: {error}") from None
-        return mapped(place.path, dtype, header.shape, header.offset)
+        return mapped(place.path, header.dtype.torch_dtype(place), header.shape, header.offset)
 
 
 FORMAT = SafetensorsFile()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Protocol
 
 import torch
@@ -45,6 +46,12 @@ class TensorSource:
             raise IndexError(f"elements [{start}, {stop}) of a tensor of shape {list(self.shape)}")
         block = _read(self._tensor, start, stop)
         return block.resolve_conj().resolve_neg().cpu()
+
+    def blocks(self, size: int) -> Iterator[torch.Tensor]:
+        """All elements in contiguous pieces of `size`, the last of what is left."""
+        count = math.prod(self.shape)
+        for start in range(0, count, size):
+            yield self.read(start, min(start + size, count)).contiguous()
 
 
 def _read(tensor: torch.Tensor, start: int, stop: int) -> torch.Tensor:

@@ -22,8 +22,9 @@ from ..errors import FormatError, NoPayload
 from . import ge_statistics
 from .atb_statistics import number
 from .dtypes import by_name
-from .header import Location, Statistics, TensorHeader, version_of
+from .header import Location, Statistics, TensorHeader, member_of, version_of
 from .mapped import byte_count, opened
+from .source import TensorSource
 
 _TORCH_COLUMNS = "NodeName,NodeType,InputOutput,Index,DataType,Shape,Max,Min,Mean,L2Norm"
 _ATB_COLUMNS = (
@@ -51,13 +52,7 @@ class StatisticsFile:
 
     def header(self, place: Location) -> TensorHeader:
         """Dtype, shape and statistics of one member. Raises `FormatError`."""
-        headers = statistics_in(place.path)
-        if place.member not in headers:
-            listed = ", ".join(list(headers)[:10])
-            raise FormatError(
-                f"{place.path}: has no row {place.member!r:.100}; its rows: {listed or '(none)'}"
-            )
-        return headers[place.member]
+        return member_of(place, statistics_in(place.path), "row")
 
     def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """Never a tensor: raises `NoPayload`."""
@@ -181,13 +176,5 @@ def _norm(values: torch.Tensor) -> float:
 def _blocks(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """All elements, each once, as one-dimensional blocks; copies at most one block at a time."""
     # Order does not matter, so a transposed tensor is read in the order of its memory.
-    tensor = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
-    if tensor.is_contiguous():
-        flat = tensor.reshape(-1)
-        for start in range(0, flat.numel(), _BLOCK):
-            yield flat[start : start + _BLOCK]
-    elif tensor.numel() <= _BLOCK:
-        yield tensor.reshape(-1)
-    else:
-        for part in tensor:
-            yield from _blocks(part)
+    ordered = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
+    yield from TensorSource(ordered).blocks(_BLOCK)

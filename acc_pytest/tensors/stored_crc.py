@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from ..errors import FormatError
 from .mapped import opened
 
 _LARGEST_PICKLE = 1 << 20
@@ -51,8 +50,6 @@ def stored_crc(path: str) -> tuple[int, int] | None:
             if pickles[0].file_size > _LARGEST_PICKLE:
                 return None
             whole = _is_whole_storage(archive.read(pickles[0]))
-    except FormatError:
-        return None
     except Exception:  # noqa: BLE001 - zipfile and pickle raise nearly anything for damaged files
         return None
     # torch can be told to leave the sums out, and then writes 0.

@@ -126,7 +126,8 @@ class _Rebuilt:
     """Pickles as the call that `torch.load` makes to build the tensor."""
 
     def __init__(self, storage: _Storage, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-        self._arguments: tuple[Any, ...] = (storage, 0, shape, _strides(shape), False, OrderedDict())
+        strides = torch.empty(shape, device="meta").stride()
+        self._arguments: tuple[Any, ...] = (storage, 0, shape, strides, False, OrderedDict())
         self._typed = hasattr(torch, _legacy_storage(dtype))
         self._dtype = dtype
 
@@ -144,7 +145,7 @@ def _pickle(dtype: torch.dtype, shape: tuple[int, ...]) -> bytes:
     count = torch.Size(shape).numel()
     if legacy is None:
         legacy = torch.storage.UntypedStorage
-        count *= torch.empty((), dtype=dtype).element_size()
+        count *= dtype.itemsize
 
     class Pickler(pickle.Pickler):
         def persistent_id(self, obj: Any) -> Any:
@@ -174,12 +175,3 @@ _STORAGES = {
 
 def _legacy_storage(dtype: torch.dtype) -> str:
     return _STORAGES.get(str(dtype).removeprefix("torch."), "?") + "Storage"
-
-
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))

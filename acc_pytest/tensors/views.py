@@ -6,6 +6,7 @@ more than the block that is asked for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -37,7 +38,7 @@ class Rows:
 
     def __init__(self, parts: Sequence[Source], width: int) -> None:
         self._parts = list(parts)
-        self._sizes = [_numel(part.shape) for part in parts]
+        self._sizes = [math.prod(part.shape) for part in parts]
         self.shape: tuple[int, ...] = (sum(self._sizes) // width, width) if width else (0, 0)
         self.dtype = parts[0].dtype
 
@@ -130,10 +131,3 @@ class Reshaped:
     def read(self, start: int, stop: int) -> torch.Tensor:
         """The same elements: only the shape differs."""
         return self._source.read(start, stop)
-
-
-def _numel(shape: Sequence[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count

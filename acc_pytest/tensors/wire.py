@@ -55,21 +55,15 @@ def fields(data: bytes, start: int, stop: int) -> Iterator[tuple[int, int, Span]
         kind, number = tag & 7, tag >> 3
         if not number:
             raise WireError(f"byte {start}: a field of number 0")
-        if kind == VARINT:
+        if kind in (VARINT, BYTES):
             if start < stop and data[start] < 0x80:  # most numbers are one byte, and records are many
-                value, start = data[start], start + 1
+                value, begin = data[start], start + 1
             else:
-                value, start = varint(data, start, stop)
-            yield number, value, (start, start)
-        elif kind == BYTES:
-            if start < stop and data[start] < 0x80:
-                length, begin = data[start], start + 1
-            else:
-                length, begin = varint(data, start, stop)
-            start = begin + length
+                value, begin = varint(data, start, stop)
+            start = begin if kind == VARINT else begin + value
             if start > stop:
                 raise WireError(f"byte {begin}: field {number} ends {start - stop} bytes beyond its message")
-            yield number, -1, (begin, start)
+            yield number, value if kind == VARINT else -1, (begin, start)
         elif kind in (FIXED64, FIXED32):
             begin, start = start, start + (8 if kind == FIXED64 else 4)
             if start > stop:

@@ -14,7 +14,6 @@ from acc_pytest.dumps.statistics_rows import atb_rows, torch_rows
 from acc_pytest.errors import AccError, NoPayload
 from acc_pytest.judging.judges import Judge
 from acc_pytest.tensors.ge_file import members
-from acc_pytest.tensors.ge_statistics import read_statistics_csv
 from acc_pytest.tensors.info_file import read_info
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.safetensors_file import keys
@@ -47,7 +46,7 @@ def formats() -> list[Format]:
         Format("npy", tensor_seeds.arrays, field_mutations.numpy, _read_tensor),
         Format("safetensors", tensor_seeds.safetensors_files, field_mutations.safetensors, _reader(keys)),
         Format("ge-record", tensor_seeds.records, field_mutations.ge_record, _reader(members)),
-        Format("ge-statistics", tensor_seeds.ge_statistics, text_mutations.mutated, _read_ge_statistics),
+        Format("ge-statistics", tensor_seeds.ge_statistics, text_mutations.mutated, _reader(statistics_in)),
         Format(
             "torch-statistics", tensor_seeds.torch_statistics, text_mutations.mutated, _read_torch_statistics
         ),
@@ -117,11 +116,6 @@ def _read_all(refs: Iterable[TensorRef]) -> None:
             refused.append(error)
     if refused:
         raise refused[0]
-
-
-def _read_ge_statistics(home: Path, file: str) -> None:
-    read_statistics_csv(home / file)
-    _reader(statistics_in)(home, file)
 
 
 def _read_torch_statistics(home: Path, file: str) -> None:

@@ -40,7 +40,7 @@ def test_a_single_tensor_needs_no_key_and_several_do(tmp_path: Path) -> None:
     safetensors.torch.save_file({"only": torch.ones(2)}, path)
     assert TensorRef(str(path)).open().tolist() == [1, 1]
     safetensors.torch.save_file({f"t{i}": torch.ones(2) for i in range(12)}, path)
-    with pytest.raises(FormatError, match=r"holds 12 tensors, name one; its keys: t0, .*, \.\.\."):
+    with pytest.raises(FormatError, match=r"holds 12 tensors, name one; its tensors: t0, .*, \.\.\."):
         TensorRef(str(path)).header()
     with pytest.raises(FormatError, match="has no tensor 'gone'"):
         TensorRef(str(path), "gone").header()
