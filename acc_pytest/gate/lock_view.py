@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import getpass
-import math
 
 from ..reporting.row import Row
 from ..reporting.view import Result
@@ -81,13 +80,10 @@ class LockView(KeptFileView[Bounds]):
     def _worst(self) -> list[Loosened]:
         """The most loosened threshold of each kind of change: one rule may loosen thousands."""
         kinds: dict[tuple[str, str, str], Loosened] = {}
-        for change in sorted(self._loosened, key=lambda change: (-change.times, change.key, change.metric)):
+        for change in sorted(self._loosened, key=lambda change: (-change.times, change.metric, change.key)):
             rule = change.now.rule if change.now is not None else ""
             kinds.setdefault((change.metric, change.before.rule, rule), change)
-        worst = sorted(
-            kinds.values(), key=lambda change: (not math.isinf(change.times), -change.times, change.metric)
-        )
-        return worst[:SHOWN]
+        return list(kinds.values())[:SHOWN]
 
 
 def _user() -> str:

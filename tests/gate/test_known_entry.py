@@ -10,7 +10,7 @@ import pytest
 
 from acc_pytest.gate.known import KnownGate
 from acc_pytest.gate.known_entry import entry_of
-from acc_pytest.judging.known import known_from_table
+from acc_pytest.judging.known import Known, known_from_table
 from acc_pytest.reporting.row import Row, RowSide
 
 if sys.version_info >= (3, 11):
@@ -30,9 +30,14 @@ ROW = Row(
 )
 
 
-def gate(row: Row) -> KnownGate:
+def known_of(row: Row) -> Known:
+    """The entry that is offered for a row, as it is read from a config file."""
     (table,) = tomllib.loads("\n".join(entry_of(row, TODAY)))["known"]
-    return KnownGate([known_from_table(table, "pasted", TODAY)])
+    return known_from_table(table, "pasted", TODAY)
+
+
+def gate(row: Row) -> KnownGate:
+    return KnownGate([known_of(row)])
 
 
 @pytest.mark.parametrize("error", [0.0, 1e-30, 0.0104999, 0.856, 0.96, 1.0, 123456.0])
