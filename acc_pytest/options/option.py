@@ -8,15 +8,15 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. `field` is its name in `Settings` (or `OpcheckSettings`), `name` its name after `--acc-`.
+    """One option. `name` is its name after `--acc-`.
 
     `kind` says how the value is written: one `text`, one `number`, a `list` (repeat the option;
     in an ini file one per line), or a `flag`. `is_path`: the value is a path, of which `is_name` says
     that a bare word may be a name instead. `const` is the value of an option that is given without one.
+    `plural` is the name of its field where that is not the option's.
     """
 
     name: str
-    field: str
     help: str
     kind: Literal["text", "number", "list", "flag"] = "text"
     metavar: str = "TEXT"
@@ -24,10 +24,16 @@ class Option:
     is_path: bool = False
     is_name: bool = False
     const: str = ""
+    plural: str = ""
 
     @property
     def flag(self) -> str:
         return f"--acc-{self.name}"
+
+    @property
+    def field(self) -> str:
+        """Its name in `Settings` (or `OpcheckSettings`)."""
+        return self.plural or self.name.replace("-", "_")
 
     @property
     def dest(self) -> str:

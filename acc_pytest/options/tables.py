@@ -1,0 +1,253 @@
+"""The options, a table for each topic. Where nothing else is said, they are fields of `Settings`."""
+
+from __future__ import annotations
+
+from ..vocabulary import (
+    BACKENDS,
+    BASELINE_UPDATES,
+    COMPARISON_STANDARDS,
+    INHERITED_OUTCOMES,
+    JUNIT_PROPERTIES,
+    LEVELS,
+    OPCHECK_METRICS,
+    PRECISION_MODES,
+    SOCS,
+    STANDARDS,
+    TOKEN_POLICIES,
+    UNMAPPED_OUTCOMES,
+)
+from .option import Option
+
+COMPARISON = (
+    Option("golden", "the trusted dump: a directory or one tensor file", metavar="PATH", is_path=True),
+    Option("mine", "the dump under test: a directory or one tensor file", metavar="PATH", is_path=True),
+    Option(
+        "from-rows",
+        "judge the rows of an earlier run (--acc-rows) again, without its dumps. Repeatable, for shards",
+        kind="list",
+        metavar="FILE",
+        is_path=True,
+    ),
+    Option(
+        "token-policy",
+        "how token directories of an ATB dump become steps (default: auto, which says what it decided)",
+        choices=TOKEN_POLICIES,
+    ),
+    Option("level", "compare this level of the model only (default: all)", choices=("all", *LEVELS)),
+    Option("rank", "compare this rank only (default: all that both dumps have)", metavar="N"),
+    Option(
+        "op-mapping-file",
+        "your op_mapping_file.json or its directory, beside the automatic mapping",
+        metavar="PATH",
+        is_path=True,
+    ),
+    Option(
+        "config",
+        "mapping and threshold rules: a TOML file, or a name of golden_configs. Repeatable, the last wins",
+        kind="list",
+        metavar="NAME_OR_FILE",
+        is_path=True,
+        is_name=True,
+    ),
+    Option("explain-mapping", "print which rule matched what, and why the rest was not matched", kind="flag"),
+)
+"""What is compared with what, and how it is mapped."""
+
+THRESHOLDS = (
+    Option(
+        "standard",
+        "where the bounds come from (default: derived from dtype and depth; with --acc-noise three-way)",
+        choices=COMPARISON_STANDARDS,
+    ),
+    Option(
+        "noise",
+        "a second run of golden in lower precision; its error sets the bounds of three-way",
+        metavar="PATH",
+        is_path=True,
+    ),
+)
+"""Where the thresholds of a comparison come from."""
+
+REPORTS = (
+    Option(
+        "metric",
+        "your own metric, (golden, mine) -> (number, message). Repeatable",
+        kind="list",
+        metavar="FILE.py:FUNCTION",
+        is_path=True,
+        plural="metrics",
+    ),
+    Option("output", "directory of the CSV report (default: .)", metavar="DIR", is_path=True),
+    Option(
+        "csv",
+        "name of the CSV report, below --acc-output unless absolute (default: ait_cmp_report_TIMESTAMP.csv)",
+        metavar="FILE",
+    ),
+    Option(
+        "rows",
+        "write every comparison as a line of JSON, for --acc-from-rows and acc report",
+        metavar="FILE",
+        is_path=True,
+    ),
+    Option(
+        "html",
+        "write the run as one HTML page: roots, charts, every comparison",
+        metavar="FILE",
+        is_path=True,
+    ),
+    Option(
+        "junit-properties",
+        "whether test cases in --junitxml have the numbers as properties (default: all)",
+        choices=JUNIT_PROPERTIES,
+    ),
+    Option(
+        "repro",
+        "write a folder for each root, or failing operator, with a test that fails on its own",
+        metavar="DIR",
+        is_path=True,
+    ),
+    Option(
+        "summary",
+        "write the summary as Markdown (default on GitHub Actions: the summary of the step)",
+        metavar="FILE",
+        is_path=True,
+    ),
+)
+"""Metrics and reports, of comparisons and of single-operator checks alike."""
+
+GATE = (
+    Option(
+        "min-coverage",
+        "fail the run when a smaller share of the nodes is mapped (0 to 1, default: 0.25)",
+        kind="number",
+        metavar="SHARE",
+    ),
+    Option(
+        "inherited",
+        "make inherited failures expected failures (default), failures, or passing tests with a warning",
+        choices=INHERITED_OUTCOMES,
+    ),
+    Option(
+        "unmapped",
+        "make nodes without a partner skipped tests (default), failing tests, or no tests",
+        choices=UNMAPPED_OUTCOMES,
+    ),
+)
+"""What makes a comparison fail, apart from its thresholds."""
+
+GATES = (
+    Option(
+        "baseline",
+        "fail each pair that got worse than its error in this file. Repeatable, for shards",
+        kind="list",
+        metavar="FILE",
+        is_path=True,
+    ),
+    Option(
+        "update-baseline",
+        "write errors into the baseline at the end: those of new pairs (default), or all",
+        choices=BASELINE_UPDATES,
+        const="new",
+    ),
+    Option(
+        "lock",
+        "fail the run when a threshold allows more than it does in this file",
+        metavar="FILE",
+        is_path=True,
+    ),
+    Option(
+        "update-lock",
+        "write the thresholds of this run into the lock, with the reason why they change",
+        metavar="REASON",
+    ),
+)
+"""What holds for single-operator checks and people's own comparisons too."""
+OPCHECK = (
+    Option(
+        "opcheck",
+        "check single operators: an operation CSV, or a dump with op_param.json files. Repeatable",
+        kind="list",
+        metavar="CSV_OR_DIR",
+        is_path=True,
+    ),
+    Option(
+        "opcheck-input",
+        "where the tensors of the CSV are now: tensors/DEVICE_PID/N or above",
+        metavar="DIR",
+        is_path=True,
+    ),
+    Option("opcheck-ids", "check only these ids and what lies below them: 24_1,2_3_5", metavar="IDS"),
+    Option(
+        "opcheck-opname",
+        "check only operators whose name contains one of these: self,linear",
+        metavar="NAMES",
+    ),
+    Option(
+        "opcheck-standard",
+        "the rules that an output must pass (default: ascend, the bounds of ATB)",
+        choices=STANDARDS,
+    ),
+    Option(
+        "opcheck-other",
+        "the same dump of a second device, for the standards three-way and two-golden",
+        metavar="DIR",
+        is_path=True,
+    ),
+    Option(
+        "opcheck-soc",
+        "the chip that wrote the dump (default: what the CSV says, else Ascend910B)",
+        choices=SOCS,
+    ),
+    Option(
+        "opcheck-backend",
+        "what is judged: the outputs in the dump (default), or those of an NPU that computes again",
+        choices=BACKENDS,
+    ),
+    Option("device-id", "the NPU of --acc-opcheck-backend (default: 0)", metavar="N"),
+    Option(
+        "opcheck-optimization",
+        "on the NPU, run attention again with each optimisation parameter switched off in turn",
+        kind="flag",
+    ),
+    Option(
+        "precision-mode",
+        "convert all float tensors of single operators to one dtype (default: keep)",
+        choices=PRECISION_MODES,
+    ),
+    Option(
+        "opcheck-metric",
+        "metrics that the CSV has beside the relative error. Repeatable (default: all)",
+        kind="list",
+        choices=OPCHECK_METRICS,
+    ),
+)
+"""Single-operator checks: fields of `OpcheckSettings`."""
+
+FUZZ = (
+    Option(
+        "opcheck-fuzz",
+        "check this ATB operator of the device of --acc-opcheck-backend on drawn cases. Repeatable",
+        kind="list",
+        metavar="OPERATOR",
+    ),
+    Option(
+        "fuzz-examples",
+        "how many cases --acc-opcheck-fuzz draws for each operator (default: 100)",
+        metavar="N",
+    ),
+)
+"""Fuzzing of operators."""
+
+SHARING = (
+    Option(
+        "shard",
+        "run share I of N of the tests, balanced by file size; acc report merge joins the rows",
+        metavar="I/N",
+    ),
+)
+"""How a run is shared between machines, whatever it compares or checks."""
+
+DEBUGGING = (
+    Option("debug", "print the traceback of an unexpected error, not only its message", kind="flag"),
+)
+"""What is printed of our own mistakes. No fields of `Settings`: they change nothing of a run."""
