@@ -86,26 +86,16 @@ def marker_rules(
     ]
 
 
-def hook_rules(item: pytest.Item, pair: Pair, custom: tuple[str, ...]) -> list[ThresholdRule]:
-    """The rule of the `pytest_acc_thresholds` hook for a pair, if a conftest file has one.
+def hook_rules(
+    item: pytest.Item, hook: str, custom: tuple[str, ...], **judged: Pair | Case
+) -> list[ThresholdRule]:
+    """The rule of a hook of ours for the pair or the case `judged`, if a conftest file has one.
 
     Raises `SettingsError` for a wrong answer.
     """
-    if not item.config.hook.pytest_acc_thresholds.get_hookimpls():
+    if not getattr(item.config.hook, hook).get_hookimpls():
         return []
-    answer: Any = item.ihook.pytest_acc_thresholds(pair=pair, config=item.config)
-    return _answered(answer, "pytest_acc_thresholds", custom)
-
-
-def case_hook_rules(item: pytest.Item, case: Case, custom: tuple[str, ...]) -> list[ThresholdRule]:
-    """The rule of the `pytest_acc_case_thresholds` hook for an operator, likewise."""
-    if not item.config.hook.pytest_acc_case_thresholds.get_hookimpls():
-        return []
-    answer: Any = item.ihook.pytest_acc_case_thresholds(case=case, config=item.config)
-    return _answered(answer, "pytest_acc_case_thresholds", custom)
-
-
-def _answered(answer: Any, hook: str, custom: tuple[str, ...]) -> list[ThresholdRule]:
+    answer: Any = getattr(item.ihook, hook)(config=item.config, **judged)
     if answer is None:
         return []
     from .judging.rules import rule_from_hook

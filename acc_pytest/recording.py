@@ -39,13 +39,12 @@ class ComparisonFailed(AssertionError):
     # As pytest does with its own: the short summary of people's tests has no room for the path of a module.
     __module__ = "builtins"
 
-    def __init__(self, row: Row, text: str) -> None:
+    def __init__(self, text: str) -> None:
         from .reporting.failure_text import shown
         from .reporting.wrapping import terminal_width
 
         width = terminal_width() - BESIDE
         super().__init__("\n".join(part for line in text.split("\n") for part in shown(line, width)))
-        self.row = row
         self.text = text
 
 
@@ -80,7 +79,7 @@ def _end(rows: Sequence[Row]) -> None:
     if failing := red or excused:
         from .reporting.failure_text import failure_text_of_all
 
-        raise ComparisonFailed(max(failing, key=lambda row: row.excess), failure_text_of_all(failing))
+        raise ComparisonFailed(failure_text_of_all(failing))
     if all(row.skipped for row in rows):
         pytest.skip(printable(rows[0].sentence, REASON))
 

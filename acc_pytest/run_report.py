@@ -50,7 +50,6 @@ class RunReport:
         self._lines: tuple[str, ...] = ()
         self._refused = ""
         self._reported: set[str] = set()
-        self._ran_unmapped = self._ran_other = False
         self._briefs: dict[str, tuple[str, ...]] = {}
         config.stash[SINK] = self._add
 
@@ -105,10 +104,6 @@ class RunReport:
         self._reported.add(report.nodeid)
         for arrived in rows_of(report):
             self._add(arrived)
-        if report.nodeid in self._unmapped_ids:
-            self._ran_unmapped = True
-        else:
-            self._ran_other = True
         if report.failed:
             self._record_failure(report)
 
@@ -127,8 +122,7 @@ class RunReport:
 
     @functools.cached_property
     def _unmapped_ids(self) -> frozenset[str]:
-        tests = (test for mode in self._modes for test in mode.chosen if not test.compares)
-        return frozenset(test.node_id for test in tests)
+        return frozenset(node_id for node_id, test in self._tests.items() if not test.compares)
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
@@ -168,7 +162,7 @@ class RunReport:
         tally = self._recorder.tally
         for row in [row for mode in self._modes for row in mode.late_rows(tally.tests)]:
             self._recorder.add(row)
-        only_unmapped = self._ran_unmapped and not self._ran_other
+        only_unmapped = bool(self._reported) and self._reported <= self._unmapped_ids
         tried = tally.tried or (only_unmapped and not any(mode.compares_elsewhere for mode in self._modes))
         if session.exitstatus == pytest.ExitCode.OK and tried and not tally.compared:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,8 @@ def open_views(
     begins with that it gets without `--acc-csv`. `case_of` gives the case of a single-operator check.
     """
     from .gate.opening import views_of
+    from .reporting.annotations import Annotations, on_github
+    from .reporting.markdown import MarkdownSummary, step_summary
 
     views: list[View] = []
     if csv:
@@ -49,18 +51,8 @@ def open_views(
         from .diagnosis.repro.view import ReproBundles
 
         views.append(ReproBundles(settings.repro, settings.standard, case_of))
-    views += _for_ci(settings)
-    return views
-
-
-def _for_ci(settings: Settings) -> Iterator[View]:
-    """What continuous integration shows: a page of Markdown, and errors beside the run on GitHub."""
-    from .reporting.annotations import Annotations, on_github
-    from .reporting.markdown import MarkdownSummary, step_summary
-
-    if settings.summary:
-        yield MarkdownSummary(settings.summary)
-    elif shared := step_summary(os.environ):
-        yield MarkdownSummary(shared, append=True)
+    if summary := settings.summary or step_summary(os.environ):
+        views.append(MarkdownSummary(summary, append=not settings.summary))
     if on_github(os.environ):
-        yield Annotations()
+        views.append(Annotations())
+    return views

@@ -12,7 +12,6 @@ import pytest
 from .. import options
 from ..errors import AccError
 from ..session import planning
-from .mode import limit_threads
 from .pairs import PairMode
 from .run import RUN
 
@@ -55,8 +54,9 @@ class ComparisonMode(PairMode):
     def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
         """Open, measure and judge the pair. Imports torch."""
         from ..comparison import compare_pair
+        from ..threads import share_cores
 
-        limit_threads()
+        share_cores()
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
         return compare_pair(pair, make_judge, test_id, number, counterpart)
 

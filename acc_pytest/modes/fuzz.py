@@ -102,28 +102,26 @@ class FuzzMode(Mode):
             if "fuzz_examples" in given:
                 raise AccError("--acc-fuzz-examples needs --acc-opcheck-fuzz OPERATOR")
             return None
-        with door(cls.doing, "--acc-opcheck-fuzz: "):
-            return cls._opened(given)
-
-    @classmethod
-    def _opened(cls, given: Mapping[str, Any]) -> FuzzMode:
         from ..opcheck.settings import OpcheckSettings
         from ..settings import Settings
         from ..strategies import cases
 
-        operators = tuple(dict.fromkeys(map(_complete, given["opcheck_fuzz"])))
-        for name in operators:
-            cases(name)
-        if given.get("opcheck_backend", DUMPED) == DUMPED:
-            devices = " or ".join(name for name in BACKENDS if name != DUMPED)
-            raise SettingsError(
-                f"checks what a device computes against the reference; add --acc-opcheck-backend {devices}"
-            )
-        checks = {name: value for name, value in given.items() if name in OF_OPCHECK}
-        settings = Settings.from_values(options.of(given))
-        mode = cls(settings, given, operators, OpcheckSettings.from_values(checks))
-        mode.device()
-        return mode
+        with door(cls.doing, "--acc-opcheck-fuzz: "):
+            names = (f"{name.removesuffix('Operation')}Operation" for name in given["opcheck_fuzz"])
+            operators = tuple(dict.fromkeys(names))
+            for name in operators:
+                cases(name)
+            if given.get("opcheck_backend", DUMPED) == DUMPED:
+                devices = " or ".join(name for name in BACKENDS if name != DUMPED)
+                raise SettingsError(
+                    "checks what a device computes against the reference; "
+                    f"add --acc-opcheck-backend {devices}"
+                )
+            checks = {name: value for name, value in given.items() if name in OF_OPCHECK}
+            settings = Settings.from_values(options.of(given))
+            mode = cls(settings, given, operators, OpcheckSettings.from_values(checks))
+            mode.device()
+            return mode
 
     @functools.cached_property
     def tests(self) -> tuple[GeneratedTest, ...]:
@@ -138,7 +136,3 @@ class FuzzMode(Mode):
         checks = self.checks
         backend = backend_named(checks.backend, checks.device)
         return Device(backend, of_operators(checks.standard), checks.soc)
-
-
-def _complete(name: str) -> str:
-    return name if name.endswith("Operation") else f"{name}Operation"

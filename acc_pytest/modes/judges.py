@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..marks import case_hook_rules, hook_rules, marker_rules
+from ..marks import hook_rules, marker_rules
 
 if TYPE_CHECKING:
     from ..judging.judges import Judge
@@ -58,24 +58,28 @@ class Judges:
         an answer of the hook or an argument that is wrong.
         """
         from ..judging.judges import Judge
-        from ..judging.rules import in_precedence, rule_from_table
+        from ..judging.rules import rule_from_table
 
         names = self.settings.custom_metrics
-        stronger = hook_rules(item, pair, names) if pair is not None else []
+        stronger = [] if pair is None else hook_rules(item, "pytest_acc_thresholds", names, pair=pair)
         if arguments:
             stronger.append(rule_from_table(arguments, "arguments of the call", names))
-        rules = in_precedence(self.settings.rules, marker_rules(item, names, ignored), stronger)
-        return Judge(rules, self.custom, self.standard)
+        return Judge(self._rules(item, ignored, stronger), self.custom, self.standard)
 
     def rules_of_case(
         self, item: pytest.Item, ignored: pytest.Mark | None, case: Case
     ) -> tuple[ThresholdRule, ...]:
         """The rules for the case of a single operator, in the same order. Raises `SettingsError`."""
+        answered = hook_rules(item, "pytest_acc_case_thresholds", self.settings.custom_metrics, case=case)
+        return self._rules(item, ignored, answered)
+
+    def _rules(
+        self, item: pytest.Item, ignored: pytest.Mark | None, stronger: list[ThresholdRule]
+    ) -> tuple[ThresholdRule, ...]:
         from ..judging.rules import in_precedence
 
-        names = self.settings.custom_metrics
-        markers = marker_rules(item, names, ignored)
-        return in_precedence(self.settings.rules, markers, case_hook_rules(item, case, names))
+        markers = marker_rules(item, self.settings.custom_metrics, ignored)
+        return in_precedence(self.settings.rules, markers, stronger)
 
     def levelled(self, row: Row, make_judge: Callable[[], Judge]) -> Row:
         """The row with its thresholds apart from its data, where a lock is in use."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import abc
 import functools
-import os
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -92,6 +91,14 @@ class GeneratedTest(abc.ABC):
     def files(self) -> Iterable[str]:
         """The files that it reads, as far as is known; they say what it costs."""
         return ()
+
+
+def together(
+    tests: Iterable[GeneratedTest], group: Callable[[GeneratedTest], object]
+) -> tuple[GeneratedTest, ...]:
+    """The tests, those of one group one after the other; groups in the order of their first tests."""
+    places: dict[object, int] = {}
+    return tuple(sorted(tests, key=lambda test: places.setdefault(group(test), len(places))))
 
 
 class TestFailed(AssertionError):
@@ -176,7 +183,7 @@ class Mode(abc.ABC):
 
     def described(self, run: Run) -> Run:
         """What the views are told of the run."""
-        return run
+        return replace(run, command=("pytest", *options.command_line(self.given)))
 
     def views(self) -> list[View]:
         """Its reports; none: those that people's own tests have. Raises `AccError`."""
@@ -193,22 +200,9 @@ class Mode(abc.ABC):
     def begin(self, session: pytest.Session, left_out: Sequence[pytest.Item]) -> None:  # noqa: B027
         """Note which tests run: those of `session`. `left_out`: those that only pytest's cache left out."""
 
-    @property
-    def command(self) -> list[str]:
-        """The words that repeat the run."""
-        return ["pytest", *options.command_line(self.given)]
-
     def rerun_command(self, *words: str) -> str:
         """The command line that runs one generated test again."""
         return shell(["pytest", *options.command_line(options.of_one_test(self.given)), *words])
 
     def __getstate__(self) -> dict[str, Any]:
         return {one.name: getattr(self, one.name) for one in fields(self) if one.init}
-
-
-def limit_threads() -> None:
-    """Share the cores between xdist workers: torch in each would otherwise start one thread per core."""
-    if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
-        from ..threads import share_cores
-
-        share_cores()

@@ -14,16 +14,15 @@ import pytest
 from .. import options
 from ..errors import AccError, NoPayload
 from ..marks import op_mark
-from ..opcheck.context import POLICY, context_of, layer_of
+from ..opcheck.context import POLICY, ROOT, context_of, layer_of
 from ..reporting.printable import printable
 from ..views import open_views
 from ..vocabulary import DUMPED
 from .fuzz import OF_OPCHECK
-from .mode import GeneratedTest, Mode, limit_threads
+from .mode import GeneratedTest, Mode
 from .run import gated
 
 if TYPE_CHECKING:
-    from ..judging.standards import Standard
     from ..judging.threshold import JudgeContext
     from ..opcheck.backends import Backend
     from ..opcheck.case import Case
@@ -72,7 +71,8 @@ class OperationTest(GeneratedTest):
     def lost_row(self, reason: str) -> Row:
         from ..opcheck.run import refused_entry
 
-        return refused_entry(self.entry, self.mode.standard, f"not checked: {reason}", self.node_id)
+        checks = self.mode.checks
+        return refused_entry(self.entry, checks.standard, f"not checked: {reason}", self.node_id)
 
     def files(self) -> Iterable[str]:
         from ..opcheck.locate import files_of
@@ -88,6 +88,7 @@ class OpcheckMode(Mode):
     named: tuple[Named, ...]
 
     doing: ClassVar[str] = "opening the checks of operators"
+    root: ClassVar[str] = ROOT
     noun: ClassVar[str] = "operators"
 
     @classmethod
@@ -116,12 +117,6 @@ class OpcheckMode(Mode):
         _ = mode.judges.custom  # a metric that cannot be loaded is a mistake to report before the first test
         return mode
 
-    @property
-    def root(self) -> str:
-        from ..opcheck.listed import ROOT
-
-        return ROOT
-
     @functools.cached_property
     def tests(self) -> tuple[GeneratedTest, ...]:
         numbered = enumerate(self.named)
@@ -141,7 +136,7 @@ class OpcheckMode(Mode):
 
     def described(self, run: Run) -> Run:
         sources = tuple(map(os.path.abspath, self.checks.sources))
-        return replace(run, title="opcheck", command=tuple(self.command), sources=sources)
+        return replace(super().described(run), title="opcheck", sources=sources)
 
     def views(self) -> list[View]:
         from ..opcheck.report_columns import columns
@@ -160,13 +155,6 @@ class OpcheckMode(Mode):
         case = prepare(entries[test_id], self.checks.input, self.checks.soc)
         return replace(case, precision=self.checks.precision)
 
-    @property
-    def standard(self) -> Standard:
-        """By which standard outputs are judged."""
-        from ..judging.standards import of_operators
-
-        return of_operators(self.checks.standard)
-
     @functools.cached_property
     def backend(self) -> Backend | None:
         """What computes the outputs that are judged; `None` for those of the dump. Raises `AccError`."""
@@ -179,21 +167,12 @@ class OpcheckMode(Mode):
     def checked(self, entry: Entry, item: GeneratedItem) -> list[Row]:
         """The rows of one entry, judged as its test asks for. Imports torch."""
         from ..opcheck.run import run_entry
+        from ..threads import share_cores
 
-        limit_threads()
-        checks, judges = self.checks, self.judges
+        share_cores()
+        rules = functools.partial(self.judges.rules_of_case, item, item.config_mark)
         return run_entry(
-            entry,
-            self.standard,
-            given=checks.input,
-            other=checks.other,
-            soc=checks.soc,
-            precision=checks.precision,
-            backend=self.backend,
-            optimization=checks.optimization,
-            test_id=item.nodeid,
-            custom=judges.custom,
-            rules=functools.partial(judges.rules_of_case, item, item.config_mark),
+            entry, self.checks, self.backend, test_id=item.nodeid, custom=self.judges.custom, rules=rules
         )
 
 

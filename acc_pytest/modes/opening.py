@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,19 +17,25 @@ from ..installed import check_numpy
 from ..recording import WorkerRows
 from ..run_report import RunReport
 from ..session import door, let_any_name_pass, noting_interrupts
+from ..tensors.whole_file import make_directory
 from ..views import open_views
+from .comparison import ComparisonMode
+from .fuzz import FuzzMode
 from .generated import SkipsInOneReport, collectors_of
 from .left_out import LEFT_OUT, left_out_of
 from .mode import Mode
+from .opcheck import OpcheckMode
 from .progress import PaceLines, costs_of, while_it_lasts
-from .registry import MODES
 from .run import CHANNEL, RUN, AccRun, received
 from .shards import Shard, deal_out
-from .start_directory import StartDirectory
+from .stored_rows import StoredRowsMode
 
 if TYPE_CHECKING:
     from ..reporting.view import View
 
+MODES: tuple[type[Mode], ...] = (OpcheckMode, ComparisonMode, StoredRowsMode, FuzzMode)
+"""In the order in which they are opened and their tests run. Operator checks come first: beside a comparison
+they are refused before any dump is opened."""
 ASK_FOR_CSV = ("output", "csv")
 """Options that ask for a CSV where no mode has reports of its own: the rows then come from `acc_compare`."""
 
@@ -128,6 +134,22 @@ def _plugins(config: pytest.Config, run: AccRun, reports: object) -> Iterator[tu
         from ..silence import Silence
 
         yield "acc_silence", Silence(config)
+
+
+class StartDirectory:
+    """A plugin that makes the directory again in which the run was started, where somebody has removed it.
+
+    pytest changes into it when it ends, and would give up before any report is whole.
+    """
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        """After the last test."""
+        try:
+            return (yield)
+        finally:
+            with suppress(OSError):
+                make_directory(session.startpath)
 
 
 def send_to(node: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import functools
-import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -14,7 +13,7 @@ import pytest
 from ..marks import op_mark, unmapped_mark
 from ..recording import REASON
 from ..views import open_views
-from .mode import GeneratedTest, Mode, TestFailed
+from .mode import GeneratedTest, Mode, TestFailed, together
 from .run import gated
 
 if TYPE_CHECKING:
@@ -165,10 +164,8 @@ class PairMode(Mode):
     @functools.cached_property
     def tests(self) -> tuple[GeneratedTest, ...]:
         """Steps and ranks one after the other, each in execution order, then its nodes without a partner."""
-        blocks: dict[tuple[str, ...], list[GeneratedTest]] = {}
-        for test in (*self.pairs, *(() if self.settings.unmapped == "ignore" else self.unmapped)):
-            blocks.setdefault(test.names[:-2], []).append(test)
-        return tuple(itertools.chain.from_iterable(blocks.values()))
+        unmapped = () if self.settings.unmapped == "ignore" else self.unmapped
+        return together((*self.pairs, *unmapped), lambda test: test.names[:-2])
 
     @property
     def shared_out(self) -> Sequence[GeneratedTest]:
@@ -192,8 +189,7 @@ class PairMode(Mode):
         return list(map(message, explain(self.plan)))
 
     def described(self, run: Run) -> Run:
-        command, floor = tuple(self.command), self.settings.min_coverage
-        return replace(run, plan=self.plan, command=command, floor=floor)
+        return replace(super().described(run), plan=self.plan, floor=self.settings.min_coverage)
 
     def views(self) -> list[View]:
         return open_views(self.settings, csv=True)

@@ -8,7 +8,6 @@ and lock hold for them too.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,7 +21,7 @@ from ..marks import op_mark
 from ..reporting.printable import escaped, quoted
 from ..session import planning
 from .judges import Judges
-from .mode import GeneratedTest
+from .mode import GeneratedTest, together
 from .pairs import PairMode
 from .run import gated
 
@@ -118,11 +117,8 @@ class StoredRowsMode(PairMode):
     @functools.cached_property
     def tests(self) -> tuple[GeneratedTest, ...]:
         """Those of pairs, then the others, by the first part of their ids, in the order of the rows."""
-        groups: dict[str, list[StoredTest]] = {}
-        for test_id in self.stored.others:
-            test = StoredTest.of(self, test_id)
-            groups.setdefault(test.names[0], []).append(test)
-        return (*super().tests, *itertools.chain.from_iterable(groups.values()))
+        others = [StoredTest.of(self, test_id) for test_id in self.stored.others]
+        return (*super().tests, *together(others, lambda test: test.names[0]))
 
     def described(self, run: Run) -> Run:
         return replace(super().described(run), title=self.stored.title)

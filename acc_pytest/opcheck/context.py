@@ -6,6 +6,8 @@ from ..judging.threshold import JudgeContext
 from .case import Case
 from .entry import Entry
 
+ROOT = "opcheck"
+"""The name that all ids begin with."""
 POLICY = "opcheck"
 """What stands where comparisons name the rule that mapped a pair."""
 

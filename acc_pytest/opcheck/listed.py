@@ -11,14 +11,12 @@ from pathlib import Path
 from ..errors import DumpError
 from ..guard import guarded
 from ..vocabulary import selectable
+from .context import ROOT
 from .entry import Entry
 from .select import selected
 from .settings import OpcheckSettings
 from .source_csv import entries_of_csv
 from .source_directory import entries_of_directory
-
-ROOT = "opcheck"
-"""The name that all ids begin with."""
 
 Named = tuple[tuple[str, ...], Entry]
 """The names of the collectors above an entry and its own, and the entry."""

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import AccError, NoPayload
 from ..guard import guarded
 from ..judging.judges import Judge
-from ..judging.standards import ASCEND, Standard
+from ..judging.standards import ASCEND, Standard, of_operators
 from ..judging.threshold import ThresholdRule
 from ..reporting.row import Row
 from .backends import Backend
@@ -26,9 +26,13 @@ from .on_device import rows_on_device
 from .output import OutputJudge
 from .prepare import prepare
 from .rows import case_row, unjudged
+from .settings import OpcheckSettings
 
 ROWS = 1000
 """Numbers of rows that each entry has for its outputs."""
+
+AS_DUMPED = OpcheckSettings(())
+"""Nothing was asked for."""
 
 Rules = Callable[[Case], Sequence[ThresholdRule]]
 """Gives the bounds of a case that people set themselves, weakest first."""
@@ -41,49 +45,48 @@ def no_rules(case: Case) -> Sequence[ThresholdRule]:
 
 def run_entry(
     entry: Entry,
-    standard: Standard = ASCEND,
-    *,
-    given: str = "",
-    other: str = "",
-    soc: str = "",
-    precision: str = "keep",
+    checks: OpcheckSettings = AS_DUMPED,
     backend: Backend | None = None,
-    optimization: bool = False,
+    *,
     test_id: str = "",
     custom: Sequence[Any] = (),
     rules: Rules = no_rules,
 ) -> list[Row]:
-    """`run_case` of an entry; `given` and `other` are directories to look for files in.
+    """`run_case` of an entry as `checks` says.
 
-    With a `backend` its outputs are judged instead of the dump's, with `optimization` also those with each
-    optimisation switched off. What `rules` raises of ours is said in the row.
+    With a `backend` its outputs are judged instead of the dump's. What `rules` raises of ours is said in the
+    row.
     """
+    standard = of_operators(checks.standard)
+    refused = functools.partial(refused_entry, entry, standard.name, test_id=test_id)
     if entry.problem:
-        return [refused_entry(entry, standard, entry.problem, test_id, entry.skipped)]
+        return [refused(entry.problem, skipped=entry.skipped)]
     try:
         with guarded(f"checking {entry.full_name} of {entry.source}", (OSError,)):
             refuse_unknown(entry.name)
-            case = replace(prepare(entry, given, soc), precision=precision)
-            second = replace(prepare(entry, other, soc), precision=precision) if other else None
+            case = _prepared(entry, checks, checks.input)
+            second = _prepared(entry, checks, checks.other) if checks.other else None
             check = functools.partial(
                 run_case, standard=standard, other=second, test_id=test_id, custom=custom, rules=rules(case)
             )
             first = entry.number * ROWS
             if backend is None:
                 return on_its_chip(case, functools.partial(check, running=first))
-            return rows_on_device(case, backend, check, first, optimization=optimization)
+            return rows_on_device(case, backend, check, first, optimization=checks.optimization)
     except NoPayload as error:
-        return [refused_entry(entry, standard, str(error), test_id, skipped=True)]
+        return [refused(str(error), skipped=True)]
     except (AccError, OSError) as error:
-        return [refused_entry(entry, standard, str(error), test_id)]
+        return [refused(str(error))]
 
 
-def refused_entry(
-    entry: Entry, standard: Standard, reason: str, test_id: str = "", skipped: bool = False
-) -> Row:
+def _prepared(entry: Entry, checks: OpcheckSettings, directory: str) -> Case:
+    return replace(prepare(entry, directory, checks.soc), precision=checks.precision)
+
+
+def refused_entry(entry: Entry, standard: str, reason: str, test_id: str = "", skipped: bool = False) -> Row:
     """The row of an entry that did not become a case, and why."""
     bare = Case(entry.name, entry.full_name, entry.ids, {}, (), (), source=entry.source, step=entry.step)
-    row = case_row(bare, standard.name, test_id, entry.number * ROWS)
+    row = case_row(bare, standard, test_id, entry.number * ROWS)
     return unjudged(row, reason, skipped)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import AccError, SettingsError
@@ -21,10 +22,8 @@ def make_plan(settings: Settings) -> Plan:
     from ..mapping.planner import plan
 
     with without_collector():
-        golden, mine = open_dumps(settings)
         return plan(
-            golden,
-            mine,
+            *open_dumps(settings),
             level=settings.level,
             op_mapping_file=settings.op_mapping_file,
             tables=settings.mapping,
@@ -78,13 +77,8 @@ def make_noise_plan(settings: Settings, plan: Plan) -> NoisePlan | None:
                 "or with another batch or device"
             )
         return None
-    from ..dumps import open_dump
-    from ..dumps.ranks import keep_rank
     from ..mapping.noise_run import noise_plan
 
     with without_collector():
-        golden = open_dump(settings.golden, token_policy=settings.token_policy)
-        noise = open_dump(settings.noise, token_policy=settings.token_policy, other=golden)
-        if settings.rank is not None:
-            keep_rank(golden, noise, settings.rank)
+        golden, noise = open_dumps(replace(settings, mine=settings.noise))
         return noise_plan(golden, noise, plan.pairs, tables=settings.mapping)

@@ -16,6 +16,7 @@ from ..errors import AccError, OperatorError
 from ..judging.standards import Standard
 from ..opcheck import backends
 from ..opcheck.run import run_entry
+from ..opcheck.settings import OpcheckSettings
 from ..opcheck.source_csv import entries_of_csv
 from ..opcheck.stand_alone import from_values, write_case
 from .drawn import DrawnCase
@@ -63,6 +64,6 @@ def disagreements(
         return [
             f"{row.mine.slot}: {row.sentence}"
             for entry in entries_of_csv(csv, "drawn")
-            for row in run_entry(entry, standard, soc=soc)
+            for row in run_entry(entry, OpcheckSettings((), standard=standard.name, soc=soc))
             if row.red
         ]

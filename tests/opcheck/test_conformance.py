@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from acc_pytest.judging.standards.atb_classes import op_class
-from acc_pytest.judging.standards.second_golden import TWO_GOLDEN
 from acc_pytest.opcheck.entry import Entry
 from acc_pytest.opcheck.run import run_entry
+from acc_pytest.opcheck.settings import OpcheckSettings
 from acc_pytest.opcheck.source_csv import entries_of_csv
 from acc_pytest.opcheck.source_directory import entries_of_directory
 from acc_pytest.operators import operator_of
@@ -56,7 +56,7 @@ def entries(root: Path) -> dict[int, list[Entry]]:
 
 def rows_of(root: Path, k: int) -> list[Row]:
     soc = records(root)[k]["soc_emulated"]
-    return [row for entry in entries(root)[k] for row in run_entry(entry, soc=soc)]
+    return [row for entry in entries(root)[k] for row in run_entry(entry, OpcheckSettings((), soc=soc))]
 
 
 def named(root: Path) -> list[tuple[str, int]]:
@@ -138,7 +138,11 @@ def size(root: Path, record: dict[str, Any]) -> int:
 def is_judged_by_two_goldens(case: tuple[Path, int]) -> None:
     root, k = case
     soc = records(root)[k]["soc_emulated"]
-    rows = [row for e in entries(root)[k] for row in run_entry(e, TWO_GOLDEN, soc=soc)]
+    rows = [
+        row
+        for e in entries(root)[k]
+        for row in run_entry(e, OpcheckSettings((), standard="two-golden", soc=soc))
+    ]
     assert any("mere_ratio" in row.thresholds for row in rows)
     assert ("fail" in {row.verdict for row in rows}) == (root == PERTURBED)
 
@@ -152,7 +156,9 @@ def test_directories_and_csvs_give_the_same_verdicts() -> None:
     by_directory: dict[int, set[str]] = defaultdict(set)
     for entry in entries_of_directory(PERTURBED / "ait_dump"):
         soc = records(PERTURBED)[int(entry.ids)]["soc_emulated"]
-        by_directory[int(entry.ids)] |= {row.verdict for row in run_entry(entry, soc=soc)}
+        by_directory[int(entry.ids)] |= {
+            row.verdict for row in run_entry(entry, OpcheckSettings((), soc=soc))
+        }
     assert all("fail" in verdicts for verdicts in by_directory.values())
     assert len(by_directory) == len(records(PERTURBED))
 

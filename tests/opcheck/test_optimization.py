@@ -35,7 +35,7 @@ def attention_csv(home: Path, param: Mapping[str, Any] = PARAM) -> Path:
 
 def rows_of(csv: Path, backend: Any) -> list[Row]:
     (entry,) = entries_of_csv(csv, "one")
-    return run_entry(entry, backend=backend, optimization=True)
+    return run_entry(entry, OpcheckSettings((), optimization=True), backend)
 
 
 def wrong_where(key: str, value: int) -> Any:

@@ -13,6 +13,7 @@ from acc_pytest.opcheck.golden import Golden
 from acc_pytest.opcheck.precision import in_precision
 from acc_pytest.opcheck.prepare import prepare
 from acc_pytest.opcheck.run import run_entry
+from acc_pytest.opcheck.settings import OpcheckSettings
 from acc_pytest.opcheck.source_csv import entries_of_csv
 from acc_pytest.opcheck.stand_alone import StandAlone, write_case
 
@@ -51,6 +52,6 @@ def test_a_result_of_float32_precision_is_asked_for_in_float32_alone(tmp_path: P
     """bfloat16 rounds by 2^-9: within the bounds of bfloat16, and far outside those of float32."""
     (entry,) = entries_of_csv(softmax(tmp_path, X.float().softmax(1).bfloat16()), "one")
     assert [row.verdict for row in run_entry(entry)] == ["pass"]
-    (row,) = run_entry(entry, precision="fp32")
+    (row,) = run_entry(entry, OpcheckSettings((), precision="fp32"))
     assert row.verdict == "fail"
     assert row.golden.dtype == "torch.float32"

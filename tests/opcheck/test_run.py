@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.judging.standards import STANDARDS
 from acc_pytest.opcheck.entry import Entry
 from acc_pytest.opcheck.run import run_entry
+from acc_pytest.opcheck.settings import OpcheckSettings
 from acc_pytest.opcheck.source_csv import entries_of_csv
 from acc_pytest.opcheck.source_directory import entries_of_directory
 from acc_pytest.operators import compute, compute_collective
@@ -25,7 +25,8 @@ X = torch.arange(6, dtype=torch.float16).reshape(2, 3)
 
 
 def of_csv(dump: MadeDump, **how: str) -> list[list[Row]]:
-    return [run_entry(entry, **how) for entry in entries_of_csv(dump.csv, "g")]  # type: ignore[arg-type]
+    checks = OpcheckSettings((), **how)  # type: ignore[arg-type]
+    return [run_entry(entry, checks) for entry in entries_of_csv(dump.csv, "g")]
 
 
 def of_directory(dump: MadeDump) -> list[list[Row]]:
@@ -63,7 +64,9 @@ def test_the_input_directory_may_be_the_execution_or_anything_above(tmp_path: Pa
     elsewhere.parent.mkdir()
     dump.csv.rename(elsewhere)
     given = (dump.execution, *dump.execution.parents)[depth]
-    rows = [run_entry(entry, given=str(given)) for entry in entries_of_csv(elsewhere, "g")]
+    rows = [
+        run_entry(entry, OpcheckSettings((), input=str(given))) for entry in entries_of_csv(elsewhere, "g")
+    ]
     assert [row.verdict for (row,) in rows] == ["pass"] * 3
 
 
@@ -292,7 +295,7 @@ def test_every_standard_passes_the_reference_and_fails_a_wrong_element(tmp_path:
     for wrong in (False, True):
         dump = softmax_dump(tmp_path / str(wrong), wrong)
         entry = next(iter(entries_of_csv(dump.csv, "g")))
-        (row,) = run_entry(entry, STANDARDS[standard])
+        (row,) = run_entry(entry, OpcheckSettings((), standard=standard))
         assert row.verdict == ("fail" if wrong else "pass")
         assert row.case["standard"] == standard
         assert row.checks
@@ -310,7 +313,7 @@ def test_three_way_allows_a_multiple_of_the_other_devices_error(tmp_path: Path) 
         mine.add("SoftmaxOperation", {"axes": [-1]}, [x], [(exact * (1 + error)).half()])
         entry = next(iter(entries_of_csv(mine.csv, "g")))
         given = str(other.execution)
-        (row,) = run_entry(entry, STANDARDS["three-way"], other=given)
+        (row,) = run_entry(entry, OpcheckSettings((), standard="three-way", other=given))
         verdicts[name] = row.verdict
         assert {check.metric for check in row.checks} >= {"mare_ratio", "mere_ratio", "rmse_ratio"}
     assert verdicts == {"near": "pass", "twice": "fail", "far": "fail"}
