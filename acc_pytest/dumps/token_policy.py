@@ -207,9 +207,10 @@ class _Agreement:
 def _agreement(candidate: _Reading, facts: Facts) -> _Agreement:
     prefill = same = differing = lengths = prompt = 0
     for step in candidate.steps:
-        golden = facts.golden.get(step.label)
-        mine = facts.mine.get((step.directory, PREFILL if step.model is None else step.model))
-        if golden is None or mine is None or step.label == WARMUP:
+        if step.label == WARMUP or step.model is None:
+            continue
+        golden, mine = facts.golden.get(step.label), facts.mine.get((step.directory, step.model))
+        if golden is None or mine is None:
             continue
         if golden.ids is not None and mine.ids is not None:
             equal = golden.ids == mine.ids

@@ -34,47 +34,106 @@ GOLDEN: dict[StepLabel, TokenEvidence] = {0: ids(*PROMPT), 1: ids(30), 2: ids(31
 WARMED = {0: BOTH, 1: BOTH, 2: ONLY_DECODE}
 
 
+def reason(decision: Decision) -> str:
+    """What the first note says in brackets, at its end."""
+    return decision.notes[0].rpartition(" (")[2].removesuffix(")")
+
+
 @pytest.mark.parametrize(
-    ("policy", "present", "expected"),
+    ("policy", "present", "expected", "words"),
     [
-        ("warmup", WARMED, [("warmup", 0, WHOLE), (0, 1, PREFILL), (1, 1, DECODE), (2, 2, DECODE)]),
-        ("no-warmup", {0: BOTH, 1: ONLY_DECODE}, [(0, 0, PREFILL), (1, 0, DECODE), (2, 1, DECODE)]),
-        ("torch-like", {0: ONLY_PREFILL, 1: ONLY_DECODE}, [(0, 0, PREFILL), (1, 1, DECODE)]),
-        ("raw", WARMED, [(0, 0, WHOLE), (1, 1, WHOLE), (2, 2, WHOLE)]),
+        (
+            "warmup",
+            WARMED,
+            [("warmup", 0, WHOLE), (0, 1, PREFILL), (1, 1, DECODE), (2, 2, DECODE)],
+            "directory 0 is a warm-up run, 1 holds prefill and decode 1, k decode k",
+        ),
+        (
+            "no-warmup",
+            {0: BOTH, 1: ONLY_DECODE},
+            [(0, 0, PREFILL), (1, 0, DECODE), (2, 1, DECODE)],
+            "no warm-up, directory 0 holds prefill and decode 1, k decode k+1",
+        ),
+        (
+            "torch-like",
+            {0: ONLY_PREFILL, 1: ONLY_DECODE},
+            [(0, 0, PREFILL), (1, 1, DECODE)],
+            "numbered by the probe like torch, directory 0 is prefill, k decode k",
+        ),
+        ("raw", WARMED, [(0, 0, WHOLE), (1, 1, WHOLE), (2, 2, WHOLE)], "directory numbers are steps"),
     ],
 )
-def test_each_policy_reads_the_directories_as_its_column_says(policy, present, expected):
-    assert steps(decide(policy, Facts(2, present))) == expected
+def test_each_policy_reads_the_directories_as_its_column_says(policy, present, expected, words):
+    decision = decide(policy, Facts(2, present))
+    assert steps(decision) == expected
+    assert (decision.policy, decision.notes) == (policy, (f"token policy {policy}: {words} (as asked for)",))
 
 
-@pytest.mark.parametrize("policy", ["raw", "no-warmup", "torch-like"])
-def test_with_one_model_a_directory_is_its_step(policy):
+@pytest.mark.parametrize(
+    ("policy", "model"), [("raw", WHOLE), ("no-warmup", PREFILL), ("torch-like", PREFILL)]
+)
+def test_with_one_model_a_directory_is_its_step(policy, model):
     decision = decide(policy, Facts(1, {0: ONLY_PREFILL, 3: ONLY_PREFILL}))
-    assert [(label, directory) for label, directory, _ in steps(decision)] == [(0, 0), (3, 3)]
+    assert steps(decision) == [(0, 0, model), (3, 3, model)]
 
 
-def test_an_unknown_policy_lists_the_known_ones():
-    with pytest.raises(SettingsError, match="auto, raw, no-warmup, warmup, torch-like"):
-        decide("tokens", Facts(1, {0: ONLY_PREFILL}))
+def test_a_warmup_that_was_not_dumped_is_no_step():
+    assert steps(decide("warmup", Facts(2, {1: BOTH}))) == [(0, 1, PREFILL), (1, 1, DECODE)]
+    assert steps(decide("warmup", Facts(2, {0: BOTH}))) == [("warmup", 0, WHOLE)]
+    assert steps(decide("warmup", Facts(1, {1: ONLY_PREFILL}))) == [(0, 1, PREFILL)]
 
 
-def test_torch_like_is_refused_where_one_directory_holds_both_models():
-    with pytest.raises(DumpError, match="--acc-token-policy auto"):
-        decide("torch-like", Facts(2, {0: BOTH}))
-
-
-def test_a_policy_under_which_nothing_is_a_step_is_refused():
-    with pytest.raises(DumpError, match=r"none of the dumped directories \(1\)"):
-        decide("no-warmup", Facts(2, {1: ONLY_PREFILL}))
-
-
-def test_warmup_of_one_model_needs_more_than_directory_0():
-    with pytest.raises(DumpError, match="-er 0,2"):
-        decide("warmup", Facts(1, {0: ONLY_PREFILL}))
+@pytest.mark.parametrize(
+    ("policy", "facts", "error", "message"),
+    [
+        (
+            "tokens",
+            Facts(1, {0: ONLY_PREFILL}),
+            SettingsError,
+            "--acc-token-policy must be one of auto, raw, no-warmup, warmup, torch-like, got 'tokens'",
+        ),
+        (
+            "torch-like",
+            Facts(2, {0: BOTH}),
+            DumpError,
+            "token policy torch-like: one directory holds both prefill and decode operations, which this "
+            "numbering never has; use --acc-token-policy auto, warmup or no-warmup",
+        ),
+        (
+            "no-warmup",
+            Facts(2, {1: ONLY_PREFILL, 2: ONLY_PREFILL}),
+            DumpError,
+            "token policy no-warmup: none of the dumped directories (1, 2) is a step; "
+            "use --acc-token-policy auto or raw",
+        ),
+        (
+            "warmup",
+            Facts(1, {0: ONLY_PREFILL}),
+            DumpError,
+            "token policy warmup: only directory 0 was dumped, which would be the warm-up itself; "
+            "dump later executions too (-er 0,2) or use --acc-token-policy no-warmup",
+        ),
+    ],
+)
+def test_a_policy_that_cannot_be_followed_is_refused_with_the_fix(policy, facts, error, message):
+    with pytest.raises(error) as caught:
+        decide(policy, facts)
+    assert str(caught.value) == message
 
 
 def test_nothing_dumped_gives_no_steps():
-    assert decide("auto", Facts(2, {})).steps == ()
+    assert decide("auto", Facts(2, {})) == Decision((), (), "auto")
+
+
+@pytest.mark.parametrize(
+    ("policy", "present", "lost"),
+    [
+        ("no-warmup", {0: BOTH, 1: ONLY_PREFILL, 2: BOTH}, "prefill in directory 1, prefill in directory 2"),
+        ("torch-like", {0: ONLY_DECODE, 1: ONLY_DECODE}, "decode in directory 0"),
+    ],
+)
+def test_what_no_step_takes_is_told(policy, present, lost):
+    assert decide(policy, Facts(2, present)).notes[1] == f"not part of any step: {lost}"
 
 
 def test_auto_finds_a_full_warmup_by_the_prompt():
@@ -103,6 +162,16 @@ def test_auto_finds_a_warmup_of_the_prefill_only_by_the_first_decode():
         (2, 1, DECODE),
         (3, 2, DECODE),
     ]
+    assert decision.notes == (
+        "token policy prefill-warmup: only the prefill was warmed up, directory 1 holds prefill and "
+        "decode 2, k decode k+1 (the token ids of its prompt are the golden's)",
+    )
+
+
+def test_a_prefill_warmup_that_was_not_dumped_is_no_step():
+    mine = {(0, DECODE): ids(30), (1, PREFILL): ids(*PROMPT), (1, DECODE): ids(31)}
+    decision = decide("auto", Facts(2, {0: ONLY_DECODE, 1: BOTH}, mine, GOLDEN))
+    assert steps(decision) == [(0, 1, PREFILL), (1, 0, DECODE), (2, 1, DECODE)]
 
 
 def test_auto_finds_that_there_was_no_warmup_even_if_a_second_prompt_followed():
@@ -123,6 +192,11 @@ def test_auto_finds_torch_like_numbering_in_decodes():
     assert decide("auto", Facts(2, present, mine, GOLDEN)).policy == "torch-like"
 
 
+def test_auto_never_finds_torch_like_numbering_where_one_directory_holds_both_models():
+    mine = {(0, PREFILL): ids(*PROMPT), (0, DECODE): ids(99), (1, DECODE): ids(30)}
+    assert decide("auto", Facts(2, {0: BOTH, 1: ONLY_DECODE}, mine, GOLDEN)).policy == "no-warmup"
+
+
 def test_auto_keeps_the_warmup_when_decoding_of_mine_left_the_golden():
     mine = {(1, PREFILL): ids(*PROMPT), (1, DECODE): ids(80), (2, DECODE): ids(81)}
     present = {1: BOTH, 2: ONLY_DECODE}
@@ -134,13 +208,34 @@ def test_auto_reads_decodes_by_their_ids_when_the_prefill_was_not_dumped():
     mine = {(1, DECODE): ids(31), (2, DECODE): ids(32)}
     decision = decide("auto", Facts(2, {1: ONLY_DECODE, 2: ONLY_DECODE}, mine, GOLDEN))
     assert [label for label, _, _ in steps(decision)] == [2, 3]
-    assert "token ids of 2 decode steps are the golden's" in decision.notes[0]
+    assert reason(decision) == "token ids of 2 decode steps are the golden's"
+    alone = decide("auto", Facts(2, {2: ONLY_DECODE}, {(2, DECODE): ids(32)}, GOLDEN))
+    assert [label for label, _, _ in steps(alone)] == [3]
+    assert reason(alone) == "token ids of 1 decode step are the golden's"
+
+
+def test_auto_goes_on_after_a_step_of_which_nothing_is_known():
+    golden = GOLDEN | {4: ids(33)}
+    decision = decide("auto", Facts(2, {2: ONLY_DECODE, 3: ONLY_DECODE}, {(3, DECODE): ids(33)}, golden))
+    assert [label for label, _, _ in steps(decision)] == [3, 4]
+
+
+@pytest.mark.parametrize("prompt", [ids(*PROMPT), length(3)])
+def test_a_golden_that_every_reading_agrees_with_is_no_reason(prompt):
+    decision = decide("auto", Facts(1, {0: ONLY_PREFILL}, {(0, PREFILL): prompt}, GOLDEN))
+    assert decision.notes == (
+        "token policy no-warmup: one model, directory d is step d "
+        "(nothing in it says that there was a warm-up)",
+    )
 
 
 def test_auto_asks_about_the_inputs_when_no_reading_has_the_goldens_prompt():
     decision = decide("auto", Facts(1, {0: ONLY_PREFILL}, {(0, PREFILL): ids(9, 8)}, GOLDEN))
     assert decision.policy == "no-warmup"
-    assert "are these the same inputs?" in decision.notes[0]
+    assert reason(decision) == (
+        "nothing in it says that there was a warm-up; "
+        "the token ids of its prompt are not the golden's: are these the same inputs?"
+    )
 
 
 def test_auto_avoids_a_prompt_that_is_not_the_goldens():
@@ -172,7 +267,7 @@ def test_auto_takes_the_least_contradiction_and_says_so():
     mine = {(1, DECODE): ids(70), (3, DECODE): ids(71)}
     decision = decide("auto", Facts(2, {1: ONLY_DECODE, 3: ONLY_DECODE}, mine, GOLDEN))
     assert decision.policy == "no-warmup"
-    assert "contradicts the golden's tokens least" in decision.notes[0]
+    assert reason(decision) == "it contradicts the golden's tokens least"
 
 
 def test_auto_lets_lengths_decide_where_no_ids_were_dumped():
@@ -181,21 +276,54 @@ def test_auto_lets_lengths_decide_where_no_ids_were_dumped():
     assert decide("auto", Facts(2, {0: BOTH, 1: BOTH}, mine, golden)).policy == "no-warmup"
 
 
+def test_a_prompt_of_the_goldens_length_proves_more_than_a_decode_of_it():
+    mine = {(0, PREFILL): length(9), (1, DECODE): length(1)}
+    golden: dict[StepLabel, TokenEvidence] = {0: length(9), 1: length(1)}
+    assert decide("auto", Facts(2, {0: BOTH, 1: BOTH}, mine, golden)).policy == "no-warmup"
+
+
+def test_every_length_that_differs_counts():
+    mine = {(2, DECODE): length(4), (3, DECODE): length(4)}
+    golden: dict[StepLabel, TokenEvidence] = {2: length(1), 3: length(4), 4: length(4)}
+    decision = decide("auto", Facts(2, {2: ONLY_DECODE, 3: ONLY_DECODE}, mine, golden))
+    assert decision.policy == "no-warmup"
+    assert reason(decision) == "every other reading contradicts the golden's tokens"
+
+
+def test_tokens_of_which_nothing_is_known_contradict_nothing():
+    facts = Facts(2, {0: BOTH, 1: ONLY_DECODE}, {(0, PREFILL): TokenEvidence()}, GOLDEN)
+    assert reason(decide("auto", facts)) == "the prefill model ran in directory 0 only"
+
+
 @pytest.mark.parametrize(
-    ("present", "mine", "policy", "reason"),
+    ("present", "mine", "policy", "why"),
     [
-        (WARMED, {}, "warmup", "ran again in directory 1"),
-        ({0: BOTH, 1: ONLY_DECODE}, {}, "no-warmup", "in directory 0 only"),
-        ({0: ONLY_PREFILL, 1: ONLY_DECODE}, {}, "torch-like", "later ones only decode"),
-        ({2: ONLY_DECODE, 3: ONLY_DECODE}, {}, "warmup", "only decode operations"),
-        ({0: BOTH}, {}, "no-warmup", "only directory 0 was dumped"),
-        ({0: BOTH}, {(0, PREFILL): ids(1, 1, 1)}, "warmup", "repeats one token"),
+        (WARMED, {}, "warmup", "the prefill model ran again in directory 1"),
+        ({0: BOTH, 1: ONLY_DECODE}, {}, "no-warmup", "the prefill model ran in directory 0 only"),
+        (
+            {0: ONLY_PREFILL, 1: ONLY_DECODE},
+            {},
+            "torch-like",
+            "directory 0 holds only prefill operations and later ones only decode",
+        ),
+        (
+            {2: ONLY_DECODE, 3: ONLY_DECODE},
+            {},
+            "warmup",
+            "only decode operations were dumped; warming up both models is usual",
+        ),
+        (
+            {0: BOTH},
+            {},
+            "no-warmup",
+            "only directory 0 was dumped and nothing in it says that it is a warm-up",
+        ),
+        ({0: BOTH}, {(0, PREFILL): ids(1, 1, 1)}, "warmup", "the prompt in directory 0 repeats one token"),
     ],
 )
-def test_auto_without_a_golden_goes_by_the_directories(present, mine, policy, reason):
+def test_auto_without_a_golden_goes_by_the_directories(present, mine, policy, why):
     decision = decide("auto", Facts(2, present, mine))
-    assert decision.policy == policy
-    assert reason in decision.notes[0]
+    assert (decision.policy, reason(decision)) == (policy, why)
 
 
 ONE = dict.fromkeys(range(4), ONLY_PREFILL)
@@ -210,19 +338,65 @@ ONE = dict.fromkeys(range(4), ONLY_PREFILL)
         ({0: ids(*PROMPT), 1: ids(30), 2: ids(31), 3: ids(32)}, GOLDEN, [0, 1, 2, 3]),
         ({0: ids(1, 1), 1: ids(1), 2: ids(*PROMPT), 3: ids(30)}, {}, ["warmup", 0, 1]),
         ({0: length(3), 1: length(3), 2: length(1), 3: length(1)}, {}, ["warmup", 0, 1, 2]),
+        ({0: length(2), 1: length(2)}, {}, ["warmup", 0, 1, 2]),
+        ({0: length(1), 1: length(3)}, {}, [0, 1, 2, 3]),
+        ({0: length(3), 1: length(1)}, {}, [0, 1, 2, 3]),
+        ({0: ids(*PROMPT), 1: ids(8, 9)}, {}, [0, 1, 2, 3]),
     ],
 )
 def test_auto_finds_the_warmup_executions_of_a_single_model(mine, golden, labels):
-    evidence = {(number, PREFILL): found for number, found in mine.items()}
+    evidence = {(number, PREFILL): tokens for number, tokens in mine.items()}
     decision = decide("auto", Facts(1, ONE, evidence, golden))
     assert [label for label, _, _ in steps(decision)] == labels
+    assert decision.policy == ("warmup" if "warmup" in labels else "no-warmup")
+
+
+REPEATS = "the prompt in directory 0 repeats one token and another follows"
+
+
+@pytest.mark.parametrize(
+    ("mine", "labels", "words", "why"),
+    [
+        (
+            {0: ids(1, 1), 1: ids(5, 6)},
+            ["warmup", 0],
+            "1 warm-up execution, directory d is step d-1",
+            REPEATS,
+        ),
+        (
+            {0: ids(1, 1), 2: ids(5, 6)},
+            ["warmup", 0],
+            "2 warm-up executions, directory d is step d-2",
+            REPEATS,
+        ),
+        (
+            {0: length(3), 1: length(3)},
+            ["warmup", 0],
+            "1 warm-up execution, directory d is step d-1",
+            "directories 0 and 1 both hold prompts",
+        ),
+    ],
+)
+def test_auto_says_how_often_a_single_model_was_warmed_up(mine, labels, words, why):
+    evidence = {(number, PREFILL): tokens for number, tokens in mine.items()}
+    decision = decide("auto", Facts(1, dict.fromkeys(mine, ONLY_PREFILL), evidence))
+    assert steps(decision) == list(zip(labels, sorted(mine), [PREFILL, PREFILL]))
+    assert decision.notes[0] == f"token policy warmup: one model with {words} ({why})"
+
+
+@pytest.mark.parametrize("present", [(1, 2), (0, 2)])
+def test_a_single_model_may_have_been_dumped_in_parts(present):
+    decision = decide("auto", Facts(1, dict.fromkeys(present, ONLY_PREFILL), {(0, PREFILL): length(3)}))
+    assert [label for label, _, _ in steps(decision)] == list(present)
 
 
 def test_warmup_asked_for_with_one_model_counts_the_executions_by_the_golden():
     mine = {(2, PREFILL): ids(*PROMPT), (3, PREFILL): ids(30)}
     decision = decide("warmup", Facts(1, ONE, mine, GOLDEN))
     assert [(label, directory) for label, directory, _ in steps(decision)] == [("warmup", 0), (0, 2), (1, 3)]
-    assert "model in directory 1" in decision.notes[1]
+    assert decision.notes[1] == "not part of any step: model in directory 1"
+    once = decide("warmup", Facts(1, ONE, {(1, PREFILL): ids(*PROMPT)}, GOLDEN))
+    assert [label for label, _, _ in steps(once)] == ["warmup", 0, 1, 2]
 
 
 @given(
