@@ -10,7 +10,7 @@ from acc_pytest.mapping.roles.export import Export
 from acc_pytest.mapping.tables import load_tables
 from acc_pytest.topology.tree import Tree
 
-from .trees import atb_tree
+from ..trees import atb_tree
 
 TABLES = load_tables()
 ELEWISE = {"Cast": 1, "Quant": 6, "Add": 8, "Mul": 9, "Div": 10}

@@ -1,0 +1,99 @@
+"""Roles of a torch model's tensors, read off the names of its modules and their slots."""
+
+from __future__ import annotations
+
+from acc_pytest.dumps.base import Slot
+from acc_pytest.mapping.layers import find_layers
+from acc_pytest.mapping.roles import torch
+from acc_pytest.mapping.tables import load_tables
+from acc_pytest.topology.tree import Tree
+
+from ..trees import torch_node
+
+TABLES = load_tables()
+OUT = Slot("output", (0,))
+
+
+def module_roles(dumped, op_type="Block"):
+    """Roles of a torch layer whose modules dumped these slots: {(module, slot): (role, form)}."""
+    layer = torch_node(
+        "root.layers.0", op_type, *(torch_node(f"root.layers.0.{name}", "M") for name in dumped)
+    )
+    root = torch_node("root", "Model", layer)
+    slots = {f"root.layers.0.{name}": slots for name, slots in dumped.items()}
+    [found] = find_layers(Tree(root, "Model"), TABLES)
+    exports = torch.layer_exports(found, TABLES, lambda node: slots.get(node.path, ()))
+    return {(found.below(e.node), str(e.slot)): (e.role, e.form) for e in exports}
+
+
+def model_roles(dumped):
+    """The same of modules outside of layers, by their paths."""
+    root = torch_node("root", "Model", *(torch_node(f"root.{name}", "M") for name in dumped if name))
+    slots = {f"root.{name}" if name else "root": slots for name, slots in dumped.items()}
+    exports = torch.model_exports(Tree(root, "Model"), [], TABLES, lambda node: slots.get(node.path, ()))
+    return {(e.node.path, str(e.slot)): (e.role, e.form) for e in exports}
+
+
+def test_a_cache_that_goes_by_names_holds_key_and_value():
+    key, value = (Slot("output", ("past_key_values", part)) for part in ("key", "value"))
+    found = module_roles({"self_attn": [OUT, Slot("output", (1,)), value, key]})
+    assert found["self_attn", "output[past_key_values][key]"] == ("k_rope", "cache")
+    assert found["self_attn", "output[past_key_values][value]"] == ("v", "cache")
+    assert found["self_attn", "output[0]"] == ("o", "plain")
+
+
+def test_other_named_outputs_are_no_cache():
+    found = module_roles({"self_attn": [OUT, Slot("output", ("extra", "weights"))]})
+    assert found == {("self_attn", "output[0]"): ("o", "plain")}
+
+
+def test_an_input_given_by_keyword_has_its_role_too():
+    by_name = Slot("input", ("hidden_states",))
+    found = module_roles({"self_attn.o_proj": [OUT, by_name], "post_attention_layernorm": [by_name]})
+    assert found["self_attn.o_proj", "input[hidden_states]"] == ("attn_core", "plain")
+    assert found["post_attention_layernorm", "input[hidden_states]"] == ("attn_residual", "plain")
+
+
+def test_a_router_that_chooses_returns_logits_weights_and_experts():
+    found = module_roles({"mlp.gate": [Slot("output", (n,)) for n in range(3)]})
+    assert [role for role, _ in found.values()] == ["router", "router_weight", "router_index"]
+
+
+def test_a_router_without_choice_returns_logits():
+    assert module_roles({"mlp.gate": [OUT]}) == {("mlp.gate", "output[0]"): ("router", "plain")}
+
+
+def test_experts_in_one_module_are_the_block_unless_an_expert_is_shared():
+    alone = module_roles({"mlp": [OUT], "mlp.experts": [OUT]})
+    assert alone["mlp.experts", "output[0]"] == ("down", "plain")
+    beside = module_roles({"mlp": [OUT], "mlp.experts": [OUT], "mlp.shared_experts": [OUT]})
+    assert beside["mlp.experts", "output[0]"] == ("routed", "plain")
+
+
+def test_an_expert_hands_on_what_its_last_linear_computed():
+    found = module_roles({"mlp.experts.1": [OUT], "mlp.experts.1.down_proj": [OUT]})
+    assert found["mlp.experts.1", "output[0]"] == ("expert.1.down", "repeated")
+    assert found["mlp.experts.1.down_proj", "output[0]"] == ("expert.1.down", "plain")
+
+
+def test_the_rotated_query_is_an_input_of_the_first_product():
+    query = Slot("input", (0,))
+    for name in ("scaled_dot_product_attention", "matmul"):
+        found = module_roles({f"self_attn.{name}": [query, Slot("input", (1,)), OUT]})
+        assert found == {(f"self_attn.{name}", "input[0]"): ("q_rope", "cache")}
+    assert not module_roles({"self_attn.matmul.1": [query, OUT]})
+
+
+def test_models_hand_on_what_their_last_modules_computed():
+    found = model_roles(
+        {
+            "": [Slot("output", ("logits",)), Slot("output", ("past_key_values", "0", "key"))],
+            "model": [Slot("output", ("last_hidden_state",))],
+            "model.norm": [OUT],
+            "lm_head": [OUT],
+        }
+    )
+    assert found["root", "output[logits]"] == ("lm_head", "repeated")
+    assert found["root.model", "output[last_hidden_state]"] == ("final_norm", "repeated")
+    assert found["root.model.norm", "output[0]"] == ("final_norm", "plain")
+    assert found["root.lm_head", "output[0]"] == ("lm_head", "plain")
