@@ -54,12 +54,12 @@ def joined(
 
 
 def names(matches: Sequence[Match]) -> list[tuple[str, str]]:
-    """Names of golden's and mine's nodes."""
+    """The names of both nodes, golden's first."""
     return [(match.golden.node.name, match.mine.node.name) for match in matches]
 
 
 def views(match: Match) -> tuple[str, int, str, int]:
-    """Kind and number of golden's and mine's view."""
+    """Kind and number of both views, golden's first."""
     return match.golden_view.kind, match.golden_view.index, match.mine_view.kind, match.mine_view.index
 
 
@@ -242,7 +242,7 @@ def test_forms_of_mine_that_a_cache_is_held_against() -> None:
 
 
 def packed(matches: Sequence[Match]) -> list[tuple[str, str, str, tuple[str, int, str, int]]]:
-    """Golden, mine, tag and views of the matches by `packed`."""
+    """Both nodes, tag and views of the matches by `packed`."""
     return [
         (match.golden.node.name, match.mine.node.name, match.tag, views(match))
         for match in matches
@@ -251,7 +251,7 @@ def packed(matches: Sequence[Match]) -> list[tuple[str, str, str, tuple[str, int
 
 
 @pytest.mark.parametrize("parts", ["q k v", "v q k"])
-def test_a_pack_of_mine_holds_golden_s_tensors_in_the_order_of_the_tables(parts: str) -> None:
+def test_a_pack_of_mine_holds_the_tensors_of_golden_in_the_order_of_the_tables(parts: str) -> None:
     matches = joined(exports(parts), exports("qkv"))
     assert packed(matches) == [
         (role, "qkv", role, ("whole", 0, "part", number)) for number, role in enumerate("qkv")
@@ -273,7 +273,7 @@ def test_the_gate_is_the_first_half_of_a_packed_mlp() -> None:
     ]
 
 
-def test_a_pack_of_golden_holds_mine_s_tensors() -> None:
+def test_a_pack_of_golden_holds_the_tensors_of_mine() -> None:
     matches = joined(exports("qkv"), exports("k v q"))
     assert packed(matches) == [
         ("qkv", role, role, ("part", number, "whole", 0)) for number, role in enumerate("qkv")
@@ -385,3 +385,4 @@ def test_a_part_of_a_pack_is_read_as_that_part() -> None:
     assert match is not None
     assert (match.policy, match.reason, match.tag) == ("packed", "part of `qkv`", "k")
     assert (views(match), pieces(match)) == (("whole", 0, "part", 1), ["q", "k", "v"])
+    assert names([match]) == [("k", "qkv")]

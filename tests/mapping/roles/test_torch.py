@@ -97,3 +97,50 @@ def test_models_hand_on_what_their_last_modules_computed():
     assert found["root.model", "output[last_hidden_state]"] == ("final_norm", "repeated")
     assert found["root.model.norm", "output[0]"] == ("final_norm", "plain")
     assert found["root.lm_head", "output[0]"] == ("lm_head", "plain")
+
+
+def tables(dumped, **model):
+    """The position tables of a model with these modules in its layer, and these beside it."""
+    layer = torch_node("root.layers.0", "Block", *(torch_node(f"root.layers.0.{n}", "M") for n in dumped))
+    root = torch_node("root", "Model", *(torch_node(f"root.{name}", "M") for name in model), layer)
+    slots = {f"root.layers.0.{name}": slots for name, slots in dumped.items()}
+    slots |= {f"root.{name}": slots for name, slots in model.items()}
+    tree = Tree(root, "Model")
+    layers = find_layers(tree, TABLES)
+    exports = torch.model_exports(tree, layers, TABLES, lambda node: slots.get(node.path, ()))
+    return [(e.node.path, str(e.slot), e.role, e.form, e.component) for e in exports]
+
+
+def test_position_tables_are_two_outputs_or_one_with_both():
+    two = [OUT, Slot("output", (1,))]
+    module = "root.layers.0.rotary_emb"
+    assert tables({"rotary_emb": two, "mlp": [OUT]}) == [
+        (module, "output[0]", "cos", "table", None),
+        (module, "output[1]", "sin", "table", None),
+    ]
+    assert tables({"rotary_emb": [Slot("input", (0,)), OUT]}) == [
+        (module, "output[0]", "cos", "table", 0),
+        (module, "output[0]", "sin", "table", 1),
+    ]
+
+
+def test_position_tables_of_the_model_come_before_those_of_its_first_layer():
+    two = [OUT, Slot("output", (1,))]
+    found = tables({"rotary_emb": two}, rotary_emb=two)
+    assert [path for path, *_ in found] == ["root.rotary_emb"] * 2
+
+
+def test_the_core_of_an_attention_reads_the_rotated_query():
+    found = module_roles({"attn.core_attention": [Slot("input", (0,)), Slot("input", (1,)), OUT]})
+    assert found == {
+        ("attn.core_attention", "input[0]"): ("q_rope", "plain"),
+        ("attn.core_attention", "output[0]"): ("attn_core", "plain"),
+    }
+
+
+def test_an_attention_that_adds_the_residual_returns_the_sum():
+    layer = torch_node("root.layers.0", "Block", torch_node("root.layers.0.attention", "BloomAttention"))
+    tree = Tree(torch_node("root", "Model", layer), "Model")
+    [found] = find_layers(tree, TABLES)
+    [export] = torch.layer_exports(found, TABLES, lambda node: [OUT] if node.is_leaf else [])
+    assert export.role == "attn_residual"
