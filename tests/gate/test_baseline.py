@@ -10,7 +10,16 @@ import numpy
 import pytest
 
 from acc_pytest.errors import AccError, FormatError
-from acc_pytest.gate.baseline import Accepted, Baseline, BaselineGate, allowed, error_of, improved, worse
+from acc_pytest.gate.baseline import (
+    Accepted,
+    Baseline,
+    BaselineGate,
+    allowed,
+    error_of,
+    improved,
+    roundoff,
+    worse,
+)
 from acc_pytest.gate.baseline_file import read_baseline, read_baselines, write_baseline
 from acc_pytest.gate.row_key import key_of
 from acc_pytest.reporting.row import Row, RowSide
@@ -62,12 +71,17 @@ def test_few_elements_scatter_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "is_worse"), [(0, 6, False), (0, 7, True), (100, 200, False), (4, 22, True)]
+    ("before", "now", "is_worse"),
+    [(0, 6, False), (0, 7, True), (100, 200, False), (100, 201, True), (4, 21, False), (4, 22, True)],
 )
 def test_counts_scatter_by_their_root(before: int, now: int, is_worse: bool) -> None:
     exact = ("int64", "int64")
     one, other = (Accepted("mismatches", float(count), 1000, exact) for count in (before, now))
-    assert worse(one, other) is is_worse
+    assert worse(one, other) is improved(other, one) is is_worse
+
+
+def test_integers_are_not_rounded_once_more() -> None:
+    assert roundoff(Accepted("mismatches", 0.0, 1, ("int64", "int64"))) == 0.0
 
 
 def test_improved_is_worse_the_other_way_round() -> None:
@@ -126,6 +140,44 @@ def test_what_has_no_error_is_left_alone(without: Row) -> None:
     assert gate(one=accepted(0.002)).apply(without) is without
 
 
+def test_the_elements_of_an_error_are_those_that_were_compared() -> None:
+    def elements(**fields: object) -> int:
+        found = error_of(row(0.5, **fields))  # type: ignore[arg-type]
+        assert found is not None
+        return found.elements
+
+    assert elements(elements=7) == 7
+    assert elements(elements=7, statistics={"compared": 5}) == 5
+    assert elements(counts={}) == elements(statistics={"compared": "many"}) == elements(elements=0) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "verdict", "said"),
+    [
+        (3, 9, "pass", "baseline: 3 accepted; twice that, or what the scatter of counts allows"),
+        (
+            0,
+            9,
+            "fail",
+            "mismatches 9 is above the accepted 0 of b.json; up to 6.92 would be no significant change",
+        ),
+    ],
+)
+def test_counts_say_what_was_accepted_and_allowed(before: int, now: int, verdict: str, said: str) -> None:
+    judged = gate(one=Accepted("mismatches", float(before), 10_000, FP16)).apply(row(0.5, mismatches=now))
+    assert judged.verdict == verdict
+    assert said in (judged.checks[0].reason, judged.sentence)
+
+
+def test_a_bound_says_what_it_is_made_of() -> None:
+    judged = gate(one=accepted(0.01, 16)).apply(row(0.011, elements=64))
+    # exp(3.72 * sqrt(1/32 + 1/128)) = 2.087; one rounding of float16 is 2^-11.
+    assert judged.checks[0].reason == (
+        "baseline: 2.09 times the accepted 0.01 (scatter of 16 elements, at least 2) "
+        "plus one rounding 0.00049"
+    )
+
+
 def test_integers_are_known_by_their_mismatches() -> None:
     assert error_of(row(0.5, mismatches=3)) == Accepted("mismatches", 3, 10_000, FP16)
 
@@ -166,9 +218,11 @@ def test_a_file_has_one_sorted_entry_a_line_and_reads_back(tmp_path: Path) -> No
 
 def test_shards_are_put_together_and_must_not_contradict(tmp_path: Path) -> None:
     one, other = str(tmp_path / "1.json"), str(tmp_path / "2.json")
-    write_baseline(one, {}, PAIRS)
-    write_baseline(other, {}, {"a::x": PAIRS["a::x"], "c": accepted(0.5)})
-    assert set(read_baselines([one, other]).pairs) == {*PAIRS, "c"}
+    write_baseline(one, {"torch": "2.7"}, PAIRS)
+    write_baseline(other, {"torch": "2.8"}, {"a::x": PAIRS["a::x"], "c": accepted(0.0)})
+    both = read_baselines([one, other])
+    assert set(both.pairs) == {*PAIRS, "c"}
+    assert (both.path, both.made) == (f"{one}, {other}", {"torch": "2.7"})
     write_baseline(other, {}, {"a::x": accepted(0.5)})
     with pytest.raises(AccError, match=r"2.json: accepts another error for 'a::x'"):
         read_baselines([one, other])
@@ -215,6 +269,8 @@ def test_a_file_that_is_no_baseline_is_one_error_naming_it(tmp_path: Path, conte
         ),
         ('{"dtypes": "a b", "elements": 0, "mismatches": 1}', "elements must be a whole number"),
         ('{"dtypes": "ab", "elements": 1, "mismatches": 1}', "dtypes must be two names"),
+        ('{"dtypes": 3, "elements": 1, "mismatches": 1}', "dtypes must be two names"),
+        ('{"dtypes": "a b", "elements": true, "mismatches": 1}', "elements must be a whole number"),
     ],
 )
 def test_an_entry_that_is_wrong_is_named(tmp_path: Path, entry: str, said: str) -> None:

@@ -59,3 +59,42 @@ def test_the_pasted_entry_accepts_the_row(name: str, error: float) -> None:
 )
 def test_another_operator_layer_or_step_stays_red(other: Row) -> None:
     assert gate(ROW).apply(other).verdict == "fail"
+
+
+def test_an_entry_is_lines_to_paste_that_hold_for_a_quarter() -> None:
+    assert list(entry_of(ROW, datetime.date(2026, 11, 22))) == [
+        "[[known]]",
+        'match.name = "Norm_3"',
+        'match.layer = "layers.1"',
+        "match.step = 1",
+        'reason = "WHY IT IS RIGHT"',
+        'owner = "WHOSE IT IS"',
+        "expires = 2027-02-20",
+        "at_most.relative_euclidean_distance = 0.90",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"step": ""}, None),
+        ({"step": 2.5}, None),
+        ({"step": "warm"}, 'match.step = "warm"'),
+        ({"layer": ""}, None),
+        ({"metrics": {}}, None),
+        ({"metrics": {"relative_euclidean_distance": 3}}, None),
+        ({"metrics": {"relative_euclidean_distance": 2e-7}}, "at_most.relative_euclidean_distance = 2.1e-07"),
+        ({"metrics": {"relative_euclidean_distance": 20.0}}, "at_most.relative_euclidean_distance = 21."),
+        ({"mine": RowSide(node="a[0]*")}, 'match.name = "a[[]0][*]"'),
+        ({"mine": RowSide(), "golden": RowSide(name="g")}, 'match.name = "g"'),
+        ({"mine": RowSide()}, 'match.name = "d::step1::layers.1::Norm_3"'),
+        ({"mine": RowSide(name="\x7f\ud800", node="n")}, 'match.name = "\\u007f?"'),
+    ],
+)
+def test_what_tells_a_row_from_others_is_written_where_it_has_it(
+    change: dict[str, object], line: str | None
+) -> None:
+    before, after = (list(entry_of(row, TODAY)) for row in (ROW, replace(ROW, **change)))  # type: ignore[arg-type]
+    [gone] = [each for each in before if each not in after]
+    assert [each for each in after if each not in before] == ([line] if line else [])
+    assert gone.partition(" =")[0] == (line or gone).partition(" =")[0]

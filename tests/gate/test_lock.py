@@ -70,6 +70,28 @@ def test_a_metric_that_is_gone_is_loosened_and_one_that_is_new_tightens() -> Non
     assert tightened(before, now) == 1
 
 
+@pytest.mark.parametrize(
+    ("now", "loosens", "tightens"),
+    [
+        (1.0, 0, 0),
+        (1.0 + 1e-9, 0, 0),
+        (1.0 + 3e-9, 1, 0),
+        (1.0 - 1e-9, 0, 0),
+        (1.0 - 3e-9, 0, 1),
+    ],
+)
+def test_what_floating_point_makes_of_a_bound_is_no_change(now: float, loosens: int, tightens: int) -> None:
+    before, after = {"a": parsed("<= 1.0 x")}, {"a": parsed(f"<= {now!r} x")}
+    assert (len(loosened("key", before, after)), tightened(before, after)) == (loosens, tightens)
+
+
+def test_every_threshold_of_a_comparison_is_held_against_its_own() -> None:
+    before = {name: parsed("<= 0.1 x") for name in "abc"} | {"off": parsed("off x")}
+    now = {"a": parsed("<= 0.2 x"), "c": parsed("<= 0.4 y")}
+    changes = loosened("key", before, now)
+    assert [(change.metric, change.times) for change in changes] == [("a", 2.0), ("b", math.inf), ("c", 4.0)]
+
+
 def test_nominal_bounds_do_not_depend_on_the_data_but_on_dtype_depth_and_rules() -> None:
     levels = nominal_bounds(CONTEXT, STATISTICS, ())
     # T = 8 * (u + sqrt(K) * a) * sqrt(1 + depth), of a tensor that is no sample; scaled by 1 for one element.
@@ -101,9 +123,9 @@ def test_a_row_that_was_not_judged_has_no_nominal_bounds() -> None:
 
 def test_bounds_of_a_second_run_are_not_locked() -> None:
     checks = (Check("rmse", 0.1, 0.2, False, "", True), Check("baseline.x", 0.1, 0.2, False, "", True))
-    assert OperatorBounds().apply(row(case={"standard": "open"}, checks=checks)).levels == {
-        "rmse": "<= 0.2 open"
-    }
+    for standard in ("ascend", "msit", "open"):
+        gated = OperatorBounds().apply(row(case={"standard": standard}, checks=checks))
+        assert gated.levels == {"rmse": f"<= 0.2 {standard}"}
     assert OperatorBounds().apply(row(case={"standard": "three-way"}, checks=checks)).levels == {}
 
 
@@ -117,7 +139,10 @@ def test_a_file_has_a_line_for_each_test_and_change_and_reads_back(tmp_path: Pat
     read = read_lock(path)
     assert (read.history, dict(read.tests)) == (HISTORY, TESTS)
     lines = Path(path).read_text().splitlines()
+    assert lines[1:3] == ['  "format": "acc-pytest lock",', '  "version": 1,']
     assert '    {"date": "2026-01-02", "reason": "first", "user": "ann"},' in lines
+    # The first 12 digits of the SHA-256 of {"a": "<= 0.1 r"}, as JSON with sorted keys.
+    assert '    "d::a x": "057c6d5c2240",' in lines
     assert len([line for line in lines if "<= 0.1 r" in line]) == 1
 
 

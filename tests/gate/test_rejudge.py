@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from acc_pytest.comparison import compare_pair
+from acc_pytest.errors import AccError
 from acc_pytest.gate.rejudge import rejudge, ungated
 from acc_pytest.judging.judges import Judge
 from acc_pytest.judging.rules import rule_from_table
@@ -120,6 +121,36 @@ def test_statistics_that_are_not_whole_are_no_pass(compare: Compare, change: dic
     assert rejudge(replace(row, statistics=without), judge()).sentence.startswith(
         "cannot be judged without data"
     )
+
+
+def test_what_differs_in_shape_is_incomparable_again_but_what_the_run_was_fed_is_judged() -> None:
+    said = ("golden has 2 tokens", "mine 3")
+    given = Row("id", "inherited", "follows", shapes_differ=True, skipped=True, reasons=said)
+    again = rejudge(given, judge())
+    assert (again.verdict, again.sentence, again.skipped) == ("incomparable", "; ".join(said), True)
+    fed = replace(given, fed="mask", verdict="fail")
+    assert rejudge(fed, judge()).verdict == "fail"
+
+
+def test_an_error_of_the_rules_is_the_reason_why_a_row_cannot_be_judged(compare: Compare) -> None:
+    def broken() -> Judge:
+        raise AccError("no such rule")
+
+    again = rejudge(compare(GOLDEN), broken)
+    assert (again.verdict, again.sentence) == ("incomparable", "no such rule")
+
+
+def test_a_metric_that_was_not_measured_then_cannot_be_judged_now(compare: Compare) -> None:
+    row = compare(GOLDEN.half())
+    rule = rule_from_table({"snr": {"max": 3}}, "x.toml", custom=["snr"])
+    again = rejudge(row, lambda: Judge((rule,)))
+    assert again.sentence == (
+        "cannot be judged without data: the metric snr was not measured when the rows were written"
+    )
+    measured = replace(row, custom={"snr": 7.0})
+    assert rejudge(measured, lambda: Judge((rule,))).verdict == "fail"
+    off = rule_from_table({"snr": False}, "x.toml", custom=["snr"])
+    assert rejudge(row, lambda: Judge((off,))).verdict == "pass"
 
 
 def check(metric: str, passed: bool) -> Check:
