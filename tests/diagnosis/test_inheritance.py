@@ -161,6 +161,37 @@ def test_by_order_alone_a_tenfold_jump_is_a_root_of_its_own():
     assert "rate of change" in found[2].text
 
 
+@pytest.mark.parametrize(
+    ("by_order", "times", "kind"),
+    [(False, 4.0, "inherited"), (False, 4.001, "root"), (True, 10.0, "inherited"), (True, 10.001, "root")],
+)
+def test_an_error_may_grow_fourfold_and_tenfold_by_order(by_order: bool, times: float, kind: str):
+    order = frozenset(range(4)) if by_order else frozenset[int]()
+    found = causes(CHAIN, {0: 2, 1: 2 * times}, {} if by_order else {1: "wrong"}, by_order=order)
+    assert (found[1].kind, found[1].amplification) == (kind, pytest.approx(times))
+
+
+def far(distance: int, known: dict[object, str], level: float = 0.5) -> str:
+    """What the last pair of a chain is called, given that all pairs above it pass or do not run."""
+    parents = tuple((n - 1,) if n else () for n in range(distance + 2))
+    levels = {n: level for n in range(len(parents) - 1) if level} | {len(parents) - 1: 1.1}
+    return causes(parents, levels, known)[len(parents) - 1].root_name
+
+
+@pytest.mark.parametrize("distance", [1, 11, 12, 13, 14])
+def test_twelve_operators_above_are_looked_at(distance: int):
+    """The operator at place 1, so far above the one that fails, is the one to blame."""
+    last = f"Op_{distance + 1}"
+    right: dict[object, str] = dict.fromkeys(range(distance + 2), "right")
+    assert far(distance, {**right, 1: "wrong"}) == ("Op_1" if distance <= 12 else last)
+    assert far(distance, {**right, ("unlike", "1_Op"): "its x"}) == ("Op_1" if distance <= 12 else last)
+    assert far(distance, {1: "wrong"}, level=0.0) == ("Op_1" if distance <= 12 else last)
+    unknown = {**right, 1: "wrong", distance: ""}
+    assert far(distance, unknown) == (last if distance in (1, 14) else "Op_1"), (
+        "what is unknown does not count"
+    )
+
+
 def test_a_nan_is_inherited_like_any_other_error():
     found = causes(CHAIN, {0: 0.1, 1: float("inf"), 2: float("inf"), 3: 2})
     assert [found[n].kind for n in (1, 2, 3)] == ["root", "inherited", "inherited"]

@@ -79,6 +79,69 @@ def test_a_nan_explains_everything():
     assert found == {0: 1.0}
 
 
+def test_a_root_without_an_error_keeps_all_where_nothing_is_above_it_and_else_nothing():
+    """It fails by another metric; what is above it has an error that the pair itself does not."""
+    states = {0: state(0, 0.01, 0.1), 1: state(1, 0.0)}
+    assert shares(1, 0, ((), (0,)), states, {1: root(1)}) == {1: 0.0}
+    assert shares(1, 0, ((), ()), states, {1: root(1)}) == {1: 1.0}
+    nothing = {0: state(0, 0.0, 0.1), 1: state(1, 0.0)}
+    assert shares(1, 0, ((), (0,)), nothing, {1: root(1)}) == {1: 0.0}
+
+
+def test_what_came_of_an_earlier_step_has_no_part_in_this_one():
+    states = {0: state(0, 0.3), 1: state(1, 0.4), 2: state(2, 0.5)}
+    causes = {0: root(0), 1: root(1), 2: inherited(0, 1)}
+    assert shares(2, 1, ((), (), (0, 1)), states, causes) == {1: pytest.approx(1.0)}
+    assert shares(2, 1, ((), (), (0,)), states, {**causes, 2: inherited(0)}) == {}
+    assert shares(2, 0, ((), (), (0, 1)), states, causes)[0] == pytest.approx(9 / 25)
+
+
+def test_levels_take_the_place_of_errors_that_have_no_value():
+    """Statistics have no relative error; 3 and 4 times what is allowed are 9 and 16 parts."""
+    parents = ((), (), (0, 1))
+    states = {0: state(0, None, 3.0), 1: state(1, 0.9, 4.0), 2: state(2, 0.9, 5.0)}
+    found = shares(2, 0, parents, states, {0: root(0), 1: root(1), 2: inherited(0, 1)})
+    assert found == {0: pytest.approx(9 / 25), 1: pytest.approx(16 / 25)}
+    states[0] = state(0, math.nan, 3.0)
+    assert shares(2, 0, parents, states, {0: root(0), 1: root(1), 2: inherited(0, 1)}) == {0: 1.0}
+
+
+def test_a_root_with_a_nan_keeps_all_but_where_a_nan_came_in():
+    parents = ((), (0,))
+    nan = state(1, 0.1, math.inf)
+    assert shares(1, 0, parents, {0: state(0, 0.1), 1: nan}, {1: root(1)}) == {1: 1.0}
+    both = {0: state(0, 0.1, math.inf), 1: nan}
+    assert shares(1, 0, parents, both, {0: root(0), 1: root(1)}) == {0: 1.0, 1: 0.0}
+
+
+def test_a_root_adds_nothing_where_more_came_in_than_went_out_and_no_more_than_all():
+    states = {0: state(0, 0.8), 1: state(1, 0.4)}
+    assert shares(1, 0, ((), (0,)), states, {0: root(0), 1: root(1)}) == {1: 0.0, 0: 1.0}
+    second = replace(root(1, 0.9), parents=(0,))
+    assert shares(1, 0, ((), (0,)), states, {0: root(0), 1: second})[1] == 1.0
+
+
+def test_the_local_error_counts_only_of_a_second_mistake():
+    states = {0: state(0, 0.3, 0.9), 1: state(1, 0.5)}
+    assert shares(1, 0, ((), (0,)), states, {1: root(1, 0.1)}) == {1: pytest.approx(16 / 25)}
+
+
+def test_pairs_without_a_result_get_equal_parts():
+    """Both ways up are unseen: behind one is a root, behind the other one that adds a quarter."""
+    parents = ((), (), (0,), (1,), (2, 3))
+    states = {0: state(0, 0.3), 1: state(1, 0.4), 4: state(4, 0.5)}
+    found = shares(4, 0, parents, states, {0: root(0), 1: root(1), 4: inherited(2, 3)})
+    assert found == {0: pytest.approx(0.5), 1: pytest.approx(0.5)}
+    states[2] = PairState(2, False, False, 0.0, None, "incomparable")
+    assert shares(4, 0, parents, states, {0: root(0), 1: root(1), 4: inherited(2, 3)}) == found
+
+
+def test_a_final_output_without_a_known_way_up_explains_nothing():
+    states = {0: state(0, 0.3), 1: state(1, 0.5)}
+    assert shares(1, 0, ((),), states, {0: root(0), 1: inherited(0)}) == {0: pytest.approx(1.0)}
+    assert shares(1, 0, (), states, {0: root(0), 1: inherited(1)}) == {}
+
+
 @given(runs())
 def test_shares_are_parts_of_one_whole(run):
     plan, levels, known = run

@@ -1,0 +1,186 @@
+"""Whether a tensor is what one operator makes of its inputs, at the edges of what rounding allows."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from acc_pytest.diagnosis import one_operator
+from acc_pytest.diagnosis.one_operator import agrees, check_size, judged, moved
+from acc_pytest.errors import OperatorError
+from acc_pytest.ge_operators import Unrounded
+from acc_pytest.tensors.ref import TensorRef
+
+T = torch.tensor
+EXACT = torch.linspace(1.0, 2.0, 64, dtype=torch.float64)
+FACTOR = 8.0
+"""The factor of T: 8 times what roundings of one layer leave (docs/thresholds.md)."""
+
+
+def outcome(expected: Unrounded, mine: torch.Tensor) -> str:
+    return agrees(expected, mine).outcome
+
+
+# ---- moved ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("exact", "mine", "said"),
+    [
+        (T([1.0, math.nan]), T([1.0, math.nan]), "right"),
+        (T([1.0, math.nan]), T([1.0, 2.0]), "wrong"),
+        (T([1, 2]), T([1, 2]), "right"),
+        (T([1, 2]), T([1, 3]), "wrong"),
+        (T([1.0, 2.0]), T([1, 2]), ""),
+        (T([True, False]), T([True, True]), "wrong"),
+    ],
+)
+def test_what_is_only_moved_has_the_very_values(exact: torch.Tensor, mine: torch.Tensor, said: str) -> None:
+    assert moved(exact, mine).outcome == said
+
+
+def test_what_is_moved_wrongly_says_how_much_of_it() -> None:
+    found = moved(T([3.0, 4.0, 0.0]), T([3.0, 4.0, 5.0]))
+    assert (found.error, found.why) == (pytest.approx(1.0), "1 of 3 elements are not those it moves")
+    assert moved(T([1.0]), T([1.0])).error == 0.0
+    assert "torch.int64 where the operator writes torch.float32" in moved(T([1.0]), T([1])).why
+
+
+@pytest.mark.parametrize(
+    ("exact", "mine", "said"),
+    [
+        (EXACT, EXACT, "right"),  # float64 holds itself: nothing is rounded
+        (EXACT, EXACT * (1 + 1e-15), "wrong"),
+        (EXACT, EXACT.float(), "right"),  # float32 does not hold it: rounded, and judged so
+        (EXACT, EXACT.float() * 1.25, "wrong"),
+        (T([math.nan, 1.0], dtype=torch.float64), T([math.nan, 1.0]), "right"),
+        (T([math.nan, 1.0], dtype=torch.float64), T([math.nan, 1.0 + 2**-23]), "wrong"),
+        (T([1, 2]), T([1.0, 2.0]), "right"),
+        (T([1, 2]), T([1.0, 2.0 + 2**-22]), "wrong"),
+    ],
+)
+def test_what_an_operator_moves_is_exact_where_its_type_can_hold_it(
+    exact: torch.Tensor, mine: torch.Tensor, said: str
+) -> None:
+    assert outcome(Unrounded(exact, moved=True), mine) == said
+
+
+def test_whole_numbers_are_exact_without_being_moved_and_types_are_cast() -> None:
+    assert outcome(Unrounded(T([1, 2])), T([1, 2], dtype=torch.int32)) == "right"
+    assert outcome(Unrounded(T([1, 2])), T([1, 3], dtype=torch.int32)) == "wrong"
+
+
+def test_an_image_is_compared_where_only_that_is_determined() -> None:
+    expected = Unrounded(T([1, 2, 3]), image=lambda values: values.sort().values)
+    assert outcome(expected, T([3, 1, 2])) == "right"
+    assert outcome(expected, T([3, 3, 2])) == "wrong"
+
+
+def test_another_size_is_no_result_and_another_shape_of_it_is() -> None:
+    assert agrees(Unrounded(EXACT), EXACT[:-1]).why == one_operator.SIZE
+    assert outcome(Unrounded(EXACT), EXACT.reshape(8, 8)) == "right"
+
+
+def test_of_several_results_that_are_allowed_any_is_right() -> None:
+    expected = Unrounded(EXACT, others=(EXACT * 2, EXACT * 3))
+    for factor, said in ((1, "right"), (2, "right"), (3, "right"), (4, "wrong")):
+        assert outcome(expected, EXACT.float() * factor) == said
+    assert agrees(expected, EXACT.float() * 4).error == pytest.approx(3.0), "told of the first"
+
+
+# ---- rounded ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("off", "said"), [(0.0, "right"), (1.0, "right"), (-1.0, "right"), (1.5, "wrong"), (-2.0, "wrong")]
+)
+def test_what_is_quantised_may_be_off_by_one_step(off: float, said: str) -> None:
+    exact = T([10.0, 20.0 - off])
+    assert judged(exact, T([10, 20], dtype=torch.int8), 1).outcome == said
+
+
+def test_what_is_quantised_is_cut_at_the_limits_of_its_type() -> None:
+    exact = T([1000.0, -1000.0])
+    assert judged(exact, T([127, -128], dtype=torch.int8), 1).outcome == "right"
+    assert judged(exact, T([125, -128], dtype=torch.int8), 1).outcome == "wrong"
+    assert judged(T([]), T([], dtype=torch.int8), 1).outcome == "right"
+
+
+def test_truth_values_of_numbers_are_whether_they_are_zero() -> None:
+    assert judged(T([0.0, 0.5]), T([False, True]), 1).outcome == "right"
+    assert judged(T([0.0, 0.5]), T([True, True]), 1).outcome == "wrong"
+
+
+def test_what_is_too_large_for_the_type_of_mine_is_infinite_there() -> None:
+    exact = T([1e6, -1e6, 1.0], dtype=torch.float64)
+    assert judged(exact, exact.half(), 1).outcome == "right"
+    found = judged(T([1.0, 2.0]).double(), T([1.0, math.inf]), 1)
+    assert (found.outcome, found.error, found.why) == ("wrong", None, "1 of 2 elements are NaN or infinite")
+
+
+def test_longer_sums_may_be_further_off() -> None:
+    """sqrt(K) * 2^-24 of a sum of a million terms is a thousand times that of one term."""
+    mine = (EXACT * (1 + 2e-4)).float()
+    assert judged(EXACT, mine, 1).outcome == "wrong"
+    assert judged(EXACT, mine, 1 << 20).outcome == "right"
+
+
+def cancelling(error: float, terms: int = 1, sizes: float = 1.0) -> str:
+    """The verdict on 64 sums that should be 1e-6 and are off by `error`, of addends of size `sizes`."""
+    exact = torch.full((64,), 1e-6, dtype=torch.float64)
+    magnitude = (lambda: T([sizes])) if sizes else None
+    return outcome(Unrounded(exact, terms, magnitude), (exact + error).float())
+
+
+def test_where_addends_cancel_the_error_is_relative_to_their_sizes() -> None:
+    """One rounding of float32 is 2^-24 = 6e-8 of addends of size 1; the factor of T allows 8 of them."""
+    assert cancelling(4 * 2**-24) == "right"
+    assert cancelling(4 * 2**-24, sizes=0.0) == "wrong", "nothing is known of the addends"
+    assert cancelling(16 * 2**-24) == "wrong"
+    assert cancelling(16 * 2**-24, terms=9) == "right", "sums of 9 terms are off by 3 times as much"
+    assert cancelling(30 * 2**-24, terms=9) == "wrong"
+    assert cancelling(16 * 2**-24, sizes=3.0) == "right"
+    assert cancelling(-4 * 2**-24) == "right"
+
+
+def masked(off: float, singly: bool) -> str:
+    """The verdict on a sum with a mask of -10,000 in which an element of 1 is off by a part."""
+    exact = T([-1e4] * 7 + [1.0], dtype=torch.float64)
+    mine = exact.clone()
+    mine[7] += off
+    return outcome(Unrounded(exact, singly=singly), mine.float())
+
+
+def test_beside_the_values_of_a_mask_every_element_is_looked_at() -> None:
+    """The norm of 26,000 allows 0.01 of one element; singly it is 8 times two roundings of 2^-24."""
+    assert masked(1e-3, singly=False) == "right"
+    assert masked(1e-3, singly=True) == "wrong"
+    assert masked(FACTOR * 2**-24, singly=True) == "right"
+    assert masked(3 * FACTOR * 2**-24, singly=True) == "wrong"
+    found = agrees(Unrounded(T([-1e4, 1.0]).double(), singly=True), T([-1e4, 1.001]))
+    assert found.why == "1 of 2 elements are not those of the operator"
+
+
+def test_the_bound_of_one_operator_has_no_room_for_layers_before_it() -> None:
+    """T of one operator in float16 is 8 * 2^-11 = 0.0039."""
+    for off, said in ((0.003, "right"), (0.005, "wrong")):
+        assert judged(EXACT, (EXACT * (1 + off)).half(), 1).outcome == said
+
+
+# ---- size -------------------------------------------------------------------------------------------
+
+
+def test_an_operator_is_computed_again_up_to_so_many_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Header:
+        def __init__(self, numel: int) -> None:
+            self.numel = numel
+
+    monkeypatch.setattr(TensorRef, "header", lambda ref: Header(int(ref.path)))
+    half = one_operator.LARGEST // 2
+    assert check_size([TensorRef(str(half)), TensorRef("3")]) == half
+    assert check_size([TensorRef(str(half))] * 2) == half
+    assert check_size([]) == 0
+    with pytest.raises(OperatorError, match=f"it has {2 * half + 1} elements, too many to compute it again"):
+        check_size([TensorRef(str(half)), TensorRef(str(half)), TensorRef("1")])
