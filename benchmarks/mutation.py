@@ -37,7 +37,7 @@ ROOMS = {
     "judging": ("acc_pytest/judging", "tests/judging"),
     "token_policy": ("acc_pytest/dumps/token_policy.py", "tests/dumps/test_token_policy.py"),
     "diagnosis": ("acc_pytest/diagnosis", "tests/diagnosis"),
-    "roles": ("acc_pytest/mapping/roles", "tests/mapping/test_roles.py"),
+    "roles": ("acc_pytest/mapping/roles", "tests/mapping/roles"),
     "gate": ("acc_pytest/gate", "tests/gate"),
 }
 """What is mutated, and the tests that judge it."""

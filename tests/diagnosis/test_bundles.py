@@ -108,6 +108,11 @@ def test_a_row_without_a_pair_has_no_bundle(plan: Plan, tmp_path: Path, number: 
         bundle(tmp_path / "x", plan, replace(row_of(1, 5.0), number=number))
 
 
+def test_a_pair_of_a_run_made_from_rows_has_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(NoPayload, match="its tensors are not at hand"):
+        bundle(tmp_path / "x", plan_of(((),)), row_of(0, 5.0))
+
+
 def test_bounds_by_own_functions_are_told_as_left_out(plan: Plan, tmp_path: Path) -> None:
     row = row_of(1, 5.0)
     own = replace(row, checks=(*row.checks, Check("snr", 1.0, 2.0, True, "", False)))

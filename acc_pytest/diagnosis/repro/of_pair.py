@@ -42,9 +42,9 @@ def write_pair(home: Path, plan: Plan, row: Row, standard: str, budget: int) -> 
     Raises `AccError` for a pair whose tensors cannot be had, or are larger.
     """
     number = row.number if row.number is not None else -1
-    if not 0 <= number < len(plan.pairs):
+    pair = plan.pairs[number] if 0 <= number < len(plan.pairs) else None
+    if pair is None or not (pair.golden.refs and pair.mine.refs):  # none where rows are judged again
         raise NoPayload("its tensors are not at hand")
-    pair = plan.pairs[number]
     bounds, unknown = bounds_of(row)
     comparison = _comparison(pair, row)
     size = _bytes(comparison.golden) + _bytes(comparison.mine)
