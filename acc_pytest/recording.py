@@ -65,12 +65,8 @@ def record(item: pytest.Item, rows: Sequence[Row], *, warns: bool = False) -> No
     warned = [row for row in rows if warns and row.verdict == "inherited" and not row.strict]
     for row in warned:
         item.warn(InheritedFailure(printable(row.excuse, REASON)))
-    if rows and not warned:
-        _end(rows)
-
-
-def _end(rows: Sequence[Row]) -> None:
-    __tracebackhide__ = True
+    if warned or not rows:
+        return
     red = [row for row in rows if row.red]
     excused = [row for row in rows if row.excused]
     if excused and not red:

@@ -76,21 +76,17 @@ class RunReport:
                     self._config.get_terminal_writer().line(line)
         if self._runs_nothing:
             return
+        from .reporting.environment import environment
+
         self._is_refused = True
         with door("opening the reports"):
-            self._recorder.begin(self._described())
+            run = Run(environment=environment())
+            for mode in self._modes:
+                run = mode.described(run)
+            self._recorder.begin(run)
             for row in (row for mode in self._modes for row in mode.early_rows()):
                 self._recorder.add(row)
         self._is_refused = False
-
-    def _described(self) -> Run:
-        """What the views are told before the first test."""
-        from .reporting.environment import environment
-
-        run = Run(environment=environment())
-        for mode in self._modes:
-            run = mode.described(run)
-        return run
 
     def _add(self, row: Row) -> None:
         """Record a row, and keep what the short summary may say of it."""
@@ -145,16 +141,13 @@ class RunReport:
             self._refused = "interrupted while the run ended"
             session.exitstatus = pytest.ExitCode.INTERRUPTED
         if not self._runs_nothing and not self._is_refused:
-            self._finish(session)
-
-    def _finish(self, session: pytest.Session) -> None:
-        try:
-            with guarded("summing up the run"):
+            try:
                 self._sum_up(session)
-        except AccError as error:
-            _redden(session)
-            self._lines = (message(str(error)),)
+            except AccError as error:
+                _redden(session)
+                self._lines = (message(str(error)),)
 
+    @guarded("summing up the run")
     def _sum_up(self, session: pytest.Session) -> None:
         """A run is red that compared nothing, whose mapping covers less than the floor, in which a view
         found something wrong, or of which a report could not be written.
@@ -167,11 +160,11 @@ class RunReport:
         if session.exitstatus == pytest.ExitCode.OK and tried and not tally.compared:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
         self._recorder.end(self._is_complete(session))
-        if self._recorder.problems or self._below_floor():
+        plan = self._plan
+        if self._recorder.problems or (plan and plan.pairs and coverage(plan) < self._floor):
             _redden(session)
-        result = result_of(self._recorder, self._ledger, self._plan, self._floor, int(session.exitstatus))
-        wrong = self._recorder.finish(result)
-        if wrong:
+        result = result_of(self._recorder, self._ledger, plan, self._floor, int(session.exitstatus))
+        if wrong := self._recorder.finish(result):
             _redden(session)
         said = (*wrong, *(f"report: {near(file)}" for file in self._recorder.files))
         self._lines = (*result.lines, *map(message, said))
@@ -185,10 +178,6 @@ class RunReport:
             pytest.ExitCode.NO_TESTS_COLLECTED,
         )
         return ended and not stopped and len(self._reported) >= session.testscollected
-
-    def _below_floor(self) -> bool:
-        plan = self._plan
-        return plan is not None and bool(plan.pairs) and coverage(plan) < self._floor
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Say where the error starts, how bad it gets, and where the reports are."""

@@ -35,8 +35,7 @@ def open_views(
     if csv:
         from .reporting.csv_report import CsvReport, new_report
 
-        place = Path(os.path.abspath(settings.output))
-        file = functools.partial(new_report, place, settings.csv, prefix)
+        file = functools.partial(new_report, Path(os.path.abspath(settings.output)), settings.csv, prefix)
         views.append(CsvReport(file, settings.custom_metrics if columns is None else (), columns))
     views += views_of(settings)
     if settings.rows:

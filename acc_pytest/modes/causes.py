@@ -8,7 +8,7 @@ where it runs: a serial run has judged it already.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,8 @@ class Causes:
         cause: Cause | None = None
         with guarded(f"finding the cause of the failure of {item.nodeid}"):
             if row.verdict in FAILING:
-                cause = self._stored_cause(number) or self._inheritance.cause(state)
+                stored = self._stored.get(number)
+                cause = (stored and stored.cause) or self._inheritance.cause(state)
             elif row.shapes_differ:
                 cause = self._inheritance.cause_of_shapes(state)
         if cause is None:
@@ -122,24 +123,20 @@ class Causes:
             and not any(map(item.get_closest_marker, MAY_NOT_RUN))
         }
 
-    def _stored_cause(self, number: int) -> Cause | None:
-        """What the run that is judged again found; `None` where verdicts are others now, or dumps compared.
+    @functools.cached_property
+    def _stored(self) -> Mapping[int, Row]:
+        """The rows that are judged again, where just those pairs fail that failed then; else none.
 
-        With the tensors it could compute more again than this run, which has none.
+        With the tensors that run could compute more again than this one, which has none.
         """
         stored = self._mode.stored_rows
-        return stored[number].cause if stored and self._unchanged else None
-
-    @functools.cached_property
-    def _unchanged(self) -> bool:
-        """Whether just those pairs fail that failed when their rows were written."""
-        stored = self._mode.stored_rows
-        if stored is None or self._running.keys() != stored.keys():
-            return False
+        if not stored or self._running.keys() != stored.keys():
+            return {}
         from ..diagnosis.pair_state import FAILING
 
         states = ((self._state_of(number), row) for number, row in stored.items())
-        return all(state is not None and state.failing is (row.verdict in FAILING) for state, row in states)
+        same = all(state is not None and state.failing is (row.verdict in FAILING) for state, row in states)
+        return stored if same else {}
 
     @functools.cached_property
     def _inheritance(self) -> Inheritance:

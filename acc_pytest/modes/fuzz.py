@@ -50,9 +50,14 @@ class FuzzTest(GeneratedTest):
         examples, device = self.mode.settings.fuzz_examples, self.mode.device()
         example = fuzz(self.names[-1], examples, device.compute, device.judge)
         self._say_refused(device, examples, example)
-        if example is not None:
-            raise TestFailed(self._text(example, device))
-        return ()
+        if example is None:
+            return ()
+        headline = (
+            f"{self.names[-1]} disagrees with our operator by the standard {device.standard.name} "
+            f"(case {example.drawn} of {examples}, made smaller)"
+        )
+        saved = self._saved(example, device)
+        raise TestFailed("\n".join([headline, *example.reasons, repr(example.case), saved]))
 
     def _say_refused(self, device: Device, examples: int, example: Counterexample | None) -> None:
         """Warn of cases that the device did not take. Raises `TestFailed` when it took none."""
@@ -63,13 +68,6 @@ class FuzzTest(GeneratedTest):
         if example is None and count >= examples:
             raise TestFailed(f"{said}; nothing was checked")
         warnings.warn(pytest.PytestWarning(said), stacklevel=1)
-
-    def _text(self, example: Counterexample, device: Device) -> str:
-        headline = (
-            f"{self.names[-1]} disagrees with our operator by the standard {device.standard.name} "
-            f"(case {example.drawn} of {self.mode.settings.fuzz_examples}, made smaller)"
-        )
-        return "\n".join([headline, *example.reasons, repr(example.case), self._saved(example, device)])
 
     def _saved(self, example: Counterexample, device: Device) -> str:
         """Save the case with what the device computed; says where, or why not."""

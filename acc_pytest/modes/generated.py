@@ -93,15 +93,14 @@ class GeneratedItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The failure in our words; anything unexpected keeps its traceback."""
         error = excinfo.value
-        if isinstance(error, ComparisonFailed):
-            return FailureText(f"{error.text}\n{RERUN}{self.test.rerun}")
+        if isinstance(error, (ComparisonFailed, AccError)):
+            text = error.text if isinstance(error, ComparisonFailed) else str(error)
+            return FailureText(f"{text}\n{RERUN}{self.test.rerun}")
         if isinstance(error, TestFailed):
             return FailureText(str(error))
         if isinstance(error, pytest.xfail.Exception):
             # An expected failure has its reason; a traceback of each would take longer than comparing.
             return str(error)
-        if isinstance(error, AccError):
-            return FailureText(f"{error}\n{RERUN}{self.test.rerun}")
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Any, int, str]:

@@ -118,7 +118,7 @@ class Mode(abc.ABC):
     given: Mapping[str, Any]
     _: KW_ONLY
     plan: Plan | None = None
-    share: frozenset[int] | None = None
+    share: frozenset[int | None] | None = None
     asked: tuple[GeneratedTest, ...] = field(default=(), init=False)
 
     doing: ClassVar[str]

@@ -49,9 +49,7 @@ class OperationTest(GeneratedTest):
 
     @property
     def headline(self) -> str:
-        source = self.entry.source
-        if os.sep in source:
-            source = self.names[-2]
+        source = self.names[-2] if os.sep in self.entry.source else self.entry.source
         return printable(f"{self.entry.full_name} from {source}", HEADLINE)
 
     @property
@@ -149,10 +147,10 @@ class OpcheckMode(Mode):
         """The case of a test, its files found again. Raises `AccError`."""
         from ..opcheck.prepare import prepare
 
-        entries = {test.node_id: test.entry for test in self.chosen if isinstance(test, OperationTest)}
-        if test_id not in entries:
+        test = next((test for test in self.chosen if test.node_id == test_id), None)
+        if not isinstance(test, OperationTest):
             raise NoPayload("it does not belong to a source of this run")
-        case = prepare(entries[test_id], self.checks.input, self.checks.soc)
+        case = prepare(test.entry, self.checks.input, self.checks.soc)
         return replace(case, precision=self.checks.precision)
 
     @functools.cached_property

@@ -16,12 +16,9 @@ from ..reporting.pace import EVERY, FIRST, Pace, still
 from .mode import Mode
 from .shards import PER_TEST, cost_of
 
-Costs = Mapping[str, int]
-"""What each generated test costs (`cost_of`), by its id."""
 
-
-def costs_of(modes: Sequence[Mode]) -> Costs:
-    """The costs of the tests of this machine that progress lines count."""
+def costs_of(modes: Sequence[Mode]) -> Mapping[str, int]:
+    """What the tests of this machine that progress lines count cost (`cost_of`), by their ids."""
     tests = [test for mode in modes if mode.noun for test in mode.chosen if test.compares]
     return {test.node_id: cost_of(test) for test in tests}
 
@@ -32,7 +29,7 @@ class PaceLines:
     `costs` is asked once, when the first line is due: it looks at every file, which short runs do without.
     """
 
-    def __init__(self, config: pytest.Config, noun: str, costs: Callable[[], Costs]) -> None:
+    def __init__(self, config: pytest.Config, noun: str, costs: Callable[[], Mapping[str, int]]) -> None:
         self._config = config
         self._noun = noun
         self._costs = functools.cache(costs)

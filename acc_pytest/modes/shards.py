@@ -51,14 +51,11 @@ def _size(path: str) -> int:
 
 def deal_out(modes: Sequence[Mode], number: int, count: int) -> None:
     """Give each mode its share of shard `number` of `count`. All are dealt out together."""
-    dealt = [(mode, test) for mode in modes for test in mode.shared_out]
-    owners = deal([cost_of(test) for _, test in dealt], count)
+    tests = [test for mode in modes for test in mode.shared_out]
+    owners = deal(list(map(cost_of, tests)), count)
+    own = [test for test, owner in zip(tests, owners) if owner == number - 1]
     for mode in modes:
-        mode.share = frozenset(
-            test.number
-            for (of, test), owner in zip(dealt, owners)
-            if of is mode and owner == number - 1 and test.number is not None
-        )
+        mode.share = frozenset(test.number for test in own if test.mode is mode)
 
 
 class Shard:

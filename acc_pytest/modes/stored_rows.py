@@ -43,14 +43,9 @@ class StoredTest(GeneratedTest):
     mode: StoredRowsMode
     test_id: str
 
-    @classmethod
-    def of(cls, mode: StoredRowsMode, test_id: str) -> StoredTest:
-        """The test of an id, which may hold what pytest's cache and reports cannot."""
-        root, _, name = escaped(test_id).partition(SEPARATOR)
-        return cls(mode, (root, name or root), None, test_id)
-
     @property
     def node_id(self) -> str:
+        """The id may hold what pytest's cache and reports cannot."""
         return escaped(self.test_id)
 
     @property
@@ -59,7 +54,7 @@ class StoredTest(GeneratedTest):
 
     @property
     def marks(self) -> Sequence[pytest.Mark]:
-        for row in self._stored:
+        for row in self.mode.stored.others[self.test_id]:
             if op_type := row.mine.op_type or row.golden.op_type:
                 step = row.step if isinstance(row.step, int) else str(row.step) or "unknown"
                 return (op_mark(op_type, row.level, row.layer, step, row.policy),)
@@ -72,11 +67,7 @@ class StoredTest(GeneratedTest):
     def rows(self, item: GeneratedItem) -> Sequence[Row]:
         from ..gate.rejudge import ungated
 
-        return [gated(item.config, ungated(row)) for row in self._stored]
-
-    @property
-    def _stored(self) -> tuple[Row, ...]:
-        return self.mode.stored.others[self.test_id]
+        return [gated(item.config, ungated(row)) for row in self.mode.stored.others[self.test_id]]
 
 
 @dataclass(eq=False)
@@ -117,7 +108,10 @@ class StoredRowsMode(PairMode):
     @functools.cached_property
     def tests(self) -> tuple[GeneratedTest, ...]:
         """Those of pairs, then the others, by the first part of their ids, in the order of the rows."""
-        others = [StoredTest.of(self, test_id) for test_id in self.stored.others]
+        others = []
+        for test_id in self.stored.others:
+            root, _, name = escaped(test_id).partition(SEPARATOR)
+            others.append(StoredTest(self, (root, name or root), None, test_id))
         return (*super().tests, *together(others, lambda test: test.names[0]))
 
     def described(self, run: Run) -> Run:

@@ -94,16 +94,10 @@ _FORMULA_STARTS = frozenset("=+-@'")
 def _getter(place: str) -> Callable[[Row], Scalar]:
     """What fetches the value at `place` (`golden.path`, `metrics.mean_error`) of a row."""
     group, _, name = place.partition(".")
-    if group == "metrics":
-        return lambda row: row.metrics.get(name)
-    if group == "counts":
-        return lambda row: row.counts.get(name)
-    if group == "custom":
-        return lambda row: row.custom.get(name)
+    if group in ("metrics", "counts", "custom", "case"):
+        return lambda row: getattr(row, group).get(name)
     if group == "cause":
         return lambda row: None if row.cause is None else getattr(row.cause, name)
-    if group == "case":
-        return lambda row: row.case.get(name)
     return attrgetter(place)
 
 

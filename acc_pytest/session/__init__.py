@@ -1,8 +1,7 @@
 """What a session needs before it has tests: dumps opened and mapped, errors on their way to pytest."""
 
 from .any_name import let_any_name_pass
-from .door import door
-from .interrupts import noting_interrupts
+from .door import door, noting_interrupts
 from .planning import make_noise_plan, make_plan, open_dumps
 
 __all__ = ["door", "let_any_name_pass", "make_noise_plan", "make_plan", "noting_interrupts", "open_dumps"]
