@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 import torch
+from torch.nn import functional
 
+from .elementwise import unary
 from .registry import GeCall, Unrounded, ge_operator
 
 _FAST = 1.702
@@ -37,34 +39,19 @@ def _fast_gelu(_call: GeCall, x: torch.Tensor) -> Unrounded:
     return Unrounded(x * torch.sigmoid(_FAST * x), magnitude=x.abs)
 
 
-@ge_operator("Sigmoid", "x")
-def _sigmoid(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return x.sigmoid()
+unary("Sigmoid", torch.sigmoid)
+unary("Silu", functional.silu)
+unary("LogSigmoid", functional.logsigmoid)
+unary("Mish", functional.mish)
+unary("Relu", torch.relu)
+unary("Tanh", torch.tanh)
+unary("Softplus", lambda x: torch.logaddexp(x, torch.zeros_like(x)))
+unary("HardSwish", functional.hardswish)
 
 
 @ge_operator("Swish", "x", scale=1.0)
 def _swish(call: GeCall, x: torch.Tensor) -> torch.Tensor:
     return x * torch.sigmoid(call.attrs["scale"] * x)
-
-
-@ge_operator("Silu", "x")
-def _silu(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.silu(x)
-
-
-@ge_operator("LogSigmoid", "x")
-def _log_sigmoid(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.logsigmoid(x)
-
-
-@ge_operator("Mish", "x")
-def _mish(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.mish(x)
-
-
-@ge_operator("Relu", "x")
-def _relu(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return x.relu()
 
 
 @ge_operator("LeakyRelu", "x", negative_slope=0.0)
@@ -78,30 +65,15 @@ def _elu(call: GeCall, x: torch.Tensor) -> torch.Tensor:
     return torch.where(x > 0, x, alpha * torch.expm1(x * inner)) * torch.tensor(scale)
 
 
-@ge_operator("Tanh", "x")
-def _tanh(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return x.tanh()
-
-
-@ge_operator("Softplus", "x")
-def _softplus(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return torch.logaddexp(x, torch.zeros_like(x))
-
-
 @ge_operator("SoftplusV2", "x", beta=1.0, threshold=20.0)
 def _softplus_v2(call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.softplus(x, call.attrs["beta"], call.attrs["threshold"])
-
-
-@ge_operator("HardSwish", "x")
-def _hard_swish(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.hardswish(x)
+    return functional.softplus(x, call.attrs["beta"], call.attrs["threshold"])
 
 
 @ge_operator("SwiGlu", "x", dim=-1)
 def _swiglu(call: GeCall, x: torch.Tensor) -> torch.Tensor:
     left, right = _halves(call, x)
-    return torch.nn.functional.silu(left) * right
+    return functional.silu(left) * right
 
 
 @ge_operator("GeGluV2", "x", dim=-1, approximate=1, activate_left=False)

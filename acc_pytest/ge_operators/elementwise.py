@@ -10,7 +10,6 @@ import torch
 from .registry import REQUIRED, GeCall, Unrounded, ge_operator
 
 _Binary = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-_Unary = Callable[[torch.Tensor], torch.Tensor]
 
 
 def _binary(types: str, compute: _Binary, singly: bool = True) -> None:
@@ -20,7 +19,9 @@ def _binary(types: str, compute: _Binary, singly: bool = True) -> None:
         return Unrounded(compute(x1, x2), singly=singly)
 
 
-def _unary(types: str, compute: _Unary, singly: bool = False) -> None:
+def unary(types: str, compute: Callable[[torch.Tensor], torch.Tensor], singly: bool = False) -> None:
+    """Register a function of one tensor that torch has; `singly` is of `Unrounded`."""
+
     @ge_operator(types, "x")
     def body(_call: GeCall, x: torch.Tensor) -> Unrounded:
         return Unrounded(compute(x), singly=singly)
@@ -55,36 +56,31 @@ _binary("BitwiseAnd", torch.bitwise_and)
 _binary("BitwiseOr", torch.bitwise_or)
 _binary("BitwiseXor", torch.bitwise_xor)
 
-_unary("Neg", torch.neg, singly=True)
-_unary("Abs", torch.abs, singly=True)
-_unary("Expm1", torch.expm1)
-_unary("Log1p", torch.log1p)
-_unary("Sqrt", torch.sqrt)
-_unary("Rsqrt", torch.rsqrt)
-_unary("Square", torch.square, singly=True)
-_unary("Reciprocal", torch.reciprocal)
-_unary("Erf", torch.erf)
-_unary("Floor", torch.floor)
-_unary("Ceil", torch.ceil)
-_unary("Trunc", torch.trunc)
-_unary("Sign", torch.sign)
-_unary("Round", torch.round)
-_unary("LogicalNot", torch.logical_not)
-_unary("Invert", torch.bitwise_not)
-_unary("IsNan", torch.isnan)
-_unary("IsInf", torch.isinf)
-_unary("IsFinite", torch.isfinite)
+unary("Neg", torch.neg, singly=True)
+unary("Abs", torch.abs, singly=True)
+unary("Expm1", torch.expm1)
+unary("Log1p", torch.log1p)
+unary("Sqrt", torch.sqrt)
+unary("Rsqrt", torch.rsqrt)
+unary("Square", torch.square, singly=True)
+unary("Reciprocal", torch.reciprocal)
+unary("Erf", torch.erf)
+unary("Floor", torch.floor)
+unary("Ceil", torch.ceil)
+unary("Trunc", torch.trunc)
+unary("Sign", torch.sign)
+unary("Round", torch.round)
+unary("LogicalNot", torch.logical_not)
+unary("Invert", torch.bitwise_not)
+unary("IsNan", torch.isnan)
+unary("IsInf", torch.isinf)
+unary("IsFinite", torch.isfinite)
 
 
-@ge_operator("Sin", "x")
-def _sin(_call: GeCall, x: torch.Tensor) -> Unrounded:
+@ge_operator("Sin Cos", "x")
+def _of_angles(call: GeCall, x: torch.Tensor) -> Unrounded:
     # An argument of many turns is reduced in the operator's own precision: its error is relative to it.
-    return Unrounded(x.sin(), magnitude=x.abs)
-
-
-@ge_operator("Cos", "x")
-def _cos(_call: GeCall, x: torch.Tensor) -> Unrounded:
-    return Unrounded(x.cos(), magnitude=x.abs)
+    return Unrounded(x.sin() if call.op_type == "Sin" else x.cos(), magnitude=x.abs)
 
 
 @ge_operator("Exp", "x", base=-1.0, scale=1.0, shift=0.0)
@@ -112,14 +108,9 @@ def _pow(call: GeCall, x1: torch.Tensor, x2: torch.Tensor) -> Unrounded:
     return Unrounded(value, magnitude=lambda: value.abs() * (1 + torch.xlogy(x2, x1.abs()).abs()))
 
 
-@ge_operator("Muls", "x", value=REQUIRED)
-def _muls(call: GeCall, x: torch.Tensor) -> Unrounded:
-    return Unrounded(torch.mul(x, call.attrs["value"]), singly=True)
-
-
-@ge_operator("Adds", "x", value=REQUIRED)
-def _adds(call: GeCall, x: torch.Tensor) -> Unrounded:
-    return Unrounded(torch.add(x, call.attrs["value"]), singly=True)
+@ge_operator("Muls Adds", "x value#", value=REQUIRED)
+def _with_number(call: GeCall, x: torch.Tensor, value: float) -> Unrounded:
+    return Unrounded((torch.mul if call.op_type == "Muls" else torch.add)(x, value), singly=True)
 
 
 @ge_operator("Axpy", "x1 x2", alpha=REQUIRED)
@@ -139,20 +130,12 @@ def _add_all(_call: GeCall, x: list[torch.Tensor]) -> Unrounded:
     return _sum_of(x)
 
 
-@ge_operator("Addcmul", "input_data x1 x2 value")
-def _addcmul(
+@ge_operator("Addcmul Addcdiv", "input_data x1 x2 value")
+def _addc(
     call: GeCall, x: torch.Tensor, x1: torch.Tensor, x2: torch.Tensor, value: torch.Tensor
 ) -> Unrounded:
     call.common(x, x1, x2, value)
-    return _sum_of([x, x1 * x2 * value])
-
-
-@ge_operator("Addcdiv", "input_data x1 x2 value")
-def _addcdiv(
-    call: GeCall, x: torch.Tensor, x1: torch.Tensor, x2: torch.Tensor, value: torch.Tensor
-) -> Unrounded:
-    call.common(x, x1, x2, value)
-    return _sum_of([x, x1 / x2 * value])
+    return _sum_of([x, (x1 * x2 if call.op_type == "Addcmul" else x1 / x2) * value])
 
 
 @ge_operator("Lerp", "start end weight")

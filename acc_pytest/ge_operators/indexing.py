@@ -28,22 +28,10 @@ def _inside(call: GeCall, places: torch.Tensor, size: int, negative: bool = Fals
     return torch.where(found < 0, found + size, found)
 
 
-@ge_operator("GatherV2", "x indices axis", moves=True, **_LOOKUP)
-def _gather_v2(call: GeCall, x: torch.Tensor, indices: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
-    return _gathered(call, x, indices, call.one(axis, "axis"))
-
-
-@ge_operator("GatherV2D", "x indices", moves=True, axis=REQUIRED)
-def _gather_v2_d(call: GeCall, x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    return _gathered(call, x, indices, call.attrs["axis"])
-
-
 @ge_operator("Gather", "x indices", moves=True, validate_indices=True, **_LOOKUP)
-def _gather(call: GeCall, x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    return _gathered(call, x, indices, 0)
-
-
-def _gathered(call: GeCall, x: torch.Tensor, indices: torch.Tensor, axis: int) -> torch.Tensor:
+@ge_operator("GatherV2", "x indices axis#", moves=True, **_LOOKUP)
+@ge_operator("GatherV2D", "x indices axis#", moves=True, axis=REQUIRED)
+def _gather(call: GeCall, x: torch.Tensor, indices: torch.Tensor, axis: int = 0) -> torch.Tensor:
     call.need(not call.attrs.get("batch_dims", 0), "batch_dims other than 0")
     axis = call.axis(axis, x.ndim)
     places = _inside(call, indices, x.shape[axis], call.attrs.get("negative_index_support", False))
@@ -108,16 +96,16 @@ def _scatter_nd_update(
     return var.index_put(_columns(call, var, indices), updates)
 
 
-@ge_operator("IndexPutV2", "x value indexed_sizes indexed_strides *indices", accumulate=False)
+@ge_operator("IndexPutV2", "x value indexed_sizes[] indexed_strides *indices", accumulate=False)
 def _index_put(
     call: GeCall,
     x: torch.Tensor,
     value: torch.Tensor,
-    sizes: torch.Tensor,
+    sizes: list[int],
     _strides: torch.Tensor,
     indices: list[torch.Tensor],
 ) -> Unrounded:
-    index = _index(call, x, call.whole(sizes, "indexed_sizes"), indices)
+    index = _index(call, x, sizes, indices)
     spots = torch.arange(x.numel()).reshape(x.shape)[index]
     places, values = spots.reshape(-1), value.expand(spots.shape).reshape(-1)
 
@@ -130,20 +118,18 @@ def _index_put(
     return Unrounded(x.reshape(-1).index_copy(0, places, values).reshape(x.shape), moved=True)
 
 
-@ge_operator("Index", "x indexed_sizes indexed_strides *indices", moves=True)
+@ge_operator("Index", "x indexed_sizes[] indexed_strides *indices", moves=True)
 def _index_by_mask(
-    call: GeCall,
-    x: torch.Tensor,
-    sizes: torch.Tensor,
-    _strides: torch.Tensor,
-    indices: list[torch.Tensor],
+    call: GeCall, x: torch.Tensor, sizes: list[int], _strides: torch.Tensor, indices: list[torch.Tensor]
 ) -> torch.Tensor:
-    return x[_index(call, x, call.whole(sizes, "indexed_sizes"), indices)]
+    return x[_index(call, x, sizes, indices)]
 
 
-@ge_operator("IndexByTensor", "x *indices", moves=True, indices_mask=())
-def _index_by_tensor(call: GeCall, x: torch.Tensor, indices: list[torch.Tensor]) -> torch.Tensor:
-    return x[_index(call, x, list(call.attrs["indices_mask"]), indices)]
+@ge_operator("IndexByTensor", "x indices_mask[] *indices", moves=True, indices_mask=())
+def _index_by_tensor(
+    call: GeCall, x: torch.Tensor, mask: list[int], indices: list[torch.Tensor]
+) -> torch.Tensor:
+    return x[_index(call, x, mask, indices)]
 
 
 def _index(call: GeCall, x: torch.Tensor, mask: Sequence[int], indices: Sequence[torch.Tensor]) -> Any:

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from .constants import dtype_of
 from .registry import REQUIRED, GeCall, Unrounded, ge_operator
 
 
-@ge_operator("BroadcastTo Expand", "x shape", moves=True)
-def _broadcast(call: GeCall, x: torch.Tensor, shape: torch.Tensor) -> torch.Tensor:
-    return _spread(call, x, call.whole(shape, "shape"))
-
-
-@ge_operator("BroadcastToD ExpandD", "x", moves=True, shape=REQUIRED)
-def _broadcast_d(call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return _spread(call, x, list(call.attrs["shape"]))
-
-
-def _spread(call: GeCall, x: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+@ge_operator("BroadcastTo Expand", "x shape[]", moves=True)
+@ge_operator("BroadcastToD ExpandD", "x shape[]", moves=True, shape=REQUIRED)
+def _broadcast(call: GeCall, x: torch.Tensor, shape: list[int]) -> torch.Tensor:
     """To `shape`, in which -1 keeps a size; a 1 may stay as wide as it is (`Expand`)."""
     missing = len(shape) - x.ndim
     call.need(missing >= 0, f"{x.ndim} dimensions do not become {len(shape)}")
@@ -29,55 +19,36 @@ def _spread(call: GeCall, x: torch.Tensor, shape: Sequence[int]) -> torch.Tensor
     return x.expand(call.room(wanted))
 
 
-@ge_operator("Tile", "x multiples", moves=True)
-def _tile(call: GeCall, x: torch.Tensor, multiples: torch.Tensor) -> torch.Tensor:
-    return _tiled(call, x, call.whole(multiples, "multiples"))
-
-
-@ge_operator("TileD", "x", moves=True, multiples=REQUIRED)
-def _tile_d(call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return _tiled(call, x, list(call.attrs["multiples"]))
-
-
-@ge_operator("TileWithAxis", "x", moves=True, axis=1, tiles=REQUIRED)
-def _tile_with_axis(call: GeCall, x: torch.Tensor) -> torch.Tensor:
+@ge_operator("TileWithAxis", "x axis# tiles#", moves=True, axis=1, tiles=REQUIRED)
+def _tile_with_axis(call: GeCall, x: torch.Tensor, axis: int, tiles: int) -> torch.Tensor:
     times = [1] * x.ndim
-    times[call.axis(call.attrs["axis"], x.ndim)] = call.attrs["tiles"]
-    return _tiled(call, x, times)
+    times[call.axis(axis, x.ndim)] = tiles
+    return _tile(call, x, times)
 
 
-def _tiled(call: GeCall, x: torch.Tensor, times: Sequence[int]) -> torch.Tensor:
+@ge_operator("Tile", "x multiples[]", moves=True)
+@ge_operator("TileD", "x multiples[]", moves=True, multiples=REQUIRED)
+def _tile(call: GeCall, x: torch.Tensor, times: list[int]) -> torch.Tensor:
     call.need(len(times) == x.ndim, "not one multiple a dimension")
     call.room([size * one for size, one in zip(x.shape, times)])
     return x.repeat(*times) if times else x
 
 
-@ge_operator("Fill", "dims value", moves=True)
-def _fill(call: GeCall, dims: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+@ge_operator("Fill", "dims[] value", moves=True)
+@ge_operator("FillD", "dims[] value", moves=True, dims=REQUIRED)
+def _fill(call: GeCall, dims: list[int], value: torch.Tensor) -> torch.Tensor:
     call.one(value, "value")
-    return value.reshape(()).expand(call.room(call.whole(dims, "dims")))
+    return value.reshape(()).expand(call.room(dims))
 
 
-@ge_operator("FillD", "value", moves=True, dims=REQUIRED)
-def _fill_d(call: GeCall, value: torch.Tensor) -> torch.Tensor:
-    call.one(value, "value")
-    return value.reshape(()).expand(call.room(list(call.attrs["dims"])))
+@ge_operator("FillV2", "dims[] value#", value=0.0)
+def _fill_v2(call: GeCall, dims: list[int], value: float) -> torch.Tensor:
+    return torch.full(call.room(dims), value, dtype=torch.float64)
 
 
-@ge_operator("FillV2", "dims", value=0.0)
-def _fill_v2(call: GeCall, dims: torch.Tensor) -> torch.Tensor:
-    shape = call.room(call.whole(dims, "dims"))
-    return torch.full(shape, call.attrs["value"], dtype=torch.float64)
-
-
-@ge_operator("ZerosLike", "x", moves=True)
-def _zeros(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(x)
-
-
-@ge_operator("OnesLike", "x", moves=True)
-def _ones(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return torch.ones_like(x)
+@ge_operator("ZerosLike OnesLike", "x", moves=True)
+def _alike(call: GeCall, x: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(x) if call.op_type == "ZerosLike" else torch.ones_like(x)
 
 
 @ge_operator("Range", "start limit delta", is_closed=False)
@@ -89,12 +60,9 @@ def _range(call: GeCall, start: torch.Tensor, limit: torch.Tensor, delta: torch.
     return Unrounded(found if start.is_floating_point() else found.long(), magnitude=lambda: found.abs())
 
 
-@ge_operator("OneHot", "x depth on_value off_value", axis=-1)
-def _one_hot(
-    call: GeCall, x: torch.Tensor, depth: torch.Tensor, on: torch.Tensor, off: torch.Tensor
-) -> torch.Tensor:
+@ge_operator("OneHot", "x depth# on_value off_value", axis=-1)
+def _one_hot(call: GeCall, x: torch.Tensor, count: int, on: torch.Tensor, off: torch.Tensor) -> torch.Tensor:
     """Places beyond the depth have no element."""
-    count = call.one(depth, "depth")
     call.room((*x.shape, count))
     axis = call.axis(call.attrs["axis"], x.ndim + 1)
     places = torch.arange(count).reshape(count, *(1,) * (x.ndim - axis))
@@ -108,27 +76,15 @@ def _shape(call: GeCall, x: torch.Tensor) -> torch.Tensor:
     return torch.tensor(tuple(x.shape), dtype=wanted)
 
 
-@ge_operator("PadV3", "x paddings constant_values?", moves=True, mode="constant", paddings_contiguous=True)
-def _pad_v3(
-    call: GeCall, x: torch.Tensor, paddings: torch.Tensor, value: torch.Tensor | None
-) -> torch.Tensor:
-    call.need(call.attrs["mode"] == "constant", "only mode constant is known")
-    sizes = call.whole(paddings, "paddings")
+@ge_operator("Pad", "x paddings[]", moves=True)
+@ge_operator("PadV3", "x paddings[] constant_values#?", moves=True, mode="constant", paddings_contiguous=True)
+def _pad(call: GeCall, x: torch.Tensor, sizes: list[int], value: float | None = None) -> torch.Tensor:
+    call.need(call.attrs.get("mode", "constant") == "constant", "only mode constant is known")
     ends = list(zip(sizes[::2], sizes[1::2]))
-    if not call.attrs["paddings_contiguous"]:
+    if not call.attrs.get("paddings_contiguous", True):
         ends = list(zip(sizes[: x.ndim], sizes[x.ndim :]))
-    return _padded(call, x, ends, 0 if value is None else call.one(value, "constant_values"))
-
-
-@ge_operator("Pad", "x paddings", moves=True)
-def _pad(call: GeCall, x: torch.Tensor, paddings: torch.Tensor) -> torch.Tensor:
-    sizes = call.whole(paddings, "paddings")
-    return _padded(call, x, list(zip(sizes[::2], sizes[1::2])), 0)
-
-
-def _padded(call: GeCall, x: torch.Tensor, ends: Sequence[tuple[int, int]], value: float) -> torch.Tensor:
     call.need(len(ends) == x.ndim and all(min(pair) >= 0 for pair in ends), "not two paddings a dimension")
     shape = call.room([low + size + high for size, (low, high) in zip(x.shape, ends)])
-    made = torch.full(shape, value, dtype=x.dtype)
+    made = torch.full(shape, 0 if value is None else value, dtype=x.dtype)
     made[tuple(slice(low, low + size) for size, (low, _) in zip(x.shape, ends))] = x
     return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,25 +9,15 @@ import torch
 from .constants import dtype_of
 from .registry import REQUIRED, GeCall, Unrounded, ge_operator
 
-_SAME = "Identity TensorMove ReadVariableOp NextIteration"
 
-
-@ge_operator(_SAME, "x", moves=True)
-def _identity(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return x
-
-
+@ge_operator("Identity TensorMove ReadVariableOp NextIteration", "x", moves=True)
+@ge_operator("Assign", "ref~ value", moves=True, validate_shape=True, use_locking=False)
 @ge_operator(
     "TransData", "src", moves=True, src_format="", dst_format="", src_subformat=0, dst_subformat=0, groups=1
 )
-def _trans_data(_call: GeCall, src: torch.Tensor) -> torch.Tensor:
-    """Only the device's layout changes; both sides are opened as logical tensors."""
-    return src
-
-
-@ge_operator("Assign", "ref~ value", moves=True, validate_shape=True, use_locking=False)
-def _assign(_call: GeCall, _ref: torch.Tensor | None, value: torch.Tensor) -> torch.Tensor:
-    return value
+def _identity(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
+    """Of TransData only the device's layout changes; both sides are opened as logical tensors."""
+    return x
 
 
 @ge_operator("Cast", "x", moves=True, dst_type=REQUIRED, truncate=False)
@@ -44,65 +33,36 @@ def _cast(call: GeCall, x: torch.Tensor) -> Unrounded:
     return Unrounded(x.double() if wanted.is_floating_point else x.to(wanted))
 
 
-@ge_operator("Transpose", "x perm", moves=True)
-def _transpose(call: GeCall, x: torch.Tensor, perm: torch.Tensor) -> torch.Tensor:
-    return x.permute(call.whole(perm, "perm"))
+@ge_operator("Transpose", "x perm[]", moves=True)
+@ge_operator("TransposeD", "x perm[]", moves=True, perm=REQUIRED)
+@ge_operator("Permute", "x order[]", moves=True, order=REQUIRED)
+def _transpose(_call: GeCall, x: torch.Tensor, axes: list[int]) -> torch.Tensor:
+    return x.permute(axes)
 
 
-@ge_operator("TransposeD", "x", moves=True, perm=REQUIRED)
-def _transpose_d(call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return x.permute([int(axis) for axis in call.attrs["perm"]])
-
-
-@ge_operator("Permute", "x", moves=True, order=REQUIRED)
-def _permute(call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return x.permute([int(axis) for axis in call.attrs["order"]])
-
-
-@ge_operator("Reshape", "x shape", moves=True, axis=0, num_axes=-1)
-def _reshape(call: GeCall, x: torch.Tensor, shape: torch.Tensor) -> torch.Tensor:
+@ge_operator("Reshape", "x shape[]", moves=True, axis=0, num_axes=-1)
+def _reshape(call: GeCall, x: torch.Tensor, asked: list[int]) -> torch.Tensor:
     """`num_axes` dimensions from `axis` on are replaced, of -1 all of them; a 0 keeps a size."""
     first, count = call.attrs["axis"], call.attrs["num_axes"]
     first = first if first >= 0 else x.ndim + 1 + first
     last = x.ndim if count < 0 else first + count
     call.need(0 <= first <= last <= x.ndim, f"axis {first} and num_axes {count} do not fit {x.ndim}")
-    asked = call.whole(shape, "shape")
     sizes = [x.shape[first + at] if size == 0 and x.numel() else size for at, size in enumerate(asked)]
     return x.reshape([*x.shape[:first], *sizes, *x.shape[last:]])
 
 
-@ge_operator("ExpandDims UnsqueezeV3", "x axes", moves=True)
-def _expand_dims(call: GeCall, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
-    return _unsqueezed(call, x, call.whole(axes, "axes"))
-
-
-@ge_operator("Unsqueeze", "x", moves=True, axes=())
-def _unsqueeze(call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return _unsqueezed(call, x, list(call.attrs["axes"]))
-
-
-@ge_operator("UnsqueezeV2", "x", moves=True, axis=())
-def _unsqueeze_v2(call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return _unsqueezed(call, x, list(call.attrs["axis"]))
-
-
-def _unsqueezed(call: GeCall, x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
+@ge_operator("ExpandDims UnsqueezeV3", "x axes[]", moves=True)
+@ge_operator("Unsqueeze", "x axes[]", moves=True, axes=())
+@ge_operator("UnsqueezeV2", "x axis[]", moves=True, axis=())
+def _unsqueeze(call: GeCall, x: torch.Tensor, axes: list[int]) -> torch.Tensor:
     for axis in sorted(call.axis(axis, x.ndim + len(axes)) for axis in axes):
         x = x.unsqueeze(axis)
     return x
 
 
-@ge_operator("Squeeze SqueezeV2", "x", moves=True, axis=())
-def _squeeze(call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return _squeezed(call, x, list(call.attrs["axis"]))
-
-
-@ge_operator("SqueezeV3", "x axes?", moves=True)
-def _squeeze_v3(call: GeCall, x: torch.Tensor, axes: torch.Tensor | None) -> torch.Tensor:
-    return _squeezed(call, x, [] if axes is None else call.whole(axes, "axes"))
-
-
-def _squeezed(call: GeCall, x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
+@ge_operator("Squeeze SqueezeV2", "x axis[]", moves=True, axis=())
+@ge_operator("SqueezeV3", "x axes[]?", moves=True)
+def _squeeze(call: GeCall, x: torch.Tensor, axes: list[int] | None) -> torch.Tensor:
     if not axes:
         return x.squeeze()
     for axis in sorted((call.axis(axis, x.ndim) for axis in axes), reverse=True):
@@ -126,24 +86,16 @@ def _flatten_v2(call: GeCall, x: torch.Tensor) -> torch.Tensor:
     return x.flatten(call.attrs["axis"], call.attrs["end_axis"])
 
 
-@ge_operator("ConcatV2", "*x concat_dim", moves=True, N=1)
-def _concat(call: GeCall, x: list[torch.Tensor], axis: torch.Tensor) -> torch.Tensor:
-    return _joined(call, x, call.one(axis, "concat_dim"))
+@ge_operator("Concat", "concat_dim# *x", moves=True, N=1)
+def _concat(call: GeCall, axis: int, x: list[torch.Tensor]) -> torch.Tensor:
+    return _concat_v2(call, x, axis)
 
 
-@ge_operator("Concat", "concat_dim *x", moves=True, N=1)
-def _concat_v1(call: GeCall, axis: torch.Tensor, x: list[torch.Tensor]) -> torch.Tensor:
-    return _joined(call, x, call.one(axis, "concat_dim"))
-
-
-@ge_operator("ConcatD ConcatV2D", "*x", moves=True, concat_dim=REQUIRED, N=1)
-def _concat_d(call: GeCall, x: list[torch.Tensor]) -> torch.Tensor:
-    return _joined(call, x, call.attrs["concat_dim"])
-
-
-def _joined(call: GeCall, tensors: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
-    call.need(bool(tensors), "nothing to join")
-    return torch.cat(list(tensors), call.axis(axis, tensors[0].ndim))
+@ge_operator("ConcatV2", "*x concat_dim#", moves=True, N=1)
+@ge_operator("ConcatD ConcatV2D", "*x concat_dim#", moves=True, concat_dim=REQUIRED, N=1)
+def _concat_v2(call: GeCall, x: list[torch.Tensor], axis: int) -> torch.Tensor:
+    call.need(bool(x), "nothing to join")
+    return torch.cat(x, call.axis(axis, x[0].ndim))
 
 
 @ge_operator("Pack", "*x", moves=True, axis=0, N=0)
@@ -156,33 +108,19 @@ def _unpack(call: GeCall, x: torch.Tensor) -> list[torch.Tensor]:
     return list(x.unbind(call.axis(call.attrs["axis"], x.ndim)))
 
 
-@ge_operator("Split", "split_dim x", moves=True, num_split=REQUIRED)
-def _split(call: GeCall, axis: torch.Tensor, x: torch.Tensor) -> list[torch.Tensor]:
-    return _in_equal_parts(call, x, call.one(axis, "split_dim"))
-
-
-@ge_operator("SplitD", "x", moves=True, split_dim=REQUIRED, num_split=REQUIRED)
-def _split_d(call: GeCall, x: torch.Tensor) -> list[torch.Tensor]:
-    return _in_equal_parts(call, x, call.attrs["split_dim"])
-
-
-def _in_equal_parts(call: GeCall, x: torch.Tensor, axis: int) -> list[torch.Tensor]:
+@ge_operator("Split", "split_dim# x", moves=True, num_split=REQUIRED)
+@ge_operator("SplitD", "split_dim# x", moves=True, split_dim=REQUIRED, num_split=REQUIRED)
+def _split(call: GeCall, axis: int, x: torch.Tensor) -> list[torch.Tensor]:
     axis, count = call.axis(axis, x.ndim), call.attrs["num_split"]
     call.need(count > 0 and x.shape[axis] % count == 0, f"{x.shape[axis]} are no {count} equal parts")
     return list(torch.split(x, x.shape[axis] // count, axis))
 
 
-@ge_operator("SplitV", "x size_splits split_dim", moves=True, num_split=0)
-def _split_v(call: GeCall, x: torch.Tensor, sizes: torch.Tensor, axis: torch.Tensor) -> list[torch.Tensor]:
-    return _in_parts(call, x, call.whole(sizes, "size_splits"), call.one(axis, "split_dim"))
-
-
-@ge_operator("SplitVD", "x", moves=True, size_splits=REQUIRED, split_dim=REQUIRED, num_split=0)
-def _split_vd(call: GeCall, x: torch.Tensor) -> list[torch.Tensor]:
-    return _in_parts(call, x, list(call.attrs["size_splits"]), call.attrs["split_dim"])
-
-
-def _in_parts(call: GeCall, x: torch.Tensor, sizes: Sequence[int], axis: int) -> list[torch.Tensor]:
+@ge_operator("SplitV", "x size_splits[] split_dim#", moves=True, num_split=0)
+@ge_operator(
+    "SplitVD", "x size_splits[] split_dim#", moves=True, size_splits=REQUIRED, split_dim=REQUIRED, num_split=0
+)
+def _split_v(call: GeCall, x: torch.Tensor, sizes: list[int], axis: int) -> list[torch.Tensor]:
     """Parts of the given sizes; a -1 takes what the others leave."""
     axis = call.axis(axis, x.ndim)
     rest = x.shape[axis] - sum(size for size in sizes if size >= 0)
@@ -190,17 +128,9 @@ def _in_parts(call: GeCall, x: torch.Tensor, sizes: Sequence[int], axis: int) ->
     return list(torch.split(x, [rest if size < 0 else size for size in sizes], axis))
 
 
-@ge_operator("Slice", "x offsets size", moves=True)
-def _slice(call: GeCall, x: torch.Tensor, offsets: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
-    return _cut(call, x, call.whole(offsets, "offsets"), call.whole(size, "size"))
-
-
-@ge_operator("SliceD", "x", moves=True, offsets=REQUIRED, size=REQUIRED)
-def _slice_d(call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return _cut(call, x, list(call.attrs["offsets"]), list(call.attrs["size"]))
-
-
-def _cut(call: GeCall, x: torch.Tensor, offsets: Sequence[int], sizes: Sequence[int]) -> torch.Tensor:
+@ge_operator("Slice", "x offsets[] size[]", moves=True)
+@ge_operator("SliceD", "x offsets[] size[]", moves=True, offsets=REQUIRED, size=REQUIRED)
+def _slice(call: GeCall, x: torch.Tensor, offsets: list[int], sizes: list[int]) -> torch.Tensor:
     call.need(len(offsets) == len(sizes) == x.ndim, "offsets and sizes are not one a dimension")
     for axis, (offset, size) in enumerate(zip(offsets, sizes)):
         x = x.narrow(axis, offset, x.shape[axis] - offset if size == -1 else size)
@@ -210,56 +140,51 @@ def _cut(call: GeCall, x: torch.Tensor, offsets: Sequence[int], sizes: Sequence[
 _MASKS = {"begin_mask": 0, "end_mask": 0, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 0}
 
 
-@ge_operator("StridedSliceV2", "x begin end axes? strides?", moves=True, **_MASKS)
+_SPANS = "x begin[] end[] strides[]"
+
+
+@ge_operator("StridedSliceV2", "x begin[] end[] axes[]? strides[]?", moves=True, **_MASKS)
 def _strided_slice_v2(
     call: GeCall,
     x: torch.Tensor,
-    begin: torch.Tensor,
-    end: torch.Tensor,
-    axes: torch.Tensor | None,
-    strides: torch.Tensor | None,
+    begin: list[int],
+    end: list[int],
+    axes: list[int] | None,
+    strides: list[int] | None,
 ) -> torch.Tensor:
-    first, last = call.whole(begin, "begin"), call.whole(end, "end")
-    steps = [1] * len(first) if strides is None else call.whole(strides, "strides")
-    along = list(range(len(first))) if axes is None else call.whole(axes, "axes")
-    return _strided(call, x, along, (first, last, steps))
+    return _strided_slice(call, x, begin, end, [1] * len(begin) if strides is None else strides, axes)
 
 
-@ge_operator("StridedSlice", "x begin end strides", moves=True, **_MASKS)
+@ge_operator("StridedSlice", _SPANS, moves=True, **_MASKS)
+@ge_operator("StridedSliceD", _SPANS, moves=True, begin=REQUIRED, end=REQUIRED, strides=REQUIRED, **_MASKS)
 def _strided_slice(
-    call: GeCall, x: torch.Tensor, begin: torch.Tensor, end: torch.Tensor, strides: torch.Tensor
-) -> torch.Tensor:
-    first, last = call.whole(begin, "begin"), call.whole(end, "end")
-    return _strided(call, x, range(len(first)), (first, last, call.whole(strides, "strides")))
-
-
-@ge_operator("StridedSliceD", "x", moves=True, begin=REQUIRED, end=REQUIRED, strides=REQUIRED, **_MASKS)
-def _strided_slice_d(call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    first, last, steps = (list(call.attrs[name]) for name in ("begin", "end", "strides"))
-    return _strided(call, x, range(len(first)), (first, last, steps))
-
-
-def _strided(
-    call: GeCall, x: torch.Tensor, axes: Sequence[int], spans: tuple[list[int], list[int], list[int]]
+    call: GeCall,
+    x: torch.Tensor,
+    begin: list[int],
+    end: list[int],
+    strides: list[int],
+    axes: list[int] | None = None,
 ) -> torch.Tensor:
     """Numpy's slices. Bit i of a mask leaves the begin or end of entry i open, or takes one element."""
     call.need(not call.attrs["ellipsis_mask"] and not call.attrs["new_axis_mask"], "masks for new dimensions")
-    call.need({len(span) for span in spans} == {len(axes)}, "begin, end and strides differ in length")
+    axes = list(range(len(begin))) if axes is None else axes
+    same = len(begin) == len(end) == len(strides) == len(axes)
+    call.need(same, "begin, end and strides differ in length")
     index: list[Any] = [slice(None)] * x.ndim
-    for entry, (axis, begin, end, step) in enumerate(zip(axes, *spans)):
+    for entry, (axis, first, last, step) in enumerate(zip(axes, begin, end, strides)):
         call.need(step > 0, f"stride {step}")
         axis, bit = call.axis(axis, x.ndim), 1 << entry
         if call.attrs["shrink_axis_mask"] & bit:
-            index[axis] = begin
+            index[axis] = first
             continue
-        first = None if call.attrs["begin_mask"] & bit else begin
-        index[axis] = slice(first, None if call.attrs["end_mask"] & bit else end, step)
+        start = None if call.attrs["begin_mask"] & bit else first
+        index[axis] = slice(start, None if call.attrs["end_mask"] & bit else last, step)
     return x[tuple(index)]
 
 
-@ge_operator("ReverseV2", "x axis", moves=True)
-def _reverse(call: GeCall, x: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
-    return x.flip([call.axis(one, x.ndim) for one in call.whole(axis, "axis")])
+@ge_operator("ReverseV2", "x axis[]", moves=True)
+def _reverse(call: GeCall, x: torch.Tensor, axes: list[int]) -> torch.Tensor:
+    return x.flip([call.axis(axis, x.ndim) for axis in axes])
 
 
 @ge_operator("Roll", "x", moves=True, shifts=REQUIRED, dims=())

@@ -7,49 +7,44 @@ import torch
 from .registry import GeCall, Unrounded, ge_operator
 
 
-@ge_operator("SoftmaxV2", "x", axes=(-1,), half_to_float=False)
-def _softmax(call: GeCall, x: torch.Tensor) -> Unrounded:
-    axis = _one_axis(call, x)
+@ge_operator("SoftmaxV2", "x axes[]", axes=(-1,), half_to_float=False)
+def _softmax(call: GeCall, x: torch.Tensor, axes: list[int]) -> Unrounded:
+    axis = _one_axis(call, x, axes)
     return Unrounded(x.softmax(axis), x.shape[axis] if x.ndim else 1)
 
 
-@ge_operator("LogSoftmaxV2", "logits", axes=(-1,))
-def _log_softmax(call: GeCall, x: torch.Tensor) -> Unrounded:
-    axis = _one_axis(call, x)
+@ge_operator("LogSoftmaxV2", "logits axes[]", axes=(-1,))
+def _log_softmax(call: GeCall, x: torch.Tensor, axes: list[int]) -> Unrounded:
+    axis = _one_axis(call, x, axes)
     found = x.log_softmax(axis)
     return Unrounded(found, x.shape[axis] if x.ndim else 1, lambda: x.abs() + found.abs())
 
 
-def _one_axis(call: GeCall, x: torch.Tensor) -> int:
-    axes = list(call.attrs["axes"])
+def _one_axis(call: GeCall, x: torch.Tensor, axes: list[int]) -> int:
     call.need(len(axes) == 1, f"{len(axes)} axes")
     return call.axis(int(axes[0]), x.ndim)
 
 
-@ge_operator("LayerNormV4", "x normalized_shape gamma? beta?", epsilon=1e-5)
+@ge_operator("LayerNormV4", "x normalized_shape[] gamma? beta?", epsilon=1e-5)
 def _layer_norm_v4(
-    call: GeCall,
-    x: torch.Tensor,
-    shape: torch.Tensor,
-    gamma: torch.Tensor | None,
-    beta: torch.Tensor | None,
+    call: GeCall, x: torch.Tensor, sizes: list[int], gamma: torch.Tensor | None, beta: torch.Tensor | None
 ) -> list[Unrounded]:
-    sizes = call.whole(shape, "normalized_shape")
     call.need(sizes == list(x.shape[x.ndim - len(sizes) :]), f"{list(x.shape)} does not end in {sizes}")
     return _layer_norm(call, x, gamma, beta, len(sizes))
 
 
-@ge_operator("LayerNormV3", "x gamma beta", begin_norm_axis=0, begin_params_axis=0, epsilon=1e-5)
-def _layer_norm_v3(call: GeCall, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor) -> list[Unrounded]:
-    return _layer_norm(call, x, gamma, beta, x.ndim - call.axis(call.attrs["begin_norm_axis"], x.ndim))
-
-
 @ge_operator("LayerNorm", "x gamma beta", begin_norm_axis=0, begin_params_axis=0, epsilon=1e-7)
-def _layer_norm_v1(call: GeCall, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor) -> list[Unrounded]:
-    """The third output is the variance, where later versions give the inverse deviation."""
-    y, mean, _ = _layer_norm(call, x, gamma, beta, x.ndim - call.axis(call.attrs["begin_norm_axis"], x.ndim))
-    axes = tuple(range(call.axis(call.attrs["begin_norm_axis"], x.ndim), x.ndim))
-    return [y, mean, Unrounded(x.var(axes, correction=0, keepdim=True), y.terms)]
+@ge_operator("LayerNormV3", "x gamma beta", begin_norm_axis=0, begin_params_axis=0, epsilon=1e-5)
+def _layer_norm_from(
+    call: GeCall, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor
+) -> list[Unrounded]:
+    """The third output of the first version is the variance, where later ones give the inverse deviation."""
+    first = call.axis(call.attrs["begin_norm_axis"], x.ndim)
+    y, mean, deviation = _layer_norm(call, x, gamma, beta, x.ndim - first)
+    if call.op_type == "LayerNormV3":
+        return [y, mean, deviation]
+    variance = x.var(tuple(range(first, x.ndim)), correction=0, keepdim=True)
+    return [y, mean, Unrounded(variance, y.terms)]
 
 
 def _layer_norm(
@@ -73,20 +68,16 @@ def _layer_norm(
     ]
 
 
-@ge_operator("RmsNorm", "x gamma", epsilon=1e-6)
-def _rms_norm(call: GeCall, x: torch.Tensor, gamma: torch.Tensor) -> list[Unrounded]:
-    return _rms(call, x, gamma)
-
-
 @ge_operator("AddRmsNorm InplaceAddRmsNorm", "x1 x2 gamma", epsilon=1e-6)
 def _add_rms_norm(call: GeCall, x1: torch.Tensor, x2: torch.Tensor, gamma: torch.Tensor) -> list[Unrounded]:
     """Outputs are the normed sum, the inverse root mean square and the sum."""
     total = x1 + x2
-    normed, deviation = _rms(call, total, gamma)
+    normed, deviation = _rms_norm(call, total, gamma)
     return [normed, deviation, Unrounded(total)]
 
 
-def _rms(call: GeCall, x: torch.Tensor, gamma: torch.Tensor) -> list[Unrounded]:
+@ge_operator("RmsNorm", "x gamma", epsilon=1e-6)
+def _rms_norm(call: GeCall, x: torch.Tensor, gamma: torch.Tensor) -> list[Unrounded]:
     call.need(
         0 < gamma.ndim <= x.ndim and gamma.shape == x.shape[x.ndim - gamma.ndim :],
         f"gamma {list(gamma.shape)} is not the end of {list(x.shape)}",

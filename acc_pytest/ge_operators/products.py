@@ -30,44 +30,23 @@ def product(
 
 
 @ge_operator("MatMul", "x1 x2 bias?", transpose_x1=False, transpose_x2=False)
-def _matmul(call: GeCall, x1: torch.Tensor, x2: torch.Tensor, bias: torch.Tensor | None) -> Unrounded:
-    return product(call, x1, x2, bias, (call.attrs["transpose_x1"], call.attrs["transpose_x2"]))
-
-
 @ge_operator("MatMulV2 MatMulV3", "x1 x2 bias? offset_w?", transpose_x1=False, transpose_x2=False, offset_x=0)
-def _matmul_v2(
-    call: GeCall,
-    x1: torch.Tensor,
-    x2: torch.Tensor,
-    bias: torch.Tensor | None,
-    offset: torch.Tensor | None,
-) -> Unrounded:
-    _without_offset(call, offset)
-    return product(call, x1, x2, bias, (call.attrs["transpose_x1"], call.attrs["transpose_x2"]))
-
-
 @ge_operator("BatchMatMul", "x1 x2", adj_x1=False, adj_x2=False)
-def _batch_matmul(call: GeCall, x1: torch.Tensor, x2: torch.Tensor) -> Unrounded:
-    return product(call, x1, x2, None, (call.attrs["adj_x1"], call.attrs["adj_x2"]))
-
-
 @ge_operator("BatchMatMulV2 BatchMatMulV3", "x1 x2 bias? offset_w?", adj_x1=False, adj_x2=False, offset_x=0)
-def _batch_matmul_v2(
+def _matmul(
     call: GeCall,
     x1: torch.Tensor,
     x2: torch.Tensor,
-    bias: torch.Tensor | None,
-    offset: torch.Tensor | None,
+    bias: torch.Tensor | None = None,
+    offset: torch.Tensor | None = None,
 ) -> Unrounded:
-    _without_offset(call, offset)
-    return product(call, x1, x2, bias, (call.attrs["adj_x1"], call.attrs["adj_x2"]))
+    without = offset is None and call.attrs.get("offset_x", 0) == 0
+    call.need(without, "offsets of quantised operands are not known")
+    turn = "adj" if call.op_type.startswith("Batch") else "transpose"
+    return product(call, x1, x2, bias, (call.attrs[f"{turn}_x1"], call.attrs[f"{turn}_x2"]))
 
 
 @ge_operator("BiasAdd", "x bias", data_format="NHWC")
 def _bias_add(call: GeCall, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     call.need(x.ndim == 2 or call.attrs["data_format"] == "NHWC", "only a bias along the last dimension")
     return x + bias
-
-
-def _without_offset(call: GeCall, offset: torch.Tensor | None) -> None:
-    call.need(offset is None and call.attrs["offset_x"] == 0, "offsets of quantised operands are not known")

@@ -39,33 +39,21 @@ def _reduced(call: GeCall, way: str, x: torch.Tensor, axes: tuple[int, ...]) -> 
 
 
 def _registered(way: str) -> None:
-    noop = {"noop_with_empty_axes": True} if way == "Mean" else {}
-    more = {} if way == "Mean" else {"noop_with_empty_axes": False}
-
-    @ge_operator(f"Reduce{way}", "x axes", keep_dims=False, **noop, **more)
-    def by_operand(call: GeCall, x: torch.Tensor, axes: torch.Tensor) -> Unrounded:
-        return _reduced(call, way, x, _axes(call, x, call.whole(axes, "axes")))
-
-    @ge_operator(f"Reduce{way}D", "x", axes=REQUIRED, keep_dims=False, noop_with_empty_axes=False)
-    def by_attribute(call: GeCall, x: torch.Tensor) -> Unrounded:
-        return _reduced(call, way, x, _axes(call, x, list(call.attrs["axes"])))
+    @ge_operator(f"Reduce{way}", "x axes[]", keep_dims=False, noop_with_empty_axes=way == "Mean")
+    @ge_operator(f"Reduce{way}D", "x axes[]", axes=REQUIRED, keep_dims=False, noop_with_empty_axes=False)
+    def reduced(call: GeCall, x: torch.Tensor, axes: list[int]) -> Unrounded:
+        return _reduced(call, way, x, _axes(call, x, axes))
 
 
 for _way in _NAMES:
     _registered(_way)
 
 
-@ge_operator("Cumsum", "x axis", exclusive=False, reverse=False)
-def _cumsum(call: GeCall, x: torch.Tensor, axis: torch.Tensor) -> Unrounded:
-    return _running(call, x, call.axis(call.one(axis, "axis"), x.ndim))
+@ge_operator("Cumsum", "x axis#", exclusive=False, reverse=False)
+@ge_operator("CumsumD", "x axis#", axis=REQUIRED, exclusive=False, reverse=False)
+def _cumsum(call: GeCall, x: torch.Tensor, axis: int) -> Unrounded:
+    axis = call.axis(axis, x.ndim)
 
-
-@ge_operator("CumsumD", "x", axis=REQUIRED, exclusive=False, reverse=False)
-def _cumsum_d(call: GeCall, x: torch.Tensor) -> Unrounded:
-    return _running(call, x, call.axis(call.attrs["axis"], x.ndim))
-
-
-def _running(call: GeCall, x: torch.Tensor, axis: int) -> Unrounded:
     def total(addends: torch.Tensor) -> torch.Tensor:
         turned = addends.flip(axis) if call.attrs["reverse"] else addends
         found = turned.cumsum(axis)

@@ -2,7 +2,9 @@
 
 An operator is a plain function of its operands, which `ge_operator` names in the order of GE's definition. A
 name that ends in `?` is optional, one that begins with `*` stands for any number of tensors, and one that
-ends in `~` is not read: only written. Floats arrive in float64, unless the operator only moves values.
+ends in `~` is not read: only written. Of `shape[]` the function gets the whole numbers, of `axis#` the one
+number; where the definition has an attribute of that name, they come from there (`TileD` is `Tile`). Floats
+arrive in float64, unless the operator only moves values.
 
 Attributes are those of the definition with their defaults. One that nobody here knows may change what is
 computed, so the operator is refused. Names with `_` in front are notes of the compiler.
@@ -10,9 +12,9 @@ computed, so the operator is refused. Names with `_` in front are notes of the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, TypeVar, Union
 
 import torch
 
@@ -95,6 +97,7 @@ class GeCall:
 
 Results = Union[torch.Tensor, Unrounded, Sequence[Union[torch.Tensor, Unrounded]]]
 Body = Callable[..., Results]
+AnyBody = TypeVar("AnyBody", bound=Body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,11 @@ class _GeEntry:
     moves: bool
     body: Body
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The operands that are tensors."""
+        return tuple(operand for operand in self.operands if _plain(operand) not in self.defaults)
+
 
 _OPERATORS: dict[str, _GeEntry] = {}
 REQUIRED = object()
@@ -112,13 +120,14 @@ REQUIRED = object()
 
 def ge_operator(
     types: str, operands: str, *, moves: bool = False, **defaults: object
-) -> Callable[[Body], Body]:
+) -> Callable[[AnyBody], AnyBody]:
     """Register the decorated function for operators of `types`, a list of words as `operands` is.
 
-    It is called with the `GeCall` and a tensor, `None` or (of `*`) a list of tensors for each operand.
+    It is called with the `GeCall` and, for each operand that is read, a tensor, `None`, numbers, or (of `*`)
+    a list of tensors.
     """
 
-    def add(body: Body) -> Body:
+    def add(body: AnyBody) -> AnyBody:
         for op_type in types.split():
             _OPERATORS[op_type] = _GeEntry(tuple(operands.split()), defaults, moves, body)
         return body
@@ -133,7 +142,7 @@ def known() -> tuple[str, ...]:
 
 def unread(op_type: str, count: int) -> frozenset[int]:
     """Places among `count` inputs that an operator only writes to. Raises `OperatorError`."""
-    names = _places(op_type, _entry(op_type).operands, count)
+    names = _places(op_type, _entry(op_type).inputs, count)
     return frozenset(place for place, name in enumerate(names) if name.endswith("~"))
 
 
@@ -156,7 +165,7 @@ def compute(
     given = inputs if entry.moves else [_wide(tensor) for tensor in inputs]
     try:
         with torch.no_grad(), Room(op_type, inputs, outputs * most):
-            found = entry.body(call, *_bound(call, entry.operands, given))
+            found = entry.body(call, *_bound(call, entry, given))
     except (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError) as error:
         reason = str(error).partition("\n")[0]
         raise OperatorError(f"{op_type}: inputs and attributes do not fit: {reason}") from error
@@ -198,22 +207,33 @@ def _places(op_type: str, operands: Sequence[str], count: int) -> list[str]:
     return names
 
 
-def _bound(
-    call: GeCall, operands: Sequence[str], inputs: Sequence[Given]
-) -> list[torch.Tensor | list[torch.Tensor] | None]:
-    names = _places(call.op_type, operands, len(inputs))
+def _plain(operand: str) -> str:
+    return operand.rstrip("[]#?~")
+
+
+def _bound(call: GeCall, entry: _GeEntry, inputs: Sequence[Given]) -> Iterator[Any]:
+    """What the function is called with."""
+    names = _places(call.op_type, entry.inputs, len(inputs))
     padded = [*inputs, *[None] * (len(names) - len(inputs))]
-    bound: list[torch.Tensor | list[torch.Tensor] | None] = []
-    for operand in operands:
-        values = [tensor for name, tensor in zip(names, padded) if name == operand]
+    for operand in entry.operands:
+        name = _plain(operand)
+        if name in entry.defaults:
+            yield list(call.attrs[name]) if "[]" in operand else call.attrs[name]
+            continue
+        values = [tensor for other, tensor in zip(names, padded) if other == operand]
         if operand.startswith("*"):
             several = [tensor for tensor in values if tensor is not None]
             call.need(len(several) == len(values), f"one of its inputs {operand[1:]} is missing")
-            bound.append(several)
+            yield several
             continue
-        call.need(values[0] is not None or operand[-1] in "?~", f"its input {operand} is missing")
-        bound.append(values[0])
-    return bound
+        (value,) = values
+        call.need(value is not None or operand[-1] in "?~", f"its input {name} is missing")
+        if value is not None and "[]" in operand:
+            yield call.whole(value, name)
+        elif value is not None and "#" in operand:
+            yield call.one(value, name)
+        elif not operand.endswith("~"):
+            yield value
 
 
 def _wide(tensor: Given) -> Given:

@@ -12,19 +12,11 @@ import torch
 from .registry import REQUIRED, GeCall, Unrounded, ge_operator
 
 
-@ge_operator("TopK TopKV2", "x k", sorted=True, dim=-1, largest=True, sort_policy=1, indices_dtype=3)
-def _topk(call: GeCall, x: torch.Tensor, k: torch.Tensor) -> list[Unrounded]:
-    return _best(call, x, int(call.one(k, "k")))
-
-
-@ge_operator("TopKD", "x assist_seq~", k=REQUIRED, sorted=True, dim=-1, largest=True)
-def _topk_d(call: GeCall, x: torch.Tensor, _assist: torch.Tensor | None) -> list[Unrounded]:
-    return _best(call, x, call.attrs["k"])
-
-
-def _best(call: GeCall, x: torch.Tensor, count: int) -> list[Unrounded]:
+@ge_operator("TopK TopKV2", "x k#", sorted=True, dim=-1, largest=True, sort_policy=1, indices_dtype=3)
+@ge_operator("TopKD", "x assist_seq~ k#", k=REQUIRED, sorted=True, dim=-1, largest=True)
+def _topk(call: GeCall, x: torch.Tensor, count: float) -> list[Unrounded]:
     axis = call.axis(call.attrs["dim"], x.ndim)
-    values, places = x.topk(count, axis, call.attrs["largest"])
+    values, places = x.topk(int(count), axis, call.attrs["largest"])
     ordered = bool(call.attrs["sorted"])
     return [
         Unrounded(values, moved=True, image=None if ordered else lambda mine: mine.sort(axis).values),
@@ -54,32 +46,21 @@ def _by_value(x: torch.Tensor, axis: int, ordered: bool) -> Callable[[torch.Tens
     return image
 
 
-@ge_operator("ArgMaxV2 ArgMin", "x dimension", dtype=9)
-def _arg(call: GeCall, x: torch.Tensor, dimension: torch.Tensor) -> Unrounded:
-    axis = call.axis(call.one(dimension, "dimension"), x.ndim)
-    return _extreme(x, axis, call.op_type != "ArgMin", False)[0]
-
-
-@ge_operator("ArgMaxD", "x", dimension=REQUIRED, dtype=9)
-def _argmax_d(call: GeCall, x: torch.Tensor) -> Unrounded:
-    return _extreme(x, call.axis(call.attrs["dimension"], x.ndim), True, False)[0]
-
-
-@ge_operator("ArgMaxWithValue", "x", dimension=REQUIRED, keep_dims=False)
-def _argmax_with_value(call: GeCall, x: torch.Tensor) -> list[Unrounded]:
-    return _extreme(x, call.axis(call.attrs["dimension"], x.ndim), True, call.attrs["keep_dims"])
-
-
-def _extreme(x: torch.Tensor, axis: int, largest: bool, kept: bool) -> list[Unrounded]:
-    """The place of the largest or smallest, and its value."""
-    values, places = (torch.max if largest else torch.min)(x, axis, kept)
+@ge_operator("ArgMaxV2 ArgMin", "x dimension#", dtype=9)
+@ge_operator("ArgMaxD", "x dimension#", dimension=REQUIRED, dtype=9)
+@ge_operator("ArgMaxWithValue", "x dimension#", dimension=REQUIRED, keep_dims=False)
+def _extreme(call: GeCall, x: torch.Tensor, axis: int) -> list[Unrounded]:
+    """The place of the largest or smallest, and of `ArgMaxWithValue` the value there."""
+    axis, kept = call.axis(axis, x.ndim), call.attrs.get("keep_dims", False)
+    values, places = (torch.min if call.op_type == "ArgMin" else torch.max)(x, axis, kept)
 
     def image(mine: torch.Tensor) -> torch.Tensor:
         chosen = mine.long() if kept else mine.long().unsqueeze(axis)
         outside = (chosen < 0) | (chosen >= x.shape[axis])
         return x.gather(axis, chosen.clamp(0, x.shape[axis] - 1)).masked_fill(outside, torch.nan)
 
-    return [Unrounded(places, image=image), Unrounded(values, moved=True)]
+    found = [Unrounded(places, image=image), Unrounded(values, moved=True)]
+    return found if call.op_type == "ArgMaxWithValue" else found[:1]
 
 
 @ge_operator("Select SelectV2", "condition x1 x2", moves=True)
@@ -96,11 +77,6 @@ def _masked_fill(call: GeCall, x: torch.Tensor, mask: torch.Tensor, value: torch
     return torch.where(mask.bool(), value.to(x.dtype), x)
 
 
-@ge_operator("Tril", "x", moves=True, diagonal=0)
-def _tril(call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return x.tril(call.attrs["diagonal"])
-
-
-@ge_operator("Triu", "x", moves=True, diagonal=0)
-def _triu(call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    return x.triu(call.attrs["diagonal"])
+@ge_operator("Tril Triu", "x", moves=True, diagonal=0)
+def _triangle(call: GeCall, x: torch.Tensor) -> torch.Tensor:
+    return (x.tril if call.op_type == "Tril" else x.triu)(call.attrs["diagonal"])

@@ -25,7 +25,7 @@ def seeds(op_type: str) -> list[tuple[Mapping[str, object], Tensors]]:
     """Attributes and inputs that the operator takes; of one without a case those of its kin, or a guess."""
     body = _OPERATORS[op_type].body
     found = [(attrs, inputs) for name, attrs, inputs, _ in CASES if _OPERATORS[name].body is body]
-    return found or [({}, [X] * len(_OPERATORS[op_type].operands))]
+    return found or [({}, [X] * len(_OPERATORS[op_type].inputs))]
 
 
 def with_number(inputs: Tensors) -> Iterator[Tensors]:
