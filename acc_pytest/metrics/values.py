@@ -57,7 +57,7 @@ def is_measurable(dtype: torch.dtype) -> bool:
     return by_torch(dtype).kind != "raw"
 
 
-def widen(block: torch.Tensor, *, to_complex: bool = False) -> Values:
+def widen(block: torch.Tensor, *, to_complex: bool) -> Values:
     """The values of a 1-D block of a measurable dtype; with `to_complex` as complex numbers."""
     dtype = block.dtype
     block = block.contiguous()

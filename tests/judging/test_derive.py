@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from acc_pytest.judging.threshold import JudgeContext
+from acc_pytest.judging.threshold import JudgeContext, Threshold
 from acc_pytest.judging.thresholds import thresholds_for
 from acc_pytest.judging.verdict import Judgement, judge
 from acc_pytest.metrics.kernel import measure
@@ -157,13 +157,42 @@ def test_the_largest_float64_still_has_a_finite_bound() -> None:
     assert all(math.isfinite(t.bound) for t in thresholds_for(JudgeContext(), huge))
 
 
-def test_every_default_threshold_gives_a_reason_with_t_in_it() -> None:
-    by_metric = {t.metric: t for t in thresholds_for(JudgeContext(depth=1, length=64), build())}
-    for metric in ("cosine_similarity", "max_absolute_error", "relative_euclidean_distance"):
-        assert "T = 8*(u + sqrt(64)*2^-24)*sqrt(1+1)" in by_metric[metric].reason
-    assert "8*rms(golden) = 8" in by_metric["max_absolute_error"].reason
-    outlier = thresholds_for(JudgeContext(), build(golden_max_abs=100.0))
-    assert "max|golden| = 100" in next(t.reason for t in outlier if t.metric == "max_absolute_error")
+def test_every_default_threshold_says_what_it_is_made_of() -> None:
+    context = JudgeContext(depth=1, length=64)
+    t = 8 * (2.0**-11 + 8 * 2.0**-24) * math.sqrt(2)
+    made = (
+        "T = 8*(u + sqrt(64)*2^-24)*sqrt(1+1) = 0.00553 "
+        "(u = 2^-11 of float16, sums of 64 terms at 2^-24, 1 layer before)"
+    )
+    large = {"numel": 2**40, "compared": 2**40}
+    cosine, largest, distance, new, lost = thresholds_for(context, build(**large))
+    assert distance == Threshold("relative_euclidean_distance", t, False, f"default: {made}")
+    angle = f"default: 1 - T^2/2: what noise of relative size T leaves of the angle; {made}"
+    assert cosine == Threshold("cosine_similarity", 1 - t * t / 2 - 1e-12, True, angle)
+    element = "no element may leave the noise of the whole"
+    said = f"default: T times 8*rms(golden) = 8: {element}; {made}"
+    assert largest == Threshold("max_absolute_error", 8 * t, False, said)
+    said = "default: NaN or Inf where golden is finite is never rounding"
+    assert new == Threshold("new_nonfinite", 0.0, False, said)
+    said = "default: a NaN or Inf of golden must appear in mine too"
+    assert lost == Threshold("lost_nonfinite", 0.0, False, said)
+    outlier = thresholds_for(context, build(golden_max_abs=100.0, **large))[1]
+    said = f"default: T times max|golden| = 100: {element}; {made}"
+    assert outlier == Threshold("max_absolute_error", 100 * t, False, said)
+    small = thresholds_for(context, build(golden_rms=0.25, golden_max_abs=1.0, **large))[1]
+    assert small.bound == 2 * t
+
+
+def test_zeros_and_integers_say_why_they_are_bounded_as_they_are() -> None:
+    zero = thresholds_for(JudgeContext(), build(golden_rms=0.0, golden_max_abs=0.0))[0]
+    said = (
+        "default: golden is all zero, so nothing is relative to it: the smallest normal float16 is the only "
+        "value that flushing to zero can hide"
+    )
+    assert zero == Threshold("max_absolute_error", 2.0**-14, False, said)
+    whole = thresholds_for(JudgeContext(), build(golden_dtype="int32", mine_dtype="int64"))
+    said = "default: int32 values are exact: indices, masks, counts"
+    assert whole == (Threshold("mismatches", 0.0, False, said),)
 
 
 def test_a_float64_pair_that_agrees_is_not_failed_by_the_rounding_of_its_own_cosine() -> None:

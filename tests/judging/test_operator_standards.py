@@ -11,9 +11,9 @@ import torch
 from acc_pytest.errors import SettingsError
 from acc_pytest.judging.rules import rule_from_marker
 from acc_pytest.judging.standards import STANDARDS, Adjustment, Second, Standard, of_operators
-from acc_pytest.judging.standards.atb_classes import has_two_goldens, op_class
+from acc_pytest.judging.standards.atb_classes import class_by_name, has_two_goldens, op_class
 from acc_pytest.judging.standards.second_golden import error_ratios
-from acc_pytest.judging.threshold import JudgeContext
+from acc_pytest.judging.threshold import JudgeContext, Threshold
 from acc_pytest.judging.thresholds import thresholds_for
 from acc_pytest.judging.verdict import Judgement, judge
 from acc_pytest.metrics.element_tolerance import EXACT, ElementTolerance
@@ -22,6 +22,8 @@ from acc_pytest.metrics.kernel import measure
 from acc_pytest.operators import operator_of
 from acc_pytest.operators.param import read
 from acc_pytest.tensors.source import TensorSource
+
+from .plain import build
 
 
 def output(operator: str, dtype: str, length: int | None = None, **param: Any) -> JudgeContext:
@@ -40,6 +42,12 @@ def tolerance(standard: Standard, context: JudgeContext) -> ElementTolerance:
     wanted = standard.elements(context, (context.written, context.written), Adjustment())
     assert wanted is not None
     return wanted
+
+
+def requirement(name: str, context: JudgeContext, **further: float) -> str:
+    words = STANDARDS[name].requirement
+    assert words is not None
+    return words(context, build(further=further), Adjustment())
 
 
 def judged(
@@ -66,25 +74,98 @@ def passes(standard: Standard, context: JudgeContext, golden: torch.Tensor, mine
     return judged(standard, context, golden, mine).verdict == "pass"
 
 
+BOUNDS = [
+    ("LinearOperation", "float16", 2047, {}, ElementTolerance(2.0**-8, scale="scaled"), "2^-8"),
+    ("LinearOperation", "float16", 2048, {}, ElementTolerance(2.0**-7, scale="scaled"), "2^-7"),
+    ("LinearOperation", "bfloat16", 16384, {}, ElementTolerance(2.0**-6, scale="scaled"), "2^-6"),
+    ("LinearOperation", "float32", 16383, {}, ElementTolerance(2.0**-10, scale="scaled"), "2^-10"),
+    ("LinearOperation", "float32", 16384, {}, ElementTolerance(2.0**-9, scale="scaled"), "2^-9"),
+    ("LinearOperation", "float64", None, {}, ElementTolerance(2.0**-11, scale="scaled"), "2^-11"),
+    ("SelfAttentionOperation", "float16", None, {}, ElementTolerance(2.0**-9, scale="scaled"), "2^-9"),
+    ("SplitOperation", "float16", None, {}, EXACT, "the result is exact"),
+    ("SortOperation", "int32", None, {}, EXACT, "whole numbers are exact"),
+    ("SortOperation", "int8", None, {}, EXACT, "whole numbers are exact"),
+    ("SwigluQuantOperation", "int8", None, {}, ElementTolerance(1.0), "one step of the quantised value"),
+    ("SwigluQuantOperation", "int32", None, {}, EXACT, "whole numbers are exact"),
+    ("SwigluQuantOperation", "float16", None, {}, ElementTolerance(2.0**-8, scale="scaled"), "2^-8"),
+    ("SoftmaxOperation", "hifloat8", None, {}, ElementTolerance(1.0, scale="ulp"), "one step of the type"),
+    ("SoftmaxOperation", "float8_e5m2", None, {}, ElementTolerance(1.0, scale="ulp"), "one step of the type"),
+]
+
+
+@pytest.mark.parametrize(("operator", "dtype", "length", "param", "bound", "why"), BOUNDS)
+def test_ascend_has_atbs_bounds(
+    operator: str, dtype: str, length: int | None, param: dict[str, Any], bound: ElementTolerance, why: str
+) -> None:
+    context, standard = output(operator, dtype, length, **param), STANDARDS["ascend"]
+    assert tolerance(standard, context) == bound
+    measurement = build(compared=1, golden_dtype=dtype, mine_dtype=dtype)
+    first, second = thresholds_for(context, measurement, (), standard)
+    metric = {"absolute": "max_absolute_error", "scaled": "max_scaled_error", "ulp": "max_ulp_error"}
+    sums = "" if length is None else f", sums of {length}"
+    named = context.op_class if "the result" in why else f"{context.op_class}, {dtype}{sums}"
+    assert first == Threshold(metric[bound.scale], bound.atol, False, f"ascend: {named}: {why}")
+    assert second == Threshold(
+        "nonfinite_mismatch", 0.0, False, "ascend: NaN and infinities have to be the same on both sides"
+    )
+    assert requirement("ascend", context) == f"100%({bound})"
+
+
+CLASSES = {
+    ("Elewise", 1): "CAST",
+    ("Elewise", 2): "COMPUTE_FLOAT",
+    ("Elewise", 7): "COMPUTE_INTEGER",
+    ("Activation", 1): "COMPUTE_FLOAT",
+    ("Activation", 4): "VECTOR_FUSION",
+    ("Activation", 8): "VECTOR_FUSION",
+    ("Reduce", 1): "MOVE",
+    ("Reduce", 2): "MOVE",
+    ("Reduce", 3): "COMPUTE_FLOAT",
+    ("ReduceScatter", "max"): "MOVE",
+    ("ReduceScatter", "sum"): "VECTOR_FUSION",
+    ("ReduceScatterV", "min"): "MOVE",
+    ("ReduceScatterV", "sum"): "VECTOR_FUSION",
+    ("AllReduce", 0): "COMPUTE_FLOAT",
+    ("AllReduce", 1): "COMPUTE_QUANT",
+    ("Split", None): "MOVE",
+    ("Transpose", None): "CAST",
+    ("Gating", None): "COMPUTE_INTEGER",
+    ("PagedAttention", None): "VECTOR_FUSION",
+    ("SwigluQuant", None): "COMPUTE_QUANT",
+    ("Softmax", None): "COMPUTE_FLOAT",
+}
+"""Of ATB's test suite: the class of an operator, by the parameter that decides it."""
+DECIDES = {"Elewise": "elewiseType", "Activation": "activationType", "AllReduce": "quantType"}
+
+
+@pytest.mark.parametrize(("short", "value"), CLASSES)
+def test_the_class_of_an_operator_is_that_of_atbs_suite(short: str, value: object) -> None:
+    param = {DECIDES.get(short, "reduceType"): value}
+    assert op_class(f"{short}Operation", param) == CLASSES[short, value]
+
+
 @pytest.mark.parametrize(
-    ("context", "bound"),
+    ("short", "layer", "part"),
     [
-        (output("LinearOperation", "float16", 2047), 2.0**-8),
-        (output("LinearOperation", "float16", 2048), 2.0**-7),
-        (output("LinearOperation", "bfloat16", 16384), 2.0**-6),
-        (output("LinearOperation", "float32", 16383), 2.0**-10),
-        (output("LinearOperation", "float32", 16384), 2.0**-9),
-        (output("SelfAttentionOperation", "float16"), 2.0**-9),
-        (output("ActivationOperation", "float32", activationType=4), 2.0**-12),
-        (output("ActivationOperation", "float32", activationType=1), 2.0**-11),
-        (output("SplitOperation", "float16"), 0.0),
-        (output("ReduceOperation", "float16", reduceType=1), 0.0),
-        (output("RmsNormOperation", "int8", layerType=1, normParam={"quantType": 2}), 1.0),
-        (output("SortOperation", "int32"), 0.0),
+        ("LayerNorm", 1, "normParam"),
+        ("LayerNorm", 2, "preNormParam"),
+        ("RmsNorm", 1, "normParam"),
+        ("RmsNorm", 2, "preNormParam"),
+        ("RmsNorm", 3, "postNormParam"),
     ],
 )
-def test_ascend_has_atbs_bounds(context: JudgeContext, bound: float) -> None:
-    assert tolerance(STANDARDS["ascend"], context).atol == bound
+def test_a_norm_that_quantises_is_of_another_class(short: str, layer: int, part: str) -> None:
+    plain = "COMPUTE_FLOAT" if (short, layer) == ("LayerNorm", 1) else "VECTOR_FUSION"
+    for inner, kind in (({}, plain), ({"quantType": 0}, plain), ({"quantType": 2}, "COMPUTE_QUANT")):
+        assert op_class(f"{short}Operation", {"layerType": layer, part: inner}) == kind
+    assert op_class("RmsNormOperation", {"layerType": 0}) == "VECTOR_FUSION"
+
+
+def test_the_loosest_class_stands_where_parameters_are_unknown() -> None:
+    for short in ("RmsNorm", "ReduceScatter", "ReduceScatterV"):
+        assert class_by_name(f"{short}Operation") == "VECTOR_FUSION"
+    assert class_by_name("SplitOperation") == "MOVE"
+    assert class_by_name("LinearOperation") == "COMPUTE_FLOAT"
 
 
 def test_ascend_is_relative_above_one_and_absolute_below() -> None:
@@ -140,12 +221,18 @@ def test_open_bounds_the_mean_and_the_largest_relative_error() -> None:
 
 
 def test_a_type_without_a_bound_is_said() -> None:
-    with pytest.raises(
-        SettingsError, match="standard open has no bound for float64 outputs of SoftmaxOperation"
-    ):
-        tolerance(STANDARDS["open"], output("SoftmaxOperation", "float64"))
-    with pytest.raises(SettingsError, match="choose one of ascend, two-golden, msit, open, three-way"):
+    for name, dtype in (("open", "float64"), ("msit", "complex64")):
+        with pytest.raises(SettingsError) as caught:
+            tolerance(STANDARDS[name], output("SoftmaxOperation", dtype))
+        told = f"standard {name} has no bound for {dtype} outputs of SoftmaxOperation"
+        assert str(caught.value) == told
+    with pytest.raises(SettingsError) as caught:
         of_operators("atb")
+    assert str(caught.value) == (
+        "--acc-opcheck-standard atb: no such standard; "
+        "choose one of ascend, two-golden, msit, open, three-way, distribution"
+    )
+    assert of_operators("msit") is STANDARDS["msit"]
 
 
 def attention(dtype: str = "float16") -> JudgeContext:
@@ -175,20 +262,136 @@ def test_a_second_golden_that_is_exact_counts_as_one_step_off(name: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("context", "has_other", "second"),
+    ("operator", "dtype", "param", "second"),
     [
-        (attention(), False, Second.COMPUTED),
-        (attention(), True, Second.DEVICE),
-        (output("RingMLAOperation", "bfloat16"), False, Second.COMPUTED),
-        (output("ReduceScatterOperation", "float16", reduceType="sum"), False, Second.COMPUTED),
-        (output("ReduceScatterOperation", "float16", reduceType="max"), False, Second.NONE),
-        (output("LinearOperation", "float16"), True, Second.NONE),
-        (attention("int8"), False, Second.NONE),
+        ("SelfAttentionOperation", "float16", {"headNum": 1}, Second.COMPUTED),
+        ("RingMLAOperation", "bfloat16", {}, Second.COMPUTED),
+        ("ReduceScatterOperation", "float16", {"reduceType": "sum"}, Second.COMPUTED),
+        ("ReduceScatterVOperation", "float16", {"reduceType": "sum"}, Second.COMPUTED),
+        ("ReduceScatterOperation", "float16", {"reduceType": "max"}, Second.NONE),
+        ("ReduceScatterVOperation", "float16", {"reduceType": "min"}, Second.NONE),
+        ("LinearOperation", "float16", {}, Second.NONE),
+        ("SelfAttentionOperation", "int8", {"headNum": 1}, Second.NONE),
     ],
 )
-def test_two_goldens_are_for_fused_attention(context: JudgeContext, has_other: bool, second: Second) -> None:
-    assert STANDARDS["two-golden"].second(context, has_other) is second
-    assert STANDARDS["ascend"].second(context, has_other) is Second.NONE
+def test_two_goldens_are_for_fused_attention(
+    operator: str, dtype: str, param: dict[str, Any], second: Second
+) -> None:
+    context = JudgeContext(written=dtype, two_goldens=has_two_goldens(operator, param))
+    assert STANDARDS["two-golden"].second(context, False) is second
+    device = Second.DEVICE if second is Second.COMPUTED else Second.NONE
+    assert STANDARDS["two-golden"].second(context, True) is device
+    assert STANDARDS["ascend"].second(context, True) is Second.NONE
+
+
+def test_three_way_takes_the_second_golden_of_a_device_for_floats_alone() -> None:
+    standard = STANDARDS["three-way"]
+    for dtype, second in (("float16", Second.DEVICE), ("int8", Second.NONE)):
+        assert standard.second(JudgeContext(written=dtype), False) is second
+    assert tolerance(standard, JudgeContext(written="int8")) == EXACT
+    wanted = ElementTolerance(10 * 2.0**-8, scale="relative")
+    assert tolerance(standard, JudgeContext(written="bfloat16")) == wanted
+    with pytest.raises(SettingsError, match="standard three-way has no bound for float64 outputs of x"):
+        tolerance(standard, JudgeContext(mine_op_type="x", written="float64"))
+    whole = thresholds_for(JudgeContext(written="int8"), build(), (), standard)[0]
+    assert whole == Threshold("max_absolute_error", 0.0, False, "three-way: whole numbers are exact")
+
+
+RATIOS = "mare ratio <= 10, mere ratio <= 2, rmse ratio <= 2"
+REQUIREMENTS = [
+    ("ascend", "float16", {}, "100%(|error| <= 0.00390625 max(1, |golden|))"),
+    ("two-golden", "float16", {}, "100%(|error| <= 0.00390625 max(1, |golden|))"),
+    ("two-golden", "float16", {"mare_ratio": 1.0}, f"100%(|error| <= 0.00390625 max(1, |golden|)), {RATIOS}"),
+    ("three-way", "float16", {}, RATIOS),
+    ("three-way", "int8", {}, "100%(|error| = 0)"),
+    ("msit", "float16", {}, "99.9%(error<0.0009765625)"),
+    ("open", "float16", {}, "MERE < 0.000976562, MARE < 0.00976562"),
+    ("open", "int8", {}, "100%(|error| = 0)"),
+    ("distribution", "float16", {}, "100%(|error| <= 0.00390625 max(1, |golden|))"),
+    ("distribution", "float16", {"ks_p_value": 0.5}, "KS p > 0.01"),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "further", "words"), REQUIREMENTS)
+def test_the_old_sheet_has_the_bound_in_its_own_words(
+    name: str, dtype: str, further: dict[str, float], words: str
+) -> None:
+    assert requirement(name, output("SoftmaxOperation", dtype), **further) == words
+
+
+TWICE = Adjustment(2.0, "x.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("ascend", "100%(|error| <= 0.0078125 max(1, |golden|))"),
+        ("two-golden", "100%(|error| <= 0.0078125 max(1, |golden|))"),
+        ("distribution", "100%(|error| <= 0.0078125 max(1, |golden|))"),
+        ("msit", "99.9%(error<0.001953125)"),
+        ("open", "MERE < 0.00195312, MARE < 0.0195312"),
+    ],
+)
+def test_a_factor_moves_the_bounds_of_an_output_and_says_so(name: str, words: str) -> None:
+    context, standard = output("SoftmaxOperation", "float16"), STANDARDS[name]
+    assert standard.requirement is not None
+    assert standard.requirement(context, build(), TWICE) == words
+    if name == "ascend":
+        reason = standard.thresholds(context, build(), TWICE)[0].reason
+        assert reason == "COMPUTE_FLOAT, float16: 2^-8, times 2 from x.toml"
+
+
+def test_msit_and_open_say_their_rows() -> None:
+    context = output("SoftmaxOperation", "float16")
+    (share, _) = thresholds_for(context, build(), [rule_from_marker({"factor": 2}, "t")], STANDARDS["msit"])
+    assert share == Threshold(
+        "rel_precision_rate",
+        99.9,
+        True,
+        "msit: share of elements of float16 with |error| <= 0.00195312 |golden|, "
+        "times 2 from marker acc_threshold on t",
+    )
+    mean, largest, _ = thresholds_for(context, build(), (), STANDARDS["open"])
+    t = 2.0**-10
+    assert mean == Threshold("mere", t, False, "open: mean relative error of float16 below T", strict=True)
+    assert largest == Threshold(
+        "mare", 10 * t, False, "open: largest relative error of float16 below 10 T", strict=True
+    )
+    whole = thresholds_for(output("SortOperation", "int32"), build(), (), STANDARDS["open"])[0]
+    assert whole == Threshold("max_absolute_error", 0.0, False, "open: whole numbers are exact")
+    assert tolerance(STANDARDS["open"], context) == ElementTolerance(10 * t, scale="relative")
+    assert tolerance(STANDARDS["open"], output("SortOperation", "int32")) == EXACT
+
+
+def test_ratios_say_of_what_they_are() -> None:
+    numbers = {
+        f"mere_{part}": value for part, value in (("ratio", 1.5), ("of_mine", 3e-3), ("of_second", 2e-3))
+    }
+    for name, whose in (("two-golden", "the low-precision golden"), ("three-way", "the other device")):
+        measurement = build(further=numbers)
+        thresholds = STANDARDS[name].thresholds(attention(), measurement, TWICE)
+        ratios = [bound for bound in thresholds if bound.metric.endswith("_ratio")]
+        reason = f"mere of mine 0.003, of {whose} 0.002"
+        assert ratios == [Threshold("mere_ratio", 4.0, False, reason)]
+
+
+@pytest.mark.parametrize(
+    ("metric", "right", "wrong"),
+    [("ks_p_value", 0.011, 0.01), ("impossible_draws", 0.0, 1.0), ("mean_shift", 2.576, 2.58)],
+)
+def test_random_draws_are_judged_by_their_distribution_alone(metric: str, right: float, wrong: float) -> None:
+    standard, context = STANDARDS["distribution"], output("SoftmaxOperation", "float16")
+    for value, verdict in ((right, "pass"), (wrong, "fail")):
+        measurement = build(further={metric: value})
+        thresholds = thresholds_for(context, measurement, (), standard)
+        assert [bound.metric for bound in thresholds] == [metric]
+        assert judge(measurement, thresholds).verdict == verdict
+
+
+def test_what_is_not_drawn_is_judged_as_by_ascend() -> None:
+    context = output("SoftmaxOperation", "float16")
+    named = [STANDARDS[name].thresholds(context, build(), TWICE) for name in ("distribution", "ascend")]
+    assert named[0] == named[1]
 
 
 def test_two_golden_keeps_the_bound_of_single_elements() -> None:

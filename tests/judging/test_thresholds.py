@@ -112,6 +112,13 @@ def test_the_dtype_of_either_side_matches() -> None:
     assert bound_on(DISTANCE, rule, golden_dtype="float32", mine_dtype="bfloat16").bound == 0.77
 
 
+@pytest.mark.parametrize(("dtype", "bound"), [("bfloat16", 0.77), ("b*", 0.77), ("float32", None)])
+def test_the_dtype_of_mine_can_be_asked_for_alone(dtype: str, bound: float | None) -> None:
+    sides = {"golden_dtype": "float32", "mine_dtype": "bfloat16"}
+    plain = bound_on(DISTANCE, **sides).bound
+    assert bound_on(DISTANCE, distance_rule(0.77, mine_dtype=dtype), **sides).bound == (bound or plain)
+
+
 def test_the_last_matching_factor_scales_t_and_is_named() -> None:
     plain = bound_on(DISTANCE).bound
     rules = [
@@ -144,8 +151,14 @@ def test_cosine_is_refused_as_the_only_gate(blind: dict[str, object]) -> None:
     rule = rule_from_table(
         {"cosine_similarity": 0.99, DISTANCE: False, "max_absolute_error": False, **blind}, "bad.toml"
     )
-    with pytest.raises(SettingsError, match=r"bad\.toml: bounds only .*cosine_similarity.* cannot gate"):
+    with pytest.raises(SettingsError) as caught:
         thresholds_for(CONTEXT, build(), [rule])
+    left = ", ".join(["cosine_similarity", "new_nonfinite", "lost_nonfinite", *blind])
+    assert str(caught.value) == (
+        f"bad.toml: bounds only {left}, which cannot gate: cosine similarity does not see scale or one bad "
+        "row in a million, counts of NaN and Inf see nothing finite. Keep a bound on "
+        "relative_euclidean_distance, max_absolute_error or another error size"
+    )
 
 
 def test_switching_everything_off_is_refused() -> None:

@@ -77,6 +77,15 @@ def test_the_reason_names_format_length_depth_and_factor() -> None:
         assert part in reason
 
 
+def test_the_rounding_of_what_it_was_computed_from_is_still_there() -> None:
+    coarse = tolerance("float32", "float32", 0, 1, computed_in="bfloat16")
+    assert coarse.value == tolerance("bfloat16", "bfloat16", 0, 1).value
+    assert "u = 2^-8 of bfloat16, which it was computed from, sums" in coarse.reason
+    assert tolerance("bfloat16", "float32", 0, 1, computed_in="float16") == tolerance(
+        "bfloat16", "float32", 0, 1
+    )
+
+
 def test_small_tensors_get_room_for_their_scatter_and_say_so() -> None:
     large = tolerance("float16", "float16", 0, 64)
     small = tolerance("float16", "float16", 0, 64, elements=36)
@@ -102,8 +111,10 @@ def test_the_scatter_covers_all_but_one_in_a_thousand_tensors_of_plain_noise(ele
 def test_below_the_normal_range_the_spacing_replaces_the_roundoff() -> None:
     # rms = 2^-20 is 16 spacings of 2^-24: rounding may change it by half a spacing, 2^-5 of it. T caps.
     deep = tolerance("float16", "float16", 0, 1, 2.0**-20)
-    assert deep.value == pytest.approx(8 * (2.0**-5 + 2.0**-24)) or deep.value == CAP
-    assert "subnormal float16" in deep.reason
+    assert deep.value == CAP  # 8 * (2^-5 + 2^-24) is more
+    assert "u = 0.031, the spacing of subnormal float16 against rms 9.5e-07, sums" in deep.reason
+    shallow = tolerance("float16", "float16", 0, 1, 2.0**-16)
+    assert shallow.value == pytest.approx(8 * (2.0**-9 + 2.0**-24), rel=1e-12)
     at_the_edge = tolerance("float16", "float16", 0, 1, 2.0**-14)
     assert at_the_edge.value == tolerance("float16", "float16", 0, 1).value
 

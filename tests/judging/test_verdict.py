@@ -8,7 +8,8 @@ import pytest
 
 from acc_pytest.errors import SettingsError
 from acc_pytest.judging.threshold import Threshold
-from acc_pytest.judging.verdict import judge
+from acc_pytest.judging.verdict import Check, judge
+from acc_pytest.metrics.measurement import NonFinite
 
 from .plain import build
 
@@ -57,8 +58,6 @@ def test_above_a_bound_of_zero_there_is_no_factor() -> None:
 
 
 def test_new_nonfinite_values_lead_the_sentence_and_the_rest_follows() -> None:
-    from acc_pytest.metrics.measurement import NonFinite
-
     fields = {"nonfinite": NonFinite(new=2, changed=1), "cosine_similarity": 0.1}
     text = sentence(DISTANCE, COSINE, COUNT, relative_euclidean_distance=9.0, **fields)
     assert text.startswith("3 of 8 elements are NaN or Inf in mine")
@@ -66,10 +65,62 @@ def test_new_nonfinite_values_lead_the_sentence_and_the_rest_follows() -> None:
     assert "2 may be" in sentence(Threshold("new_nonfinite", 2.0, False, "r"), **fields)
 
 
+def test_failing_bounds_are_told_counts_first_then_undefined_ones_then_by_excess() -> None:
+    thresholds = [
+        *(Threshold(name, 0.0, False, "r") for name in ("new_nonfinite", "lost_nonfinite")),
+        Threshold("max_absolute_error", 1.0, False, "r"),
+        Threshold("mean_absolute_error", 1.0, False, "r"),
+        DISTANCE,
+        COSINE,
+    ]
+    text = sentence(
+        *thresholds,
+        nonfinite=NonFinite(new=2, lost=5),
+        max_absolute_error=2.0,
+        mean_absolute_error=math.nan,
+        relative_euclidean_distance=0.39,
+        cosine_similarity=0.9,
+    )
+    # the angle's error is sqrt(0.1 / 0.0001), 32 times the allowed; the distance's is 100 times
+    assert text == (
+        "5 of 8 elements are finite in mine where golden is NaN or Inf, none may be; also beyond its bound: "
+        "new_nonfinite, mean_absolute_error, relative_euclidean_distance, cosine_similarity, "
+        "max_absolute_error"
+    )
+
+
 def test_a_pass_names_the_closest_bound() -> None:
     text = sentence(DISTANCE, COSINE, relative_euclidean_distance=0.00195, cosine_similarity=1.0)
     assert text == "all 2 bounds hold; closest is relative_euclidean_distance at 50 % of the allowed 0.0039"
     assert sentence(COUNT) == "the bound holds"
+
+
+@pytest.mark.parametrize(
+    ("threshold", "measured", "bound", "excess"),
+    [
+        (DISTANCE, 0.0078, "<= 0.0039", 2.0),
+        (COSINE, 0.9996, ">= 0.9999", 2.0),
+        (COSINE, 1.5, ">= 0.9999", 0.0),
+        (COUNT, 3.0, "<= 0", math.inf),
+        (COUNT, 0.0, "<= 0", 0.0),
+        (DISTANCE, -1.0, "<= 0.0039", 0.0),
+        (DISTANCE, None, "<= 0.0039", math.inf),
+        (DISTANCE, math.nan, "<= 0.0039", math.inf),
+        (Threshold("a", math.inf, False, "r"), 3.0, "off", 0.0),
+    ],
+)
+def test_a_check_says_its_bound_and_how_many_times_the_allowed_error_was_measured(
+    threshold: Threshold, measured: float | None, bound: str, excess: float
+) -> None:
+    check = Check.of(threshold, measured)
+    assert (check.bound, check.excess) == (bound, pytest.approx(excess))
+    assert check.passed is (excess <= 1)
+
+
+def test_a_strict_bound_may_not_be_reached() -> None:
+    for at_least in (True, False):
+        strict = Threshold("a", 1.0, at_least, "r", strict=True)
+        assert [strict.allows(value) for value in (0.5, 1.0, 1.5)] == [not at_least, False, at_least]
 
 
 def test_every_check_is_kept_passing_or_not() -> None:

@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 
 from acc_pytest.errors import SettingsError
 from acc_pytest.metrics.element_tolerance import EXACT, ElementTolerance
-from acc_pytest.metrics.elements import BLOCK, element_errors
+from acc_pytest.metrics.elements import BLOCK, BUCKETS, element_errors
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.ulp import ulp
 from acc_pytest.tensors import hifloat8
 from acc_pytest.tensors.source import TensorSource
+from tests.newer import torch_dtypes
 
 HALF = st.floats(-100, 100, width=16)
-DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float8_e5m2, torch.float8_e4m3fn]
+FP8 = ["float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz"]
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, *torch_dtypes(*FP8)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -43,16 +45,15 @@ def test_an_ulp_of_hifloat8_is_a_step_between_its_values() -> None:
     values = hifloat8.decode(torch.arange(0, 128, dtype=torch.uint8)).double()
     values = values[values.isfinite()].unique()
     following, here = values[2:], values[1:-1]
-    size = ulp(here, "hifloat8")
-    # a coarser range begins at a power of two, so the step there may be that of either side
-    assert bool(
-        ((following - here == size) | (following - here == 2 * size) | (2 * (following - here) == size)).all()
-    )
+    # the step after the largest of a binade is that of the next binade; below 2^-15 a binade is one value
+    inside = (torch.frexp(here).exponent == torch.frexp(following).exponent) | (here < 2.0**-15)
+    assert torch.equal(ulp(here, "hifloat8")[inside], (following - here)[inside])
+    assert {math.frexp(value)[1] - 1 for value in here[inside].tolist()} == set(range(-22, 15))
 
 
 @given(
     st.lists(st.tuples(HALF, HALF), min_size=1, max_size=40),
-    st.sampled_from(["absolute", "scaled", "relative"]),
+    st.sampled_from(["absolute", "scaled", "relative", "ulp"]),
     st.sampled_from([0.0, 2.0**-9, 0.5]),
 )
 def test_measured_is_what_numpy_says(pairs: list[tuple[float, float]], scale: str, bound: float) -> None:
@@ -60,17 +61,46 @@ def test_measured_is_what_numpy_says(pairs: list[tuple[float, float]], scale: st
     tolerance = ElementTolerance(bound, scale=scale)  # type: ignore[arg-type]
     errors = element_errors(golden, mine, tolerance, "float16")
     g, y = golden.double().numpy(), mine.double().numpy()
-    d = np.abs(y - g)
+    d, size = np.abs(y - g), np.abs(g)
+    step = np.spacing(np.abs(golden.numpy())).astype(np.float64)
     allowed = {
         "absolute": np.full_like(g, bound),
-        "scaled": bound * np.maximum(1, np.abs(g)),
-        "relative": bound * np.where(np.abs(g) > 2.0**-23, np.abs(g), 1.0),
+        "scaled": bound * np.maximum(1, size),
+        "relative": bound * np.where(size > 2.0**-23, size, 1.0),
+        "ulp": bound * step,
     }[scale]
-    assert errors.beyond == int((d > allowed).sum())
-    assert errors.mare == pytest.approx((d / (np.abs(g) + 1e-7)).max(), rel=1e-12)
-    assert errors.mere == pytest.approx((d / (np.abs(g) + 1e-7)).mean(), rel=1e-9, abs=1e-300)
+    scaled = (y - g) / np.maximum(1, size)
+    assert (errors.beyond, errors.beyond_absolute) == (int((d > allowed).sum()), int((d > bound).sum()))
+    assert errors.mare == pytest.approx((d / (size + 1e-7)).max(), rel=1e-12)
+    assert errors.mere == pytest.approx((d / (size + 1e-7)).mean(), rel=1e-9, abs=1e-300)
     assert errors.rmse == pytest.approx(np.sqrt((d**2).mean()), rel=1e-9, abs=1e-300)
-    assert sum(errors.histogram.values()) == len(pairs)
+    assert errors.max_scaled_error == np.abs(scaled).max()
+    assert errors.error_balance == pytest.approx(abs(scaled.mean()), rel=1e-9, abs=1e-15)
+    assert errors.max_ulp_error == (d / step).max()
+    ends = (*BUCKETS, math.inf)
+    counts = [int(((d / step > low) & (d / step <= high)).sum()) for low, high in zip((-1, *ends), ends)]
+    names = [*(f"<={end:g}" for end in BUCKETS), ">256"]
+    assert errors.histogram == {name: count for name, count in zip(names, counts) if count}
+    if np.array_equal(g, y):
+        assert (errors.worst, errors.worst_ulp) == (None, None)
+    else:
+        score = d / np.maximum(allowed, 2.0**-900)
+        assert errors.worst is not None
+        assert score[errors.worst] == score.max()
+        assert errors.worst_ulp == (d / step)[errors.worst]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e5m2], ids=str)
+def test_equal_elements_are_counted_too(dtype: torch.dtype) -> None:
+    golden = torch.tensor([1.0, 2.0]).to(dtype)
+    errors = element_errors(golden, golden.clone(), EXACT, str(dtype).removeprefix("torch."))
+    assert (errors.histogram, errors.max_ulp_error, errors.beyond) == ({"<=0.5": 2}, 0.0, 0)
+
+
+def test_integers_have_no_steps() -> None:
+    errors = element_errors(torch.tensor([1, 5]), torch.tensor([1, 8]), EXACT, "int64")
+    assert (errors.histogram, errors.max_ulp_error, errors.worst_ulp) == ({}, None, None)
+    assert (errors.rmse, errors.error_balance) == (pytest.approx(math.sqrt(4.5)), pytest.approx(0.3))
 
 
 def test_nan_has_to_be_in_the_same_places() -> None:

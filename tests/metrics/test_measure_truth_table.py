@@ -17,7 +17,7 @@ from acc_pytest.errors import Incomparable, SettingsError
 from acc_pytest.metrics import kernel
 from acc_pytest.metrics.element_tolerance import ElementTolerance
 from acc_pytest.metrics.kernel import measure
-from acc_pytest.metrics.measurement import Measurement
+from acc_pytest.metrics.measurement import Measurement, Moments, NonFinite
 from acc_pytest.tensors.source import TensorSource
 from tests.newer import torch_dtype, torch_dtypes
 
@@ -102,6 +102,53 @@ def test_the_first_disagreement_in_a_later_block_is_found(monkeypatch: pytest.Mo
     result = measured(golden, mine)
     assert (result.worst.flat_index, result.worst.index) == (19, (2, 3))
     assert (result.nonfinite.new, result.max_absolute_error, result.compared) == (2, 98.0, 38)
+
+
+@pytest.mark.parametrize("block", [1, 2, 8])
+def test_values_that_are_not_finite_are_counted_over_all_blocks(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "BLOCK", block)
+    golden = torch.tensor([INF, NAN, INF, NAN, 1.0, NAN, -INF, 1.0])
+    mine = torch.tensor([INF, NAN, 1.0, 1.0, INF, INF, INF, 1.0])
+    assert measured(golden, mine).nonfinite == NonFinite(
+        golden_nan=3,
+        golden_inf=3,
+        mine_nan=1,
+        mine_inf=4,
+        common_nan=1,
+        common_inf=1,
+        new=1,
+        lost=2,
+        changed=2,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("block", [1, 8])
+def test_moments_are_the_sums(dtype: torch.dtype, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "BLOCK", block)
+    golden, mine = torch.tensor([1.0, 2.0, 4.0], dtype=dtype), torch.tensor([1.5, 2.0, 3.0], dtype=dtype)
+    assert measured(golden, mine).moments == Moments(
+        golden=7.0,
+        mine=6.5,
+        difference=-0.5,
+        golden_squared=21.0,
+        mine_squared=15.25,
+        golden_times_mine=17.5,
+        golden_times_difference=-3.5,
+        difference_squared=1.25,
+        absolute_difference=1.5,
+        relative_error=0.75,
+    )
+
+
+def test_means_of_values_whose_squares_leave_float64() -> None:
+    golden, mine = (torch.tensor(side, dtype=torch.float64) for side in ([1e200, 1e200], [3e200, 1e200]))
+    result = measured(golden, mine)
+    assert (result.mean_error, result.mean_absolute_error) == (pytest.approx(1e200), pytest.approx(1e200))
+    assert (result.golden_mean, result.mine_mean) == (pytest.approx(1e200), pytest.approx(2e200))
+    assert result.golden_rms == pytest.approx(1e200)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -293,6 +340,8 @@ def test_tolerances() -> None:
     assert measured(golden, mine, tolerance=ElementTolerance(0.25)).beyond_tolerance == 1
     assert measured(golden, mine, tolerance=ElementTolerance(0.0, 0.125)).beyond_tolerance == 2
     assert measured(golden, mine, tolerance=ElementTolerance(0.0, 0.25)).beyond_tolerance == 0
+    # an error below the tolerance of one element may be beyond that of another
+    assert measured(torch.tensor([100.0, 0.0]), torch.tensor([100.0, 5e-5])).beyond_tolerance == 1
     assert measured(golden, mine).rtol == 1.3e-6
     assert measured(golden.half(), mine).beyond_tolerance == 3
     with pytest.raises(SettingsError, match="rtol must be >= 0, got -1"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from decimal import Decimal, localcontext
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from acc_pytest.metrics.statistics import statistics_errors
 from acc_pytest.tensors.header import Statistics
 from acc_pytest.tensors.mapped import mapped
 from acc_pytest.tensors.source import TensorSource
+from tests.newer import torch_dtype
 
 VIEWS = {
     "contiguous": lambda t: t,
@@ -108,6 +110,23 @@ def test_default_tolerances_are_those_of_torch_testing() -> None:
         assert f"up to {ours.atol:g} allowed" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz"])
+def test_default_tolerances_of_fp8_are_its_spacing_and_its_smallest_subnormal(name: str) -> None:
+    dtype = torch_dtype(f"float8_{name}")
+    after_one = torch.ones(1).to(dtype).view(torch.uint8) + 1
+    spacing = after_one.view(dtype).item() - 1  # torch.finfo of e5m2fnuz has half of it
+    tolerance = default_tolerance(f"float8_{name}")
+    smallest = torch.ones(1, dtype=torch.uint8).view(dtype).item()
+    assert (tolerance.rtol, tolerance.atol) == (spacing, smallest)
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [("complex32", "float16"), ("complex64", "float32"), ("complex128", "float64")]
+)
+def test_default_tolerances_of_complex_types_are_those_of_their_parts(name: str, part: str) -> None:
+    assert default_tolerance(name) == default_tolerance(part)
+
+
 def test_the_looser_bound_of_both_sides_counts_and_integers_are_exact() -> None:
     both = default_tolerance("float64", "float16")
     assert (both.rtol, both.atol) == (1e-3, 1e-5)
@@ -120,7 +139,13 @@ def test_divergence_without_a_block_is_undefined() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-@pytest.mark.parametrize("centers", [(0.0, 0.0), (0.5, 0.5), (0.0, 2.0), (0.0, 50.0), (-800.0, 800.0)])
+@pytest.mark.parametrize(
+    "centers",
+    [
+        *((0.0, 0.0), (0.5, 0.5), (0.0, 2.0), (0.0, 50.0), (-800.0, 800.0)),
+        *((0.0, 1e-4), (0.0, 2.7e-3), (2.7e-3, 0.0), (0.0, 0.06), (0.09, 0.0)),
+    ],
+)
 def test_divergence_does_not_depend_on_centers_and_order(
     centers: tuple[float, float], order: tuple[int, int]
 ) -> None:
@@ -129,13 +154,14 @@ def test_divergence_does_not_depend_on_centers_and_order(
     total = Divergence()
     for index in order:
         total.add(blocks[index])
-    z = 1 + math.exp(-1)
-    p, q = 1 / z, math.exp(-1) / z
-    low, high = sorted(centers)
-    spread = high + math.log(sum(w * math.exp(c - high) for w, c in zip((p, q), centers)))
-    wanted = spread - p * centers[0] - q * centers[1]
-    assert total.value() == pytest.approx(wanted, rel=1e-12, abs=1e-15)
-    assert low <= high
+    with localcontext() as context:
+        context.prec = 60
+        z = 1 + Decimal(-1).exp()
+        p, q = 1 / z, Decimal(-1).exp() / z
+        (one, other), shift = map(Decimal, centers), Decimal(max(centers))
+        spread = shift + (p * (one - shift).exp() + q * (other - shift).exp()).ln()
+        wanted = float(spread - p * one - q * other)
+    assert total.value() == pytest.approx(wanted, rel=1e-12, abs=1e-30)
 
 
 STATS = Statistics(max=1.5, min=-1.0, mean=0.0, l2norm=3.0)
@@ -214,7 +240,11 @@ def test_two_metrics_of_one_name_are_refused(tmp_path: Path) -> None:
         (SUM, "{}x:total", "not an existing .py file"),
         (SUM, "{}.txt:total", "not an existing .py file"),
         (SUM, "{}:missing", "no function missing"),
-        ("def one(golden):\n    return 0, ''\n", "{}:one", "has 1 parameters"),
+        (
+            "def one(golden):\n    return 0, ''\n",
+            "{}:one",
+            r"one in .* has 1 parameters; it must take exactly two, \(golden, mine\)$",
+        ),
         ("def three(a, b, c):\n    return 0, ''\n", "{}:three", "has 3 parameters"),
         ("def bare(a, b):\n    return 0\n", "{}:bare", "must return a number and a message"),
         ("def no_text(a, b):\n    return 0, 1\n", "{}:no_text", "must return a number and a message"),
