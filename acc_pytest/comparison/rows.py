@@ -120,6 +120,8 @@ def worst_replica(rows: Sequence[Row]) -> Row:
 
     Under other thresholds another one may be the worst. Replicas with equal numbers are kept once.
     """
+    if len(rows) == 1:
+        return rows[0]
     worst = max(rows, key=lambda row: (row.red, row.excess))
     others: dict[str, dict[str, Scalar]] = {}
     for row in rows:

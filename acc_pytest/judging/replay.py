@@ -15,21 +15,24 @@ from .threshold import JudgeContext
 Scalar = Union[None, bool, int, float, str]
 
 _NESTED = {"nonfinite": NonFinite, "moments": Moments}
+_PARTS = {name: tuple(field.name for field in fields(part)) for name, part in _NESTED.items()}
 _REPLICA = "replica"
 _LEFT_OUT = ("worst", "custom", "elements", "further")
 """Values of elements, of the user's own metrics and of operators: rows have them in words of their own."""
 _STORED = tuple(field.name for field in fields(Measurement) if field.name not in _LEFT_OUT)
 
+_CONTEXT = {field.name: field.default for field in fields(JudgeContext)}
+
 
 def context_scalars(context: JudgeContext) -> dict[str, Scalar]:
     """The context by field, neutral values left out."""
-    values = ((field.name, getattr(context, field.name), field.default) for field in fields(JudgeContext))
+    values = ((name, getattr(context, name), default) for name, default in _CONTEXT.items())
     return {name: value for name, value, default in values if value != default}
 
 
 def context_of(scalars: Mapping[str, Scalar]) -> JudgeContext:
     """The context that `context_scalars` was given."""
-    known: Any = {f.name: scalars[f.name] for f in fields(JudgeContext) if f.name in scalars}
+    known: Any = {name: scalars[name] for name in _CONTEXT if name in scalars}
     return JudgeContext(**known)
 
 
@@ -41,7 +44,7 @@ def statistics_scalars(measurement: Measurement) -> dict[str, Scalar]:
         if name == "shape":
             scalars["shape"] = "x".join(map(str, value))
         elif name in _NESTED:
-            scalars |= {f"{name}.{part.name}": getattr(value, part.name) for part in fields(value)}
+            scalars |= {f"{name}.{part}": getattr(value, part) for part in _PARTS[name]}
         else:
             scalars[name] = value
     return scalars
@@ -60,8 +63,7 @@ def measurement_of(
         if name == "shape":
             known["shape"] = tuple(int(size) for size in str(scalars["shape"]).split("x") if size)
         elif name in _NESTED:
-            part = _NESTED[name]
-            known[name] = part(**{field.name: scalars[f"{name}.{field.name}"] for field in fields(part)})
+            known[name] = _NESTED[name](**{part: scalars[f"{name}.{part}"] for part in _PARTS[name]})
         else:
             known[name] = scalars[name]
     return Measurement(worst=None, custom=custom or {}, **known)

@@ -7,6 +7,7 @@ a leading apostrophe (OWASP ASVS 1.2.10); numbers stay numbers. Line ends and qu
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -101,6 +102,7 @@ def _getter(place: str) -> Callable[[Row], Scalar]:
     return attrgetter(place)
 
 
+@functools.lru_cache(maxsize=1024)  # types, layers and reasons are those of thousands of rows
 def text(value: str) -> str:
     """A text cell that no spreadsheet takes for a formula, and `plain_text` reads back."""
     shown = escaped(value)
