@@ -4,7 +4,8 @@
 
 Each figure is the smallest CPU time of several fresh pytest processes. The plan is synthetic and made
 outside the clock. A run is timed from the end of collection to the session's finish. The tensors (which cost
-what the data costs) are measured once, before; each pair is given that measurement. Bars: both ratios below 2.
+what the data costs) are measured once, before; each pair is given that measurement. Bars: both
+ratios below 2.
 
 torch is imported on both sides: pytest 9.2 puts its log handlers on every logger that does not
 propagate, and torch has dozens, which alone makes a bare item nearly twice as dear.
