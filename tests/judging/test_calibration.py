@@ -80,6 +80,9 @@ def test_the_factor_is_the_margin_times_the_quantile(count: int, enough: bool) -
     assert group.samples == count
     assert 2 * wanted <= group.factor <= 2 * wanted * 1.01
     assert group.largest == max(needs)
+    assert group.quantile == (pytest.approx(count / (count + 1)) if enough else 0.99)
+    assert group.alarms == pytest.approx(count * (1 - fit.cdf(math.log(group.factor))))
+    assert calibrated(made).groups == (group,)
     assert ("extrapolated" in group.reason) is not enough
 
 
@@ -145,8 +148,31 @@ def test_few_samples_keep_t_and_say_so() -> None:
     (group,) = calibrated(samples(5, 1e-4)).groups
     assert group.factor == 1.0
     assert group.reason == "calibrated: 5 samples are too few for a quantile"
-    (group,) = calibrated(samples(5, 0.02)).groups
+    assert group.alarms == 0.0
+    (group,) = calibrated(samples(5, 0.02), runs=5).groups
     assert group.factor > 2
+    assert group.alarms == pytest.approx(1 / 6)  # one of six tensors is the largest, and a run has one
+
+
+def test_samples_that_are_all_alike_have_no_deviation_to_extrapolate() -> None:
+    (made,) = samples(1, 0.02)
+    (group,) = calibrated([made] * 20).groups
+    assert group.factor == pytest.approx(2 * group.largest, rel=0.01)
+    assert group.alarms == 0.0
+
+
+def test_an_element_beyond_the_cap_gets_the_t_that_it_needs() -> None:
+    """T bounds an element by 8 rms, so an error of 3 rms needs T = 3/8, though the distance is 3/64."""
+    golden = torch.randn(4096, generator=torch.Generator().manual_seed(1))
+    golden /= golden.norm() / 64
+    mine = golden.clone()
+    mine[7] += 3
+    far = sample(golden, mine, path="root.far")
+    calibration = calibrated([far], margin=1.0)
+    (table,) = calibration.exceptions
+    assert table["match"]["name"] == "root.far"
+    assert table["relative_euclidean_distance"] == pytest.approx(3 / 8, rel=0.01)
+    assert not fails(far, calibration)
 
 
 def test_a_factor_is_never_below_one_rounding_and_one_sum() -> None:

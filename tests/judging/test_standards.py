@@ -12,9 +12,9 @@ import torch
 
 from acc_pytest.errors import Incomparable
 from acc_pytest.judging.rules import rule_from_marker
-from acc_pytest.judging.standards import STANDARDS, THREE_WAY
+from acc_pytest.judging.standards import STANDARDS, THREE_WAY, Adjustment
 from acc_pytest.judging.standards.atb_classes import class_by_name, op_class
-from acc_pytest.judging.threshold import JudgeContext, ThresholdRule
+from acc_pytest.judging.threshold import JudgeContext, Threshold, ThresholdRule
 from acc_pytest.judging.thresholds import element_tolerance, thresholds_for
 from acc_pytest.judging.verdict import Judgement, judge
 from acc_pytest.metrics.kernel import measure
@@ -22,6 +22,8 @@ from acc_pytest.metrics.measurement import Measurement
 from acc_pytest.operators import known, operator_of
 from acc_pytest.tensors.source import TensorSource
 from acc_pytest.vocabulary import COMPARISON_STANDARDS
+
+from .plain import build
 
 HALF, BRAIN, SINGLE, DOUBLE = torch.float16, torch.bfloat16, torch.float32, torch.float64
 LINEAR = JudgeContext(mine_op_type="LinearOperation", golden_op_type="Linear", level="op", depth=3)
@@ -105,6 +107,12 @@ def test_a_factor_widens_torchs_tolerances_and_an_old_count_is_not_used_for_it()
     assert "times 4 from marker acc_threshold on test_x (TF32)" in found.checks[0].reason
     with pytest.raises(Incomparable, match="compare the dumps again"):
         thresholds_for(MODULE, measured(golden, mine), (twice,), STANDARDS["torch"])
+    with pytest.raises(Incomparable) as caught:
+        thresholds_for(MODULE, build(rtol=1e-3, atol=2e-5), (), STANDARDS["torch"])
+    assert str(caught.value) == (
+        "elements were counted with rtol 0.001 and atol 2e-05, and the standard torch wants rtol 0.001 and "
+        "atol 1e-05; compare the dumps again"
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,6 +187,110 @@ def test_ascend_says_its_row_and_what_it_does_not_forgive() -> None:
     assert "3 layers before not forgiven" in reason
 
 
+TWICE = Adjustment(2.0, "x.toml")
+LARGE = {"numel": 2**40, "compared": 2**40}
+"""So large that it is no sample."""
+
+
+@pytest.mark.parametrize(
+    ("operator", "length", "dtype", "times", "row"),
+    [
+        ("LinearOperation", 64, "float16", 2.0**-8, "float16, sums of 64: every element within 2^-8"),
+        (
+            "LinearParallelOperation",
+            1024,
+            "float16",
+            2.0**-7,
+            "float16, sums of 2048: every element within 2^-7",
+        ),
+        ("SoftmaxOperation", 4096, "float64", 2.0**-11, "float64: every element within 2^-11"),
+        ("SoftmaxOperation", None, "complex32", 2.0**-8, "float16: every element within 2^-8"),
+        ("SoftmaxOperation", None, "complex128", 2.0**-11, "float64: every element within 2^-11"),
+    ],
+)
+def test_ascend_takes_the_row_of_class_type_and_sums(
+    operator: str, length: int | None, dtype: str, times: float, row: str
+) -> None:
+    context = JudgeContext(mine_op_type=operator, length=length, depth=1)
+    bound, *counts = STANDARDS["ascend"].thresholds(
+        context, build(golden_dtype=dtype, mine_dtype=dtype), TWICE
+    )
+    assert bound == Threshold(
+        "max_scaled_error",
+        2 * times,
+        False,
+        f"ATB's row COMPUTE_FLOAT, {row}*max(1,|golden|), for one operator on equal inputs "
+        "(1 layer before not forgiven), times 2 from x.toml",
+    )
+    assert [threshold.metric for threshold in counts] == ["new_nonfinite", "lost_nonfinite"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "dtype", "t", "power"),
+    [("", "float16", 2.0**-10, "2^-10"), ("SoftmaxOperation", "float8_e5m2", 2.0**-2, "2^-2")],
+)
+def test_ascend_takes_the_open_row_where_its_own_table_has_none(
+    operator: str, dtype: str, t: float, power: str
+) -> None:
+    context, measurement = JudgeContext(mine_op_type=operator), build(mine_dtype=dtype)
+    row = f"the open standard's row {dtype}, T = {power}"
+    rest = "for one operator on equal inputs (0 layers before not forgiven), times 2 from x.toml"
+    assert STANDARDS["ascend"].thresholds(context, measurement, TWICE)[:2] == (
+        Threshold("mean_relative_error", 2 * t, False, f"{row}: mean relative error up to T, {rest}"),
+        Threshold("max_relative_error", 20 * t, False, f"{row}: largest relative error up to 10 T, {rest}"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("context", "fields", "why"),
+    [
+        (
+            LINEAR,
+            {"golden_rms": 0.0, "golden_max_abs": 0.0},
+            "the tables bound no tensor of zeros; golden is",
+        ),
+        (JudgeContext(), {"golden_dtype": "float64", "mine_dtype": "float64"}, "no row for float64; 1 - T"),
+    ],
+)
+def test_ascend_says_why_its_tables_are_silent(
+    context: JudgeContext, fields: dict[str, object], why: str
+) -> None:
+    thresholds = STANDARDS["ascend"].thresholds(context, build(**fields), Adjustment())
+    assert thresholds[0].reason.startswith(why)
+
+
+def test_ascend_gives_what_quantises_one_step_and_other_integers_none() -> None:
+    context = JudgeContext(golden_op_type="SwigluQuantOperation")
+    small, large = ({"golden_dtype": name, "mine_dtype": name} for name in ("int8", "int32"))
+    assert STANDARDS["ascend"].thresholds(context, build(**small), TWICE) == (
+        Threshold(
+            "max_absolute_error",
+            2.0,
+            False,
+            "COMPUTE_QUANT, int8: one step of the quantised value, times 2 from x.toml",
+        ),
+    )
+    for other, fields in ((context, large), (LINEAR, small), (JudgeContext(), small)):
+        (bound,) = STANDARDS["ascend"].thresholds(other, build(**fields), TWICE)
+        assert (bound.metric, bound.bound) == ("mismatches", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("depth", "mine", "rows", "before"),
+    [(1, "float16", "float16", "1 layer"), (2, "float32", "float16 and float32", "2 layers")],
+)
+def test_torch_says_its_row(depth: int, mine: str, rows: str, before: str) -> None:
+    measurement = build(mine_dtype=mine, rtol=2e-3, atol=2e-5)
+    bound = STANDARDS["torch"].thresholds(JudgeContext(depth=depth), measurement, TWICE)[0]
+    assert bound == Threshold(
+        "beyond_fraction",
+        0.0,
+        False,
+        f"assert_close's row {rows}: every element within atol 2e-05 + rtol 0.002*|golden| "
+        f"({before} before not forgiven), times 2 from x.toml",
+    )
+
+
 def test_the_class_without_parameters_is_the_loosest_of_those_with_them() -> None:
     """By the order of the table: exact, VECTOR_FUSION, then what computes; of default parameters at least."""
     order = {"VECTOR_FUSION": 1, "COMPUTE_FLOAT": 2, "COMPUTE_QUANT": 2}
@@ -229,6 +341,75 @@ def test_three_way_allows_three_times_the_noise_runs_own_error() -> None:
     assert found["max_absolute_error"] == pytest.approx(5 * largest, rel=0.01)
     assert verdict("three-way", context, golden, noisy(golden, 0.055, HALF, 7)).verdict == "pass"
     assert verdict("three-way", context, golden, noisy(golden, 0.065, HALF, 7)).verdict == "fail"
+
+
+NOISE = JudgeContext(
+    length=64,
+    depth=1,
+    noise_error=0.01,
+    noise_max_absolute_error=0.05,
+    noise_dtype="float16",
+    noise_new_nonfinite=2,
+    noise_lost_nonfinite=3,
+    noise_mismatches=5,
+)
+
+
+def test_three_way_says_what_its_bounds_are_made_of() -> None:
+    scatter = math.exp(3.72 / 10)
+    cosine, largest, distance, new, lost = THREE_WAY.thresholds(NOISE, build(compared=100), TWICE)
+    t = 3 * scatter * 2 * 0.01
+    made = (
+        "T = 3*1.45 (scatter of 100 elements) times the noise run (float16)'s own error 0.01, "
+        "times 2 from x.toml = 0.087"
+    )
+    assert distance == Threshold("relative_euclidean_distance", pytest.approx(t), False, made)
+    angle = f"1 - T^2/2: what noise of relative size T leaves of the angle; {made}"
+    assert cosine == Threshold("cosine_similarity", pytest.approx(1 - t * t / 2, abs=1e-11), True, angle)
+    element = (
+        "5*1.45 (scatter of 100 elements) times the noise run (float16)'s largest error 0.05, "
+        "times 2 from x.toml"
+    )
+    assert largest == Threshold("max_absolute_error", pytest.approx(5 * scatter * 2 * 0.05), False, element)
+    said = "as many NaN or Inf where golden has none as the noise run has: 2"
+    assert new == Threshold("new_nonfinite", 2.0, False, said)
+    said = "as many NaN or Inf missing where golden has them as the noise run has: 3"
+    assert lost == Threshold("lost_nonfinite", 3.0, False, said)
+    whole = THREE_WAY.thresholds(NOISE, build(golden_dtype="int8", mine_dtype="int8"), TWICE)
+    assert whole == (Threshold("mismatches", 15.0, False, "3 times the 5 of the noise run"),)
+    assert THREE_WAY.thresholds(NOISE, build(golden_max_abs=None), TWICE) == (new, lost)
+
+
+def test_three_way_says_where_a_floor_is_more() -> None:
+    right = replace(NOISE, noise_error=0.0, noise_max_absolute_error=0.0)
+    tiny = build(golden_rms=2.0**-16, golden_max_abs=2.0**-15, **LARGE)
+    floor = "T = u = 0.00195, the spacing of subnormal float16 against rms 1.5e-05"
+    _, largest, distance, *_ = THREE_WAY.thresholds(right, tiny, Adjustment())
+    assert (distance.bound, largest.bound) == (2.0**-9, 2.0**-24)
+    own = "T = 3 times the noise run (float16)'s own error 0 = 0"
+    assert distance.reason == f"{floor}, which is more than {own}"
+    most = "5 times the noise run (float16)'s largest error 0"
+    assert largest.reason == f"{floor}, which allows an element more than {most}"
+
+    fine = replace(NOISE, noise_error=0.001, noise_max_absolute_error=0.001, noise_dtype="float32")
+    _, largest, distance, *_ = THREE_WAY.thresholds(fine, build(**LARGE), Adjustment())
+    t = 8 * (2.0**-11 + 8 * 2.0**-24) * math.sqrt(2)
+    assert (distance.bound, largest.bound) == (pytest.approx(t), pytest.approx(8 * t))
+    assert distance.reason.startswith(
+        "a noise run in float32 does not show the rounding of float16: T = 8*(u"
+    )
+    unknown = replace(fine, noise_dtype="")
+    reason = THREE_WAY.thresholds(unknown, build(**LARGE), Adjustment())[2].reason
+    assert reason.startswith("a noise run in whole numbers does not show the rounding of float16: T = 8*(u")
+
+    zero = build(golden_rms=0.0, golden_max_abs=0.0, **LARGE)
+    for context, shown, bound in ((NOISE, "0.05", 0.25), (right, "0", 2.0**-14)):
+        largest = THREE_WAY.thresholds(context, zero, Adjustment())[0]
+        assert largest.bound == pytest.approx(bound, rel=1e-5)
+        assert largest.reason == (
+            f"golden is all zero; 5 times the noise run (float16)'s largest error {shown}, "
+            "at least the smallest normal float16"
+        )
 
 
 def test_three_way_is_never_below_the_rounding_of_the_output() -> None:

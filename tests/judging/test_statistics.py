@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from acc_pytest.errors import Incomparable, SettingsError
 from acc_pytest.judging.rules import rule_from_table
 from acc_pytest.judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
-from acc_pytest.judging.threshold import JudgeContext
+from acc_pytest.judging.threshold import JudgeContext, Threshold
 from acc_pytest.judging.thresholds import thresholds_for
 from acc_pytest.judging.verdict import Judgement, judge
 from acc_pytest.tensors.header import Statistics
@@ -68,8 +68,11 @@ def test_a_mean_near_zero_is_judged_by_the_rms_not_by_itself() -> None:
 def test_what_a_side_does_not_state_is_left_out_and_nothing_at_all_is_incomparable() -> None:
     found = verdict(Statistics(1.0, None, None, 4.0), Statistics(1.0, -1.0, 0.0, 4.0))
     assert [c.metric for c in found.checks] == ["max_stat_absolute_error", "l2norm_stat_relative_error"]
-    with pytest.raises(Incomparable, match="N/A"):
+    with pytest.raises(Incomparable) as caught:
         verdict(Statistics(1.0, None, None, None), Statistics(None, 1.0, None, None))
+    assert str(caught.value) == (
+        "no statistic (max, min, mean, l2norm) is in both dumps (N/A), so there is nothing to compare"
+    )
 
 
 def test_equal_nan_and_inf_agree_and_one_sided_ones_fail() -> None:
@@ -95,6 +98,64 @@ def test_integers_are_exact() -> None:
     golden = Statistics(7, -5, 0.666667, 8.602325)
     assert verdict(golden, golden, "int8").verdict == "pass"
     assert verdict(golden, Statistics(8, -5, 0.666667, 8.602325), "int8").verdict == "fail"
+
+
+def bounds_of(golden: Statistics, dtype: str = "float16", **factor: float) -> list[Threshold]:
+    same = measure_statistics(golden, golden, numel=256, golden_dtype=dtype, mine_dtype=dtype)
+    rules = [rule_from_table(factor, "x.toml")] if factor else []
+    return list(thresholds_for_statistics(JudgeContext(length=64, depth=1), same, rules))
+
+
+def test_every_bound_says_what_it_is_made_of() -> None:
+    # rms 16 / sqrt(256) = 1, largest element 2
+    t = 2 * 8 * (2.0**-11 + 8 * 2.0**-24) * math.sqrt(2) * math.exp(3.72 / 16)
+    made = (
+        "T = 8*(u + sqrt(64)*2^-24)*sqrt(1+1)*1.26 * 2 = 0.014 (u = 2^-11 of float16, sums of 64 terms at "
+        "2^-24, 1 layer before, 1.26 for the scatter of only 256 elements, factor 2 from x.toml)"
+    )
+    printed = "plus 1e-06 for printing six decimals"
+    extremum = f"default: T * max(8*rms(golden), max|golden|) {printed}; {made}"
+    mean = f"default: T * rms(golden), which no mean error can exceed, {printed}; {made}"
+    assert bounds_of(Statistics(2.0, -1.0, 0.5, 16.0), factor=2) == [
+        Threshold("max_stat_absolute_error", pytest.approx(8 * t + 1e-6), False, extremum),
+        Threshold("min_stat_absolute_error", pytest.approx(8 * t + 1e-6), False, extremum),
+        Threshold("mean_stat_absolute_error", pytest.approx(t + 1e-6), False, mean),
+        Threshold(
+            "l2norm_stat_relative_error", pytest.approx(t + 1e-6 / 16), False, f"default: {made} {printed}"
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("golden", "scale", "rms"),
+    [
+        (Statistics(2.0, -40.0, 0.5, 16.0), 40.0, 1.0),
+        (Statistics(2.0, -3.0, 0.5, None), 24.0, 3.0),
+        (Statistics(2.0, -math.inf, 0.5, 16.0), 8.0, 1.0),
+        (Statistics(2.0, None, 0.5, math.inf), 16.0, 2.0),
+        (Statistics(None, None, 0.5, None), 0.0, 0.0),
+    ],
+)
+def test_bounds_follow_from_the_largest_element_and_the_rms(
+    golden: Statistics, scale: float, rms: float
+) -> None:
+    t = 8 * (2.0**-11 + 8 * 2.0**-24) * math.sqrt(2) * math.exp(3.72 / 16)
+    bounds = {threshold.metric: threshold.bound for threshold in bounds_of(golden)}
+    assert bounds["mean_stat_absolute_error"] == pytest.approx(t * rms + 1e-6)
+    if golden.max is not None:
+        assert bounds["max_stat_absolute_error"] == pytest.approx(t * scale + 1e-6)
+
+
+def test_zeros_and_integers_are_bounded_by_what_printing_leaves() -> None:
+    reason = "default: golden is all zero; 1e-06 is printing"
+    zero = bounds_of(Statistics(0.0, 0.0, 0.0, 0.0))
+    assert zero[-1] == Threshold("l2norm_stat_absolute_error", 1e-6, False, reason)
+    assert [bound.bound for bound in zero] == [1e-6] * 4
+    reason = "default: int8 values are exact; 1e-06 is the printing error of six decimals"
+    names = ("max", "min", "mean", "l2norm")
+    assert bounds_of(Statistics(7, -5, 0.6, 8.6), "int8") == [
+        Threshold(f"{name}_stat_absolute_error", 1e-6, False, reason) for name in names
+    ]
 
 
 def test_rules_override_statistics_metrics_and_their_tensor_metrics_do_not_matter() -> None:
