@@ -105,11 +105,10 @@ def _print(whole: Merged, views: list[View], environment: Mapping[str, str]) -> 
     from ..reporting.wrapping import near, on_screen
 
     ledger = Ledger()
-    opcheck = whole.stored.title == "opcheck"
     with contextlib.closing(Recorder([*views, ledger])) as recorder:
         recorder.begin(
             Run(
-                "opcheck" if opcheck else "comparison",
+                whole.stored.title,
                 whole.plan,
                 whole.command,
                 whole.floor,

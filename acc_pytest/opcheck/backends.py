@@ -7,6 +7,7 @@ an NPU; without one they say so in one sentence when they are asked for.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
@@ -38,14 +39,12 @@ _ON_HOST: Mapping[str, Sequence[str]] = {
 """Operands that ATB reads on the host, so that they are not brought to the device."""
 
 Inputs = Sequence["torch.Tensor | None"]
+Forward = Callable[["list[torch.Tensor]"], "Sequence[torch.Tensor]"]
 Backend = Callable[[str, Mapping[str, Any], Inputs], "tuple[torch.Tensor, ...]"]
 
 _LIBRARIES = (
     ("ATB_SPEED_HOME_PATH", "lib/libatb_speed_torch.so"),
-    (
-        "ATB_HOME_PATH",
-        "lib/libatb_test_framework.so",
-    ),
+    ("ATB_HOME_PATH", "lib/libatb_test_framework.so"),
 )
 """Where the class `OperationTorch` comes from: the variable of its home, and the library in there."""
 
@@ -60,14 +59,9 @@ def backend_named(name: str, device: int = 0) -> Backend:
         raise OperatorError(f"{name}: no such backend; choose one of {devices}")
     _import("torch_npu", name)
     if name == "torch_atb":
-        module = _import("torch_atb", name)
-        return lambda operator, param, inputs: _run(
-            operator, param, inputs, device, _torch_atb(module, operator, param)
-        )
+        return functools.partial(_run, device, functools.partial(_torch_atb, _import("torch_atb", name)))
     _load_library(name)
-    return lambda operator, param, inputs: _run(
-        operator, param, inputs, device, _operation_torch(operator, param)
-    )
+    return functools.partial(_run, device, _operation_torch)
 
 
 def rerun(case: Case, backend: Backend, home: str) -> Case:
@@ -121,20 +115,20 @@ def _load_library(backend: str) -> None:
 
 
 def _run(
+    device: int,
+    forward_of: Callable[[str, Mapping[str, Any]], Forward],
     operator: str,
     param: Mapping[str, Any],
     inputs: Inputs,
-    device: int,
-    forward: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]],
 ) -> tuple[torch.Tensor, ...]:
     """Inputs to the device, outputs and what was written in place back."""
-    place = _place(device)
+    forward = forward_of(operator, param)
     empty = torch.empty(0, dtype=torch.float16)
     known = operator_of(operator, param)
     there = []
     for name, tensor in zip(known.inputs, inputs):
         given = empty if tensor is None else tensor
-        there.append(given if name.rstrip("?") in _ON_HOST.get(operator, ()) else given.to(place))
+        there.append(given if name.rstrip("?") in _ON_HOST.get(operator, ()) else given.to(_place(device)))
     outputs = forward(there)
     writes = known.writes
     return tuple(tensor.cpu() for tensor in (*outputs, *(there[number] for number in writes)))
@@ -144,24 +138,20 @@ def _place(device: int) -> str:
     return f"npu:{device}"
 
 
-def _operation_torch(
-    operator: str, param: Mapping[str, Any]
-) -> Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]:
+def _operation_torch(operator: str, param: Mapping[str, Any]) -> Forward:
     operation = torch.classes.OperationTorch.OperationTorch(operator)
     operation.set_param(json.dumps(dict(param)))
-    execute: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]] = operation.execute
+    execute: Forward = operation.execute
     return execute
 
 
-def _torch_atb(
-    module: Any, operator: str, param: Mapping[str, Any]
-) -> Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]:
+def _torch_atb(module: Any, operator: str, param: Mapping[str, Any]) -> Forward:
     kind = f"{operator.removesuffix('Operation')}Param"
     if not hasattr(module, kind):
         raise OperatorError(f"{operator}: torch_atb has no {kind}, so it cannot compute it")
     values = getattr(module, kind)()
     _set(operator, values, param)
-    forward: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]] = module.Operation(values).forward
+    forward: Forward = module.Operation(values).forward
     return forward
 
 

@@ -26,17 +26,12 @@ _NOT_IN_IDS = re.compile(r"[^\w+\-.]")
 
 def listed(settings: OpcheckSettings) -> tuple[Named, ...]:
     """The chosen entries in order. Raises `AccError` for what is no source, and when nothing is chosen."""
-    with guarded(f"listing the operations of {', '.join(settings.sources)}"):
-        return _listed(settings)
-
-
-def _listed(settings: OpcheckSettings) -> tuple[Named, ...]:
-    entries = list(_all(settings.sources))
+    sources = ", ".join(settings.sources)
+    with guarded(f"listing the operations of {sources}"):
+        entries = list(_all(settings.sources))
+        chosen = list(selected(entries, settings.ids, settings.names))
     if not entries:
-        raise DumpError(
-            f"{', '.join(settings.sources)}: lists no operation; was it dumped with --type op tensor?"
-        )
-    chosen = list(selected(entries, settings.ids, settings.names))
+        raise DumpError(f"{sources}: lists no operation; was it dumped with --type op tensor?")
     if not chosen:
         kinds = ", ".join(sorted({entry.name for entry in entries})[:8])
         raise DumpError(

@@ -149,20 +149,24 @@ def _from_directory(entry: Entry, directory: str, base: str) -> Case:
             )
         param = {}
     rank = param.get("rank", 0)
-    return Case(
-        name=entry.name,
-        full_name=entry.full_name,
-        ids=entry.ids,
-        param=param,
-        inputs=inputs,
-        outputs=outputs,
+    return replace(
+        case_of(entry, param, inputs, outputs),
         rank=rank if isinstance(rank, int) else 0,
-        source=entry.source,
-        step=entry.step,
         directory=directory,
         written=written,
         clean=clean,
     )
+
+
+def case_of(
+    entry: Entry,
+    param: Mapping[str, Any],
+    inputs: tuple[TensorRef | None, ...] = (),
+    outputs: tuple[TensorRef | None, ...] = (),
+) -> Case:
+    """The case of an entry of which no more is known."""
+    ids, source, step = entry.ids, entry.source, entry.step
+    return Case(entry.name, entry.full_name, ids, param, inputs, outputs, source=source, step=step)
 
 
 def _tensors(directory: str, base: str) -> tuple[Any, Any, Any, bool]:
@@ -184,16 +188,7 @@ def _from_files(entry: Entry, given: str) -> Case:
             f"{entry.source}: {entry.full_name} names neither files nor a place in a dump (ids), so there is "
             "nothing to check; a row of ATB's tests needs InTensorFile to have tensors"
         )
-    return Case(
-        name=entry.name,
-        full_name=entry.full_name,
-        ids=entry.ids,
-        param=_param_of_row(entry) or {},
-        inputs=inputs,
-        outputs=outputs,
-        source=entry.source,
-        step=entry.step,
-    )
+    return case_of(entry, _param_of_row(entry) or {}, inputs, outputs)
 
 
 def _named(entry: Entry, column: str, given: str) -> tuple[TensorRef | None, ...]:

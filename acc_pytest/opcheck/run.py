@@ -24,7 +24,7 @@ from .entry import Entry
 from .golden import Golden, check_outputs, refuse_unknown, refuse_unseen
 from .on_device import rows_on_device
 from .output import OutputJudge
-from .prepare import prepare
+from .prepare import case_of, prepare
 from .rows import case_row, unjudged
 from .settings import OpcheckSettings
 
@@ -85,8 +85,7 @@ def _prepared(entry: Entry, checks: OpcheckSettings, directory: str) -> Case:
 
 def refused_entry(entry: Entry, standard: str, reason: str, test_id: str = "", skipped: bool = False) -> Row:
     """The row of an entry that did not become a case, and why."""
-    bare = Case(entry.name, entry.full_name, entry.ids, {}, (), (), source=entry.source, step=entry.step)
-    row = case_row(bare, standard, test_id, entry.number * ROWS)
+    row = case_row(case_of(entry, {}), standard, test_id, entry.number * ROWS)
     return unjudged(row, reason, skipped)
 
 

@@ -91,7 +91,8 @@ def elewise(call: OperatorCall, t: Tensors) -> Outputs:
     if kind == NOT:
         return [(x == 0).to(torch.int8)]
     if kind == CAST:
-        return [_cast(x, torch_dtype(call.param["outTensorType"], x.dtype))]
+        # floats to nearest, integers by truncation toward zero; nothing in between, so it is exact
+        return [x.to(torch_dtype(call.param["outTensorType"], x.dtype))]
     return [_quantised(call, kind, t)]
 
 
@@ -109,11 +110,6 @@ def _binary(call: OperatorCall, kind: int, x: torch.Tensor, y: torch.Tensor) -> 
     if kind == MUL and x.dtype == torch.float16 and call.soc != "Ascend910B":
         value = value.clamp(-65504, 65504)  # the other chips saturate instead of overflowing
     return As(value, x.dtype)
-
-
-def _cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Floats to nearest, integers by truncation toward zero; nothing in between, so it is exact."""
-    return x.to(dtype)
 
 
 def _dynamic(call: OperatorCall, x: torch.Tensor) -> Outputs:

@@ -72,11 +72,7 @@ NO_LINKS = Links()
 
 def row_to_json(row: Row, links: Links = NO_LINKS) -> dict[str, Any]:
     """The row, and the links of its pair, as an object of builtins that any JSON reader takes."""
-    record: dict[str, Any] = {"record": "row"}
-    for name, default, pack, _ in _ROW:
-        value = getattr(row, name)
-        if default is MISSING or value != default:
-            record[name] = pack(value)
+    record = {"record": "row", **_pack_row(row)}
     _shorten(row, record)
     if links != NO_LINKS:
         record |= _pack_links(links)
@@ -195,6 +191,7 @@ _ROW = record_fields(
         ),
     },
 )
+_pack_row = packer(_ROW)
 _LINKS = record_fields(
     Links, {"parents": WHOLES, "by_order": FLAG, **dict.fromkeys(("between", "unseen", "gap"), TEXTS)}
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..errors import AccError, FormatError
@@ -112,17 +112,11 @@ def _read_rows(path: str) -> StoredRows:
             raise FormatError(f"{path}:{number}: {error}") from None
     if run is None:
         raise FormatError(f"{path}: is empty; give a file written by pytest --acc-rows")
+    stored = StoredRows(path, run, tuple(rows), links)
     if summary is None:
-        return StoredRows(path, run, tuple(rows), links)
-    return StoredRows(
-        path,
-        run,
-        tuple(rows),
-        links,
-        summary["exit_status"],
-        str(summary.get("verdict_hash", "")),
-        summary["complete"],
-    )
+        return stored
+    said, complete = str(summary.get("verdict_hash", "")), summary["complete"]
+    return replace(stored, exit_status=summary["exit_status"], verdict_hash=said, complete=complete)
 
 
 def _refuse(constant: str) -> Any:
