@@ -103,6 +103,9 @@ def test_bounds_on_statistics_are_those_of_a_tensor_of_rms_one(peak: float) -> N
         "l2norm_stat_relative_error": pytest.approx(T + 1e-6 / 2**20),
     }
     assert {bound.rule for bound in bounds.values()} == {"default"}
+    twice = rule_from_table({"factor": 2, "match": {"mine_dtype": "float16"}}, "f.toml")
+    scaled = parsed(nominal_bounds(CONTEXT, stated_scalars(stated), [twice])["mean_stat_absolute_error"])
+    assert (scaled.bound, scaled.rule) == (pytest.approx(2 * T + 1e-6), "default, factor 2 from f.toml")
 
 
 def test_bounds_of_a_noise_run_are_those_of_one_that_is_off_by_a_hundredth() -> None:

@@ -286,7 +286,7 @@ def test_two_goldens_are_for_fused_attention(
 
 def test_three_way_takes_the_second_golden_of_a_device_for_floats_alone() -> None:
     standard = STANDARDS["three-way"]
-    for dtype, second in (("float16", Second.DEVICE), ("int8", Second.NONE)):
+    for dtype, second in (("float16", Second.DEVICE), ("hifloat8", Second.DEVICE), ("int8", Second.NONE)):
         assert standard.second(JudgeContext(written=dtype), False) is second
     assert tolerance(standard, JudgeContext(written="int8")) == EXACT
     wanted = ElementTolerance(10 * 2.0**-8, scale="relative")

@@ -14,6 +14,7 @@ from acc_pytest.judging.rules import rule_from_table
 from acc_pytest.judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
 from acc_pytest.judging.threshold import JudgeContext, Threshold
 from acc_pytest.judging.thresholds import thresholds_for
+from acc_pytest.judging.tolerance import tolerance
 from acc_pytest.judging.verdict import Judgement, judge
 from acc_pytest.tensors.header import Statistics
 
@@ -144,6 +145,15 @@ def test_bounds_follow_from_the_largest_element_and_the_rms(
     assert bounds["mean_stat_absolute_error"] == pytest.approx(t * rms + 1e-6)
     if golden.max is not None:
         assert bounds["max_stat_absolute_error"] == pytest.approx(t * scale + 1e-6)
+
+
+def test_the_rounding_of_what_it_was_computed_from_counts_here_too() -> None:
+    golden = Statistics(2.0, -1.0, 0.5, 16.0)
+    same = measure_statistics(golden, golden, numel=256, golden_dtype="float32", mine_dtype="float32")
+    for computed_in, coarsest in (("", "float32"), ("bfloat16", "bfloat16")):
+        context = JudgeContext(length=64, computed_in=computed_in)
+        t = tolerance(coarsest, coarsest, 0, 64, elements=256).value
+        assert thresholds_for_statistics(context, same)[-1].bound == pytest.approx(t + 1e-6 / 16)
 
 
 def test_zeros_and_integers_are_bounded_by_what_printing_leaves() -> None:

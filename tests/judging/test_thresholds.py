@@ -183,9 +183,9 @@ def test_relative_bounds_do_not_apply_to_an_all_zero_golden() -> None:
 
 
 def test_size_bounds_do_not_apply_where_nothing_is_finite() -> None:
-    rule = rule_from_table({"cosine_similarity": 0.9, "new_nonfinite": 3}, "a.toml")
+    rule = rule_from_table({"cosine_similarity": 0.9, "new_nonfinite": 3, "lost_nonfinite": 4}, "a.toml")
     found = thresholds_for(CONTEXT, build(golden_rms=None, golden_max_abs=None), [rule])
-    assert [(t.metric, t.bound) for t in found] == [("new_nonfinite", 3.0), ("lost_nonfinite", 0.0)]
+    assert [(t.metric, t.bound) for t in found] == [("new_nonfinite", 3.0), ("lost_nonfinite", 4.0)]
 
 
 def test_bounds_on_statistics_do_not_apply_to_tensors() -> None:
