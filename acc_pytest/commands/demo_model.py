@@ -19,9 +19,9 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tp", type=int, metavar="N", help="ranks that share the model (default: 1)")
     parser.add_argument("--steps", type=int, default=2, metavar="N", help="decode steps (default: 2)")
     parser.add_argument(
-        "--dtype", default="float16", choices=("float16", "bfloat16"), help="of mine (default: float16)"
+        "--dtype", default="float16", choices=("float16", "bfloat16"), help="dtype of mine (default: float16)"
     )
-    parser.add_argument("--seed", type=int, default=7, metavar="N", help="of weights and prompt (default: 7)")
+    parser.add_argument("--seed", type=int, default=7, metavar="N", help="seed of weights and prompt (default: 7)")
     parser.add_argument(
         "--fault", metavar="NAME", action=Once, help="put this mistake into mine; see --list-faults"
     )

@@ -21,12 +21,23 @@ def add(commands: Commands) -> None:
         description="Dump a small model as TorchAir does: FX in float32 (golden), its graphs as the Graph "
         "Engine runs them in float16 (mine), and those once more without fusion (unfused).",
     )
-    parser.add_argument("directory", nargs="?", default="torchair_demo", metavar="DIR", help="gets them")
-    parser.add_argument("--release", default="7.2", metavar="X.Y", help="whose layout (default: 7.2)")
+    parser.add_argument(
+        "directory", nargs="?", default="torchair_demo", metavar="DIR", help="directory of the dumps"
+    )
+    parser.add_argument(
+        "--release",
+        default="7.2",
+        metavar="X.Y",
+        help="TorchAir release whose layout is written (default: 7.2)",
+    )
     parser.add_argument("--ranks", type=int, default=1, metavar="N", help="devices (default: 1)")
     parser.add_argument("--steps", type=int, default=2, metavar="N", help="runs of each graph (default: 2)")
-    parser.add_argument("--seed", type=int, default=7, metavar="N", help="of weights and inputs")
-    parser.add_argument("--fault", metavar="OP", help="an operator of mine that computes wrong results: Gelu")
+    parser.add_argument(
+        "--seed", type=int, default=7, metavar="N", help="seed of weights and inputs (default: 7)"
+    )
+    parser.add_argument(
+        "--fault", metavar="OP", help="make this operator of mine compute wrong results, for example Gelu"
+    )
     parser.set_defaults(run=run)
 
 

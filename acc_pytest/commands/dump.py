@@ -32,6 +32,7 @@ def add(commands: Commands) -> None:
         "dump",
         aliases=["dd"],
         help="run an ATB program and dump its tensors and topology",
+        description="Run an ATB program with the probe, which dumps its tensors and topology.",
         epilog='The program may also stand after --: acc dump --type tensor model -- python run.py "a b"',
     )
     parser.add_argument(

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Register the subcommand."""
-    parser = commands.add_parser("map", help="print what would be compared with what, and why")
+    parser = commands.add_parser(
+        "map",
+        help="print what would be compared with what, and why",
+        description="Print every pair of two dumps, and every tensor without a partner, with the reason.",
+    )
     add_sides(parser)
     parser.set_defaults(run=run)
 
