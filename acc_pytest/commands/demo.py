@@ -31,7 +31,11 @@ def add(commands: Commands) -> None:
         epilog="Everything after -- is passed to pytest: acc demo -- -k SelfAttention -n 2",
     )
     parser.add_argument(
-        "directory", nargs="?", default="acc_demo", metavar="DIR", help="directory of the dumps and the CSV report"
+        "directory",
+        nargs="?",
+        default="acc_demo",
+        metavar="DIR",
+        help="directory of the dumps and the CSV report",
     )
     add_model(parser)
     parser.add_argument(

@@ -21,7 +21,9 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", default="float16", choices=("float16", "bfloat16"), help="dtype of mine (default: float16)"
     )
-    parser.add_argument("--seed", type=int, default=7, metavar="N", help="seed of weights and prompt (default: 7)")
+    parser.add_argument(
+        "--seed", type=int, default=7, metavar="N", help="seed of weights and prompt (default: 7)"
+    )
     parser.add_argument(
         "--fault", metavar="NAME", action=Once, help="put this mistake into mine; see --list-faults"
     )
