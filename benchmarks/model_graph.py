@@ -26,16 +26,14 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-
-from reporting.html.chromium import Page, browser, find_chromium
-from reporting.html.made import inherited, made_row, result_of
 
 from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.reporting.diagnosis import Diagnosis, Root
 from acc_pytest.reporting.html.view import HtmlReport
 from acc_pytest.reporting.row import Cause, Row, RowSide
 from acc_pytest.reporting.view import Run
+from tests.reporting.html.chromium import Page, browser, find_chromium
+from tests.reporting.html.made import inherited, made_row, result_of
 
 KINDS = ("Linear", "RmsNorm", "Rope", "SelfAttention", "Elewise", "Split", "Activation", "Gather")
 FRAMES = 40

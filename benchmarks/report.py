@@ -25,16 +25,14 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-
-from reporting.html.chromium import browser, find_chromium
-from reporting.html.made import many_rows
 
 from acc_pytest.reporting.html.view import HtmlReport
 from acc_pytest.reporting.row import Row
 from acc_pytest.reporting.rows_json import row_to_json
 from acc_pytest.reporting.summary import Tally, summary_lines
 from acc_pytest.reporting.view import Result, Run
+from tests.reporting.html.chromium import browser, find_chromium
+from tests.reporting.html.made import many_rows
 
 
 def written(rows: list[Row], path: Path) -> float:

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import fork_server
 import pytest
+
+from tests import fork_server
 
 
 @pytest.fixture(scope="session")

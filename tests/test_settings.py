@@ -6,6 +6,7 @@ import pickle
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from acc_pytest.settings import DEFAULT_MIN_COVERAGE, Settings
 
 
 @pytest.fixture
-def toml(tmp_path: Path):
+def toml(tmp_path: Path) -> Callable[..., str]:
     def write(text: str, name: str = "x.toml") -> str:
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")
@@ -35,7 +36,7 @@ def test_nothing_given_means_the_defaults_and_the_default_config() -> None:
     assert found.rules == read_config(find_config("default")).rules
 
 
-def test_rules_stand_in_the_order_of_the_files_and_name_them(toml) -> None:
+def test_rules_stand_in_the_order_of_the_files_and_name_them(toml: Callable[..., str]) -> None:
     first = toml("[[threshold]]\nmax_absolute_error = 1\n[[threshold]]\nfactor = 2\n", "a.toml")
     second = toml("[[threshold]]\nmatch = { level = 'op' }\nmax_absolute_error = 2\n", "b.toml")
     found = Settings.from_values({"config": [first, second]})
@@ -47,7 +48,7 @@ def test_rules_stand_in_the_order_of_the_files_and_name_them(toml) -> None:
     ]
 
 
-def test_later_files_win_and_options_win_over_files(toml) -> None:
+def test_later_files_win_and_options_win_over_files(toml: Callable[..., str]) -> None:
     first = toml("[steps]\npolicy = 'warmup'\n[coverage]\nmin = 0.5\n", "a.toml")
     second = toml("[coverage]\nmin = 1\n", "b.toml")
     found = Settings.from_values({"config": [first, second]})
@@ -56,7 +57,7 @@ def test_later_files_win_and_options_win_over_files(toml) -> None:
     assert (found.token_policy, found.min_coverage) == ("raw", 0)
 
 
-def test_mapping_tables_are_merged_key_by_key(toml) -> None:
+def test_mapping_tables_are_merged_key_by_key(toml: Callable[..., str]) -> None:
     first = toml("[mapping.ops]\nA = ['x']\nB = ['y']\n[mapping]\nmode = 1\n", "a.toml")
     second = toml("[mapping.ops]\nB = ['z']\n", "b.toml")
     found = Settings.from_values({"config": [first, second]}).mapping
@@ -87,7 +88,7 @@ def test_a_mistake_in_an_option_is_told(values: dict[str, object], told: str) ->
         Settings.from_values(values)
 
 
-def test_a_custom_metric_may_be_bounded_by_its_functions_name(toml) -> None:
+def test_a_custom_metric_may_be_bounded_by_its_functions_name(toml: Callable[..., str]) -> None:
     config = toml("[[threshold]]\nsnr = { min = 40 }\n")
     found = Settings.from_values({"config": [config], "metrics": ["lib/my.py:snr"]})
     assert found.custom_metrics == ("snr",)

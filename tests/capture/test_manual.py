@@ -55,7 +55,7 @@ def loaded(path: str) -> torch.Tensor:
     return tensor
 
 
-def test_the_layout_and_metadata_of_the_old_tool(out, mine):
+def test_the_layout_and_metadata_of_the_old_tool(out: Path, mine: Path) -> None:
     path = acc_pytest.dump_data(0, 5, torch.tensor([1.0, 2.5]), str(mine), str(out))
     assert path == str(home(out) / "0" / "5_tensor.pth")
     assert loaded(path).tolist() == [1.0, 2.5]
@@ -64,7 +64,7 @@ def test_the_layout_and_metadata_of_the_old_tool(out, mine):
     assert Path(path).stat().st_mode & 0o777 == 0o640
 
 
-def test_every_token_of_every_data_id_is_kept(out, mine):
+def test_every_token_of_every_data_id_is_kept(out: Path, mine: Path) -> None:
     for token in range(3):
         for data_id in (0, "attention.out"):
             dump_data(token, data_id, torch.full((2,), float(token)), mine, out)
@@ -76,7 +76,7 @@ def test_every_token_of_every_data_id_is_kept(out, mine):
     assert [loaded(found["0"][token][0])[0].item() for token in "012"] == [0.0, 1.0, 2.0]
 
 
-def test_the_reader_sees_what_was_written(out, mine):
+def test_the_reader_sees_what_was_written(out: Path, mine: Path) -> None:
     for token in (10, 9):
         dump_data(token, 1, torch.tensor([1.0, 2.0]), mine, out)
     dump = open_dump(str(home(out).parent))
@@ -86,7 +86,7 @@ def test_the_reader_sees_what_was_written(out, mine):
     assert {entry.mine.path for entry in dump.entries} == {str(mine)}
 
 
-def test_numbers_of_any_kind_and_keywords_in_any_order(out, mine):
+def test_numbers_of_any_kind_and_keywords_in_any_order(out: Path, mine: Path) -> None:
     path = dump_data(
         my_path=mine,
         golden_data=torch.ones(2),
@@ -101,7 +101,7 @@ def test_numbers_of_any_kind_and_keywords_in_any_order(out, mine):
     assert list(metadata(out)["3"]) == ["1", "2"]
 
 
-def test_a_view_that_needs_grad_is_saved_alone(out, mine):
+def test_a_view_that_needs_grad_is_saved_alone(out: Path, mine: Path) -> None:
     whole = torch.nn.Parameter(torch.arange(1 << 18, dtype=torch.float32).reshape(512, 512))
     path = dump_data(0, 0, whole.t()[1:2], mine, out)
     assert os.path.getsize(path) < 8192
@@ -109,7 +109,7 @@ def test_a_view_that_needs_grad_is_saved_alone(out, mine):
     assert not loaded(path).requires_grad
 
 
-def test_tensors_of_every_shape_and_dtype(out, mine):
+def test_tensors_of_every_shape_and_dtype(out: Path, mine: Path) -> None:
     for number, tensor in enumerate(
         [torch.tensor(1.5), torch.zeros(0, 3), torch.tensor([True]), torch.ones(2, dtype=torch.bfloat16)]
     ):
@@ -119,14 +119,16 @@ def test_tensors_of_every_shape_and_dtype(out, mine):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no accelerator here")
-def test_the_device_is_part_of_the_directory_and_the_file_loads_anywhere(out, mine):
+def test_the_device_is_part_of_the_directory_and_the_file_loads_anywhere(out: Path, mine: Path) -> None:
     path = dump_data(0, 0, torch.ones(2, device="cuda"), mine, out)
     assert Path(path).parents[2].name == f"{os.getpid()}_0"
     assert loaded(path).device.type == "cpu"
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".pth"])
-def test_mine_in_other_formats_relative_and_behind_links(tmp_path, out, monkeypatch, suffix):
+def test_mine_in_other_formats_relative_and_behind_links(
+    tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
     folder = tmp_path / "3_Linear" / "after"
     folder.mkdir(parents=True)
     values = torch.ones(2)
@@ -142,7 +144,7 @@ def test_mine_in_other_formats_relative_and_behind_links(tmp_path, out, monkeypa
     assert metadata(out)["0"]["0"][1] == str(folder / f"outtensor0{suffix}")
 
 
-def test_a_pair_dumped_again_is_replaced_and_said_so(out, mine):
+def test_a_pair_dumped_again_is_replaced_and_said_so(out: Path, mine: Path) -> None:
     dump_data(0, 0, torch.zeros(2), mine, out)
     with pytest.warns(UserWarning, match="token_id 0 of data_id 0 was dumped before") as caught:
         path = dump_data(0, 0, torch.ones(2), mine, out)
@@ -151,7 +153,7 @@ def test_a_pair_dumped_again_is_replaced_and_said_so(out, mine):
     assert metadata(out) == {"0": {"0": [path, str(mine)]}}
 
 
-def test_threads_lose_nothing(out, mine):
+def test_threads_lose_nothing(out: Path, mine: Path) -> None:
     def work(data_id: int) -> None:
         for token in range(10):
             dump_data(token, data_id, torch.full((4,), float(token)), mine, out)
@@ -167,7 +169,7 @@ def test_threads_lose_nothing(out, mine):
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-def test_a_forked_process_dumps_on_its_own(out, mine):
+def test_a_forked_process_dumps_on_its_own(out: Path, mine: Path) -> None:
     with manual._LOCK:  # as if another thread were writing at this moment
         child = os.fork()
         if not child:
@@ -181,7 +183,7 @@ def test_a_forked_process_dumps_on_its_own(out, mine):
     assert (folder / "golden_tensor" / "metadata.json").is_file()
 
 
-def test_the_time_is_that_of_the_first_call(out, mine, monkeypatch):
+def test_the_time_is_that_of_the_first_call(out: Path, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATB_TIMESTAMP", "yesterday")
     manual._run_time.cache_clear()
     first = dump_data(0, 0, torch.ones(2), mine, out)
@@ -218,25 +220,27 @@ class Wrapped(torch.Tensor):
         ({"my_path": __file__}, r"my_path: .*test_manual\.py: is not in a known tensor format"),
     ],
 )
-def test_a_wrong_call_is_one_clear_error_and_writes_nothing(out, mine, given: dict[str, Any], said):
+def test_a_wrong_call_is_one_clear_error_and_writes_nothing(
+    out: Path, mine: Path, given: dict[str, Any], said: str
+) -> None:
     call: dict[str, Any] = {"token_id": 0, "data_id": 0, "golden_data": torch.ones(2), "my_path": mine}
     with pytest.raises(CaptureError, match=f"dump_data: {said}"):
         dump_data(**{**call, **given}, output_path=out)
     assert not out.exists()
 
 
-def test_no_arguments_at_all(monkeypatch, tmp_path):
+def test_no_arguments_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AccError, match="token_id is missing"):
         dump_data()
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path, mine):
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, mine: Path) -> None:
     with pytest.raises(CaptureError, match=r"dump_data: .*0_tensor\.pth: cannot be written: Not a directory"):
         dump_data(0, 0, torch.ones(2), mine, mine)
 
 
-def test_metadata_that_somebody_broke_is_not_replaced(out, mine):
+def test_metadata_that_somebody_broke_is_not_replaced(out: Path, mine: Path) -> None:
     dump_data(0, 0, torch.ones(2), mine, out)
     (home(out) / "metadata.json").write_text("{")
     with pytest.raises(CaptureError, match=r"dump_data: .*metadata\.json: is not a readable manual mapping"):
@@ -244,7 +248,7 @@ def test_metadata_that_somebody_broke_is_not_replaced(out, mine):
     assert (home(out) / "metadata.json").read_text() == "{"
 
 
-def test_what_a_killed_process_leaves_is_whole(out, mine):
+def test_what_a_killed_process_leaves_is_whole(out: Path, mine: Path) -> None:
     program = (
         "import itertools, sys, torch\n"
         "from acc_pytest import dump_data\n"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,16 +21,16 @@ from .models import entries, files, tensor
 class Uses(nn.Module):
     """A model that is one function."""
 
-    def __init__(self, function) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.eye(2))
         self.function = function
 
-    def forward(self, *args):
+    def forward(self, *args: Any) -> torch.Tensor:
         return self.function(self, *args)
 
 
-def dumped(path: Path, function, *args, **options) -> Path:
+def dumped(path: Path, function: Callable[..., Any], *args: Any, **options: Any) -> Path:
     with register_hook(Uses(function), DumpConfig(path, mode="api", **options)) as handle:
         handle._model(*args)
     return handle.dump_path
@@ -72,7 +74,9 @@ X = torch.tensor([[1.0, -2.0], [3.0, 4.0]])
         (lambda m, x: torch.ops.aten.add.Tensor(x, x), ["add"]),
     ],
 )  # fmt: skip
-def test_functions_methods_and_operators_go_by_the_names_of_functions(tmp_path, function, names):
+def test_functions_methods_and_operators_go_by_the_names_of_functions(
+    tmp_path: Path, function: Callable[..., Any], names: list[str]
+) -> None:
     assert folders(dumped(tmp_path, function, X.clone())) == names
 
 
@@ -89,11 +93,13 @@ def test_functions_methods_and_operators_go_by_the_names_of_functions(tmp_path, 
         lambda m, x: x.tolist(),
     ],
 )
-def test_questions_views_and_new_memory_are_no_computation(tmp_path, function):
+def test_questions_views_and_new_memory_are_no_computation(
+    tmp_path: Path, function: Callable[..., Any]
+) -> None:
     assert folders(dumped(tmp_path, function, X.clone())) == []
 
 
-def test_each_call_of_a_step_is_numbered_and_belongs_to_the_module_that_made_it(tmp_path):
+def test_each_call_of_a_step_is_numbered_and_belongs_to_the_module_that_made_it(tmp_path: Path) -> None:
     class Attention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -149,8 +155,8 @@ def test_each_call_of_a_step_is_numbered_and_belongs_to_the_module_that_made_it(
 )
 @pytest.mark.parametrize("inference", [False, True])
 def test_calls_that_change_their_arguments_keep_them_as_they_were(
-    tmp_path, function, name, before, after, inference
-):
+    tmp_path: Path, function: Callable[..., Any], name: str, before: int, after: int, inference: bool
+) -> None:
     with torch.inference_mode(inference):
         home = dumped(tmp_path, function, torch.ones(2))
     assert name in folders(home)
@@ -158,7 +164,7 @@ def test_calls_that_change_their_arguments_keep_them_as_they_were(
     assert tensor(home, f"root.{name}/output")[0] == after
 
 
-def test_what_a_function_calls_itself_is_not_recorded(tmp_path):
+def test_what_a_function_calls_itself_is_not_recorded(tmp_path: Path) -> None:
     def attend(m: Uses, x: torch.Tensor) -> object:
         x = x[None]
         return F.multi_head_attention_forward(
@@ -169,7 +175,7 @@ def test_what_a_function_calls_itself_is_not_recorded(tmp_path):
     assert folders(home) == ["multi_head_attention_forward", "repeat"]
 
 
-def test_nothing_is_recorded_outside_of_the_model_or_of_the_recorders_own(tmp_path):
+def test_nothing_is_recorded_outside_of_the_model_or_of_the_recorders_own(tmp_path: Path) -> None:
     model = Uses(lambda m, x: torch.exp(x))
     with register_hook(model, DumpConfig(tmp_path, range(9), mode=["module", "api"])) as handle:
         torch.sin(X)
@@ -187,33 +193,35 @@ def test_nothing_is_recorded_outside_of_the_model_or_of_the_recorders_own(tmp_pa
         ({"module_list": [nn.Linear]}, ["add", "exp"]),  # chooses modules, not functions
     ],
 )
-def test_functions_are_chosen_by_object_name_and_full_name(tmp_path, options, names):
+def test_functions_are_chosen_by_object_name_and_full_name(
+    tmp_path: Path, options: dict[str, list[str]] | dict[str, Any] | dict[str, str], names: list[str]
+) -> None:
     assert folders(dumped(tmp_path, lambda m, x: torch.exp(x) + 1, X, **options)) == names
 
 
 @pytest.mark.parametrize(("part", "kept"), [(0, {"input_0"}), (1, {"output"})])
-def test_tensor_part_holds_for_functions(tmp_path, part, kept):
+def test_tensor_part_holds_for_functions(tmp_path: Path, part: int, kept: set[str]) -> None:
     home = dumped(tmp_path, lambda m, x: torch.exp(x), X, tensor_part=part)
     assert {name.rpartition("/")[2] for name in files(home)} == kept
 
 
-def test_weights_are_not_saved_with_every_call(tmp_path):
+def test_weights_are_not_saved_with_every_call(tmp_path: Path) -> None:
     home = dumped(tmp_path, lambda m, x: F.linear(x, m.weight), X)
     assert files(home) == ["root.linear/input_0", "root.linear/output"]
     assert [e["note"] for e in entries(home) if e["status"] == "not looked into"] == ["a Parameter"]
 
 
-def test_keyword_arguments_of_functions_have_names(tmp_path):
+def test_keyword_arguments_of_functions_have_names(tmp_path: Path) -> None:
     home = dumped(tmp_path, lambda m, x: F.layer_norm(x, (2,), weight=x[0], bias=x[1]), X)
     assert [name for name in files(home) if "input" in name] == [
         "root.layer_norm/input_0", "root.layer_norm/input_bias", "root.layer_norm/input_weight"
     ]  # fmt: skip
 
 
-def test_what_runs_inside_of_vmap_is_left_to_it(tmp_path):
+def test_what_runs_inside_of_vmap_is_left_to_it(tmp_path: Path) -> None:
     """Its tensors have no values of their own. Masks of transformers 4.53 are made so."""
 
-    def masked(module, x):
+    def masked(module: Uses, x: torch.Tensor) -> torch.Tensor:
         mask = torch.vmap(lambda row: row.le(0.5).logical_and(row.ge(0.1)))(x)
         return torch.matmul(x * mask, module.weight)
 
@@ -222,7 +230,7 @@ def test_what_runs_inside_of_vmap_is_left_to_it(tmp_path):
     assert "le" not in folders(home)
 
 
-def test_a_function_that_fails_is_the_models_error(tmp_path):
+def test_a_function_that_fails_is_the_models_error(tmp_path: Path) -> None:
     model = Uses(lambda m, x: torch.matmul(x, torch.ones(3)) if x[0, 0].item() == 1 else x.exp())
     with register_hook(model, DumpConfig(tmp_path, range(2), mode="api")) as handle:
         with pytest.raises(RuntimeError, match="size"):
@@ -231,7 +239,7 @@ def test_a_function_that_fails_is_the_models_error(tmp_path):
     assert files(handle.dump_path, 1) == ["root.exp/input_0", "root.exp/output"]
 
 
-def test_a_function_and_a_module_of_one_name_have_folders_of_their_own(tmp_path):
+def test_a_function_and_a_module_of_one_name_have_folders_of_their_own(tmp_path: Path) -> None:
     class Attention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -253,7 +261,7 @@ def test_a_function_and_a_module_of_one_name_have_folders_of_their_own(tmp_path)
     ]
 
 
-def test_names_of_functions():
+def test_names_of_functions() -> None:
     assert api_name(torch.matmul) == api_name(torch.Tensor.__matmul__) == api_name(torch.Tensor.__rmatmul__)
     assert api_name(torch.Tensor.__imul__) == "mul_"
     assert api_name(torch.ops.aten.add.Tensor) == "add"

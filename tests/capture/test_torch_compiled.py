@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -35,13 +38,13 @@ class Counting:
 
 
 @pytest.fixture(autouse=True)
-def _fresh():
+def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
 
 
-def plain_files(path) -> list[str]:
+def plain_files(path: Path) -> list[str]:
     model = Stack()
     with register_hook(model, DumpConfig(path, mode=["module", "api"])) as handle:
         model(X)
@@ -50,7 +53,9 @@ def plain_files(path) -> list[str]:
 
 @pytest.mark.parametrize("before", [False, True], ids=["first call is dumped", "compiled before"])
 @pytest.mark.parametrize("part", ["whole", "in place", "layer"])
-def test_a_compiled_model_is_dumped_like_the_eager_one_and_compiled_again_after(tmp_path, part, before):
+def test_a_compiled_model_is_dumped_like_the_eager_one_and_compiled_again_after(
+    tmp_path: Path, part: str, before: bool
+) -> None:
     backend = Counting()
     inner = Stack()
     model: nn.Module = inner
@@ -80,7 +85,7 @@ def test_a_compiled_model_is_dumped_like_the_eager_one_and_compiled_again_after(
     assert backend.runs == runs + 1
 
 
-def test_weights_of_a_compiled_model_go_by_their_own_names(tmp_path):
+def test_weights_of_a_compiled_model_go_by_their_own_names(tmp_path: Path) -> None:
     model = torch.compile(Stack(layers=1), backend="eager")
     with register_hook(model, DumpConfig(tmp_path, dump_weight=True)) as handle:
         pass
@@ -89,7 +94,7 @@ def test_weights_of_a_compiled_model_go_by_their_own_names(tmp_path):
     }
 
 
-def test_the_module_below_the_wrapper_may_be_hooked_too(tmp_path):
+def test_the_module_below_the_wrapper_may_be_hooked_too(tmp_path: Path) -> None:
     inner = Stack()
     compiled = torch.compile(inner, backend="eager")
     with register_hook(inner, DumpConfig(tmp_path)) as handle:
@@ -98,7 +103,7 @@ def test_the_module_below_the_wrapper_may_be_hooked_too(tmp_path):
     assert torch.equal(compiled(X), inner(X))
 
 
-def test_an_old_torch_is_told_what_to_do(tmp_path, monkeypatch):
+def test_an_old_torch_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.compiler, "set_stance")
     with pytest.raises(CaptureError, match=r"torch 2\.6.*not compiled"):
         register_hook(torch.compile(Stack(), backend="eager"), DumpConfig(tmp_path))

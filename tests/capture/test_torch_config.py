@@ -6,7 +6,9 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ from acc_pytest.errors import AccError, CaptureError, DumpConfigError
 from .models import Stack, files
 
 
-def test_the_first_four_arguments_are_positional_and_have_the_guides_order(tmp_path):
+def test_the_first_four_arguments_are_positional_and_have_the_guides_order(tmp_path: Path) -> None:
     config = DumpConfig(tmp_path, [0, 2], [nn.Linear], 1)
     assert config.dump_path == str(tmp_path)
     assert sorted(config.tokens) == [0, 2]
@@ -30,7 +32,7 @@ def test_the_first_four_arguments_are_positional_and_have_the_guides_order(tmp_p
         DumpConfig(tmp_path, [0], [nn.Linear], 1, 0)
 
 
-def test_the_defaults_are_those_of_the_old_tool():
+def test_the_defaults_are_those_of_the_old_tool() -> None:
     config = DumpConfig()
     assert (config.dump_path, sorted(config.tokens), config.tensor_part) == (".", [0], 2)
     assert (config.mode, config.module_list, config.api_list) == (("module",), (), ())
@@ -38,7 +40,7 @@ def test_the_defaults_are_those_of_the_old_tool():
     assert (config.dump_statistics_mode, config.dump_last_logits, config.dump_weight) == (0, False, False)
 
 
-def test_the_old_keywords_are_accepted(tmp_path):
+def test_the_old_keywords_are_accepted(tmp_path: Path) -> None:
     config = DumpConfig(
         dump_path=str(tmp_path),
         token_range=[0],
@@ -63,13 +65,13 @@ def test_the_old_keywords_are_accepted(tmp_path):
     [[0, 3], (0, 3), {0, 3}, range(0, 6, 3), iter([3, 0])],
     ids=lambda tokens: type(tokens).__name__,
 )
-def test_any_iterable_of_numbers_is_a_token_range(tokens):
+def test_any_iterable_of_numbers_is_a_token_range(tokens: Iterable[int]) -> None:
     config = DumpConfig(token_range=tokens)
     assert [token for token in range(7) if token in config.tokens] == [0, 3]
 
 
 @pytest.mark.parametrize("tokens", [None, [], range(0)], ids=repr)
-def test_no_token_range_means_the_first_token(tokens):
+def test_no_token_range_means_the_first_token(tokens: Iterable[int] | None) -> None:
     assert [token for token in range(7) if token in DumpConfig(token_range=tokens).tokens] == [0]
 
 
@@ -120,7 +122,7 @@ def test_no_token_range_means_the_first_token(tokens):
         ("process_name", ""),
     ],
 )
-def test_a_value_that_makes_no_sense_is_one_error_that_names_it(name, value):
+def test_a_value_that_makes_no_sense_is_one_error_that_names_it(name: str, value: Any) -> None:
     with pytest.raises(DumpConfigError, match=name if name != "seed" else "seed") as caught:
         DumpConfig(**{name: value})
     assert isinstance(caught.value, ValueError)
@@ -128,13 +130,13 @@ def test_a_value_that_makes_no_sense_is_one_error_that_names_it(name, value):
     assert "\n" not in str(caught.value)
 
 
-def test_configs_are_independent(tmp_path):
+def test_configs_are_independent(tmp_path: Path) -> None:
     one, other = DumpConfig(tmp_path, [1]), DumpConfig(tmp_path, [2])
     assert 2 in other.tokens
     assert 2 not in one.tokens
 
 
-def test_hooking_what_cannot_be_hooked_is_an_error_and_spoils_nothing(tmp_path):
+def test_hooking_what_cannot_be_hooked_is_an_error_and_spoils_nothing(tmp_path: Path) -> None:
     config = DumpConfig(tmp_path)
     with pytest.raises(CaptureError, match=r"register_hook: the model must be a torch\.nn\.Module, got str"):
         register_hook("model", config)
@@ -148,9 +150,9 @@ def test_hooking_what_cannot_be_hooked_is_an_error_and_spoils_nothing(tmp_path):
     assert files(handle.dump_path)
 
 
-def test_a_module_that_refuses_hooks_leaves_none_on_the_others(tmp_path):
+def test_a_module_that_refuses_hooks_leaves_none_on_the_others(tmp_path: Path) -> None:
     class Refusing(nn.Module):
-        def register_forward_hook(self, *args, **kwargs):
+        def register_forward_hook(self, *args: Any, **kwargs: Any) -> None:
             raise RuntimeError("no hooks here")
 
     model = nn.Sequential(nn.Linear(1, 1), Refusing())
@@ -161,13 +163,13 @@ def test_a_module_that_refuses_hooks_leaves_none_on_the_others(tmp_path):
         assert not module._forward_hooks
 
 
-def test_a_directory_that_cannot_be_made_is_named(tmp_path):
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CaptureError, match="file"):
         register_hook(Stack(), DumpConfig(tmp_path / "file"))
 
 
-def test_any_path_will_do(tmp_path):
+def test_any_path_will_do(tmp_path: Path) -> None:
     model = Stack()
     with register_hook(model, DumpConfig(tmp_path / "Läufe von heute")) as handle:
         model(torch.zeros(1, 4))
@@ -177,12 +179,14 @@ def test_any_path_will_do(tmp_path):
 @pytest.mark.parametrize(
     "filters", [{"module_list": ["Liner"]}, {"layer_name": "model.*"}, {"module_list": [nn.GRU]}]
 )
-def test_a_filter_that_means_nothing_is_told_at_once(tmp_path, filters):
+def test_a_filter_that_means_nothing_is_told_at_once(
+    tmp_path: Path, filters: dict[str, list[str]] | dict[str, str] | dict[str, Any]
+) -> None:
     with pytest.warns(UserWarning, match="nothing will be dumped.*LayerNorm"):
         register_hook(Stack(), DumpConfig(tmp_path, **filters)).remove()
 
 
-def test_device_id_leaves_out_other_devices_and_means_nothing_on_the_cpu(tmp_path):
+def test_device_id_leaves_out_other_devices_and_means_nothing_on_the_cpu(tmp_path: Path) -> None:
     model = Stack()
     with register_hook(model, DumpConfig(tmp_path, device_id=7)) as handle:
         model(torch.zeros(1, 4))
@@ -200,7 +204,7 @@ def test_device_id_leaves_out_other_devices_and_means_nothing_on_the_cpu(tmp_pat
         handle.dump_path  # noqa: B018
 
 
-def test_seed_all_repeats_random_numbers_and_asks_for_deterministic_algorithms():
+def test_seed_all_repeats_random_numbers_and_asks_for_deterministic_algorithms() -> None:
     code = (
         "import os, random, numpy, torch, acc_pytest\n"
         "acc_pytest.seed_all(7)\n"
@@ -225,7 +229,7 @@ def test_seed_all_repeats_random_numbers_and_asks_for_deterministic_algorithms()
 
 
 @pytest.mark.parametrize("seed", [True, "1", 1.0, -1, 2**32])
-def test_seed_all_takes_whole_numbers_only_and_changes_nothing_otherwise(seed):
+def test_seed_all_takes_whole_numbers_only_and_changes_nothing_otherwise(seed: bool | str | float) -> None:
     before = random.getstate(), np.random.get_state()[1].tolist(), os.environ.get("PYTHONHASHSEED")
     with pytest.raises(DumpConfigError, match="seed_all"):
         seed_all(seed)

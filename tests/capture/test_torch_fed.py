@@ -69,7 +69,9 @@ def dumped(path: Path, *args: Any, options: dict[str, Any], calls: int = 1, **kw
 
 
 @pytest.mark.parametrize("options", NARROW, ids=str)
-def test_ids_positions_and_masks_are_written_whatever_else_is(tmp_path, options):
+def test_ids_positions_and_masks_are_written_whatever_else_is(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
     mask = torch.tensor([[True, True, False]])
     home = dumped(tmp_path, IDS, mask, position_ids=IDS + 1, options=options, calls=2)
     for step in (0, 1):
@@ -85,7 +87,7 @@ def test_ids_positions_and_masks_are_written_whatever_else_is(tmp_path, options)
 
 
 @pytest.mark.parametrize("options", NARROW[:4], ids=str)
-def test_nothing_else_of_what_is_left_out_comes_with_them(tmp_path, options):
+def test_nothing_else_of_what_is_left_out_comes_with_them(tmp_path: Path, options: dict[str, Any]) -> None:
     home = dumped(tmp_path, IDS, options=options)
     inputs = {name for name in files(home) if "/input" in name}
     selected = {"root.head/input_0", "root.norm/input_0"}
@@ -94,7 +96,7 @@ def test_nothing_else_of_what_is_left_out_comes_with_them(tmp_path, options):
         assert files(home) == ["root.head/output", "root/input_0"]
 
 
-def test_an_embedding_stands_for_a_root_that_was_not_called_with_ids(tmp_path):
+def test_an_embedding_stands_for_a_root_that_was_not_called_with_ids(tmp_path: Path) -> None:
     for number, kwargs in enumerate(({"wrapped": Opaque(IDS)}, {"embeds": torch.ones(1, 3, 4)})):
         home = dumped(tmp_path / str(number), position_ids=IDS, options={"tensor_part": 1}, **kwargs)
         assert [name for name in files(home) if "/input" in name] == ["root/input_position_ids"]
@@ -103,7 +105,7 @@ def test_an_embedding_stands_for_a_root_that_was_not_called_with_ids(tmp_path):
     assert "root.embed/output" not in files(home)
 
 
-def test_a_mask_of_floats_is_known_by_its_name_and_only_if_it_is_small(tmp_path):
+def test_a_mask_of_floats_is_known_by_its_name_and_only_if_it_is_small(tmp_path: Path) -> None:
     small, large = torch.zeros(1, 3), torch.zeros(1, 3, 400_000)
     positional = dumped(tmp_path / "0", IDS, small, options={"tensor_part": 1})
     named = dumped(tmp_path / "1", IDS, mask=small, options={"tensor_part": 1})
@@ -119,13 +121,13 @@ def test_a_mask_of_floats_is_known_by_its_name_and_only_if_it_is_small(tmp_path)
     assert files(handle.dump_path) == ["root/input_0", "root/output"]
 
 
-def test_what_has_no_ids_is_dumped_as_ever(tmp_path):
+def test_what_has_no_ids_is_dumped_as_ever(tmp_path: Path) -> None:
     with register_hook(nn.Linear(4, 4), DumpConfig(tmp_path, tensor_part=1)) as handle:
         handle._model(torch.ones(1, 4))
     assert files(handle.dump_path) == ["root/output"]
 
 
-def test_statistics_of_the_root_are_read_beside_its_ids(tmp_path):
+def test_statistics_of_the_root_are_read_beside_its_ids(tmp_path: Path) -> None:
     home = dumped(tmp_path, IDS, torch.ones(1, 3), options={"dump_statistics_mode": 1})
     dump = open_dump(str(home))
     step = dump.steps[0]
@@ -138,7 +140,7 @@ def test_statistics_of_the_root_are_read_beside_its_ids(tmp_path):
     assert files(home) == ["root/input_0", "root/input_1"]
 
 
-def test_ids_count_and_are_bounded_as_all_tensors_are(tmp_path):
+def test_ids_count_and_are_bounded_as_all_tensors_are(tmp_path: Path) -> None:
     model = Model()
     with register_hook(model, DumpConfig(tmp_path, dump_statistics_mode=1, layer_name="root")) as handle:
         model(IDS)

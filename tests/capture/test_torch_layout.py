@@ -6,6 +6,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ def dumped(model: nn.Module, path: Path, *inputs: torch.Tensor, **options: objec
     return handle.dump_path
 
 
-def test_the_vendors_own_test_passes(tmp_path):
+def test_the_vendors_own_test_passes(tmp_path: Path) -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -43,7 +44,7 @@ def test_the_vendors_own_test_passes(tmp_path):
     assert files(home) == ["root.ln/input_0", "root.ln/output", "root/input_0", "root/output"]
 
 
-def test_every_token_asked_for_has_its_folder_and_no_other(tmp_path):
+def test_every_token_asked_for_has_its_folder_and_no_other(tmp_path: Path) -> None:
     x = [torch.full((1, 4), float(n)) for n in range(4)]
     home = dumped(Stack(), tmp_path, *x, token_range={1, 3})
     assert sorted(path.name for path in home.iterdir() if path.is_dir()) == ["1", "3"]
@@ -51,7 +52,7 @@ def test_every_token_asked_for_has_its_folder_and_no_other(tmp_path):
 
 
 @pytest.mark.parametrize(("part", "kept"), [(0, {"input_0"}), (1, {"output"}), (2, {"input_0", "output"})])
-def test_tensor_part_chooses_inputs_outputs_or_both(tmp_path, part, kept):
+def test_tensor_part_chooses_inputs_outputs_or_both(tmp_path: Path, part: int, kept: set[str]) -> None:
     home = dumped(Stack(), tmp_path, tensor_part=part)
     assert {name.rpartition("/")[2] for name in files(home)} == kept
 
@@ -66,12 +67,14 @@ def test_tensor_part_chooses_inputs_outputs_or_both(tmp_path, part, kept):
         ({"layer_name": "root"}, {"root"}),
     ],
 )
-def test_modules_are_chosen_by_class_and_by_name(tmp_path, options, folders):
+def test_modules_are_chosen_by_class_and_by_name(
+    tmp_path: Path, options: dict[str, Any] | dict[str, str], folders: set[str]
+) -> None:
     home = dumped(Stack(), tmp_path, **options)
     assert {name.partition("/")[0] for name in files(home)} == folders
 
 
-def test_the_tree_has_three_keys_and_siblings_in_the_order_they_ran(tmp_path):
+def test_the_tree_has_three_keys_and_siblings_in_the_order_they_ran(tmp_path: Path) -> None:
     home = dumped(Stack(), tmp_path)
     tree = json.loads((home / "model_tree.json").read_text())
 
@@ -85,7 +88,7 @@ def test_the_tree_has_three_keys_and_siblings_in_the_order_they_ran(tmp_path):
     assert tree["children"][0]["type"] == "ModuleList"
 
 
-def test_the_reader_follows_the_order_of_the_run_and_not_its_table_of_names(tmp_path):
+def test_the_reader_follows_the_order_of_the_run_and_not_its_table_of_names(tmp_path: Path) -> None:
     class Upside(nn.Module):  # by their names, a table would have the head last
         def __init__(self) -> None:
             super().__init__()
@@ -111,7 +114,7 @@ def test_the_reader_follows_the_order_of_the_run_and_not_its_table_of_names(tmp_
     assert [node.op_type for node in tree.walk()][1:4] == ["Linear", "linear", "relu"]
 
 
-def test_a_module_called_again_in_a_step_keeps_both_calls(tmp_path):
+def test_a_module_called_again_in_a_step_keeps_both_calls(tmp_path: Path) -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -141,7 +144,7 @@ def test_a_module_called_again_in_a_step_keeps_both_calls(tmp_path):
     assert (calls["root.norm"], calls["root.norm.call1"]) == (0, 1)
 
 
-def test_a_second_call_does_not_take_the_folder_of_a_module_of_that_name(tmp_path):
+def test_a_second_call_does_not_take_the_folder_of_a_module_of_that_name(tmp_path: Path) -> None:
     class Called(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -161,7 +164,7 @@ def test_a_second_call_does_not_take_the_folder_of_a_module_of_that_name(tmp_pat
     assert types["root.norm.call1_"] == "Identity"
 
 
-def test_a_shared_module_goes_by_the_name_it_is_called_by(tmp_path):
+def test_a_shared_module_goes_by_the_name_it_is_called_by(tmp_path: Path) -> None:
     tied = nn.Linear(4, 4)
     act = nn.Tanh()
     model = nn.Sequential(nn.Sequential(tied, act), nn.Sequential(tied, act, act))
@@ -175,14 +178,14 @@ def test_a_shared_module_goes_by_the_name_it_is_called_by(tmp_path):
     assert manifest["aliases"] == {"root.0.0": ["root.1.0"], "root.0.1": ["root.1.1", "root.1.2"]}
 
 
-def test_a_module_inside_itself_is_no_trap(tmp_path):
+def test_a_module_inside_itself_is_no_trap(tmp_path: Path) -> None:
     model = Layer(4)
     model.linear.back = model
     home = dumped(model, tmp_path)
     assert "root.linear/output" in files(home)
 
 
-def test_the_manifest_says_what_old_files_do_not(tmp_path):
+def test_the_manifest_says_what_old_files_do_not(tmp_path: Path) -> None:
     base = torch.arange(8.0)
     home = dumped(nn.Identity(), tmp_path, base[::2])
     entry = next(entry for entry in entries(home) if entry["side"] == "input")
@@ -209,7 +212,7 @@ def test_the_manifest_says_what_old_files_do_not(tmp_path):
     assert process["order"] == [["root", "Identity"]]
 
 
-def test_the_reader_needs_no_manifest(tmp_path):
+def test_the_reader_needs_no_manifest(tmp_path: Path) -> None:
     home = dumped(Stack(), tmp_path)
     with_it = open_dump(str(home))
     order = [node.path for node in with_it.steps[0].tree.walk()]
@@ -222,7 +225,7 @@ def test_the_reader_needs_no_manifest(tmp_path):
     assert list(found) == [Slot("input"), Slot("output")]
 
 
-def test_files_are_loadable_anywhere_small_and_private(tmp_path):
+def test_files_are_loadable_anywhere_small_and_private(tmp_path: Path) -> None:
     model = Stack()
     wide = torch.randn(1000, 1000, requires_grad=True)
     home = dumped(model, tmp_path, wide[:1, :4])
@@ -237,7 +240,7 @@ def test_files_are_loadable_anywhere_small_and_private(tmp_path):
         assert path.stat().st_mode & 0o027 == 0
 
 
-def test_the_same_run_gives_the_same_bytes(tmp_path):
+def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
     contents = []
     for number in range(2):
         torch.manual_seed(1)
@@ -253,14 +256,14 @@ def test_the_same_run_gives_the_same_bytes(tmp_path):
     assert set(one) == set(other)
 
 
-def test_a_fixed_name_is_not_taken_twice(tmp_path):
+def test_a_fixed_name_is_not_taken_twice(tmp_path: Path) -> None:
     options = {"run_name": "run", "process_name": "cpu_1"}
     dumped(Stack(), tmp_path, **options)
     with pytest.raises(CaptureError, match="exists already"):
         register_hook(Stack(), DumpConfig(tmp_path, **options))
 
 
-def test_models_hooked_in_one_second_have_directories_of_their_own(tmp_path):
+def test_models_hooked_in_one_second_have_directories_of_their_own(tmp_path: Path) -> None:
     models = [Stack(layers=n) for n in (1, 2, 3)]
     handles = [register_hook(model, DumpConfig(tmp_path)) for model in models]
     for model in models:
@@ -275,7 +278,7 @@ def test_models_hooked_in_one_second_have_directories_of_their_own(tmp_path):
         ]
 
 
-def test_the_time_of_an_atb_dump_is_taken_over(tmp_path, monkeypatch):
+def test_the_time_of_an_atb_dump_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATB_TIMESTAMP", "20260203_040506")
     assert dumped(Stack(), tmp_path).parents[1].name == "msit_dump_20260203_040506"
     assert dumped(Stack(), tmp_path).parents[1].name == "msit_dump_20260203_040507"
@@ -283,7 +286,7 @@ def test_the_time_of_an_atb_dump_is_taken_over(tmp_path, monkeypatch):
     assert dumped(Stack(), tmp_path).parents[1].name != "msit_dump_99999999_999999"
 
 
-def test_names_that_are_no_directory_names_are_made_fit(tmp_path):
+def test_names_that_are_no_directory_names_are_made_fit(tmp_path: Path) -> None:
     model = nn.Sequential()
     model.layers = nn.ModuleDict({"a/b": nn.Identity(), "x" * 300: nn.Identity(), "ü ": nn.Identity()})
     model.forward = lambda x: sum(layer(x) for layer in model.layers.values())
@@ -294,7 +297,7 @@ def test_names_that_are_no_directory_names_are_made_fit(tmp_path):
     assert len(list(open_dump(str(home)).steps[0].tree.walk())) == 4
 
 
-def test_weights_are_saved_once_under_their_names_and_filtered_by_name(tmp_path):
+def test_weights_are_saved_once_under_their_names_and_filtered_by_name(tmp_path: Path) -> None:
     model = Stack()
     home = dumped(model, tmp_path, torch.ones(1, 4), torch.ones(1, 4), dump_weight=True, layer_name="*.0*")
     names = sorted(path.name for path in (home / "weights").iterdir())
@@ -306,7 +309,7 @@ def test_weights_are_saved_once_under_their_names_and_filtered_by_name(tmp_path)
     assert [entry["status"] for entry in listed] == ["written"] * 4
 
 
-def test_last_logits_are_the_output_of_the_last_module_and_nothing_else(tmp_path):
+def test_last_logits_are_the_output_of_the_last_module_and_nothing_else(tmp_path: Path) -> None:
     model = Stack()
     home = dumped(
         model, tmp_path, torch.ones(1, 4), torch.ones(2, 4), dump_last_logits=True, module_list=[nn.ReLU]

@@ -28,7 +28,7 @@ def memory(saved: SavedTensor) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("inference", [False, True])
-def test_an_output_and_the_input_it_becomes_are_seen_in_one_memory(tmp_path, inference):
+def test_an_output_and_the_input_it_becomes_are_seen_in_one_memory(tmp_path: Path, inference: bool) -> None:
     with torch.inference_mode(inference):
         home = dumped(Stack(), tmp_path, torch.randn(1, 4))
     found = entries_of(str(home / "0"))
@@ -41,14 +41,14 @@ def test_an_output_and_the_input_it_becomes_are_seen_in_one_memory(tmp_path, inf
     assert found["root.layers.0/output.pth"].storage == found["root.layers.1/input_0.pth"].storage
 
 
-def test_a_change_in_place_is_another_version_of_one_memory(tmp_path):
+def test_a_change_in_place_is_another_version_of_one_memory(tmp_path: Path) -> None:
     found = entries_of(str(dumped(Stack(), tmp_path, torch.randn(1, 4)) / "0"))
     before, after = (found[f"root.layers.0.act/{name}.pth"] for name in ("input_0", "output"))
     assert memory(before) == memory(after)
     assert (before.version, after.version) == (0, 1)
 
 
-def test_in_inference_mode_nothing_is_said_of_changes_in_place(tmp_path):
+def test_in_inference_mode_nothing_is_said_of_changes_in_place(tmp_path: Path) -> None:
     with torch.inference_mode():
         found = entries_of(str(dumped(Stack(), tmp_path, torch.randn(1, 4)) / "0"))
     before, after = (found[f"root.layers.0.act/{name}.pth"] for name in ("input_0", "output"))
@@ -56,7 +56,7 @@ def test_in_inference_mode_nothing_is_said_of_changes_in_place(tmp_path):
     assert before.version is after.version is None
 
 
-def test_views_of_one_tensor_share_a_storage_and_have_their_own_offsets(tmp_path):
+def test_views_of_one_tensor_share_a_storage_and_have_their_own_offsets(tmp_path: Path) -> None:
     class Cut(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -72,7 +72,7 @@ def test_views_of_one_tensor_share_a_storage_and_have_their_own_offsets(tmp_path
     assert first.numel == 4
 
 
-def test_memory_that_is_used_again_has_another_number():
+def test_memory_that_is_used_again_has_another_number() -> None:
     storages, seen = Storages(), set()
     for _ in range(50):
         seen.add(storages.seen(torch.empty(1000))["storage"])
@@ -84,7 +84,7 @@ def test_memory_that_is_used_again_has_another_number():
     assert numbers == {50} == {storages.seen(kept)["storage"]}
 
 
-def test_nothing_is_kept_alive():
+def test_nothing_is_kept_alive() -> None:
     storages = Storages()
     tensor = torch.empty(1000)
     storages.seen(tensor)
@@ -95,7 +95,7 @@ def test_nothing_is_kept_alive():
     assert reference.expired()
 
 
-def test_tensors_without_memory_of_their_own_have_no_number():
+def test_tensors_without_memory_of_their_own_have_no_number() -> None:
     storages = Storages()
     sparse = torch.eye(3).to_sparse()
     meta = torch.empty(3, device="meta")
@@ -107,7 +107,7 @@ def test_tensors_without_memory_of_their_own_have_no_number():
     twice(torch.ones(2, 2))
 
 
-def test_inputs_of_functions_are_seen_where_they_lay_before_the_call(tmp_path):
+def test_inputs_of_functions_are_seen_where_they_lay_before_the_call(tmp_path: Path) -> None:
     class Adds(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = torch.exp(x)
@@ -123,7 +123,7 @@ def test_inputs_of_functions_are_seen_where_they_lay_before_the_call(tmp_path):
     assert taken.crc32 == made.crc32 != changed.crc32 == read.crc32
 
 
-def test_the_order_in_which_modules_begin_is_kept_beside_that_in_which_they_end(tmp_path):
+def test_the_order_in_which_modules_begin_is_kept_beside_that_in_which_they_end(tmp_path: Path) -> None:
     home = dumped(Stack(layers=1), tmp_path, torch.ones(1, 4), layer_name="*.norm")
     assert started_of(str(home / "0")) == (
         "root",
@@ -135,7 +135,7 @@ def test_the_order_in_which_modules_begin_is_kept_beside_that_in_which_they_end(
     )
 
 
-def test_repeated_calls_and_functions_have_their_place_in_that_order(tmp_path):
+def test_repeated_calls_and_functions_have_their_place_in_that_order(tmp_path: Path) -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -151,7 +151,7 @@ def test_repeated_calls_and_functions_have_their_place_in_that_order(tmp_path):
     )
 
 
-def test_the_bits_of_a_model_do_not_depend_on_being_looked_at(tmp_path):
+def test_the_bits_of_a_model_do_not_depend_on_being_looked_at(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, x = Layer(4), torch.randn(3, 4, requires_grad=True)
     plain = model(x)

@@ -45,7 +45,7 @@ def started(folder: Path, steps: int, **environment: str) -> subprocess.Popen[st
     )
 
 
-def test_a_killed_process_leaves_whole_files_only_and_a_dump_that_can_be_compared(tmp_path):
+def test_a_killed_process_leaves_whole_files_only_and_a_dump_that_can_be_compared(tmp_path: Path) -> None:
     process = started(tmp_path, 100_000)
     assert process.stdout is not None
     home = Path(process.stdout.readline().strip())
@@ -74,7 +74,7 @@ def test_a_killed_process_leaves_whole_files_only_and_a_dump_that_can_be_compare
             ref.open()
 
 
-def test_ranks_find_one_directory_and_one_order_without_talking(tmp_path):
+def test_ranks_find_one_directory_and_one_order_without_talking(tmp_path: Path) -> None:
     worlds = [{"RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_RANK": str(rank)} for rank in (2, 0, 1)]
     processes = []
     for world in worlds:  # one after another, so that process ids do not sort as ranks do
@@ -98,7 +98,7 @@ def test_ranks_find_one_directory_and_one_order_without_talking(tmp_path):
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
-def test_a_process_group_is_neither_made_nor_used(tmp_path):
+def test_a_process_group_is_neither_made_nor_used(tmp_path: Path) -> None:
     code = (
         "import sys, torch; from acc_pytest import DumpConfig, register_hook\n"
         "model = torch.nn.Linear(1, 1)\n"

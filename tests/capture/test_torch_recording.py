@@ -9,6 +9,8 @@ import pickle
 import threading
 import warnings
 import weakref
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +25,7 @@ from .models import Raises, Stack, entries, files, tensor
 ALL = {"mode": ["module", "api"], "dump_statistics_mode": 2, "analyze": True, "dump_weight": True}
 
 
-def test_inputs_are_those_before_the_module_ran_and_outputs_those_right_after(tmp_path):
+def test_inputs_are_those_before_the_module_ran_and_outputs_those_right_after(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.ReLU(inplace=True))
     with torch.no_grad():
         model[0].weight.copy_(torch.eye(2))
@@ -38,7 +40,9 @@ def test_inputs_are_those_before_the_module_ran_and_outputs_those_right_after(tm
 
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("options", [{}, {"mode": "api"}, ALL, {"dump_last_logits": True}], ids=repr)
-def test_results_and_gradients_are_the_same_bits_with_and_without_dumping(tmp_path, options, grad):
+def test_results_and_gradients_are_the_same_bits_with_and_without_dumping(
+    tmp_path: Path, options: dict[str, Any], grad: bool
+) -> None:
     def run(model: nn.Module) -> list[torch.Tensor]:
         torch.manual_seed(5)
         x = torch.randn(3, 4, requires_grad=grad)
@@ -62,7 +66,7 @@ def test_results_and_gradients_are_the_same_bits_with_and_without_dumping(tmp_pa
         assert torch.equal(one, third)
 
 
-def test_inference_mode_and_autocast_are_no_hindrance(tmp_path):
+def test_inference_mode_and_autocast_are_no_hindrance(tmp_path: Path) -> None:
     model = Stack()
     with register_hook(model, DumpConfig(tmp_path, range(2), **ALL)) as handle:
         # each apart: torch 2.1 would give the second the weights that it cast, and kept, in inference mode
@@ -75,7 +79,7 @@ def test_inference_mode_and_autocast_are_no_hindrance(tmp_path):
     assert tensor(handle.dump_path, "root/output").dtype == torch.bfloat16
 
 
-def test_an_error_in_the_model_is_the_models_own_and_the_next_step_is_whole(tmp_path):
+def test_an_error_in_the_model_is_the_models_own_and_the_next_step_is_whole(tmp_path: Path) -> None:
     model = Raises()
     x = torch.ones(1, 2)
     handle = register_hook(model, DumpConfig(tmp_path, range(3), mode=["module", "api"]))
@@ -94,7 +98,7 @@ def test_an_error_in_the_model_is_the_models_own_and_the_next_step_is_whole(tmp_
     handle.remove()
 
 
-def test_an_error_that_was_being_handled_when_the_model_was_called_is_not_the_models(tmp_path):
+def test_an_error_that_was_being_handled_when_the_model_was_called_is_not_the_models(tmp_path: Path) -> None:
     model = Stack()
     with register_hook(model, DumpConfig(tmp_path)) as handle:
         try:
@@ -105,7 +109,7 @@ def test_an_error_that_was_being_handled_when_the_model_was_called_is_not_the_mo
     assert json.loads((handle.dump_path / "0" / "manifest.json").read_text())["complete"]
 
 
-def test_an_interrupt_from_the_keyboard_leaves_the_hooks_usable(tmp_path):
+def test_an_interrupt_from_the_keyboard_leaves_the_hooks_usable(tmp_path: Path) -> None:
     model = Raises()
     x = torch.ones(1, 2)
     with register_hook(model, DumpConfig(tmp_path, range(4), mode=["module", "api"])) as handle:
@@ -124,7 +128,7 @@ def test_an_interrupt_from_the_keyboard_leaves_the_hooks_usable(tmp_path):
     assert torch.overrides._get_current_function_mode() is None
 
 
-def test_an_interrupted_model_whose_hooks_are_removed_leaves_nothing_behind(tmp_path):
+def test_an_interrupted_model_whose_hooks_are_removed_leaves_nothing_behind(tmp_path: Path) -> None:
     model = Raises()
     handle = register_hook(model, DumpConfig(tmp_path, mode=["module", "api"]))
     with pytest.raises(KeyboardInterrupt):
@@ -134,7 +138,7 @@ def test_an_interrupted_model_whose_hooks_are_removed_leaves_nothing_behind(tmp_
     assert "root.failing/input_0" in files(handle.dump_path)
 
 
-def test_hooks_removed_while_the_model_runs_end_the_step(tmp_path):
+def test_hooks_removed_while_the_model_runs_end_the_step(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Identity(), nn.Identity(), nn.Identity())
     handle = register_hook(model, DumpConfig(tmp_path, mode=["module", "api"]))
     model[1].register_forward_hook(lambda *_: handle.remove())
@@ -145,7 +149,7 @@ def test_hooks_removed_while_the_model_runs_end_the_step(tmp_path):
     assert handle.report.steps == 1
 
 
-def test_a_root_that_calls_itself_is_one_step(tmp_path):
+def test_a_root_that_calls_itself_is_one_step(tmp_path: Path) -> None:
     class Recursive(nn.Module):
         def forward(self, x: torch.Tensor, depth: int = 2) -> torch.Tensor:
             return self(x + 1, depth - 1) if depth else x
@@ -163,7 +167,7 @@ def test_a_root_that_calls_itself_is_one_step(tmp_path):
     assert len(list(open_dump(str(handle.dump_path)).steps[0].tree.walk())) == 3
 
 
-def test_removing_takes_everything_off_and_may_be_repeated(tmp_path):
+def test_removing_takes_everything_off_and_may_be_repeated(tmp_path: Path) -> None:
     model = Stack()
     linear, matmul, softmax = nn.functional.linear, torch.matmul, torch.Tensor.softmax
     handle = register_hook(model, DumpConfig(tmp_path, **ALL))
@@ -184,7 +188,7 @@ def test_removing_takes_everything_off_and_may_be_repeated(tmp_path):
         assert not module._forward_pre_hooks_with_kwargs
 
 
-def test_nothing_keeps_a_model_alive_that_is_gone(tmp_path):
+def test_nothing_keeps_a_model_alive_that_is_gone(tmp_path: Path) -> None:
     model = Stack()
     register_hook(model, DumpConfig(tmp_path))
     model(torch.ones(1, 4))
@@ -194,7 +198,7 @@ def test_nothing_keeps_a_model_alive_that_is_gone(tmp_path):
     assert gone() is None
 
 
-def test_several_configs_on_one_model_do_not_disturb_each_other(tmp_path):
+def test_several_configs_on_one_model_do_not_disturb_each_other(tmp_path: Path) -> None:
     model = Stack()
     with (
         register_hook(model, DumpConfig(tmp_path, [0], mode="api")) as one,
@@ -211,7 +215,7 @@ def test_several_configs_on_one_model_do_not_disturb_each_other(tmp_path):
     }
 
 
-def test_copies_of_a_hooked_model_are_not_hooked(tmp_path):
+def test_copies_of_a_hooked_model_are_not_hooked(tmp_path: Path) -> None:
     model = Stack()
     handle = register_hook(model, DumpConfig(tmp_path, range(9)))
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
@@ -220,7 +224,7 @@ def test_copies_of_a_hooked_model_are_not_hooked(tmp_path):
     assert handle.report.steps == 2
 
 
-def test_the_count_of_tokens_can_be_given_and_read(tmp_path):
+def test_the_count_of_tokens_can_be_given_and_read(tmp_path: Path) -> None:
     model = Stack()
     with register_hook(model, DumpConfig(tmp_path, [3, 4])) as handle:
         model(torch.ones(1, 4))
@@ -239,7 +243,7 @@ def test_the_count_of_tokens_can_be_given_and_read(tmp_path):
     assert [step.label for step in open_dump(str(handle.dump_path)).steps] == [3]
 
 
-def test_a_step_is_never_written_over(tmp_path):
+def test_a_step_is_never_written_over(tmp_path: Path) -> None:
     model = Stack()
     with register_hook(model, DumpConfig(tmp_path, range(9))) as handle:
         handle.token_id = 1
@@ -251,7 +255,7 @@ def test_a_step_is_never_written_over(tmp_path):
     assert tensor(handle.dump_path, "root/input_0", 1)[0, 0] == 1
 
 
-def test_reset_starts_a_new_dump_only_where_there_is_one_already(tmp_path):
+def test_reset_starts_a_new_dump_only_where_there_is_one_already(tmp_path: Path) -> None:
     model = Stack()
     handle = register_hook(model, DumpConfig(tmp_path, range(2), dump_weight=True))
     first = handle.dump_path
@@ -270,7 +274,7 @@ def test_reset_starts_a_new_dump_only_where_there_is_one_already(tmp_path):
     assert handle.report.steps == 1
 
 
-def test_reset_of_a_dump_with_a_fixed_name_is_refused(tmp_path):
+def test_reset_of_a_dump_with_a_fixed_name_is_refused(tmp_path: Path) -> None:
     model = Stack()
     with register_hook(model, DumpConfig(tmp_path, run_name="x", process_name="cpu_1")) as handle:
         model(torch.ones(1, 4))
@@ -278,7 +282,7 @@ def test_reset_of_a_dump_with_a_fixed_name_is_refused(tmp_path):
             handle.reset()
 
 
-def test_a_write_error_is_raised_at_the_end_of_the_step_and_the_rest_is_there(tmp_path):
+def test_a_write_error_is_raised_at_the_end_of_the_step_and_the_rest_is_there(tmp_path: Path) -> None:
     model = Stack()
     handle = register_hook(model, DumpConfig(tmp_path, range(2)))
     home = handle.dump_path
@@ -298,7 +302,9 @@ def test_a_write_error_is_raised_at_the_end_of_the_step_and_the_rest_is_there(tm
     handle.remove()
 
 
-def test_a_write_error_of_a_step_that_failed_itself_is_raised_when_the_hooks_are_removed(tmp_path):
+def test_a_write_error_of_a_step_that_failed_itself_is_raised_when_the_hooks_are_removed(
+    tmp_path: Path,
+) -> None:
     model = Raises()
     handle = register_hook(model, DumpConfig(tmp_path))
     (handle.dump_path / "0").mkdir()
@@ -312,7 +318,7 @@ def test_a_write_error_of_a_step_that_failed_itself_is_raised_when_the_hooks_are
     handle.remove()
 
 
-def test_each_thread_has_a_step_of_its_own(tmp_path):
+def test_each_thread_has_a_step_of_its_own(tmp_path: Path) -> None:
     barrier = threading.Barrier(2, timeout=20)
 
     class Slow(nn.Module):
@@ -343,7 +349,7 @@ def test_each_thread_has_a_step_of_its_own(tmp_path):
     assert {tensor(home, "root/input_0", step).item() for step in (0, 1)} == {0, 1}
 
 
-def test_modules_that_run_where_the_root_was_not_called_are_left_alone(tmp_path):
+def test_modules_that_run_where_the_root_was_not_called_are_left_alone(tmp_path: Path) -> None:
     class Spreading(nn.Module):  # as DataParallel calls its replicas
         def __init__(self) -> None:
             super().__init__()
@@ -363,7 +369,7 @@ def test_modules_that_run_where_the_root_was_not_called_are_left_alone(tmp_path)
     assert files(handle.dump_path) == ["root/input_0", "root/output"]
 
 
-def test_tracers_see_the_model_and_not_the_hooks(tmp_path):
+def test_tracers_see_the_model_and_not_the_hooks(tmp_path: Path) -> None:
     model = Stack()
     x = torch.ones(1, 4)
     with register_hook(model, DumpConfig(tmp_path, range(9), mode=["module", "api"])) as handle:
@@ -372,7 +378,7 @@ def test_tracers_see_the_model_and_not_the_hooks(tmp_path):
     assert torch.equal(traced(x), model(x))
 
 
-def test_scripting_a_function_works_while_a_model_is_hooked(tmp_path):
+def test_scripting_a_function_works_while_a_model_is_hooked(tmp_path: Path) -> None:
     with register_hook(Stack(), DumpConfig(tmp_path, mode="api")):
 
         def double(x: torch.Tensor) -> torch.Tensor:
@@ -384,7 +390,7 @@ def test_scripting_a_function_works_while_a_model_is_hooked(tmp_path):
         assert scripted(torch.ones(1)).item() == 2
 
 
-def test_a_scripted_child_is_told_and_left_out_for_torch_allows_no_hooks_on_it(tmp_path):
+def test_a_scripted_child_is_told_and_left_out_for_torch_allows_no_hooks_on_it(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
@@ -398,7 +404,7 @@ def test_a_scripted_child_is_told_and_left_out_for_torch_allows_no_hooks_on_it(t
         register_hook(scripted, DumpConfig(tmp_path))
 
 
-def test_a_hook_of_the_user_that_changes_what_a_module_gets_is_seen(tmp_path):
+def test_a_hook_of_the_user_that_changes_what_a_module_gets_is_seen(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Identity())
     model[0].register_forward_pre_hook(lambda module, args: (args[0] * 3,))
     with register_hook(model, DumpConfig(tmp_path)) as handle:
@@ -407,7 +413,7 @@ def test_a_hook_of_the_user_that_changes_what_a_module_gets_is_seen(tmp_path):
     assert tensor(handle.dump_path, "root/input_0").tolist() == [1]
 
 
-def test_the_report_counts_what_was_written(tmp_path):
+def test_the_report_counts_what_was_written(tmp_path: Path) -> None:
     model = Stack()
     inputs = [torch.ones(rows, 4) for rows in (1, 2, 1)]
     handle = register_hook(model, DumpConfig(tmp_path, range(2), max_elements=4))

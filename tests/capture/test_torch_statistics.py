@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,14 +24,14 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def statistics(tmp_path: Path, value, **options) -> list[dict[str, str]]:
+def statistics(tmp_path: Path, value: Any, **options: Any) -> list[dict[str, str]]:
     model = Returns(value)
     with register_hook(model, DumpConfig(tmp_path, dump_statistics_mode=1, **options)) as handle:
         model()
     return rows(handle.dump_path / "0" / "root" / "statistics.csv")
 
 
-def test_mode_one_has_rows_and_no_tensors_and_mode_two_both(tmp_path):
+def test_mode_one_has_rows_and_no_tensors_and_mode_two_both(tmp_path: Path) -> None:
     for mode in (1, 2):
         model = Stack()
         with register_hook(model, DumpConfig(tmp_path, dump_statistics_mode=mode)) as handle:
@@ -69,7 +70,9 @@ def test_mode_one_has_rows_and_no_tensors_and_mode_two_both(tmp_path):
     ],
     ids=str,
 )
-def test_every_dtype_has_its_true_numbers(tmp_path, value, numbers):
+def test_every_dtype_has_its_true_numbers(
+    tmp_path: Path, value: torch.Tensor, numbers: tuple[float, ...] | None
+) -> None:
     (row,) = statistics(tmp_path, value)
     found = [row[name] for name in HEADER[-4:]]
     if numbers is None:
@@ -81,7 +84,7 @@ def test_every_dtype_has_its_true_numbers(tmp_path, value, numbers):
     assert row["DataType"] == str(value.dtype)
 
 
-def test_nested_and_named_outputs_have_keys_of_their_own_that_the_reader_knows(tmp_path):
+def test_nested_and_named_outputs_have_keys_of_their_own_that_the_reader_knows(tmp_path: Path) -> None:
     model = Returns((torch.zeros(1), [torch.ones(2), {"key": torch.ones(3)}]))
     with register_hook(model, DumpConfig(tmp_path, dump_statistics_mode=1)) as handle:
         model(mask=torch.ones(4))
@@ -97,7 +100,7 @@ def test_nested_and_named_outputs_have_keys_of_their_own_that_the_reader_knows(t
     }
 
 
-def test_a_function_has_the_type_of_the_module_that_called_it(tmp_path):
+def test_a_function_has_the_type_of_the_module_that_called_it(tmp_path: Path) -> None:
     class Calls(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.exp(x)
@@ -109,7 +112,7 @@ def test_a_function_has_the_type_of_the_module_that_called_it(tmp_path):
     assert [(row["NodeName"], row["NodeType"]) for row in found] == [("root.0.exp", "Calls")] * 2
 
 
-def test_the_analysis_has_a_row_for_each_tensor_and_one_header(tmp_path):
+def test_the_analysis_has_a_row_for_each_tensor_and_one_header(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 2, bias=False))
     with torch.no_grad():
         model[0].weight.copy_(torch.eye(2))
@@ -135,7 +138,7 @@ def test_the_analysis_has_a_row_for_each_tensor_and_one_header(tmp_path):
     assert all(Path(row["Tensor Path"]).is_file() for row in found)
 
 
-def test_the_analysis_names_no_file_that_was_not_written(tmp_path):
+def test_the_analysis_names_no_file_that_was_not_written(tmp_path: Path) -> None:
     model = Returns((torch.zeros(0), torch.ones(1)))
     with register_hook(model, DumpConfig(tmp_path, analyze=True, dump_statistics_mode=1)) as handle:
         model()

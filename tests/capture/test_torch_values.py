@@ -52,12 +52,12 @@ def slots(home: Path, node: str = "root") -> list[str]:
     ],
     ids=repr,
 )
-def test_every_container_is_walked(tmp_path, value, names):
+def test_every_container_is_walked(tmp_path: Path, value: Any, names: list[str]) -> None:
     home = dumped(tmp_path, value)
     assert files(home) == [f"root/{name}" for name in names]
 
 
-def test_keyword_arguments_are_inputs_by_name(tmp_path):
+def test_keyword_arguments_are_inputs_by_name(tmp_path: Path) -> None:
     home = dumped(tmp_path, A, A, 3, mask=B, states=[A, {"k": C}], none=None)
     assert [name for name in files(home) if "input" in name] == [
         "root/input_0",
@@ -69,7 +69,7 @@ def test_keyword_arguments_are_inputs_by_name(tmp_path):
     assert slots(home) == ["input[0]", "input[mask]", "input[states][0]", "input[states][1][k]", "output[0]"]
 
 
-def test_names_that_read_two_ways_are_told_apart_by_the_manifest(tmp_path):
+def test_names_that_read_two_ways_are_told_apart_by_the_manifest(tmp_path: Path) -> None:
     home = dumped(tmp_path, {"a": {"b": A}, "a_b": B, "hidden_0": C, "hidden": [A]})
     expected = {
         Slot("output", ("a", "b")): A,
@@ -148,7 +148,7 @@ class Cached(nn.Module):
         return {"x": x, "past_key_values": past_key_values}
 
 
-def test_a_cache_is_saved_once_by_the_innermost_module_that_owns_a_layer_after_it_ran(tmp_path):
+def test_a_cache_is_saved_once_by_the_innermost_module_that_owns_a_layer_after_it_ran(tmp_path: Path) -> None:
     model = Cached([0, 1])
     with register_hook(model, DumpConfig(tmp_path)) as handle:
         model(A, past_key_values=ToyCache(2))
@@ -163,7 +163,7 @@ def test_a_cache_is_saved_once_by_the_innermost_module_that_owns_a_layer_after_i
     assert "output[past_key_values][key]" in slots(home, "root.blocks.1.attention")
 
 
-def test_layers_that_no_module_owns_are_saved_by_the_root(tmp_path):
+def test_layers_that_no_module_owns_are_saved_by_the_root(tmp_path: Path) -> None:
     model = Cached([0, None])
     with register_hook(model, DumpConfig(tmp_path)) as handle:
         model(A, past_key_values=ToyCache(3))
@@ -177,7 +177,7 @@ def test_layers_that_no_module_owns_are_saved_by_the_root(tmp_path):
     ]
 
 
-def test_a_cache_given_by_position_is_called_cache(tmp_path):
+def test_a_cache_given_by_position_is_called_cache(tmp_path: Path) -> None:
     model = Attention(1)
     with register_hook(model, DumpConfig(tmp_path)) as handle:
         model(A, ToyCache(2))
@@ -187,7 +187,7 @@ def test_a_cache_given_by_position_is_called_cache(tmp_path):
     assert "output[cache][1][key]" in slots(handle.dump_path)
 
 
-def test_a_cache_does_not_take_the_file_of_an_output(tmp_path):
+def test_a_cache_does_not_take_the_file_of_an_output(tmp_path: Path) -> None:
     class Both(nn.Module):
         def forward(self, cache: ToyCache) -> dict[str, Any]:
             return {"cache_0_key": A, "cache": cache}
@@ -206,7 +206,7 @@ def test_a_cache_does_not_take_the_file_of_an_output(tmp_path):
     ]
 
 
-def test_caches_of_all_ages_are_recognised():
+def test_caches_of_all_ages_are_recognised() -> None:
     assert [(n, key) for n, key, _ in in_cache(OldCache())] == [
         *((0, ("key",)), (1, ("key",)), (0, ("value",)), (1, ("value",)))
     ]
@@ -218,7 +218,7 @@ def test_caches_of_all_ages_are_recognised():
     assert not is_cache({})
 
 
-def test_objects_that_nobody_looks_into_are_listed(tmp_path):
+def test_objects_that_nobody_looks_into_are_listed(tmp_path: Path) -> None:
     home = dumped(tmp_path, A, SimpleNamespace(x=A), callback=print)
     odd = [entry for entry in entries(home) if entry["status"] != "written"]
     assert [(entry["key"], entry["status"], entry["note"]) for entry in odd] == [
@@ -231,13 +231,13 @@ class Unreadable(dict):
         raise OSError("not now")
 
 
-def test_objects_that_refuse_to_be_read_are_listed_and_harm_nothing(tmp_path):
+def test_objects_that_refuse_to_be_read_are_listed_and_harm_nothing(tmp_path: Path) -> None:
     home = dumped(tmp_path, (A, Unreadable(x=A)))
     assert files(home) == ["root/output_0"]
     assert entries(home)[-1]["note"] == "a Unreadable that raised OSError"
 
 
-def test_what_contains_itself_ends(tmp_path):
+def test_what_contains_itself_ends(tmp_path: Path) -> None:
     loop: list[Any] = [A]
     loop.append(loop)
     assert "root/output_0" in files(dumped(tmp_path, loop))
@@ -261,7 +261,9 @@ class Tagged(torch.Tensor):
     ],
     ids=str,
 )
-def test_every_kind_of_tensor_becomes_a_plain_one(tmp_path, value, expected, note):
+def test_every_kind_of_tensor_becomes_a_plain_one(
+    tmp_path: Path, value: torch.Tensor, expected: torch.Tensor, note: str
+) -> None:
     home = dumped(tmp_path, value)
     saved = tensor(home, "root/output")
     assert type(saved) is torch.Tensor
@@ -270,7 +272,7 @@ def test_every_kind_of_tensor_becomes_a_plain_one(tmp_path, value, expected, not
     assert entries(home)[0].get("note", "") == note
 
 
-def test_quantised_tensors_are_saved_as_what_they_stand_for():
+def test_quantised_tensors_are_saved_as_what_they_stand_for() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch is about to drop them
         quantised = torch.quantize_per_tensor(torch.tensor([0.5, 1.0]), 0.5, 0, torch.qint8)
@@ -280,7 +282,7 @@ def test_quantised_tensors_are_saved_as_what_they_stand_for():
     assert note == "was quantized"
 
 
-def test_a_tensor_without_values_is_told_once_and_listed_and_harms_nothing(tmp_path):
+def test_a_tensor_without_values_is_told_once_and_listed_and_harms_nothing(tmp_path: Path) -> None:
     model = Returns((torch.empty(3, device="meta"), A, torch.empty(2, device="meta")))
     with (
         pytest.warns(UserWarning, match="root: output .0. is not saved: has no values") as caught,
@@ -293,10 +295,10 @@ def test_a_tensor_without_values_is_told_once_and_listed_and_harms_nothing(tmp_p
     assert "2 not saved: cannot be read (has no values (device meta))" in str(handle.report)
 
 
-def test_a_snapshot_never_raises_and_never_shares():
+def test_a_snapshot_never_raises_and_never_shares() -> None:
     class Stubborn(torch.Tensor):
         @property
-        def device(self):  # type: ignore[override]
+        def device(self) -> None:  # type: ignore[override]
             raise RuntimeError("no\n  device")
 
     copy, note = snapshot(torch.zeros(1).as_subclass(Stubborn))

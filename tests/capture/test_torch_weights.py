@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,7 +40,7 @@ class Buffered(nn.Module):
         return self.linear(x) * self.scale
 
 
-def test_every_parameter_and_buffer_has_a_digest_under_its_full_name(tmp_path):
+def test_every_parameter_and_buffer_has_a_digest_under_its_full_name(tmp_path: Path) -> None:
     model = nn.Sequential(Buffered())
     home = dumped(model, tmp_path)
     found = weights_of(home)
@@ -55,12 +56,12 @@ def test_every_parameter_and_buffer_has_a_digest_under_its_full_name(tmp_path):
     assert open_dump(str(home)).notes == ()
 
 
-def test_a_dump_whose_filters_leave_all_out_still_describes_the_weights(tmp_path):
+def test_a_dump_whose_filters_leave_all_out_still_describes_the_weights(tmp_path: Path) -> None:
     home = dumped(Stack(), tmp_path, layer_name="root.head", dump_statistics_mode=1, tensor_part=1)
     assert "root.layers.1.norm.bias" in digests(home)
 
 
-def test_tied_weights_are_described_once_with_their_aliases(tmp_path):
+def test_tied_weights_are_described_once_with_their_aliases(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
     model[1].weight = model[0].weight
     model.append(model[2])
@@ -70,7 +71,7 @@ def test_tied_weights_are_described_once_with_their_aliases(tmp_path):
     assert "root.1.weight" not in found
 
 
-def test_weights_are_those_of_the_first_step_not_of_the_registration(tmp_path):
+def test_weights_are_those_of_the_first_step_not_of_the_registration(tmp_path: Path) -> None:
     model = nn.Linear(4, 4)
     with register_hook(model, DumpConfig(tmp_path, [1, 2])) as handle:
         model(torch.ones(1, 4))
@@ -89,7 +90,7 @@ def test_weights_are_those_of_the_first_step_not_of_the_registration(tmp_path):
 
 
 @pytest.mark.parametrize("inference", [False, True])
-def test_a_model_of_inference_mode_computes_the_same_bits(tmp_path, inference):
+def test_a_model_of_inference_mode_computes_the_same_bits(tmp_path: Path, inference: bool) -> None:
     x = torch.randn(2, 4)
     with torch.inference_mode(inference):
         model = Stack()
@@ -102,10 +103,10 @@ def test_a_model_of_inference_mode_computes_the_same_bits(tmp_path, inference):
         digest(torch.ones(3, requires_grad=True))
 
 
-def test_weights_without_values_say_why(tmp_path):
+def test_weights_without_values_say_why(tmp_path: Path) -> None:
     class Refuses(torch.Tensor):
         @classmethod
-        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> None:
             raise NotImplementedError(func)
 
     model = nn.Linear(4, 4)
@@ -121,7 +122,7 @@ def test_weights_without_values_say_why(tmp_path):
     }
 
 
-def test_an_input_in_the_memory_of_a_buffer_is_seen(tmp_path):
+def test_an_input_in_the_memory_of_a_buffer_is_seen(tmp_path: Path) -> None:
     class Feeds(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -142,7 +143,7 @@ def test_an_input_in_the_memory_of_a_buffer_is_seen(tmp_path):
     assert buffer.offset == 0
 
 
-def test_digests_can_be_left_out(tmp_path, monkeypatch):
+def test_digests_can_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "digest", lambda tensor: pytest.fail("a weight was read"))
     home = dumped(Stack(), tmp_path, weight_digest=False)
     assert not (home / "weights.json").exists()
@@ -151,7 +152,7 @@ def test_digests_can_be_left_out(tmp_path, monkeypatch):
         DumpConfig(weight_digest="no")
 
 
-def test_a_file_that_cannot_be_written_is_an_error_of_the_step(tmp_path):
+def test_a_file_that_cannot_be_written_is_an_error_of_the_step(tmp_path: Path) -> None:
     model = Stack()
     handle = register_hook(model, DumpConfig(tmp_path))
     (handle.dump_path / "weights.json").mkdir()
@@ -162,7 +163,7 @@ def test_a_file_that_cannot_be_written_is_an_error_of_the_step(tmp_path):
     assert (handle.dump_path / "0" / "manifest.json").is_file()
 
 
-def test_a_step_that_fails_at_once_leaves_the_digests(tmp_path):
+def test_a_step_that_fails_at_once_leaves_the_digests(tmp_path: Path) -> None:
     class Fails(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -178,7 +179,9 @@ def test_a_step_that_fails_at_once_leaves_the_digests(tmp_path):
     assert list(digests(handle.dump_path)) == ["root.weight"]
 
 
-def test_what_goes_wrong_while_weights_are_described_does_not_end_the_run(tmp_path, monkeypatch):
+def test_what_goes_wrong_while_weights_are_described_does_not_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuses(content: object, storages: object) -> None:
         raise RuntimeError("cannot schedule new futures")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-def test_everything_is_there_when_finish_returns(tmp_path):
+def test_everything_is_there_when_finish_returns(tmp_path: Path) -> None:
     writer = BackgroundWriter()
     for number in range(100):
         writer.put(str(tmp_path / f"{number % 7}" / f"{number}"), 10, lambda n=number: (b"x" * n, b"y"))
@@ -26,7 +27,7 @@ def test_everything_is_there_when_finish_returns(tmp_path):
     writer.finish()
 
 
-def test_files_and_directories_are_for_owner_and_group(tmp_path):
+def test_files_and_directories_are_for_owner_and_group(tmp_path: Path) -> None:
     writer = BackgroundWriter()
     writer.put(str(tmp_path / "a" / "b" / "f"), 1, lambda: (b"x",))
     writer.finish()
@@ -34,7 +35,7 @@ def test_files_and_directories_are_for_owner_and_group(tmp_path):
     assert (tmp_path / "a").stat().st_mode & 0o777 & ~0o750 == 0
 
 
-def test_no_more_waits_than_the_queue_may_hold(tmp_path):
+def test_no_more_waits_than_the_queue_may_hold(tmp_path: Path) -> None:
     writer = BackgroundWriter(queue_bytes=100, threads=1)
     gate = threading.Event()
 
@@ -63,7 +64,7 @@ def test_no_more_waits_than_the_queue_may_hold(tmp_path):
     assert len(names(tmp_path)) == 6
 
 
-def test_a_file_larger_than_the_queue_is_let_in_alone(tmp_path):
+def test_a_file_larger_than_the_queue_is_let_in_alone(tmp_path: Path) -> None:
     writer = BackgroundWriter(queue_bytes=10)
     for number in range(3):
         writer.put(str(tmp_path / str(number)), 1000, lambda: (b"x" * 1000,))
@@ -72,7 +73,7 @@ def test_a_file_larger_than_the_queue_is_let_in_alone(tmp_path):
     assert len(names(tmp_path)) == 3
 
 
-def test_the_first_error_is_raised_once_and_names_the_file(tmp_path):
+def test_the_first_error_is_raised_once_and_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file where a directory is needed")
     writer = BackgroundWriter(threads=1)
     outcomes: list[str] = []
@@ -86,11 +87,11 @@ def test_the_first_error_is_raised_once_and_names_the_file(tmp_path):
     writer.finish()
 
 
-def test_content_that_fails_leaves_no_file_and_no_hanging_writer(tmp_path):
+def test_content_that_fails_leaves_no_file_and_no_hanging_writer(tmp_path: Path) -> None:
     def broken() -> tuple[bytes, ...]:
         raise ZeroDivisionError("half way")
 
-    def parts():
+    def parts() -> Iterator[bytes]:
         yield b"first half"
         raise OSError(28, "No space left on device")
 
@@ -104,7 +105,7 @@ def test_content_that_fails_leaves_no_file_and_no_hanging_writer(tmp_path):
     assert names(tmp_path) == []
 
 
-def test_threads_end_when_there_is_nothing_to_do(tmp_path, monkeypatch):
+def test_threads_end_when_there_is_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acc_pytest.capture.writer._IDLE_SECONDS", 0.01)
     before = threading.active_count()
     writer = BackgroundWriter()

@@ -34,7 +34,12 @@ def compare(tmp_path: Path) -> Compare:
                 refs.append(TensorRef(str(tmp_path / f"{name}.{what}.pth")))
         return Operand(name, name, "TopK", "output[1]", tuple(refs[:1]), chosen_from=tuple(refs[1:]))
 
-    def row(golden: torch.Tensor, mine: torch.Tensor, of: torch.Tensor | None = VALUES, mine_of=None) -> Row:
+    def row(
+        golden: torch.Tensor,
+        mine: torch.Tensor,
+        of: torch.Tensor | None = VALUES,
+        mine_of: torch.Tensor | None = None,
+    ) -> Row:
         other = (None if of is None else of.half()) if mine_of is None else mine_of
         ends = operand("golden", golden, of), operand("mine", mine, other)
         pair = Pair("TopK_0", 0, None, "op", "model", 0, 0, "name", "same name", *ends)

@@ -70,7 +70,7 @@ def files(dump: Dump, label: object) -> set[str]:
 
 
 @pytest.mark.parametrize("path", list(GOLDEN))
-def test_ranks_and_models_are_those_of_the_facts(path):
+def test_ranks_and_models_are_those_of_the_facts(path: str) -> None:
     dump, known = mine(path), facts(path)
     workers = sorted(f"{worker['device']}_{worker['pid']}" for worker in known["workers"])
     assert [rank.name for rank in dump.ranks] == workers
@@ -82,7 +82,7 @@ def test_ranks_and_models_are_those_of_the_facts(path):
 
 
 @pytest.mark.parametrize("path", list(GOLDEN))
-def test_steps_follow_the_token_table(path):
+def test_steps_follow_the_token_table(path: str) -> None:
     dump, known = mine(path), facts(path)
     executions = known["top_level_dirs_per_exec"] or {str(number): [] for number in range(4)}
     prefill = {node.path for node in dump.models[0].root.children}
@@ -101,7 +101,7 @@ def test_steps_follow_the_token_table(path):
 
 
 @pytest.mark.parametrize("path", list(GOLDEN))
-def test_top_level_nodes_of_each_directory_are_those_of_the_facts(path):
+def test_top_level_nodes_of_each_directory_are_those_of_the_facts(path: str) -> None:
     dump, known = mine(path), facts(path)["top_level_dirs_per_exec"]
     for step in dump.steps:
         if step.directory in known:
@@ -115,7 +115,7 @@ def any_tensor(dump: Dump, step: Any, node: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", ["A", "A_bf16", "B_e2", "C"])
-def test_both_sides_of_every_expected_pair_are_dumped_at_its_step(name):
+def test_both_sides_of_every_expected_pair_are_dumped_at_its_step(name: str) -> None:
     expected = json.loads((PROBE / name / "expected_pairs.json").read_text())["pairs"]
     golden, dump = opened(GOLDEN[f"{name}/atb"]), mine(f"{name}/atb")
     torch_home = golden.root / "torch_tensors" / golden.ranks[0].name
@@ -128,7 +128,7 @@ def test_both_sides_of_every_expected_pair_are_dumped_at_its_step(name):
 
 
 @pytest.mark.parametrize("path", sorted({*GOLDEN.values()}))
-def test_torch_goldens_have_all_their_tokens(path):
+def test_torch_goldens_have_all_their_tokens(path: str) -> None:
     dump = opened(path)
     assert isinstance(dump, TorchDump)
     home = next((PROBE / path).glob("*/torch_tensors/*"))
@@ -141,7 +141,7 @@ def test_torch_goldens_have_all_their_tokens(path):
 
 
 @pytest.mark.parametrize("path", [*GOLDEN, *sorted({*GOLDEN.values()})])
-def test_every_reference_has_a_header(path):
+def test_every_reference_has_a_header(path: str) -> None:
     dump = mine(path) if path in GOLDEN else opened(path)
     step = dump.steps[-1]
     for rank in dump.ranks:
@@ -151,14 +151,14 @@ def test_every_reference_has_a_header(path):
 
 
 @pytest.mark.parametrize("name", ["onnx", "device_filter"])
-def test_topology_alone_opens_and_says_that_nothing_was_dumped(name):
+def test_topology_alone_opens_and_says_that_nothing_was_dumped(name: str) -> None:
     dump = opened(f"D_misc/{name}")
     assert isinstance(dump, AtbDump)
     assert (dump.steps, len(dump.models)) == ((), 2)
     assert any("no tensor of any operation was dumped" in note for note in dump.notes)
 
 
-def test_what_holds_no_dump_says_what_is_missing():
+def test_what_holds_no_dump_says_what_is_missing() -> None:
     with pytest.raises(DumpError, match="dump again with --type model tensor"):
         opened("D_misc/cpu_profiling_raw")
     with pytest.raises(DumpError, match="no dump here"):
@@ -167,12 +167,12 @@ def test_what_holds_no_dump_says_what_is_missing():
         open_dump(str(DATA / "opcheck" / "ait_dump"))
 
 
-def test_a_data_set_holds_two_dumps_and_both_are_offered():
+def test_a_data_set_holds_two_dumps_and_both_are_offered() -> None:
     with pytest.raises(DumpError, match=r"(?s)holds 2 dumps.*tensors \(ATB\).*torch_tensors \(torch\)"):
         opened("A")
 
 
-def test_the_policy_says_what_decided_it():
+def test_the_policy_says_what_decided_it() -> None:
     assert "the token ids of its prompt are the golden's" in mine("A/atb").notes[0]
     assert "the prefill model ran again in directory 1" in mine("D_desc/atb").notes[0]
     assert "directory d is step d" in mine("B_e2/atb").notes[0]

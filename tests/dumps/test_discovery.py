@@ -26,7 +26,7 @@ TOY = {"Toy": PREFILL}
     "place",
     ["", "tensors", "tensors/0_100", "model", "model/100", "layer/100", "model/100/Toy_Prefill.json", ".."],
 )
-def test_an_atb_dump_is_found_from_anywhere_around_it(tmp_path, name, place):
+def test_an_atb_dump_is_found_from_anywhere_around_it(tmp_path: Path, name: str, place: str) -> None:
     root = atb(tmp_path / "out" / name, RUN)
     dump = open_dump(str(root / place))
     assert isinstance(dump, AtbDump)
@@ -35,7 +35,7 @@ def test_an_atb_dump_is_found_from_anywhere_around_it(tmp_path, name, place):
 
 
 @pytest.mark.parametrize("place", ["..", "", "data", "data/0_100", "info", "info/model", "info/model/0_100"])
-def test_a_dump_of_the_later_probe_is_found_from_anywhere_around_it(tmp_path, place):
+def test_a_dump_of_the_later_probe_is_found_from_anywhere_around_it(tmp_path: Path, place: str) -> None:
     root = tmp_path / "atb_dump_data"
     topology(root / "info", "0_100", TOY)
     run_model(root / "data" / "0_100" / "0", PREFILL, 0, (5, 6))
@@ -44,7 +44,7 @@ def test_a_dump_of_the_later_probe_is_found_from_anywhere_around_it(tmp_path, pl
     assert [step.label for step in dump.steps] == [0]
 
 
-def test_a_relative_path_becomes_absolute_references(tmp_path, monkeypatch):
+def test_a_relative_path_becomes_absolute_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     atb(tmp_path / "ait_dump", RUN)
     monkeypatch.chdir(tmp_path)
     dump = open_dump("ait_dump")
@@ -53,13 +53,13 @@ def test_a_relative_path_becomes_absolute_references(tmp_path, monkeypatch):
     assert all(os.path.isabs(ref.path) for ref in refs)
 
 
-def test_a_grandparent_of_one_dump_means_that_dump(tmp_path):
+def test_a_grandparent_of_one_dump_means_that_dump(tmp_path: Path) -> None:
     root = atb(tmp_path / "a" / "b" / "ait_dump", RUN)
     (tmp_path / "a" / "empty").mkdir()
     assert open_dump(str(tmp_path)).root == root
 
 
-def test_a_parent_of_several_dumps_lists_them_one_per_line(tmp_path):
+def test_a_parent_of_several_dumps_lists_them_one_per_line(tmp_path: Path) -> None:
     atb(tmp_path / "mine" / "ait_dump", RUN)
     torch_dump(tmp_path / "golden" / "msit_dump_20251120_213122", {0: (1,)})
     with pytest.raises(DumpError) as error:
@@ -72,7 +72,7 @@ def test_a_parent_of_several_dumps_lists_them_one_per_line(tmp_path):
     ]
 
 
-def test_a_root_shared_by_atb_and_torch_asks_which_and_accepts_the_answers(tmp_path):
+def test_a_root_shared_by_atb_and_torch_asks_which_and_accepts_the_answers(tmp_path: Path) -> None:
     root = atb(tmp_path / "msit_dump_20251120_213122", RUN)
     folder = torch_dump(root, {0: (1,)})
     with pytest.raises(DumpError) as error:
@@ -85,26 +85,26 @@ def test_a_root_shared_by_atb_and_torch_asks_which_and_accepts_the_answers(tmp_p
     assert isinstance(open_dump(str(root / "model" / "100")), AtbDump)
 
 
-def test_the_answer_for_a_dump_without_tensors_is_its_model_directory(tmp_path):
+def test_the_answer_for_a_dump_without_tensors_is_its_model_directory(tmp_path: Path) -> None:
     topology(tmp_path / "a", "1", TOY)
     topology(tmp_path / "b", "1", TOY)
     with pytest.raises(DumpError, match=r"a/model \(ATB\)"):
         open_dump(str(tmp_path))
 
 
-def test_a_path_that_is_not_there(tmp_path):
+def test_a_path_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DumpError, match="nowhere: no such file or directory"):
         open_dump(str(tmp_path / "nowhere"))
     with pytest.raises(DumpError, match=r"\(empty path\)"):
         open_dump("")
 
 
-def test_an_empty_directory(tmp_path):
+def test_an_empty_directory(tmp_path: Path) -> None:
     with pytest.raises(DumpError, match="an empty directory"):
         open_dump(str(tmp_path))
 
 
-def test_a_directory_with_nothing_of_ours(tmp_path):
+def test_a_directory_with_nothing_of_ours(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "readme.md").write_text("hello")
     with pytest.raises(DumpError, match=r"no dump here: no model_tree\.json"):
@@ -112,13 +112,13 @@ def test_a_directory_with_nothing_of_ours(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["readme.md", "settings.json", "metadata.json"])
-def test_a_file_that_is_neither_dump_nor_tensor(tmp_path, name):
+def test_a_file_that_is_neither_dump_nor_tensor(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("[]")
     with pytest.raises(DumpError, match="neither a dump nor a tensor file"):
         open_dump(str(tmp_path / name))
 
 
-def test_too_many_directories_are_not_searched(tmp_path, monkeypatch):
+def test_too_many_directories_are_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acc_pytest.dumps.discovery._MOST_DIRECTORIES", 3)
     for number in range(5):
         (tmp_path / f"d{number}" / "x").mkdir(parents=True)
@@ -127,7 +127,7 @@ def test_too_many_directories_are_not_searched(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_forbidden_neighbour_is_no_obstacle(tmp_path):
+def test_a_forbidden_neighbour_is_no_obstacle(tmp_path: Path) -> None:
     root = atb(tmp_path / "ait_dump", RUN)
     closed = tmp_path / "closed"
     closed.mkdir()
@@ -138,7 +138,7 @@ def test_a_forbidden_neighbour_is_no_obstacle(tmp_path):
         closed.chmod(stat.S_IRWXU)
 
 
-def test_a_directory_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
+def test_a_directory_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = atb(tmp_path / "ait_dump", RUN)
     real = os.scandir
 
@@ -152,7 +152,9 @@ def test_a_directory_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
         open_dump(str(root))
 
 
-def test_opening_lists_directories_of_operations_only_when_asked(tmp_path, monkeypatch):
+def test_opening_lists_directories_of_operations_only_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs = {number: {"decode": (30,)} for number in range(5)} | {0: {"prefill": (1,), "decode": (2,)}}
     root = atb(tmp_path / "ait_dump", runs)
     seen: list[str] = []
@@ -171,7 +173,7 @@ def test_opening_lists_directories_of_operations_only_when_asked(tmp_path, monke
     assert any("LinearOperation" in path for path in seen)
 
 
-def test_tensor_files_beside_a_dump_do_not_hide_it(tmp_path):
+def test_tensor_files_beside_a_dump_do_not_hide_it(tmp_path: Path) -> None:
     root = atb(tmp_path / "ait_dump", RUN)
     np.save(tmp_path / "note.npy", np.zeros(1))
     (tmp_path / "docs").mkdir()
@@ -179,7 +181,7 @@ def test_tensor_files_beside_a_dump_do_not_hide_it(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["scratch", "info/scratch"])
-def test_other_directories_in_a_dump_are_no_part_of_it(tmp_path, place):
+def test_other_directories_in_a_dump_are_no_part_of_it(tmp_path: Path, place: str) -> None:
     root = tmp_path / "atb_dump_data"
     topology(root / "info", "0_100", TOY)
     run_model(root / "data" / "0_100" / "0", PREFILL, 0, (5, 6))
@@ -189,7 +191,7 @@ def test_other_directories_in_a_dump_are_no_part_of_it(tmp_path, place):
 
 
 class TestTensorFiles:
-    def test_a_file_is_a_dump_of_one_node(self, tmp_path):
+    def test_a_file_is_a_dump_of_one_node(self, tmp_path: Path) -> None:
         np.save(tmp_path / "logits.npy", np.zeros((2, 3), dtype=np.float32))
         dump = open_dump(str(tmp_path / "logits.npy"))
         assert isinstance(dump, SingleDump)
@@ -199,19 +201,19 @@ class TestTensorFiles:
         assert (node.name, ref.open().shape) == ("logits", (2, 3))
         assert dump.tensors(dump.steps[0], dump.ranks[0], dump.steps[0].tree.root) == {}
 
-    def test_a_tensor_inside_a_dump_stands_for_itself(self, tmp_path):
+    def test_a_tensor_inside_a_dump_stands_for_itself(self, tmp_path: Path) -> None:
         root = atb(tmp_path / "ait_dump", RUN)
         file = root / "tensors" / "0_100" / "0" / "2_LmHead" / "after" / "outtensor0.bin"
         assert isinstance(open_dump(str(file)), SingleDump)
 
-    def test_a_plain_directory_has_a_node_per_file(self, tmp_path):
+    def test_a_plain_directory_has_a_node_per_file(self, tmp_path: Path) -> None:
         for name in ("x10", "x9"):
             torch.save(torch.zeros(1), tmp_path / f"{name}.pth")
         np.save(tmp_path / "x9.npy", np.zeros(1))
         dump = open_dump(str(tmp_path))
         assert [node.path for node in dump.steps[0].tree.root.children] == ["x9", "x9.1", "x10"]
 
-    def test_each_key_of_a_safetensors_file_is_a_node(self, tmp_path):
+    def test_each_key_of_a_safetensors_file_is_a_node(self, tmp_path: Path) -> None:
         save = pytest.importorskip("safetensors.torch").save_file
         save({"a.weight": torch.zeros(2), "b": torch.ones(3)}, tmp_path / "m.safetensors")
         dump = open_dump(str(tmp_path / "m.safetensors"))
@@ -239,32 +241,32 @@ class TestManual:
         return home
 
     @pytest.mark.parametrize("place", ["..", ".", "77_-1", "77_-1/golden_tensor", "77_-1/golden_tensor/0"])
-    def test_it_is_found_from_anywhere_around_it(self, tmp_path, place):
+    def test_it_is_found_from_anywhere_around_it(self, tmp_path: Path, place: str) -> None:
         self.written(tmp_path / "out" / "msit_dump_20260102_030405")
         dump = open_dump(str(tmp_path / "out" / "msit_dump_20260102_030405" / place))
         assert isinstance(dump, ManualDump)
 
-    def test_several_are_listed_by_their_directories(self, tmp_path):
+    def test_several_are_listed_by_their_directories(self, tmp_path: Path) -> None:
         first, second = self.written(tmp_path / "a"), self.written(tmp_path / "b")
         with pytest.raises(DumpError) as error:
             open_dump(str(tmp_path))
         assert str(error.value).splitlines()[1:] == [f"  {first} (manual)", f"  {second} (manual)"]
 
-    def test_a_neighbour_of_the_golden_directory_is_no_part_of_it(self, tmp_path):
+    def test_a_neighbour_of_the_golden_directory_is_no_part_of_it(self, tmp_path: Path) -> None:
         (self.written(tmp_path).parent / "other").mkdir()
         with pytest.raises(DumpError, match="an empty directory"):
             open_dump(str(tmp_path / "77_-1" / "other"))
 
-    def test_metadata_that_cannot_be_read_is_named(self, tmp_path):
+    def test_metadata_that_cannot_be_read_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "golden_tensor").mkdir()
         (tmp_path / "golden_tensor" / "metadata.json").symlink_to(tmp_path / "gone.json")
         with pytest.raises(FormatError, match=r"metadata\.json: cannot be read"):
             open_dump(str(tmp_path))
 
-    def test_the_file_itself_will_do(self, tmp_path):
+    def test_the_file_itself_will_do(self, tmp_path: Path) -> None:
         assert isinstance(open_dump(str(self.written(tmp_path) / "metadata.json")), ManualDump)
 
-    def test_moved_golden_files_are_found_beside_the_metadata(self, tmp_path):
+    def test_moved_golden_files_are_found_beside_the_metadata(self, tmp_path: Path) -> None:
         home = self.written(tmp_path)
         dump = open_dump(str(home))
         assert isinstance(dump, ManualDump)
@@ -274,7 +276,7 @@ class TestManual:
         assert entry.mine.path == str(tmp_path / "mine.bin")
         assert "1 golden files taken from beside metadata.json" in dump.notes[0]
 
-    def test_repeated_keys_and_several_tokens_all_count(self, tmp_path):
+    def test_repeated_keys_and_several_tokens_all_count(self, tmp_path: Path) -> None:
         text = '{"5": {"0": ["a", "b"]}, "5": {"1": ["c", "d"]}, "10": {"0": ["e", "f"]}, "9": {"0": ["g"]}}'
         dump = open_dump(str(self.written(tmp_path, text)))
         assert isinstance(dump, ManualDump)
@@ -286,7 +288,7 @@ class TestManual:
         assert ref.path == "c"
         assert dump.tensors(dump.steps[1], dump.ranks[0], nodes["10"]) == {}
 
-    def test_relative_paths_count_from_the_metadata(self, tmp_path):
+    def test_relative_paths_count_from_the_metadata(self, tmp_path: Path) -> None:
         home = self.written(tmp_path, '{"1": {"0": ["x/g.pth", "m.bin"]}}')
         bin_file(home / "m.bin", torch.zeros(1))
         bin_file(home / "x" / "g.pth", torch.zeros(1))
@@ -305,6 +307,6 @@ class TestManual:
             ('{"1": {"0": "a"}}', "must be a list of two paths"),
         ],
     )
-    def test_broken_metadata_is_one_clear_error(self, tmp_path, text, message):
+    def test_broken_metadata_is_one_clear_error(self, tmp_path: Path, text: str, message: str) -> None:
         with pytest.raises(FormatError, match=message):
             open_dump(str(self.written(tmp_path, text)))

@@ -13,7 +13,7 @@ from acc_pytest.dumps.ranks import Worker, atb_worker, torch_worker
     ("name", "device", "pid"),
     [("0_14460", 0, 14460), ("-1_7", -1, 7), ("12_3", 12, 3), ("cpu_3", None, 0), ("3", None, 0)],
 )
-def test_process_directories_of_atb(name, device, pid):
+def test_process_directories_of_atb(name: str, device: int | None, pid: int) -> None:
     assert atb_worker(name) == (None if device is None else Worker(device, pid, name))
 
 
@@ -32,7 +32,7 @@ def test_process_directories_of_atb(name, device, pid):
         ("golden", None, 0),
     ],
 )
-def test_process_folders_of_torch(name, device, pid):
+def test_process_folders_of_torch(name: str, device: int | None, pid: int) -> None:
     assert torch_worker(name) == (None if device is None else Worker(device, pid, name))
 
 
@@ -45,9 +45,9 @@ def test_process_folders_of_torch(name, device, pid):
         ("_20251120_213122", "dump"),
     ],
 )
-def test_names_are_stable_and_selectable(directory, name):
+def test_names_are_stable_and_selectable(directory: str, name: str) -> None:
     assert stable_name(directory, "dump") == name
 
 
-def test_natural_order_counts_by_value():
+def test_natural_order_counts_by_value() -> None:
     assert sorted(["10_a", "9_a", "b", "1_10", "1_9"], key=natural) == ["1_9", "1_10", "9_a", "10_a", "b"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def slots(dump: Dump, path: str, step: int = 0, rank: int = 0) -> dict[str, str]
         ("msit_dump_20251120_202704", "torch_tensors", "cpu_77"),
     ],
 )
-def test_every_era_opens_at_every_depth(tmp_path, root, home, worker):
+def test_every_era_opens_at_every_depth(tmp_path: Path, root: str, home: str, worker: str) -> None:
     folder = torch_dump(tmp_path / root, {0: (1, 2), 1: (3,)}, worker=worker, home=home)
     given = {tmp_path, tmp_path / root, tmp_path / root / home, folder}
     for path in given:
@@ -50,14 +51,14 @@ def test_every_era_opens_at_every_depth(tmp_path, root, home, worker):
         assert dump.forced
 
 
-def test_names_carry_no_timestamp_and_no_directory_of_the_user(tmp_path):
+def test_names_carry_no_timestamp_and_no_directory_of_the_user(tmp_path: Path) -> None:
     torch_dump(tmp_path / "msit_dump_20251120_202704", {0: (1,)})
     assert open_dump(str(tmp_path)).name == "msit_dump"
     folder = torch_dump(tmp_path / "elsewhere", {0: (1,)}, home="")
     assert open_dump(str(folder)).name == "torch_dump"
 
 
-def test_slots_are_numeric_and_nested(tmp_path):
+def test_slots_are_numeric_and_nested(tmp_path: Path) -> None:
     folder = torch_dump(tmp_path / "d", {0: (1, 2)})
     place = folder / "0" / "root.layers.0"
     for name in ("input_10", "input_2", "output_1_0", "output_1_1_3", "output_0"):
@@ -74,7 +75,7 @@ def test_slots_are_numeric_and_nested(tmp_path):
     ]
 
 
-def test_of_several_calls_the_last_counts_as_later_eras_overwrite(tmp_path):
+def test_of_several_calls_the_last_counts_as_later_eras_overwrite(tmp_path: Path) -> None:
     folder = torch_dump(tmp_path / "d", {0: (1, 2)}, worker="77_npu0", home="")
     place = folder / "0" / "root.lm_head"
     for name in ("input_exec9_0", "input_exec10_0", "output_exec10", "output_exec9"):
@@ -85,7 +86,7 @@ def test_of_several_calls_the_last_counts_as_later_eras_overwrite(tmp_path):
     }
 
 
-def test_statistics_stand_in_where_no_tensor_was_saved(tmp_path):
+def test_statistics_stand_in_where_no_tensor_was_saved(tmp_path: Path) -> None:
     folder = torch_dump(tmp_path / "d", {0: (1, 2)})
     place = folder / "0" / "root.lm_head"
     for file in place.iterdir():
@@ -106,7 +107,7 @@ def test_statistics_stand_in_where_no_tensor_was_saved(tmp_path):
     assert ref.header().statistics is not None
 
 
-def test_other_directories_are_no_steps(tmp_path):
+def test_other_directories_are_no_steps(tmp_path: Path) -> None:
     folder = torch_dump(tmp_path / "d", {0: (1,), 2: (1,), 10: (1,)})
     (folder / "weights").mkdir()  # of parameters
     (folder / "notes").mkdir()
@@ -115,7 +116,7 @@ def test_other_directories_are_no_steps(tmp_path):
     assert dump.notes == ("directories that are not steps were left out: notes",)
 
 
-def test_functions_are_children_of_the_module_that_called_them(tmp_path):
+def test_functions_are_children_of_the_module_that_called_them(tmp_path: Path) -> None:
     folder = torch_dump(tmp_path / "d", {0: (1,), 1: (1,)})
     for step, name in (
         (0, "root.layers.0.softmax"),
@@ -135,7 +136,7 @@ def test_functions_are_children_of_the_module_that_called_them(tmp_path):
     assert slots(dump, "root.layers.0.matmul", step=0) == {}
 
 
-def test_without_a_tree_the_folders_give_one(tmp_path):
+def test_without_a_tree_the_folders_give_one(tmp_path: Path) -> None:
     folder = torch_dump(tmp_path / "d", {0: (1,)}, worker="77_npu:0", home="")
     (folder / "model_tree.json").unlink()
     dump = open_dump(str(folder))
@@ -147,7 +148,7 @@ def test_without_a_tree_the_folders_give_one(tmp_path):
     assert "no model_tree.json" in dump.notes[0]
 
 
-def test_process_folders_are_ranks_by_device(tmp_path):
+def test_process_folders_are_ranks_by_device(tmp_path: Path) -> None:
     root = tmp_path / "msit_dump_20251120_202704"
     for worker in ("npu10_5", "npu2_9", "npu0_700"):
         torch_dump(root, {0: (1,)}, worker=worker)
@@ -156,7 +157,7 @@ def test_process_folders_are_ranks_by_device(tmp_path):
     assert slots(dump, "root.lm_head", rank=2)
 
 
-def test_two_cpu_runs_in_a_root_without_timestamp_need_a_choice(tmp_path):
+def test_two_cpu_runs_in_a_root_without_timestamp_need_a_choice(tmp_path: Path) -> None:
     for worker in ("cpu_5", "cpu_9"):
         folder = torch_dump(tmp_path / "ait_dump", {0: (1,)}, worker=worker)
     with pytest.raises(DumpError, match="several runs"):
@@ -165,13 +166,13 @@ def test_two_cpu_runs_in_a_root_without_timestamp_need_a_choice(tmp_path):
     assert [rank.name for rank in dump.ranks] == ["cpu_9"]
 
 
-def test_a_renamed_process_folder_stands_alone(tmp_path):
+def test_a_renamed_process_folder_stands_alone(tmp_path: Path) -> None:
     mine = torch_dump(tmp_path, {0: (1,)}, worker="mine", home="")
     torch_dump(tmp_path, {0: (1,)}, worker="golden", home="")
     assert [rank.name for rank in open_dump(str(mine)).ranks] == ["mine"]
 
 
-def test_a_tree_without_any_step_is_refused(tmp_path):
+def test_a_tree_without_any_step_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DumpError, match="without token directories"):
         open_dump(str(torch_dump(tmp_path / "d", {})))
 
@@ -181,7 +182,7 @@ def process_manifest(folder: Path, **content: object) -> None:
     (folder / "manifest.json").write_text(json.dumps(said))
 
 
-def test_named_slots_stand_behind_the_numbers(tmp_path):
+def test_named_slots_stand_behind_the_numbers(tmp_path: Path) -> None:
     folder = torch_dump(tmp_path / "d", {0: (1, 2)})
     place = folder / "0" / "root.layers.0"
     for name in ("input_hidden_states", "output_past_key_values_10_key", "output_past_key_values_9_key"):
@@ -197,7 +198,7 @@ def test_named_slots_stand_behind_the_numbers(tmp_path):
     ]
 
 
-def test_slots_of_numbers_and_names_have_an_order():
+def test_slots_of_numbers_and_names_have_an_order() -> None:
     mixed = [
         Slot("output", ("a", 1)),
         Slot("output"),
@@ -217,7 +218,7 @@ def test_slots_of_numbers_and_names_have_an_order():
     assert [slot.positional for slot in sorted(mixed)] == [True, False, True, False, False, False]
 
 
-def test_the_manifest_of_a_step_says_what_a_name_leaves_open(tmp_path):
+def test_the_manifest_of_a_step_says_what_a_name_leaves_open(tmp_path: Path) -> None:
     folder = torch_dump(tmp_path / "d", {0: (1, 2)})
     place = folder / "0" / "root.lm_head"
     torch.save(torch.zeros(1), place / "output_hidden_0.pth")
@@ -240,7 +241,7 @@ def test_the_manifest_of_a_step_says_what_a_name_leaves_open(tmp_path):
         '{"format": "acc_pytest torch dump", "schema": 1, "order": [["a"], 3], "process": {"rank": "x"}}',
     ],
 )
-def test_a_manifest_that_is_not_sound_counts_as_none(tmp_path, content):
+def test_a_manifest_that_is_not_sound_counts_as_none(tmp_path: Path, content: str) -> None:
     folder = torch_dump(tmp_path / "d", {0: (1, 2)})
     before = [node.path for node in open_dump(str(folder)).steps[0].tree.walk()]
     (folder / "manifest.json").write_text(content)
@@ -251,7 +252,7 @@ def test_a_manifest_that_is_not_sound_counts_as_none(tmp_path, content):
     assert dump.notes == ()
 
 
-def test_ranks_of_manifests_come_before_the_numbers_of_devices(tmp_path):
+def test_ranks_of_manifests_come_before_the_numbers_of_devices(tmp_path: Path) -> None:
     root = tmp_path / "msit_dump_20251120_202704"
     ranks = {"cpu_5": 2, "cpu_9": 0, "cpu_100": 1}
     for worker, rank in ranks.items():
@@ -262,13 +263,13 @@ def test_ranks_of_manifests_come_before_the_numbers_of_devices(tmp_path):
     assert [rank.name for rank in open_dump(str(root)).ranks] == ["cpu_5", "cpu_9", "cpu_100"]
 
 
-def test_what_was_left_out_is_a_note(tmp_path):
+def test_what_was_left_out_is_a_note(tmp_path: Path) -> None:
     folder = torch_dump(tmp_path / "d", {0: (1,)})
     process_manifest(folder, left_out={"more than max_elements=4": 3})
     assert open_dump(str(folder)).notes == ("cpu_7: 3 tensors were not saved: more than max_elements=4",)
 
 
-def test_statistics_of_named_and_nested_outputs_are_slots_of_their_own(tmp_path):
+def test_statistics_of_named_and_nested_outputs_are_slots_of_their_own(tmp_path: Path) -> None:
     folder = torch_dump(tmp_path / "d", {0: (1, 2)})
     place = folder / "0" / "root.lm_head"
     for file in place.iterdir():
@@ -313,7 +314,19 @@ def test_statistics_of_named_and_nested_outputs_are_slots_of_their_own(tmp_path)
     ],
     ids=str,
 )
-def test_a_field_of_an_entry_that_no_tensor_can_have_counts_as_not_there(tmp_path, wrong):
+def test_a_field_of_an_entry_that_no_tensor_can_have_counts_as_not_there(
+    tmp_path: Path,
+    wrong: dict[str, int]
+    | dict[str, bool]
+    | dict[str, float]
+    | dict[str, str]
+    | dict[str, None]
+    | dict[str, list[int]]
+    | dict[str, list[bool]]
+    | dict[str, list[str]]
+    | dict[str, list[Any]]
+    | dict[str, dict[str, Any]],
+) -> None:
     sound = {
         "node": "root.x",
         "side": "input",
@@ -339,7 +352,9 @@ def test_a_field_of_an_entry_that_no_tensor_can_have_counts_as_not_there(tmp_pat
 @pytest.mark.parametrize(
     ("said", "kept"), [(["root", 3, "root.x"], ("root", "root.x")), ("root", ()), ({}, ())]
 )
-def test_the_order_of_beginning_is_a_list_of_names(tmp_path, said, kept):
+def test_the_order_of_beginning_is_a_list_of_names(
+    tmp_path: Path, said: list[str | int] | str | dict[str, Any], kept: tuple[str, ...]
+) -> None:
     process_manifest(tmp_path, started=said)
     assert started_of(str(tmp_path)) == kept
     assert started_of(str(tmp_path / "none")) == ()

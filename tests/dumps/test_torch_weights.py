@@ -25,7 +25,7 @@ def written(folder: Path, entry: object, **content: object) -> Path:
     return folder
 
 
-def test_a_digest_comes_back_as_it_was(tmp_path):
+def test_a_digest_comes_back_as_it_was(tmp_path: Path) -> None:
     assert digests(written(tmp_path, SOUND)) == {"root.w": FOUND}
     saved = weights_of(tmp_path)["root.w"]
     assert (saved.kind, saved.storage, saved.offset, saved.reason) == ("parameter", 3, 0, "")
@@ -52,13 +52,23 @@ def test_a_digest_comes_back_as_it_was(tmp_path):
     ],
     ids=str,
 )
-def test_a_digest_that_is_not_sound_is_none(tmp_path, wrong):
+def test_a_digest_that_is_not_sound_is_none(
+    tmp_path: Path,
+    wrong: dict[str, int]
+    | dict[str, list[int]]
+    | dict[str, None]
+    | dict[str, str]
+    | dict[str, float]
+    | dict[str, bool]
+    | dict[str, list[float]]
+    | dict[str, list[Any]],
+) -> None:
     home = written(tmp_path, {**SOUND, **wrong})
     assert digests(home) == {}
     assert weights_of(home)["root.w"].reason == "its digest is not sound"
 
 
-def test_what_is_beside_a_digest_is_checked_too(tmp_path):
+def test_what_is_beside_a_digest_is_checked_too(tmp_path: Path) -> None:
     home = written(
         tmp_path, SOUND | {"aliases": ["a", 3], "storage": -1, "kind": [], "rounded": {"float16": "x"}}
     )
@@ -74,6 +84,9 @@ def test_what_is_beside_a_digest_is_checked_too(tmp_path):
     [{"format": "x"}, {"schema": 2}, {"sketch": "another formula"}, {"weights": []}, {"weights": {"a": 3}}],
     ids=str,
 )
-def test_a_file_of_another_kind_says_nothing(tmp_path, content):
+def test_a_file_of_another_kind_says_nothing(
+    tmp_path: Path,
+    content: dict[str, str] | dict[str, int] | dict[str, list[Any]] | dict[str, dict[str, int]],
+) -> None:
     assert weights_of(written(tmp_path, SOUND, **content)) == {}
     assert weights_of(tmp_path / "nowhere") == {}

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from opcheck.made import softmax_dump
 
 from acc_pytest.demo import DemoPaths
 from acc_pytest.reporting.rows_reading import read_rows
+from tests.opcheck.made import softmax_dump
 
 from .conftest import QUICKER, dump_options, ids
 from .conftest import read_rows as read_csv

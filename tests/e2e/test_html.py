@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opcheck.made import softmax_dump
-from reporting.html.made import column, read_page
 
 from acc_pytest.demo import DemoPaths
 from acc_pytest.reporting.row import VERDICTS
+from tests.opcheck.made import softmax_dump
+from tests.reporting.html.made import column, read_page
 
 from .conftest import QUICKER, Run, dump_options, read_rows
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from opcheck.made import MadeDump, softmax_dump
 
 from acc_pytest.operators import compute
+from tests.opcheck.made import MadeDump, softmax_dump
 
 from .conftest import QUICKER, read_rows
 

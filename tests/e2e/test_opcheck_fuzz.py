@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opcheck.stand_in import install
 
 # pytester forgets modules that an inner session imported first; torch cannot be imported twice.
 import acc_pytest.strategies.fuzz  # noqa: F401
 from acc_pytest.operators import compute
+from tests.opcheck.stand_in import install
 
 from .conftest import QUICKER
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opcheck.stand_in import install
-from opcheck.test_optimization import attention_csv, wrong_where
 
 from acc_pytest.commands.arguments import Parser
 from acc_pytest.commands.opcheck import add, values_of
+from tests.opcheck.stand_in import install
+from tests.opcheck.test_optimization import attention_csv, wrong_where
 
 from .conftest import QUICKER, read_rows
 

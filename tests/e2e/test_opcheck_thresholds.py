@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from opcheck.made import MadeDump, softmax_dump
+
+from tests.opcheck.made import MadeDump, softmax_dump
 
 from .conftest import QUICKER, read_rows
 

@@ -7,8 +7,6 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from opcheck.made import MadeDump
-from reporting.html.made import read_page
 
 from acc_pytest.cli import main
 from acc_pytest.commands.pytest_run import run_pytest
@@ -19,6 +17,8 @@ from acc_pytest.reporting.row import Row, RowSide
 from acc_pytest.reporting.rows_file import RowsFile
 from acc_pytest.reporting.view import Result
 from acc_pytest.reporting.view import Run as RunOf
+from tests.opcheck.made import MadeDump
+from tests.reporting.html.made import read_page
 
 from .conftest import QUICKER, Run, read_rows
 from .test_opcheck import wrong  # noqa: F401

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from opcheck.made import MadeDump, softmax_dump
 
 from acc_pytest.demo import DemoPaths
 from acc_pytest.diagnosis.repro import view
+from tests.opcheck.made import MadeDump, softmax_dump
 
 from .conftest import QUICKER, Run
 

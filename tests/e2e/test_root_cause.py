@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from reporting.html.made import read_page
 
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.tensors.atb_bin import write
 from acc_pytest.tensors.ref import TensorRef
+from tests.reporting.html.made import read_page
 
 from .conftest import Run, read_rows
 

@@ -62,13 +62,13 @@ def test_ended():
 """
 
 
-def test_the_fixture_dumps_into_the_tests_directory_within_its_budgets(pytester: pytest.Pytester):
+def test_the_fixture_dumps_into_the_tests_directory_within_its_budgets(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]")
     pytester.makepyfile(TEST)
     pytester.runpytest_inprocess(*QUICKER).assert_outcomes(passed=6)
 
 
-def test_the_path_is_not_an_option(pytester: pytest.Pytester):
+def test_the_path_is_not_an_option(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import torch
         def test_it(acc_torch_dump):

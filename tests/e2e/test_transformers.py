@@ -76,13 +76,13 @@ def by_slot(dump: Dump, step: int, node: str) -> dict[str, Any]:
     return {str(slot): ref.open() for slot, ref in found.items()}
 
 
-def test_the_models_results_are_the_same_bits(dumped):
+def test_the_models_results_are_the_same_bits(dumped: Any) -> None:
     _, model, without, hooked, _ = dumped
     assert torch.equal(without, hooked)
     assert torch.equal(without, generated(model))
 
 
-def test_every_step_of_prefill_and_decode_is_there_with_the_logits(dumped):
+def test_every_step_of_prefill_and_decode_is_there_with_the_logits(dumped: Any) -> None:
     _, _, logits, _, handle = dumped
     dump = open_dump(str(handle.dump_path))
     assert [step.label for step in dump.steps] == list(range(STEPS))
@@ -94,7 +94,7 @@ def test_every_step_of_prefill_and_decode_is_there_with_the_logits(dumped):
     assert torch.equal(by_slot(dump, 0, "root")["input[input_ids]"], PROMPT)
 
 
-def test_every_module_that_ran_has_its_inputs_and_its_output(dumped):
+def test_every_module_that_ran_has_its_inputs_and_its_output(dumped: Any) -> None:
     _, model, _, _, handle = dumped
     dump = open_dump(str(handle.dump_path))
     calls: set[str] = set()
@@ -112,7 +112,7 @@ def test_every_module_that_ran_has_its_inputs_and_its_output(dumped):
         assert any(slot.startswith("output") for slot in slots), name
 
 
-def test_the_caches_of_each_layer_are_saved_once_after_the_layer_wrote_them(dumped):
+def test_the_caches_of_each_layer_are_saved_once_after_the_layer_wrote_them(dumped: Any) -> None:
     _, _, _, _, handle = dumped
     dump = open_dump(str(handle.dump_path))
     for step in range(STEPS):
@@ -128,7 +128,7 @@ def test_the_caches_of_each_layer_are_saved_once_after_the_layer_wrote_them(dump
         assert all("attn" in owner or "attention" in owner for owner in owners)
 
 
-def test_the_tree_is_in_the_order_of_the_run(dumped):
+def test_the_tree_is_in_the_order_of_the_run(dumped: Any) -> None:
     family, _, _, _, handle = dumped
     tree = open_dump(str(handle.dump_path)).steps[0].tree
     order = {node.path.rpartition(".")[2]: node.order for node in tree.walk()}
@@ -138,14 +138,14 @@ def test_the_tree_is_in_the_order_of_the_run(dumped):
     assert order[first] < order[names[0]] < order[names[1]] < order[names[2]] < order[last] < order["lm_head"]
 
 
-def test_nothing_failed_and_nothing_was_left_out(dumped):
+def test_nothing_failed_and_nothing_was_left_out(dumped: Any) -> None:
     *_, handle = dumped
     assert handle.report.skipped == {}
     assert handle.report.steps == STEPS
     assert open_dump(str(handle.dump_path)).notes == ()
 
 
-def test_two_dumps_of_one_model_map_onto_each_other_completely(dumped):
+def test_two_dumps_of_one_model_map_onto_each_other_completely(dumped: Any) -> None:
     *_, handle = dumped
     mapped = plan(open_dump(str(handle.dump_path)), open_dump(str(handle.dump_path)))
     assert mapped.golden_total == mapped.golden_mapped > 0
@@ -157,7 +157,9 @@ def test_two_dumps_of_one_model_map_onto_each_other_completely(dumped):
     ("family", "implementation"),
     [("llama", "eager"), ("llama", "sdpa"), ("bloom", "eager"), ("mixtral", "sdpa")],
 )
-def test_functions_are_recorded_inside_of_transformers_too(tmp_path: Path, family, implementation):
+def test_functions_are_recorded_inside_of_transformers_too(
+    tmp_path: Path, family: str, implementation: str
+) -> None:
     if implementation == "sdpa" and torch.__version__.startswith("2.1.0"):
         pytest.skip("transformers wants torch 2.1.1 for it")
     name, options = MODELS[family]

@@ -10,7 +10,7 @@ from acc_pytest.mapping.alignment import PIECE, align
 words = st.lists(st.sampled_from("abc"), max_size=7)
 
 
-def longest(one, other):
+def longest(one: list[str], other: list[str]) -> int:
     """Length of the longest common subsequence, by the plain recursion."""
     if not one or not other:
         return 0
@@ -20,7 +20,7 @@ def longest(one, other):
 
 
 @given(words, words)
-def test_it_is_a_longest_common_subsequence(one, other):
+def test_it_is_a_longest_common_subsequence(one: list[str], other: list[str]) -> None:
     pairs = align(list(enumerate(one)), list(enumerate(other)), lambda g, m: g[1] == m[1])
     assert all(g[1] == m[1] for g, m in pairs)
     assert len(pairs) == longest(one, other)
@@ -29,11 +29,11 @@ def test_it_is_a_longest_common_subsequence(one, other):
         assert left[1][0] < right[1][0]
 
 
-def test_one_operator_more_on_one_side_shifts_nothing():
+def test_one_operator_more_on_one_side_shifts_nothing() -> None:
     assert align("abcd", "abxcd", lambda g, m: g == m) == [("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")]
 
 
-def test_long_sequences_are_aligned_in_proportion_to_their_length():
+def test_long_sequences_are_aligned_in_proportion_to_their_length() -> None:
     """Thousands of operators in a row, of which one side has some more: tables of few cells only."""
     asked = 0
 

@@ -1,11 +1,14 @@
 """Every pair that the conformance data expects is found without a mapping file, and none is wrong."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
 import pytest
 
 from acc_pytest.dumps import open_dump
+from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
 
@@ -27,18 +30,18 @@ NOISE = {"A": 16 * 2**-11, "A_bf16": 16 * 2**-8, "B_e2": 16 * 2**-11, "C": 16 * 
 
 
 @pytest.fixture(scope="module", params=list(SETS))
-def mapped(request):
+def mapped(request: pytest.FixtureRequest) -> tuple[str, Plan]:
     golden_path, mine_path = SETS[request.param]
     golden = open_dump(str(PROBE / golden_path))
     return request.param, plan(golden, open_dump(str(PROBE / mine_path), other=golden))
 
 
-def below(path, marker):
+def below(path: str, marker: str) -> str:
     """A tensor's path below the process directory."""
     return path.rpartition(f"/{marker}/")[2].partition("/")[2]
 
 
-def test_every_expected_pair_is_found(mapped):
+def test_every_expected_pair_is_found(mapped: tuple[str, Plan]) -> None:
     name, mapped_plan = mapped
     found = {
         (pair.step, below(golden.path, "torch_tensors"), below(mine.path, "tensors"))
@@ -57,7 +60,7 @@ def test_every_expected_pair_is_found(mapped):
     assert not missing
 
 
-def test_no_pair_of_a_clean_dump_holds_other_numbers(mapped):
+def test_no_pair_of_a_clean_dump_holds_other_numbers(mapped: tuple[str, Plan]) -> None:
     name, mapped_plan = mapped
     for pair in mapped_plan.pairs:
         for comparison in open_pair(pair).comparisons:
@@ -66,7 +69,7 @@ def test_no_pair_of_a_clean_dump_holds_other_numbers(mapped):
 
 
 @pytest.mark.parametrize("fault", ["residual", "rope_sign", "norm_eps"])
-def test_the_first_pair_that_differs_is_the_faulty_operator(fault):
+def test_the_first_pair_that_differs_is_the_faulty_operator(fault: str) -> None:
     ops = json.loads((PROBE / "E" / "faults.json").read_text())["faults"][fault]["ops"]
     golden = open_dump(str(PROBE / "A/golden"))
     mapped_plan = plan(golden, open_dump(str(PROBE / "E" / fault), other=golden))

@@ -1,11 +1,15 @@
 """Every demo family is mapped in full: layouts, packs, shards and experts, with the right numbers."""
 
+from __future__ import annotations
+
 import math
+from pathlib import Path
 
 import pytest
 
 from acc_pytest.demo import DemoSpec, make_demo
 from acc_pytest.dumps import open_dump
+from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
 
@@ -31,19 +35,19 @@ NOISE = 16 * 2**-11 * math.sqrt(12)
 
 
 @pytest.fixture(scope="module", params=list(SPECS))
-def mapped(request, tmp_path_factory):
+def mapped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Plan]:
     paths = make_demo(tmp_path_factory.mktemp(request.param), SPECS[request.param])
     golden = open_dump(str(paths.golden))
     return request.param, plan(golden, open_dump(str(paths.mine), other=golden))
 
 
-def test_golden_and_mine_are_covered(mapped):
+def test_golden_and_mine_are_covered(mapped: tuple[str, Plan]) -> None:
     _, mapped_plan = mapped
     assert mapped_plan.golden_mapped >= LEAST_COVERAGE * mapped_plan.golden_total
     assert mapped_plan.mine_mapped >= LEAST_COVERAGE * mapped_plan.mine_total
 
 
-def test_every_pair_holds_the_same_numbers(mapped):
+def test_every_pair_holds_the_same_numbers(mapped: tuple[str, Plan]) -> None:
     _, mapped_plan = mapped
     for pair in mapped_plan.pairs:
         for comparison in open_pair(pair).comparisons:
@@ -51,7 +55,7 @@ def test_every_pair_holds_the_same_numbers(mapped):
             assert error <= NOISE, f"step {pair.step} {pair.layer} {pair.id} ({pair.policy}): {error}"
 
 
-def test_a_file_that_cannot_be_read_keeps_its_pair(tmp_path):
+def test_a_file_that_cannot_be_read_keeps_its_pair(tmp_path: Path) -> None:
     paths = make_demo(tmp_path, DemoSpec(layers=1, decode_steps=0, warmup=False))
     golden = open_dump(str(paths.golden))
     before = {pair.id for pair in plan(golden, open_dump(str(paths.mine), other=golden)).pairs}
@@ -64,7 +68,7 @@ def test_a_file_that_cannot_be_read_keeps_its_pair(tmp_path):
     assert {pair.id for pair in plan(golden, open_dump(str(paths.mine), other=golden)).pairs} == before
 
 
-def test_a_tensor_missing_in_a_later_step_is_reported_there(tmp_path):
+def test_a_tensor_missing_in_a_later_step_is_reported_there(tmp_path: Path) -> None:
     paths = make_demo(tmp_path, DemoSpec(layers=2, decode_steps=3))
     golden = open_dump(str(paths.golden))
     whole = plan(golden, open_dump(str(paths.mine), other=golden))
@@ -77,7 +81,7 @@ def test_a_tensor_missing_in_a_later_step_is_reported_there(tmp_path):
     assert less.mine_total == whole.mine_total - 1
 
 
-def test_a_tensor_missing_on_one_rank_is_reported(tmp_path):
+def test_a_tensor_missing_on_one_rank_is_reported(tmp_path: Path) -> None:
     paths = make_demo(tmp_path, DemoSpec(layers=1, decode_steps=0, warmup=False, ranks=2))
     rank = sorted(paths.mine.glob("*/tensors/*"))[1]
     [file] = rank.glob("*/2_Prefill_layer/1_ElewiseOperation/after/outtensor0.bin")
@@ -89,7 +93,7 @@ def test_a_tensor_missing_on_one_rank_is_reported(tmp_path):
     assert left.reason == f"output[0] was not dumped on rank {rank.name}, so it is not compared there"
 
 
-def test_two_named_token_directories_are_a_pair_of_one_model(tmp_path):
+def test_two_named_token_directories_are_a_pair_of_one_model(tmp_path: Path) -> None:
     paths = make_demo(tmp_path, DemoSpec(decode_steps=1))
     [golden_token] = paths.golden.glob("*/torch_tensors/*/0")
     [warmup] = paths.mine.glob("*/tensors/*/0")

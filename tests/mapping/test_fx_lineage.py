@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy
 import pytest
 
 from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import open_dump
+from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
+from acc_pytest.reporting.diagnosis import Diagnosis
+from acc_pytest.reporting.row import Row
 
 
 class Program:
     """`linear -> relu -> add(linear)`, one file an argument or result, as FX dumps are."""
 
-    def __init__(self, home, **faults):
+    def __init__(self, home: Path, **faults: float) -> None:
         self._home = home / "msit_fx_dump" / "worldsize1_global_rank0" / "graph_1" / "0"
         self._home.mkdir(parents=True)
         self._time = 20260101000000000000
@@ -24,7 +30,7 @@ class Program:
         relu = self.call("relu", "relu.default", linear, result=linear.clip(0) + faults.get("relu", 0))
         self.call("add", "add.Tensor", relu, linear, result=relu + linear)
 
-    def call(self, name, target, *arguments, result):
+    def call(self, name: str, target: str, *arguments: Any, result: Any) -> Any:
         self._time += 1000
         for number, argument in enumerate(arguments):
             numpy.save(self._home / f"{name}-aten.{target}.INPUT.{number}.{self._time}.npy", argument)
@@ -32,14 +38,14 @@ class Program:
         return result
 
 
-def compared(tmp_path, **faults):
+def compared(tmp_path: Path, **faults: float) -> tuple[Plan, list[Row], Diagnosis]:
     Program(tmp_path / "golden")
     Program(tmp_path / "mine", **faults)
     made = plan(open_dump(tmp_path / "golden"), open_dump(tmp_path / "mine"))
     return made, *run(made)
 
 
-def test_arguments_come_from_results_and_results_from_arguments(tmp_path):
+def test_arguments_come_from_results_and_results_from_arguments(tmp_path: Path) -> None:
     made, rows, _ = compared(tmp_path)
     ids = [pair.id for pair in made.pairs]
     parents = {name: [ids[one] for one in above] for name, above in zip(ids, made.parents)}
@@ -51,12 +57,12 @@ def test_arguments_come_from_results_and_results_from_arguments(tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["mm", "relu"])
-def test_the_call_whose_arguments_agree_is_the_only_root(tmp_path, fault):
+def test_the_call_whose_arguments_agree_is_the_only_root(tmp_path: Path, fault: str) -> None:
     _, _, diagnosis = compared(tmp_path, **{fault: 0.5})
     assert [root.name for root in diagnosis.roots] == [fault]
 
 
-def test_another_weight_is_the_root_and_not_the_call_that_reads_it(tmp_path):
+def test_another_weight_is_the_root_and_not_the_call_that_reads_it(tmp_path: Path) -> None:
     made, _, diagnosis = compared(tmp_path, weight=0.5)
     (root,) = diagnosis.roots
     assert made.pairs[root.number].mine.slot == "input[1]"

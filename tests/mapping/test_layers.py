@@ -1,15 +1,17 @@
 """Repeated layers are found for any number, depth and mixture of types."""
 
+from __future__ import annotations
+
 from acc_pytest.mapping.layers import align_layers, find_layers
 from acc_pytest.mapping.tables import load_tables
-from acc_pytest.topology.tree import Tree
+from acc_pytest.topology.tree import Node, Tree
 
 from .trees import atb_tree, torch_node
 
 TABLES = load_tables()
 
 
-def torch_model(count, experts=0, tower="model"):
+def torch_model(count: int, experts: int = 0, tower: str = "model") -> Node:
     layers = []
     for number in range(count):
         path = f"root.{tower}.layers.{number}"
@@ -24,7 +26,7 @@ def torch_model(count, experts=0, tower="model"):
     return torch_node(f"root.{tower}", "Model", torch_node(f"root.{tower}.layers", "ModuleList", *layers))
 
 
-def atb_layers(*types):
+def atb_layers(*types: str) -> Tree:
     return atb_tree(
         [
             [
@@ -40,18 +42,18 @@ def atb_layers(*types):
     )
 
 
-def test_eight_torch_layers_and_one_alone():
+def test_eight_torch_layers_and_one_alone() -> None:
     for count in (1, 8):
         tree = Tree(torch_node("root", "Top", torch_model(count)), "m")
         assert [layer.label for layer in find_layers(tree, TABLES)] == [f"layers.{n}" for n in range(count)]
 
 
-def test_a_list_of_experts_is_no_list_of_layers():
+def test_a_list_of_experts_is_no_list_of_layers() -> None:
     tree = Tree(torch_node("root", "Top", torch_model(3, experts=4)), "m")
     assert len(find_layers(tree, TABLES)) == 3
 
 
-def test_dense_and_moe_layers_count_in_one_row():
+def test_dense_and_moe_layers_count_in_one_row() -> None:
     layers = find_layers(atb_layers("Dense_layer", "Dense_layer", "Moe_layer", "Moe_layer"), TABLES)
     assert [layer.node.op_type for layer in layers] == [
         "Dense_layer",
@@ -61,7 +63,7 @@ def test_dense_and_moe_layers_count_in_one_row():
     ]
 
 
-def test_without_attention_the_most_repeated_composite_is_the_layer():
+def test_without_attention_the_most_repeated_composite_is_the_layer() -> None:
     spec = [
         [f"Block_{n}", "Block", ["x"], ["x"], {}, [["Op", "LinearOperation", ["x"], ["x"]]]] for n in range(3)
     ]
@@ -69,7 +71,7 @@ def test_without_attention_the_most_repeated_composite_is_the_layer():
     assert find_layers(atb_tree([["Head_9", "Head", ["x"], ["y"]]]), TABLES) == []
 
 
-def test_two_towers_keep_their_names_and_align_by_length():
+def test_two_towers_keep_their_names_and_align_by_length() -> None:
     tree = Tree(torch_node("root", "Top", torch_model(2, tower="visual"), torch_model(3, tower="model")), "m")
     golden = find_layers(tree, TABLES)
     assert [layer.label for layer in golden][:3] == ["visual.layers.0", "visual.layers.1", "model.layers.0"]
@@ -81,7 +83,7 @@ def test_two_towers_keep_their_names_and_align_by_length():
     assert swapped[0][1].label == "model.layers.0"
 
 
-def test_unequal_numbers_map_the_common_ones_and_say_so():
+def test_unequal_numbers_map_the_common_ones_and_say_so() -> None:
     golden, mine = find_layers(atb_layers(*"LLL"), TABLES), find_layers(atb_layers(*"LL"), TABLES)
     pairs, note = align_layers(golden, mine)
     assert len(pairs) == 2

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.dumps import open_dump
-from acc_pytest.mapping.lineage import ORDER, trace
+from acc_pytest.mapping.lineage import ORDER, Lineage, trace
 from acc_pytest.mapping.lineage.nearest import FlowOperator, nearest
 from acc_pytest.mapping.lineage.order import by_order
-from acc_pytest.mapping.pair import Operand, Pair, Part, SlotRows, TableRows, Whole
+from acc_pytest.mapping.pair import Operand, Pair, Part, Plan, SlotRows, TableRows, View, Whole
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.tables import load_tables
 from acc_pytest.topology.tree import Tree
@@ -57,7 +59,15 @@ EVERYTHING = (
 WHOLE = Whole()
 
 
-def pair(place: str, step=0, rank=None, golden="", view=WHOLE, layer=None, policy="role") -> Pair:
+def pair(
+    place: str,
+    step: int = 0,
+    rank: int | None = None,
+    golden: str = "",
+    view: View = WHOLE,
+    layer: str | None = None,
+    policy: str = "role",
+) -> Pair:
     """A pair of the node and slot in `place`; golden is a tensor of its own unless named."""
     node, _, slot = place.partition(" ")
     slot = slot or "output[0]"
@@ -76,14 +86,20 @@ def pair(place: str, step=0, rank=None, golden="", view=WHOLE, layer=None, polic
     )
 
 
-def lineage(tmp_path, pairs, labels=(0,), kind="atb", tree=None):
+def lineage(
+    tmp_path: Path,
+    pairs: list[Pair],
+    labels: tuple[int, ...] = (0,),
+    kind: str = "atb",
+    tree: Tree | None = None,
+) -> tuple[dict[str, list[str]], Lineage]:
     """{id of the pair, with its step after the first: ids of its parents, with theirs}."""
     tree = tree or atb_tree(LAYER)
     mine = MemoryDump(tmp_path / "mine", kind, tree, labels=labels)
     golden = MemoryDump(tmp_path / "golden", "torch", tree, labels=labels)
     found = trace(golden, mine, pairs, TABLES)
 
-    def name(number):
+    def name(number: int) -> str:
         one = pairs[number]
         step = f"@{one.step}" if one.step else ""
         return one.id + step + (f"#{one.rank}" if one.rank is not None else "")
@@ -91,7 +107,9 @@ def lineage(tmp_path, pairs, labels=(0,), kind="atb", tree=None):
     return {name(n): [name(o) for o in others] for n, others in enumerate(found.parents)}, found
 
 
-def test_every_operator_has_the_tensors_it_reads_and_a_layer_what_was_written_last_in_it(tmp_path):
+def test_every_operator_has_the_tensors_it_reads_and_a_layer_what_was_written_last_in_it(
+    tmp_path: Path,
+) -> None:
     found, _ = lineage(tmp_path, [pair(one) for one in EVERYTHING])
     assert found == {
         "0_WordEmbedding/0_GatherOperation": [],
@@ -122,7 +140,7 @@ def test_every_operator_has_the_tensors_it_reads_and_a_layer_what_was_written_la
     }  # fmt: skip
 
 
-def test_operators_of_which_nothing_is_compared_are_walked_through_and_named(tmp_path):
+def test_operators_of_which_nothing_is_compared_are_walked_through_and_named(tmp_path: Path) -> None:
     found, traced = lineage(tmp_path, [pair("0_WordEmbedding"), pair("2_Layer/5_PagedAttentionOperation")])
     assert found["2_Layer/5_PagedAttentionOperation"] == ["0_WordEmbedding"]
     assert traced.between[1] == (
@@ -135,7 +153,7 @@ def test_operators_of_which_nothing_is_compared_are_walked_through_and_named(tmp
     )
 
 
-def test_pieces_of_a_packed_tensor_have_the_same_piece_above_them(tmp_path):
+def test_pieces_of_a_packed_tensor_have_the_same_piece_above_them(tmp_path: Path) -> None:
     pieces = [pair("2_Layer/1_LinearOperation", golden=one, view=Part(i, ())) for i, one in enumerate("qkv")]
     pairs = [
         *pieces,
@@ -147,7 +165,7 @@ def test_pieces_of_a_packed_tensor_have_the_same_piece_above_them(tmp_path):
     assert traced.parents[3:] == ((0,), (2,), (2,))
 
 
-def test_attention_reads_what_earlier_steps_stored_and_what_a_step_stores_does_not(tmp_path):
+def test_attention_reads_what_earlier_steps_stored_and_what_a_step_stores_does_not(tmp_path: Path) -> None:
     cache, attention = "2_Layer/4_ReshapeAndCacheOperation", "2_Layer/5_PagedAttentionOperation"
     rows = SlotRows(())
     pairs = [
@@ -164,12 +182,12 @@ def test_attention_reads_what_earlier_steps_stored_and_what_a_step_stores_does_n
     assert found[f"{cache}@1"] == []
 
 
-def test_a_layer_depends_on_itself_a_step_earlier_when_nothing_inside_it_is_compared(tmp_path):
+def test_a_layer_depends_on_itself_a_step_earlier_when_nothing_inside_it_is_compared(tmp_path: Path) -> None:
     found, _ = lineage(tmp_path, [pair("2_Layer"), pair("2_Layer", 1)], labels=(0, 1))
     assert found["2_Layer@1"] == ["2_Layer"]
 
 
-def test_the_token_fed_in_was_chosen_from_the_logits_before_and_positions_were_not(tmp_path):
+def test_the_token_fed_in_was_chosen_from_the_logits_before_and_positions_were_not(tmp_path: Path) -> None:
     pairs = [
         one
         for step in (0, 1)
@@ -184,7 +202,7 @@ def test_the_token_fed_in_was_chosen_from_the_logits_before_and_positions_were_n
     assert found["1_GatherOperation@1"] == found["0_WordEmbedding"] == []
 
 
-def test_ranks_have_lineages_of_their_own_but_what_is_summed_comes_from_all(tmp_path):
+def test_ranks_have_lineages_of_their_own_but_what_is_summed_comes_from_all(tmp_path: Path) -> None:
     places = ("2_Layer/5_PagedAttentionOperation", "2_Layer/6_AllReduceOperation", "3_LinearOperation")
     found, _ = lineage(tmp_path, [pair(place, rank=rank) for place in places for rank in (0, 1)])
     attention, reduced, head = places
@@ -192,14 +210,14 @@ def test_ranks_have_lineages_of_their_own_but_what_is_summed_comes_from_all(tmp_
     assert found[f"{head}#1"] == [f"{reduced}#1"]
 
 
-def test_a_sum_over_ranks_counts_although_it_is_not_compared(tmp_path):
+def test_a_sum_over_ranks_counts_although_it_is_not_compared(tmp_path: Path) -> None:
     places = ("2_Layer/5_PagedAttentionOperation", "2_Layer")
     found, _ = lineage(tmp_path, [pair(place, rank=rank) for place in places for rank in (0, 1)])
     attention, layer = places
     assert found[f"{layer}#0"] == [f"{attention}#0", f"{attention}#1"]
 
 
-def test_without_dataflow_a_pair_comes_after_its_layer_so_far_and_the_layer_before(tmp_path):
+def test_without_dataflow_a_pair_comes_after_its_layer_so_far_and_the_layer_before(tmp_path: Path) -> None:
     names = ["root.embed", "root.layers.0.q", "root.layers.0.k", "root.layers.0", "root.layers.1.q"]
     layers = ["model", "layers.0", "layers.0", "layers.0", "layers.1"]
     tree = Tree(torch_node("root", "Model", *(torch_node(name, "M") for name in names)), "Model")
@@ -210,7 +228,7 @@ def test_without_dataflow_a_pair_comes_after_its_layer_so_far_and_the_layer_befo
     assert traced.parents == ((), (0,), (0, 1), (0, 1, 2), (3,))
 
 
-def test_an_operator_without_tensor_names_falls_back_to_order_and_the_basis_says_so(tmp_path):
+def test_an_operator_without_tensor_names_falls_back_to_order_and_the_basis_says_so(tmp_path: Path) -> None:
     tree = atb_tree([["A", "LinearOperation", ["x", "w"], ["y"]], ["B", "SortOperation", [], []]])
     pairs = [pair("0_LinearOperation"), pair("1_SortOperation")]
     _, traced = lineage(tmp_path, pairs, tree=tree)
@@ -219,7 +237,7 @@ def test_an_operator_without_tensor_names_falls_back_to_order_and_the_basis_says
     assert traced.basis == "tensor names in the topology; 1 of 2 pairs by execution order"
 
 
-def test_an_operator_that_only_stores_is_above_whoever_reads_the_cache_later(tmp_path):
+def test_an_operator_that_only_stores_is_above_whoever_reads_the_cache_later(tmp_path: Path) -> None:
     tree = atb_tree(
         [
             ["K", "LinearOperation", ["x", "w"], ["k"]],
@@ -242,7 +260,7 @@ def test_an_operator_that_only_stores_is_above_whoever_reads_the_cache_later(tmp
     assert traced.parents[2:] == ((1,), (0, 1))
 
 
-def test_the_order_fallback_is_bounded_in_a_layer_of_thousands():
+def test_the_order_fallback_is_bounded_in_a_layer_of_thousands() -> None:
     pairs = [(number, pair(str(number), layer="model")) for number in range(2000)]
     found = by_order(pairs)
     assert max(map(len, found.values())) < 30
@@ -250,13 +268,13 @@ def test_the_order_fallback_is_bounded_in_a_layer_of_thousands():
 
 
 @pytest.fixture(scope="module")
-def ge_plan(tmp_path_factory):
+def ge_plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     paths = make_torchair_demo(tmp_path_factory.mktemp("ge"), TorchairSpec(tokens=(5,), steps=1))
     golden = open_dump(str(paths.golden))
     return plan(golden, open_dump(str(paths.mine), other=golden))
 
 
-def test_a_ge_graph_gives_edges_through_fused_operators_and_inputs(ge_plan):
+def test_a_ge_graph_gives_edges_through_fused_operators_and_inputs(ge_plan: Plan) -> None:
     names = [one.id for one in ge_plan.pairs]
     found = {name: [names[n] for n in others] for name, others in zip(names, ge_plan.parents)}
     assert ge_plan.lineage == "edges of the graph"
@@ -273,7 +291,7 @@ def test_a_ge_graph_gives_edges_through_fused_operators_and_inputs(ge_plan):
 
 
 @st.composite
-def networks(draw):
+def networks(draw: st.DrawFn) -> tuple[list[list[int]], set[int]]:
     """Operators that each read up to three earlier values, and which of their outputs are compared."""
     count = draw(st.integers(1, 12))
     reads = [
@@ -284,7 +302,7 @@ def networks(draw):
 
 
 @given(networks())
-def test_nearest_is_what_a_search_upwards_finds_first(network):
+def test_nearest_is_what_a_search_upwards_finds_first(network: tuple[list[list[int]], set[int]]) -> None:
     reads, compared = network
     operations = [
         FlowOperator(str(number), number, read, [number], lambda _, read=read: range(len(read)))
@@ -292,7 +310,7 @@ def test_nearest_is_what_a_search_upwards_finds_first(network):
     ]
     found = nearest(operations, {n: [(n, (str(n), "output[0]"))] for n in compared}, {})
 
-    def search(number):
+    def search(number: int) -> set[int]:
         return {one for value in reads[number] for one in ({value} if value in compared else search(value))}
 
     assert {place: {int(p) for p, _ in above.places} for place, above in found.items()} == {

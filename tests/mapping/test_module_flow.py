@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -10,37 +13,39 @@ from acc_pytest.dumps.calls import NodeSlot
 from acc_pytest.mapping.module_flow import is_cache
 
 from . import toy_model
-from .toy_model import IDS, MASK, Run, compared, dump, model
+from .toy_model import IDS, MASK, Run, Toy, Verdicts, compared, dump, model
 
 TWO_STEPS = Run((IDS, IDS + 1))
 IN_A_LAYER = ("attention.o[in0]", "after[in0]", "mlp.down[in0]")
 
 
 @pytest.fixture(scope="module")
-def golden(tmp_path_factory):
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return dump(model(), tmp_path_factory.mktemp("golden"), TWO_STEPS)
 
 
-def against(golden, path, change=lambda toy: None, run=TWO_STEPS):
+def against(
+    golden: Path, path: Path, change: Callable[[Toy], object] = lambda toy: None, run: Run = TWO_STEPS
+) -> Verdicts:
     toy = model()
     change(toy)
     return compared(golden, dump(toy, path, run))
 
 
-def fault(module, name):
-    def change(toy):
+def fault(module: str, name: str) -> Callable[[Toy], None]:
+    def change(toy: Toy) -> None:
         toy.get_submodule(module).fault = name
 
     return change
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_right_port_passes(golden, tmp_path, dtype):
+def test_a_right_port_passes(golden: Path, tmp_path: Path, dtype: torch.dtype) -> None:
     found = against(golden, tmp_path, run=Run((IDS, IDS + 1), dtype=dtype))
     assert {row.verdict for row in found.rows} == {"pass"}
 
 
-def test_inputs_that_no_module_wrote_are_compared_and_no_others(golden, tmp_path):
+def test_inputs_that_no_module_wrote_are_compared_and_no_others(golden: Path, tmp_path: Path) -> None:
     found = against(golden, tmp_path)
     pairs = [pair for pair in found.plan.pairs if pair.step == 0 and pair.fed != "weight"]
     inputs = [pair.id for pair in pairs if pair.mine.slot.startswith("input")]
@@ -63,15 +68,17 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("module", "name", "where"), FAULTS)
-def test_the_root_is_the_module_whose_code_is_wrong_and_the_gap_in_it(golden, tmp_path, module, name, where):
+def test_the_root_is_the_module_whose_code_is_wrong_and_the_gap_in_it(
+    golden: Path, tmp_path: Path, module: str, name: str, where: str
+) -> None:
     found = against(golden, tmp_path, fault(module, name))
     assert set(found.roots) == {f"root.{module}"}
     assert where in found.texts[0]
     assert {row.verdict for row in found.rows} == {"pass", "fail", "inherited"}
 
 
-def test_a_module_without_modules_in_it_is_the_root_itself(golden, tmp_path):
-    def change(toy):
+def test_a_module_without_modules_in_it_is_the_root_itself(golden: Path, tmp_path: Path) -> None:
+    def change(toy: Toy) -> None:
         toy.layers[1].mlp.act = torch.nn.ReLU()
 
     found = against(golden, tmp_path, change)
@@ -79,7 +86,9 @@ def test_a_module_without_modules_in_it_is_the_root_itself(golden, tmp_path):
     assert found.texts[0].startswith("its inputs agree")
 
 
-def test_the_same_without_a_manifest_for_files_say_which_tensors_are_the_same(golden, tmp_path):
+def test_the_same_without_a_manifest_for_files_say_which_tensors_are_the_same(
+    golden: Path, tmp_path: Path
+) -> None:
     mine, other = model(), tmp_path / "golden"
     fault("layers.1.attention", "rotation")(mine)
     dump(model(), other, Run())
@@ -90,7 +99,7 @@ def test_the_same_without_a_manifest_for_files_say_which_tensors_are_the_same(go
     assert set(found.roots) == {"root.layers.1.attention"}
 
 
-def test_with_outputs_alone_nobody_says_that_inputs_agree(tmp_path):
+def test_with_outputs_alone_nobody_says_that_inputs_agree(tmp_path: Path) -> None:
     outputs = Run(config=(("tensor_part", 1),))
     mine = model()
     fault("layers.1.attention", "rotation")(mine)
@@ -99,8 +108,8 @@ def test_with_outputs_alone_nobody_says_that_inputs_agree(tmp_path):
     assert found.texts[0].startswith("all that was compared above it agrees; not compared: inputs, which")
 
 
-def test_an_input_that_only_golden_was_given_is_told(golden, tmp_path):
-    def change(toy):
+def test_an_input_that_only_golden_was_given_is_told(golden: Path, tmp_path: Path) -> None:
+    def change(toy: Toy) -> None:
         toy.layers[1].hands_on_mask = False
 
     found = against(golden, tmp_path, change)
@@ -108,7 +117,7 @@ def test_an_input_that_only_golden_was_given_is_told(golden, tmp_path):
     assert "input[mask] (golden only)" in found.texts[0]
 
 
-def test_another_token_is_one_root_and_all_else_inherits(golden, tmp_path):
+def test_another_token_is_one_root_and_all_else_inherits(golden: Path, tmp_path: Path) -> None:
     other = IDS + 1
     other[0, 2] = 40
     found = against(golden, tmp_path, run=Run((IDS, other)))
@@ -116,7 +125,7 @@ def test_another_token_is_one_root_and_all_else_inherits(golden, tmp_path):
     assert [row.step for row in found.rows if row.verdict == "fail"] == [1]
 
 
-def test_a_decode_step_that_was_fed_another_token_says_what_the_logits_chose(tmp_path):
+def test_a_decode_step_that_was_fed_another_token_says_what_the_logits_chose(tmp_path: Path) -> None:
     chosen = [model()(IDS, mask=MASK)[0, -1].argmax().item()]
     token, other = torch.tensor([chosen]), torch.tensor([[chosen[0] ^ 1]])
     dump(model(), tmp_path / "golden", Run((IDS, token)))
@@ -128,7 +137,7 @@ def test_a_decode_step_that_was_fed_another_token_says_what_the_logits_chose(tmp
     ]
 
 
-def test_a_token_that_follows_from_other_logits_says_that_the_argmax_diverged(tmp_path):
+def test_a_token_that_follows_from_other_logits_says_that_the_argmax_diverged(tmp_path: Path) -> None:
     logits = model()(IDS, mask=MASK)[0, -1]
     first, second = logits.topk(2).indices.tolist()
     mine = model()
@@ -144,7 +153,7 @@ def test_a_token_that_follows_from_other_logits_says_that_the_argmax_diverged(tm
     assert token.sentence.endswith("; the argmax of step 0 diverged")
 
 
-def test_a_longer_prompt_is_one_root_and_nothing_is_incomparable(golden, tmp_path):
+def test_a_longer_prompt_is_one_root_and_nothing_is_incomparable(golden: Path, tmp_path: Path) -> None:
     longer = torch.cat((IDS, IDS[:, :2]), 1)
     found = against(golden, tmp_path, run=Run((longer, longer)))
     assert found.texts[0] == "token ids differ at step 0: prompts have 6 (golden) and 8 (mine) tokens"
@@ -152,13 +161,13 @@ def test_a_longer_prompt_is_one_root_and_nothing_is_incomparable(golden, tmp_pat
     assert found.verdict("fail") == ["root[in0]"]
 
 
-def test_a_view_of_a_compared_tensor_is_that_tensor(tmp_path):
+def test_a_view_of_a_compared_tensor_is_that_tensor(tmp_path: Path) -> None:
     class Turned(torch.nn.Module):
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__()
             self.one, self.other = torch.nn.Linear(4, 6), torch.nn.Linear(4, 4)
 
-        def forward(self, x):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.other(self.one(x).transpose(0, 1)[:, :4])
 
     for name in ("golden", "mine"):
@@ -171,42 +180,42 @@ def test_a_view_of_a_compared_tensor_is_that_tensor(tmp_path):
 
 
 class _Wrapped(torch.nn.Module):
-    def __init__(self, inner):
+    def __init__(self, inner: torch.nn.Module) -> None:
         super().__init__()
         self.inner = inner
 
-    def forward(self, ids, mask=None):
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor = None) -> torch.Tensor:
         return self.inner(ids[0, :4].float() * torch.ones(4, 4))
 
 
-def test_a_mask_may_put_any_large_number_where_nobody_may_look(golden, tmp_path):
+def test_a_mask_may_put_any_large_number_where_nobody_may_look(golden: Path, tmp_path: Path) -> None:
     least = torch.full((6, 6), torch.finfo(torch.float16).min).triu(1)
     found = against(golden, tmp_path, run=TWO_STEPS.but(mask=least))
     assert {row.verdict for row in found.rows} == {"pass"}
 
 
 class _Block(torch.nn.Module):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.attend = toy_model.Attention()
 
-    def forward(self, x, mask):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return self.attend(x, torch.arange(6)[None], mask=mask)
 
 
 class _ByPosition(torch.nn.Module):
     """Makes its mask itself, from what its dtype can hold, and hands it on by position."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.embed, self.block = torch.nn.Embedding(64, toy_model.WIDTH), _Block()
 
-    def forward(self, input_ids, mask=None):
+    def forward(self, input_ids: torch.Tensor, mask: torch.Tensor = None) -> torch.Tensor:
         x = self.embed(input_ids)
         return self.block(x, torch.full((6, 6), torch.finfo(x.dtype).min, dtype=x.dtype).triu(1))
 
 
-def test_a_mask_that_came_by_position_is_what_a_later_module_calls_it(tmp_path):
+def test_a_mask_that_came_by_position_is_what_a_later_module_calls_it(tmp_path: Path) -> None:
     for name, dtype in (("golden", torch.float32), ("mine", torch.float16)):
         torch.manual_seed(0)
         dump(_ByPosition().eval(), tmp_path / name, Run(mask=None, dtype=dtype))
@@ -217,12 +226,12 @@ def test_a_mask_that_came_by_position_is_what_a_later_module_calls_it(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["past_key_values", "layer_past", "cache", "kv_cache"])
-def test_a_cache_goes_by_many_names(name):
+def test_a_cache_goes_by_many_names(name: str) -> None:
     assert is_cache(NodeSlot("root.attention", Slot("output", (name, "key"))))
     assert not is_cache(NodeSlot("root.attention", Slot("output", (0,))))
 
 
-def test_another_mask_is_told(golden, tmp_path):
+def test_another_mask_is_told(golden: Path, tmp_path: Path) -> None:
     wrong = MASK.clone()
     wrong[2, 3] = 0
     found = against(golden, tmp_path, run=TWO_STEPS.but(mask=wrong))
@@ -230,7 +239,7 @@ def test_another_mask_is_told(golden, tmp_path):
     assert all(text.startswith("the mask differs at step 0") for text in found.texts[:1])
 
 
-def test_a_mask_of_truth_values_is_compared_with_one_that_is_added(tmp_path):
+def test_a_mask_of_truth_values_is_compared_with_one_that_is_added(tmp_path: Path) -> None:
     pairs = []
     for allowed in (MASK == 0, MASK < 0):
         for name, mask in (("golden", MASK), ("mine", allowed)):
@@ -240,8 +249,8 @@ def test_a_mask_of_truth_values_is_compared_with_one_that_is_added(tmp_path):
     assert pairs == ["pass", "fail"]
 
 
-def test_another_weight_is_the_root_and_what_reads_it_inherits(golden, tmp_path):
-    def change(toy):
+def test_another_weight_is_the_root_and_what_reads_it_inherits(golden: Path, tmp_path: Path) -> None:
+    def change(toy: Toy) -> None:
         toy.layers[1].mlp.down.weight.data[3] = toy.layers[1].mlp.down.weight.data[5]
 
     found = against(golden, tmp_path, change)
@@ -250,8 +259,8 @@ def test_another_weight_is_the_root_and_what_reads_it_inherits(golden, tmp_path)
     assert found.verdict("inherited")[0] == "mlp.down.2"
 
 
-def test_weights_are_the_same_where_one_is_the_other_rounded(golden, tmp_path):
-    def change(toy):
+def test_weights_are_the_same_where_one_is_the_other_rounded(golden: Path, tmp_path: Path) -> None:
+    def change(toy: Toy) -> None:
         toy.half().float()
 
     found = against(golden, tmp_path, change)
@@ -261,8 +270,10 @@ def test_weights_are_the_same_where_one_is_the_other_rounded(golden, tmp_path):
     assert "equal once both are rounded to float16" in down.note
 
 
-def test_a_weight_of_another_size_is_skipped_with_the_reason_for_results_decide(golden, tmp_path):
-    def change(toy):
+def test_a_weight_of_another_size_is_skipped_with_the_reason_for_results_decide(
+    golden: Path, tmp_path: Path
+) -> None:
+    def change(toy: Toy) -> None:
         toy.head = torch.nn.Linear(toy_model.WIDTH, 80, bias=False)
 
     found = against(golden, tmp_path, change)
@@ -271,7 +282,7 @@ def test_a_weight_of_another_size_is_skipped_with_the_reason_for_results_decide(
     assert "shapes differ: golden [64, 32], mine [80, 32]" in row.sentence
 
 
-def test_a_tied_weight_is_one_pair_and_all_who_read_it_inherit(tmp_path):
+def test_a_tied_weight_is_one_pair_and_all_who_read_it_inherit(tmp_path: Path) -> None:
     for name, size in (("golden", 0.0), ("mine", 0.1)):
         toy = model()
         toy.head.weight = toy.embed.weight
@@ -288,11 +299,11 @@ def test_a_tied_weight_is_one_pair_and_all_who_read_it_inherit(tmp_path):
 class _Island(torch.nn.Linear):
     """A router as mixtures of experts have it: its logits are float32 in a network of any dtype."""
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x).float()
 
 
-def test_what_is_stored_in_float32_is_bounded_by_the_dtype_that_it_was_computed_from(tmp_path):
+def test_what_is_stored_in_float32_is_bounded_by_the_dtype_that_it_was_computed_from(tmp_path: Path) -> None:
     for name, dtype in (("golden", torch.float32), ("mine", torch.bfloat16)):
         toy = model()
         toy.head = _Island(toy_model.WIDTH, 64, bias=False)
@@ -305,7 +316,7 @@ def test_what_is_stored_in_float32_is_bounded_by_the_dtype_that_it_was_computed_
     assert any("of bfloat16, which it was computed from" in reason for reason in reasons)
 
 
-def test_a_mask_s_values_hide_no_error_from_what_comes_after_it(tmp_path):
+def test_a_mask_s_values_hide_no_error_from_what_comes_after_it(tmp_path: Path) -> None:
     functions = Run(mask=torch.full((6, 6), -3e38).triu(1), config=(("mode", ["module", "api"]),))
     mine = model()
     fault("layers.0.attention", "scale")(mine)
@@ -318,7 +329,9 @@ def test_a_mask_s_values_hide_no_error_from_what_comes_after_it(tmp_path):
 
 
 @pytest.mark.parametrize("digests", [(), ("golden",)], ids=["neither has digests", "golden has digests"])
-def test_weights_that_were_dumped_whole_are_compared_where_digests_are_missing(tmp_path, digests):
+def test_weights_that_were_dumped_whole_are_compared_where_digests_are_missing(
+    tmp_path: Path, digests: tuple[str, ...]
+) -> None:
     whole = Run(config=(("dump_weight", True),))
     for name in ("golden", "mine"):
         toy = model()
@@ -338,11 +351,11 @@ class _Twice(torch.nn.Module):
         super().__init__()
         self.act = torch.nn.SiLU()
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.act(x) + self.act(2 * x)
 
 
-def test_a_module_that_runs_twice_in_a_step_is_one_root(golden, tmp_path):
+def test_a_module_that_runs_twice_in_a_step_is_one_root(golden: Path, tmp_path: Path) -> None:
     for name, act in (("golden", torch.nn.SiLU()), ("mine", torch.nn.ReLU())):
         toy = model()
         toy.layers[1].mlp.act = _Twice()
@@ -353,7 +366,7 @@ def test_a_module_that_runs_twice_in_a_step_is_one_root(golden, tmp_path):
     assert len(found.verdict("fail")) == 2
 
 
-def test_of_modules_that_were_not_dumped_the_innermost_around_the_gap_is_named(tmp_path):
+def test_of_modules_that_were_not_dumped_the_innermost_around_the_gap_is_named(tmp_path: Path) -> None:
     linears = Run(config=(("module_list", ["Linear"]),))
     mine = model()
     fault("layers.1.attention", "rotation")(mine)
@@ -362,7 +375,7 @@ def test_of_modules_that_were_not_dumped_the_innermost_around_the_gap_is_named(t
     assert "after q, k, v and before o" in found.texts[0]
 
 
-def test_a_dump_that_describes_no_weights_is_told(golden, tmp_path):
+def test_a_dump_that_describes_no_weights_is_told(golden: Path, tmp_path: Path) -> None:
     dump(model(), tmp_path, TWO_STEPS)
     (path,) = tmp_path.rglob("weights.json")
     path.write_bytes(path.read_bytes()[:500])

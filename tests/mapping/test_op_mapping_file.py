@@ -1,6 +1,9 @@
 """The user's map: the old tool's grammar, with every mistake named."""
 
+from __future__ import annotations
+
 import json
+from pathlib import Path
 
 import pytest
 
@@ -34,11 +37,11 @@ from acc_pytest.mapping.op_mapping_file import (
         ("", None),
     ],
 )
-def test_types_with_and_without_a_tensor(text, endpoint):
+def test_types_with_and_without_a_tensor(text: str, endpoint: Endpoint | None) -> None:
     assert Endpoint.parse(text) == endpoint
 
 
-def test_a_string_is_one_type_and_a_directory_will_do(tmp_path):
+def test_a_string_is_one_type_and_a_directory_will_do(tmp_path: Path) -> None:
     file = tmp_path / "op_mapping_file.json"
     file.write_text(json.dumps({"LayerNormOperation": "LayerNorm", "A": ["B", "C"]}))
     for where in (file, tmp_path):
@@ -57,7 +60,7 @@ def test_a_string_is_one_type_and_a_directory_will_do(tmp_path):
         ('{"A-B": "C"}', "'A-B' is neither a type"),
     ],
 )
-def test_a_wrong_file_is_one_error_that_names_it(tmp_path, content, complaint):
+def test_a_wrong_file_is_one_error_that_names_it(tmp_path: Path, content: str, complaint: str) -> None:
     file = tmp_path / "op_mapping_file.json"
     file.write_text(content)
     with pytest.raises(MappingError) as caught:
@@ -67,12 +70,12 @@ def test_a_wrong_file_is_one_error_that_names_it(tmp_path, content, complaint):
 
 
 @pytest.mark.parametrize("text", ["a_outtensor" + "9" * 5000, "1" * 5000, "a_in" + "1" * 40])
-def test_long_numbers_cost_nothing(text):
+def test_long_numbers_cost_nothing(text: str) -> None:
     """A pattern that tries every division of the digits would take minutes."""
     assert Endpoint.parse(text) == Endpoint(text)
 
 
-def test_a_missing_file_says_where_it_was_looked_for(tmp_path):
+def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path) -> None:
     assert read_op_mapping_file(str(tmp_path)) == {}
     assert missing_file_note("") == ""
     assert missing_file_note(str(tmp_path)).startswith(f"{tmp_path} holds no op_mapping_file.json")
@@ -83,7 +86,7 @@ def test_a_missing_file_says_where_it_was_looked_for(tmp_path):
         read_op_mapping_file(str(tmp_path / "x"))
 
 
-def test_rules_from_a_config_table_are_checked_too():
+def test_rules_from_a_config_table_are_checked_too() -> None:
     [rule] = type_rules({"A_outtensor1": ("B", "C_output_0")})
     assert rule.mine.slot == Slot("output", (1,))
     assert [golden.op_type for golden in rule.golden] == ["B", "C"]

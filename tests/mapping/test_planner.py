@@ -1,12 +1,17 @@
 """Plans of small trees: what is matched by which policy, what is left over, and what is refused."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from acc_pytest.errors import MappingError
 from acc_pytest.mapping.explain import explain
 from acc_pytest.mapping.pair import Repeated, Whole
 from acc_pytest.mapping.planner import plan
-from acc_pytest.topology.tree import Tree
+from acc_pytest.topology.tree import Node, Tree
 
 from .trees import MemoryDump, atb_tree, by_mine, torch_node
 
@@ -14,7 +19,7 @@ HIDDEN = (1, 3, 8)
 FLAT = (3, 8)
 
 
-def torch_layer(path, *, bias_free=True):
+def torch_layer(path: str, *, bias_free: bool = True) -> Node:
     return torch_node(
         path,
         "LlamaDecoderLayer",
@@ -31,7 +36,7 @@ def torch_layer(path, *, bias_free=True):
     )
 
 
-def torch_model(count):
+def torch_model(count: int) -> Tree:
     layers = [torch_layer(f"root.model.layers.{n}") for n in range(count)]
     return Tree(
         torch_node(
@@ -44,11 +49,11 @@ def torch_model(count):
     )
 
 
-def operator(op_type, ids, inputs, outputs, **param):
+def operator(op_type: str, ids: str, inputs: str, outputs: str, **param: Any) -> list[Any]:
     return [f"{op_type}Operation_{ids}", f"{op_type}Operation", inputs.split(), outputs.split(), param]
 
 
-def atb_layer(n):
+def atb_layer(n: int) -> list[Any]:
     """norm -> three linears -> attention -> linear -> residual add -> norm, all of one width."""
     linears = [
         operator("Linear", f"{n}_{i + 1}", f"a{n} weight_{i}", f"{role}{n}", hasBias=False)
@@ -65,7 +70,13 @@ def atb_layer(n):
     return [f"Layer_{n}", "Layer", ["x"], ["x2"], {}, children]
 
 
-def dumps(tmp_path, count=2, golden_shapes=None, mine_shapes=None, **both):
+def dumps(
+    tmp_path: Path,
+    count: int = 2,
+    golden_shapes: dict[tuple[str, str], tuple[int, ...] | None] | None = None,
+    mine_shapes: dict[tuple[str, str], tuple[int, ...] | None] | None = None,
+    **both: Any,
+) -> tuple[MemoryDump, MemoryDump]:
     golden = MemoryDump(tmp_path / "g", "torch", torch_model(count), golden_shapes or {}, HIDDEN, **both)
     mine = MemoryDump(
         tmp_path / "m", "atb", atb_tree([atb_layer(n) for n in range(count)]), mine_shapes or {}, FLAT, **both
@@ -73,7 +84,7 @@ def dumps(tmp_path, count=2, golden_shapes=None, mine_shapes=None, **both):
     return golden, mine
 
 
-def test_roles_by_dataflow_where_names_say_nothing(tmp_path):
+def test_roles_by_dataflow_where_names_say_nothing(tmp_path: Path) -> None:
     golden, mine = dumps(tmp_path)
     found = by_mine(plan(golden, mine))
     layer = "root.model.layers.1"
@@ -83,21 +94,21 @@ def test_roles_by_dataflow_where_names_say_nothing(tmp_path):
     assert found["layers.1/LinearOperation_1_5"] == (f"{layer}.self_attn.o_proj", "output[0]", "role")
 
 
-def test_a_residual_add_is_not_taken_for_a_bias(tmp_path):
+def test_a_residual_add_is_not_taken_for_a_bias(tmp_path: Path) -> None:
     golden, mine = dumps(tmp_path)
     found = by_mine(plan(golden, mine))
     assert "layers.0/ElewiseOperation_0_6" not in found
     assert found["layers.0/LinearOperation_0_5"][0].endswith("o_proj")
 
 
-def test_one_layer_of_another_shape_stays_a_pair(tmp_path):
+def test_one_layer_of_another_shape_stays_a_pair(tmp_path: Path) -> None:
     path = "1_Layer/1_LinearOperation"
     golden, mine = dumps(tmp_path, count=3, mine_shapes={(path, "output[0]"): (3, 9)})
     found = by_mine(plan(golden, mine))
     assert "layers.1/LinearOperation_1_1" in found
 
 
-def test_a_rule_that_fits_no_layer_is_dropped_and_the_nearest_named(tmp_path):
+def test_a_rule_that_fits_no_layer_is_dropped_and_the_nearest_named(tmp_path: Path) -> None:
     shapes = {(f"{n}_Layer/1_LinearOperation", "output[0]"): (3, 9) for n in range(3)}
     golden, mine = dumps(tmp_path, count=3, mine_shapes=shapes)
     mapped = plan(golden, mine)
@@ -107,7 +118,7 @@ def test_a_rule_that_fits_no_layer_is_dropped_and_the_nearest_named(tmp_path):
     assert mapped.mine_mapped < mapped.mine_total
 
 
-def test_pairs_are_in_execution_order_and_ids_unique(tmp_path):
+def test_pairs_are_in_execution_order_and_ids_unique(tmp_path: Path) -> None:
     golden, mine = dumps(tmp_path, count=12, labels=(0, 1))
     mapped = plan(golden, mine)
     assert [pair.order for pair in mapped.pairs] == list(range(len(mapped.pairs)))
@@ -118,14 +129,14 @@ def test_pairs_are_in_execution_order_and_ids_unique(tmp_path):
     assert {p.depth for p in mapped.pairs if p.layer == "layers.7"} == {7}
 
 
-def test_equal_rank_counts_are_compared_rank_by_rank(tmp_path):
+def test_equal_rank_counts_are_compared_rank_by_rank(tmp_path: Path) -> None:
     golden, mine = dumps(tmp_path, ranks=2)
     mapped = plan(golden, mine)
     assert {pair.rank for pair in mapped.pairs} == {0, 1}
     assert any("rank by rank" in note for note in mapped.notes)
 
 
-def test_levels_choose_layers_modules_or_operators(tmp_path):
+def test_levels_choose_layers_modules_or_operators(tmp_path: Path) -> None:
     golden, mine = dumps(tmp_path)
     everything = len(plan(golden, mine).pairs)
     by_level = {level: plan(golden, mine, level=level).pairs for level in ("layer", "module", "op", "logits")}
@@ -133,7 +144,7 @@ def test_levels_choose_layers_modules_or_operators(tmp_path):
     assert sum(len(pairs) for level, pairs in by_level.items() if level != "logits") == everything
 
 
-def test_no_step_in_common_lists_what_there_is(tmp_path):
+def test_no_step_in_common_lists_what_there_is(tmp_path: Path) -> None:
     golden = MemoryDump(tmp_path / "g", "torch", torch_model(1), labels=(0, 1))
     mine = MemoryDump(tmp_path / "m", "atb", atb_tree([atb_layer(0)]), labels=("warmup",))
     with pytest.raises(MappingError, match=r"golden .* has 0, 1, mine .* has warmup"):
@@ -142,7 +153,7 @@ def test_no_step_in_common_lists_what_there_is(tmp_path):
     assert {pair.step for pair in plan(golden, mine).pairs} == {0}
 
 
-def test_identical_torch_dumps_meet_by_name_only(tmp_path):
+def test_identical_torch_dumps_meet_by_name_only(tmp_path: Path) -> None:
     shapes = {
         ("root.model.layers.0", "output[0]"): HIDDEN,
         ("root.model.layers.0", "output[1][0]"): (1, 2, 3, 4),
@@ -175,7 +186,7 @@ QUANT = [["L_0", "Layer", [], [], {}, [
 ]]]  # fmt: skip
 
 
-def test_quantised_against_float_is_aligned_by_type(tmp_path):
+def test_quantised_against_float_is_aligned_by_type(tmp_path: Path) -> None:
     golden = MemoryDump(tmp_path / "g", "atb", atb_tree(FLOAT))
     mine = MemoryDump(tmp_path / "m", "atb", atb_tree(QUANT))
     found = {name: node for name, (node, _, _) in by_mine(plan(golden, mine)).items()}
@@ -189,14 +200,16 @@ def test_quantised_against_float_is_aligned_by_type(tmp_path):
 @pytest.mark.parametrize(
     ("golden_rows", "mine_rows", "times"), [(6, 3, (1, 2)), (3, 6, (2, 1)), (6, 6, (1, 1)), (5, 3, (1, 1))]
 )
-def test_atb_dumps_of_different_batch_sizes(tmp_path, golden_rows, mine_rows, times):
+def test_atb_dumps_of_different_batch_sizes(
+    tmp_path: Path, golden_rows: int, mine_rows: int, times: tuple[int, int]
+) -> None:
     golden = MemoryDump(tmp_path / "g", "atb", atb_tree(FLOAT), default=(golden_rows, 4))
     mine = MemoryDump(tmp_path / "m", "atb", atb_tree(FLOAT), default=(mine_rows, 4))
     views = {(pair.golden.view, pair.mine.view) for pair in plan(golden, mine).pairs}
     assert views == {tuple(Repeated(n) if n > 1 else Whole() for n in times)}
 
 
-def test_the_old_special_names_work_without_dataflow(tmp_path):
+def test_the_old_special_names_work_without_dataflow(tmp_path: Path) -> None:
     golden = Tree(
         torch_node("root", "M", torch_node("root.embed_tokens", "E"), torch_node("root.lm_head", "H")), "m"
     )
@@ -208,7 +221,7 @@ def test_the_old_special_names_work_without_dataflow(tmp_path):
     assert found["model/LmHead_1"] == ("root.lm_head", "output[0]", "special")
 
 
-def test_the_plan_explains_itself(tmp_path):
+def test_the_plan_explains_itself(tmp_path: Path) -> None:
     golden, mine = dumps(tmp_path)
     text = "\n".join(explain(plan(golden, mine)))
     assert "1_Layer/1_LinearOperation output[0] = root.model.layers.1.self_attn.q_proj output[0]" in text

@@ -1,5 +1,10 @@
 """Int8 results are compared as the numbers they stand for, where their scale was dumped."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import numpy
 import pytest
 import torch
@@ -8,6 +13,7 @@ from acc_pytest.demo import DemoSpec, make_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.base import Slot
 from acc_pytest.errors import Incomparable
+from acc_pytest.mapping.pair import Pair
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.quantised import scale_and_offset
 from acc_pytest.mapping.reconcile import open_pair
@@ -17,7 +23,7 @@ from .trees import relative_error
 
 
 @pytest.fixture(scope="module")
-def norms(tmp_path_factory):
+def norms(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
     """The pairs of the norms that write int8, of an int8 Llama."""
     spec = DemoSpec(family="llama-int8", layers=1, decode_steps=0, warmup=False)
     paths = make_demo(tmp_path_factory.mktemp("int8"), spec)
@@ -26,7 +32,7 @@ def norms(tmp_path_factory):
     return [pair for pair in pairs if "RmsNorm" in pair.mine.op_type and pair.layer == "layers.0"]
 
 
-def test_the_first_norm_of_an_int8_model_is_off_by_half_a_step(norms):
+def test_the_first_norm_of_an_int8_model_is_off_by_half_a_step(norms: list[Pair]) -> None:
     assert [pair.mine.refs[0].header().dtype.name for pair in norms] == ["int8", "int8"]
     opened = open_pair(norms[0])
     assert opened.notes == ("int8 times its scale",)
@@ -38,7 +44,7 @@ def test_the_first_norm_of_an_int8_model_is_off_by_half_a_step(norms):
     assert relative_error(opened.comparisons[0]) < 0.05
 
 
-def test_without_its_scale_an_int8_tensor_is_not_compared(norms):
+def test_without_its_scale_an_int8_tensor_is_not_compared(norms: list[Pair]) -> None:
     import dataclasses
 
     pair = dataclasses.replace(norms[0], mine=dataclasses.replace(norms[0].mine, scales=()))
@@ -46,7 +52,7 @@ def test_without_its_scale_an_int8_tensor_is_not_compared(norms):
         open_pair(pair)
 
 
-def test_two_int8_sides_are_compared_as_integers(norms):
+def test_two_int8_sides_are_compared_as_integers(norms: list[Pair]) -> None:
     import dataclasses
 
     pair = dataclasses.replace(norms[0], golden=norms[0].mine)
@@ -66,19 +72,23 @@ def test_two_int8_sides_are_compared_as_integers(norms):
         ({}, 3, None),
     ],
 )
-def test_scale_and_offset_are_the_last_two_inputs_of_what_quantises(param, inputs, found):
+def test_scale_and_offset_are_the_last_two_inputs_of_what_quantises(
+    param: dict[str, dict[str, int]] | dict[str, int] | dict[str, Any],
+    inputs: int,
+    found: tuple[int, int] | None,
+) -> None:
     node = Node("n", "Operation", "n", param=param, inputs=tuple(map(str, range(inputs))))
     wanted = None if found is None else tuple(Slot("input", (index,)) for index in found)
     assert scale_and_offset(node) == wanted
 
 
-def test_the_scale_of_every_rank_is_its_own(tmp_path):
+def test_the_scale_of_every_rank_is_its_own(tmp_path: Path) -> None:
     import dataclasses
 
     from acc_pytest.mapping.pair import Operand, Pair
     from acc_pytest.tensors.ref import TensorRef
 
-    def saved(name, values):
+    def saved(name: str, values: Any) -> TensorRef:
         numpy.save(tmp_path / name, numpy.array(values))
         return TensorRef(str(tmp_path / name))
 

@@ -1,5 +1,10 @@
 """Both sides of a pair are brought to one shape: what comes out is compared with plain torch."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -14,14 +19,16 @@ from acc_pytest.mapping.pair import (
     RankSum,
     Repeated,
     TableRows,
+    View,
     Whole,
 )
 from acc_pytest.mapping.reconcile import agree, open_pair, reconcile
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.ref import TensorRef
+from acc_pytest.tensors.source import Source
 
 
-def content(source):
+def content(source: Source) -> torch.Tensor:
     """All elements of a source, read in two pieces so that ranges are exercised."""
     count = 1
     for size in source.shape:
@@ -30,20 +37,24 @@ def content(source):
     return torch.cat([source.read(0, middle), source.read(middle, count)]).reshape(source.shape)
 
 
-def side(*tensors, view=None, parts=()):
+def side(
+    *tensors: torch.Tensor, view: View | None = None, parts: Sequence[torch.Tensor] = ()
+) -> OperandShards:
     return OperandShards(list(tensors), view or Whole(), tuple(part.numel() for part in parts))
 
 
-def tokens(*shape):
+def tokens(*shape: int) -> torch.Tensor:
     return torch.arange(torch.Size(shape).numel(), dtype=torch.float32).reshape(shape)
 
 
-def both(golden, mine):
+def both(
+    golden: OperandShards, mine: OperandShards
+) -> tuple[list[tuple[torch.Tensor, torch.Tensor]], tuple[str, ...]]:
     opened = reconcile(golden, mine)
     return [(content(c.golden), content(c.mine)) for c in opened.comparisons], opened.notes
 
 
-def test_shapes_that_only_group_dimensions_agree():
+def test_shapes_that_only_group_dimensions_agree() -> None:
     whole = tokens(1, 7, 32)
     [(golden, mine)], notes = both(side(whole), side(whole.reshape(7, 4, 8)))
     assert torch.equal(golden, whole)
@@ -51,12 +62,12 @@ def test_shapes_that_only_group_dimensions_agree():
     assert notes == ()
 
 
-def test_a_transpose_is_refused_with_both_shapes():
+def test_a_transpose_is_refused_with_both_shapes() -> None:
     with pytest.raises(Incomparable, match=r"golden \[4, 64\], mine \[64, 4\]"):
         reconcile(side(tokens(4, 64)), side(tokens(64, 4)))
 
 
-def test_column_shards_with_heads_apart_are_put_side_by_side():
+def test_column_shards_with_heads_apart_are_put_side_by_side() -> None:
     whole = tokens(1, 7, 32)
     shards = [half.reshape(7, 2, 8) for half in whole[0].chunk(2, dim=1)]
     [(golden, mine)], notes = both(side(whole), side(*shards))
@@ -64,14 +75,14 @@ def test_column_shards_with_heads_apart_are_put_side_by_side():
     assert notes == ("2 shards concatenated along the last dimension",)
 
 
-def test_row_shards_are_put_below_each_other():
+def test_row_shards_are_put_below_each_other() -> None:
     whole = tokens(6, 4)
     [(golden, mine)], notes = both(side(whole), side(*whole.chunk(3)))
     assert torch.equal(mine, golden)
     assert "first dimension" in notes[0]
 
 
-def test_every_replica_is_compared():
+def test_every_replica_is_compared() -> None:
     whole = tokens(3, 4)
     bad = whole.clone()
     bad[1, 2] = 99
@@ -80,20 +91,20 @@ def test_every_replica_is_compared():
     assert "replicated on 2 ranks" in notes[0]
 
 
-def test_replicas_of_golden_are_compared_too():
+def test_replicas_of_golden_are_compared_too() -> None:
     whole = tokens(3, 4)
     pairs, _ = both(side(whole, whole + 1), side(whole))
     assert [torch.equal(golden, mine) for golden, mine in pairs] == [True, False]
 
 
-def test_four_shards_against_two():
+def test_four_shards_against_two() -> None:
     whole = tokens(1, 4, 32)
     [(golden, mine)], _ = both(side(*whole.chunk(2, 2)), side(*whole.chunk(4, 2)))
     assert torch.equal(golden.reshape(-1), whole.reshape(-1))
     assert torch.equal(mine, golden)
 
 
-def test_partial_results_of_ranks_are_summed():
+def test_partial_results_of_ranks_are_summed() -> None:
     whole = tokens(1, 7, 4)
     [(golden, mine)], notes = both(side(whole), side(whole[0] * 0.25, whole[0] * 0.75, view=RankSum()))
     assert torch.equal(mine, golden)
@@ -101,7 +112,7 @@ def test_partial_results_of_ranks_are_summed():
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-def test_a_part_of_a_packed_tensor_by_the_widths_of_the_parts(index):
+def test_a_part_of_a_packed_tensor_by_the_widths_of_the_parts(index: int) -> None:
     parts = [tokens(1, 7, 32), tokens(1, 7, 16) + 1000, tokens(1, 7, 16) + 2000]
     packed = torch.cat(parts, dim=2)[0]
     [(golden, mine)], notes = both(side(parts[index]), side(packed, view=Part(index, ()), parts=parts))
@@ -109,7 +120,7 @@ def test_a_part_of_a_packed_tensor_by_the_widths_of_the_parts(index):
     assert notes[0].startswith(f"part {index + 1} of 3: columns")
 
 
-def test_a_part_of_a_tensor_packed_on_every_rank():
+def test_a_part_of_a_tensor_packed_on_every_rank() -> None:
     parts = [tokens(1, 7, 8), tokens(1, 7, 8) + 1000]
     shards = [torch.cat([part[0, :, cut] for part in parts], 1) for cut in (slice(0, 4), slice(4, 8))]
     [(golden, mine)], notes = both(side(parts[1]), side(*shards, view=Part(1, ()), parts=parts))
@@ -117,20 +128,20 @@ def test_a_part_of_a_tensor_packed_on_every_rank():
     assert "of each of 2 shards" in notes[0]
 
 
-def test_parts_of_golden_against_the_split_of_mine():
+def test_parts_of_golden_against_the_split_of_mine() -> None:
     parts = [tokens(7, 4, 8), tokens(7, 2, 8) + 1000]
     packed = torch.cat([part.reshape(7, -1) for part in parts], 1)[None]
     [(golden, mine)], _ = both(side(packed, view=Part(1, ()), parts=parts), side(parts[1]))
     assert torch.equal(golden.reshape(-1), mine.reshape(-1))
 
 
-def test_parts_that_do_not_add_up_are_refused():
+def test_parts_that_do_not_add_up_are_refused() -> None:
     parts = [tokens(1, 7, 32), tokens(1, 7, 16)]
     with pytest.raises(Incomparable, match="not made of parts"):
         reconcile(side(parts[0]), side(tokens(7, 40), view=Part(0, ()), parts=parts))
 
 
-def test_the_last_token_of_every_sequence():
+def test_the_last_token_of_every_sequence() -> None:
     logits = tokens(2, 7, 16)
     [(golden, mine)], notes = both(side(logits, view=LastToken()), side(logits[:, -1], view=LastToken()))
     assert torch.equal(golden.reshape(-1), mine.reshape(-1))
@@ -140,13 +151,13 @@ def test_the_last_token_of_every_sequence():
     assert notes == ("last token of mine",)
 
 
-def test_one_row_is_not_taken_for_the_last_token_without_being_told():
+def test_one_row_is_not_taken_for_the_last_token_without_being_told() -> None:
     logits = tokens(1, 7, 16)
     with pytest.raises(Incomparable):
         reconcile(side(logits), side(logits[:, -1]))
 
 
-def test_rows_of_a_position_table():
+def test_rows_of_a_position_table() -> None:
     table = tokens(1, 1, 2048, 8)
     [(golden, mine)], notes = both(side(table, view=TableRows(17)), side(table[0, 0, 17:19]))
     assert torch.equal(golden, mine)
@@ -159,7 +170,7 @@ def test_rows_of_a_position_table():
 
 @pytest.mark.parametrize("shape", [(9, 4, 2), (9, 1, 4, 2), (1, 9, 4, 2)])
 @pytest.mark.parametrize("component", [0, 1])
-def test_a_table_that_holds_cos_and_sin_side_by_side(shape, component):
+def test_a_table_that_holds_cos_and_sin_side_by_side(shape: tuple[int, ...], component: int) -> None:
     table = tokens(*shape)
     rows = table.reshape(9, 4, 2)[5:7, :, component]
     for mine in (rows, rows.repeat_interleave(2, dim=1)):
@@ -168,19 +179,19 @@ def test_a_table_that_holds_cos_and_sin_side_by_side(shape, component):
     assert notes == ("rows 5:7 of a table of 9 positions, every angle twice",)
 
 
-def test_a_table_without_components_is_refused():
+def test_a_table_without_components_is_refused() -> None:
     with pytest.raises(Incomparable, match="side by side"):
         reconcile(side(tokens(9, 4), view=TableRows(0, 1)), side(tokens(2, 4)))
 
 
-def test_positions_beyond_the_table_are_refused():
+def test_positions_beyond_the_table_are_refused() -> None:
     with pytest.raises(Incomparable, match="positions 8:10 are not in a table of 9 rows"):
         reconcile(side(tokens(9, 8), view=TableRows(8)), side(tokens(2, 8)))
     with pytest.raises(Incomparable, match="batch 1"):
         reconcile(side(tokens(2, 9, 8), view=TableRows(0)), side(tokens(2, 8)))
 
 
-def test_the_newest_tokens_of_a_cache():
+def test_the_newest_tokens_of_a_cache() -> None:
     cache = tokens(1, 4, 9, 8)
     newest = cache[0, :, -2:].permute(1, 0, 2)
     [(golden, mine)], notes = both(side(cache, view=CacheTail()), side(newest.contiguous()))
@@ -188,34 +199,34 @@ def test_the_newest_tokens_of_a_cache():
     assert notes == ("newest 2 of 9 tokens of the cache",)
 
 
-def test_the_newest_tokens_of_a_cache_from_heads_on_two_ranks():
+def test_the_newest_tokens_of_a_cache_from_heads_on_two_ranks() -> None:
     cache = tokens(1, 4, 9, 8)
     newest = cache[0, :, -2:].permute(1, 0, 2).contiguous()
     [(golden, mine)], _ = both(side(cache, view=CacheTail()), side(newest[:, :2], newest[:, 2:]))
     assert torch.equal(golden.reshape(-1), mine.reshape(-1))
 
 
-def test_the_newest_tokens_of_a_cache_that_starts_with_tokens():
+def test_the_newest_tokens_of_a_cache_that_starts_with_tokens() -> None:
     cache = tokens(9, 1, 4, 8)
     for mine in (cache[-2:, 0], cache[-2:, 0].reshape(2, 32)):
         [(golden, held)], _ = both(side(cache, view=CacheTail()), side(mine))
         assert torch.equal(golden.reshape(-1), held.reshape(-1))
 
 
-def test_the_last_token_of_a_tensor_that_starts_with_tokens():
+def test_the_last_token_of_a_tensor_that_starts_with_tokens() -> None:
     hidden = tokens(7, 1, 32)
     [(golden, mine)], _ = both(side(hidden, view=LastToken()), side(hidden[-1], view=LastToken()))
     assert torch.equal(golden.reshape(-1), mine.reshape(-1))
 
 
-def test_what_is_no_cache_is_refused():
+def test_what_is_no_cache_is_refused() -> None:
     with pytest.raises(Incomparable, match="not a key or value cache"):
         reconcile(side(tokens(4, 9, 8), view=CacheTail()), side(tokens(2, 32)))
     with pytest.raises(Incomparable, match="are not the newest tokens"):
         reconcile(side(tokens(1, 4, 9, 8), view=CacheTail()), side(tokens(2, 31)))
 
 
-def test_a_smaller_batch_of_the_same_sequences_is_repeated():
+def test_a_smaller_batch_of_the_same_sequences_is_repeated() -> None:
     mine = tokens(3, 4)
     golden = torch.cat([mine, mine])
     [(one, other)], notes = both(side(golden), side(mine, view=Repeated(2)))
@@ -231,15 +242,15 @@ def test_a_smaller_batch_of_the_same_sequences_is_repeated():
         reconcile(side(tokens(5, 4)), side(mine, view=Repeated(2)))
 
 
-def operand(path, view=None):
+def operand(path: Path, view: View | None = None) -> Operand:
     return Operand("n", "n", "T", "output[0]", (TensorRef(str(path)),), view or Whole())
 
 
-def pair(golden, mine):
+def pair(golden: Path, mine: Path) -> Pair:
     return Pair("id", 0, None, "op", "model", 0, 0, "role", "", operand(golden), operand(mine))
 
 
-def test_files_are_opened_and_shapes_judged_by_headers_alike(tmp_path):
+def test_files_are_opened_and_shapes_judged_by_headers_alike(tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
     numpy.save(tmp_path / "g.npy", tokens(1, 7, 4).numpy())
     numpy.save(tmp_path / "m.npy", tokens(7, 4).numpy())
@@ -249,7 +260,7 @@ def test_files_are_opened_and_shapes_judged_by_headers_alike(tmp_path):
     assert "doesn't match" in agree(operand(tmp_path / "g.npy"), operand(tmp_path / "bad.npy"))
 
 
-def test_int8_against_float_says_why_it_cannot_be_compared(tmp_path):
+def test_int8_against_float_says_why_it_cannot_be_compared(tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
     numpy.save(tmp_path / "g.npy", tokens(4).numpy())
     numpy.save(tmp_path / "m.npy", tokens(4).numpy().astype("int8"))
@@ -257,7 +268,7 @@ def test_int8_against_float_says_why_it_cannot_be_compared(tmp_path):
         open_pair(pair(tmp_path / "g.npy", tmp_path / "m.npy"))
 
 
-def test_a_device_layout_against_plain_rows_says_why_it_cannot_be_compared(tmp_path):
+def test_a_device_layout_against_plain_rows_says_why_it_cannot_be_compared(tmp_path: Path) -> None:
     atb_bin.write(tmp_path / "nz.bin", tokens(4), layout="fractal_nz")
     atb_bin.write(tmp_path / "nd.bin", tokens(4))
     with pytest.raises(Incomparable, match="mine is stored as fractal_nz"):
@@ -265,7 +276,7 @@ def test_a_device_layout_against_plain_rows_says_why_it_cannot_be_compared(tmp_p
     assert open_pair(pair(tmp_path / "nz.bin", tmp_path / "nz.bin")).comparisons
 
 
-def test_as_many_ranks_as_tokens_the_last_token_is_still_one_row():
+def test_as_many_ranks_as_tokens_the_last_token_is_still_one_row() -> None:
     golden, last = tokens(1, 2, 8), tokens(1, 2, 8)[0, -1:]
     pairs, notes = both(side(golden, view=LastToken()), side(last, last.clone(), view=LastToken()))
     assert len(pairs) == 2
@@ -273,7 +284,7 @@ def test_as_many_ranks_as_tokens_the_last_token_is_still_one_row():
     assert notes[0] == "last token of golden"
 
 
-def test_what_was_gathered_from_ranks_is_put_side_by_side_also_with_as_many_tokens():
+def test_what_was_gathered_from_ranks_is_put_side_by_side_also_with_as_many_tokens() -> None:
     golden = tokens(1, 2, 8)
     gathered = torch.stack(golden[0].chunk(2, 1))
     mine = OperandShards([gathered, gathered.clone()], Whole(), gathered=True)
@@ -283,7 +294,7 @@ def test_what_was_gathered_from_ranks_is_put_side_by_side_also_with_as_many_toke
 
 
 @pytest.mark.parametrize("prompt", [1, 2, 3])
-def test_the_cache_of_a_short_prompt_is_not_mistaken_for_heads_of_ranks(prompt):
+def test_the_cache_of_a_short_prompt_is_not_mistaken_for_heads_of_ranks(prompt: int) -> None:
     megatron = tokens(prompt, 1, 2, 8)
     ranks = [megatron[:, :, head] for head in range(2)]
     [(golden, mine)], _ = both(side(megatron, view=CacheTail()), side(*ranks))
@@ -292,7 +303,7 @@ def test_the_cache_of_a_short_prompt_is_not_mistaken_for_heads_of_ranks(prompt):
 
 
 @pytest.mark.parametrize("prompt", [1, 2, 3])
-def test_heads_beside_a_dimension_of_1_that_a_split_left_are_the_heads(prompt):
+def test_heads_beside_a_dimension_of_1_that_a_split_left_are_the_heads(prompt: int) -> None:
     cache = tokens(1, 4, prompt, 8)
     rows = cache.permute(0, 2, 1, 3)
     ranks = [half.unsqueeze(3) for half in rows.chunk(2, 2)]

@@ -22,7 +22,9 @@ from acc_pytest.mapping.shapes import Merge, merge_rule, rows_and_width, same_or
         ((1, 1, 128), (1, 2, 64)),
     ],
 )
-def test_grouping_neighbouring_dimensions_keeps_the_order(one, other):
+def test_grouping_neighbouring_dimensions_keeps_the_order(
+    one: tuple[int, ...], other: tuple[int, ...]
+) -> None:
     assert same_order(one, other)
     assert same_order(other, one)
 
@@ -30,20 +32,20 @@ def test_grouping_neighbouring_dimensions_keeps_the_order(one, other):
 @pytest.mark.parametrize(
     ("one", "other"), [((4, 64), (64, 4)), ((2, 7, 16), (7, 32)), ((7, 32), (6, 32)), ((3,), (4,))]
 )
-def test_a_transposed_or_stacked_tensor_is_not_the_same(one, other):
+def test_a_transposed_or_stacked_tensor_is_not_the_same(one: tuple[int, ...], other: tuple[int, ...]) -> None:
     assert not same_order(one, other)
     assert not same_order(other, one)
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.data())
-def test_merging_any_neighbours_is_always_accepted(shape, data):
+def test_merging_any_neighbours_is_always_accepted(shape: list[int], data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, len(shape)))))
     edges = [0, *[c for c in cuts if c < len(shape)], len(shape)]
     grouped = tuple(math.prod(shape[a:b]) for a, b in itertools.pairwise(edges))
     assert same_order(tuple(shape), grouped)
 
 
-def test_rows_and_width_of_any_rank():
+def test_rows_and_width_of_any_rank() -> None:
     assert rows_and_width(()) == (1, 1)
     assert rows_and_width((5,)) == (1, 5)
     assert rows_and_width((2, 3, 4)) == (6, 4)
@@ -65,7 +67,9 @@ def test_rows_and_width_of_any_rank():
         ((4, 8), 1, (4, 9), None),
     ],
 )
-def test_the_rule_by_which_shards_make_the_whole(shard, count, whole, rule):
+def test_the_rule_by_which_shards_make_the_whole(
+    shard: tuple[int, ...], count: int, whole: tuple[int, ...], rule: Merge | None
+) -> None:
     assert merge_rule(shard, count, whole) == rule
 
 
@@ -75,7 +79,7 @@ def test_the_rule_by_which_shards_make_the_whole(shard, count, whole, rule):
     st.integers(1, 5),
     st.sampled_from(["columns", "rows", "replicated"]),
 )
-def test_a_found_rule_rebuilds_the_tensor(count, rows, width, how):
+def test_a_found_rule_rebuilds_the_tensor(count: int, rows: int, width: int, how: str) -> None:
     whole = torch.arange(rows * width * count).reshape(rows, -1) if how == "columns" else None
     if how == "columns":
         shards = whole.chunk(count, dim=1)
@@ -99,7 +103,7 @@ def test_a_found_rule_rebuilds_the_tensor(count, rows, width, how):
         assert torch.equal(shards[0].reshape(whole.shape), whole)
 
 
-def test_rules_are_said_in_words():
+def test_rules_are_said_in_words() -> None:
     assert merge_rule((4, 8), 1, (4, 8)).describe(1) == ""
     assert merge_rule((4, 8), 2, (4, 16)).describe(2) == "2 shards concatenated along the last dimension"
     assert merge_rule((4, 8), 2, (8, 8)).describe(2) == "2 shards concatenated along the first dimension"
@@ -119,5 +123,7 @@ def test_rules_are_said_in_words():
         ((2, 7, 16), 2, (2, 7, 32), Merge("columns", 1, 14)),
     ],
 )
-def test_a_whole_that_keeps_its_heads_apart_is_split_by_heads(shard, count, whole, merge):
+def test_a_whole_that_keeps_its_heads_apart_is_split_by_heads(
+    shard: tuple[int, ...], count: int, whole: tuple[int, ...], merge: Merge
+) -> None:
     assert merge_rule(shard, count, whole) == merge

@@ -1,5 +1,9 @@
 """The built-in tables load, know the operators of the old tool, and can be extended from a config."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 
 from acc_pytest.errors import SettingsError
@@ -25,18 +29,18 @@ TABLES = load_tables()
         ("SomethingNew", {}, "other"),
     ],
 )
-def test_the_kind_of_an_operator(op_type, param, kind):
+def test_the_kind_of_an_operator(op_type: str, param: dict[str, int], kind: str) -> None:
     assert TABLES.kind_of(op_type, param) == kind
 
 
-def test_bloom_adds_the_residual_inside_and_interleaves():
+def test_bloom_adds_the_residual_inside_and_interleaves() -> None:
     assert TABLES.adds_residual("BloomMLP")
     assert not TABLES.adds_residual("LlamaMLP")
     assert TABLES.interleaves("BloomAttention")
     assert not TABLES.interleaves("GLMBlock")
 
 
-def test_a_config_extends_lists_and_replaces_entries():
+def test_a_config_extends_lists_and_replaces_entries() -> None:
     tables = load_tables(
         {
             "kinds": {"linear": ["MyMatmul"]},
@@ -61,12 +65,15 @@ def test_a_config_extends_lists_and_replaces_entries():
         ({"elewise": {"x": "add"}}, "tables"),
     ],
 )
-def test_a_wrong_table_is_one_clear_error(extra, complaint):
+def test_a_wrong_table_is_one_clear_error(
+    extra: dict[str, dict[str, Any]] | dict[str, dict[str, list[dict[str, str]]]] | dict[str, dict[str, str]],
+    complaint: str,
+) -> None:
     with pytest.raises(SettingsError, match=complaint):
         load_tables(extra)
 
 
-def test_every_shipped_config_has_valid_mapping_tables():
+def test_every_shipped_config_has_valid_mapping_tables() -> None:
 
     from acc_pytest.settings import Settings
 

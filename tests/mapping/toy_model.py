@@ -26,7 +26,7 @@ class Attention(nn.Module):
         self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
         self.fault = ""
 
-    def forward(self, x, positions, mask=None):
+    def forward(self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor = None) -> torch.Tensor:
         q, k, v = (self._heads(layer(x)) for layer in (self.q, self.k, self.v))
         q, k = self._rotated(q, positions), self._rotated(k, positions)
         scores = q @ k.transpose(-1, -2) / (1 if self.fault == "scale" else (WIDTH // HEADS) ** 0.5)
@@ -38,10 +38,10 @@ class Attention(nn.Module):
         return self.o(heads.transpose(1, 2).flatten(2))
 
     @staticmethod
-    def _heads(x):
+    def _heads(x: torch.Tensor) -> torch.Tensor:
         return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
 
-    def _rotated(self, x, positions):
+    def _rotated(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         size = x.shape[-1] // 2
         angle = positions[:, None, :, None] / 10 ** (torch.arange(size) / size)
         one, other = x[..., :size], x[..., size:]
@@ -58,7 +58,7 @@ class Mlp(nn.Module):
         self.down = nn.Linear(2 * WIDTH, WIDTH, bias=False)
         self.fault = ""
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         gate, up = self.gate(x), self.up(x)
         if self.fault == "swapped":
             gate, up = up, gate
@@ -73,7 +73,7 @@ class Layer(nn.Module):
         self.hands_on_mask = True
         self.fault = ""
 
-    def forward(self, x, positions, mask=None):
+    def forward(self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor = None) -> torch.Tensor:
         found = self.attention(self.before(x), positions, **({"mask": mask} if self.hands_on_mask else {}))
         x = found if self.fault == "residual" else x + found
         return x + self.mlp(self.after(x))
@@ -87,7 +87,7 @@ class Toy(nn.Module):
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, 64, bias=False)
 
-    def forward(self, input_ids, mask=None):
+    def forward(self, input_ids: torch.Tensor, mask: torch.Tensor = None) -> torch.Tensor:
         positions = torch.arange(input_ids.shape[-1])[None]
         x = self.embed(input_ids)
         for layer in self.layers:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy
 
-from acc_pytest.dumps.base import Dump, Rank, Slot, Step
+from acc_pytest.dumps.base import Dump, Rank, Slot, Step, StepLabel
+from acc_pytest.mapping.pair import Plan
+from acc_pytest.mapping.reconcile import Comparison
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.topology.tree import Node, Tree
 
@@ -23,11 +26,11 @@ def torch_node(path: str, op_type: str, *children: Node) -> Node:
     return node
 
 
-def atb_tree(spec: list, model: str = "Model") -> Tree:
+def atb_tree(spec: list[Any], model: str = "Model") -> Tree:
     """A tree from nested lists `[name, type, inputs, outputs, param, children]`; paths as the probe's."""
     root = Node("root", model, "")
 
-    def build(parent: Node, entry: list, index: int) -> None:
+    def build(parent: Node, entry: list[Any], index: int) -> None:
         name, op_type, inputs, outputs, *rest = entry
         param = rest[0] if rest else {}
         path = f"{index}_{op_type}"
@@ -62,7 +65,7 @@ class MemoryDump(Dump):
         tree: Tree,
         shapes: Mapping[tuple[str, str], tuple[int, ...] | None] = {},
         default: tuple[int, ...] | None = (2, 4),
-        labels: tuple = (0,),
+        labels: tuple[StepLabel, ...] = (0,),
         ranks: int = 1,
     ) -> None:
         self.kind = kind
@@ -93,14 +96,14 @@ class MemoryDump(Dump):
         return str(path)
 
 
-def relative_error(comparison) -> float:
+def relative_error(comparison: Comparison) -> float:
     """Relative L2 error of an opened comparison, in float64 over the whole tensors."""
     count = math.prod(comparison.golden.shape)
     golden = comparison.golden.read(0, count).double()
     return float((comparison.mine.read(0, count).double() - golden).norm() / golden.norm())
 
 
-def by_mine(plan) -> dict[str, tuple[str, str, str]]:
+def by_mine(plan: Plan) -> dict[str, tuple[str, str, str]]:
     """Pair id -> (golden node, golden slot, policy)."""
     return {
         f"{pair.layer}/{pair.id}": (pair.golden.node, pair.golden.slot, pair.policy) for pair in plan.pairs

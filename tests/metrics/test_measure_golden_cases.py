@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from metric_reference import SEVEN, close, measured
+
+from tests.metrics.metric_reference import SEVEN, close, measured
 
 FILE = Path(__file__).resolve().parents[3] / "shared" / "conformance" / "metrics" / "golden_cases.json"
 CASES = {case["id"]: case for case in json.loads(FILE.read_text())} if FILE.is_file() else {}

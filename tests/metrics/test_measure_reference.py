@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from metric_reference import SEVEN, close, measured, reference
 
 from acc_pytest.metrics import kernel
 from acc_pytest.metrics.catalogue import COLUMN_METRICS
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.tensors.source import TensorSource
+from tests.metrics.metric_reference import SEVEN, close, measured, reference
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from metric_reference import SEVEN, close, measured, reference, seven
 
 from acc_pytest.errors import Incomparable
+from tests.metrics.metric_reference import SEVEN, close, measured, reference, seven
 from tests.newer import torch_dtype
 
 E8 = 99999999.0  # (1 - 1e-8) / 1e-8

@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_reference import SEVEN, close, measured, reference
 
 from acc_pytest.errors import Incomparable, SettingsError
 from acc_pytest.metrics import kernel
@@ -19,6 +18,7 @@ from acc_pytest.metrics.element_tolerance import ElementTolerance
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.measurement import Measurement, Moments, NonFinite
 from acc_pytest.tensors.source import TensorSource
+from tests.metrics.metric_reference import SEVEN, close, measured, reference
 from tests.newer import torch_dtype, torch_dtypes
 
 NAN, INF = math.nan, math.inf

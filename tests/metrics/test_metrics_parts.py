@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_reference import measured
 
 from acc_pytest.errors import FormatError, SettingsError
 from acc_pytest.metrics.custom import load_custom, load_customs
@@ -24,6 +23,7 @@ from acc_pytest.metrics.statistics import statistics_errors
 from acc_pytest.tensors.header import Statistics
 from acc_pytest.tensors.mapped import mapped
 from acc_pytest.tensors.source import TensorSource
+from tests.metrics.metric_reference import measured
 from tests.newer import torch_dtype
 
 VIEWS = {

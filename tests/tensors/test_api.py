@@ -40,7 +40,7 @@ class TestReadAtbData:
             if d.torch_name and d.atb_code is not None and hasattr(torch, d.torch_name)
         ],
     )
-    def test_every_dtype_that_atb_and_torch_have(self, tmp_path, name):
+    def test_every_dtype_that_atb_and_torch_have(self, tmp_path: Path, name: str) -> None:
         dtype = getattr(torch, name)
         tensor = torch.tensor([[0, 1, 1], [1, 0, 1]], dtype=torch.uint8).to(dtype)
         found = acc_pytest.read_atb_data(str(written(tmp_path / "t.bin", tensor)))
@@ -48,17 +48,17 @@ class TestReadAtbData:
         assert torch.equal(found.view(torch.uint8), tensor.view(torch.uint8))
 
     @pytest.mark.parametrize("end", ["$End=1", "$END=1"])
-    def test_headers_of_every_era(self, tmp_path, end):
+    def test_headers_of_every_era(self, tmp_path: Path, end: str) -> None:
         values = torch.tensor([1.5, -2.0])
         path = tmp_path / "t.bin"
         path.write_bytes(f"dtype=0\ndims=2\n{end}\n".encode() + values.numpy().tobytes())
         assert torch.equal(read_atb_data(path), values)
 
-    def test_scalars_and_empty_tensors(self, tmp_path):
+    def test_scalars_and_empty_tensors(self, tmp_path: Path) -> None:
         assert read_atb_data(written(tmp_path / "s.bin", torch.tensor(3.0))).item() == 3.0
         assert read_atb_data(written(tmp_path / "e.bin", torch.zeros(0, 4))).shape == (0, 4)
 
-    def test_more_than_two_gib_are_mapped(self, tmp_path):
+    def test_more_than_two_gib_are_mapped(self, tmp_path: Path) -> None:
         count = 2**31 + 8
         path = tmp_path / "large.bin"
         header = f"$Version=1.0\n$Object.Count=1\n$Object.Length={count}\nformat=2\ndtype=2\ndims={count}\n"
@@ -71,7 +71,7 @@ class TestReadAtbData:
         assert tensor.numel() == count
         assert (tensor[0].item(), tensor[-1].item()) == (0, 7)
 
-    def test_a_link_that_a_move_broke_is_followed_inside_the_dump(self, tmp_path):
+    def test_a_link_that_a_move_broke_is_followed_inside_the_dump(self, tmp_path: Path) -> None:
         run = tmp_path / "tensors" / "0_7" / "0"
         written(run / "0_A" / "after" / "outtensor0.bin", torch.tensor([4.0]))
         link = run / "1_B" / "before" / "intensor0.bin"
@@ -83,7 +83,7 @@ class TestReadAtbData:
         with pytest.raises(FormatError, match=r"intensor0\.bin: is a link to /gone/secret\.bin"):
             read_atb_data(link)
 
-    def test_errors_name_the_file(self, tmp_path):
+    def test_errors_name_the_file(self, tmp_path: Path) -> None:
         with pytest.raises(FormatError, match=r"gone\.bin: no such file"):
             read_atb_data(tmp_path / "gone.bin")
         with pytest.raises(
@@ -104,7 +104,7 @@ class TestReadAtbData:
 
 
 class TestBinData:
-    def test_the_header_has_the_old_names_and_the_data_both_forms(self, tmp_path):
+    def test_the_header_has_the_old_names_and_the_data_both_forms(self, tmp_path: Path) -> None:
         values = torch.tensor([[1.5, -2.0]], dtype=torch.bfloat16)
         data = read_bin_data(written(tmp_path / "t.bin", values))
         assert (data.dtype, data.format, data.dims) == (27, 2, [1, 2])
@@ -114,18 +114,18 @@ class TestBinData:
         assert (array.dtype, array.tolist()) == (np.float32, [[1.5, -2.0]])
         assert data.path == str(tmp_path / "t.bin")
 
-    def test_arrays_of_types_numpy_has_are_not_converted(self, tmp_path):
+    def test_arrays_of_types_numpy_has_are_not_converted(self, tmp_path: Path) -> None:
         data = read_bin_data(written(tmp_path / "t.bin", torch.tensor([2**40])))
         assert convert_bin_data_to_npy(data).dtype == np.int64
 
-    def test_a_type_numpy_cannot_hold_exactly_is_refused(self, tmp_path):
+    def test_a_type_numpy_cannot_hold_exactly_is_refused(self, tmp_path: Path) -> None:
         data = read_bin_data(
             written(tmp_path / "t.bin", torch.zeros(2, dtype=torch.int32).view(torch.complex32))
         )
         with pytest.raises(AccError, match=r"t\.bin: numpy has no type for torch\.complex32"):
             convert_bin_data_to_npy(data)
 
-    def test_a_broken_file_is_refused_before_its_data_is_asked_for(self, tmp_path):
+    def test_a_broken_file_is_refused_before_its_data_is_asked_for(self, tmp_path: Path) -> None:
         (tmp_path / "t.bin").write_bytes(b"nothing")
         with pytest.raises(
             FormatError,
@@ -135,7 +135,7 @@ class TestBinData:
 
 
 class TestGetBinDataFromDir:
-    def test_all_bins_in_order_under_their_own_names(self, tmp_path):
+    def test_all_bins_in_order_under_their_own_names(self, tmp_path: Path) -> None:
         first = written(tmp_path / "b" / "x.bin", torch.zeros(1))
         second = written(tmp_path / "a" / "deep" / "y.bin", torch.zeros(1))
         (tmp_path / "a" / "link.bin").symlink_to(first)
@@ -145,17 +145,19 @@ class TestGetBinDataFromDir:
         (tmp_path / "same").symlink_to(tmp_path / "b")
         assert get_bin_data_from_dir(tmp_path / "same") == [str(first)]
 
-    def test_the_depth_is_bounded(self, tmp_path):
+    def test_the_depth_is_bounded(self, tmp_path: Path) -> None:
         written(tmp_path / "1" / "2" / "x.bin", torch.zeros(1))
         assert len(get_bin_data_from_dir(tmp_path, max_depth=3)) == 1
         with pytest.raises(AccError, match="1: is 2 directories deep or deeper; give a larger max_depth"):
             get_bin_data_from_dir(tmp_path, max_depth=2)
 
-    def test_what_is_no_directory(self, tmp_path):
+    def test_what_is_no_directory(self, tmp_path: Path) -> None:
         with pytest.raises(AccError, match="gone: is not a directory"):
             get_bin_data_from_dir(tmp_path / "gone")
 
-    def test_a_directory_that_may_not_be_listed(self, tmp_path, monkeypatch):
+    def test_a_directory_that_may_not_be_listed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         (tmp_path / "shut").mkdir()
         scan = os.scandir
 
@@ -172,7 +174,7 @@ class TestGetBinDataFromDir:
 
 
 class TestSave:
-    def test_a_view_is_saved_alone_into_directories_that_are_made(self, tmp_path):
+    def test_a_view_is_saved_alone_into_directories_that_are_made(self, tmp_path: Path) -> None:
         whole = torch.zeros(1 << 20, requires_grad=True)
         path = save_torch_data(whole[5:7], tmp_path / "a" / "b" / "t.pth")
         assert path == str(tmp_path / "a" / "b" / "t.pth")
@@ -180,17 +182,17 @@ class TestSave:
         loaded = torch.load(path, weights_only=True)
         assert (loaded.tolist(), loaded.requires_grad) == ([0.0, 0.0], False)
 
-    def test_a_bare_file_name_is_enough(self, tmp_path, monkeypatch):
+    def test_a_bare_file_name_is_enough(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         assert save_torch_data(torch.ones(1), "t.pt") == "t.pt"
         assert save_npy_data("t.npy", torch.ones(1)) == "t.npy"
         assert sorted(os.listdir()) == ["t.npy", "t.pt"]
 
-    def test_dicts_of_tensors(self, tmp_path):
+    def test_dicts_of_tensors(self, tmp_path: Path) -> None:
         path = save_torch_data({"a": torch.ones(2)}, tmp_path / "t.pt")
         assert torch.load(path, weights_only=True)["a"].tolist() == [1.0, 1.0]
 
-    def test_arrays_and_tensors_to_npy(self, tmp_path):
+    def test_arrays_and_tensors_to_npy(self, tmp_path: Path) -> None:
         values = np.arange(6, dtype=np.int16).reshape(2, 3)
         assert np.array_equal(np.load(save_npy_data(tmp_path / "a.npy", values)), values)
         bf16 = torch.tensor([1.5], dtype=torch.bfloat16)
@@ -199,11 +201,13 @@ class TestSave:
         turned = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).t()
         assert np.load(save_npy_data(tmp_path / "c.npy", turned)).tolist() == [[1.0, 3.0], [2.0, 4.0]]
 
-    def test_sparse_tensors_keep_their_layout(self, tmp_path):
+    def test_sparse_tensors_keep_their_layout(self, tmp_path: Path) -> None:
         path = save_torch_data(torch.eye(2).to_sparse(), tmp_path / "t.pt")
         assert torch.load(path, weights_only=True).to_dense().tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
-    def test_a_full_disk_is_named_and_leaves_nothing(self, tmp_path, monkeypatch):
+    def test_a_full_disk_is_named_and_leaves_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
@@ -212,7 +216,7 @@ class TestSave:
             save_torch_data(torch.ones(1), tmp_path / "t.pth")
         assert os.listdir(tmp_path) == []
 
-    def test_wrong_calls_leave_no_file(self, tmp_path):
+    def test_wrong_calls_leave_no_file(self, tmp_path: Path) -> None:
         target = tmp_path / "t.pth"
         with pytest.raises(
             AccError, match=r"t\.bin: save_torch_data\(data, path\): the path must end with \.pt or \.pth"

@@ -6,6 +6,7 @@ import math
 import statistics
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -33,24 +34,24 @@ def sketched_by_hand(tensor: torch.Tensor) -> list[float]:
     return found
 
 
-def test_splitmix64_is_the_published_one():
+def test_splitmix64_is_the_published_one() -> None:
     states = [0, 0x9E3779B97F4A7C15, 0x3C6EF372FE94F82A]
     expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
     assert [splitmix64(state) for state in states] == expected
 
 
 @pytest.mark.parametrize("count", [0, 1, 31, 500, PERIOD, PERIOD + 1, 2 * PERIOD, 5 * PERIOD + 77])
-def test_the_sketch_is_that_of_the_formula(count):
+def test_the_sketch_is_that_of_the_formula(count: int) -> None:
     tensor = torch.randn(count, generator=torch.Generator().manual_seed(count))
     assert digest(tensor).sketch == pytest.approx(sketched_by_hand(tensor), rel=1e-12, abs=1e-12)
 
 
-def test_the_sketch_never_changes():
+def test_the_sketch_never_changes() -> None:
     found = digest(torch.arange(40_000, dtype=torch.int32)).sketch
     assert [int(found[bucket]) for bucket in (0, 1, 30)] == [1069841, 756248, -1796989]
 
 
-def test_the_moments_are_those_of_the_tensor():
+def test_the_moments_are_those_of_the_tensor() -> None:
     tensor = weight()
     found, wide = digest(tensor), tensor.double()
     assert found.dtype == "float32"
@@ -63,7 +64,7 @@ def test_the_moments_are_those_of_the_tensor():
     assert found.nonfinite == 0
 
 
-def test_nan_and_inf_are_counted_and_the_rest_is_described():
+def test_nan_and_inf_are_counted_and_the_rest_is_described() -> None:
     tensor = weight()
     plain = digest(tensor.index_fill(0, torch.tensor([3]), 0.0))
     tensor[3] = math.inf
@@ -88,7 +89,7 @@ def test_nan_and_inf_are_counted_and_the_rest_is_described():
         lambda t: t[:0],
     ],
 )
-def test_a_view_has_the_digest_of_its_copy(view, monkeypatch):
+def test_a_view_has_the_digest_of_its_copy(view: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PIECE", 1000)  # so that views are read in parts
     shown = view(weight())
     found, copied = digest(shown), digest(shown.clone(memory_format=torch.contiguous_format))
@@ -101,7 +102,7 @@ def test_a_view_has_the_digest_of_its_copy(view, monkeypatch):
     "dtype",
     ["float64", "float16", "bfloat16", "float8_e4m3fn", "int8", "int64", "uint8", "bool", "complex64"],
 )
-def test_weights_of_any_dtype_have_one(dtype):
+def test_weights_of_any_dtype_have_one(dtype: str) -> None:
     tensor = (weight() * 100).to(getattr(torch, dtype))
     found = digest(tensor)
     assert found.dtype == dtype
@@ -110,7 +111,7 @@ def test_weights_of_any_dtype_have_one(dtype):
     assert found.norm == pytest.approx(float(tensor.to(torch.complex128).abs().norm()), rel=1e-9)
 
 
-def test_rounding_is_told_by_the_check_sums():
+def test_rounding_is_told_by_the_check_sums() -> None:
     tensor = weight()
     for wide in (tensor.double(), tensor):
         for narrow in (torch.float16, torch.bfloat16):
@@ -123,7 +124,7 @@ def test_rounding_is_told_by_the_check_sums():
     assert digest(checkpoint).same_values(digest(checkpoint.half()))
 
 
-def test_rounding_of_another_kind_is_told_by_the_distance():
+def test_rounding_of_another_kind_is_told_by_the_distance() -> None:
     tensor = weight()
     towards_zero = (tensor.view(torch.int32) & -65536).view(torch.float32).bfloat16()
     for other in (tensor.to(torch.float8_e4m3fn), tensor.half().bfloat16(), towards_zero):
@@ -156,7 +157,9 @@ CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_a_changed_weight_is_told_from_rounding(change, dtype):
+def test_a_changed_weight_is_told_from_rounding(
+    change: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype
+) -> None:
     tensor = weight()
     one, other = digest(tensor), digest(change(tensor).to(dtype))
     true = float((change(tensor).to(dtype).double() - tensor.double()).norm() / tensor.double().norm())
@@ -165,7 +168,7 @@ def test_a_changed_weight_is_told_from_rounding(change, dtype):
     assert one.distance(other) == pytest.approx(true, rel=4 * STANDARD_ERROR)
 
 
-def test_one_element_is_enough_where_dtypes_are_equal():
+def test_one_element_is_enough_where_dtypes_are_equal() -> None:
     tensor = weight()
     one = digest(tensor)
     tensor[5, 5] += 1e-6
@@ -173,7 +176,7 @@ def test_one_element_is_enough_where_dtypes_are_equal():
     assert one.distance(digest(tensor)) == pytest.approx(1e-6 / one.norm, rel=0.1)
 
 
-def test_the_error_of_the_distance_is_the_one_that_is_promised():
+def test_the_error_of_the_distance_is_the_one_that_is_promised() -> None:
     estimates = [digest(weight(16, 1000, seed)) for seed in range(200)]
     ratios = [math.hypot(*found.sketch) / found.norm for found in estimates]
     assert statistics.fmean(ratio**2 for ratio in ratios) == pytest.approx(1, abs=4 * 2 * STANDARD_ERROR / 14)
@@ -188,7 +191,7 @@ def spread(shape: tuple[int, int], rows: range, columns: range) -> float:
     return math.hypot(*found.sketch) / found.norm
 
 
-def test_a_difference_in_rows_columns_or_everywhere_is_no_blind_spot():
+def test_a_difference_in_rows_columns_or_everywhere_is_no_blind_spot() -> None:
     places = [range(start, start + 1) for start in range(40)]
     for shape in ((300, 4096), (100, 18944), (200, 11008)):
         whole = range(shape[0]), range(shape[1])
@@ -199,7 +202,7 @@ def test_a_difference_in_rows_columns_or_everywhere_is_no_blind_spot():
         assert max(found) < 1 + 5 * STANDARD_ERROR
 
 
-def test_what_cannot_be_compared_says_so():
+def test_what_cannot_be_compared_says_so() -> None:
     one = digest(weight())
     with pytest.raises(ValueError, match=r"shapes \(256, 512\) and \(512, 256\)"):
         one.distance(digest(weight(512, 256)))
@@ -216,23 +219,23 @@ def test_what_cannot_be_compared_says_so():
         (torch.empty(3, device="meta"), "a meta tensor"),
     ],
 )
-def test_a_tensor_without_values_of_its_own_is_refused(tensor, match):
+def test_a_tensor_without_values_of_its_own_is_refused(tensor: torch.Tensor, match: str) -> None:
     with pytest.raises(TypeError, match=match):
         digest(tensor)
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-def test_a_quantised_tensor_is_refused():
+def test_a_quantised_tensor_is_refused() -> None:
     with pytest.raises(TypeError, match="a quantised tensor"):
         digest(torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8))
 
 
-def test_values_whose_squares_are_too_large_are_refused():
+def test_values_whose_squares_are_too_large_are_refused() -> None:
     with pytest.raises(ValueError, match="beyond float64"):
         digest(torch.full((3,), 1e200, dtype=torch.float64))
 
 
-def test_memory_is_bounded_whatever_the_size(monkeypatch):
+def test_memory_is_bounded_whatever_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
     largest: list[int] = []
     add = Sketch.add
 

@@ -36,7 +36,7 @@ def saved(path: Path, value: object, **options: object) -> str:
     ],
     ids=lambda tensor: str(tensor.dtype),
 )
-def test_it_is_the_sum_of_the_bytes_in_row_major_order(tmp_path, tensor):
+def test_it_is_the_sum_of_the_bytes_in_row_major_order(tmp_path: Path, tensor: torch.Tensor) -> None:
     plain = tensor.detach().reshape(-1).view(torch.uint8).numpy().tobytes()
     try:
         path = saved(tmp_path, tensor)
@@ -49,11 +49,11 @@ def test_it_is_the_sum_of_the_bytes_in_row_major_order(tmp_path, tensor):
 
 
 @pytest.mark.parametrize("tensor", [VALUES.t(), VALUES[1:], VALUES[:, :3], VALUES[:2], VALUES[::2]])
-def test_a_view_has_none_for_the_storage_is_not_the_tensor(tmp_path, tensor):
+def test_a_view_has_none_for_the_storage_is_not_the_tensor(tmp_path: Path, tensor: torch.Tensor) -> None:
     assert stored_crc(saved(tmp_path, tensor)) is None
 
 
-def test_other_files_have_none(tmp_path):
+def test_other_files_have_none(tmp_path: Path) -> None:
     assert stored_crc(saved(tmp_path, (VALUES, VALUES.clone()))) is None
     assert stored_crc(saved(tmp_path, {"a": VALUES})) is None
     assert stored_crc(saved(tmp_path, VALUES, _use_new_zipfile_serialization=False)) is None
@@ -63,7 +63,7 @@ def test_other_files_have_none(tmp_path):
     assert stored_crc(str(tmp_path / "x.npy")) is None
 
 
-def test_a_writer_that_makes_no_sums_gives_none(tmp_path):
+def test_a_writer_that_makes_no_sums_gives_none(tmp_path: Path) -> None:
     if not hasattr(torch.serialization, "set_crc32_options"):
         pytest.skip("this torch always makes check sums")
     torch.serialization.set_crc32_options(False)
@@ -74,7 +74,7 @@ def test_a_writer_that_makes_no_sums_gives_none(tmp_path):
     assert stored_crc(path) is None
 
 
-def test_damage_and_lies_give_none_and_never_an_error(tmp_path):
+def test_damage_and_lies_give_none_and_never_an_error(tmp_path: Path) -> None:
     content = Path(saved(tmp_path, VALUES)).read_bytes()
     bad = tmp_path / "bad.pth"
     for cut in range(0, len(content), 37):
@@ -100,7 +100,9 @@ class Evil:
         b"",
     ],
 )
-def test_a_pickle_of_anything_else_is_not_run(tmp_path, program, capsys):
+def test_a_pickle_of_anything_else_is_not_run(
+    tmp_path: Path, program: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
     with zipfile.ZipFile(tmp_path / "x.pth", "w") as archive:
         archive.writestr("archive/data.pkl", program)
         archive.writestr("archive/data/0", b"abcd")

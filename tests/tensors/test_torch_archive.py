@@ -37,7 +37,9 @@ UNTYPED = hasattr(torch._utils, "_rebuild_tensor_v3")
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if UNTYPED or "float8" not in str(d)], ids=str)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3, 5), (0, 4), (1, 1)], ids=str)
-def test_torch_and_our_reader_load_what_was_encoded(tmp_path, dtype, shape):
+def test_torch_and_our_reader_load_what_was_encoded(
+    tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
     tensor = torch.arange(torch.Size(shape).numel()).reshape(shape).to(dtype)
     path = written(tmp_path / "x.pth", tensor)
     for mapped in (False, True):
@@ -48,7 +50,7 @@ def test_torch_and_our_reader_load_what_was_encoded(tmp_path, dtype, shape):
     assert raw(TensorRef(str(path)).open()) == raw(tensor)
 
 
-def test_the_archive_is_sound_and_its_storage_aligned(tmp_path):
+def test_the_archive_is_sound_and_its_storage_aligned(tmp_path: Path) -> None:
     tensor = torch.randn(7, 9)
     path = written(tmp_path / "x.pth", tensor)
     with zipfile.ZipFile(path) as archive:
@@ -59,7 +61,7 @@ def test_the_archive_is_sound_and_its_storage_aligned(tmp_path):
     assert start % 64 == 0
 
 
-def test_the_pickle_is_the_one_that_torch_save_writes(tmp_path):
+def test_the_pickle_is_the_one_that_torch_save_writes(tmp_path: Path) -> None:
     untyped = [torch.zeros(2, dtype=torch.float8_e4m3fn)] if UNTYPED else []
     for tensor in (torch.zeros(2, 3), torch.zeros(()), *untyped):
         torch.save(tensor, tmp_path / "theirs.pth")
@@ -69,13 +71,13 @@ def test_the_pickle_is_the_one_that_torch_save_writes(tmp_path):
             assert mine.read("archive/data.pkl") == theirs.read(name)
 
 
-def test_equal_values_give_equal_bytes_under_every_name(tmp_path):
+def test_equal_values_give_equal_bytes_under_every_name(tmp_path: Path) -> None:
     tensor = torch.randn(4, 4)
     one = written(tmp_path / "output.pth", tensor).read_bytes()
     assert written(tmp_path / "input_0.pth", tensor.clone()).read_bytes() == one
 
 
-def test_views_are_copied_without_what_they_are_views_of(tmp_path):
+def test_views_are_copied_without_what_they_are_views_of(tmp_path: Path) -> None:
     base = torch.arange(1e6).reshape(1000, 1000)
     path = written(tmp_path / "x.pth", base.t()[5:6, ::100])
     assert path.stat().st_size < 2000
@@ -84,13 +86,15 @@ def test_views_are_copied_without_what_they_are_views_of(tmp_path):
     assert torch.load(written(path, conjugated), weights_only=True).item() == 1 - 2j
 
 
-def test_what_a_small_archive_cannot_hold_is_saved_by_torch(tmp_path, monkeypatch):
+def test_what_a_small_archive_cannot_hold_is_saved_by_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch_archive, "_LARGEST", 100)
     tensor = torch.randn(50)
     assert torch.equal(torch.load(written(tmp_path / "x.pth", tensor), weights_only=True), tensor)
 
 
-def test_a_dtype_that_this_torch_cannot_write_is_refused(monkeypatch):
+def test_a_dtype_that_this_torch_cannot_write_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch._utils, "_rebuild_tensor_v3", raising=False)
     with pytest.raises(TypeError, match=r"cannot save torch\.float8_e5m2; torch 2\.2 can"):
         encode(torch.zeros(1, 2, 77).to(torch.float8_e5m2))
@@ -99,6 +103,6 @@ def test_a_dtype_that_this_torch_cannot_write_is_refused(monkeypatch):
 @pytest.mark.parametrize(
     "tensor", [torch.eye(2).to_sparse(), torch.empty(2, device="meta")], ids=["sparse", "meta"]
 )
-def test_only_dense_tensors_with_values_have_a_file(tensor):
+def test_only_dense_tensors_with_values_have_a_file(tensor: torch.Tensor) -> None:
     with pytest.raises(TypeError, match="dense tensors on the CPU"):
         encode(tensor)

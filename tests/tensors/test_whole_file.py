@@ -11,7 +11,7 @@ from acc_pytest.errors import AccError
 from acc_pytest.tensors.whole_file import make_directory, whole_file
 
 
-def test_the_file_appears_when_the_block_ends_with_its_mode_and_directories(tmp_path):
+def test_the_file_appears_when_the_block_ends_with_its_mode_and_directories(tmp_path: Path) -> None:
     target = tmp_path / "a" / "b" / "f.bin"
     before = os.umask(0)
     try:
@@ -28,7 +28,7 @@ def test_the_file_appears_when_the_block_ends_with_its_mode_and_directories(tmp_
     assert os.listdir(target.parent) == ["f.bin"]
 
 
-def test_what_lay_there_survives_a_block_that_raises(tmp_path):
+def test_what_lay_there_survives_a_block_that_raises(tmp_path: Path) -> None:
     target = tmp_path / "f"
     target.write_bytes(b"old")
 
@@ -43,7 +43,7 @@ def test_what_lay_there_survives_a_block_that_raises(tmp_path):
     assert os.listdir(tmp_path) == ["f"]
 
 
-def test_refusals_of_the_system_name_the_file(tmp_path):
+def test_refusals_of_the_system_name_the_file(tmp_path: Path) -> None:
     def write(target: Path, problem: OSError | None = None) -> None:
         with whole_file(target):
             if problem is not None:
@@ -62,7 +62,7 @@ def test_refusals_of_the_system_name_the_file(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["directory", "file"]
 
 
-def test_a_directory_that_exists_is_left_as_it_is(tmp_path):
+def test_a_directory_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
     mode = tmp_path.stat().st_mode
     make_directory(tmp_path)
     assert tmp_path.stat().st_mode == mode

@@ -26,7 +26,7 @@ def saved(tmp_path: Path, content: Any) -> Path:
     return path
 
 
-def test_a_layer_report_with_sorted_keys_and_constants_that_are_no_json(tmp_path):
+def test_a_layer_report_with_sorted_keys_and_constants_that_are_no_json(tmp_path: Path) -> None:
     layer = read_layer(saved(tmp_path, LAYER))
     (norm,) = layer.children
     assert (layer.name, layer.op_type, dict(layer.param)) == ("Layer_1", "Layer", {})
@@ -34,7 +34,7 @@ def test_a_layer_report_with_sorted_keys_and_constants_that_are_no_json(tmp_path
     assert (norm.inputs, norm.outputs) == (("Layer_1_input_0",), ("Layer_1_output_0",))
 
 
-def test_a_model_report_whose_nodes_lack_param_and_empty_arrays(tmp_path):
+def test_a_model_report_whose_nodes_lack_param_and_empty_arrays(tmp_path: Path) -> None:
     nodes = [
         {"opName": "WordEmbedding_6", "opType": "WordEmbedding"},
         {"opName": "LmHead_7", "opType": "LmHead"},
@@ -45,22 +45,22 @@ def test_a_model_report_whose_nodes_lack_param_and_empty_arrays(tmp_path):
     assert (first.param, first.inputs, first.outputs, first.children) == ({}, (), (), ())
 
 
-def test_a_model_without_name_and_nodes_is_called_like_its_file(tmp_path):
+def test_a_model_without_name_and_nodes_is_called_like_its_file(tmp_path: Path) -> None:
     model = read_model(saved(tmp_path, {}))
     assert (model.name, model.first_id, model.operations) == ("Model", 0, ())
 
 
-def test_a_missing_type_is_the_name_without_its_id(tmp_path):
+def test_a_missing_type_is_the_name_without_its_id(tmp_path: Path) -> None:
     assert read_layer(saved(tmp_path, {"opName": "Gather_3"})).op_type == "Gather"
 
 
-def test_the_last_id_ends_the_full_name(tmp_path):
+def test_the_last_id_ends_the_full_name(tmp_path: Path) -> None:
     assert read_layer(saved(tmp_path, {"opName": "Linear_1_1_0"})).last_id == 0
     assert read_layer(saved(tmp_path, {"opName": "Linear"})).last_id is None
     assert read_layer(saved(tmp_path, {"opName": "Linear_" + "9" * 5000})).last_id is None
 
 
-def test_tensors_are_renamed_at_every_depth(tmp_path):
+def test_tensors_are_renamed_at_every_depth(tmp_path: Path) -> None:
     layer = read_layer(saved(tmp_path, LAYER)).renamed({"Layer_1_input_0": "x"})
     assert layer.inputs == layer.children[0].inputs == ("x",)
     assert layer.outputs == ("Layer_1_output_0",)
@@ -98,19 +98,19 @@ def nested(depth: int) -> dict[str, Any]:
         (nested(MAX_DEPTH + 1), f"nested more than {MAX_DEPTH} deep"),
     ],
 )
-def test_broken_reports_name_the_file_and_the_place(tmp_path, content, message):
+def test_broken_reports_name_the_file_and_the_place(tmp_path: Path, content: Any, message: str) -> None:
     path = saved(tmp_path, content)
     with pytest.raises(FormatError, match=message) as error:
         read_layer(path)
     assert str(path) in str(error.value)
 
 
-def test_a_report_that_cannot_be_opened_is_named(tmp_path):
+def test_a_report_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="cannot be read"):
         read_model(tmp_path)
 
 
-def test_bytes_that_are_no_text_are_a_format_error(tmp_path):
+def test_bytes_that_are_no_text_are_a_format_error(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     path.write_bytes(b"\xff\xfe{}")
     with pytest.raises(FormatError, match="not a readable JSON topology"):
@@ -131,7 +131,7 @@ JSON = st.recursive(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
 @given(JSON)
-def test_any_json_is_read_or_refused_with_a_format_error(tmp_path, content):
+def test_any_json_is_read_or_refused_with_a_format_error(tmp_path: Path, content: Any) -> None:
     try:
         layer = read_layer(saved(tmp_path, content))
     except FormatError:

@@ -98,7 +98,7 @@ def csv_file(root: Path, text: str, number: int = 0) -> Path:
 
 
 class TestModel:
-    def test_the_file_lies_beside_the_report_and_says_what_a_reader_needs(self, tmp_path):
+    def test_the_file_lies_beside_the_report_and_says_what_a_reader_needs(self, tmp_path: Path) -> None:
         path = atb_json_to_onnx(str(written(tmp_path, layer_report())))
         assert path == str(tmp_path / "layer" / "77" / "Layer_3.onnx")
         assert Path(path).stat().st_mode & 0o777 == 0o640
@@ -107,25 +107,25 @@ class TestModel:
         assert {opset.domain: opset.version for opset in model.opset_import} == {"": 17, "atb": 1}
         assert {node.domain for node in model.graph.node} == {"atb"}
 
-    def test_the_bytes_say_the_same_after_onnx_wrote_them_itself(self, tmp_path):
+    def test_the_bytes_say_the_same_after_onnx_wrote_them_itself(self, tmp_path: Path) -> None:
         path = atb_json_to_onnx(written(tmp_path, layer_report()))
         content = Path(path).read_bytes()
         again = onnx.load(path).SerializeToString()
         assert onnx.ModelProto.FromString(again) == onnx.ModelProto.FromString(content)
         assert len(again) == len(content)
 
-    def test_the_same_report_gives_the_same_bytes(self, tmp_path):
+    def test_the_same_report_gives_the_same_bytes(self, tmp_path: Path) -> None:
         path = written(tmp_path, layer_report())
         first = Path(atb_json_to_onnx(path)).read_bytes()
         assert Path(atb_json_to_onnx(path)).read_bytes() == first
 
-    def test_levels_from_the_whole_to_the_innermost(self, tmp_path):
+    def test_levels_from_the_whole_to_the_innermost(self, tmp_path: Path) -> None:
         leaves = ["Norm_3_0_0", "Linear_3_0_1", "Add_3_1"]
         expected = {0: ["Layer_3"], 1: ["Attention_3_0", "Add_3_1"], 2: leaves, 9: leaves, -1: leaves}
         for level, names in expected.items():
             assert [node.name for node in exported(layer_report(), tmp_path, level).node] == names
 
-    def test_a_model_has_weights_and_caches_as_inputs_and_exports_at_level_0(self, tmp_path):
+    def test_a_model_has_weights_and_caches_as_inputs_and_exports_at_level_0(self, tmp_path: Path) -> None:
         report = {
             "inTensors": ["ids"],
             "weightTensors": ["w", "unused"],
@@ -145,19 +145,19 @@ class TestModel:
         whole = load(atb_json_to_onnx(path, 0)).graph
         assert [(node.name, node.op_type) for node in whole.node] == [("Decoder", "Decoder")]
 
-    def test_a_report_of_one_operation_is_its_own_node(self, tmp_path):
+    def test_a_report_of_one_operation_is_its_own_node(self, tmp_path: Path) -> None:
         graph = exported(op("Norm_4", ["a"], ["b"], param={"k": 1}), tmp_path)
         assert wiring(graph) == [("Norm_4", ["a"], ["b"])]
         assert [attribute.name for attribute in graph.node[0].attribute] == ["k"]
 
-    def test_a_list_of_operations_that_is_empty_loses_nothing(self, tmp_path):
+    def test_a_list_of_operations_that_is_empty_loses_nothing(self, tmp_path: Path) -> None:
         report = op("Layer_0", ["a"], ["b"], nodes=[op("Empty_0_0", ["a"], ["b"], nodes=[])])
         assert wiring(exported(report, tmp_path)) == [("Empty_0_0", ["a"], ["b"])]
         assert wiring(exported(op("Empty_0", ["a"], ["b"], nodes=[]), tmp_path)) == [
             ("Empty_0", ["a"], ["b"])
         ]
 
-    def test_another_file_and_name(self, tmp_path):
+    def test_another_file_and_name(self, tmp_path: Path) -> None:
         path = written(tmp_path, layer_report())
         out = tmp_path / "new" / "view.onnx"
         assert atb_json_to_onnx(path, output=out) == str(out)
@@ -166,7 +166,7 @@ class TestModel:
 
 
 class TestNames:
-    def test_what_is_written_again_is_a_new_version_and_readers_get_the_newest(self, tmp_path):
+    def test_what_is_written_again_is_a_new_version_and_readers_get_the_newest(self, tmp_path: Path) -> None:
         report = op(
             "Layer_0", ["x"], ["x", "t"],
             nodes=[
@@ -187,32 +187,32 @@ class TestNames:
         ]
         assert [tensor.name for tensor in graph.output] == ["x:2", "t:2"]
 
-    def test_a_version_never_takes_a_name_that_a_tensor_has(self, tmp_path):
+    def test_a_version_never_takes_a_name_that_a_tensor_has(self, tmp_path: Path) -> None:
         nodes = [op("A_0_0", ["x"], ["x"]), op("B_0_1", ["x:1", "x"], ["y", "y"])]
         graph = exported(op("Layer_0", ["x", "x:1"], ["y"], nodes=nodes), tmp_path)
         assert wiring(graph) == [("A_0_0", ["x"], ["x:2"]), ("B_0_1", ["x:1", "x:2"], ["y", "y:1"])]
 
-    def test_names_that_are_empty_stay_empty_and_are_declared_nowhere(self, tmp_path):
+    def test_names_that_are_empty_stay_empty_and_are_declared_nowhere(self, tmp_path: Path) -> None:
         report = op("Layer_0", ["", "a"], ["", "b"], nodes=[op("A_0_0", ["a", ""], ["", "b"])])
         graph = exported(report, tmp_path)
         assert wiring(graph) == [("A_0_0", ["a", ""], ["", "b"])]
         assert [tensor.name for tensor in (*graph.input, *graph.output)] == ["a", "b"]
 
-    def test_tensors_nobody_declared_come_from_outside_and_say_so(self, tmp_path):
+    def test_tensors_nobody_declared_come_from_outside_and_say_so(self, tmp_path: Path) -> None:
         graph = exported(op("Layer_0", ["a"], ["b"], nodes=[op("A_0_0", ["ghost"], ["b"])]), tmp_path)
         assert [tensor.name for tensor in graph.input] == ["a", "ghost"]
         assert graph.input[1].doc_string.startswith("read before anything in the report wrote it")
 
-    def test_an_output_nobody_writes_is_passed_through(self, tmp_path):
+    def test_an_output_nobody_writes_is_passed_through(self, tmp_path: Path) -> None:
         graph = exported(op("Layer_0", ["a", "a"], ["b", "b"], nodes=[op("A_0_0", ["a"], ["c"])]), tmp_path)
         assert [tensor.name for tensor in graph.input] == ["a", "b"]
         assert [tensor.name for tensor in graph.output] == ["b"]
 
-    def test_an_operation_whose_tensors_the_report_lost_is_kept(self, tmp_path):
+    def test_an_operation_whose_tensors_the_report_lost_is_kept(self, tmp_path: Path) -> None:
         report = op("Layer_0", ["a"], ["b"], nodes=[op("A_0_0", [], []), op("B_0_1", ["a"], ["b"])])
         assert wiring(exported(report, tmp_path)) == [("A_0_0", [], [""]), ("B_0_1", ["a"], ["b"])]
 
-    def test_operations_of_one_name_are_told_apart(self, tmp_path):
+    def test_operations_of_one_name_are_told_apart(self, tmp_path: Path) -> None:
         report = op("Layer_0", ["a"], ["b"], nodes=[op("A_0_0", ["a"], ["c"]), op("A_0_0", ["c"], ["b"])])
         assert [node.name for node in exported(report, tmp_path).node] == ["A_0_0", "A_0_0:1"]
 
@@ -229,7 +229,9 @@ OPERATIONS = st.recursive(
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(report=OPERATIONS, level=st.integers(-1, 3))
-def test_whatever_is_written_in_place_every_value_has_one_writer_before_its_readers(tmp_path, report, level):
+def test_whatever_is_written_in_place_every_value_has_one_writer_before_its_readers(
+    tmp_path: Path, report: dict[str, Any], level: int
+) -> None:
     graph = exported(report, tmp_path, level)
     seen = {"", *(tensor.name for tensor in graph.input)}
     for node in graph.node:
@@ -248,7 +250,7 @@ class TestAttributes:
         assert len(names) == len(set(names))
         return {a.name: (kinds.Name(a.type), onnx.helper.get_attribute_value(a)) for a in node.attribute}
 
-    def test_falsy_values_keep_their_type(self, tmp_path):
+    def test_falsy_values_keep_their_type(self, tmp_path: Path) -> None:
         param = {"i": 0, "f": 0.0, "b": False, "s": "", "neg": -1, "yes": True, "l": []}
         assert self.values(param, tmp_path) == {
             "i": ("INT", 0),
@@ -260,7 +262,7 @@ class TestAttributes:
             "l": ("INTS", []),
         }
 
-    def test_nested_objects_are_dotted_names_each_once(self, tmp_path):
+    def test_nested_objects_are_dotted_names_each_once(self, tmp_path: Path) -> None:
         param = {"a": {}, "n": {"eps": 0.5, "q": {"t": 0, "u": "x"}}, "z": {"last": 1}}
         assert self.values(param, tmp_path) == {
             "a": ("STRING", b"{}"),
@@ -270,7 +272,7 @@ class TestAttributes:
             "z.last": ("INT", 1),
         }
 
-    def test_lists_keep_their_kind_and_mixed_ones_are_numbered(self, tmp_path):
+    def test_lists_keep_their_kind_and_mixed_ones_are_numbered(self, tmp_path: Path) -> None:
         param = {
             "ints": [1, 0, -3],
             "floats": [1, 0.5],
@@ -292,7 +294,7 @@ class TestAttributes:
             "mixed.3": ("STRING", b"null"),
         }
 
-    def test_what_onnx_has_no_number_for_is_kept_as_text(self, tmp_path):
+    def test_what_onnx_has_no_number_for_is_kept_as_text(self, tmp_path: Path) -> None:
         found = self.values(
             {"big": 2**63, "min": -(2**63), "list": [2**64, 1], "wide": 1e300, "none": None, "": 5}, tmp_path
         )
@@ -303,20 +305,20 @@ class TestAttributes:
         assert found["none"] == ("STRING", b"null")
         assert found["param"] == ("INT", 5)
 
-    def test_constants_that_are_no_json_are_numbers(self, tmp_path):
+    def test_constants_that_are_no_json_are_numbers(self, tmp_path: Path) -> None:
         found = self.values({"nan": math.nan, "inf": -math.inf}, tmp_path)
         assert math.isnan(found["nan"][1])
         assert found["inf"] == ("FLOAT", -math.inf)
 
-    def test_the_largest_float32_fits_and_what_rounds_beyond_it_does_not(self):
+    def test_the_largest_float32_fits_and_what_rounds_beyond_it_does_not(self) -> None:
         largest = 2.0**128 - 2.0**104
         assert attributes_of({"a": largest}) == (("a", largest),)
         assert attributes_of({"a": 2.0**128 - 2.0**103}) == (("a", json.dumps(2.0**128 - 2.0**103)),)
 
-    def test_names_that_meet_after_flattening_are_told_apart(self):
+    def test_names_that_meet_after_flattening_are_told_apart(self) -> None:
         assert attributes_of({"a.b": 1, "a": {"b": 2}}) == (("a.b", 1), ("a.b:1", 2))
 
-    def test_endless_nesting_is_kept_as_text(self):
+    def test_endless_nesting_is_kept_as_text(self) -> None:
         param: dict[str, Any] = {}
         for _ in range(400):
             param = {"a": param}
@@ -336,7 +338,9 @@ class TestAttributes:
             ),
         )
     )
-    def test_any_parameters_make_a_file_that_the_checker_accepts(self, tmp_path, param):
+    def test_any_parameters_make_a_file_that_the_checker_accepts(
+        self, tmp_path: Path, param: dict[str, Any]
+    ) -> None:
         self.values(param, tmp_path)
 
 
@@ -356,7 +360,9 @@ class TestShapes:
         ],
         ids=["2024-03-20", "2024-01-18", "2024-01-17"],
     )
-    def test_every_tensor_has_the_shape_of_the_csv_of_any_age(self, tmp_path, end, tail):
+    def test_every_tensor_has_the_shape_of_the_csv_of_any_age(
+        self, tmp_path: Path, end: str, tail: str
+    ) -> None:
         csv_file(tmp_path, csv_text(*self.ROWS, end=end, tail=tail))
         graph = exported(layer_report(), tmp_path)
         assert shapes(graph.input) == {
@@ -369,19 +375,21 @@ class TestShapes:
         assert shapes(graph.output) == {"x:1": (16, [7, 32])}
         assert graph.input[3].doc_string == "nothing in the dump tells its shape"
 
-    def test_no_tensor_is_described_twice(self, tmp_path):
+    def test_no_tensor_is_described_twice(self, tmp_path: Path) -> None:
         csv_file(tmp_path, csv_text(*self.ROWS))
         graph = exported(layer_report(), tmp_path)
         names = [tensor.name for tensor in (*graph.input, *graph.output, *graph.value_info)]
         assert len(names) == len(set(names))
 
-    def test_an_operation_that_runs_others_has_the_shapes_of_what_they_read_and_wrote(self, tmp_path):
+    def test_an_operation_that_runs_others_has_the_shapes_of_what_they_read_and_wrote(
+        self, tmp_path: Path
+    ) -> None:
         csv_file(tmp_path, csv_text(*self.ROWS))
         graph = exported(layer_report(), tmp_path, 1)
         assert shapes(graph.value_info) == {"y": (16, [7, 16])}
         assert shapes(graph.input)["v"] == (1, [32, 16])
 
-    def test_the_lowest_execution_that_knows_an_operation_counts(self, tmp_path):
+    def test_the_lowest_execution_that_knows_an_operation_counts(self, tmp_path: Path) -> None:
         csv_file(tmp_path, csv_text(self.ROWS[0]))
         csv_file(tmp_path, csv_text(("Norm_3_0_0", "int8;int8", "1;1", "int8", "1"), *self.ROWS[1:]), 2)
         csv_file(tmp_path, csv_text(("Add_3_1", "int8;int8", "1;1", "int8", "1")), 10)
@@ -389,7 +397,7 @@ class TestShapes:
         assert shapes(graph.value_info)["n"] == (16, [7, 32])
         assert shapes(graph.output) == {"x:1": (16, [7, 32])}
 
-    def test_operations_without_inputs_and_scalars(self, tmp_path):
+    def test_operations_without_inputs_and_scalars(self, tmp_path: Path) -> None:
         nodes = [op("Range_0_0", [], ["a"]), op("Sum_0_1", ["a"], ["b"])]
         csv_file(
             tmp_path,
@@ -399,14 +407,14 @@ class TestShapes:
         assert shapes(graph.value_info) == {"a": (7, [5])}
         assert shapes(graph.output) == {"b": (9, [])}
 
-    def test_a_separator_inside_the_parameters_moves_no_column(self, tmp_path):
+    def test_a_separator_inside_the_parameters_moves_no_column(self, tmp_path: Path) -> None:
         text = csv_text(*self.ROWS).replace("|{}|", '|{"mode":"a|b}","k":{}}|')
         csv_file(tmp_path, text)
         assert set(shapes(exported(layer_report(), tmp_path).value_info)) == {"n", "y"}
         csv_file(tmp_path, text.replace('{"mode":"a|b}","k":{}}', "{no json"))
         assert set(shapes(exported(layer_report(), tmp_path).value_info)) == {"n", "y"}
 
-    def test_cut_and_nonsensical_rows_tell_nothing(self, tmp_path):
+    def test_cut_and_nonsensical_rows_tell_nothing(self, tmp_path: Path) -> None:
         path = csv_file(tmp_path, csv_text(*self.ROWS))
         head, norm, linear, add, _ = path.read_text().split("\n")
         path.write_text("\n".join([head, "", norm.replace("|7,32;32|", "|7,x;32|"), linear, add[:30]]))
@@ -418,12 +426,12 @@ class TestShapes:
         path.write_text("")
         assert read_operation_csv(path) == {}
 
-    def test_a_row_of_another_graph_of_the_same_name_is_not_believed(self, tmp_path):
+    def test_a_row_of_another_graph_of_the_same_name_is_not_believed(self, tmp_path: Path) -> None:
         csv_file(tmp_path, csv_text(("Add_3_1", "int8;int8;int8", "1;1;1", "int8", "1")))
         graph = exported(layer_report(), tmp_path)
         assert "y" not in shapes(graph.value_info)
 
-    def test_a_csv_of_something_else_is_named(self, tmp_path):
+    def test_a_csv_of_something_else_is_named(self, tmp_path: Path) -> None:
         report = written(tmp_path, layer_report())
         other = tmp_path / "other.csv"
         other.write_text("a,b\n1,2\n")
@@ -434,7 +442,7 @@ class TestShapes:
         with pytest.raises(FormatError, match=r"gone\.csv: cannot be opened"):
             atb_json_to_onnx(report, csv_file=tmp_path / "gone.csv")
 
-    def test_a_csv_can_be_named_and_is_read_once_by_calls_that_share_a_mapping(self, tmp_path):
+    def test_a_csv_can_be_named_and_is_read_once_by_calls_that_share_a_mapping(self, tmp_path: Path) -> None:
         csv_file(tmp_path, csv_text(("Norm_3_0_0", "int8;int8", "1;1", "int8", "1")))
         named = tmp_path / "my.csv"
         named.write_text(csv_text(*self.ROWS))
@@ -446,7 +454,7 @@ class TestShapes:
             named.unlink(missing_ok=True)
         assert list(cache) == [str(named)]
 
-    def test_headers_of_dumped_tensors_tell_where_there_is_no_csv(self, tmp_path):
+    def test_headers_of_dumped_tensors_tell_where_there_is_no_csv(self, tmp_path: Path) -> None:
         home = tmp_path / "tensors" / "0_77" / "1" / "3_Layer"
         tensors = {
             "before/intensor3.bin": torch.zeros(5, dtype=torch.int8),  # read by no operation inside
@@ -468,7 +476,7 @@ class TestShapes:
         assert shapes(graph.value_info) == {"n": (10, [7, 32]), "y": (9, [7, 16])}
         assert shapes(graph.output) == {"x:1": (16, [7, 32])}
 
-    def test_an_operation_that_is_no_node_tells_of_tensors_nobody_declared(self, tmp_path):
+    def test_an_operation_that_is_no_node_tells_of_tensors_nobody_declared(self, tmp_path: Path) -> None:
         inner = op("Cast_3_0_0", ["ghost"], ["b"])
         report = op("Layer_3", ["a"], ["b"], nodes=[op("Cast_3_0", ["ghost"], ["b"], nodes=[inner])])
         home = tmp_path / "tensors" / "0_77" / "0" / "3_Layer" / "0_Cast" / "before"
@@ -476,7 +484,7 @@ class TestShapes:
         atb_bin.write(home / "intensor0.bin", torch.zeros(6))
         assert shapes(exported(report, tmp_path).input)["ghost"] == (1, [6])
 
-    def test_a_later_execution_tells_what_a_broken_file_does_not(self, tmp_path):
+    def test_a_later_execution_tells_what_a_broken_file_does_not(self, tmp_path: Path) -> None:
         for number in ("0", "1"):
             home = tmp_path / "tensors" / "0_77" / number / "3_Layer" / "1_Add" / "after"
             home.mkdir(parents=True)
@@ -487,14 +495,14 @@ class TestShapes:
         (tmp_path / "tensors" / "0_78" / "0").mkdir(parents=True)
         assert shapes(exported(layer_report(), tmp_path).output) == {"x:1": (1, [7, 32])}
 
-    def test_the_directory_of_a_stray_operation_is_not_taken_for_another(self, tmp_path):
+    def test_the_directory_of_a_stray_operation_is_not_taken_for_another(self, tmp_path: Path) -> None:
         home = tmp_path / "tensors" / "0_77" / "0" / "3_Transdata" / "after"
         home.mkdir(parents=True)
         atb_bin.write(home / "outtensor0.bin", torch.zeros(9))
         graph = exported(op("Layer_3", ["a"], ["b"]), tmp_path)
         assert shapes(graph.output) == {"b": (0, ["unknown_shape"])}
 
-    def test_statistics_tell_shapes_as_well(self, tmp_path):
+    def test_statistics_tell_shapes_as_well(self, tmp_path: Path) -> None:
         home = tmp_path / "data" / "0_77" / "0"
         home.mkdir(parents=True)
         columns = "Device and PID,Execution Count,Op Name,Op Type,Op Id,Input/Output,Index,Dtype,Format,Shape"
@@ -505,19 +513,19 @@ class TestShapes:
         (home / "statistic.csv").write_text("no statistics")
         assert shapes(load(atb_json_to_onnx(path)).graph.output) == {"x:1": (0, ["unknown_shape"])}
 
-    def test_an_operation_without_ids_has_nothing_to_look_up(self, tmp_path):
+    def test_an_operation_without_ids_has_nothing_to_look_up(self, tmp_path: Path) -> None:
         (tmp_path / "tensors" / "0_77" / "0").mkdir(parents=True)
         assert shapes(exported(op("Norm", ["a"], ["b"]), tmp_path).output) == {"b": (0, ["unknown_shape"])}
 
     @pytest.mark.parametrize("name", sorted(ELEMENT_TYPES))
-    def test_every_element_type_has_the_number_that_onnx_gives_it(self, name):
+    def test_every_element_type_has_the_number_that_onnx_gives_it(self, name: str) -> None:
         known = {dtype.name for dtype in DTYPES}
         assert name in known
         theirs = {"float32": "FLOAT", "float64": "DOUBLE", "float8_e8m0fnu": "FLOAT8E8M0"}.get(name)
         theirs = theirs or name.upper().replace("FLOAT8_", "FLOAT8").replace("FLOAT4_", "FLOAT4")
         assert ELEMENT_TYPES[name] == getattr(onnx.TensorProto, theirs)
 
-    def test_an_element_type_that_onnx_lacks_is_said_in_words(self, tmp_path):
+    def test_an_element_type_that_onnx_lacks_is_said_in_words(self, tmp_path: Path) -> None:
         csv_file(tmp_path, csv_text(("Norm_0", "hifloat8", "3", "complex32", "4")))
         graph = exported(op("Norm_0", ["a"], ["b"]), tmp_path)
         assert shapes(graph.output) == {"b": (0, [4])}
@@ -525,7 +533,7 @@ class TestShapes:
 
 
 class TestRefusals:
-    def test_what_is_no_report(self, tmp_path):
+    def test_what_is_no_report(self, tmp_path: Path) -> None:
         with pytest.raises(
             AccError,
             match=r"x\.csv: is not a topology of an ATB dump; give a \.json file below model/ or layer/",
@@ -542,13 +550,13 @@ class TestRefusals:
         assert not list(tmp_path.glob("*.onnx"))
 
     @pytest.mark.parametrize("level", [-2, 1.0, True, "1"])
-    def test_levels_that_make_no_sense(self, tmp_path, level):
+    def test_levels_that_make_no_sense(self, tmp_path: Path, level: float | bool | str) -> None:
         with pytest.raises(
             AccError, match="target_level must be a depth >= 0, or -1 for the innermost operations, got"
         ):
             atb_json_to_onnx(written(tmp_path, layer_report()), level)
 
-    def test_a_cache_that_is_a_file_name(self, tmp_path):
+    def test_a_cache_that_is_a_file_name(self, tmp_path: Path) -> None:
         with pytest.raises(
             AccError,
             match=r"cache_csv_file 'a\.csv': must be the mapping that calls share; give a CSV by csv_file",
@@ -562,20 +570,20 @@ REPORTS = sorted(PROBE.glob("*/atb*/**/model/*/*.json")) + sorted(PROBE.glob("[A
 
 @pytest.mark.skipif(not PROBE.is_dir(), reason="conformance data (../shared/conformance) is not here")
 class TestConformance:
-    def test_real_reports_pass_the_checker_at_every_level(self, tmp_path):
+    def test_real_reports_pass_the_checker_at_every_level(self, tmp_path: Path) -> None:
         cache: dict[str, Any] = {}
         assert REPORTS
         for report in REPORTS:
             for level in (-1, 0, 1, 2):
                 load(export(report, level, cache, output=tmp_path / "x.onnx").path)
 
-    def test_a_whole_dump_tells_the_shape_of_every_tensor(self, tmp_path):
+    def test_a_whole_dump_tells_the_shape_of_every_tensor(self, tmp_path: Path) -> None:
         for report in PROBE.glob("A/atb/*/model/*/*.json"):
             done = export(report, output=tmp_path / "x.onnx")
             assert done.nodes >= 35
             assert done.shaped == done.tensors >= 164
 
-    def test_the_csv_and_the_headers_of_the_tensors_say_the_same(self):
+    def test_the_csv_and_the_headers_of_the_tensors_say_the_same(self) -> None:
         """Two sources of the probe, read by two readers; an empty tensor has no file."""
         agreed = 0
         for report in (*PROBE.glob("A/atb/*/layer/*/*.json"), *PROBE.glob("B_e2/atb/*/layer/*/*.json")):
@@ -594,7 +602,7 @@ class TestConformance:
                     agreed += len(pairs)
         assert agreed > 400
 
-    def test_nodes_are_those_of_the_old_tool_and_nothing_it_kept_is_gone(self, tmp_path):
+    def test_nodes_are_those_of_the_old_tool_and_nothing_it_kept_is_gone(self, tmp_path: Path) -> None:
         """Its files have the same nodes and attribute names; where it kept a number, so do we."""
         old_files = sorted(PROBE.glob("D_misc/onnx/*/*/*/*.onnx"))
         assert old_files

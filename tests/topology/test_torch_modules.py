@@ -42,7 +42,7 @@ def llama() -> dict[str, Any]:
     return module("root", "Llama", module("root.lm_head", "Linear"), inner)
 
 
-def test_siblings_run_in_the_order_of_the_table_not_of_registration(tmp_path):
+def test_siblings_run_in_the_order_of_the_table_not_of_registration(tmp_path: Path) -> None:
     tree = read_tree(saved(tmp_path, llama()))
     assert [node.path for node in tree.root.children] == ["root.model", "root.lm_head"]
     assert [node.path for node in tree.by_path["root.model"].children] == [
@@ -79,12 +79,12 @@ def test_siblings_run_in_the_order_of_the_table_not_of_registration(tmp_path):
         ("ln_f h.0 wte", "wte h.0 ln_f"),
     ],
 )  # fmt: skip
-def test_the_table_knows_common_names_and_leaves_the_rest_where_it_was(registered, run):
+def test_the_table_knows_common_names_and_leaves_the_rest_where_it_was(registered: str, run: str) -> None:
     names = registered.split()
     assert [names[index] for index in execution_order(names)] == run.split()
 
 
-def test_folders_add_functions_below_their_caller_and_modules_an_aborted_tree_lacks(tmp_path):
+def test_folders_add_functions_below_their_caller_and_modules_an_aborted_tree_lacks(tmp_path: Path) -> None:
     folders = ["root.ln", "root.ln.rsqrt", "root.ln.rsqrt.1", "root.deep.er", "root.deep.er.still", "weights"]
     tree = read_tree(saved(tmp_path, module("root", "M", module("root.ln", "Norm"))), folders)
     assert [(node.path, node.op_type) for node in tree.walk()][1:] == [
@@ -96,7 +96,7 @@ def test_folders_add_functions_below_their_caller_and_modules_an_aborted_tree_la
     ]
 
 
-def test_another_call_of_a_module_stands_beside_it_and_has_its_type(tmp_path):
+def test_another_call_of_a_module_stands_beside_it_and_has_its_type(tmp_path: Path) -> None:
     content = module("root", "M", module("root.ln", "Norm"), module("root.head", "Linear"))
     tree = read_tree(saved(tmp_path, content), ["root.ln", "root.ln.call1", "root.call1", "root.ln.call"])
     assert [(node.path, node.op_type) for node in tree.walk()] == [
@@ -109,7 +109,7 @@ def test_another_call_of_a_module_stands_beside_it_and_has_its_type(tmp_path):
     ]
 
 
-def test_what_ran_is_in_its_order_and_the_rest_stays_behind_its_neighbour(tmp_path):
+def test_what_ran_is_in_its_order_and_the_rest_stays_behind_its_neighbour(tmp_path: Path) -> None:
     layers = module(
         "root.layers",
         "ModuleList",
@@ -144,13 +144,13 @@ def test_what_ran_is_in_its_order_and_the_rest_stays_behind_its_neighbour(tmp_pa
     assert orders == sorted(orders)
 
 
-def test_the_type_of_a_module_that_only_its_folder_shows_is_the_one_that_ran(tmp_path):
+def test_the_type_of_a_module_that_only_its_folder_shows_is_the_one_that_ran(tmp_path: Path) -> None:
     path = saved(tmp_path, module("root", "M"))
     tree = read_tree(path, ["root.a.b"], {"root.a.b": "Linear", "root": "M"})
     assert tree.by_path["root.a.b"].op_type == "Linear"
 
 
-def test_folders_alone_give_a_tree_in_execution_order():
+def test_folders_alone_give_a_tree_in_execution_order() -> None:
     folders = ["root.lm_head", "root", "root.h.10", "root.h.9", "root.h.9.mlp", "root.wte"]
     assert [node.path for node in tree_of_folders(folders).walk()] == [
         "root",
@@ -187,13 +187,13 @@ def nested(depth: int) -> dict[str, Any]:
         (nested(MAX_DEPTH + 1), f"nested more than {MAX_DEPTH} deep"),
     ],
 )
-def test_broken_trees_name_the_file(tmp_path, content, message):
+def test_broken_trees_name_the_file(tmp_path: Path, content: Any, message: str) -> None:
     path = saved(tmp_path, content)
     with pytest.raises(FormatError, match=message) as error:
         read_tree(path)
     assert str(path) in str(error.value)
 
 
-def test_a_tree_that_cannot_be_opened_is_named(tmp_path):
+def test_a_tree_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="cannot be read"):
         read_tree(tmp_path)

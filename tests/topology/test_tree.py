@@ -5,7 +5,7 @@ from __future__ import annotations
 from acc_pytest.topology.tree import Node, Tree
 
 
-def test_a_node_comes_after_everything_inside_it():
+def test_a_node_comes_after_everything_inside_it() -> None:
     root = Node("root", "M", "")
     layer = root.add(Node("layer", "L", "layer"))
     linear = layer.add(Node("linear", "Linear", "layer/linear"))
