@@ -11,12 +11,13 @@ import torch
 from acc_pytest.errors import SettingsError
 from acc_pytest.judging.rules import rule_from_marker
 from acc_pytest.judging.standards import STANDARDS, Adjustment, Second, Standard, of_operators
+from acc_pytest.judging.standards.atb_bounds import element_bound
 from acc_pytest.judging.standards.atb_classes import class_by_name, has_two_goldens, op_class
 from acc_pytest.judging.standards.second_golden import error_ratios
 from acc_pytest.judging.threshold import JudgeContext, Threshold
 from acc_pytest.judging.thresholds import thresholds_for
 from acc_pytest.judging.verdict import Judgement, judge
-from acc_pytest.metrics.element_tolerance import EXACT, ElementTolerance
+from acc_pytest.metrics.element_tolerance import EXACT, ElementTolerance, Scale
 from acc_pytest.metrics.elements import element_errors
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.operators import operator_of
@@ -111,13 +112,70 @@ def test_ascend_has_atbs_bounds(
     assert requirement("ascend", context) == f"100%({bound})"
 
 
+PUBLISHED = {
+    ("COMPUTE_FLOAT", "float16"): (8, 7, 7),
+    ("COMPUTE_FLOAT", "bfloat16"): (7, 6, 6),
+    ("COMPUTE_FLOAT", "float32"): (11, 10, 9),
+    ("VECTOR_FUSION", "float16"): (9, 9, 9),
+    ("VECTOR_FUSION", "bfloat16"): (7, 7, 7),
+    ("VECTOR_FUSION", "float32"): (12, 12, 12),
+}
+"""ATB's table: powers of 1/2 by class and type, for sums of up to 2047, 16383 and more addends."""
+
+
+@pytest.mark.parametrize(("kind", "dtype"), PUBLISHED)
+def test_the_bounds_of_elements_are_atbs_table(kind: str, dtype: str) -> None:
+    for lengths, power in zip(((None, 1, 2047), (2048, 16383), (16384, 10**6)), PUBLISHED[kind, dtype]):
+        assert {element_bound(kind, dtype, length) for length in lengths} == {2.0**-power}
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "bound", "scale", "rate"),
+    [
+        (("float32",), 2.0**-20, "relative", 99.99),
+        (("float16",), 2.0**-10, "relative", 99.9),
+        (("bfloat16",), 2.0**-8, "relative", 99.9),
+        (("float64", "int32", "uint32", "int64", "uint64"), 1e-4, "relative", 99.99),
+        (("int8", "int16", "uint16"), 1.0, "absolute", 99.9),
+        (("uint8",), 1.0, "absolute", 99.0),
+        (("bool",), 0.0, "absolute", 100.0),
+    ],
+)
+def test_msit_has_the_old_tools_table(
+    dtypes: tuple[str, ...], bound: float, scale: Scale, rate: float
+) -> None:
+    for dtype in dtypes:
+        context = JudgeContext(written=dtype)
+        assert tolerance(STANDARDS["msit"], context) == ElementTolerance(bound, scale=scale)
+        assert thresholds_for(context, build(), (), STANDARDS["msit"])[0].bound == rate
+
+
+@pytest.mark.parametrize(
+    ("dtype", "mean", "floor"),
+    [
+        ("float16", 10, 11),
+        ("bfloat16", 7, 8),
+        ("float32", 13, 14),
+        ("float8_e4m3fn", 3, None),
+        ("float8_e5m2", 2, None),
+    ],
+)
+def test_open_and_three_way_have_the_published_powers_of_a_half(
+    dtype: str, mean: int, floor: int | None
+) -> None:
+    context = JudgeContext(written=dtype)
+    assert tolerance(STANDARDS["open"], context) == ElementTolerance(10 * 2.0**-mean, scale="relative")
+    if floor is not None:
+        wanted = ElementTolerance(10 * 2.0**-floor, scale="relative")
+        assert tolerance(STANDARDS["three-way"], context) == wanted
+
+
 CLASSES = {
     ("Elewise", 1): "CAST",
     ("Elewise", 2): "COMPUTE_FLOAT",
-    ("Elewise", 7): "COMPUTE_INTEGER",
+    **{("Elewise", kind): "COMPUTE_INTEGER" for kind in (7, 11, 12, 13, 14, 16)},
     ("Activation", 1): "COMPUTE_FLOAT",
-    ("Activation", 4): "VECTOR_FUSION",
-    ("Activation", 8): "VECTOR_FUSION",
+    **{("Activation", kind): "VECTOR_FUSION" for kind in (4, 7, 8)},
     ("Reduce", 1): "MOVE",
     ("Reduce", 2): "MOVE",
     ("Reduce", 3): "COMPUTE_FLOAT",
@@ -152,6 +210,7 @@ def test_the_class_of_an_operator_is_that_of_atbs_suite(short: str, value: objec
         ("RmsNorm", 1, "normParam"),
         ("RmsNorm", 2, "preNormParam"),
         ("RmsNorm", 3, "postNormParam"),
+        ("RmsNorm", 4, "preNormParam"),
     ],
 )
 def test_a_norm_that_quantises_is_of_another_class(short: str, layer: int, part: str) -> None:
@@ -289,8 +348,6 @@ def test_three_way_takes_the_second_golden_of_a_device_for_floats_alone() -> Non
     for dtype, second in (("float16", Second.DEVICE), ("hifloat8", Second.DEVICE), ("int8", Second.NONE)):
         assert standard.second(JudgeContext(written=dtype), False) is second
     assert tolerance(standard, JudgeContext(written="int8")) == EXACT
-    wanted = ElementTolerance(10 * 2.0**-8, scale="relative")
-    assert tolerance(standard, JudgeContext(written="bfloat16")) == wanted
     with pytest.raises(SettingsError, match="standard three-way has no bound for float64 outputs of x"):
         tolerance(standard, JudgeContext(mine_op_type="x", written="float64"))
     whole = thresholds_for(JudgeContext(written="int8"), build(), (), standard)[0]

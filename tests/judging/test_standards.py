@@ -177,16 +177,6 @@ def test_ascend_falls_back_to_the_derived_t_where_its_tables_mean_nothing(
     assert why in found["relative_euclidean_distance"].reason
 
 
-def test_ascend_says_its_row_and_what_it_does_not_forgive() -> None:
-    golden = torch.ones(4)
-    measurement = measured(golden, golden.half())
-    reason = thresholds_for(replace(LINEAR, length=4096), measurement, (), STANDARDS["ascend"])[0].reason
-    assert reason.startswith(
-        "ascend: ATB's row COMPUTE_FLOAT, float16, sums of 4096: every element within 2^-7*max"
-    )
-    assert "3 layers before not forgiven" in reason
-
-
 TWICE = Adjustment(2.0, "x.toml")
 LARGE = {"numel": 2**40, "compared": 2**40}
 """So large that it is no sample."""
