@@ -161,3 +161,19 @@ def test_a_pass_measures_elements_beside_its_own_metrics() -> None:
 def test_a_tolerance_below_zero_is_refused() -> None:
     with pytest.raises(SettingsError, match="atol must be >= 0, got nan"):
         ElementTolerance(float("nan"))
+
+
+def test_a_tolerance_says_its_unit_and_can_be_stretched() -> None:
+    tolerance = ElementTolerance(0.25, 0.5, "ulp")
+    assert tolerance.times(4) == ElementTolerance(1.0, 2.0, "ulp")
+    words = {"absolute": "", "scaled": " max(1, |golden|)", "relative": " |golden|", "ulp": " ULP"}
+    for scale, unit in words.items():
+        assert str(ElementTolerance(0.25, scale=scale)) == f"|error| <= 0.25{unit}"  # type: ignore[arg-type]
+    assert str(EXACT) == "|error| = 0"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "smallest"), [("hifloat8", 2.0**-22), ("float16", 2.0**-24), ("float32", 2.0**-149)]
+)
+def test_an_ulp_of_zero_is_the_smallest_value(dtype: str, smallest: float) -> None:
+    assert ulp(torch.zeros(1, dtype=torch.float64), dtype).item() == smallest

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from acc_pytest.errors import Incomparable, SettingsError
 from acc_pytest.metrics import kernel
+from acc_pytest.metrics.custom import CustomMetric
 from acc_pytest.metrics.element_tolerance import ElementTolerance
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.measurement import Measurement, Moments, NonFinite
@@ -423,3 +424,22 @@ def test_ordinary_floats_agree_with_the_definitions(
         # A cosine or a KL that cancels to nearly nothing has no digits to keep: absolute there.
         floor = {"cosine_similarity": 1e-6, "kl_divergence": 1e-12}.get(name, 0.0)
         assert getattr(result, name) == pytest.approx(wanted, rel=1e-6, abs=floor), name
+
+
+def test_large_integers_keep_their_digits_beside_a_nan() -> None:
+    golden, mine = torch.tensor([2**40 + 3, 1]), torch.tensor([2.0**40, NAN], dtype=torch.float64)
+    result = measured(golden, mine)
+    assert (result.max_absolute_error, result.mean_absolute_error, result.compared) == (3.0, 3.0, 1)
+
+
+def test_metrics_have_values_by_name() -> None:
+    golden = torch.tensor([1.0, INF, NAN, 1.0, INF])
+    mine = torch.tensor([1.0, NAN, 1.0, INF, 1.0])
+    custom = (
+        CustomMetric("count", "x", lambda g, m: (5, "")),
+        CustomMetric("text", "x", lambda g, m: ("a", "")),
+    )
+    result = measured(golden, mine, custom=custom)
+    names = ("new_nonfinite", "lost_nonfinite", "nonfinite_mismatch", "max_absolute_error", "count")
+    assert [result.value(name) for name in names] == [2.0, 2.0, 4.0, 0.0, 5.0]
+    assert [result.value(name) for name in ("text", "mismatches", "no_such_metric")] == [None] * 3
