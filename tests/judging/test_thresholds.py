@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -212,6 +213,7 @@ def test_the_context_of_a_pair_holds_what_rules_match_on() -> None:
     pair = Pair("t", 1, None, "op", "layers.0", 0, 5, "op-table", "names agree", golden, mine)
     assert JudgeContext.of(pair) == CONTEXT
     assert JudgeContext.of(pair, length=64).length == 64
+    assert JudgeContext.of(replace(pair, computed_in="bfloat16")).computed_in == "bfloat16"
 
 
 def test_a_bound_on_the_distance_sets_the_tolerance_of_the_bounds_derived_from_it() -> None:
