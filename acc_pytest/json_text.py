@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from .errors import FormatError
 
@@ -72,8 +72,6 @@ def read_json(
 
 
 def _whole(digits: str) -> int:
-    return int(digits) if len(digits) <= LONGEST_NUMBER else _too_long(digits)
-
-
-def _too_long(digits: str) -> NoReturn:
-    raise NotJson(f"a whole number of {len(digits.lstrip('-'))} digits, {digits[:_SHOWN]}...")
+    if len(digits) > LONGEST_NUMBER:
+        raise NotJson(f"a whole number of {len(digits.lstrip('-'))} digits, {digits[:_SHOWN]}...")
+    return int(digits)

@@ -111,20 +111,17 @@ class Settings:
         for name in values:
             if name not in allowed:
                 raise unknown_name("setting", name, allowed, "Settings")
-        given = {name: _value(name, value) for name, value in values.items() if value is not None}
+        given = {name: value for name, value in values.items() if value is not None}
+        for name, value in given.items():
+            if name in _CHOICES:
+                check_choice(f"--acc-{name.replace('_', '-')}", value, _CHOICES[name])
+        given |= {name: read(given[name]) for name, read in _READERS.items() if name in given}
         custom = cls(metrics=given.get("metrics", ())).custom_metrics
         files = [read_config(find_config(name), custom) for name in ("default", *given.get("config", ()))]
         noisy = {"standard": "three-way"} if given.get("noise") else {}
         settings = cls(**{**noisy, **_of_files(files), **given})
         share_of(settings.min_coverage, "--acc-min-coverage")
         return settings
-
-
-def _value(name: str, value: Any) -> Any:
-    """The value of an option as `Settings` has it. Raises `SettingsError`."""
-    if name in _CHOICES:
-        check_choice(f"--acc-{name.replace('_', '-')}", value, _CHOICES[name])
-    return _READERS[name](value) if name in _READERS else value
 
 
 def _of_files(files: Sequence[ConfigFile]) -> dict[str, Any]:

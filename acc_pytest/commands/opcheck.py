@@ -164,6 +164,8 @@ def run(given: argparse.Namespace) -> int:
 
 def values_of(given: argparse.Namespace) -> Mapping[str, Any]:
     """The flags as values of pytest's options, without those left at their default."""
+    # ATB's own Python module where it is installed, else the old tool's way
+    backend = "torch_atb" if importlib.util.find_spec("torch_atb") else "operation_torch"
     values = {
         "opcheck": tuple(given.csv_path) or (given.input,),
         "opcheck_input": given.input if given.csv_path else "",
@@ -172,7 +174,7 @@ def values_of(given: argparse.Namespace) -> Mapping[str, Any]:
         "opcheck_standard": given.standard,
         "opcheck_other": given.other,
         "opcheck_soc": given.soc,
-        "opcheck_backend": _installed_backend() if given.atb_rerun else "",
+        "opcheck_backend": backend if given.atb_rerun else "",
         "opcheck_optimization": given.optimization_identify,
         "device_id": str(given.device_id) if given.atb_rerun and given.device_id else "",
         "opcheck_metric": tuple(given.precision_metric),
@@ -181,11 +183,6 @@ def values_of(given: argparse.Namespace) -> Mapping[str, Any]:
         "output": given.output,
     }
     return {name: value for name, value in values.items() if value}
-
-
-def _installed_backend() -> str:
-    """ATB's own Python module where it is installed, else the old tool's way."""
-    return "torch_atb" if importlib.util.find_spec("torch_atb") else "operation_torch"
 
 
 def run_export(given: argparse.Namespace) -> int:

@@ -30,7 +30,8 @@ def said_of_fed(row: Row, pair: Pair) -> Row:
     if row.shapes_differ and pair.fed == "mask":
         said = f"masks in different forms: golden is {row.golden.shape}, mine {row.mine.shape}"
         return replace(row, sentence=said, reasons=(said, *row.reasons), skipped=True)
-    sentence = f"{_what(pair)}{_where(pair)}{_how(row, pair)}"
+    where = "" if pair.fed in WEIGHTS else f" at step {pair.step}"
+    sentence = f"{_what(pair)}{where}{_how(row, pair)}"
     reasons = (sentence, *(reason for reason in row.reasons if reason != row.sentence))
     return replace(row, verdict="fail", sentence=sentence, reasons=reasons)
 
@@ -42,10 +43,6 @@ def _what(pair: Pair) -> str:
     # An input of a compiled graph has a name of its own there.
     slot = "" if pair.graph else f"{pair.mine.slot} of "
     return NAMES.get(pair.fed, f"{pair.fed} {slot}{pair.mine.name} differs")
-
-
-def _where(pair: Pair) -> str:
-    return "" if pair.fed in WEIGHTS else f" at step {pair.step}"
 
 
 def _how(row: Row, pair: Pair) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,9 @@ from ..reporting.row import Row, RowSide, Scalar, WorstElement, native, place
 
 NAN_REASONS = {"golden": "golden_data includes NAN or inf.", "mine": "my_data includes NAN or inf."}
 """Words of the old tool's `cmp_fail_reason`, which people's scripts look for."""
+
+
+ROW_METRICS = (*COLUMN_METRICS, "mean_error", "beyond_fraction")
 
 
 def pair_row(pair: Pair, test_id: str, number: int) -> Row:
@@ -77,7 +80,7 @@ def measured_row(
         judgement,
         before=[NAN_REASONS[side] for side, count in nonfinite.items() if count],
         after=messages_of(m),
-        metrics={**_metrics(m), **_noise(context)},
+        metrics={name: m.value(name) for name in ROW_METRICS} | _noise(context),
         counts={
             "elements": m.numel,
             "near_zero": m.near_zero,
@@ -131,11 +134,7 @@ def worst_replica(rows: Sequence[Row]) -> Row:
     return replace(worst, statistics=with_replicas(worst.statistics, others.values())) if others else worst
 
 
-def _metrics(m: Measurement) -> Mapping[str, float | None]:
-    return {name: m.value(name) for name in (*COLUMN_METRICS, "mean_error", "beyond_fraction")}
-
-
-def _noise(context: JudgeContext) -> Mapping[str, float | None]:
+def _noise(context: JudgeContext) -> dict[str, float | None]:
     """What the noise run of this tensor measures, beside what mine does; nothing without one."""
     if context.noise_error is None:
         return {}

@@ -83,7 +83,9 @@ def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple
             return [(whole, shard) for shard in mine]
         if all(shard.count == other.count for shard in golden):
             return [(shard, other) for shard in golden]
-    golden_count, mine_count = (_said(shard.count) for shard in (whole, other))
+    golden_count, mine_count = (
+        "an unknown number of" if shard.count is None else str(shard.count) for shard in (whole, other)
+    )
     counts = f"golden holds {golden_count} elements, mine {mine_count}"
     if summed or sliced or LastToken in (type(pair.golden.view), type(pair.mine.view)):
         raise NoPayload(
@@ -100,10 +102,6 @@ def _shards(operand: Operand) -> list[_Shard]:
     headers = [ref.header() for ref in operand.refs]
     counts = [header.numel if header.counted else None for header in headers]
     return [_Shard(_of(ref), count) for ref, count in zip(operand.refs, counts)]
-
-
-def _said(count: int | None) -> str:
-    return "an unknown number of" if count is None else str(count)
 
 
 def _whole(shards: list[_Shard]) -> _Shard:

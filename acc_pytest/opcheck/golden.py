@@ -47,7 +47,10 @@ class Golden:
         self.param: dict[str, Any] = read(case.name, self.operator.schema, case.param)
         self.case = case = in_precision(case)
         self._refuse_dirty()
-        self.ranks = tuple(in_precision(one) for one in self._all_ranks())
+        ranks: tuple[Case, ...] = (case,)
+        if self.operator.collective:
+            ranks = case.ranks or all_ranks(case, int(self.param.get("rankSize", 1)))
+        self.ranks = tuple(map(in_precision, ranks))
         self.inputs = [open_inputs(one) for one in self.ranks]
         self._exact: tuple[torch.Tensor, ...] | None = None
         self._low: dict[torch.dtype, tuple[torch.Tensor, ...]] = {}
@@ -61,11 +64,6 @@ class Golden:
     def outputs(self) -> int:
         """How many outputs the operator has."""
         return len(self._exact or self.results) - len(self.operator.writes)
-
-    def _all_ranks(self) -> tuple[Case, ...]:
-        if not self.operator.collective:
-            return (self.case,)
-        return self.case.ranks or all_ranks(self.case, int(self.param.get("rankSize", 1)))
 
     def _compute(self, **how: Any) -> tuple[torch.Tensor, ...]:
         case = self.case

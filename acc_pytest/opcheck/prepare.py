@@ -84,7 +84,8 @@ def all_ranks(case: Case, size: int) -> tuple[Case, ...]:
         raise DumpError(
             f"{case.full_name}: computes on {size} ranks, but its files are not in a dump of all ranks"
         )
-    base = _root(case)
+    refs = (*case.inputs, *case.outputs, *case.written)
+    base = next((ref.root for ref in refs if ref is not None), "")
     places = siblings(case.directory, base)
     found: dict[int, Case] = {}
     for order, place in enumerate(places):
@@ -125,11 +126,6 @@ def _rows_by_name(csv: str, _version: int) -> Mapping[str, Mapping[str, str]]:
         return {entry.full_name: entry.cells for entry in entries_of_csv(Path(csv), "") if not entry.problem}
     except FormatError:
         return {}
-
-
-def _root(case: Case) -> str:
-    refs = (*case.inputs, *case.outputs, *case.written)
-    return next((ref.root for ref in refs if ref is not None), "")
 
 
 def _from_directory(entry: Entry, directory: str, base: str) -> Case:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from .param import Param, choice, integer, number
+from .param import choice, integer, number
 from .registry import As, OperatorCall, Outputs, Tensors, operator
 
 RELU, GELU, FAST_GELU, SWISH, LOG, SWIGLU, SWIGLU_BACKWARD, SIGMOID, FASTER_GELU = range(1, 10)
@@ -32,11 +32,11 @@ ACTIVATION = {
 }
 
 
-def _inputs(param: Param) -> tuple[str, ...]:
-    return ("dy", "x") if param["activationType"] == SWIGLU_BACKWARD else ("x",)
-
-
-@operator("ActivationOperation", ACTIVATION, _inputs)
+@operator(
+    "ActivationOperation",
+    ACTIVATION,
+    lambda param: ("dy", "x") if param["activationType"] == SWIGLU_BACKWARD else ("x",),
+)
 def activation(call: OperatorCall, t: Tensors) -> Outputs:
     """One nonlinearity of `x`; SwiGLU halves the dimension `dim`, its backward takes `dy` and `x`."""
     kind = call.param["activationType"]
@@ -56,19 +56,11 @@ def activation(call: OperatorCall, t: Tensors) -> Outputs:
     return [As(_FUNCTIONS[kind](call, x), t["x"].dtype)]
 
 
-def _gelu(call: OperatorCall, x: torch.Tensor) -> torch.Tensor:
-    return F.gelu(x, approximate="none" if call.param["geluMode"] else "tanh")
-
-
-def _swish(call: OperatorCall, x: torch.Tensor) -> torch.Tensor:
-    return x * torch.sigmoid(call.param["scale"] * x)
-
-
 _FUNCTIONS: dict[int, Callable[[OperatorCall, torch.Tensor], torch.Tensor]] = {
     RELU: lambda _, x: F.relu(x),
-    GELU: _gelu,
+    GELU: lambda call, x: F.gelu(x, approximate="none" if call.param["geluMode"] else "tanh"),
     FAST_GELU: lambda _, x: x * torch.sigmoid(1.702 * x),
-    SWISH: _swish,
+    SWISH: lambda call, x: x * torch.sigmoid(call.param["scale"] * x),
     LOG: lambda _, x: torch.log(x),
     SIGMOID: lambda _, x: torch.sigmoid(x),
     # the kernels write the two differently (exp(0.851 (x - |x|)) keeps exp small), the function is one

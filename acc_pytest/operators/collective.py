@@ -45,11 +45,11 @@ ALL_REDUCE = {
 }
 
 
-def _all_reduce_inputs(param: Param) -> tuple[str, ...]:
-    return ("x", "scale", "offset") if param["quantType"] > 0 else ("x",)
-
-
-@collective("AllReduceOperation", ALL_REDUCE, _all_reduce_inputs)
+@collective(
+    "AllReduceOperation",
+    ALL_REDUCE,
+    lambda param: ("x", "scale", "offset") if param["quantType"] > 0 else ("x",),
+)
 def all_reduce(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """Sum, product, largest or smallest over ranks, on every rank.
 
@@ -115,10 +115,7 @@ def reduce_scatter_v(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[O
     return results
 
 
-GATHER_V = {**COMMUNICATION}
-
-
-@collective("AllGatherVOperation", GATHER_V, ("x", "sendCount", "recvCounts", "rdispls", "shape"))
+@collective("AllGatherVOperation", COMMUNICATION, ("x", "sendCount", "recvCounts", "rdispls", "shape"))
 def all_gather_v(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """The first `sendCount` elements of every rank, that of rank j at `rdispls[j]` of the result."""
     width = ranks[0]["x"].shape[-1]

@@ -80,7 +80,7 @@ def elewise(call: OperatorCall, t: Tensors) -> Outputs:
     call.need(kind != 0, "parameter elewiseType is missing")
     x = t["x"]
     if kind == DYNAMIC:
-        return _dynamic(call, x)
+        return _dynamic(call, call.wide(x))
     if kind in _ONE:
         return [As(_ONE[kind](call.wide(x)), x.dtype)]
     if "y" in t:
@@ -112,21 +112,16 @@ def _binary(call: OperatorCall, kind: int, x: torch.Tensor, y: torch.Tensor) -> 
     return As(value, x.dtype)
 
 
-def _dynamic(call: OperatorCall, x: torch.Tensor) -> Outputs:
-    target = call.param["outTensorType"]
-    if target in _EIGHT_BIT:
-        return _dynamic_float(call, x, target)
-    return quantise.dynamic(call, call.wide(x), asymmetric=call.param["quantParam"]["asymmetric"])
-
-
 _EIGHT_BIT = {34: 32768.0, 35: 57344.0, 36: 448.0}
 """Largest value of the 8-bit float types."""
 
 
-def _dynamic_float(call: OperatorCall, x: torch.Tensor, target: int) -> Outputs:
-    scale = call.wide(x).abs().amax(-1) / _EIGHT_BIT[target]
-    value = call.wide(x) / scale[..., None]
-    return [as_type(value, target, x.dtype), As(scale, torch.float32)]
+def _dynamic(call: OperatorCall, x: torch.Tensor) -> Outputs:
+    target = call.param["outTensorType"]
+    if target not in _EIGHT_BIT:
+        return quantise.dynamic(call, x, asymmetric=call.param["quantParam"]["asymmetric"])
+    scale = x.abs().amax(-1) / _EIGHT_BIT[target]
+    return [as_type(x / scale[..., None], target, x.dtype), As(scale, torch.float32)]
 
 
 def _quantised(call: OperatorCall, kind: int, t: Tensors) -> As:

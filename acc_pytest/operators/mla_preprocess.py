@@ -11,7 +11,7 @@ import torch
 from . import norm, quantise
 from .cache import store
 from .layout import group_of, nz_to_nd
-from .param import Param, choice, flag, integer, number
+from .param import choice, flag, integer, number
 from .quantise import descale, integer_matmul
 from .registry import As, OperatorCall, Output, Outputs, Tensors, operator
 from .rope import rotated
@@ -42,11 +42,12 @@ _INPUTS = (
 )
 
 
-def _aliases(param: Param) -> dict[int, str]:
-    return {1: "kvCache"} if param["cacheMode"] == ONE_CACHE else {1: "kvCache", 3: "kvCacheRope"}
-
-
-@operator("MlaPreprocessOperation", MLA_PREPROCESS, _INPUTS, aliases=_aliases)
+@operator(
+    "MlaPreprocessOperation",
+    MLA_PREPROCESS,
+    _INPUTS,
+    aliases=lambda p: {1: "kvCache", **({} if p["cacheMode"] == ONE_CACHE else {3: "kvCacheRope"})},
+)
 def mla_preprocess(call: OperatorCall, t: Tensors) -> Outputs:
     """Query `[n, heads, latent + rope]` and the cache with the new keys; apart where the caches are.
 

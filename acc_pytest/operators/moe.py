@@ -133,11 +133,11 @@ ROUTING = {
 }
 
 
-def _routing_inputs(param: Param) -> tuple[str, ...]:
-    return ("x", "weight", "expertCount", "indices", "nScale?", "mScale?")
-
-
-@operator("GroupedMatmulWithRoutingOperation", ROUTING, _routing_inputs)
+@operator(
+    "GroupedMatmulWithRoutingOperation",
+    ROUTING,
+    ("x", "weight", "expertCount", "indices", "nScale?", "mScale?"),
+)
 def grouped_matmul_with_routing(call: OperatorCall, t: Tensors) -> Outputs:
     """Each expert's matrix times the rows routed to it; `expertCount` is the running number of rows.
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 
 from .layout import group_of, nd_to_nz, nz_to_nd
-from .param import Param, choice, flag, floats, integer, integers
+from .param import choice, flag, floats, integer, integers
 from .registry import OperatorCall, Outputs, Tensors, operator
 
 
@@ -142,11 +142,10 @@ def repeat(call: OperatorCall, t: Tensors) -> Outputs:
     return [t["x"].repeat(multiples)]
 
 
-def _fill_inputs(param: Param) -> tuple[str, ...]:
-    return ("x", "mask") if param["withMask"] else ()
+FILL = {"withMask": flag(True), "value": floats(), "outDim": integers()}
 
 
-@operator("FillOperation", {"withMask": flag(True), "value": floats(), "outDim": integers()}, _fill_inputs)
+@operator("FillOperation", FILL, lambda param: ("x", "mask") if param["withMask"] else ())
 def fill(call: OperatorCall, t: Tensors) -> Outputs:
     """`value[0]` where `mask` is not 0 and `x` elsewhere; without mask a float16 tensor of `outDim`."""
     p = call.param

@@ -120,25 +120,9 @@ def _spread(shapes: Iterable[Sequence[int]]) -> int:
     return math.prod(found)
 
 
-def _sized(size: Sequence[int], *_: Any, **__: Any) -> int:
-    return math.prod(size)
-
-
-def _new_sized(_like: torch.Tensor, size: Sequence[int], *_: Any, **__: Any) -> int:
-    return math.prod(size)
-
-
 def _arange(*numbers: float, **_: Any) -> int:
     first, last, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
     return max(0, math.ceil((last - first) / step)) if step and math.isfinite(last - first) else 0
-
-
-def _eye(rows: int, columns: int | None = None, **_: Any) -> int:
-    return rows * (rows if columns is None else columns)
-
-
-def _repeat(x: torch.Tensor, times: Sequence[int]) -> int:
-    return x.numel() * math.prod(times)
 
 
 def _padded(x: torch.Tensor, pad: Sequence[int], *_: Any) -> int:
@@ -156,40 +140,31 @@ def _indexed(x: torch.Tensor, indices: Sequence[torch.Tensor | None], *_: Any) -
     return _spread([one.shape for one in chosen]) * math.prod(rest)
 
 
-def _selected(x: torch.Tensor, dim: int, index: torch.Tensor) -> int:
-    return index.numel() * (x.numel() // max(x.shape[dim], 1) if x.ndim else 1)
-
-
 def _product(*operands: Any, **_: Any) -> int:
     """Of the last two operands, matrices or batches of them: rows times columns."""
     x, y = _tensors(operands)[-2:]
     return x.numel() // max(x.shape[-1], 1) * y.shape[-1]
 
 
-def _counted(x: torch.Tensor, _weights: torch.Tensor | None = None, least: int = 0) -> int:
-    return max(least, int(x.max()) + 1 if x.numel() else 0)
-
-
-def _repeated_each(times: torch.Tensor, **_: Any) -> int:
-    return int(times.sum())
-
-
-def _joined(parts: Sequence[torch.Tensor], *_: Any) -> int:
-    return sum(one.numel() for one in parts)
-
-
 _GROWING: Mapping[str, Callable[..., int]] = {
-    **dict.fromkeys(("zeros", "ones", "empty", "full", "empty_strided"), _sized),
-    **dict.fromkeys(("new_zeros", "new_ones", "new_empty", "new_full", "new_empty_strided"), _new_sized),
+    **dict.fromkeys(
+        ("zeros", "ones", "empty", "full", "empty_strided"), lambda size, *_, **__: math.prod(size)
+    ),
+    **dict.fromkeys(
+        ("new_zeros", "new_ones", "new_empty", "new_full", "new_empty_strided"),
+        lambda _like, size, *_, **__: math.prod(size),
+    ),
     **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm", "_int_mm"), _product),
-    **dict.fromkeys(("cat", "stack"), _joined),
+    **dict.fromkeys(("cat", "stack"), lambda parts, *_: sum(one.numel() for one in parts)),
     "arange": _arange,
-    "eye": _eye,
-    "repeat": _repeat,
+    "eye": lambda rows, columns=None, **_: rows * (rows if columns is None else columns),
+    "repeat": lambda x, times: x.numel() * math.prod(times),
     "constant_pad_nd": _padded,
     "index": _indexed,
-    "index_select": _selected,
-    "bincount": _counted,
-    "repeat_interleave": _repeated_each,
+    "index_select": lambda x, dim, index: (
+        index.numel() * (x.numel() // max(x.shape[dim], 1) if x.ndim else 1)
+    ),
+    "bincount": lambda x, _weights=None, least=0: max(least, int(x.max()) + 1 if x.numel() else 0),
+    "repeat_interleave": lambda times, **_: int(times.sum()),
 }
 """Operators of torch that make more than they are given: how many elements, of their arguments."""

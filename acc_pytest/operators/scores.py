@@ -81,7 +81,8 @@ def _scores(
     groups = key.shape[1]
     q = query.reshape(n, groups, heads // groups, size).permute(1, 2, 0, 3)
     k = key.permute(1, 2, 0)[:, None]
-    scores = _products(call, q, k, eight_bit is not None).flatten(0, 1)
+    products = call.wide(q) @ call.wide(k) if eight_bit is None else call.wide(integer_matmul(q, k))
+    scores = products.flatten(0, 1)
     return scores if eight_bit is None else scores * call.wide(eight_bit.score).reshape(-1, 1, 1)
 
 
@@ -103,10 +104,6 @@ def _by_group(
         part = bias[mine] if bias is not None and by_head else bias
         result[:, mine] = attend(call, query[:, mine], key[:, one], value[:, one], part, **how)
     return result
-
-
-def _products(call: OperatorCall, x: torch.Tensor, y: torch.Tensor, whole: bool) -> torch.Tensor:
-    return call.wide(integer_matmul(x, y)) if whole else call.wide(x) @ call.wide(y)
 
 
 def _quantised(

@@ -31,15 +31,12 @@ def on_github(environment: Mapping[str, str]) -> bool:
 
 def annotation(title: str, message: str) -> str:
     """One `::error` command; both texts may be anything."""
-    return f"::error title={_property(printable(title, TITLE))}::{_data(printable(message, MESSAGE))}"
+    title = _data(printable(title, TITLE)).replace(":", "%3A").replace(",", "%2C")
+    return f"::error title={title}::{_data(printable(message, MESSAGE))}"
 
 
 def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 class Annotations(View):
@@ -54,7 +51,8 @@ class Annotations(View):
         if not row.red:
             return
         place = row.number if row.number is not None else sys.maxsize
-        self._first.append(((_rank(row), place, row.test_id), row))
+        rank = _ORDER.index(row.verdict) if row.verdict in _ORDER else 0
+        self._first.append(((rank, place, row.test_id), row))
         if len(self._first) > 2 * MOST:
             self._first = self._smallest()
 
@@ -84,7 +82,3 @@ class Annotations(View):
             encoding = sys.stdout.encoding or "utf-8"
             sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
         self._lines = []
-
-
-def _rank(row: Row) -> int:
-    return _ORDER.index(row.verdict) if row.verdict in _ORDER else 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..judging.calibration import FEWEST, Calibration, Group
 from .printable import printable
@@ -58,7 +57,7 @@ def calibration_text(
         'standard = "default"',
     ]
     for table in calibration.tables:
-        lines += ["", "[[threshold]]", *_table(table)]
+        lines += ["", "[[threshold]]", *(f"{key} = {_value(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -66,10 +65,6 @@ def _names(groups: Sequence[Group], most: int = 4) -> str:
     names = [f"{printable(group.op_type, _WIDTH) or 'all'} {group.dtype}" for group in groups]
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
-
-
-def _table(table: Mapping[str, Any]) -> list[str]:
-    return [f"{key} = {_value(value)}" for key, value in table.items()]
 
 
 def _value(value: object) -> str:

@@ -39,7 +39,8 @@ def run_verdict(run: Run, result: Result, complete: bool = True, own_failures: i
     """What a run came to. `complete`: all of its tests have run; `own_failures` counts the comparisons that
     fail for themselves, not for what they were computed from."""
     tally = result.tally
-    roots = [root for root in result.diagnosis.roots if _red(root)] if result.diagnosis is not None else []
+    known = () if result.diagnosis is None else result.diagnosis.roots
+    roots = [root for root in known if any(row.red for row in (root.row, *root.also))]
     if roots:
         said = _broken(roots)
         lead = _counted(run, result, own_failures)
@@ -160,7 +161,3 @@ def _units(run: Run) -> str:
 
 def _named(text: str) -> str:
     return printable(text, WIDTH)
-
-
-def _red(root: Root) -> bool:
-    return any(row.red for row in (root.row, *root.also))
