@@ -1,0 +1,313 @@
+"""What a cause says: of what the run was fed, of a module's own code, of inputs that nobody compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from acc_pytest.diagnosis.inheritance import Inheritance
+from acc_pytest.diagnosis.pair_state import PairState, level_of
+from acc_pytest.diagnosis.run import with_cause
+from acc_pytest.judging.verdict import Check
+from acc_pytest.mapping.pair import Gap, Operand, Plan
+from acc_pytest.reporting.row import Cause, Row, RowSide
+
+from .plans import Locals, inheritance_of, plan_of, row_of
+
+CHAIN = ((), (0,), (1,), (2,))
+
+
+def cause_in(
+    plan: Plan, levels: Mapping[int, float], number: int, known: Mapping[object, str] | None = None
+) -> Cause:
+    inheritance, states, _ = inheritance_of(plan, levels, known)
+    return inheritance.cause(states[number])
+
+
+def cause(
+    levels: Mapping[int, float], number: int, known: Mapping[object, str] | None = None, **plan: Any
+) -> Cause:
+    """The cause of a pair of the chain, whose plan has these fields too."""
+    return cause_in(replace(plan_of(CHAIN), **plan), levels, number, known)
+
+
+# ---- what the run was fed ---------------------------------------------------------------------------
+
+
+def fed(kinds: Mapping[int, str], differ: tuple[int, ...]) -> Inheritance:
+    """Pairs that all fail; some are what the run was fed, which has no parents, some `differ` in shape."""
+    plan = plan_of(((), (), (1,), (2,)))
+    pairs = tuple(replace(pair, fed=kinds.get(number, "")) for number, pair in enumerate(plan.pairs))
+    return Inheritance(replace(plan, pairs=pairs), lambda n: state(n, n in kinds, n in differ), Locals())
+
+
+def state(number: int, is_fed: bool = False, differs: bool = False) -> PairState:
+    said = f"Op_{number} has 3 tokens, not 2" if is_fed else ""
+    return PairState(number, True, True, 5.0, 0.1, f"Op_{number}", differs, said)
+
+
+def test_other_shapes_follow_from_a_prompt_of_another_shape() -> None:
+    for kind in ("token ids", "input"):
+        prompts = fed({1: kind}, (1, 2))
+        found = prompts.cause_of_shapes(state(2, differs=True))
+        assert found is not None
+        assert (found.kind, found.parents, found.root, found.root_name) == ("inherited", (1,), 1, "Op_1")
+        assert found.text == "other shapes follow from what the run was fed: Op_1 has 3 tokens, not 2"
+        assert (found.basis, prompts.cause_of_shapes(state(2))) == ("dataflow", None)
+    later = prompts.cause(state(3))
+    assert (later.kind, later.root, later.parents) == ("inherited", 1, (1,))
+    assert later.text == "inherited from Op_1 at step 0"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "differ"),
+    [({1: "mask"}, (1, 2)), ({1: "input"}, (2,)), ({3: "input"}, (2, 3)), ({2: "input"}, (2,))],
+)
+def test_nothing_follows_from_a_mask_a_prompt_of_that_shape_or_a_later_one(
+    kinds: dict[int, str], differ: tuple[int, ...]
+) -> None:
+    assert fed(kinds, differ).cause_of_shapes(state(2, differs=True)) is None
+
+
+def test_what_the_run_was_fed_is_a_root_in_its_own_words() -> None:
+    found = fed({0: "mask"}, ()).cause(state(0, is_fed=True))
+    assert (found.kind, found.text) == ("root", "Op_0 has 3 tokens, not 2")
+
+
+# ---- what its inputs are ----------------------------------------------------------------------------
+
+NOT_COMPUTED = " (not computed again: no reference)"
+
+
+@pytest.mark.parametrize(
+    ("levels", "plan", "said"),
+    [
+        ({1: 0.1, 2: 5}, {}, "its inputs agree"),
+        ({2: 5}, {"parents": ((),) * 4}, "nothing above it is compared"),
+        ({2: 5}, {}, "nothing above it is compared; between them, not compared: Op_1, Op_0"),
+        ({1: 0.1, 2: 5}, {"by_order": frozenset({2})}, "nothing that ran before it fails"),
+        ({2: 5}, {"by_order": frozenset({2}), "parents": ()}, "it ran first"),
+        (
+            {1: 0.1, 2: 5},
+            {"unseen": {2: ("input[1]", "input[2]")}},
+            "all that was compared above it agrees; not compared: input[1], input[2]",
+        ),
+        (
+            {1: 0.1, 2: 5},
+            {"between": {2: ("1_A", "2_layer/3_B", "C", "4_D")}},
+            "its inputs agree; between them, not compared: A_1, B_2_3, C and 1 more",
+        ),
+    ],
+)
+def test_of_a_root_that_cannot_be_computed_again_it_is_said_what_is_known_of_its_inputs(
+    levels: dict[int, float], plan: dict[str, Any], said: str
+) -> None:
+    found = cause(levels, 2, **plan)
+    assert (found.kind, found.root_name, found.text) == ("root", "Op_2", said + NOT_COMPUTED)
+
+
+@pytest.mark.parametrize(
+    ("unseen", "said"),
+    [({}, "its inputs agree"), ({2: ("input[1]",)}, "all that was compared above it agrees")],
+)
+def test_of_a_wrong_operator_it_is_said_by_how_much(unseen: dict[int, tuple[str, ...]], said: str) -> None:
+    found = cause({1: 0.1, 2: 5}, 2, {2: "wrong"}, unseen=unseen)
+    wrong = "the operator is wrong on its own inputs: relative L2 error 0.3"
+    assert (found.text, found.local, found.local_error) == (f"{said}, and {wrong}", "wrong", 0.3)
+    second = cause({0: 5, 1: 2, 2: 50}, 2, {0: "wrong", 2: "wrong"})
+    assert (second.text, second.amplification) == (f"its inputs differ already, but {wrong}", 25.0)
+
+
+def test_an_operator_between_that_is_wrong_is_named_before_what_computes_again_right() -> None:
+    known = {"2_layer/1_Rope": "wrong", 2: "right"}
+    found = cause({1: 0.1, 2: 5}, 2, known, between={2: ("2_layer/0_Split", "2_layer/1_Rope")})
+    assert found.text == (
+        "Rope_2_1 lies between it and its inputs, is not compared, and is wrong on its own inputs"
+    )
+    assert (found.root_name, found.basis) == ("Rope_2_1", "local")
+    passed = cause({0: 0.1, 2: 5}, 2, {1: "wrong"})
+    assert (passed.root_name, passed.basis) == ("Op_1", "local")
+
+
+@pytest.mark.parametrize(
+    ("op_type", "between", "name"),
+    [
+        (
+            "ElewiseOperation",
+            ("1_SplitOperation", "2_LinearOperation", "3_NormOperation"),
+            "LinearOperation_2",
+        ),
+        ("LinearOperation", ("2_LinearOperation",), "Op_2"),
+        ("SplitOperation", ("1_AllReduceOperation",), "Op_2"),
+        ("TransposeOperation", (), "Op_2"),
+    ],
+)
+def test_what_only_moves_and_adds_is_not_blamed_where_something_with_weights_is_before_it(
+    op_type: str, between: tuple[str, ...], name: str
+) -> None:
+    """A sum whose error jumps though it is right: the nearest before it that has weights is off."""
+    plan = plan_of(CHAIN)
+    pair = replace(plan.pairs[2], mine=replace(plan.pairs[2].mine, op_type=op_type))
+    plan = replace(plan, pairs=(*plan.pairs[:2], pair, plan.pairs[3]), between={2: between})
+    found = cause_in(plan, {1: 0.001, 2: 50}, 2, {2: "right"})
+    assert found.root_name == name
+    if name == "Op_2":
+        assert found.text.endswith("other ones than golden's (weights, parameters, ids)")
+    else:
+        assert found.text == (
+            f"the operator is right on its own inputs; {name}, between it and its inputs, is not compared: "
+            "its weights or parameters are other ones than golden's"
+        )
+
+
+def test_an_error_in_pairs_that_pass_is_followed_to_the_failing_one_unless_it_jumps() -> None:
+    """It could not be computed again. 4.5 times the error of what passes is a jump, 3 times is none."""
+    levels = {0: 5.0, 1: 0.5, 2: 1.5}
+    found = cause(levels, 2)
+    assert (found.kind, found.root, found.parents) == ("inherited", 0, (0,))
+    assert found.text == "inherited from Op_0 at step 0: what is between passes"
+    assert cause({**levels, 2: 2.25}, 2).kind == "root"
+    assert cause({**levels, 2: 2.0}, 2).kind == "inherited", "four times is none yet"
+    assert cause({**levels, 1: 0.0}, 2).kind == "root", "how often nothing was multiplied is unknown"
+
+
+def test_a_mask_hides_what_passes_beside_its_values() -> None:
+    states = {0: state(0), 1: replace(state(1), failing=False, level=0.001, masked=True), 2: state(2)}
+    for masked, kind in ((True, "inherited"), (False, "root")):
+        states[1] = replace(states[1], masked=masked)
+        assert Inheritance(plan_of(CHAIN), states.get, Locals()).cause(states[2]).kind == kind
+
+
+# ---- the own code of a module -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gap", "said"),
+    [
+        (
+            Gap("model.mlp", ("up", "act"), "down"),
+            "inside mlp, after up, act and before down: input[0] of down differs",
+        ),
+        (Gap("model.mlp", (), ""), "inside mlp: input[0] differs"),
+        (Gap("", ("layers.1",)), "inside the model, after layers.1: input[0] differs"),
+        (Gap("mlp", (), "down"), "inside mlp, before down: input[0] of down differs"),
+        (Gap("mlp", ("a", "b", "c", "d")), "inside mlp, after a, b, c and 1 more: input[0] differs"),
+    ],
+)
+def test_a_tensor_that_no_module_wrote_is_the_fault_of_the_code_around_it(gap: Gap, said: str) -> None:
+    plan = plan_of(CHAIN)
+    pair = replace(plan.pairs[2], mine=Operand("n", "n", "", "input[0]", ()))
+    plan = replace(plan, pairs=(*plan.pairs[:2], pair, plan.pairs[3]), gaps={2: gap})
+    found = cause_in(plan, {1: 0.1, 2: 5}, 2)
+    assert found.text == f"the fault is {said}, and what these modules gave and what it was given agree"
+    assert found.root_name == (gap.module or "Op_2")
+    alone = cause_in(replace(plan, unseen={2: ("input[1]",)}, parents=()), {2: 5}, 2)
+    assert alone.text == f"the fault is {said}, and nothing above it is compared; not compared: input[1]"
+
+
+# ---- names ------------------------------------------------------------------------------------------
+
+
+def test_the_way_to_a_root_names_the_pair_that_handed_it_on() -> None:
+    assert cause({0: 5, 1: 5}, 1).text == "inherited from Op_0 at step 0"
+    assert cause({0: 5, 1: 5, 2: 5}, 2).text == "inherited from Op_0 at step 0 by way of Op_1"
+
+
+def test_a_long_name_is_cut() -> None:
+    plan = plan_of(((),))
+    mine = replace(plan.pairs[0].mine, name="n" * 500)
+    states = {0: replace(state(0), name="n" * 500), 1: state(1)}
+    both = replace(plan_of(CHAIN), parents=((), (0,)))
+    text = (
+        Inheritance(
+            replace(both, pairs=(replace(plan.pairs[0], mine=mine), *both.pairs[1:])), states.get, Locals()
+        )
+        .cause(states[1])
+        .text
+    )
+    assert len(text) < 200
+
+
+@pytest.mark.parametrize(
+    ("level", "above", "times"),
+    [
+        (6.0, (2.0, 3.0), 2.0),
+        (6.0, (), None),
+        (6.0, (0.0,), None),
+        (math.inf, (2.0,), None),
+        (6.0, (math.inf,), None),
+    ],
+)
+def test_an_error_is_so_many_times_the_largest_above(
+    level: float, above: tuple[float, ...], times: float | None
+) -> None:
+    parents = (*((),) * len(above), tuple(range(len(above))))
+    levels = {**dict(enumerate(above)), len(above): level}
+    found = cause_in(plan_of(parents), levels, len(above), {len(above): "wrong"})
+    assert found.amplification == times
+
+
+# ---- states and rows --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verdict", "compared", "failing"),
+    [
+        ("pass", True, False),
+        ("tie", True, False),
+        ("fail", True, True),
+        ("inherited", True, True),
+        ("known", True, True),
+        ("incomparable", False, False),
+        ("unmapped", False, False),
+    ],
+)
+def test_the_state_of_a_pair_is_what_its_verdict_says(verdict: str, compared: bool, failing: bool) -> None:
+    row = Row("id", verdict, "said", shapes_differ=True, mine=RowSide(name="n"))
+    found = PairState.of(row, 3)
+    assert (found.number, found.compared, found.failing) == (3, compared, failing)
+    assert (found.name, found.shapes_differ, found.said, found.error) == ("n", True, "", None)
+    assert found.level == (math.inf if failing else 0.0), "no bound says how much"
+    assert PairState.of(replace(row, fed="mask"), 3).said == "said"
+
+
+@pytest.mark.parametrize(
+    ("smallest", "masked"),
+    [(None, False), (-1e4, True), (-65504.0, True), (-math.inf, True), (-999.0, False)],
+)
+def test_values_of_a_mask_are_known_by_their_size(smallest: float | None, masked: bool) -> None:
+    row = Row("id", "pass", "", golden=RowSide(min=smallest))
+    assert PairState.of(row, 0).masked is masked
+
+
+def test_the_level_is_the_largest_share_of_an_allowed_error() -> None:
+    checks = (
+        Check("a", 0.02, 0.01, False, "", False),
+        Check("b", 0.03, 0.01, False, "", False),
+        Check("c", 9.0, math.inf, False, "", True),
+    )
+    assert level_of(Row("id", "fail", "", checks=checks)) == pytest.approx(3.0)
+    assert level_of(Row("id", "fail", "", checks=checks[2:])) == math.inf
+    assert level_of(Row("id", "pass", "", checks=checks[2:])) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind", "strict", "expected"),
+    [
+        ("fail", "inherited", False, ("inherited", False)),
+        ("fail", "inherited", True, ("inherited", True)),
+        ("incomparable", "inherited", True, ("inherited", True)),
+        ("known", "inherited", True, ("known", False)),
+        ("fail", "root", True, ("fail", False)),
+    ],
+)
+def test_an_inherited_failure_is_no_failure_of_its_own(
+    verdict: str, kind: str, strict: bool, expected: tuple[str, bool]
+) -> None:
+    made = Cause(kind, "dataflow")
+    row = with_cause(replace(row_of(0, 5.0), verdict=verdict), made, strict)
+    assert (row.verdict, row.strict, row.cause) == (*expected, made)
