@@ -99,8 +99,8 @@ class Results:
     ) -> None:
         self._overload = overload
         self._args = args
-        self._given = given
         self._choices = [name for name in unknown if name in _CHOICES]
+        self._given = {**{name: _CHOICES[name][0] for name in self._choices}, **given}
         self._check_shapes(shapes)
         self.certain = all(name in _CHOICES for name in unknown)
 
