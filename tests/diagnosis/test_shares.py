@@ -139,7 +139,8 @@ def test_pairs_without_a_result_get_equal_parts():
 def test_a_final_output_without_a_known_way_up_explains_nothing():
     states = {0: state(0, 0.3), 1: state(1, 0.5)}
     assert shares(1, 0, ((),), states, {0: root(0), 1: inherited(0)}) == {0: pytest.approx(1.0)}
-    assert shares(1, 0, (), states, {0: root(0), 1: inherited(1)}) == {}
+    later = {0: root(0), 1: inherited(0, 2)}
+    assert shares(1, 0, (), {**states, 2: state(2, 0.3)}, later) == {0: pytest.approx(1.0)}, "2 is no parent"
 
 
 @given(runs())

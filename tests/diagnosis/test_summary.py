@@ -148,6 +148,11 @@ def test_ranks_of_an_operator_are_one_root():
     assert len(root.also) == 1
 
 
+def test_an_operator_of_two_graphs_that_run_in_one_step_is_a_root_in_each():
+    [root] = roots_of(*(replace(layer(2, 0), graph=graph, layer=graph) for graph in ("a", "b")))
+    assert (len(root.also), root.again) == (1, "again at b")
+
+
 def test_other_layers_other_places_and_other_graphs_are_other_roots():
     first, later = layer(2, 0), layer(6, 1)
     below = replace(later.mine, node="6_layer/0_Attention/2_Rope")
