@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.diagnosis.aten import results
+from acc_pytest.diagnosis.aten import Results, results
 from acc_pytest.errors import OperatorError
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
@@ -26,7 +26,9 @@ def stored(args: list[Any]) -> dict[tuple[int | str, ...], torch.Tensor | None]:
     return held
 
 
-def called(target: str, args: list[Any], *right: torch.Tensor, keywords: bool = True, **named: Any):
+def called(
+    target: str, args: list[Any], *right: torch.Tensor, keywords: bool = True, **named: Any
+) -> Results:
     held = stored(args) | {(name,): None if value is None else T(value) for name, value in named.items()}
     return results(target, held, [tuple(tensor.shape) for tensor in right], keywords=keywords)
 

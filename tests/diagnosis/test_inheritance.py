@@ -24,7 +24,7 @@ def causes(parents, levels, known=None, **more) -> dict[int, Cause]:
     return {n: inheritance.cause(one) for n, one in states.items() if one.failing}
 
 
-def test_only_the_first_of_a_chain_is_a_root_and_the_others_name_it():
+def test_only_the_first_of_a_chain_is_a_root_and_the_others_name_it() -> None:
     found = causes(CHAIN, {0: 0.1, 1: 5, 2: 6, 3: 7})
     assert {number: cause.kind for number, cause in found.items()} == {
         1: "root",
@@ -37,34 +37,34 @@ def test_only_the_first_of_a_chain_is_a_root_and_the_others_name_it():
     assert found[3].text == "inherited from Op_1 at step 0 by way of Op_2"
 
 
-def test_a_pair_that_does_not_run_or_has_no_result_is_walked_through():
+def test_a_pair_that_does_not_run_or_has_no_result_is_walked_through() -> None:
     inheritance, states, _ = inheritance_of(plan_of(CHAIN), {0: 5, 3: 5})
     assert inheritance.cause(states[3]).parents == (0,)
 
 
-def test_a_pair_alone_is_a_root_for_what_does_not_run_excuses_nobody():
+def test_a_pair_alone_is_a_root_for_what_does_not_run_excuses_nobody() -> None:
     found = causes(CHAIN, {3: 5})
     assert found[3].kind == "root"
     assert "Op_2, Op_1, Op_0" in found[3].text
 
 
-def test_parents_that_pass_make_a_root_and_the_jump_is_told():
+def test_parents_that_pass_make_a_root_and_the_jump_is_told() -> None:
     found = causes(CHAIN, {0: 0.2, 1: 5})
     assert (found[1].kind, found[1].amplification) == ("root", pytest.approx(25))
 
 
-def test_a_second_mistake_below_the_first_is_a_root_when_its_operator_is_wrong():
+def test_a_second_mistake_below_the_first_is_a_root_when_its_operator_is_wrong() -> None:
     found = causes(CHAIN, {0: 2, 1: 2, 2: 2 * JUMP + 0.1, 3: 9}, {0: "wrong", 2: "wrong"})
     assert [found[n].kind for n in range(4)] == ["root", "inherited", "root", "inherited"]
     assert (found[2].basis, found[2].parents, found[3].root) == ("local", (1,), 2)
 
 
-def test_an_operator_that_amplifies_and_is_right_inherits():
+def test_an_operator_that_amplifies_and_is_right_inherits() -> None:
     found = causes(CHAIN, {0: 2, 1: 2 * JUMP + 0.1}, {0: "wrong", 1: "right"})
     assert (found[1].kind, found[1].local) == ("inherited", "right")
 
 
-def test_operators_are_computed_again_only_where_that_can_decide_something():
+def test_operators_are_computed_again_only_where_that_can_decide_something() -> None:
     parents = CHAIN
     inheritance, states, locals_ = inheritance_of(plan_of(parents), {0: 2, 1: 3, 2: 4, 3: 5})
     for state in states.values():
@@ -72,30 +72,30 @@ def test_operators_are_computed_again_only_where_that_can_decide_something():
     assert locals_.asked == [0]
 
 
-def test_an_error_that_accumulated_is_called_after_the_operator_above_that_is_wrong():
+def test_an_error_that_accumulated_is_called_after_the_operator_above_that_is_wrong() -> None:
     found = causes(CHAIN, {0: 0.4, 1: 0.9, 2: 0.95, 3: 1.1}, {1: "wrong", 2: "right", 3: "right"})
     assert (found[3].kind, found[3].root, found[3].root_name) == ("root", 3, "Op_1")
     assert found[3].basis == "local"
 
 
-def test_an_error_that_accumulated_from_right_operators_says_so():
+def test_an_error_that_accumulated_from_right_operators_says_so() -> None:
     found = causes(CHAIN, {0: 0.4, 1: 0.9, 2: 0.95, 3: 1.1}, dict.fromkeys(range(4), "right"))
     assert (found[3].kind, found[3].root_name) == ("root", "Op_3")
     assert "right on its own inputs; error accumulated above" in found[3].text
 
 
-def test_a_right_operator_behind_a_pair_that_passes_inherits_from_the_failing_one_behind_it():
+def test_a_right_operator_behind_a_pair_that_passes_inherits_from_the_failing_one_behind_it() -> None:
     found = causes(CHAIN, {0: 5, 1: 0.9, 2: 1.1}, {0: "wrong", 2: "right"})
     assert (found[2].kind, found[2].parents, found[2].root) == ("inherited", (0,), 0)
 
 
-def test_a_right_operator_whose_error_jumps_has_other_weights_or_parameters():
+def test_a_right_operator_whose_error_jumps_has_other_weights_or_parameters() -> None:
     found = causes(CHAIN, {0: 0.001, 1: 50}, {0: "right", 1: "right"})
     assert (found[1].kind, found[1].root_name) == ("root", "Op_1")
     assert "weights, parameters" in found[1].text
 
 
-def test_a_jump_behind_values_that_hide_an_error_inherits_where_golden_confirms_the_operator():
+def test_a_jump_behind_values_that_hide_an_error_inherits_where_golden_confirms_the_operator() -> None:
     """A mask of -10,000 makes the bound of what is added to it so wide that the sum passes."""
     known = {0: "wrong", 1: "right", 2: "right", ("golden", 2): "right"}
     found = causes(CHAIN, {0: 9, 1: 0.001, 2: 9}, known)
@@ -103,20 +103,20 @@ def test_a_jump_behind_values_that_hide_an_error_inherits_where_golden_confirms_
     assert causes(CHAIN, {0: 9, 1: 0.001, 2: 9}, {**known, ("golden", 2): "wrong"})[2].kind == "root"
 
 
-def test_a_wrong_operator_hidden_by_large_values_gives_the_root_its_name():
+def test_a_wrong_operator_hidden_by_large_values_gives_the_root_its_name() -> None:
     known = {1: "wrong", 2: "right", ("golden", 2): "right"}
     found = causes(CHAIN, {0: 0.1, 1: 0.001, 2: 9}, known)
     assert (found[2].kind, found[2].root_name) == ("root", "Op_1")
 
 
-def test_what_the_other_layers_do_not_have_is_told():
+def test_what_the_other_layers_do_not_have_is_told() -> None:
     unlike = {0: "right", 1: "right", ("unlike", "1_Op"): "its epsilon is 1, that of layer 3_L is 1e-05"}
     found = causes(CHAIN, {0: 0.001, 1: 50}, unlike)
     assert found[1].root_name == "Op_1"
     assert found[1].text.endswith("inputs, but its epsilon is 1, that of layer 3_L is 1e-05")
 
 
-def test_what_the_other_layers_do_not_have_names_the_operator_above_or_between():
+def test_what_the_other_layers_do_not_have_names_the_operator_above_or_between() -> None:
     unlike = "its activationType is 0, that of layer 3_L is 6"
     above = causes(
         CHAIN, {0: 0.1, 1: 0.7, 2: 1.5}, {0: "right", 1: "right", 2: "right", ("unlike", "1_Op"): unlike}
@@ -131,29 +131,29 @@ def test_what_the_other_layers_do_not_have_names_the_operator_above_or_between()
     assert f"; {unlike} (not computed again" in unknown[1].text
 
 
-def test_an_operator_that_is_not_compared_and_wrong_gives_the_root_its_name():
+def test_an_operator_that_is_not_compared_and_wrong_gives_the_root_its_name() -> None:
     hidden = "2_Layer/1_RopeOperation"
     found = causes(CHAIN, {2: 0.1, 3: 5}, {hidden: "wrong"}, between={3: (hidden,)})
     assert (found[3].root, found[3].root_name, found[3].basis) == (3, "RopeOperation_2_1", "local")
 
 
-def test_an_operator_that_is_not_compared_and_cannot_be_computed_is_a_suspect():
+def test_an_operator_that_is_not_compared_and_cannot_be_computed_is_a_suspect() -> None:
     found = causes(CHAIN, {2: 0.1, 3: 5}, between={3: ("2_Layer/1_RopeOperation",)})
     assert "not compared: RopeOperation_2_1" in found[3].text
 
 
-def test_a_pair_of_its_own_step_is_the_reason_before_one_of_an_earlier_step():
+def test_a_pair_of_its_own_step_is_the_reason_before_one_of_an_earlier_step() -> None:
     parents = ((), (), (1, 0))
     found = causes(parents, {0: 5, 1: 5, 2: 5}, steps=(0, 1, 1))
     assert (found[2].root, found[2].parents) == (1, (1, 0))
 
 
-def test_an_earlier_step_is_the_reason_where_its_own_has_none():
+def test_an_earlier_step_is_the_reason_where_its_own_has_none() -> None:
     found = causes(((), (), (1, 0)), {0: 5, 1: 0.1, 2: 5}, steps=(0, 1, 1))
     assert (found[2].kind, found[2].root) == ("inherited", 0)
 
 
-def test_by_order_alone_a_tenfold_jump_is_a_root_of_its_own():
+def test_by_order_alone_a_tenfold_jump_is_a_root_of_its_own() -> None:
     order = frozenset(range(4))
     found = causes(CHAIN, {0: 2, 1: 2 * JUMP + 1, 2: 9 * RATE + 1, 3: 95}, by_order=order)
     assert [found[n].kind for n in range(4)] == ["root", "inherited", "root", "inherited"]
@@ -165,7 +165,7 @@ def test_by_order_alone_a_tenfold_jump_is_a_root_of_its_own():
     ("by_order", "times", "kind"),
     [(False, 4.0, "inherited"), (False, 4.001, "root"), (True, 10.0, "inherited"), (True, 10.001, "root")],
 )
-def test_an_error_may_grow_fourfold_and_tenfold_by_order(by_order: bool, times: float, kind: str):
+def test_an_error_may_grow_fourfold_and_tenfold_by_order(by_order: bool, times: float, kind: str) -> None:
     order = frozenset(range(4)) if by_order else frozenset[int]()
     found = causes(CHAIN, {0: 2, 1: 2 * times}, {} if by_order else {1: "wrong"}, by_order=order)
     assert (found[1].kind, found[1].amplification) == (kind, pytest.approx(times))
@@ -179,7 +179,7 @@ def far(distance: int, known: dict[object, str], level: float = 0.5) -> str:
 
 
 @pytest.mark.parametrize("distance", [1, 11, 12, 13, 14])
-def test_twelve_operators_above_are_looked_at(distance: int):
+def test_twelve_operators_above_are_looked_at(distance: int) -> None:
     """The operator at place 1, so far above the one that fails, is the one to blame."""
     last = f"Op_{distance + 1}"
     right: dict[object, str] = dict.fromkeys(range(distance + 2), "right")
@@ -192,20 +192,20 @@ def test_twelve_operators_above_are_looked_at(distance: int):
     )
 
 
-def test_a_nan_is_inherited_like_any_other_error():
+def test_a_nan_is_inherited_like_any_other_error() -> None:
     found = causes(CHAIN, {0: 0.1, 1: float("inf"), 2: float("inf"), 3: 2})
     assert [found[n].kind for n in (1, 2, 3)] == ["root", "inherited", "inherited"]
     assert found[2].amplification is None
 
 
-def test_a_chain_of_ten_thousand_needs_no_recursion():
+def test_a_chain_of_ten_thousand_needs_no_recursion() -> None:
     count = 10_000
     parents = tuple((n - 1,) if n else () for n in range(count))
     inheritance, states, _ = inheritance_of(plan_of(parents), dict.fromkeys(range(count), 2.0))
     assert inheritance.cause(states[count - 1]).root == 0
 
 
-def test_a_hostile_name_is_short_in_what_is_said_and_escaped_by_who_shows_it():
+def test_a_hostile_name_is_short_in_what_is_said_and_escaped_by_who_shows_it() -> None:
     plan = plan_of(CHAIN)
     states = {n: replace(one, name="\x1b[2J" + "A" * 10_000) for n, one in states_of(plan).items()}
     inheritance = Inheritance(plan, states.get, Locals())
@@ -235,7 +235,7 @@ def runs(draw):
 
 
 @given(runs(), st.randoms(use_true_random=False))
-def test_if_anything_fails_a_root_fails_and_every_inherited_pair_has_one(run, random):
+def test_if_anything_fails_a_root_fails_and_every_inherited_pair_has_one(run, random) -> None:
     plan, levels, known = run
     inheritance, states, _ = inheritance_of(plan, levels, known)
     failing = [one for one in states.values() if one.failing]
@@ -251,7 +251,7 @@ def test_if_anything_fails_a_root_fails_and_every_inherited_pair_has_one(run, ra
 
 
 @given(runs(), st.randoms(use_true_random=False))
-def test_causes_do_not_depend_on_the_order_in_which_tests_run(run, random):
+def test_causes_do_not_depend_on_the_order_in_which_tests_run(run, random) -> None:
     plan, levels, known = run
 
     def found(numbers):

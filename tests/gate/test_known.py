@@ -15,19 +15,22 @@ from acc_pytest.judging.verdict import Check
 from .rows import row
 
 TODAY = datetime.datetime.now(datetime.timezone.utc).date()
+RELATIVE = "relative_euclidean_distance"
 FAILING = row(
     0.5, verdict="fail", sentence="error is 0.5", reasons=("it is NaN", "error is 0.5"), notes=("a",)
 )
 
 
-def entry(name: str, days: int = 0, /, match: dict[str, Any] | None = None, **at_most: float) -> Known:
-    """An entry for `m` that holds for so many more days."""
+def entry(
+    name: str, days: int = 0, /, match: dict[str, Any] | None = None, at_most: float | None = None
+) -> Known:
+    """An entry for `m` that holds for so many more days, up to a relative error of `at_most`."""
     table = {
         "match": match or {"name": "m"},
         "reason": "other kernel",
         "owner": "ann",
         "expires": TODAY + datetime.timedelta(days=days),
-        "at_most": at_most,
+        "at_most": {} if at_most is None else {RELATIVE: at_most},
     }
     return known_from_table(table, name, TODAY)
 
@@ -77,9 +80,6 @@ def test_a_row_outside_of_layers_is_of_the_model() -> None:
     assert KnownGate([entry("k", match={"layer": "model"})]).apply(given).verdict == "known"
 
 
-RELATIVE = "relative_euclidean_distance"
-
-
 @pytest.mark.parametrize(
     ("error", "bound", "said"),
     [
@@ -93,13 +93,13 @@ def test_beyond_its_bound_an_entry_accepts_nothing_and_says_so(
     error: float | None, bound: float, said: str
 ) -> None:
     given = row(error, verdict="fail", notes=("a",))
-    judged = KnownGate([entry("k.toml 1", **{RELATIVE: bound})]).apply(given)
+    judged = KnownGate([entry("k.toml 1", at_most=bound)]).apply(given)
     assert judged.verdict == ("fail" if said else "known")
     assert judged.notes == (("a", f"known: not accepted by k.toml 1: {said}") if said else ("a",))
 
 
 def test_the_first_entry_that_accepts_counts() -> None:
-    entries = [entry("first", **{RELATIVE: 0.1}), entry("second", **{RELATIVE: 1.0})]
+    entries = [entry("first", at_most=0.1), entry("second", at_most=1.0)]
     assert KnownGate(entries).apply(FAILING).verdict == "known"
 
 

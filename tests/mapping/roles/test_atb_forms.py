@@ -11,11 +11,11 @@ from ..trees import atb_tree
 TABLES = load_tables()
 
 
-def operator(op_type, index, inputs, outputs, **param):
+def operator(op_type: str, index: int, inputs: str, outputs: str, **param: object) -> list[object]:
     return [f"{op_type}Operation_0_{index}", f"{op_type}Operation", inputs.split(), outputs.split(), param]
 
 
-def layer_roles(*operators):
+def layer_roles(*operators: list[object]) -> dict[tuple[str, int | str], tuple[str, str, list[str]]]:
     """Roles of an ATB layer: {(type and number, output): (role, form, slots beside)}."""
     tree = atb_tree([["Layer_0", "Layer", ["x"], ["out"], {}, list(operators)]])
     graph = graph_of(tree, TABLES, lambda leaf, operand: "bias" in operand.name)
@@ -37,7 +37,7 @@ PROJECTIONS = [
 ]
 
 
-def test_a_paged_cache_holds_what_was_written_at_its_slots():
+def test_a_paged_cache_holds_what_was_written_at_its_slots() -> None:
     found = layer_roles(
         *PROJECTIONS,
         operator("Rope", 4, "q k cos sin length", "qr kr"),
@@ -53,7 +53,7 @@ def test_a_paged_cache_holds_what_was_written_at_its_slots():
     assert found["6_PagedAttentionOperation", 0][0] == "attn_core"
 
 
-def test_a_cache_writer_that_does_not_say_where_is_not_compared():
+def test_a_cache_writer_that_does_not_say_where_is_not_compared() -> None:
     found = layer_roles(
         *PROJECTIONS,
         operator("KvCache", 4, "k v kcache vcache", "kcache vcache"),
@@ -62,7 +62,7 @@ def test_a_cache_writer_that_does_not_say_where_is_not_compared():
     assert not [key for key in found if "KvCache" in key[0]]
 
 
-def test_a_rotation_of_a_part_of_the_head():
+def test_a_rotation_of_a_part_of_the_head() -> None:
     found = layer_roles(
         *PROJECTIONS,
         operator("Split", 4, "q", "q0 q1"),
@@ -80,7 +80,7 @@ def test_a_rotation_of_a_part_of_the_head():
     assert found["7_ConcatOperation", 0] == ("q_rope", "plain", [])
 
 
-def test_a_rotation_that_writes_more_than_it_reads():
+def test_a_rotation_that_writes_more_than_it_reads() -> None:
     found = layer_roles(
         *PROJECTIONS,
         operator("Split", 4, "q", "q0 q1"),
@@ -90,7 +90,7 @@ def test_a_rotation_that_writes_more_than_it_reads():
     assert found["5_RopeOperation", 1] == ("k_rope", "plain", [])
 
 
-def test_operators_that_write_nothing_have_no_roles():
+def test_operators_that_write_nothing_have_no_roles() -> None:
     """A broken topology; an attention and a product without output say nothing of what follows them."""
     found = layer_roles(
         *PROJECTIONS,
@@ -104,7 +104,7 @@ def test_operators_that_write_nothing_have_no_roles():
     assert found["1_LinearOperation", 0][0] == "q"
 
 
-def test_a_product_lacks_the_bias_that_is_added_after_the_sum_over_ranks():
+def test_a_product_lacks_the_bias_that_is_added_after_the_sum_over_ranks() -> None:
     found = layer_roles(
         *PROJECTIONS,
         operator("SelfAttention", 4, "q k v", "c"),
@@ -120,7 +120,7 @@ def test_a_product_lacks_the_bias_that_is_added_after_the_sum_over_ranks():
     assert found["8_ElewiseOperation", 0][0] == "attn_residual"
 
 
-def mixture(*routing):
+def mixture(*routing: list[object]) -> dict[tuple[str, int | str], tuple[str, str, list[str]]]:
     return layer_roles(
         *PROJECTIONS,
         operator("SelfAttention", 4, "q k v", "c"),
@@ -133,7 +133,7 @@ def mixture(*routing):
     )
 
 
-def test_a_router_chooses_and_divides_by_the_sum():
+def test_a_router_chooses_and_divides_by_the_sum() -> None:
     found = mixture(
         operator("Sort", 10, "p", "best places"),
         operator("Reduce", 11, "best", "sum"),
@@ -145,7 +145,7 @@ def test_a_router_chooses_and_divides_by_the_sum():
     assert found["12_ElewiseOperation", 0][0] == "router_weight"
 
 
-def test_a_product_with_one_is_a_copy():
+def test_a_product_with_one_is_a_copy() -> None:
     one, half = ({"elewiseType": 2, "mulsParam": {"varAttr": factor}} for factor in (1.0, 0.5))
     assert TABLES.kind_of("ElewiseOperation", one) == "passing"
     assert TABLES.kind_of("ElewiseOperation", half) == "scale"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from acc_pytest.dumps.base import Slot
 from acc_pytest.mapping.layers import find_layers
 from acc_pytest.mapping.roles import torch
@@ -12,9 +14,11 @@ from ..trees import torch_node
 
 TABLES = load_tables()
 OUT = Slot("output", (0,))
+Dumped = Mapping[str, Sequence[Slot]]
+"""The slots of modules by their names."""
 
 
-def module_roles(dumped, op_type="Block"):
+def module_roles(dumped: Dumped, op_type: str = "Block") -> dict[tuple[str, str], tuple[str, str]]:
     """Roles of a torch layer whose modules dumped these slots: {(module, slot): (role, form)}."""
     layer = torch_node(
         "root.layers.0", op_type, *(torch_node(f"root.layers.0.{name}", "M") for name in dumped)
@@ -26,7 +30,7 @@ def module_roles(dumped, op_type="Block"):
     return {(found.below(e.node), str(e.slot)): (e.role, e.form) for e in exports}
 
 
-def model_roles(dumped):
+def model_roles(dumped: Dumped) -> dict[tuple[str, str], tuple[str, str]]:
     """The same of modules outside of layers, by their paths."""
     root = torch_node("root", "Model", *(torch_node(f"root.{name}", "M") for name in dumped if name))
     slots = {f"root.{name}" if name else "root": slots for name, slots in dumped.items()}
@@ -34,7 +38,7 @@ def model_roles(dumped):
     return {(e.node.path, str(e.slot)): (e.role, e.form) for e in exports}
 
 
-def test_a_cache_that_goes_by_names_holds_key_and_value():
+def test_a_cache_that_goes_by_names_holds_key_and_value() -> None:
     key, value = (Slot("output", ("past_key_values", part)) for part in ("key", "value"))
     found = module_roles({"self_attn": [OUT, Slot("output", (1,)), value, key]})
     assert found["self_attn", "output[past_key_values][key]"] == ("k_rope", "cache")
@@ -42,41 +46,41 @@ def test_a_cache_that_goes_by_names_holds_key_and_value():
     assert found["self_attn", "output[0]"] == ("o", "plain")
 
 
-def test_other_named_outputs_are_no_cache():
+def test_other_named_outputs_are_no_cache() -> None:
     found = module_roles({"self_attn": [OUT, Slot("output", ("extra", "weights"))]})
     assert found == {("self_attn", "output[0]"): ("o", "plain")}
 
 
-def test_an_input_given_by_keyword_has_its_role_too():
+def test_an_input_given_by_keyword_has_its_role_too() -> None:
     by_name = Slot("input", ("hidden_states",))
     found = module_roles({"self_attn.o_proj": [OUT, by_name], "post_attention_layernorm": [by_name]})
     assert found["self_attn.o_proj", "input[hidden_states]"] == ("attn_core", "plain")
     assert found["post_attention_layernorm", "input[hidden_states]"] == ("attn_residual", "plain")
 
 
-def test_a_router_that_chooses_returns_logits_weights_and_experts():
+def test_a_router_that_chooses_returns_logits_weights_and_experts() -> None:
     found = module_roles({"mlp.gate": [Slot("output", (n,)) for n in range(3)]})
     assert [role for role, _ in found.values()] == ["router", "router_weight", "router_index"]
 
 
-def test_a_router_without_choice_returns_logits():
+def test_a_router_without_choice_returns_logits() -> None:
     assert module_roles({"mlp.gate": [OUT]}) == {("mlp.gate", "output[0]"): ("router", "plain")}
 
 
-def test_experts_in_one_module_are_the_block_unless_an_expert_is_shared():
+def test_experts_in_one_module_are_the_block_unless_an_expert_is_shared() -> None:
     alone = module_roles({"mlp": [OUT], "mlp.experts": [OUT]})
     assert alone["mlp.experts", "output[0]"] == ("down", "plain")
     beside = module_roles({"mlp": [OUT], "mlp.experts": [OUT], "mlp.shared_experts": [OUT]})
     assert beside["mlp.experts", "output[0]"] == ("routed", "plain")
 
 
-def test_an_expert_hands_on_what_its_last_linear_computed():
+def test_an_expert_hands_on_what_its_last_linear_computed() -> None:
     found = module_roles({"mlp.experts.1": [OUT], "mlp.experts.1.down_proj": [OUT]})
     assert found["mlp.experts.1", "output[0]"] == ("expert.1.down", "repeated")
     assert found["mlp.experts.1.down_proj", "output[0]"] == ("expert.1.down", "plain")
 
 
-def test_the_rotated_query_is_an_input_of_the_first_product():
+def test_the_rotated_query_is_an_input_of_the_first_product() -> None:
     query = Slot("input", (0,))
     for name in ("scaled_dot_product_attention", "matmul"):
         found = module_roles({f"self_attn.{name}": [query, Slot("input", (1,)), OUT]})
@@ -84,7 +88,7 @@ def test_the_rotated_query_is_an_input_of_the_first_product():
     assert not module_roles({"self_attn.matmul.1": [query, OUT]})
 
 
-def test_models_hand_on_what_their_last_modules_computed():
+def test_models_hand_on_what_their_last_modules_computed() -> None:
     found = model_roles(
         {
             "": [Slot("output", ("logits",)), Slot("output", ("past_key_values", "0", "key"))],
@@ -99,7 +103,7 @@ def test_models_hand_on_what_their_last_modules_computed():
     assert found["root.lm_head", "output[0]"] == ("lm_head", "plain")
 
 
-def tables(dumped, **model):
+def tables(dumped: Dumped, **model: Sequence[Slot]) -> list[tuple[str, str, str, str, int | None]]:
     """The position tables of a model with these modules in its layer, and these beside it."""
     layer = torch_node("root.layers.0", "Block", *(torch_node(f"root.layers.0.{n}", "M") for n in dumped))
     root = torch_node("root", "Model", *(torch_node(f"root.{name}", "M") for name in model), layer)
@@ -111,7 +115,7 @@ def tables(dumped, **model):
     return [(e.node.path, str(e.slot), e.role, e.form, e.component) for e in exports]
 
 
-def test_position_tables_are_two_outputs_or_one_with_both():
+def test_position_tables_are_two_outputs_or_one_with_both() -> None:
     two = [OUT, Slot("output", (1,))]
     module = "root.layers.0.rotary_emb"
     assert tables({"rotary_emb": two, "mlp": [OUT]}) == [
@@ -124,13 +128,13 @@ def test_position_tables_are_two_outputs_or_one_with_both():
     ]
 
 
-def test_position_tables_of_the_model_come_before_those_of_its_first_layer():
+def test_position_tables_of_the_model_come_before_those_of_its_first_layer() -> None:
     two = [OUT, Slot("output", (1,))]
     found = tables({"rotary_emb": two}, rotary_emb=two)
     assert [path for path, *_ in found] == ["root.rotary_emb"] * 2
 
 
-def test_the_core_of_an_attention_reads_the_rotated_query():
+def test_the_core_of_an_attention_reads_the_rotated_query() -> None:
     found = module_roles({"attn.core_attention": [Slot("input", (0,)), Slot("input", (1,)), OUT]})
     assert found == {
         ("attn.core_attention", "input[0]"): ("q_rope", "plain"),
@@ -138,7 +142,7 @@ def test_the_core_of_an_attention_reads_the_rotated_query():
     }
 
 
-def test_an_attention_that_adds_the_residual_returns_the_sum():
+def test_an_attention_that_adds_the_residual_returns_the_sum() -> None:
     layer = torch_node("root.layers.0", "Block", torch_node("root.layers.0.attention", "BloomAttention"))
     tree = Tree(torch_node("root", "Model", layer), "Model")
     [found] = find_layers(tree, TABLES)
