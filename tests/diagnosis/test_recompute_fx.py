@@ -173,6 +173,7 @@ def test_pairs_of_fx_dumps_are_computed_again(tmp_path: Path) -> None:
     assert by_name["mm"].error == pytest.approx(0.25)
     assert by_name["_softmax"].outcome == by_name["relu"].outcome == "right"
     assert local.of_operator(0, "mm-aten.mm.default").outcome == "wrong"
+    assert local.of_operator(0, "relu-aten.relu.default").outcome == "right"
     # Golden's own calls are right, and the same ones, so whatever is off in mine came in.
     assert {
         local.of_golden(n).outcome for n, pair in enumerate(found.pairs) if "in" not in pair.mine.slot

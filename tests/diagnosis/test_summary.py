@@ -48,6 +48,11 @@ def test_a_root_says_how_many_inherit_how_much_it_grows_and_what_it_explains() -
     assert "explains 100% of the error of Op_3" in root.sentence
 
 
+def test_a_root_that_nothing_inherits_from_does_not_grow() -> None:
+    [root] = diagnosed(CHAIN, {0: 0.1, 3: 4.0}, {3: "wrong"}).roots
+    assert (root.inherited, root.amplification, root.share) == (0, None, 1.0)
+
+
 def test_the_output_of_a_whole_torch_model_is_called_that(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its dump calls the model `root`, which is no word for it beside `root cause`."""
     monkeypatch.setattr(folding, "TOP", "Op_3")
@@ -230,4 +235,6 @@ def test_rows_that_are_no_pairs_say_nothing() -> None:
     ledger.add(replace(row_of(0, 5.0), number=None))
     ledger.add(replace(row_of(0, 5.0), case={"op_id": "1"}))
     ledger.add(replace(row_of(7, 0.5), verdict="unmapped"))
+    for verdict in ("fail", "inherited", "known"):
+        ledger.add(replace(row_of(3, 5.0), verdict=verdict))  # nobody found its cause
     assert ledger.diagnosis(CHAIN).roots == ()
