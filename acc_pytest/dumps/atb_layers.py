@@ -12,8 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ..errors import AccError
-from ..tensors.ref import TensorRef
+from ..tensors.ref import TensorRef, readable
 from ..topology.atb_json import ModelFile, ReportedOperation
 from .base import Slot
 
@@ -67,10 +66,7 @@ def wired(model: ModelFile, slots_of: SlotsOf) -> ModelFile:
 
 def _shape(ref: TensorRef | None) -> tuple[object, ...]:
     """Dtype and shape of a tensor whose numbers are there; empty for others."""
-    try:
-        header = ref.header() if ref is not None else None
-    except AccError:
-        return ()
+    header = readable(ref)
     return (header.dtype, *header.shape) if header is not None and header.payload == "data" else ()
 
 

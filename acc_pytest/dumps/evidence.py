@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..errors import AccError
 from ..tensors.header import TensorHeader
-from ..tensors.ref import TensorRef
+from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node, Tree
 from .base import Slot
 
@@ -41,7 +41,7 @@ def gather(tree: Tree, slots_of: SlotsOf) -> TokenEvidence:
     """Look at the first dumped operations of `tree`; unreadable or missing tensors simply say nothing."""
     for node in _embedding(tree):
         for slot, ref in slots_of(node).items():
-            header = _header(ref) if _may_be_ids(slot) else None
+            header = readable(ref) if _may_be_ids(slot) else None
             if header is not None and header.dtype.kind in {"int", "uint"}:
                 return TokenEvidence(_ids(ref, header), header.numel)
     return TokenEvidence(length=_length(tree, slots_of))
@@ -77,14 +77,7 @@ def _length(tree: Tree, slots_of: SlotsOf) -> int | None:
         tops = tops[0].children
     for node in tops[:-1]:
         for slot, ref in slots_of(node).items():
-            header = _header(ref) if slot.kind == "output" else None
+            header = readable(ref) if slot.kind == "output" else None
             if header is not None and len(header.shape) > 1 and header.shape[-1]:
                 return math.prod(header.shape[:-1])
     return None
-
-
-def _header(ref: TensorRef) -> TensorHeader | None:
-    try:
-        return ref.header()
-    except AccError:
-        return None

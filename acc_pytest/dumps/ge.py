@@ -51,7 +51,7 @@ class GeDump(TorchairDump[GeEntry]):
         self._files = layout.files.ge
         self._texts = layout.files.graphs
         self._read: dict[str, GeGraph | None] = {}
-        self._chosen: dict[tuple[int, str], str] = {}
+        self._chosen: dict[tuple[int, str], str | None] = {}
         for home, names in layout.files.hashed.items():
             named = [(name, _of_header(f"{home}/{name}")) for name in names]
             self._files.setdefault(home, []).extend(named)
@@ -73,7 +73,10 @@ class GeDump(TorchairDump[GeEntry]):
 
     def graph(self, step: Step, rank: Rank) -> GeGraph | None:
         """The graph that ran, `None` where its text is missing or broken; `notes` then say so."""
-        path = self._text(step, rank)
+        key = (rank.index, step.graph)
+        if key not in self._chosen:
+            self._chosen[key] = self._choose_text(step, rank)
+        path = self._chosen[key]
         if path is None:
             self._say(f"{step.graph}: no graph text (dynamo_original_{step.graph}_...txt) beside the dump")
             return None
@@ -138,15 +141,6 @@ class GeDump(TorchairDump[GeEntry]):
             slot = Slot("input" if kind == "inputs" else "output", (int(index),))
             slots[slot] = TensorRef(entry.path, member)
         return dict(sorted(slots.items()))
-
-    def _text(self, step: Step, rank: Rank) -> str | None:
-        key = (rank.index, step.graph)
-        if key not in self._chosen:
-            chosen = self._choose_text(step, rank)
-            if chosen is None:
-                return None
-            self._chosen[key] = chosen
-        return self._chosen[key]
 
     def _choose_text(self, step: Step, rank: Rank) -> str | None:
         """The text of a graph: of the rank itself where its name says so, else of any; the latest of several.

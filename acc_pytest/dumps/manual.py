@@ -49,24 +49,19 @@ class ManualDump(Dump):
         self.root = root
         self.name = "manual"
         self.ranks = (Rank(0, ""),)
-        declared = list(_declared(metadata))
-        whole = [pair for pair in declared if pair.is_whole]
-        self.entries = tuple(
-            ManualEntry(
-                pair.data_id,
-                pair.step,
-                golden=TensorRef(_golden(pair, metadata)),
-                mine=TensorRef(_relative(pair.mine, metadata)),
-            )
-            for pair in whole
-        )
-        moved = sum(entry.golden.path != pair.golden for entry, pair in zip(self.entries, whole))
-        notes = (
-            [f"{moved} golden files taken from beside {METADATA}, not from where it says"] if moved else []
-        )
-        if lacking := [f"{pair.data_id}/{pair.step}" for pair in declared if not pair.is_whole]:
-            notes.append(f"{METADATA} names less than two files for {_some(lacking)}; left out")
-        self.notes = tuple(notes)
+        entries, lacking, moved = [], [], 0
+        for data_id, step, golden, mine in _declared(metadata):
+            if not (golden and mine):
+                lacking.append(f"{data_id}/{step}")
+                continue
+            found = _golden(golden, step, metadata)
+            moved += found != golden
+            entries.append(ManualEntry(data_id, step, TensorRef(found), TensorRef(_relative(mine, metadata))))
+        self.entries = tuple(entries)
+        if moved:
+            self.notes += (f"{moved} golden files taken from beside {METADATA}, not from where it says",)
+        if lacking:
+            self.notes += (f"{METADATA} names less than two files for {_some(lacking)}; left out",)
         tree = Node(name=self.name, op_type="Manual", path="")
         for data_id in dict.fromkeys(entry.data_id for entry in self.entries):
             tree.add(Node(name=data_id, op_type="Tensor", path=data_id))
@@ -79,19 +74,6 @@ class ManualDump(Dump):
         """See `Dump.tensors`."""
         golden = self._golden.get((node.path, int(step.label)))
         return {} if golden is None else {Slot("output"): golden}
-
-
-@dataclass(frozen=True, slots=True)
-class _Declared:
-    data_id: str
-    step: int
-    golden: str
-    mine: str
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it names both files."""
-        return bool(self.golden and self.mine)
 
 
 def is_manual(metadata: Path) -> bool:
@@ -123,13 +105,16 @@ def read_metadata(metadata: Path) -> dict[str, dict[str, list[str]]]:
     return raw
 
 
-def _declared(metadata: Path) -> Iterator[_Declared]:
-    """Pairs in the order of data id, then step. Raises `FormatError` naming file and entry."""
+def _declared(metadata: Path) -> Iterator[tuple[str, int, str, str]]:
+    """Data id, step, golden and mine (empty where not named) of each pair, in this order.
+
+    Raises `FormatError` naming file and entry.
+    """
     declared = read_metadata(metadata)
     for data_id in sorted(declared, key=natural):
         for step in sorted(declared[data_id], key=int):
             golden, mine, *_ = [*declared[data_id][step], "", ""]
-            yield _Declared(data_id, int(step), golden, mine)
+            yield data_id, int(step), golden, mine
 
 
 def _merged(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -141,13 +126,13 @@ def _merged(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _golden(pair: _Declared, metadata: Path) -> str:
+def _golden(given: str, step: int, metadata: Path) -> str:
     """The golden file beside the metadata, where the writer put it; else where the metadata says."""
-    name = pair.golden.replace("\\", "/").rpartition("/")[2]
-    for candidate in (metadata.parent / str(pair.step) / name, metadata.parent / name):
+    name = given.replace("\\", "/").rpartition("/")[2]
+    for candidate in (metadata.parent / str(step) / name, metadata.parent / name):
         if name and os.path.isfile(candidate):  # unlike Path's, false for what can be no path at all
             return str(candidate)
-    return _relative(pair.golden, metadata)
+    return _relative(given, metadata)
 
 
 def _relative(given: str, metadata: Path) -> str:

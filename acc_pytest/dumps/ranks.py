@@ -57,11 +57,8 @@ def select(
     process directory in the user's path, or empty) picks one. Raises `DumpError` when it names none.
     """
     ordered = sorted(workers)
-    counts = {worker.device: 0 for worker in ordered}
-    for worker in ordered:
-        counts[worker.device] += 1
-    crowded = any(count > 1 for count in counts.values())
-    if not crowded or parallel or TIMESTAMP.search(root.name):
+    devices = dict.fromkeys(worker.device for worker in ordered)
+    if len(devices) == len(ordered) or parallel or TIMESTAMP.search(root.name):
         return ordered, []
     chosen = next((worker for worker in ordered if worker.name == named), None)
     if chosen is None:
@@ -74,7 +71,7 @@ def select(
         device: min(
             (w for w in ordered if w.device == device), key=lambda worker: abs(worker.pid - chosen.pid)
         )
-        for device in counts
+        for device in devices
     } | {chosen.device: chosen}
     kept = sorted(nearest.values())
     dropped = ", ".join(worker.name for worker in ordered if worker not in kept)

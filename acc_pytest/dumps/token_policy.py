@@ -30,6 +30,16 @@ WHOLE = None
 
 Model = Union[int, None]
 
+_PREFILL_WARMUP = "only the prefill was warmed up, directory 1 holds prefill and decode 2, k decode k+1"
+_OF_TWO = {
+    "warmup": ("directory 0 is a warm-up run, 1 holds prefill and decode 1, k decode k", 1, 0, 1),
+    "no-warmup": ("no warm-up, directory 0 holds prefill and decode 1, k decode k+1", 0, 1, 0),
+    "prefill-warmup": (_PREFILL_WARMUP, 1, 1, 0),
+    "torch-like": ("numbered by the probe like torch, directory 0 is prefill, k decode k", 0, 0, 1),
+}
+"""Numberings of two models: in words, the prefill's directory, how far the step of a decode is ahead of its
+directory, and the first directory with a decode; the likeliest first where nothing else decides."""
+
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
@@ -83,20 +93,16 @@ def decide(policy: str, facts: Facts) -> Decision:
         chosen, why = _named(policy, facts), "as asked for"
     notes = [f"token policy {chosen.policy}: {chosen.words} ({why})"]
     notes += _left_out(facts, chosen.steps)
-    return Decision(_ordered(chosen.steps), tuple(notes), chosen.policy)
+    # Warm-up first, then by step; one directory per label.
+    steps = sorted(chosen.steps, key=lambda step: -1 if isinstance(step.label, str) else step.label)
+    return Decision(tuple(steps), tuple(notes), chosen.policy)
 
 
 def _candidates(facts: Facts) -> list[_Reading]:
     """Every reading of the directories, the likeliest first where nothing else decides."""
     if facts.models == 1:
         return [_single(facts, skip) for skip in (0, 1, 2) if skip == 0 or max(facts.present) >= skip]
-    candidates = [_warmup(facts), _no_warmup(facts), _prefill_warmup(facts)]
-    return candidates if _mixed(facts) else [*candidates, _torch_like(facts)]
-
-
-def _raw(facts: Facts) -> _Reading:
-    steps = tuple(Assignment(number, number, WHOLE) for number in sorted(facts.present))
-    return _Reading("raw", "directory numbers are steps", steps)
+    return [_of_two(name, facts) for name in _OF_TWO if name != "torch-like" or not _mixed(facts)]
 
 
 def _single(facts: Facts, skip: int) -> _Reading:
@@ -109,42 +115,19 @@ def _single(facts: Facts, skip: int) -> _Reading:
     return _Reading("warmup", words, tuple(steps))
 
 
-def _decodes(facts: Facts, ahead: int, start: int) -> list[Assignment]:
-    return [
-        Assignment(number + ahead, number, DECODE)
-        for number, models in sorted(facts.present.items())
-        if number >= start and DECODE in models
-    ]
-
-
-def _prefill(facts: Facts, directory: int) -> list[Assignment]:
-    return [Assignment(0, directory, PREFILL)] if PREFILL in facts.present.get(directory, frozenset()) else []
-
-
-def _warmup(facts: Facts) -> _Reading:
-    steps = _prefill(facts, 1) + _decodes(facts, 0, 1)
-    if 0 in facts.present:
+def _of_two(policy: str, facts: Facts) -> _Reading:
+    """The numbering of this name, as far as its directories are there."""
+    words, prefill, ahead, start = _OF_TWO[policy]
+    nothing: frozenset[int] = frozenset()
+    steps = [Assignment(0, prefill, PREFILL)] if PREFILL in facts.present.get(prefill, nothing) else []
+    for number, models in sorted(facts.present.items()):
+        if number >= start and DECODE in models:
+            steps.append(Assignment(number + ahead, number, DECODE))
+    if policy == "warmup" and 0 in facts.present:
         steps.append(Assignment(WARMUP, 0, WHOLE))
-    words = "directory 0 is a warm-up run, 1 holds prefill and decode 1, k decode k"
-    return _Reading("warmup", words, tuple(steps))
-
-
-def _no_warmup(facts: Facts) -> _Reading:
-    words = "no warm-up, directory 0 holds prefill and decode 1, k decode k+1"
-    return _Reading("no-warmup", words, tuple(_prefill(facts, 0) + _decodes(facts, 1, 0)))
-
-
-def _prefill_warmup(facts: Facts) -> _Reading:
-    steps = _prefill(facts, 1) + _decodes(facts, 1, 0)
-    if PREFILL in facts.present.get(0, frozenset()):
+    elif policy == "prefill-warmup" and PREFILL in facts.present.get(0, nothing):
         steps.append(Assignment(WARMUP, 0, PREFILL))
-    words = "only the prefill was warmed up, directory 1 holds prefill and decode 2, k decode k+1"
-    return _Reading("prefill-warmup", words, tuple(steps))
-
-
-def _torch_like(facts: Facts) -> _Reading:
-    words = "numbered by the probe like torch, directory 0 is prefill, k decode k"
-    return _Reading("torch-like", words, tuple(_prefill(facts, 0) + _decodes(facts, 0, 1)))
+    return _Reading(policy, words, tuple(steps))
 
 
 def _mixed(facts: Facts) -> bool:
@@ -155,7 +138,8 @@ def _mixed(facts: Facts) -> bool:
 def _named(policy: str, facts: Facts) -> _Reading:
     dumped = ", ".join(str(number) for number in sorted(facts.present))
     if policy == "raw":
-        return _raw(facts)
+        steps = tuple(Assignment(number, number, WHOLE) for number in sorted(facts.present))
+        return _Reading("raw", "directory numbers are steps", steps)
     if facts.models == 1:
         if policy != "warmup":
             return _single(facts, 0)
@@ -166,7 +150,7 @@ def _named(policy: str, facts: Facts) -> _Reading:
             )
         readings = [_single(facts, skip) for skip in (1, 2) if max(facts.present) >= skip]
         return max(readings, key=lambda reading: _agreement(reading, facts))
-    chosen = {"warmup": _warmup, "no-warmup": _no_warmup, "torch-like": _torch_like}[policy](facts)
+    chosen = _of_two(policy, facts)
     if policy == "torch-like" and _mixed(facts):
         raise DumpError(
             "token policy torch-like: one directory holds both prefill and decode operations, which this "
@@ -293,8 +277,3 @@ def _left_out(facts: Facts, steps: Sequence[Assignment]) -> list[str]:
         if (number, model) not in taken and (number, WHOLE) not in taken
     ]
     return [f"not part of any step: {', '.join(lost)}"] if lost else []
-
-
-def _ordered(steps: Sequence[Assignment]) -> tuple[Assignment, ...]:
-    """Warm-up first, then by step; one directory per label."""
-    return tuple(sorted(steps, key=lambda step: -1 if isinstance(step.label, str) else step.label))

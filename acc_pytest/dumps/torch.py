@@ -25,14 +25,7 @@ from .naming import stable_name
 from .ranks import Worker, select, torch_worker
 from .statistics_rows import TORCH_FILE, torch_rows
 from .torch_fields import Key
-from .torch_manifest import (
-    SavedTensor,
-    entries_of,
-    key_of_name,
-    keys_of,
-    process_manifest,
-    started_of,
-)
+from .torch_manifest import SavedTensor, key_of_name, process_manifest, step_manifest
 from .torch_weights import FILE as WEIGHTS_FILE
 from .torch_weights import SavedWeight, weights_of
 
@@ -169,8 +162,8 @@ class TorchDump(Dump):
         rank = self.ranks[0]
         place = f"{self._home}/{rank.name}/{step.directory}"
         dumped = {node: self.tensors(step, rank, node) for node in step.tree.walk()}
-        entries = entries_of(place)
-        started = {name: number for number, name in enumerate(started_of(place))}
+        manifest = step_manifest(place)
+        started = {name: number for number, name in enumerate(manifest.started)}
         as_listed = {node: number for number, node in enumerate(dumped)}
 
         def began(node: Node) -> tuple[int, int]:
@@ -180,7 +173,7 @@ class TorchDump(Dump):
             ref = dumped[node][slot]
             if ref.member:
                 return None
-            return entries.get(ref.path[len(place) + 1 :]) or _stored(ref.path)
+            return manifest.entries.get(ref.path[len(place) + 1 :]) or _stored(ref.path)
 
         ran = [node for node, tensors in dumped.items() if tensors]
         return trace_calls(ran, began, lambda node: tuple(dumped[node]), saved)
@@ -204,7 +197,7 @@ def _stored(path: str) -> SavedTensor | None:
 
 def _key(text: str, place: str, file: str) -> Key:
     """`_1_0` as (1, 0); a name as the manifest of the step has it, else as it can be read."""
-    known = None if _NUMBERS.fullmatch(text) else keys_of(place).get(file)
+    known = None if _NUMBERS.fullmatch(text) else step_manifest(place).keys.get(file)
     if known is not None:
         return known
     return key_of_name(text[1:]) if text else ()

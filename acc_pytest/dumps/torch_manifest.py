@@ -5,12 +5,9 @@ it only makes exact what file names leave open. A manifest that is not sound cou
 wrong type or size as not there.
 
     process_manifest(home)   of the process folder: rank, order, what was left out
-    keys_of(step)            of each file of a step, `root.mlp/input_x.pth`: which argument or field it holds
-    entries_of(step)         of each file: dtype, shape, CRC-32, and the memory that the tensor showed
-    started_of(step)         the nodes of a step in the order in which they began (`order`: they ended)
+    step_manifest(step)      of the folder of a step in it: what each file holds, which nodes ran
 
-`step` is the folder of a step in the process folder. All of them remember the last few files that they read.
-`torch_weights` has `digests(home)` of the weights.
+The last few of the latter are remembered.
 """
 
 from __future__ import annotations
@@ -95,46 +92,35 @@ def _is_pair(entry: object) -> bool:
     return isinstance(entry, list) and len(entry) == 2 and all(isinstance(part, str) for part in entry)
 
 
-def keys_of(step_folder: str) -> Mapping[str, Key]:
-    """Which argument or field each file of a step holds (`root.mlp/input_x.pth`); empty without a
-    manifest.
-    """
-    return _step(step_folder).keys
-
-
-def entries_of(step_folder: str) -> Mapping[str, SavedTensor]:
-    """What the manifest of a step says of each file with a tensor; empty without a manifest."""
-    return _step(step_folder).entries
-
-
-def started_of(step_folder: str) -> tuple[str, ...]:
-    """The nodes of a step (folders, also of modules that the filters left out) in the order in which they
-    began; empty without a manifest.
-    """
-    return _step(step_folder).started
-
-
 @dataclass(frozen=True, slots=True)
-class _StepManifest:
+class StepManifest:
+    """Of a step's folder; all are empty where there is no manifest.
+
+    `keys` says which argument or field each file holds (`root.mlp/input_x.pth`), `entries` what is known of
+    each file with a tensor. `started` are the nodes (folders, also of modules that the filters left out) in
+    the order in which they began; `ProcessManifest.order` is that in which they ended.
+    """
+
     keys: Mapping[str, Key]
     entries: Mapping[str, SavedTensor]
     started: tuple[str, ...]
 
 
-def _step(folder: str) -> _StepManifest:
+def step_manifest(folder: str) -> StepManifest:
+    """The manifest of a step's folder, an empty one where there is none."""
     path = os.path.join(folder, FILE)
     return _step_as_of(path, version_of(path))
 
 
 @functools.lru_cache(maxsize=8)
-def _step_as_of(path: str, _version: tuple[int, ...]) -> _StepManifest:
+def _step_as_of(path: str, _version: tuple[int, ...]) -> StepManifest:
     content = read_json(Path(path), FORMAT)
     tensors, started = content.get("tensors"), content.get("started")
     entries: dict[str, SavedTensor] = {}
     for entry in tensors if isinstance(tensors, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("file"), str) and entry["file"]:
             entries[entry["file"]] = _saved(entry)
-    return _StepManifest(
+    return StepManifest(
         {file: saved.key for file, saved in entries.items() if saved.key is not None},
         MappingProxyType({file: saved for file, saved in entries.items() if file.endswith(SUFFIX)}),
         tuple(name for name in started if isinstance(name, str)) if isinstance(started, list) else (),

@@ -79,18 +79,15 @@ def fx_directory(path: str) -> TorchairDirectory:
     world, rank = _rank(parts)
     last, before = parts[-1], parts[-2] if len(parts) > 1 else ""
     if _GM.match(last):
-        step = int(before) - 1 if before.isdecimal() else 0
-        return TorchairDirectory(max(step, 0), last, rank=rank, world=world)
-    if not last.isdecimal() or len(last) >= _LONGEST_STEP:
-        graph = _GRAPH.match(last)
-        number = int(graph.group(1)) if graph else None
-        return TorchairDirectory(0, last if graph else "", number, rank=rank, world=world)
-    if _GM.match(before):
-        return TorchairDirectory(max(int(last) - 1, 0), before, rank=rank, world=world)
-    graph = _GRAPH.match(before)
-    if graph is None:
-        return TorchairDirectory(int(last), rank=rank, world=world)
-    return TorchairDirectory(int(last), before, int(graph.group(1)), rank=rank, world=world)
+        name, step = last, int(before) - 1 if before.isdecimal() else 0
+    elif not last.isdecimal() or len(last) >= _LONGEST_STEP:
+        name, step = last, 0
+    else:
+        name, step = before, int(last) - bool(_GM.match(before))
+    graph = _GRAPH.match(name)
+    number = int(graph.group(1)) if graph else None
+    name = name if graph or _GM.match(name) else ""
+    return TorchairDirectory(max(step, 0), name, number, rank=rank, world=world)
 
 
 def _rank(parts: list[str]) -> tuple[int | None, int | None]:

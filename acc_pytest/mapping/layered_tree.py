@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..dumps.base import Slot
-from ..errors import AccError
+from ..tensors.ref import readable
 from ..topology.tree import Node
 from .evidence import DumpStep
 from .layers import Layer, find_layers
@@ -76,13 +76,10 @@ class LayeredTree:
         """An operand as wide as the output and without rows of its own; by its name if not dumped."""
         named = "weight" in operand.name.lower() or "bias" in operand.name.lower()
         slots = self.side.slots(leaf)
-        operand_ref, result = slots.get(Slot("input", (1,))), slots.get(Slot("output", (0,)))
-        if operand_ref is None or result is None:
+        second, result = readable(slots.get(Slot("input", (1,)))), readable(slots.get(Slot("output", (0,))))
+        if second is None or result is None:
             return named
-        try:
-            shape, whole = operand_ref.header().shape, result.header().shape
-        except AccError:
-            return named
+        shape, whole = second.shape, result.shape
         if not shape or not whole:
             return False
         wide = math.prod(shape) == whole[-1]

@@ -45,15 +45,14 @@ def leftovers(matcher: TreeMatcher, matches: Sequence[Match], evidence: Evidence
     used_mine = {m.mine.node for m in matches} | {p.node for m in matches for p in m.golden_view.parts}
     alone_golden = _alone(matcher.golden, used_golden)
     alone_mine = _alone(matcher.mine, used_mine)
+    places = matcher.places()
     left = []
     for side, tree, alone, others in (
         ("golden", matcher.golden, alone_golden, alone_mine),
         ("mine", matcher.mine, alone_mine, alone_golden),
     ):
-        scopes = _scopes(matcher, side)
-        other_scopes = _scopes(matcher, "mine" if side == "golden" else "golden")
         for node in alone:
-            near = [other for other in others if other_scopes.get(other) == scopes.get(node)]
+            near = [other for other in others if places.get(other) == places.get(node)]
             left.append(_leftover(side, tree, node, near, evidence))
     return left
 
@@ -71,12 +70,6 @@ def _alone(tree: LayeredTree, used: set[Node]) -> list[Node]:
         n for n in tree.side.tree.walk() if n not in used and any(s.kind == "output" for s in tree.slots(n))
     ]
     return sorted(nodes, key=lambda node: node.order)
-
-
-def _scopes(matcher: TreeMatcher, side: str) -> dict[Node, int]:
-    """The number of the layer pair that a node lives in; absent outside."""
-    pairs = [pair[0] if side == "golden" else pair[1] for pair in matcher.layer_pairs]
-    return {node: number for number, layer in enumerate(pairs) for node in layer.node.walk()}
 
 
 def _leftover(side: str, tree: LayeredTree, node: Node, near: Sequence[Node], evidence: Evidence) -> Leftover:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..dumps.base import Slot
+from ..topology.tree import Node
 from .roles.export import Export
 
 
@@ -34,6 +36,8 @@ class ViewRule:
 
 
 WHOLE = ViewRule()
+End = tuple[str, Node, Slot]
+"""A side (golden, mine) and a slot of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,3 +56,9 @@ class Match:
     mine_view: ViewRule = WHOLE
     tag: str = ""
     fed: str = ""
+
+    @property
+    def ends(self) -> set[End]:
+        """The two slots that have a partner by it."""
+        golden, mine = self.golden, self.mine
+        return {("golden", golden.node, golden.slot), ("mine", mine.node, mine.slot)}

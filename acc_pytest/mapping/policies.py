@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ..dumps.base import Slot
 from ..topology.tree import Node
 from .alignment import align
-from .match import Match
+from .match import End, Match
 from .op_mapping_file import Endpoint, TypeRule
 from .roles.export import Export
 from .tables import Tables
@@ -28,7 +28,7 @@ class Scope:
 
     `fits` checks a match by headers; `has` says whether a slot was dumped (golden, mine);
     `bias_of` gives the add that completes a linear without bias, so that it stands for both.
-    `taken` collects the (side, node, slot) that have a plain match.
+    `taken` collects the ends that have a plain match.
     """
 
     golden: list[Node]
@@ -39,12 +39,7 @@ class Scope:
     mine_has: Callable[[Node, Slot], bool]
     bias_of: Callable[[Node], Node]
     layered: bool
-    taken: set[tuple[str, Node, Slot]] = field(default_factory=set)
-
-    def claim(self, match: Match) -> None:
-        """Remember that both slots of a match have a partner."""
-        self.taken.add(("golden", match.golden.node, match.golden.slot))
-        self.taken.add(("mine", match.mine.node, match.mine.slot))
+    taken: set[End] = field(default_factory=set)
 
     def free(self, side: str, node: Node, slot: Slot) -> bool:
         """True for a dumped slot that has no partner yet."""

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from ..dumps import AtbDump
 from ..dumps.base import Dump, Slot, Step
-from ..errors import AccError, MappingError
+from ..errors import MappingError
+from ..tensors.ref import readable
 from ..topology.tree import Node
 from .evidence import DumpStep
 
@@ -62,10 +63,10 @@ def table_start(golden: Dump, step: Step) -> int | None:
     for node in prefill.tree.walk():
         if node.op_type == "Embedding":
             for slot, ref in side.slots(node).items():
-                try:
-                    shape = ref.header().shape
-                except AccError:
+                header = readable(ref)
+                if header is None:
                     return None
+                shape = header.shape
                 tokens = shape[-1] if slot.kind == "input" else shape[-2] if len(shape) > 1 else 0
                 return tokens + step.label - 1
     return None
@@ -89,9 +90,5 @@ def batches(golden: DumpStep, mine: DumpStep) -> tuple[int, int]:
 
 def _rows(side: DumpStep, node: Node) -> int:
     """Rows of a node's first output; 0 where it was not dumped or cannot be read."""
-    ref = side.slots(node).get(Slot("output", (0,)))
-    try:
-        shape = ref.header().shape if ref is not None else ()
-    except AccError:
-        return 0
-    return math.prod(shape[:-1]) if len(shape) > 1 else 0
+    header = readable(side.slots(node).get(Slot("output", (0,))))
+    return math.prod(header.shape[:-1]) if header is not None and len(header.shape) > 1 else 0

@@ -11,7 +11,7 @@ from . import policies, same_names
 from .evidence import Evidence
 from .layered_tree import LayeredTree
 from .layers import Layer, align_layers
-from .match import Match, ViewRule
+from .match import End, Match, ViewRule
 from .op_mapping_file import TypeRule, type_rules
 from .policies import Scope
 from .roles.export import Export
@@ -25,10 +25,10 @@ _PROBED_LAYERS = 3
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Ends (side, node, slot) that have a partner before roles are asked: the user's own, and by name."""
+    """Ends that have a partner before roles are asked: the user's own, and by name."""
 
-    forced: set[tuple[str, Node, Slot]]
-    by_name: set[tuple[str, Node, Slot]]
+    forced: set[End]
+    by_name: set[End]
 
 
 class TreeMatcher:
@@ -46,11 +46,11 @@ class TreeMatcher:
 
     def matches(self) -> list[Match]:
         """Every match, layers first; a slot of mine has one plain match at most."""
-        matches = list(self._user.named(self._places(), self._roles_of, self._fits))
-        forced = {end for match in matches for end in _ends(match)}
+        matches = list(self._user.named(self.places(), self._roles_of, self._fits))
+        forced = {end for match in matches for end in match.ends}
         alike = self._same_names() if self._same_kind else ()
-        matches.extend(match for match in alike if not _ends(match) & forced)
-        taken = Taken(forced, {end for match in matches for end in _ends(match)} - forced)
+        matches.extend(match for match in alike if not match.ends & forced)
+        taken = Taken(forced, {end for match in matches for end in match.ends} - forced)
         for group in self._groups(forced):
             matches.extend(self._layer_matches(group, taken))
         matches.extend(self._model_matches(taken))
@@ -68,7 +68,7 @@ class TreeMatcher:
         exports = self.golden.layer_exports(golden), self.mine.layer_exports(mine)
         return self._join(exports, self._fits, mine.node)
 
-    def _places(self) -> dict[Node, int]:
+    def places(self) -> dict[Node, int]:
         """The number of the layer pair that a node lives in; absent outside."""
         return {
             node: number
@@ -92,7 +92,7 @@ class TreeMatcher:
         elif golden.side.dump.kind == "tensor" and not named:
             yield from _only_file(golden, mine)
 
-    def _groups(self, forced: set[tuple[str, Node, Slot]]) -> list[list[tuple[Layer, Layer]]]:
+    def _groups(self, forced: set[End]) -> list[list[tuple[Layer, Layer]]]:
         """Layer pairs of one make: same nodes, types, dumped slots and `forced` ends on both sides."""
         groups: dict[object, list[tuple[Layer, Layer]]] = {}
         for golden, mine in self.layer_pairs:
@@ -140,12 +140,9 @@ class TreeMatcher:
         layered: bool,
         taken: Taken,
     ) -> Scope:
-        def order(node: Node) -> int:
-            return node.order
-
         return Scope(
-            sorted(golden, key=order),
-            sorted(mine, key=order),
+            sorted(golden, key=lambda node: node.order),
+            sorted(mine, key=lambda node: node.order),
             self._tables,
             fits,
             self.golden.has,
@@ -160,8 +157,8 @@ class TreeMatcher:
         yield from _claimed(scope, self._user.precise(scope, join))
         given = {end for end in scope.taken if end[0] == "mine"}
         for match in join.matches():
-            if not _ends(match) & given:
-                scope.claim(match)
+            if not match.ends & given:
+                scope.taken |= match.ends
                 yield match
         if self._user.hints:
             trial = replace(scope, taken=set(scope.taken))
@@ -187,20 +184,13 @@ class TreeMatcher:
 def _claimed(scope: Scope, policy: Iterable[Match]) -> Iterator[Match]:
     """The matches of a policy whose slots are free, claimed one by one."""
     for match in policy:
-        if not _ends(match) & scope.taken:
-            scope.claim(match)
+        if not match.ends & scope.taken:
+            scope.taken |= match.ends
             yield match
 
 
-def _ends(match: Match) -> set[tuple[str, Node, Slot]]:
-    return {
-        ("golden", match.golden.node, match.golden.slot),
-        ("mine", match.mine.node, match.mine.slot),
-    }
-
-
 def _unmatched(
-    golden: list[Export], mine: list[Export], taken: set[tuple[str, Node, Slot]]
+    golden: list[Export], mine: list[Export], taken: set[End]
 ) -> tuple[list[Export], list[Export]]:
     """Exports of nodes that have no partner by name: dumps of one kind need roles for those only."""
     matched = {(side, node) for side, node, _ in taken}

@@ -230,26 +230,24 @@ def write(path: str | os.PathLike[str], tensor: torch.Tensor, *, layout: str = "
 
 
 def write_description(
-    path: str | os.PathLike[str], dtype: torch.dtype, shape: tuple[int, ...], *, layout: str = "nd"
+    path: str | os.PathLike[str],
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    *,
+    layout: str = "nd",
+    extra: Mapping[str, str] | None = None,
 ) -> None:
-    """Write what `-sd` leaves of a tensor: dtype and dims without values."""
-    _write_header(path, _header_text(dtype, shape, layout))
+    """Write what a dump leaves of a tensor without its values: dtype and dims, as `-sd` does.
+
+    `extra` has more to say: statistics, or as `data` the file that has the values (`1_0_outtensor0.bin`).
+    """
+    with whole_file(path) as file:
+        file.write(_header_text(dtype, shape, layout, extra=extra))
 
 
 def write_statistics(path: str | os.PathLike[str], tensor: torch.Tensor) -> None:
     """Write what statistics mode leaves of a tensor."""
-    extra = text_of(tensor.cpu())
-    _write_header(path, _header_text(tensor.dtype, tuple(tensor.shape), extra=extra))
-
-
-def write_alias(path: str | os.PathLike[str], dtype: torch.dtype, shape: tuple[int, ...], alias: str) -> None:
-    """Write a file whose values are those of `alias`, such as `1_0_outtensor0.bin`."""
-    _write_header(path, _header_text(dtype, shape, extra={"data": alias}))
-
-
-def _write_header(path: str | os.PathLike[str], header: bytes) -> None:
-    with whole_file(path) as file:
-        file.write(header)
+    write_description(path, tensor.dtype, tuple(tensor.shape), extra=text_of(tensor.cpu()))
 
 
 def attributes_of(dtype: torch.dtype, shape: tuple[int, ...], *, layout: str = "nd") -> dict[str, str]:

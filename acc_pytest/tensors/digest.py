@@ -57,11 +57,6 @@ class WeightDigest:
     rounded: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def abs_max(self) -> float:
-        """Largest magnitude of the finite values; 0 without any."""
-        return max(abs(self.min), abs(self.max))
-
-    @property
     def norm(self) -> float:
         """L2 norm of the finite values."""
         return math.sqrt(self.squares)

@@ -104,7 +104,6 @@ _GE_BY_CODE = {code: by_name(ours) for code, _, ours in _GE_TYPES}
 _GE_BY_NAME = {name: _GE_BY_CODE[code] for code, name, _ in _GE_TYPES}
 # The first of several codes of one type is the plain one: INT8 before QINT8.
 _GE_CODES = {ours: code for code, _, ours in reversed(_GE_TYPES)}
-_GE_NAMES = {ours: name for _, name, ours in reversed(_GE_TYPES)}
 
 
 def by_ge_code(code: int) -> DType:
@@ -123,11 +122,6 @@ def ge_code(dtype: DType) -> int:
     if dtype.name not in _GE_CODES:
         raise CannotDecode(f"dtype {dtype} has no code in GE records; cast the tensor before writing")
     return _GE_CODES[dtype.name]
-
-
-def ge_name(dtype: DType) -> str:
-    """What a statistics file of GE calls a type, `UNKNOW` where GE has no name for it."""
-    return f"DT_{_GE_NAMES[dtype.name]}" if dtype.name in _GE_NAMES else "UNKNOW"
 
 
 def ge_layout_name(code: int) -> str:

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import FormatError
+from ..errors import AccError, FormatError
 from ..guard import guarded
 from .header import Location, TensorHeader, version_of
 
@@ -39,6 +39,14 @@ class TensorRef(Location):
         header = self.header()
         with guarded(f"opening {self}", (OSError,)):
             return format_of(self.path).open(self, header)
+
+
+def readable(ref: TensorRef | None) -> TensorHeader | None:
+    """What a file says of its tensor; `None` where there is none, or it cannot be read."""
+    try:
+        return ref.header() if ref is not None else None
+    except AccError:
+        return None
 
 
 @functools.lru_cache(maxsize=65536)

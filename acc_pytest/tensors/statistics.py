@@ -26,7 +26,7 @@ from .header import Location, Statistics, TensorHeader, member_of, version_of
 from .mapped import byte_count, opened
 from .source import TensorSource
 
-_TORCH_COLUMNS = "NodeName,NodeType,InputOutput,Index,DataType,Shape,Max,Min,Mean,L2Norm"
+TORCH_COLUMNS = "NodeName,NodeType,InputOutput,Index,DataType,Shape,Max,Min,Mean,L2Norm"
 _ATB_COLUMNS = (
     "Device and PID,Execution Count,Op Name,Op Type,Op Id,Input/Output,Index,Dtype,Format,Shape,"
     "Max,Min,Mean,Norm,Tensor Path"
@@ -47,7 +47,7 @@ class StatisticsFile:
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes start the header line of either file."""
         return head.startswith(
-            (_TORCH_COLUMNS[:24].encode(), _ATB_COLUMNS[:24].encode(), ge_statistics.COLUMNS[:24].encode())
+            (TORCH_COLUMNS[:24].encode(), _ATB_COLUMNS[:24].encode(), ge_statistics.COLUMNS[:24].encode())
         )
 
     def header(self, place: Location) -> TensorHeader:
@@ -77,7 +77,7 @@ def _statistics_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, Tens
             )
         lines = file.read(size).decode("utf-8", "surrogateescape").splitlines()
     readers: dict[str, Callable[[str, list[str]], Iterator[_Row]]] = {
-        _TORCH_COLUMNS: _torch_rows,
+        TORCH_COLUMNS: _torch_rows,
         _ATB_COLUMNS: _atb_rows,
     }
     first = lines[0].strip() if lines else ""

@@ -16,9 +16,9 @@ from acc_pytest.atb_cpu import Fault, LanguageModel, Runtime
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
 from acc_pytest.demo import DemoSpec
 from acc_pytest.demo.golden import seeded
-from acc_pytest.demo.published import published
 from acc_pytest.judging.tolerance import tolerance
 from acc_pytest.threads import one_thread
+from tests.published_networks import published
 
 DECODE_STEPS = 1
 TOKENS = 24

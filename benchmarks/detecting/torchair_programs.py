@@ -100,7 +100,7 @@ def _feeds(dump: GeDump, graph: GeGraph, step: object, rank: object) -> Iterator
     given = {node.name for node in graph.nodes if node.op_type == "Data"}
     seen: set[str] = set()
     for operator in operators(dump, step, rank, index):  # type: ignore[arg-type]
-        edges = index.external(operator.parts.nodes) if operator.parts.nodes else []
+        edges = [edge for _, _, edge in index.arriving(operator.parts.nodes)]
         if len(edges) != len(operator.inputs):
             continue
         for edge, end in zip(edges, operator.inputs):

@@ -16,8 +16,8 @@ from acc_pytest.errors import AccError
 from acc_pytest.tensors import atb_bin, torch_archive
 from acc_pytest.tensors.ge_message import OriginalOp
 from acc_pytest.tensors.ge_record import GeValue, write_record
-from acc_pytest.tensors.ge_statistics import write_statistics_csv
 from acc_pytest.tensors.info_file import info_of, write_fx_info, write_ge_info
+from tests.tensors.ge_statistics_file import write_statistics_csv
 
 from . import dumps
 from .case import Seed
@@ -56,7 +56,7 @@ def atb_headers(directory: Path) -> list[Seed]:
     stated = _files(directory / "stats", ".bin", atb_bin.write_statistics)
 
     def alias(path: str, x: torch.Tensor) -> None:
-        atb_bin.write_alias(path, x.dtype, tuple(x.shape), "y.bin")
+        atb_bin.write_description(path, x.dtype, tuple(x.shape), extra={"data": "y.bin"})
         atb_bin.write(Path(path).with_name("y.bin"), x)
 
     return [*described, *stated, *_files(directory / "alias", ".bin", alias)]

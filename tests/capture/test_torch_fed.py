@@ -11,7 +11,7 @@ from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.dumps import Slot, open_dump
-from acc_pytest.dumps.torch_manifest import entries_of
+from acc_pytest.dumps.torch_manifest import step_manifest
 
 from .models import files, tensor
 
@@ -78,7 +78,7 @@ def test_ids_positions_and_masks_are_written_whatever_else_is(
         assert torch.equal(tensor(home, "root/input_0", step), IDS)
         assert torch.equal(tensor(home, "root/input_1", step), mask)
         assert torch.equal(tensor(home, "root/input_position_ids", step), IDS + 1)
-        listed = entries_of(str(home / str(step)))
+        listed = step_manifest(str(home / str(step))).entries
         assert listed["root/input_position_ids.pth"].dtype == "int64"
         assert listed["root/input_0.pth"].crc32 is not None
     dump = open_dump(str(home))

@@ -11,7 +11,7 @@ from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.capture.torch_hooks.memory import Storages
-from acc_pytest.dumps.torch_manifest import SavedTensor, entries_of, started_of
+from acc_pytest.dumps.torch_manifest import SavedTensor, step_manifest
 
 from .models import Layer, Stack, files
 
@@ -31,7 +31,7 @@ def memory(saved: SavedTensor) -> tuple[object, ...]:
 def test_an_output_and_the_input_it_becomes_are_seen_in_one_memory(tmp_path: Path, inference: bool) -> None:
     with torch.inference_mode(inference):
         home = dumped(Stack(), tmp_path, torch.randn(1, 4))
-    found = entries_of(str(home / "0"))
+    found = step_manifest(str(home / "0")).entries
     assert set(found) == {f"{name}.pth" for name in files(home)}
     norm, linear = found["root.layers.0.norm/output.pth"], found["root.layers.0.linear/input_0.pth"]
     assert memory(norm) == memory(linear)
@@ -42,7 +42,7 @@ def test_an_output_and_the_input_it_becomes_are_seen_in_one_memory(tmp_path: Pat
 
 
 def test_a_change_in_place_is_another_version_of_one_memory(tmp_path: Path) -> None:
-    found = entries_of(str(dumped(Stack(), tmp_path, torch.randn(1, 4)) / "0"))
+    found = step_manifest(str(dumped(Stack(), tmp_path, torch.randn(1, 4)) / "0")).entries
     before, after = (found[f"root.layers.0.act/{name}.pth"] for name in ("input_0", "output"))
     assert memory(before) == memory(after)
     assert (before.version, after.version) == (0, 1)
@@ -50,7 +50,7 @@ def test_a_change_in_place_is_another_version_of_one_memory(tmp_path: Path) -> N
 
 def test_in_inference_mode_nothing_is_said_of_changes_in_place(tmp_path: Path) -> None:
     with torch.inference_mode():
-        found = entries_of(str(dumped(Stack(), tmp_path, torch.randn(1, 4)) / "0"))
+        found = step_manifest(str(dumped(Stack(), tmp_path, torch.randn(1, 4)) / "0")).entries
     before, after = (found[f"root.layers.0.act/{name}.pth"] for name in ("input_0", "output"))
     assert memory(before) == memory(after)
     assert before.version is after.version is None
@@ -65,7 +65,7 @@ def test_views_of_one_tensor_share_a_storage_and_have_their_own_offsets(tmp_path
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.cat([self.inner(part) for part in x.chunk(2, dim=-1)], -1)
 
-    found = entries_of(str(dumped(Cut(), tmp_path, torch.arange(8.0)) / "0"))
+    found = step_manifest(str(dumped(Cut(), tmp_path, torch.arange(8.0)) / "0")).entries
     first, second = (found[f"root.inner{call}/input_0.pth"] for call in ("", ".call1"))
     assert first.storage == second.storage == found["root/input_0.pth"].storage
     assert (first.offset, second.offset) == (0, 4)
@@ -114,7 +114,7 @@ def test_inputs_of_functions_are_seen_where_they_lay_before_the_call(tmp_path: P
             y.add_(1)
             return torch.sigmoid(y)
 
-    found = entries_of(str(dumped(Adds(), tmp_path, torch.ones(2), mode="api") / "0"))
+    found = step_manifest(str(dumped(Adds(), tmp_path, torch.ones(2), mode="api") / "0")).entries
     made, taken, changed, read = (
         found[f"root.{name}.pth"] for name in ("exp/output", "add_/input_0", "add_/output", "sigmoid/input_0")
     )
@@ -125,7 +125,7 @@ def test_inputs_of_functions_are_seen_where_they_lay_before_the_call(tmp_path: P
 
 def test_the_order_in_which_modules_begin_is_kept_beside_that_in_which_they_end(tmp_path: Path) -> None:
     home = dumped(Stack(layers=1), tmp_path, torch.ones(1, 4), layer_name="*.norm")
-    assert started_of(str(home / "0")) == (
+    assert step_manifest(str(home / "0")).started == (
         "root",
         "root.layers.0",
         "root.layers.0.norm",
@@ -145,7 +145,7 @@ def test_repeated_calls_and_functions_have_their_place_in_that_order(tmp_path: P
             return self.norm(torch.tanh(self.norm(x)))
 
     home = dumped(Twice(), tmp_path, torch.ones(1, 4), mode=["module", "api"])
-    assert started_of(str(home / "0")) == (
+    assert step_manifest(str(home / "0")).started == (
         *("root", "root.norm", "root.norm.layer_norm", "root.tanh"),
         *("root.norm.call1", "root.norm.layer_norm.1"),
     )

@@ -86,7 +86,7 @@ def test_broken_files_say_nothing(tmp_path: Path) -> None:
 
 
 def test_an_alias_that_leads_nowhere_still_has_a_length(tmp_path: Path) -> None:
-    atb_bin.write_alias(tmp_path / "a.bin", torch.int64, (4,), "9_intensor0.bin")
+    atb_bin.write_description(tmp_path / "a.bin", torch.int64, (4,), extra={"data": "9_intensor0.bin"})
     ref = TensorRef(str(tmp_path / "a.bin"), root=str(tmp_path))
     assert gather(model(), lambda node: {IDS: ref}) == TokenEvidence(None, 4)
 

@@ -63,8 +63,8 @@ def test_every_pair_is_looked_at_a_few_times_however_many_there_are(
 
     from acc_pytest.dumps import manual
 
-    declared = manual._Declared
-    monkeypatch.setattr(manual, "_Declared", lambda name, *rest: declared(Id(name), *rest))
+    declared = manual._declared
+    monkeypatch.setattr(manual, "_declared", lambda path: ((Id(n), *rest) for n, *rest in declared(path)))
     count = 200
     dump = dump_of(tmp_path, {str(one): {"0": ["g", "m"]} for one in range(count)})
     for node in dump.steps[0].tree.root.children:

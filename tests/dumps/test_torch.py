@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from acc_pytest.dumps import Dump, Slot, TorchDump, open_dump
-from acc_pytest.dumps.torch_manifest import SavedTensor, entries_of, started_of
+from acc_pytest.dumps.torch_manifest import SavedTensor, step_manifest
 from acc_pytest.errors import DumpError
 
 from .trees import torch_dump
@@ -341,8 +341,8 @@ def test_a_field_of_an_entry_that_no_tensor_can_have_counts_as_not_there(
     }
     file = {"file": "root.x/input_0.pth"}
     process_manifest(tmp_path, tensors=[{**file, **sound, **wrong}, 3, {"file": 3}, {}, {"file": ""}])
-    assert list(entries_of(str(tmp_path))) == ["root.x/input_0.pth"]
-    found = entries_of(str(tmp_path))["root.x/input_0.pth"]
+    assert list(step_manifest(str(tmp_path)).entries) == ["root.x/input_0.pth"]
+    found = step_manifest(str(tmp_path)).entries["root.x/input_0.pth"]
     whole = SavedTensor("root.x", "input", (0,), "float32", (2, 3), (3, 1), 7, 1, 0, 2)
     (name,) = wrong
     assert found == dataclasses.replace(whole, **{name: getattr(SavedTensor(), name)})
@@ -356,5 +356,5 @@ def test_the_order_of_beginning_is_a_list_of_names(
     tmp_path: Path, said: list[str | int] | str | dict[str, Any], kept: tuple[str, ...]
 ) -> None:
     process_manifest(tmp_path, started=said)
-    assert started_of(str(tmp_path)) == kept
-    assert started_of(str(tmp_path / "none")) == ()
+    assert step_manifest(str(tmp_path)).started == kept
+    assert step_manifest(str(tmp_path / "none")).started == ()

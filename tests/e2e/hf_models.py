@@ -21,7 +21,6 @@ from acc_pytest.atb_cpu.probe import EVERY, E3Probe, ProbeSettings
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
 from acc_pytest.comparison import compare_pair
 from acc_pytest.config_file import find_config, read_config
-from acc_pytest.demo.published import published
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.base import Dump, StepLabel
 from acc_pytest.judging.judges import Judge
@@ -29,6 +28,7 @@ from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.reporting.row import Row
 from acc_pytest.threads import one_thread
+from tests.published_networks import published
 
 PROMPT = [5, 17, 23, 4, 60, 11, 2, 41, 9, 33, 7]
 DECODE_STEPS = 3

@@ -57,7 +57,7 @@ def test_a_description_and_statistics_are_written_as_the_probe_writes_them(path:
 
 
 def test_an_alias_is_written_as_the_probe_writes_it(path: Path) -> None:
-    atb_bin.write_alias(path, torch.float32, (1, 2), "1_0_outtensor0.bin")
+    atb_bin.write_description(path, torch.float32, (1, 2), extra={"data": "1_0_outtensor0.bin"})
     assert path.read_text() == (
         "$Version=1.0\n$Object.Count=0\n$Object.Length=0\nformat=2\ndtype=0\ndims=1,2\n"
         "data=1_0_outtensor0.bin\n$End=1\n"

@@ -29,7 +29,7 @@ def execution(tmp_path: Path) -> Path:
 
 def alias(execution: Path, target: str, name: str = "intensor0.bin", shape: tuple[int, ...] = (1, 2)) -> Path:
     path = execution / "1_Layer" / "1_Add" / "before" / name
-    atb_bin.write_alias(path, torch.float32, shape, target)
+    atb_bin.write_description(path, torch.float32, shape, extra={"data": target})
     return path
 
 

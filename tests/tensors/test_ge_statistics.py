@@ -10,10 +10,11 @@ import torch
 
 from acc_pytest.errors import FormatError, NoPayload
 from acc_pytest.tensors.dtypes import by_name
-from acc_pytest.tensors.ge_statistics import COLUMNS, write_statistics_csv
+from acc_pytest.tensors.ge_statistics import COLUMNS
 from acc_pytest.tensors.header import Statistics, TensorHeader
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.statistics import statistics_in
+from tests.tensors.ge_statistics_file import write_statistics_csv
 
 HOST = f"{COLUMNS},Max Value,Min Value,Avg Value,Count,Nan Count,Negative Inf Count,Positive Inf Count"
 NAME = "Add.Add_2.44.6.1706596912161941.csv"

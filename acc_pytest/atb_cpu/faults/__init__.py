@@ -5,8 +5,7 @@ Detection is measured against them: a comparison must be red, and its first fail
 
 from __future__ import annotations
 
-from .catalogue import FAULTS
 from .fault import Fault, FaultyOperator
-from .inject import fitting, inject
+from .inject import FAULTS, fitting, inject
 
 __all__ = ["FAULTS", "Fault", "FaultyOperator", "fitting", "inject"]

@@ -9,17 +9,13 @@ from typing import Any
 import torch
 
 from ..graph import Operation, Tensors, Wrong
-from .fault import FaultKind, Leaf, on_inputs, on_result
+from .fault import FaultKind, Leaf, is_a, on_inputs, on_result
 
 WRONG_BASE_RATIO = 100.0
 
 
-def _is_rope(leaf: Leaf) -> bool:
-    return leaf.kind == "RopeOperation"
-
-
-def _is_attention(leaf: Leaf) -> bool:
-    return leaf.kind in ("SelfAttentionOperation", "PagedAttentionOperation")
+_is_rope = is_a("RopeOperation")
+_is_attention = is_a("SelfAttentionOperation", "PagedAttentionOperation")
 
 
 def _is_flash(leaf: Leaf) -> bool:

@@ -86,6 +86,11 @@ class FaultKind:
         return self.fits(leaf) and (self.usual is None or self.usual(leaf))
 
 
+def is_a(*kinds: str) -> Callable[[Leaf], bool]:
+    """Whether a leaf is an operation of one of these types."""
+    return lambda leaf: leaf.kind in kinds
+
+
 def sized_result(change: Callable[[Tensors, float], Tensors]) -> Callable[[Leaf], Wrong]:
     """A mistake of some size that spoils right results."""
     return lambda leaf: lambda right, inputs: change(right(*inputs), leaf.size)

@@ -9,8 +9,11 @@ from ...errors import SettingsError
 from ..graph import Call, Operation
 from ..models.spec import ModelSpec
 from ..topology import AtbModel
-from .catalogue import FAULTS
+from . import attention, linear, other
 from .fault import Fault, FaultKind, FaultyOperator, Leaf
+
+FAULTS: dict[str, FaultKind] = {kind.name: kind for kind in (*other.KINDS, *attention.KINDS, *linear.KINDS)}
+"""Every fault by its name, which is what users type."""
 
 
 def inject(model: AtbModel, fault: Fault, spec: ModelSpec, rank: int) -> tuple[AtbModel, FaultyOperator]:

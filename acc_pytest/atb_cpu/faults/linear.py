@@ -7,14 +7,13 @@ from collections.abc import Callable
 import torch
 
 from ..graph import Tensors, Wrong
-from .fault import FaultKind, Leaf, on_inputs, sized_inputs
+from .fault import FaultKind, Leaf, is_a, on_inputs, sized_inputs
 
 WRONG_SCALE = 8.0
 """A power of two, as a wrong shift would make it; beyond the noise of int8 in all channels together."""
 
 
-def _is_linear(leaf: Leaf) -> bool:
-    return leaf.kind == "LinearOperation"
+_is_linear = is_a("LinearOperation")
 
 
 def _is_quantised(leaf: Leaf) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +12,7 @@ import torch
 from ...operators import operator_of
 from ..graph import Operation, Tensors, Wrong
 from ..models.leaves import ADD, single
-from .fault import FaultKind, Leaf, on_inputs, on_result, sized_result
+from .fault import FaultKind, Leaf, is_a, on_inputs, on_result, sized_result
 
 RESIDUALS = ("hidden", "attended")
 """What the layers of all families call the tensor that goes around attention and feed-forward."""
@@ -21,16 +23,12 @@ WRONG_SCALE = 1.3
 GELU, SWISH = 2, 4
 
 
-def _is(*kinds: str) -> Any:
-    return lambda leaf: leaf.kind in kinds
+_is_linear = is_a("LinearOperation")
+_is_norm = is_a("RmsNormOperation", "LayerNormOperation")
 
 
 def _is_collective(leaf: Leaf) -> bool:
     return operator_of(leaf.kind).collective
-
-
-def _is_linear(leaf: Leaf) -> bool:
-    return leaf.kind == "LinearOperation"
 
 
 def _anything(leaf: Leaf) -> bool:
@@ -82,16 +80,13 @@ def _nan(made: Tensors) -> Tensors:
     return spoilt, *made[1:]
 
 
-def _nan_row(made: Tensors) -> Tensors:
-    spoilt = made[0].clone()
-    spoilt.view(-1, spoilt.shape[-1])[-1] = float("nan")
-    return spoilt, *made[1:]
+def _last_row(factor: float) -> Callable[[Tensors], Tensors]:
+    def change(made: Tensors) -> Tensors:
+        spoilt = made[0].clone()
+        spoilt.view(-1, spoilt.shape[-1])[-1] *= factor
+        return spoilt, *made[1:]
 
-
-def _row(made: Tensors) -> Tensors:
-    spoilt = made[0].clone()
-    spoilt.view(-1, spoilt.shape[-1])[-1] *= -1
-    return spoilt, *made[1:]
+    return change
 
 
 def _on_rank_1(leaf: Leaf) -> Wrong:
@@ -110,18 +105,13 @@ KINDS = (
     FaultKind(
         "norm_eps",
         f"the norm's epsilon is {WRONG_EPSILON:g}",
-        _is("RmsNormOperation", "LayerNormOperation"),
+        _is_norm,
         _with_epsilon,
         size=WRONG_EPSILON,
         right=0.0,
     ),
-    FaultKind(
-        "norm_weight",
-        "the norm's weight is not applied",
-        _is("RmsNormOperation", "LayerNormOperation"),
-        on_inputs(_no_weight),
-    ),
-    FaultKind("activation", "gelu and swish are mixed up", _is("ActivationOperation"), _other_activation),
+    FaultKind("norm_weight", "the norm's weight is not applied", _is_norm, on_inputs(_no_weight)),
+    FaultKind("activation", "gelu and swish are mixed up", is_a("ActivationOperation"), _other_activation),
     FaultKind("gate_up", "gate and up are swapped", _is_split_of(2), on_result(_swapped)),
     FaultKind("key_value", "key and value are swapped", _is_split_of(3), on_result(_swapped)),
     FaultKind(
@@ -133,8 +123,12 @@ KINDS = (
         size=WRONG_SCALE,
     ),
     FaultKind("nan", "one element of the result is NaN", _anything, on_result(_nan), _is_linear),
-    FaultKind("nan_row", "one row of the result is NaN", _anything, on_result(_nan_row), _is_linear),
-    FaultKind("row", "one row of the result has the wrong sign", _anything, on_result(_row), _is_linear),
+    FaultKind(
+        "nan_row", "one row of the result is NaN", _anything, on_result(_last_row(math.nan)), _is_linear
+    ),
+    FaultKind(
+        "row", "one row of the result has the wrong sign", _anything, on_result(_last_row(-1)), _is_linear
+    ),
     FaultKind(
         "replica",
         "rank 1 gets a result of its own (30 % larger)",
@@ -142,5 +136,5 @@ KINDS = (
         _on_rank_1,
         size=WRONG_SCALE,
     ),
-    FaultKind("all_reduce", "the ranks are not summed", _is("AllReduceOperation"), _own_part),
+    FaultKind("all_reduce", "the ranks are not summed", is_a("AllReduceOperation"), _own_part),
 )

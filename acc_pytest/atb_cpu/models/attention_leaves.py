@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..graph import Operation, operation
-from .leaves import score_scale, single
+from .leaves import score_scale
 
 BLOCK = 8
 """Tokens in one block of the paged key/value cache."""
@@ -40,7 +40,7 @@ def self_attention(heads: int, kv_heads: int, head_size: int) -> Operation:
         "mlaVHeadSize": 0,
         "outDataType": -1,
         "qScale": 1.0,
-        "qkScale": single(score_scale(head_size)),
+        "qkScale": score_scale(head_size),
         "quantType": 0,
         "scaleType": 0,
         "windowSize": 0,
@@ -60,7 +60,7 @@ def paged_attention(heads: int, kv_heads: int, head_size: int) -> Operation:
         "kvHeadNum": kv_heads,
         "maskType": 0,
         "mlaVHeadSize": 0,
-        "qkScale": single(score_scale(head_size)),
+        "qkScale": score_scale(head_size),
         "quantType": 0,
     }
     inputs = ("query", "key", "value", "blockTable", "contextLen")
@@ -87,7 +87,7 @@ def flash_attention(heads: int, kv_heads: int, head_size: int, *, alibi: bool) -
         "isSupportAlibi": alibi,
         "isTriuMask": 0,
         "kvHeadNum": 0 if kv_heads == heads else kv_heads,
-        "qScale": single(score_scale(head_size)),
+        "qScale": score_scale(head_size),
         "qkScale": 1.0,
     }
     return operation("SelfAttentionOperation", param, ("",) * 9, ("",))
@@ -96,13 +96,3 @@ def flash_attention(heads: int, kv_heads: int, head_size: int, *, alibi: bool) -
 def causal_mask(size: int) -> torch.Tensor:
     """`[size, size]`: 0 on and below the diagonal, -inf above."""
     return torch.full((size, size), float("-inf")).triu(1)
-
-
-def slots_of(start: int, count: int) -> torch.Tensor:
-    """Cache slots of tokens `start` and on, when blocks are taken in order."""
-    return torch.arange(start, start + count, dtype=torch.int32)
-
-
-def cache_shape(blocks: int, heads: int, head_size: int) -> tuple[int, int, int, int]:
-    """Shape of one paged cache."""
-    return blocks, BLOCK, heads, head_size

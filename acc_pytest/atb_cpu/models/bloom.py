@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
-from ..graph import Call, Cell, Operation, graph
+from ..graph import Call, Operation, graph
 from ..topology import AtbModel
 from .attention_leaves import causal_mask, flash_attention
 from .family import Weights
@@ -110,6 +108,8 @@ def _part(spec: ModelSpec, name: str, weight: torch.Tensor, rank: int) -> torch.
 class Bloom(FlashFamily):
     """Bloom: layer norms, biases, linear position bias, q, k, v interleaved by head."""
 
+    output = "output_1"
+
     def bias(self, spec: ModelSpec, rank: int) -> torch.Tensor:
         size = spec.positions
         own = slopes(spec.heads)[rank * spec.own_heads :][: spec.own_heads]
@@ -155,6 +155,3 @@ class Bloom(FlashFamily):
         layers = tuple(range(2, 2 + spec.layers))
         name = NAME + {"prefill": "Encoder", "decode": "Decoder", "both": ""}[phase]
         return AtbModel(name, tuple(calls), tuple(table), layers, inputs=7 + spec.layers)
-
-    def logits(self, outputs: Mapping[str, Cell]) -> torch.Tensor:
-        return outputs["output_1"].read().flatten(0, -2)[-1]

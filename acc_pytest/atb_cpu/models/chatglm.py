@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
-from ..graph import Call, Cell, Operation, View, graph
+from ..graph import Call, Operation, View, graph
 from ..topology import AtbModel
 from .attention_leaves import flash_attention
 from .family import Weights
@@ -132,6 +130,3 @@ class ChatGlm(FlashFamily):
         layers = tuple(range(1, 1 + spec.layers))
         name = NAME + {"prefill": "Encoder", "decode": "Decoder", "both": ""}[phase]
         return AtbModel(name, tuple(calls), tuple(table), layers, inputs=9 + spec.layers)
-
-    def logits(self, outputs: Mapping[str, Cell]) -> torch.Tensor:
-        return outputs["output_0"].read().flatten(0, -2)[-1]

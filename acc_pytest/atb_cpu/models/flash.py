@@ -6,7 +6,7 @@ parallel; the embedding is on every rank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -64,6 +64,9 @@ def projection(spec: ModelSpec, rank: int) -> Operation:
 class FlashFamily(Family):
     """Cache and step inputs: ids, mask, caches, tokenOffset, seqLen, placeholder, one layer id per layer."""
 
+    output = "output_0"
+    """The tensor of the graph that holds the logits."""
+
     def bias(self, spec: ModelSpec, rank: int) -> torch.Tensor:
         """The additive mask of the whole run, `[..., positions, positions]`, for the heads of a rank."""
         return causal_mask(spec.positions)
@@ -92,3 +95,6 @@ class FlashFamily(Family):
         for index, tensor in enumerate(self.extra(spec, past, new)):
             values[f"input_{7 + spec.layers + index}"] = tensor.to(dtype)
         return values
+
+    def logits(self, outputs: Mapping[str, Cell]) -> torch.Tensor:
+        return outputs[self.output].read().flatten(0, -2)[-1]

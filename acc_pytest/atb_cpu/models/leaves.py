@@ -204,5 +204,5 @@ def transpose_gathered(dimensions: int = 3) -> Operation:
 
 
 def score_scale(head_size: int) -> float:
-    """1 / sqrt(size)."""
-    return 1.0 / math.sqrt(head_size)
+    """1 / sqrt(size), as ATB prints it."""
+    return single(1.0 / math.sqrt(head_size))

@@ -8,14 +8,7 @@ import torch
 
 from ..graph import Call, Cell, Operation, View, graph
 from ..topology import AtbModel
-from .attention_leaves import (
-    cache_shape,
-    causal_mask,
-    paged_attention,
-    reshape_and_cache,
-    self_attention,
-    slots_of,
-)
+from .attention_leaves import BLOCK, causal_mask, paged_attention, reshape_and_cache, self_attention
 from .family import Family, Weights
 from .leaves import ADD, MUL, activation, elewise, rms_norm, split, tables
 from .mindie import (
@@ -248,7 +241,7 @@ class Llama(Family):
         if spec.models == 1:
             shape: tuple[int, ...] = (spec.layers, 1, spec.positions, kv * spec.head_size)
             return {f"{side}Cache_0": Cell(torch.zeros(shape, dtype=spec.torch_dtype)) for side in "kv"}
-        shape = cache_shape(spec.blocks, kv, spec.head_size)
+        shape = (spec.blocks, BLOCK, kv, spec.head_size)
         return {
             f"{side}Cache_{i}": Cell(torch.zeros(shape, dtype=spec.torch_dtype))
             for side in "kv"
@@ -270,7 +263,7 @@ class Llama(Family):
             sin,
             _mask(spec, phase, new),
             torch.arange(spec.blocks, dtype=torch.int32)[None],
-            slots_of(past, new),
+            torch.arange(past, total, dtype=torch.int32),  # slots: blocks are taken in order
             torch.zeros(1, dtype=torch.int32),
             length,
             torch.zeros(1, dtype=dtype),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
 import warnings
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 _LARGEST = 1 << 30
 _PERIOD = 5.0
@@ -36,6 +37,15 @@ def trusted(path: str) -> bool:
     return (
         stat.S_ISREG(status.st_mode) and mine and 0 < status.st_size <= _LARGEST and os.access(path, os.R_OK)
     )
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The JSON object in a config file's text; empty for a text that holds none."""
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 class WatchedConfig(Generic[T]):

@@ -6,10 +6,10 @@ replaces the variables for ids, range, child and device.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from . import selection
+from .config_file import json_object
 from .selection import Ranges
 
 
@@ -36,11 +36,7 @@ class DynamicSettings:
 
 def parse(text: str) -> DynamicSettings:
     """The settings in a file's text; a key that is missing, empty or no text takes its default."""
-    try:
-        loaded = json.loads(text)
-    except ValueError:
-        loaded = {}
-    values = loaded if isinstance(loaded, dict) else {}
+    values = json_object(text)
 
     def get(key: str, default: str) -> str:
         value = values.get(key)

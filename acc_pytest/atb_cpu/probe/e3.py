@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from ..execution import Execution
 from ..kernels import Kernel, kernels_of
-from . import profiling
 from .config_file import WatchedConfig
 from .csv_files import CsvFiles, Slots, compact
 from .dynamic_config import DynamicSettings, parse
@@ -54,7 +53,7 @@ class E3Probe:
         """Add the two lines of one execution."""
         if "cpu_profiling" in self._settings.types:
             path = self._grown("cpu_profiling", f"operation_statistic_{count}.txt")
-            append_text(path, profiling.line(name, setup) + profiling.line(name, executed))
+            append_text(path, _profile(name, setup) + _profile(name, executed))
 
     def executed(self, count: int, execution: Execution) -> None:
         """Write tensors, parameters, tiling data and CSV rows of one operation and its kernels."""
@@ -136,6 +135,11 @@ class E3Probe:
         if not self._settings.any_path:
             check_path(path)
         replace_text(path, text)
+
+
+def _profile(name: str, values: Mapping[str, int]) -> str:
+    """`[WordEmbedding_0]:totalTime:188, runnerCreateTime:3`, ended by a line feed."""
+    return f"[{name}]:" + ", ".join(f"{key}:{value}" for key, value in values.items()) + "\n"
 
 
 def _probed(kernel: Kernel) -> ProbedTensors:

@@ -82,7 +82,8 @@ class E4Probe:
                 alias = self._alias(now, path, name)
                 if alias:
                     self._check(target)
-                    atb_bin.write_alias(target, tensor.dtype, tuple(tensor.shape), alias)
+                    shape = tuple(tensor.shape)
+                    atb_bin.write_description(target, tensor.dtype, shape, extra={"data": alias})
                 else:
                     self._tensors.write(target, tensor)
             measured = now.task != "tensor"

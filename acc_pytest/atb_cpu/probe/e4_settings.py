@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from . import selection
+from .config_file import json_object
 from .selection import Ranges
 
 TASKS = ("tensor", "statistics", "all")
@@ -61,11 +60,7 @@ class E4Settings:
 
     def read(self, text: str) -> E4Settings:
         """These settings with what a config file says; a key that is missing or of another type is empty."""
-        try:
-            values = json.loads(text)
-        except ValueError:
-            values = {}
-        given: Mapping[str, Any] = values if isinstance(values, dict) else {}
+        given = json_object(text)
 
         def get(key: str, default: Any) -> Any:
             return given[key] if type(given.get(key)) is type(default) else default
@@ -87,10 +82,5 @@ class E4Settings:
 
 def is_e4_config(text: str) -> bool:
     """Whether a config file's text is the newest probe's: typed values, or keys that only it knows."""
-    try:
-        values = json.loads(text)
-    except ValueError:
-        return False
-    if not isinstance(values, dict):
-        return False
+    values = json_object(text)
     return bool(OWN_KEYS & values.keys()) or isinstance(values.get("dump_enable"), bool)

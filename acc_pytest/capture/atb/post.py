@@ -5,7 +5,7 @@ A file that cannot be converted costs itself only; the sentence about it goes to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import AccError
@@ -49,7 +49,8 @@ def _listed(told: Path, output: Path) -> tuple[Sequence[Path], list[str]]:
     """The existing files named in `told`, each once; and sentences about names that lead elsewhere."""
     inside: list[Path] = []
     outside: list[str] = []
-    for path in _lines(told):
+    text = told.read_text(encoding="utf-8", errors="surrogateescape")
+    for path in dict.fromkeys(Path(line.strip()) for line in text.splitlines() if line.strip()):
         if not path.is_file():
             continue
         if path.resolve().is_relative_to(output):
@@ -57,8 +58,3 @@ def _listed(told: Path, output: Path) -> tuple[Sequence[Path], list[str]]:
         else:
             outside.append(f"{told}: {path} is not below {output} and was not converted")
     return inside, outside
-
-
-def _lines(told: Path) -> Iterable[Path]:
-    text = told.read_text(encoding="utf-8", errors="surrogateescape")
-    return dict.fromkeys(Path(line.strip()) for line in text.splitlines() if line.strip())

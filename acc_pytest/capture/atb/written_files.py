@@ -78,7 +78,12 @@ def _read(root: Path, since: int) -> WrittenFiles:
         files.setdefault(kind, []).append(path)
         sizes[kind] = sizes.get(kind, 0) + status.st_size
     kinds = [
-        FilesOfKind(name, tuple(sorted(files[name])), sizes[name], _place(root, files[name]))
+        FilesOfKind(
+            name,
+            tuple(sorted(files[name])),
+            sizes[name],
+            Path(os.path.commonpath([path.parent for path in files[name]])),
+        )
         for name in KINDS
         if name in files
     ]
@@ -106,7 +111,3 @@ def _kind(path: Path) -> str:
     if kind != "tensors" or path.suffix == ".bin":
         return kind
     return {"op_param.json": "parameters", "statistic.csv": "statistic.csv"}.get(path.name, "other")
-
-
-def _place(root: Path, files: list[Path]) -> Path:
-    return Path(os.path.commonpath([path.parent for path in files])) if files else root

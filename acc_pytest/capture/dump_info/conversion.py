@@ -21,7 +21,7 @@ SETTLE_SECONDS = 0.5
 
 @dataclass(slots=True)
 class _FileState:
-    version: tuple[int, int, int]
+    version: tuple[int, ...]
     since: float
     done: bool = False
 

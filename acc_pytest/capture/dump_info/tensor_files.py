@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...errors import DumpError
+from ...tensors.header import version_of
 
 _INFO = re.compile(r"_min_max\.np[yz]$")
 _RECORD = re.compile(r"\d+|.+\.\d+\.\d+")
@@ -23,7 +24,7 @@ class TensorFile:
     """One file with tensors. `version` is what changes while it is written."""
 
     path: str
-    version: tuple[int, int, int]
+    version: tuple[int, ...]
 
     @property
     def is_fx(self) -> bool:
@@ -41,10 +42,7 @@ class TensorFile:
 
     def unchanged(self) -> bool:
         """Whether the file is what it was when it was found."""
-        try:
-            return version_of(os.stat(self.path)) == self.version
-        except OSError:
-            return False
+        return version_of(self.path) == self.version
 
     def converted(self) -> bool:
         """Whether its info file is there, and not older than the file itself."""
@@ -52,11 +50,6 @@ class TensorFile:
             return os.stat(self.info).st_mtime_ns >= self.version[1]
         except OSError:
             return False
-
-
-def version_of(status: os.stat_result) -> tuple[int, int, int]:
-    """Size, time of the last change and place of a file."""
-    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def tensor_files(path: str) -> Iterator[TensorFile]:
@@ -70,10 +63,9 @@ def tensor_files(path: str) -> Iterator[TensorFile]:
             raise DumpError(
                 f"{path}: is neither an FX file (.npy) nor a GE record (type.name.task.stream.time)"
             )
-        try:
-            yield TensorFile(path, version_of(os.stat(path)))
-        except OSError as error:
-            raise DumpError(f"{path}: cannot be opened: {error.strerror}") from error
+        if not (version := version_of(path)):
+            raise DumpError(f"{path}: cannot be opened; is it there, and may you read it?")
+        yield TensorFile(path, version)
         return
     entered: set[tuple[int, int]] = set()
     for folder, names, files in os.walk(path, followlinks=True):
@@ -83,11 +75,8 @@ def tensor_files(path: str) -> Iterator[TensorFile]:
         names.sort()
         for name in sorted(filter(_is_source, files)):
             place = os.path.join(folder, name)
-            try:
-                status = os.stat(place)
-            except OSError:
-                continue
-            yield TensorFile(place, version_of(status))
+            if version := version_of(place):
+                yield TensorFile(place, version)
 
 
 def _enter(folder: str, entered: set[tuple[int, int]]) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def fx_dump_backend(
         _directory(dump_path),
         _steps(steps),
         _filter(filter),
-        layout,
+        layout_of(layout),
         _inner(inner),
         _ranks(rank, world_size),
         keywords,
@@ -61,29 +62,19 @@ def fx_dump_backend(
     )
 
 
+@dataclass(eq=False)
 class FxDumpBackend:
     """Made by `fx_dump_backend`. Graphs are numbered from 1 in the order in which they are compiled."""
 
-    def __init__(
-        self,
-        dump_path: Path,
-        steps: frozenset[int] | None,
-        node_filter: Filter | None,
-        layout: str,
-        inner: str | torch.dtype | Callable[..., Any],
-        ranks: tuple[int, int] | None,
-        keywords: bool,
-        bfloat16: bool,
-    ) -> None:
-        self.dump_path = dump_path
-        self.layout = layout_of(layout)
-        self.keywords = keywords
-        self.bfloat16 = bfloat16
-        self._steps = steps
-        self._filter = node_filter
-        self._inner = inner
-        self._ranks = ranks
-        self._numbers = itertools.count(1)
+    dump_path: Path
+    _steps: frozenset[int] | None
+    _filter: Filter | None
+    layout: Callable[[GraphRun], Path]
+    _inner: str | torch.dtype | Callable[..., Any]
+    _ranks: tuple[int, int] | None
+    keywords: bool
+    bfloat16: bool
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), init=False)
 
     def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile one graph; called by torch."""

@@ -127,10 +127,8 @@ def _one_of(name: str, value: object, allowed: tuple[int, ...]) -> None:
 def _path(value: object) -> str:
     if value is None:
         return "."
-    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value) or "\0" in str(value):
-        raise _wrong("dump_path", value, "the path of a directory")
-    text = os.fspath(value)
-    if not isinstance(text, str):
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text or "\0" in text:
         raise _wrong("dump_path", value, "the path of a directory")
     return text
 

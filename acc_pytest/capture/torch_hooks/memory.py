@@ -40,7 +40,9 @@ class Storages:
     def forget_dead(self) -> None:
         """Let go of storages that are gone. Their numbers are not given again."""
         with self._lock:
-            self._known = {key: known for key, known in self._known.items() if not _is_dead(known[0])}
+            dead = [key for key, (storage, _) in self._known.items() if storage.expired()]  # type: ignore[no-untyped-call]
+            for key in dead:
+                del self._known[key]
 
     def _number(self, tensor: torch.Tensor) -> int | None:
         if tensor.layout != torch.strided or tensor.is_meta or is_wrapper(tensor):
@@ -52,19 +54,11 @@ class Storages:
             with self._lock:
                 known = self._known.get(key)
                 if known is None:
-                    known = self._known[key] = _weak(storage), self._next
+                    known = self._known[key] = StorageWeakRef(storage), self._next  # type: ignore[no-untyped-call]
                     self._next += 1
         except Exception:  # noqa: BLE001 - tensors of transforms, and of devices that hide their memory
             return None
         return known[1]
-
-
-def _weak(storage: torch.UntypedStorage) -> StorageWeakRef:
-    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
-
-
-def _is_dead(reference: StorageWeakRef) -> bool:
-    return bool(reference.expired())  # type: ignore[no-untyped-call]
 
 
 def is_wrapper(tensor: torch.Tensor) -> bool:

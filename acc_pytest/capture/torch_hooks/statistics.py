@@ -12,20 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ...tensors.statistics import statistics_of
+from ...tensors.statistics import TORCH_COLUMNS, statistics_of
 
-COLUMNS = [
-    "NodeName",
-    "NodeType",
-    "InputOutput",
-    "Index",
-    "DataType",
-    "Shape",
-    "Max",
-    "Min",
-    "Mean",
-    "L2Norm",
-]
 ANALYSIS = ["Node Name", "Node Type", "Tensor Path", "dtype", "shape", "max", "min", "variance", "mean"]
 FILE = "statistics.csv"
 ANALYSIS_FILE = "tensor_analyze.csv"
@@ -48,7 +36,7 @@ def statistics_csv(samples: Iterable[NodeTensor]) -> bytes:
     All sums are in float64. NaN never becomes the maximum or minimum; of complex tensors all numbers are
     moduli; an empty tensor has none (`N/A`).
     """
-    rows: list[list[object]] = [[*COLUMNS]]
+    rows: list[list[object]] = [[*TORCH_COLUMNS.split(",")]]
     for sample in samples:
         statistics = statistics_of(sample.tensor)
         numbers = (statistics.max, statistics.min, statistics.mean, statistics.l2norm)

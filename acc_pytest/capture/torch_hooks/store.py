@@ -229,13 +229,9 @@ def _described(tensor: torch.Tensor) -> dict[str, Any]:
     return {
         "dtype": _name(tensor.dtype),
         "shape": list(tensor.shape),
-        "stride": _stride(tensor),
+        "stride": list(tensor.stride()) if tensor.layout == torch.strided else [],
         "device": "cpu" if tensor.is_cpu else str(tensor.device),
     }
-
-
-def _stride(tensor: torch.Tensor) -> list[int]:
-    return list(tensor.stride()) if tensor.layout == torch.strided else []
 
 
 @functools.cache

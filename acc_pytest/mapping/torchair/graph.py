@@ -128,12 +128,10 @@ class GraphIndex:
         """The operators built for an FX node that compute something: no constants, none that hands on."""
         return tuple(node for node in self.built(fx_node) if node.op_type not in SAME_VALUES)
 
-    def external(self, parts: Sequence[GeNode]) -> list[Edge]:
-        """Inputs of operators that were fused into one: those that none of them makes, in their order."""
-        return [edge for _, _, edge in self.arriving(parts)]
-
     def arriving(self, parts: Sequence[GeNode]) -> list[tuple[str, int, Edge]]:
-        """The same, each with the part that reads it and the place of the input there.
+        """Inputs of operators that were fused into one: those that none of them makes, in their order.
+
+        Each with the part that reads it and the place of the input there.
 
         What a part makes and a deleted Cast hands on to another part never leaves the fused operator.
         """

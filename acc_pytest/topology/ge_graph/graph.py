@@ -109,11 +109,6 @@ class GeNode:
         return tuple(edge for edge in self.inputs if edge is not None and not edge.is_control)
 
     @property
-    def input_names(self) -> tuple[str, ...]:
-        """Names of the inputs in the operator's definition (`x1`, `bias`), absent ones included."""
-        return tuple(desc.name for desc in self.input_descs)
-
-    @property
     def output_count(self) -> int:
         return len(self.output_descs)
 

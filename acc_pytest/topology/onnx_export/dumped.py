@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import AccError
 from ...tensors.header import TensorHeader
-from ...tensors.ref import TensorRef
+from ...tensors.ref import TensorRef, readable
 from ...tensors.statistics import statistics_in
 from ..atb_json import ReportedOperation
 from .operation_csv import TensorType, Types
@@ -84,10 +84,9 @@ class DumpedTensors:
                 tensor = _TENSOR.fullmatch(name)
                 if tensor is not None and tensor[1] == kind and int(tensor[2]) not in types[kind]:
                     ref = TensorRef(str(directory / place / name), root=str(execution))
-                    try:
-                        types[kind][int(tensor[2])] = _type(ref.header())
-                    except AccError:
-                        continue  # a broken file tells no shape; another place or execution may
+                    header = readable(ref)  # a broken file tells no shape; another place or execution may
+                    if header is not None:
+                        types[kind][int(tensor[2])] = _type(header)
         return _in_order(types["in"]), _in_order(types["out"])
 
     def _names(self, directory: Path) -> Sequence[str]:

@@ -11,6 +11,8 @@ import struct
 from dataclasses import dataclass
 from typing import Union
 
+from ...tensors.wire import FIXED32, VARINT, bytes_field, encoded
+
 IR_VERSION = 8
 DEFAULT_OPSET = 17
 """The operator set of ONNX itself that belongs to `IR_VERSION`; tools want it, no node of ours is in it."""
@@ -90,17 +92,17 @@ def model_bytes(graph: GraphProto, producer: str, version: str) -> bytes:
             _integer(1, IR_VERSION),
             _text(2, producer),
             _text(3, version),
-            _bytes(7, _graph(graph)),
-            *(_bytes(8, _text(1, domain) + _integer(2, number)) for domain, number in opsets),
+            bytes_field(7, _graph(graph)),
+            *(bytes_field(8, _text(1, domain) + _integer(2, number)) for domain, number in opsets),
         )
     )
 
 
 def _graph(graph: GraphProto) -> bytes:
-    parts = [_bytes(1, _node(node)) for node in graph.nodes]
+    parts = [bytes_field(1, _node(node)) for node in graph.nodes]
     parts += [_text(2, graph.name), _text(10, graph.doc)]
     for field, tensors in ((11, graph.inputs), (12, graph.outputs), (13, graph.inner)):
-        parts += [_bytes(field, _tensor_info(tensor)) for tensor in tensors]
+        parts += [bytes_field(field, _tensor_info(tensor)) for tensor in tensors]
     return b"".join(parts)
 
 
@@ -108,7 +110,7 @@ def _node(node: NodeProto) -> bytes:
     parts = [_text(1, name) for name in node.inputs]
     parts += [_text(2, name) for name in node.outputs]
     parts += [_text(3, node.name), _text(4, node.op_type)]
-    parts += [_bytes(5, _attribute(name, value)) for name, value in node.attributes]
+    parts += [bytes_field(5, _attribute(name, value)) for name, value in node.attributes]
     return b"".join([*parts, _text(7, DOMAIN)])
 
 
@@ -132,35 +134,22 @@ def _attribute(name: str, value: Value) -> bytes:
 def _tensor_info(tensor: TensorInfo) -> bytes:
     code = ELEMENT_TYPES.get(tensor.dtype, _UNDEFINED)
     sizes = (_integer(1, size) if isinstance(size, int) else _text(2, size) for size in tensor.shape)
-    shape = b"".join(_bytes(1, size) for size in sizes)
-    kind = _bytes(1, _integer(1, code) + _bytes(2, shape))
+    shape = b"".join(bytes_field(1, size) for size in sizes)
+    kind = bytes_field(1, _integer(1, code) + bytes_field(2, shape))
     doc = tensor.doc
     if code == _UNDEFINED and tensor.dtype:
         doc = f"{doc}; " * bool(doc) + f"elements are {tensor.dtype}, for which ONNX has no type"
-    return b"".join((_text(1, tensor.name), _bytes(2, kind), *([_text(3, doc)] if doc else [])))
-
-
-def _varint(number: int) -> bytes:
-    digits: list[int] = []
-    number &= (1 << 64) - 1  # negative numbers are written as their two's complement
-    while number > 0x7F:
-        digits.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*digits, number])
+    return b"".join((_text(1, tensor.name), bytes_field(2, kind), *([_text(3, doc)] if doc else [])))
 
 
 def _integer(field: int, number: int) -> bytes:
-    return _varint(field << 3) + _varint(number)
+    return encoded(field << 3 | VARINT) + encoded(number)
 
 
 def _float(field: int, number: float) -> bytes:
-    return _varint(field << 3 | 5) + struct.pack("<f", number)
-
-
-def _bytes(field: int, content: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(content)) + content
+    return encoded(field << 3 | FIXED32) + struct.pack("<f", number)
 
 
 def _text(field: int, text: str) -> bytes:
     # JSON may hold half a surrogate pair, which UTF-8 has no bytes for.
-    return _bytes(field, text.encode("utf-8", "backslashreplace"))
+    return bytes_field(field, text.encode("utf-8", "backslashreplace"))

@@ -10,8 +10,8 @@ import torch
 from acc_pytest.errors import FormatError, MappingError
 from acc_pytest.mapping.reconcile import open_pair
 from acc_pytest.tensors.ge_record import GeValue, OriginalOp
-from acc_pytest.tensors.ge_statistics import write_statistics_csv
 from acc_pytest.tensors.info_file import info_of, write_ge_info
+from tests.tensors.ge_statistics_file import write_statistics_csv
 
 from .hand_made import Fx, Ge, mapped, op, pairs, reasons, tensor
 

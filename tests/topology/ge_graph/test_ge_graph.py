@@ -107,7 +107,7 @@ def test_inputs_are_edges_in_the_order_of_the_operator() -> None:
     assert node.inputs == (Edge("arg0_1", 0), Edge("arg0_1", 0), None, Edge("Const", -1))
     assert node.data_inputs == (Edge("arg0_1", 0), Edge("arg0_1", 0))
     assert [edge.is_control for edge in node.inputs if edge] == [False, False, True]
-    assert node.input_names == ("x1", "x2", "bias")
+    assert [desc.name for desc in node.input_descs] == ["x1", "x2", "bias"]
 
 
 def test_outputs_carry_the_names_of_fx_tensors() -> None:
