@@ -35,13 +35,10 @@ class ModuleInputs:
         return self.coarsest.get(NodeSlot(match.mine.node.path, match.mine.slot), "")
 
 
-NONE = ModuleInputs()
-
-
 def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
     """Of one step of two torch dumps with equal names."""
     if not (isinstance(golden, TorchDump) and isinstance(mine, TorchDump)):
-        return NONE
+        return ModuleInputs()
     golden_calls, mine_calls = golden.calls(evidence.golden.step), mine.calls(evidence.mine.step)
     flow = module_flow(golden_calls, mine_calls, lambda _: True)
     golden_nodes, mine_nodes = evidence.golden.tree.by_path, evidence.mine.tree.by_path

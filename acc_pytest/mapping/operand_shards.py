@@ -65,14 +65,8 @@ def open_shards(operand: Operand) -> OperandShards:
     shards = [ref.open() for ref in operand.refs]
     if isinstance(operand.view, SlotRows):
         shards = [_stored_rows(cache, ref.open()) for cache, ref in zip(shards, operand.view.slots)]
-    elif isinstance(operand.view, OwnPart):
-        shards = [_own_part(shard, operand.view) for shard in shards]
-    elif isinstance(operand.view, Permuted):
-        shards = [_permuted(shard, operand.view) for shard in shards]
     bias = operand.view.bias if isinstance(operand.view, WithBias) else ()
-    return OperandShards(
-        shards, operand.view, _part_sizes(operand), tuple(ref.open() for ref in bias), _is_gathered(operand)
-    )
+    return _viewed(shards, operand, tuple(ref.open() for ref in bias))
 
 
 def shards_of_shapes(operand: Operand) -> OperandShards:
@@ -81,15 +75,17 @@ def shards_of_shapes(operand: Operand) -> OperandShards:
     if isinstance(operand.view, SlotRows):
         counts = [ref.header().numel for ref in operand.view.slots]
         shards = [_places(cache).new_empty((n, *cache.shape[2:])) for cache, n in zip(shards, counts)]
-    elif isinstance(operand.view, OwnPart):
+    return _viewed(shards, operand, ())
+
+
+def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tensor, ...]) -> OperandShards:
+    """The shards as far as the view needs nothing of the other side."""
+    if isinstance(operand.view, OwnPart):
         shards = [_own_part(shard, operand.view) for shard in shards]
     elif isinstance(operand.view, Permuted):
         shards = [_permuted(shard, operand.view) for shard in shards]
-    return OperandShards(shards, operand.view, _part_sizes(operand), gathered=_is_gathered(operand))
-
-
-def _is_gathered(operand: Operand) -> bool:
-    return operand.op_type == "AllGatherOperation" and len(operand.refs) > 1
+    gathered = operand.op_type == "AllGatherOperation" and len(operand.refs) > 1
+    return OperandShards(shards, operand.view, _part_sizes(operand), bias, gathered)
 
 
 def _part_sizes(operand: Operand) -> tuple[int, ...]:

@@ -83,17 +83,11 @@ def open_pair(pair: Pair) -> Opened:
 def _masks(opened: Opened) -> Opened:
     """Masks that are added to scores, whatever they put where nothing may be seen; beside one that says what
     may be seen (truth values) as the same."""
-    return replace(
-        opened,
-        comparisons=tuple(
-            replace(
-                each,
-                golden=_mask(each.golden, each.mine),
-                mine=_mask(each.mine, each.golden),
-            )
-            for each in opened.comparisons
-        ),
+    masks = (
+        replace(each, golden=_mask(each.golden, each.mine), mine=_mask(each.mine, each.golden))
+        for each in opened.comparisons
     )
+    return replace(opened, comparisons=tuple(masks))
 
 
 def _mask(source: Source, other: Source) -> Source:

@@ -82,13 +82,11 @@ class TreeMatcher:
         named = list(same_names.by_name(golden.side.tree, mine.side.tree, golden.slots, mine.slots))
         yield from named
         if golden.side.dump.kind == "atb":
-            ends = {("mine", m.mine.node) for m in named} | {("golden", m.golden.node) for m in named}
+            met = {end[:2] for match in named for end in match.ends}
             by_type = same_names.by_type(
                 golden.side.tree, mine.side.tree, golden.slots, mine.slots, self._tables
             )
-            for match in by_type:
-                if ("mine", match.mine.node) not in ends and ("golden", match.golden.node) not in ends:
-                    yield match
+            yield from (match for match in by_type if not {end[:2] for end in match.ends} & met)
         elif golden.side.dump.kind == "tensor" and not named:
             yield from _only_file(golden, mine)
 

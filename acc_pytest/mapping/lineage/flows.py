@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -23,19 +24,11 @@ def atb_flows(golden: Dump, mine: Dump, tables: Tables) -> FlowOf:
     """The flows of an ATB dump. A pair's step has golden's label."""
     from .atb import atb_flow
 
-    steps: dict[StepLabel, Step] = {
-        golden_step.label: mine_step for golden_step, mine_step in common_steps(golden, mine)
-    }
-    known: dict[tuple[int, frozenset[SlotName]], Flow] = {}
+    trees = {golden_step.label: mine_step.tree for golden_step, mine_step in common_steps(golden, mine)}
+    flow_of = functools.cache(functools.partial(atb_flow, tables=tables))
 
     def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[SlotName]) -> Flow | None:
-        if step not in steps:
-            return None
-        tree = steps[step].tree
-        key = id(tree), places
-        if key not in known:
-            known[key] = atb_flow(tree, places, tables)
-        return known[key]
+        return flow_of(trees[step], places) if step in trees else None
 
     return flow
 

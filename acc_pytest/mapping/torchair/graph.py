@@ -85,10 +85,13 @@ class GraphIndex:
             edge = before
         return Meaning("inner")
 
-    def source(self, edge: Edge) -> Edge:
-        """What the values of an edge come from, past casts and reshapes that GE may have taken out."""
+    def source(self, edge: Edge, stop: Collection[str] = ()) -> Edge:
+        """What the values of an edge come from, past casts and reshapes that GE may have taken out.
+
+        It is not looked for beyond the operators named in `stop`.
+        """
         seen = set()
-        while edge not in seen:
+        while edge not in seen and edge.producer not in stop:
             seen.add(edge)
             node = self.node(edge.producer)
             before = _passed_on(node) if node is not None else None
@@ -131,27 +134,16 @@ class GraphIndex:
     def arriving(self, parts: Sequence[GeNode]) -> list[tuple[str, int, Edge]]:
         """Inputs of operators that were fused into one: those that none of them makes, in their order.
 
-        Each with the part that reads it and the place of the input there.
-
-        What a part makes and a deleted Cast hands on to another part never leaves the fused operator.
+        Each with the part that reads it and the place of the input there. What a part makes and a deleted
+        Cast hands on to another part never leaves the fused operator.
         """
         names = {part.name for part in parts}
         return [
             (part.name, place, edge)
             for part in parts
             for place, edge in enumerate(part.data_inputs)
-            if self._made_by(edge, names) not in names
+            if self.source(edge, names).producer not in names
         ]
-
-    def _made_by(self, edge: Edge, names: Collection[str]) -> str:
-        """The operator that computes an output, whatever hands it on, unless one of `names` does that."""
-        while edge.producer not in names:
-            node = self.node(edge.producer)
-            before = _passed_on(node) if node is not None else None
-            if before is None:
-                break
-            edge = before
-        return edge.producer
 
     def results(self, parts: Iterable[GeNode]) -> list[Edge]:
         """Outputs of fused operators that anything outside of them reads, in their order."""

@@ -70,7 +70,7 @@ def arguments(graph: GraphIndex) -> Arguments:
     """What the calls of a graph read, as far as the table knows how they were converted."""
     by_edge: dict[Edge, list[Argument]] = defaultdict(list)
     for call in graph.fx_calls.values():
-        rows = _table().get(target_of(call.target), ())
+        rows = _tables()[0].get(target_of(call.target), ())
         built = graph.built(call.node) if rows else ()
         for row in rows:
             readers = [
@@ -81,11 +81,10 @@ def arguments(graph: GraphIndex) -> Arguments:
                     for edge, number in _read(reader, row):
                         if graph.node(edge.producer) and not _is_inside(edge, call.node, graph):
                             by_edge[edge].append(Argument(call, number, reader.name))
-    ordered = {
-        edge: sorted(several, key=lambda argument: graph.position[argument.reader])
+    return {
+        edge: tuple(sorted(several, key=lambda argument: graph.position[argument.reader]))
         for edge, several in by_edge.items()
     }
-    return {edge: tuple(several) for edge, several in ordered.items()}
 
 
 def fed_word(target: str, number: int, dimensions: int | None, whole: bool) -> str:
@@ -96,7 +95,7 @@ def fed_word(target: str, number: int, dimensions: int | None, whole: bool) -> s
     name = target_of(target)
     if name in _ARITHMETIC:
         return "positions" if whole else "weight" if dimensions == 1 else "input"
-    words = _words().get(name, ())
+    words = _tables()[1].get(name, ())
     return words[number] if number < len(words) else ""
 
 
@@ -151,18 +150,10 @@ def _is_inside(edge: Edge, fx_node: str, graph: GraphIndex) -> bool:
 
 
 @cache
-def _tables() -> tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]]:
+def _tables() -> tuple[Mapping[str, tuple[_Row, ...]], Mapping[str, Sequence[str]]]:
+    """How the calls of each target are converted, and words for their arguments."""
     raw = packaged_toml(__package__, "lowering.toml")
-    return raw["arguments"], raw["fed"]
-
-
-def _words() -> Mapping[str, Sequence[str]]:
-    return _tables()[1]
-
-
-@cache
-def _table() -> Mapping[str, tuple[_Row, ...]]:
-    return {target: tuple(map(_row, rows)) for target, rows in _tables()[0].items()}
+    return {target: tuple(map(_row, rows)) for target, rows in raw["arguments"].items()}, raw["fed"]
 
 
 def _row(text: str) -> _Row:
