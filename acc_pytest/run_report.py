@@ -37,7 +37,7 @@ class RunReport:
     def __init__(self, config: pytest.Config, run: AccRun, views: Sequence[View]) -> None:
         self._config = config
         self._modes = run.modes
-        self._plan = run.plan
+        self._plan = next((mode.plan for mode in run.modes if mode.plan is not None), None)
         self._floor = run.settings.min_coverage if run.settings is not None else 0.0
         self._ledger = None
         if self._plan is not None:

@@ -30,6 +30,7 @@ def open_views(
     from .gate.opening import views_of
     from .reporting.annotations import Annotations, on_github
     from .reporting.markdown import MarkdownSummary, step_summary
+    from .reporting.rows_file import RowsFile
 
     views: list[View] = []
     if csv:
@@ -39,8 +40,6 @@ def open_views(
         views.append(CsvReport(file, settings.custom_metrics if columns is None else (), columns))
     views += views_of(settings)
     if settings.rows:
-        from .reporting.rows_file import RowsFile
-
         views.append(RowsFile(settings.rows, settings.plain))
     if settings.html:
         from .reporting.html.view import HtmlReport

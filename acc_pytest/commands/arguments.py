@@ -71,12 +71,15 @@ def add_sides(parser: argparse.ArgumentParser) -> None:
         choices=OLD_LEVELS,
         help="compare this level only; api is op, token is logits",
     )
+    add_reading(parser, "as --acc-config")
+
+
+def add_reading(parser: argparse.ArgumentParser, config: str) -> None:
+    """Add how dumps are read; `config` is the help of the config files."""
     parser.add_argument(
         "--token-policy", default="auto", choices=TOKEN_POLICIES, help="as --acc-token-policy"
     )
-    parser.add_argument(
-        "--config", action="append", default=[], metavar="NAME_OR_FILE", help="as --acc-config"
-    )
+    parser.add_argument("--config", action="append", default=[], metavar="NAME_OR_FILE", help=config)
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:

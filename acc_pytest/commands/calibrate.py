@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import AccError, SettingsError
 from ..reporting.printable import message, shell
-from ..vocabulary import TOKEN_POLICIES
+from .arguments import add_reading
 
 if TYPE_CHECKING:
     from ..mapping.pair import Pair
@@ -47,12 +47,7 @@ def add(commands: Commands) -> None:
         metavar="K",
         help="how many times that mine may need, being another implementation (default: 2)",
     )
-    parser.add_argument(
-        "--token-policy", default="auto", choices=TOKEN_POLICIES, help="as --acc-token-policy"
-    )
-    parser.add_argument(
-        "--config", action="append", default=[], metavar="NAME_OR_FILE", help="as --acc-config, for mapping"
-    )
+    add_reading(parser, "as --acc-config, for mapping")
     parser.set_defaults(run=run)
 
 

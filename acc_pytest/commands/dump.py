@@ -14,7 +14,7 @@ from ..reporting.printable import message, shell
 from .progress import size
 
 if TYPE_CHECKING:
-    from ..capture.atb.launch import Finished, Launch
+    from ..capture.atb.launch import Finished
     from ..capture.atb.written_files import WrittenFiles
     from .arguments import Commands
 
@@ -62,7 +62,8 @@ def run(given: argparse.Namespace) -> int:
     launch = prepare(options_of(given))
     for note in launch.notes:
         print(f"acc: note: {message(note)}", file=sys.stderr)
-    print(f"acc: dumping below {message(str(launch.output))} ({_who(launch)})", flush=True)
+    by = f"backend cpu, as {launch.era}" if launch.backend == "cpu" else f"probe of {launch.era}"
+    print(f"acc: dumping below {message(str(launch.output))} ({by})", flush=True)
     finished = launch.run()
     for problem in (*finished.problems, *finished.missing):
         print(f"acc: {message(problem)}", file=sys.stderr)
@@ -87,10 +88,6 @@ def _command(given: argparse.Namespace) -> tuple[str, ...]:
             '--exec: no program was given; write --exec "python run.py", or -- python run.py at the end'
         )
     return tuple(given.for_pytest)
-
-
-def _who(launch: Launch) -> str:
-    return f"backend cpu, as {launch.era}" if launch.backend == "cpu" else f"probe of {launch.era}"
 
 
 def _closing(finished: Finished) -> list[str]:

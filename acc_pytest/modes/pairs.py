@@ -133,10 +133,14 @@ class UnmappedTest(GeneratedTest):
 
 @dataclass(eq=False)
 class PairMode(Mode):
-    """A mode with a plan. `noise` is what a noise run has of golden's tensors."""
+    """A mode with a plan. `noise` is what a noise run has of golden's tensors.
+
+    `stored_rows` are the rows that are judged again, by pair; `None` where dumps are compared.
+    """
 
     plan: Plan = field(kw_only=True)
     noise: NoisePlan | None = field(default=None, kw_only=True)
+    stored_rows: Mapping[int, Row] | None = field(default=None, kw_only=True)
 
     @property
     def root(self) -> str:
@@ -237,11 +241,6 @@ class PairMode(Mode):
     @abc.abstractmethod
     def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
         """The row of one pair."""
-
-    @property
-    def stored_rows(self) -> Mapping[int, Row] | None:
-        """The rows that are judged again, by pair; `None` where dumps are compared."""
-        return None
 
     @abc.abstractmethod
     def recomputed(self) -> Recomputer:

@@ -14,7 +14,6 @@ from .judges import Judges
 
 if TYPE_CHECKING:
     from ..gate.gate import Gate
-    from ..mapping.pair import Plan
     from ..reporting.row import Row
     from ..settings import Settings
     from .mode import Mode
@@ -42,11 +41,6 @@ class AccRun:
         from ..settings import Settings
 
         return Judges(self.settings or Settings.from_values({}))
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan of the mode that has one."""
-        return next((mode.plan for mode in self.modes if mode.plan is not None), None)
 
     @functools.cached_property
     def packed(self) -> bytes:

@@ -93,7 +93,7 @@ class StoredRowsMode(PairMode):
             stored = stored_run([read_rows(path) for path in given["from_rows"]])
         metrics = dict.fromkeys((*stored.metrics, *given.get("metrics", ())))
         settings = Settings.from_values({**options.of(given), "metrics": metrics})
-        return cls(settings, given, stored, plan=stored.plan)
+        return cls(settings, given, stored, plan=stored.plan, stored_rows=stored.pairs)
 
     @functools.cached_property
     def judges(self) -> Judges:
@@ -127,10 +127,6 @@ class StoredRowsMode(PairMode):
         from ..gate.rejudge import rejudge
 
         return rejudge(self.stored.pairs[number], make_judge)
-
-    @property
-    def stored_rows(self) -> Mapping[int, Row]:
-        return self.stored.pairs
 
     def recomputed(self) -> Recomputer:
         """What the run that wrote the rows has computed: there are no tensors here."""

@@ -165,20 +165,17 @@ def _packed(call: OperatorCall, t: Tensors) -> Outputs:
     else:
         value = heads_of(call, t["value"], sum(keys), _kv_heads(call), "value")
     mask = _mask(call, t)
+    eight_bit = None
+    if "qkDescale" in t:
+        eight_bit = EightBit(t["qkDescale"], t["vpvDescale"], t.get("pScale"))
     rows = []
     for b, (q, k, v) in enumerate(
         zip(torch.split(query, queries), torch.split(key, keys), torch.split(value, keys))
     ):
         bias = mask.bias(call, b, len(queries), heads, len(q), len(k))
         scale = _scale(call, t, b, len(q))
-        rows.append(attend(call, q, k, v, bias, scale=scale, eight_bit=_eight_bit(t)))
+        rows.append(attend(call, q, k, v, bias, scale=scale, eight_bit=eight_bit))
     return [_result(call, t["query"], torch.cat(rows))]
-
-
-def _eight_bit(t: Tensors) -> EightBit | None:
-    if "qkDescale" not in t:
-        return None
-    return EightBit(t["qkDescale"], t["vpvDescale"], t.get("pScale"))
 
 
 def _by_batch(call: OperatorCall, t: Tensors) -> Outputs:

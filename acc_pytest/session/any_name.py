@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,17 +32,11 @@ class AnyName:
 
 def let_any_name_pass(config: pytest.Config) -> None:
     """Register what prepares the gateways, where a name of this run needs it."""
-    if not hasattr(config, "workerinput") and not all(map(_is_sendable, _sent(config))):
+    places = (os.getcwd(), config.rootpath, config.option.basetemp)
+    sent = "\n".join(map(str, (*config.invocation_params.args, *places, *sys.argv, *sys.path)))
+    is_sendable = sent.isascii() or not any("\ud800" <= character <= "\udfff" for character in sent)
+    if not hasattr(config, "workerinput") and not is_sendable:
         config.pluginmanager.register(AnyName(), "acc_any_name")
-
-
-def _sent(config: pytest.Config) -> Iterator[str]:
-    yield from map(str, config.invocation_params.args)
-    yield from (os.getcwd(), str(config.rootpath), str(config.option.basetemp), *sys.argv, *sys.path)
-
-
-def _is_sendable(text: str) -> bool:
-    return text.isascii() or not any("\ud800" <= one <= "\udfff" for one in text)
 
 
 def _surrogates_pass() -> None:
