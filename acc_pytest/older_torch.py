@@ -39,7 +39,7 @@ def _release() -> tuple[int, ...]:
     return tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
-class _HalfByFloat(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _HalfByFloat(TorchDispatchMode):
     """Calls every operator by `rounded_once`."""
 
     def __torch_dispatch__(

@@ -24,6 +24,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -76,7 +77,7 @@ def made_model(layers: int, operators: int, flat: bool) -> tuple[Plan, list[Row]
             else f"{layer}_Decoder_layer/{place // 25}_Part/{place}_{kind}Operation"
         )
         golden = f"op{number}" if flat else f"root.model.layers.{layer}.part{place // 25}.op{place}"
-        fields = {
+        fields: dict[str, Any] = {
             "layer": "graph_1" if flat else f"layers.{layer}",
             "graph": "graph_1" if flat else "",
             "golden": RowSide(golden, golden, kind, "output[0]"),

@@ -25,6 +25,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.mutation.file_mutation import mutate_file_contents
@@ -101,7 +102,7 @@ def line_of(path: Path, mutant: str, diff: str) -> int:
     """The line of the source that a mutant changes: the first of that text in its function."""
     function, of_class = parse_mutant_key(mutant.rpartition(".")[2].rpartition("__mutmut_")[0])
     text = path.read_text()
-    scope: ast.AST = ast.parse(text)
+    scope: Any = ast.parse(text)
     for name in filter(None, (of_class, function)):
         scope = next(node for node in ast.walk(scope) if getattr(node, "name", None) == name)
     changed = next(line[1:].strip() for line in diff.splitlines()[2:] if line.startswith("-"))

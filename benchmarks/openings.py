@@ -93,7 +93,7 @@ def operations(home: Path, count: int) -> Opening:
         source = home / f"{side}.bin"
         atb_bin.write(source, torch.zeros(2).half())
         for node in nodes:
-            number = node["opName"].rpartition("_")[2]  # type: ignore[union-attr,attr-defined]
+            number = node["opName"].rpartition("_")[2]  # type: ignore[attr-defined]
             after = home / side / "tensors" / PROCESS / "0" / f"{number}_AddOperation" / "after"
             after.mkdir(parents=True)
             os.link(source, after / "outtensor0.bin")

@@ -77,7 +77,7 @@ def serve(listener: socket.socket) -> Callable[[], None]:
     gc.freeze()  # a fork that collects garbage would copy every page of what was imported
     forks: list[int] = []
     while True:
-        ready, _, _ = select.select([listener, 0], [], [])
+        ready, _, _ = select.select([listener.fileno(), 0], [], [])
         if 0 in ready:
             for fork in forks:
                 os.waitpid(fork, 0)
@@ -107,7 +107,7 @@ def _answered(connection: socket.socket) -> Callable[[], None]:
     for stream in (*STREAMS, *streams):
         os.close(stream)
     ended = os.pidfd_open(program)
-    ready, _, _ = select.select([ended, connection], [], [])
+    ready, _, _ = select.select([ended, connection.fileno()], [], [])
     if ended not in ready:
         os.kill(program, signal.SIGKILL)
     _, status = os.waitpid(program, 0)
@@ -125,7 +125,7 @@ def _program(request: dict[str, Any]) -> Callable[[], None]:
     while words[0] in ("-u", "-B"):
         sys.dont_write_bytecode |= words[0] == "-B"
         if words.pop(0) == "-u":
-            sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
+            sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]  # a file
     kind, rest = words[0][:2], ([words[0][2:]] if words[0][2:] else []) + words[1:]
     if kind not in ("-c", "-m"):
         kind, rest = "", words
@@ -152,16 +152,16 @@ def _end(program: Callable[[], None]) -> NoReturn:
     except SystemExit as end:
         code = end.code
     except BaseException:  # noqa: BLE001 - as an interpreter does
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
         code = 1
     if isinstance(code, str):
         sys.stderr.write(f"{code}\n")
         code = 1
-    threading._shutdown()  # type: ignore[attr-defined]
+    threading._shutdown()  # type: ignore[attr-defined]  # what an interpreter calls
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(int(code or 0))  # type: ignore[call-overload]
+    os._exit(int(code or 0))  # type: ignore[call-overload]  # a number, as SystemExit has it
 
 
 def _discard(_: object) -> None: ...

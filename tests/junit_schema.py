@@ -77,7 +77,7 @@ def _of_suites(root: ElementTree.Element) -> Iterator[str]:
         for name, count in found.items():
             if suite.get(name) != str(count):
                 yield f"{name} is {suite.get(name)}, but there are {count}"
-    names = Counter((case.get("classname"), case.get("name")) for case in root.iter("testcase"))
+    names = Counter((case.get("classname", ""), case.get("name", "")) for case in root.iter("testcase"))
     for (classname, name), count in names.items():
         if count > 1:
             yield f"{classname} {name} is there {count} times"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -104,8 +105,8 @@ def test_which_arguments_are_ours(argument: str, ours: bool) -> None:
     assert is_ours(argument, "d") is ours
 
 
-def alone(name: str, side: str = "golden", **more: object) -> Unmapped:
-    return Unmapped(side, 0, name, name, "Linear", "no partner", **more)  # type: ignore[arg-type]
+def alone(name: str, side: Any = "golden", **more: Any) -> Unmapped:
+    return Unmapped(side, 0, name, name, "Linear", "no partner", **more)
 
 
 def unmapped_names(*nodes: Unmapped, naming: Naming = NAMING) -> list[str]:

@@ -53,6 +53,6 @@ def test_ctrl_c_before_there_is_a_session_is_one_word(
     config = pytester.parseconfig("--acc-golden", "/tmp")
     monkeypatch.setattr(pytest, "main", stop)
     assert options.start_over(config) == pytest.ExitCode.INTERRUPTED
-    monkeypatch.setattr(cli.demo, "run", stop)
+    monkeypatch.setattr("acc_pytest.cli.demo.run", stop)
     assert cli.main(["demo", "--list-faults"]) == 130
     assert capsys.readouterr().err == "\ninterrupted\nacc: interrupted\n"

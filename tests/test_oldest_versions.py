@@ -22,7 +22,8 @@ def release(version: str) -> tuple[int, ...]:
 def test_every_lower_bound_is_what_is_tested() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
-    bounds = dict(re.match(r"([\w-]+)>=([\d.]+)", one).groups() for one in wanted)
+    bounds = dict(re.findall(r"^([\w-]+)>=([\d.]+)", "\n".join(wanted), re.MULTILINE))
+    assert len(bounds) == len(wanted)
     pinned = re.findall(r"^([\w-]+)==([\d.]+)$", (ROOT / ".ci" / "oldest.txt").read_text(), re.MULTILINE)
     assert {name: release(bound) for name, bound in bounds.items()} == {
         name: release(version) for name, version in pinned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,15 +18,16 @@ ROWS = [
 
 def test_rows_of_any_names_and_numbers_reach_the_controller() -> None:
     execnet = pytest.importorskip("execnet")
-    config = SimpleNamespace(stash=pytest.Stash())
-    worker = WorkerRows(config)  # type: ignore[arg-type]
+    config: Any = SimpleNamespace(stash=pytest.Stash())
+    worker = WorkerRows(config)
     for row in ROWS:
         config.stash[SINK](row)
-    report = SimpleNamespace()
-    making = worker.pytest_runtest_makereport(SimpleNamespace(when="call"))  # type: ignore[arg-type]
+    report: Any = SimpleNamespace()
+    call: Any = SimpleNamespace(when="call")
+    making = worker.pytest_runtest_makereport(call)
     next(making)
     with pytest.raises(StopIteration):
-        making.send(report)  # type: ignore[arg-type]
+        making.send(report)
     sent = execnet.loads(execnet.dumps(report.__dict__))
     assert rows_of(SimpleNamespace(**sent)) == ROWS
     assert rows_of(report) == ROWS

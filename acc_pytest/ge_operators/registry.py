@@ -77,7 +77,7 @@ class GeCall:
 
     def common_shape(self, *shapes: Sequence[int]) -> tuple[int, ...]:
         """The same of shapes."""
-        return self.room(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
+        return self.room(torch.broadcast_shapes(*shapes))
 
     def whole(self, tensor: torch.Tensor, name: str) -> list[int]:
         """Whole numbers that an operand holds. Raises `OperatorError` for a tensor of another kind."""

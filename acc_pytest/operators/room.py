@@ -30,7 +30,7 @@ CALLS = 256
 PER_CALL = 1024
 
 
-class Room(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Room(TorchDispatchMode):
     """`with Room("RepeatOperation", inputs, written):` bounds what torch makes inside, by this thread.
 
     `written` are the elements of the outputs as they lie in the dump; `pairs` says that every token may meet

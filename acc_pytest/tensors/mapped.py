@@ -115,7 +115,7 @@ def watch(tensor: torch.Tensor, path: str) -> torch.Tensor:
     _watched[:] = [one for one in _watched if not _is_gone(one)]
     with contextlib.suppress(OSError):
         found = os.stat(path)
-        storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+        storage = StorageWeakRef(tensor.untyped_storage())
         _watched.append(_Watched(storage, path, (found.st_dev, found.st_ino), found.st_size))
     return tensor
 
@@ -142,7 +142,7 @@ def check_mapped() -> None:
 
 
 def _is_gone(one: _Watched) -> bool:
-    return bool(one.storage.expired())  # type: ignore[no-untyped-call]
+    return bool(one.storage.expired())
 
 
 def _check_size(path: str, size: int, needed: int) -> None:

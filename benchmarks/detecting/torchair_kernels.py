@@ -71,7 +71,7 @@ def _strided_slice(_node: GeNode, given: Inputs) -> list[torch.Tensor]:
 
 def _layer_norm(node: GeNode, given: Inputs) -> list[torch.Tensor]:
     x, shape, weight, bias = given
-    epsilon = node.attrs.get("epsilon", 1e-5)
+    epsilon: Any = node.attrs.get("epsilon", 1e-5)
     return list(torch.native_layer_norm(x, _numbers(shape), weight, bias, epsilon))
 
 
@@ -86,7 +86,8 @@ def _topk(_node: GeNode, given: Inputs) -> list[torch.Tensor]:
 
 
 def _softmax(node: GeNode, given: Inputs) -> list[torch.Tensor]:
-    (axis,) = node.attrs.get("axes", (-1,))  # type: ignore[misc]
+    axes: Any = node.attrs.get("axes", (-1,))
+    (axis,) = axes
     powers = (given[0] - given[0].amax(axis, True)).exp()
     return [powers / powers.sum(axis, True)]
 

@@ -80,7 +80,7 @@ def _shelved(seeds: Callable[[Path], Any]) -> Callable[[Path], Any]:
 
 def _mostly(light: Sequence[Seed], whole: Sequence[Seed]) -> list[Seed]:
     """Both, the light ones so often that they are three of four draws: their plans take half the time."""
-    return [*light * -(-3 * len(whole) // len(light)), *whole]
+    return [*list(light) * -(-3 * len(whole) // len(light)), *whole]
 
 
 def _models(shelf: Path) -> list[Seed]:

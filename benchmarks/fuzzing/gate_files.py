@@ -195,10 +195,10 @@ def _gated_by(name: str) -> Callable[[Path, str], None]:
         path = str(home / file)
         given: Any = [path] if name == "baseline" else path
         settings = Settings.from_values({name: given})
-        update = "all" if name == "baseline" else "because"
+        update: dict[str, Any] = {f"update_{name}": "all" if name == "baseline" else "because"}
         rows = _rows_beside(home)
         _through(settings, rows)
-        _through(replace(settings, **{f"update_{name}": update}), rows)
+        _through(replace(settings, **update), rows)
 
     return read
 

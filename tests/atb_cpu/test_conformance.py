@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ import torch
 from acc_pytest.atb_cpu import LanguageModel, ModelSpec, Runtime
 from acc_pytest.atb_cpu.models.bloom import WEIGHTS as BLOOM_WEIGHTS
 from acc_pytest.atb_cpu.probe import probe_from_environment
+from acc_pytest.atb_cpu.probe.settings import Era
 from acc_pytest.tensors.ref import TensorRef
 from tests.newer import in_this_torch
 
@@ -194,7 +196,7 @@ def _bloom(tensors: Path) -> dict[str, torch.Tensor]:
 
 def make(run: Run, reals: Sequence[Real], directory: Path) -> None:
     """Execute the network once, with a probe for every real dump."""
-    ranks: list[list[object]] = [[] for _ in range(run.spec.ranks)]
+    ranks: list[list[Any]] = [[] for _ in range(run.spec.ranks)]
     for real in reals:
         (root,) = (p.name for p in real.directory.iterdir())
         timestamp = re.search(r"\d{8}_\d{6}$", root)
@@ -206,13 +208,14 @@ def make(run: Run, reals: Sequence[Real], directory: Path) -> None:
             shutil.copyfile(PROBE / real.config, copy)
             copy.chmod(0o600)
             environ["ATB_DUMP_CONFIG"] = str(copy)
-        era = "E2" if root.startswith("ait") else "E3"
+        era: Era = "E2" if root.startswith("ait") else "E3"
         for rank, (device, pid) in enumerate(workers(real)):
             probe = probe_from_environment(
                 rank, device=device, pid=pid, environ=environ, era=era, named=real.named
             )
             ranks[rank].append(probe)
-    model = LanguageModel(run.spec, weights_of(run.weights), Runtime([Tee(p) for p in ranks]))  # type: ignore[misc]
+    tees: list[Any] = [Tee(probes) for probes in ranks]
+    model = LanguageModel(run.spec, weights_of(run.weights), Runtime(tees))
     if run.warm_up:
         model.warm_up(len(run.prompt))
     model.step(run.prompt)
@@ -223,7 +226,7 @@ def make(run: Run, reals: Sequence[Real], directory: Path) -> None:
 DUMPS = {"llama": LLAMA, "short": LLAMA_SHORT, "bf16": LLAMA_BF16, "ranks": LLAMA_RANKS, "bloom": BLOOM}
 ALL = [pytest.param(run, real, id=real.path) for run, reals in DUMPS.items() for real in reals]
 WITHOUT_TENSORS = ("D_misc/device_filter", "D_misc/cpu_profiling_raw", "D_misc/onnx")
-TENSORS = [p for p in ALL if p.values[1].path not in WITHOUT_TENSORS]
+TENSORS = [p for p in ALL if p.id not in WITHOUT_TENSORS]
 ROUNDOFF = {"1": 2.0**-11, "27": 2.0**-8, "0": 2.0**-24}
 FLOATS = {"1": torch.float16, "27": torch.bfloat16, "0": torch.float32}
 STATISTICS = ("max", "min", "mean", "l2norm")
@@ -347,7 +350,7 @@ def close(
     return all(abs(float(header[k]) - float(other[k])) <= allowed * scale + 1e-6 for k in STATISTICS)
 
 
-E4 = [p for p in ALL if p.values[1].path.startswith("D_e4")]
+E4 = [p for p in ALL if str(p.id).startswith("D_e4")]
 
 
 @pytest.mark.parametrize(("run", "real"), E4)

@@ -13,6 +13,7 @@ from acc_pytest.capture.dump_info import SETTLE_SECONDS, InfoConversion
 from acc_pytest.capture.dump_info import convert as converting
 from acc_pytest.capture.dump_info.tensor_files import tensor_files
 from acc_pytest.errors import DumpError, FormatError
+from acc_pytest.tensors import info_file
 from acc_pytest.tensors.ge_record import GeValue, write_record
 from acc_pytest.tensors.header import Statistics
 from acc_pytest.tensors.info_file import read_info
@@ -124,11 +125,10 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = fx(tmp_path)
-    measured = converting.info_of
 
-    def slow(tensor: object) -> object:
+    def slow(tensor: torch.Tensor) -> object:
         fx(tmp_path, values=(9.0, 8.0, 7.0))
-        return measured(tensor)
+        return info_file.info_of(tensor)
 
     monkeypatch.setattr(converting, "info_of", slow)
     conversion = run(InfoConversion(str(tmp_path), delete=True, clock=clock), clock)

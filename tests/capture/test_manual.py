@@ -91,8 +91,8 @@ def test_numbers_of_any_kind_and_keywords_in_any_order(out: Path, mine: Path) ->
         my_path=mine,
         golden_data=torch.ones(2),
         output_path=out,
-        data_id=np.int64(3),  # type: ignore[arg-type]
-        token_id=torch.tensor(1),  # type: ignore[arg-type]
+        data_id=np.int64(3),
+        token_id=torch.tensor(1),  # type: ignore[arg-type]  # it is taken
     )
     assert Path(path).relative_to(home(out)) == Path("1/3_tensor.pth")
     assert Path(dump_data("2", "3", torch.ones(2), mine, out)).relative_to(home(out)) == Path(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.dumps import open_dump
@@ -58,13 +58,14 @@ def test_a_compiled_model_is_dumped_like_the_eager_one_and_compiled_again_after(
 ) -> None:
     backend = Counting()
     inner = Stack()
-    model: nn.Module = inner
+    model: Any = inner
     if part == "whole":
         model = torch.compile(inner, backend=backend, fullgraph=True)
     elif part == "in place":
         inner.compile(backend=backend, fullgraph=True)
     else:
-        inner.layers[0] = torch.compile(inner.layers[0], backend=backend, fullgraph=True)
+        compiled: Any = torch.compile(inner.layers[0], backend=backend, fullgraph=True)
+        inner.layers[0] = compiled
     eager = Stack()(X)
     if before:
         assert torch.equal(model(X), eager)
@@ -86,7 +87,7 @@ def test_a_compiled_model_is_dumped_like_the_eager_one_and_compiled_again_after(
 
 
 def test_weights_of_a_compiled_model_go_by_their_own_names(tmp_path: Path) -> None:
-    model = torch.compile(Stack(layers=1), backend="eager")
+    model: Any = torch.compile(Stack(layers=1), backend="eager")
     with register_hook(model, DumpConfig(tmp_path, dump_weight=True)) as handle:
         pass
     assert "root.layers.0.linear.weight.pth" in {
@@ -105,5 +106,6 @@ def test_the_module_below_the_wrapper_may_be_hooked_too(tmp_path: Path) -> None:
 
 def test_an_old_torch_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.compiler, "set_stance")
+    model: Any = torch.compile(Stack(), backend="eager")
     with pytest.raises(CaptureError, match=r"torch 2\.6.*not compiled"):
-        register_hook(torch.compile(Stack(), backend="eager"), DumpConfig(tmp_path))
+        register_hook(model, DumpConfig(tmp_path))

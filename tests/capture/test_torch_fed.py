@@ -42,7 +42,7 @@ class Model(nn.Module):
         mask: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         embeds: torch.Tensor | None = None,
-        wrapped: object = None,
+        wrapped: Any = None,
     ) -> torch.Tensor:
         ids = wrapped if ids is None else ids
         x = self.embed(getattr(ids, "ids", ids)) if embeds is None else embeds
@@ -97,7 +97,8 @@ def test_nothing_else_of_what_is_left_out_comes_with_them(tmp_path: Path, option
 
 
 def test_an_embedding_stands_for_a_root_that_was_not_called_with_ids(tmp_path: Path) -> None:
-    for number, kwargs in enumerate(({"wrapped": Opaque(IDS)}, {"embeds": torch.ones(1, 3, 4)})):
+    inputs: tuple[dict[str, Any], ...] = ({"wrapped": Opaque(IDS)}, {"embeds": torch.ones(1, 3, 4)})
+    for number, kwargs in enumerate(inputs):
         home = dumped(tmp_path / str(number), position_ids=IDS, options={"tensor_part": 1}, **kwargs)
         assert [name for name in files(home) if "/input" in name] == ["root/input_position_ids"]
     home = dumped(tmp_path / "2", wrapped=Opaque(IDS), options={"layer_name": "root.head"})

@@ -19,7 +19,7 @@ from acc_pytest.errors import CaptureError
 from .models import Layer, Stack, entries, files, tensor
 
 
-def dumped(model: nn.Module, path: Path, *inputs: torch.Tensor, **options: object) -> Path:
+def dumped(model: nn.Module, path: Path, *inputs: torch.Tensor, **options: Any) -> Path:
     options.setdefault("token_range", range(len(inputs) or 1))
     with register_hook(model, DumpConfig(path, **options)) as handle:
         for x in inputs or (torch.ones(1, 4),):
@@ -78,7 +78,7 @@ def test_the_tree_has_three_keys_and_siblings_in_the_order_they_ran(tmp_path: Pa
     home = dumped(Stack(), tmp_path)
     tree = json.loads((home / "model_tree.json").read_text())
 
-    def names(node: dict) -> list:
+    def names(node: dict[str, Any]) -> list[Any]:
         assert set(node) == {"name", "type", "children"}
         return [node["name"].rpartition(".")[2], *([names(child) for child in node["children"]] or [])]
 
@@ -134,8 +134,8 @@ def test_a_module_called_again_in_a_step_keeps_both_calls(tmp_path: Path) -> Non
         ]
     assert torch.equal(tensor(home, "root.norm/output"), model.norm(x))
     assert torch.equal(tensor(home, "root.norm.call1/input_0"), model.head(model.norm(x)))
-    step = open_dump(str(home)).steps[0]
-    assert [(node.path, node.op_type) for node in step.tree.root.children] == [
+    tree = open_dump(str(home)).steps[0].tree
+    assert [(node.path, node.op_type) for node in tree.root.children] == [
         ("root.norm", "LayerNorm"),
         ("root.head", "Linear"),
         ("root.norm.call1", "LayerNorm"),
@@ -149,10 +149,10 @@ def test_a_second_call_does_not_take_the_folder_of_a_module_of_that_name(tmp_pat
         def __init__(self) -> None:
             super().__init__()
             self.norm = nn.Identity()
-            self.norm.call1 = nn.Identity()
+            self.norm.add_module("call1", nn.Identity())
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.norm(self.norm.call1(self.norm(x)))
+            return self.norm(self.norm.get_submodule("call1")(self.norm(x)))
 
     home = dumped(Called(), tmp_path)
     assert [name for name in files(home) if "output" in name and "norm" in name] == [
@@ -257,7 +257,7 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_fixed_name_is_not_taken_twice(tmp_path: Path) -> None:
-    options = {"run_name": "run", "process_name": "cpu_1"}
+    options: dict[str, Any] = {"run_name": "run", "process_name": "cpu_1"}
     dumped(Stack(), tmp_path, **options)
     with pytest.raises(CaptureError, match="exists already"):
         register_hook(Stack(), DumpConfig(tmp_path, **options))
@@ -287,10 +287,16 @@ def test_the_time_of_an_atb_dump_is_taken_over(tmp_path: Path, monkeypatch: pyte
 
 
 def test_names_that_are_no_directory_names_are_made_fit(tmp_path: Path) -> None:
-    model = nn.Sequential()
-    model.layers = nn.ModuleDict({"a/b": nn.Identity(), "x" * 300: nn.Identity(), "ü ": nn.Identity()})
-    model.forward = lambda x: sum(layer(x) for layer in model.layers.values())
-    home = dumped(model, tmp_path)
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            names = ("a/b", "x" * 300, "ü ")
+            self.layers = nn.ModuleDict({name: nn.Identity() for name in names})
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.stack([layer(x) for layer in self.layers.values()])
+
+    home = dumped(Named(), tmp_path)
     folders = {name.partition("/")[0] for name in files(home)}
     assert {"root.layers.a_b", "root.layers.ü "} <= folders
     assert len(folders) == 4
@@ -303,7 +309,7 @@ def test_weights_are_saved_once_under_their_names_and_filtered_by_name(tmp_path:
     names = sorted(path.name for path in (home / "weights").iterdir())
     assert names == [f"root.layers.0.{m}.{p}.pth" for m in ("linear", "norm") for p in ("bias", "weight")]
     saved = torch.load(home / "weights" / "root.layers.0.linear.weight.pth", weights_only=True)
-    assert torch.equal(saved, model.layers[0].linear.weight)
+    assert torch.equal(saved, model.get_parameter("layers.0.linear.weight"))
     assert not saved.requires_grad
     listed = json.loads((home / "manifest.json").read_text())["weights"]
     assert [entry["status"] for entry in listed] == ["written"] * 4

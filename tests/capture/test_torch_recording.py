@@ -22,14 +22,19 @@ from acc_pytest.errors import CaptureError
 
 from .models import Raises, Stack, entries, files, tensor
 
-ALL = {"mode": ["module", "api"], "dump_statistics_mode": 2, "analyze": True, "dump_weight": True}
+ALL: dict[str, Any] = {
+    "mode": ["module", "api"],
+    "dump_statistics_mode": 2,
+    "analyze": True,
+    "dump_weight": True,
+}
 
 
 def test_inputs_are_those_before_the_module_ran_and_outputs_those_right_after(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.ReLU(inplace=True))
     with torch.no_grad():
-        model[0].weight.copy_(torch.eye(2))
-        model[0].bias.zero_()
+        model.get_parameter("0.weight").copy_(torch.eye(2))
+        model.get_parameter("0.bias").zero_()
     with register_hook(model, DumpConfig(tmp_path)) as handle:
         model(torch.tensor([[-1.0, 2.0]]))
     home = handle.dump_path
@@ -51,7 +56,8 @@ def test_results_and_gradients_are_the_same_bits_with_and_without_dumping(
         if not grad:
             return [result]
         result.square().sum().backward()
-        return [result, x.grad, *(parameter.grad.clone() for parameter in model.parameters())]
+        gradients = [parameter.grad for parameter in (x, *model.parameters())]
+        return [result, *(gradient.clone() for gradient in gradients if gradient is not None)]
 
     model = Stack()
     plain = run(model)
@@ -236,6 +242,7 @@ def test_the_count_of_tokens_can_be_given_and_read(tmp_path: Path) -> None:
             CaptureError, match=r"token_id=3 is already dumped; call reset\(\) to start a new dump"
         ):
             handle.token_id = 3
+        wrong: Any
         for wrong in (-1, True, "3"):
             with pytest.raises(CaptureError, match="token_id"):
                 handle.token_id = wrong
@@ -268,7 +275,7 @@ def test_reset_starts_a_new_dump_only_where_there_is_one_already(tmp_path: Path)
     handle.remove()
     second = handle.dump_path
     assert second != first
-    assert (tensor(first, "root/input_0")[0, 0], tensor(second, "root/input_0")[0, 0]) == (1, 3)
+    assert [int(tensor(home, "root/input_0")[0, 0]) for home in (first, second)] == [1, 3]
     assert (second / "weights").is_dir()
     assert not (second / "1").exists()
     assert handle.report.steps == 1

@@ -115,7 +115,7 @@ def test_a_function_has_the_type_of_the_module_that_called_it(tmp_path: Path) ->
 def test_the_analysis_has_a_row_for_each_tensor_and_one_header(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 2, bias=False))
     with torch.no_grad():
-        model[0].weight.copy_(torch.eye(2))
+        model.get_parameter("0.weight").copy_(torch.eye(2))
     with register_hook(model, DumpConfig(tmp_path, range(2), ["Linear"], analyze=True)) as handle:
         model(torch.tensor([[1.0, 3.0]]))
         model(torch.tensor([[5.0]]).expand(1, 2))

@@ -226,7 +226,7 @@ def test_objects_that_nobody_looks_into_are_listed(tmp_path: Path) -> None:
     ]
 
 
-class Unreadable(dict):
+class Unreadable(dict[str, torch.Tensor]):
     def __getitem__(self, key: str) -> torch.Tensor:
         raise OSError("not now")
 
@@ -298,7 +298,7 @@ def test_a_tensor_without_values_is_told_once_and_listed_and_harms_nothing(tmp_p
 def test_a_snapshot_never_raises_and_never_shares() -> None:
     class Stubborn(torch.Tensor):
         @property
-        def device(self) -> None:  # type: ignore[override]
+        def device(self) -> None:  # type: ignore[override]  # it raises
             raise RuntimeError("no\n  device")
 
     copy, note = snapshot(torch.zeros(1).as_subclass(Stubborn))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ def names(folder: Path) -> list[str]:
 def test_everything_is_there_when_finish_returns(tmp_path: Path) -> None:
     writer = BackgroundWriter()
     for number in range(100):
-        writer.put(str(tmp_path / f"{number % 7}" / f"{number}"), 10, lambda n=number: (b"x" * n, b"y"))
+        parts = (b"x" * number, b"y")
+        writer.put(str(tmp_path / f"{number % 7}" / f"{number}"), 10, partial(iter, parts))
     writer.finish()
     for number in range(100):
         assert (tmp_path / f"{number % 7}" / f"{number}").read_bytes() == b"x" * number + b"y"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from acc_pytest.comparison.statistics import compare_statistics
 from acc_pytest.errors import SettingsError
 from acc_pytest.judging.judges import Judge
 from acc_pytest.mapping.pair import LastToken, Operand, Pair, Part, RankSum, View, Whole
+from acc_pytest.reporting.row import Row
 from acc_pytest.tensors.dtypes import DTYPES
 from acc_pytest.tensors.header import Statistics, TensorHeader
 from acc_pytest.tensors.ref import TensorRef
@@ -26,7 +29,7 @@ def pair(golden: Operand, mine: Operand) -> Pair:
 
 
 @pytest.fixture
-def saved(tmp_path: Path):  # type: ignore[no-untyped-def]
+def saved(tmp_path: Path) -> Callable[..., Operand]:
     """Save tensors, one file per rank, as one operand."""
 
     def save(name: str, *tensors: torch.Tensor, view: View = Whole()) -> Operand:  # noqa: B008
@@ -43,7 +46,7 @@ def saved(tmp_path: Path):  # type: ignore[no-untyped-def]
 GOLDEN = torch.arange(1.0, 9.0).reshape(2, 4)
 
 
-def test_a_row_says_what_was_compared(saved) -> None:  # type: ignore[no-untyped-def]
+def test_a_row_says_what_was_compared(saved: Callable[..., Operand]) -> None:
     row = compare_pair(pair(saved("g", GOLDEN), saved("m", GOLDEN)), Judge, "id", 7)
     assert (row.verdict, row.number, row.test_id, row.layer) == ("pass", 7, "id", "model")
     assert (row.golden.dtype, row.golden.shape) == ("torch.float32", "[2, 4]")
@@ -52,7 +55,7 @@ def test_a_row_says_what_was_compared(saved) -> None:  # type: ignore[no-untyped
     assert row.counts["elements"] == 8
 
 
-def test_of_replicas_the_worst_decides(saved) -> None:  # type: ignore[no-untyped-def]
+def test_of_replicas_the_worst_decides(saved: Callable[..., Operand]) -> None:
     bad = GOLDEN.clone()
     bad[1, 2] += 1
     row = compare_pair(pair(saved("g", GOLDEN), saved("m", GOLDEN, bad)), Judge, "id", 0)
@@ -62,7 +65,7 @@ def test_of_replicas_the_worst_decides(saved) -> None:  # type: ignore[no-untype
     assert row.mine.path.count(";") == 1
 
 
-def test_a_new_nan_is_said_in_the_old_tools_words_too(saved) -> None:  # type: ignore[no-untyped-def]
+def test_a_new_nan_is_said_in_the_old_tools_words_too(saved: Callable[..., Operand]) -> None:
     bad = GOLDEN.clone()
     bad[0, 0] = math.nan
     row = compare_pair(pair(saved("g", GOLDEN), saved("m", bad)), Judge, "id", 0)
@@ -73,7 +76,7 @@ def test_a_new_nan_is_said_in_the_old_tools_words_too(saved) -> None:  # type: i
     assert reverse.reasons[0] == "golden_data includes NAN or inf."
 
 
-def test_shapes_that_do_not_agree_are_the_rows_reason(saved) -> None:  # type: ignore[no-untyped-def]
+def test_shapes_that_do_not_agree_are_the_rows_reason(saved: Callable[..., Operand]) -> None:
     row = compare_pair(pair(saved("g", GOLDEN), saved("m", torch.ones(3))), Judge, "id", 0)
     assert (row.verdict, row.red) == ("incomparable", True)
     assert row.sentence == row.reason
@@ -81,7 +84,9 @@ def test_shapes_that_do_not_agree_are_the_rows_reason(saved) -> None:  # type: i
     assert (row.golden.shape, row.mine.shape) == ("[2, 4]", "[3]")
 
 
-def test_a_missing_file_leaves_the_other_side_described(saved, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_missing_file_leaves_the_other_side_described(
+    saved: Callable[..., Operand], tmp_path: Path
+) -> None:
     gone = Operand("n", "n", "Linear", "output[0]", (TensorRef(str(tmp_path / "gone.pth")),))
     row = compare_pair(pair(saved("g", GOLDEN), gone), Judge, "id", 0)
     assert row.verdict == "incomparable"
@@ -89,7 +94,7 @@ def test_a_missing_file_leaves_the_other_side_described(saved, tmp_path: Path) -
     assert (row.golden.shape, row.mine.shape) == ("[2, 4]", "")
 
 
-def test_a_judge_that_cannot_be_made_is_the_rows_reason(saved) -> None:  # type: ignore[no-untyped-def]
+def test_a_judge_that_cannot_be_made_is_the_rows_reason(saved: Callable[..., Operand]) -> None:
     def refuse() -> Judge:
         raise SettingsError("marker acc_threshold on x: makes no sense")
 
@@ -107,7 +112,8 @@ def test_any_two_tensors_need_one_shape() -> None:
 
 def statistics(*tensors: torch.Tensor, view: View = Whole()) -> Operand:  # noqa: B008
     """An operand whose files hold statistics only."""
-    return Operand("n", "n", "Linear", "output[0]", tuple(_Stated(tensor) for tensor in tensors), view)  # type: ignore[misc]
+    refs: Any = tuple(_Stated(tensor) for tensor in tensors)
+    return Operand("n", "n", "Linear", "output[0]", refs, view)
 
 
 class _Stated:
@@ -125,7 +131,7 @@ class _Stated:
         return "stated.bin"
 
 
-def compared(golden: Operand, mine: Operand):  # type: ignore[no-untyped-def]
+def compared(golden: Operand, mine: Operand) -> Row:
     return compare_pair(pair(golden, mine), Judge, "id", 0)
 
 
@@ -137,7 +143,7 @@ def test_statistics_against_statistics() -> None:
     assert compared(statistics(GOLDEN), statistics(GOLDEN * 2)).verdict == "fail"
 
 
-def test_values_against_statistics(saved) -> None:  # type: ignore[no-untyped-def]
+def test_values_against_statistics(saved: Callable[..., Operand]) -> None:
     assert compared(saved("g", GOLDEN), statistics(GOLDEN)).verdict == "pass"
     assert compared(statistics(GOLDEN), saved("m", -GOLDEN)).verdict == "fail"
 
@@ -146,8 +152,9 @@ def test_shards_are_merged_before_they_are_judged() -> None:
     row = compared(statistics(GOLDEN), statistics(GOLDEN[:, :1], GOLDEN[:, 1:]))
     assert row.verdict == "pass"
     # Two shards instead of one tensor: the mean and the norm differ by a few roundings of 2^-53.
-    assert row.metrics["mean_stat_absolute_error"] <= 8 * 2.0**-52
-    assert row.metrics["l2norm_stat_absolute_error"] <= 32 * 2.0**-52
+    errors: dict[str, Any] = dict(row.metrics)
+    assert errors["mean_stat_absolute_error"] <= 8 * 2.0**-52
+    assert errors["l2norm_stat_absolute_error"] <= 32 * 2.0**-52
 
 
 def test_statistics_of_replicas_are_judged_one_by_one() -> None:
@@ -172,10 +179,11 @@ def test_statistics_of_something_else_are_incomparable(golden: Operand, mine: Op
 
 
 def test_a_statistic_that_one_shard_does_not_state_is_unknown_of_the_whole() -> None:
+    half: Any
     half, other = statistics(GOLDEN[:1]).refs[0], statistics(GOLDEN[1:]).refs[0]
     known = half.header().statistics
     assert known is not None
-    half._header = TensorHeader(  # type: ignore[attr-defined]
+    half._header = TensorHeader(
         FLOAT32, (1, 4), "statistics", statistics=Statistics(None, known.min, known.mean, known.l2norm)
     )
     mine = Operand("n", "n", "Linear", "output[0]", (half, other))

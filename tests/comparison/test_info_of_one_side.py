@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,9 @@ def convert_ge(home: Path) -> None:
         if file.is_file() and file.suffix not in (".txt", ".csv"):
             record = read_record(str(file))
             counts = {"inputs": len(record.inputs), "outputs": len(record.outputs)}
-            rows = {side: [limits(file, side, n) for n in range(count)] for side, count in counts.items()}
+            rows: dict[str, Any] = {
+                side: [limits(file, side, n) for n in range(count)] for side, count in counts.items()
+            }
             np.savez(file.with_name(f"{file.name}_min_max.npz"), **rows)
             file.unlink()
 

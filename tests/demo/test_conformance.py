@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 # without a warm-up the first execution holds what execution 1 of the real dumps holds
-TWO_MODELS = {"kernels": True, "decode_steps": 1, "warmup": False}
-BLOOM = {
+TWO_MODELS: dict[str, Any] = {"kernels": True, "decode_steps": 1, "warmup": False}
+BLOOM: dict[str, Any] = {
     "family": "bloom",
     "layers": 3,
     "intermediate": 128,
@@ -30,10 +31,10 @@ BLOOM = {
 @pytest.fixture(scope="module")
 def demos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, DemoPaths]:
     specs = {
-        "A": DemoSpec(**TWO_MODELS),  # type: ignore[arg-type]
-        "B_e2": DemoSpec(**BLOOM),  # type: ignore[arg-type]
-        "C": DemoSpec(**TWO_MODELS, ranks=2),  # type: ignore[arg-type]
-        "D_e4": DemoSpec(**TWO_MODELS, era="atb_dump_data", named=True),  # type: ignore[arg-type]
+        "A": DemoSpec(**TWO_MODELS),
+        "B_e2": DemoSpec(**BLOOM),
+        "C": DemoSpec(**TWO_MODELS, ranks=2),
+        "D_e4": DemoSpec(**TWO_MODELS, era="atb_dump_data", named=True),
     }
     return {name: make_demo(tmp_path_factory.mktemp(name), spec) for name, spec in specs.items()}
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -27,14 +28,14 @@ def detecting() -> Iterator[SimpleNamespace]:
 
 
 @pytest.fixture(scope="module")
-def outcomes(detecting: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> list:
+def outcomes(detecting: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     setting = detecting.networks.Setting("chatglm", "float16", layers=1, prompt=5)
     faults = (Fault("row", step=1), Fault("scale", size=1.002), Fault("scale", size=1.00001), None)
     cases = [detecting.grid.Case("chatglm2", setting, fault=fault) for fault in faults]
     return list(detecting.runs.examine_all(cases, tmp_path_factory.mktemp("detection"), 1))
 
 
-def test_a_fault_is_red_and_the_first_root_is_its_operator(outcomes: list) -> None:
+def test_a_fault_is_red_and_the_first_root_is_its_operator(outcomes: list[Any]) -> None:
     found = outcomes[0]
     assert found.red
     assert found.hit
@@ -44,7 +45,7 @@ def test_a_fault_is_red_and_the_first_root_is_its_operator(outcomes: list) -> No
 
 
 def test_a_fault_below_the_rounding_is_a_miss_that_is_explained_with_numbers(
-    outcomes: list, detecting: SimpleNamespace
+    outcomes: list[Any], detecting: SimpleNamespace
 ) -> None:
     missed = outcomes[1]
     assert not missed.red
@@ -54,7 +55,7 @@ def test_a_fault_below_the_rounding_is_a_miss_that_is_explained_with_numbers(
     assert "too small" in detecting.tables.explained(missed)
 
 
-def test_a_fault_that_changes_no_bit_is_no_miss(outcomes: list, detecting: SimpleNamespace) -> None:
+def test_a_fault_that_changes_no_bit_is_no_miss(outcomes: list[Any], detecting: SimpleNamespace) -> None:
     found, _, void, clean = outcomes
     assert void.void
     assert "bit by bit" in detecting.tables.explained(void)
@@ -62,7 +63,7 @@ def test_a_fault_that_changes_no_bit_is_no_miss(outcomes: list, detecting: Simpl
     assert (figures.faulty, figures.void) == (1, 1)
 
 
-def test_the_goal_needs_every_clean_run_green(outcomes: list, detecting: SimpleNamespace) -> None:
+def test_the_goal_needs_every_clean_run_green(outcomes: list[Any], detecting: SimpleNamespace) -> None:
     found, missed, _, clean = outcomes
     assert not clean.red
     figures = detecting.tables.Figures.of

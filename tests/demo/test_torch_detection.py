@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -50,14 +51,14 @@ def goldens(detecting: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
     return detecting.networks.Goldens(tmp_path_factory.mktemp("torch-detection"), detecting.torch.make)
 
 
-def _outcome(detecting: SimpleNamespace, goldens: object, tmp_path: Path, fault: str) -> object:
+def _outcome(detecting: SimpleNamespace, goldens: Any, tmp_path: Path, fault: str) -> Any:
     case = detecting.grid.Case(detecting.torch.Setting("llama", prompt=9), "float16", fault, layer=1, draw=3)
     return detecting.runs.examine(case, goldens, tmp_path / "mine")
 
 
 @pytest.mark.parametrize("network", ["llama", "mixtral", "deepseek_v2", "bert", "t5"])
 def test_every_fault_changes_what_a_network_computes(
-    detecting: SimpleNamespace, goldens: object, network: str
+    detecting: SimpleNamespace, goldens: Any, network: str
 ) -> None:
     setting = detecting.torch.Setting(network, prompt=9)
     golden = goldens.of(setting)
@@ -74,7 +75,7 @@ def test_every_fault_changes_what_a_network_computes(
 
 
 def test_a_swapped_activation_is_a_root_by_its_full_name(
-    detecting: SimpleNamespace, goldens: object, tmp_path: Path
+    detecting: SimpleNamespace, goldens: Any, tmp_path: Path
 ) -> None:
     found = _outcome(detecting, goldens, tmp_path, "activation")
     assert found.red

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -162,9 +163,9 @@ def test_a_fault_is_in_its_operator_and_in_what_reads_it(demo: TorchairPaths, tm
         ({"release": "7.1", "ranks": 2}, "mixes ranks"),
     ],
 )
-def test_a_spec_that_makes_no_sense_is_refused(values: dict[str, object], said: str) -> None:
+def test_a_spec_that_makes_no_sense_is_refused(values: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
-        TorchairSpec(**values)  # type: ignore[arg-type]
+        TorchairSpec(**values)
 
 
 def test_a_fault_in_no_operator_and_a_foreign_directory_are_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]
             del sys.modules[name]
 
 
-def examined(table: SimpleNamespace, directory: Path, *fault: str) -> object:
+def examined(table: SimpleNamespace, directory: Path, *fault: str) -> Any:
     case = table.runs.Case("demo", "float32", True, *fault)
     return table.runs.examine(case, table.device, directory)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from acc_pytest.diagnosis.inheritance import Inheritance
 from acc_pytest.diagnosis.pair_state import PairState
@@ -43,7 +44,7 @@ def plan_of(
     )  # fmt: skip
 
 
-def row_of(number: int, level: float, step: int = 0, error: float | None = None, **more: object) -> Row:
+def row_of(number: int, level: float, step: int = 0, error: float | None = None, **more: Any) -> Row:
     """The row of `Op_{number}`, which fails where its `level` is above 1."""
     passed = level <= 1
     check = Check("relative_euclidean_distance", level * 0.01, 0.01, False, "", passed)
@@ -56,14 +57,14 @@ def row_of(number: int, level: float, step: int = 0, error: float | None = None,
         mine=RowSide(name=f"Op_{number}", op_type="Op"),
         metrics={"relative_euclidean_distance": level * 0.01 if error is None else error},
         checks=() if math.isnan(level) else (check,),
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 
 class Locals:
     """Answers of what was computed again, by number, and by path for what is not compared."""
 
-    def __init__(self, known: Mapping[object, str] | None = None) -> None:
+    def __init__(self, known: Mapping[Any, str] | None = None) -> None:
         self._known = known or {}
         self.asked: list[object] = []
 
@@ -85,7 +86,7 @@ class Locals:
 
 
 def inheritance_of(
-    plan: Plan, levels: Mapping[int, float], known: Mapping[object, str] | None = None
+    plan: Plan, levels: Mapping[int, float], known: Mapping[Any, str] | None = None
 ) -> tuple[Inheritance, dict[int, PairState], Locals]:
     """Root analysis of pairs with these levels; those without one do not run."""
     states = {number: PairState.of(row_of(number, level), number) for number, level in levels.items()}

@@ -57,7 +57,7 @@ def bundle(home: Path, plan: Plan, row: Row, budget: int = PLENTY, standard: str
 
 
 def saved(home: Path, name: str) -> list[float]:
-    return torch.load(home / name, weights_only=True).flatten().tolist()  # type: ignore[no-any-return]
+    return torch.load(home / name, weights_only=True).flatten().tolist()
 
 
 # ---- a pair -----------------------------------------------------------------------------------------

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,15 +13,24 @@ from hypothesis import strategies as st
 
 from acc_pytest.diagnosis.inheritance import JUMP, RATE, Inheritance
 from acc_pytest.diagnosis.pair_state import PairState
+from acc_pytest.mapping.pair import Plan
 from acc_pytest.reporting.row import Cause
 
 from .plans import Locals, inheritance_of, plan_of, row_of
+
+DrawnRun = tuple[Plan, dict[int, float], dict[int, str]]
+"""A plan, how far its pairs are beyond their bounds, and what computing them again says."""
 
 CHAIN = ((), (0,), (1,), (2,))
 """Four operators, one after the other."""
 
 
-def causes(parents, levels, known=None, **more) -> dict[int, Cause]:
+def causes(
+    parents: Sequence[Sequence[int]],
+    levels: Mapping[int, float],
+    known: Mapping[Any, str] | None = None,
+    **more: Any,
+) -> dict[int, Cause]:
     """The causes of all failing pairs, asked for in execution order."""
     inheritance, states, _ = inheritance_of(plan_of(parents, **more), levels, known)
     return {n: inheritance.cause(one) for n, one in states.items() if one.failing}
@@ -214,12 +226,12 @@ def test_a_hostile_name_is_short_in_what_is_said_and_escaped_by_who_shows_it() -
     assert "\x1b[2JAAA" in text, "escaped here, it would be escaped twice"
 
 
-def states_of(plan):
+def states_of(plan: Plan) -> dict[int, PairState]:
     return {n: PairState.of(row_of(n, 5.0), n) for n in range(len(plan.pairs))}
 
 
 @st.composite
-def runs(draw):
+def runs(draw: st.DrawFn) -> DrawnRun:
     """A random graph, what runs of it, how far each is beyond its bound, and what computing again says."""
     count = draw(st.integers(1, 14))
     parents = [
@@ -235,7 +247,9 @@ def runs(draw):
 
 
 @given(runs(), st.randoms(use_true_random=False))
-def test_if_anything_fails_a_root_fails_and_every_inherited_pair_has_one(run, random) -> None:
+def test_if_anything_fails_a_root_fails_and_every_inherited_pair_has_one(
+    run: DrawnRun, random: Random
+) -> None:
     plan, levels, known = run
     inheritance, states, _ = inheritance_of(plan, levels, known)
     failing = [one for one in states.values() if one.failing]
@@ -251,10 +265,10 @@ def test_if_anything_fails_a_root_fails_and_every_inherited_pair_has_one(run, ra
 
 
 @given(runs(), st.randoms(use_true_random=False))
-def test_causes_do_not_depend_on_the_order_in_which_tests_run(run, random) -> None:
+def test_causes_do_not_depend_on_the_order_in_which_tests_run(run: DrawnRun, random: Random) -> None:
     plan, levels, known = run
 
-    def found(numbers):
+    def found(numbers: Iterable[int]) -> dict[int, Cause]:
         inheritance, states, _ = inheritance_of(plan, levels, known)
         return {n: inheritance.cause(states[n]) for n in numbers if states[n].failing}
 

@@ -11,6 +11,7 @@ import torch
 
 from acc_pytest.capture.fx_backend import fx_dump_backend
 from acc_pytest.diagnosis.aten import operator_named
+from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.diagnosis.recompute_fx import FxRecomputer
 from acc_pytest.diagnosis.recomputers import recomputer_of
 from acc_pytest.dumps import open_dump
@@ -23,7 +24,7 @@ REAL = Path(__file__).parents[3] / "shared" / "conformance" / "torchair"
 TIME = "20261120202512084630"
 
 
-def said(home: Path, stem: str, output: int = 0):
+def said(home: Path, stem: str, output: int = 0) -> Recomputation:
     [file] = home.rglob(f"{stem}.OUTPUT.{output}.*.npy")
     return FxRecomputer(())._of(TensorRef(str(file)))
 

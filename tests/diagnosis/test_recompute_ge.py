@@ -12,6 +12,7 @@ from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.diagnosis.recompute_ge import GeRecomputer
 from acc_pytest.diagnosis.recomputers import recomputer_of
 from acc_pytest.dumps import open_dump
+from acc_pytest.dumps.torchair import TorchairDump
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors.ge_record import GeValue, read_record, write_record
@@ -159,6 +160,7 @@ def _real() -> Iterator[tuple[Path, Path]]:
 def test_every_operator_of_the_real_programs_is_right(sides: tuple[Path, Path]) -> None:
     _, local = mapped(sides)
     dump = open_dump(str(sides[1]))
+    assert isinstance(dump, TorchairDump)
     ran = [node for node in dump.nodes(dump.steps[0], dump.ranks[0]) if node.op_type != "Data"]
     said = [local.of_operator(0, node.name) for node in ran]
     assert len(said) >= 14

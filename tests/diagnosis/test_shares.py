@@ -13,7 +13,7 @@ from acc_pytest.diagnosis.shares import shares
 from acc_pytest.reporting.row import Cause
 
 from .plans import inheritance_of
-from .test_inheritance import runs
+from .test_inheritance import DrawnRun, runs
 
 
 def state(number: int, error: float | None, level: float = 2.0) -> PairState:
@@ -144,7 +144,7 @@ def test_a_final_output_without_a_known_way_up_explains_nothing() -> None:
 
 
 @given(runs())
-def test_shares_are_parts_of_one_whole(run) -> None:
+def test_shares_are_parts_of_one_whole(run: DrawnRun) -> None:
     plan, levels, known = run
     inheritance, states, _ = inheritance_of(plan, levels, known)
     causes = {n: inheritance.cause(one) for n, one in states.items() if one.failing}

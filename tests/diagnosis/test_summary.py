@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,9 @@ from acc_pytest.reporting.row import Cause, Row, RowSide
 from .plans import Locals, plan_of, row_of
 
 
-def diagnosed(plan: Plan, levels: dict[int, float], known=None, shuffled: bool = False) -> Diagnosis:
+def diagnosed(
+    plan: Plan, levels: dict[int, float], known: Mapping[Any, str] | None = None, shuffled: bool = False
+) -> Diagnosis:
     """The diagnosis of pairs with these levels, whose rows arrive in order or not."""
     rows = {n: row_of(n, level, int(plan.pairs[n].step)) for n, level in levels.items()}
     states = {n: PairState.of(row, n) for n, row in rows.items()}

@@ -12,6 +12,7 @@ import torch
 from acc_pytest.dumps import AtbDump, Dump, Slot, open_dump
 from acc_pytest.errors import DumpError, FormatError
 from acc_pytest.tensors import atb_bin
+from tests.dumps.trees import Runs
 
 from .trees import (
     DECODE,
@@ -27,7 +28,7 @@ from .trees import (
 )
 
 PROMPT = (5, 6, 7)
-WARMED = {
+WARMED: Runs = {
     0: {"prefill": (1, 1, 1), "decode": (1,)},
     1: {"prefill": PROMPT, "decode": (30,)},
     2: {"decode": (31,)},
@@ -248,6 +249,7 @@ def test_topology_without_tensors_opens_without_steps(tmp_path: Path) -> None:
     dump = open_dump(str(tmp_path / "d"))
     assert isinstance(dump, AtbDump)
     assert (dump.ranks, dump.steps) == ((), ())
+    assert isinstance(dump, AtbDump)
     assert [tree.model for tree in dump.models] == ["Toy"]
     assert "no tensor of any operation was dumped" in dump.notes[0]
 
@@ -264,6 +266,7 @@ def test_the_topology_of_another_process_serves_where_a_rank_has_none(tmp_path: 
 def test_of_more_than_two_models_prefill_and_decode_are_compared(tmp_path: Path) -> None:
     models = {"Vision": ("PatchLayer",), "Toy_Prefill": PREFILL, "Toy_Decoder": DECODE}
     dump = open_dump(str(atb(tmp_path / "d", {0: {"prefill": PROMPT}}, models=models)))
+    assert isinstance(dump, AtbDump)
     assert [tree.model for tree in dump.models] == ["Toy_Prefill", "Toy_Decoder"]
     assert "3 models; Toy_Prefill and Toy_Decoder are compared, Vision not" in dump.notes
 

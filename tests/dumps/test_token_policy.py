@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 from acc_pytest.dumps.base import StepLabel
 from acc_pytest.dumps.evidence import TokenEvidence
 from acc_pytest.dumps.token_policy import DECODE, PREFILL, WHOLE, Decision, Facts, decide
-from acc_pytest.errors import DumpError, SettingsError
+from acc_pytest.errors import AccError, DumpError, SettingsError
 from acc_pytest.vocabulary import TOKEN_POLICIES
 
 BOTH = frozenset({PREFILL, DECODE})
@@ -63,7 +66,9 @@ def reason(decision: Decision) -> str:
         ("raw", WARMED, [(0, 0, WHOLE), (1, 1, WHOLE), (2, 2, WHOLE)], "directory numbers are steps"),
     ],
 )
-def test_each_policy_reads_the_directories_as_its_column_says(policy, present, expected, words):
+def test_each_policy_reads_the_directories_as_its_column_says(
+    policy: str, present: Mapping[int, frozenset[int]], expected: list[tuple[Any, ...]], words: str
+) -> None:
     decision = decide(policy, Facts(2, present))
     assert steps(decision) == expected
     assert (decision.policy, decision.notes) == (policy, (f"token policy {policy}: {words} (as asked for)",))
@@ -72,12 +77,12 @@ def test_each_policy_reads_the_directories_as_its_column_says(policy, present, e
 @pytest.mark.parametrize(
     ("policy", "model"), [("raw", WHOLE), ("no-warmup", PREFILL), ("torch-like", PREFILL)]
 )
-def test_with_one_model_a_directory_is_its_step(policy, model):
+def test_with_one_model_a_directory_is_its_step(policy: str, model: int | None) -> None:
     decision = decide(policy, Facts(1, {0: ONLY_PREFILL, 3: ONLY_PREFILL}))
     assert steps(decision) == [(0, 0, model), (3, 3, model)]
 
 
-def test_a_warmup_that_was_not_dumped_is_no_step():
+def test_a_warmup_that_was_not_dumped_is_no_step() -> None:
     assert steps(decide("warmup", Facts(2, {1: BOTH}))) == [(0, 1, PREFILL), (1, 1, DECODE)]
     assert steps(decide("warmup", Facts(2, {0: BOTH}))) == [("warmup", 0, WHOLE)]
     assert steps(decide("warmup", Facts(1, {1: ONLY_PREFILL}))) == [(0, 1, PREFILL)]
@@ -115,13 +120,15 @@ def test_a_warmup_that_was_not_dumped_is_no_step():
         ),
     ],
 )
-def test_a_policy_that_cannot_be_followed_is_refused_with_the_fix(policy, facts, error, message):
+def test_a_policy_that_cannot_be_followed_is_refused_with_the_fix(
+    policy: str, facts: Facts, error: type[AccError], message: str
+) -> None:
     with pytest.raises(error) as caught:
         decide(policy, facts)
     assert str(caught.value) == message
 
 
-def test_nothing_dumped_gives_no_steps():
+def test_nothing_dumped_gives_no_steps() -> None:
     assert decide("auto", Facts(2, {})) == Decision((), (), "auto")
 
 
@@ -132,11 +139,11 @@ def test_nothing_dumped_gives_no_steps():
         ("torch-like", {0: ONLY_DECODE, 1: ONLY_DECODE}, "decode in directory 0"),
     ],
 )
-def test_what_no_step_takes_is_told(policy, present, lost):
+def test_what_no_step_takes_is_told(policy: str, present: Mapping[int, frozenset[int]], lost: str) -> None:
     assert decide(policy, Facts(2, present)).notes[1] == f"not part of any step: {lost}"
 
 
-def test_auto_finds_a_full_warmup_by_the_prompt():
+def test_auto_finds_a_full_warmup_by_the_prompt() -> None:
     mine = {(0, PREFILL): ids(1, 1, 1), (0, DECODE): ids(1), (1, PREFILL): ids(*PROMPT), (1, DECODE): ids(30)}
     decision = decide("auto", Facts(2, WARMED, mine, GOLDEN))
     assert decision.policy == "warmup"
@@ -146,7 +153,7 @@ def test_auto_finds_a_full_warmup_by_the_prompt():
     )
 
 
-def test_auto_finds_a_warmup_of_the_prefill_only_by_the_first_decode():
+def test_auto_finds_a_warmup_of_the_prefill_only_by_the_first_decode() -> None:
     mine = {
         (0, PREFILL): ids(1, 1, 1),
         (0, DECODE): ids(30),
@@ -168,13 +175,13 @@ def test_auto_finds_a_warmup_of_the_prefill_only_by_the_first_decode():
     )
 
 
-def test_a_prefill_warmup_that_was_not_dumped_is_no_step():
+def test_a_prefill_warmup_that_was_not_dumped_is_no_step() -> None:
     mine = {(0, DECODE): ids(30), (1, PREFILL): ids(*PROMPT), (1, DECODE): ids(31)}
     decision = decide("auto", Facts(2, {0: ONLY_DECODE, 1: BOTH}, mine, GOLDEN))
     assert steps(decision) == [(0, 1, PREFILL), (1, 0, DECODE), (2, 1, DECODE)]
 
 
-def test_auto_finds_that_there_was_no_warmup_even_if_a_second_prompt_followed():
+def test_auto_finds_that_there_was_no_warmup_even_if_a_second_prompt_followed() -> None:
     mine = {
         (0, PREFILL): ids(*PROMPT),
         (0, DECODE): ids(30),
@@ -186,25 +193,25 @@ def test_auto_finds_that_there_was_no_warmup_even_if_a_second_prompt_followed():
     assert "prefill in directory 1" in decision.notes[1]
 
 
-def test_auto_finds_torch_like_numbering_in_decodes():
+def test_auto_finds_torch_like_numbering_in_decodes() -> None:
     present = {0: ONLY_PREFILL, 1: ONLY_DECODE, 2: ONLY_DECODE}
     mine = {(0, PREFILL): ids(*PROMPT), (1, DECODE): ids(30), (2, DECODE): ids(31)}
     assert decide("auto", Facts(2, present, mine, GOLDEN)).policy == "torch-like"
 
 
-def test_auto_never_finds_torch_like_numbering_where_one_directory_holds_both_models():
+def test_auto_never_finds_torch_like_numbering_where_one_directory_holds_both_models() -> None:
     mine = {(0, PREFILL): ids(*PROMPT), (0, DECODE): ids(99), (1, DECODE): ids(30)}
     assert decide("auto", Facts(2, {0: BOTH, 1: ONLY_DECODE}, mine, GOLDEN)).policy == "no-warmup"
 
 
-def test_auto_keeps_the_warmup_when_decoding_of_mine_left_the_golden():
+def test_auto_keeps_the_warmup_when_decoding_of_mine_left_the_golden() -> None:
     mine = {(1, PREFILL): ids(*PROMPT), (1, DECODE): ids(80), (2, DECODE): ids(81)}
     present = {1: BOTH, 2: ONLY_DECODE}
-    golden = {key: GOLDEN[key] for key in (0, 1, 2)}
+    golden: dict[StepLabel, TokenEvidence] = {key: GOLDEN[key] for key in (0, 1, 2)}
     assert decide("auto", Facts(2, present, mine, golden)).policy == "warmup"
 
 
-def test_auto_reads_decodes_by_their_ids_when_the_prefill_was_not_dumped():
+def test_auto_reads_decodes_by_their_ids_when_the_prefill_was_not_dumped() -> None:
     mine = {(1, DECODE): ids(31), (2, DECODE): ids(32)}
     decision = decide("auto", Facts(2, {1: ONLY_DECODE, 2: ONLY_DECODE}, mine, GOLDEN))
     assert [label for label, _, _ in steps(decision)] == [2, 3]
@@ -214,14 +221,14 @@ def test_auto_reads_decodes_by_their_ids_when_the_prefill_was_not_dumped():
     assert reason(alone) == "token ids of 1 decode step are the golden's"
 
 
-def test_auto_goes_on_after_a_step_of_which_nothing_is_known():
+def test_auto_goes_on_after_a_step_of_which_nothing_is_known() -> None:
     golden = GOLDEN | {4: ids(33)}
     decision = decide("auto", Facts(2, {2: ONLY_DECODE, 3: ONLY_DECODE}, {(3, DECODE): ids(33)}, golden))
     assert [label for label, _, _ in steps(decision)] == [3, 4]
 
 
 @pytest.mark.parametrize("prompt", [ids(*PROMPT), length(3)])
-def test_a_golden_that_every_reading_agrees_with_is_no_reason(prompt):
+def test_a_golden_that_every_reading_agrees_with_is_no_reason(prompt: TokenEvidence) -> None:
     decision = decide("auto", Facts(1, {0: ONLY_PREFILL}, {(0, PREFILL): prompt}, GOLDEN))
     assert decision.notes == (
         "token policy no-warmup: one model, directory d is step d "
@@ -229,7 +236,7 @@ def test_a_golden_that_every_reading_agrees_with_is_no_reason(prompt):
     )
 
 
-def test_auto_asks_about_the_inputs_when_no_reading_has_the_goldens_prompt():
+def test_auto_asks_about_the_inputs_when_no_reading_has_the_goldens_prompt() -> None:
     decision = decide("auto", Facts(1, {0: ONLY_PREFILL}, {(0, PREFILL): ids(9, 8)}, GOLDEN))
     assert decision.policy == "no-warmup"
     assert reason(decision) == (
@@ -238,21 +245,21 @@ def test_auto_asks_about_the_inputs_when_no_reading_has_the_goldens_prompt():
     )
 
 
-def test_auto_avoids_a_prompt_that_is_not_the_goldens():
+def test_auto_avoids_a_prompt_that_is_not_the_goldens() -> None:
     mine = {(0, PREFILL): ids(9, 8, 7), (0, DECODE): ids(70)}
     decision = decide("auto", Facts(2, {0: BOTH, 1: BOTH}, mine, {0: ids(*PROMPT)}))
     assert decision.policy == "warmup"
     assert "the prefill model ran again in directory 1" in decision.notes[0]
 
 
-def test_auto_does_not_win_by_leaving_out_the_prompt_that_contradicts_it():
+def test_auto_does_not_win_by_leaving_out_the_prompt_that_contradicts_it() -> None:
     mine = {(1, PREFILL): ids(9, 8, 7), (1, DECODE): ids(70)}
     decision = decide("auto", Facts(2, {1: BOTH}, mine, GOLDEN))
     assert decision.policy == "warmup"
     assert "are these the same inputs?" in decision.notes[0]
 
 
-def test_auto_is_not_misled_by_one_token_that_is_equal_by_chance():
+def test_auto_is_not_misled_by_one_token_that_is_equal_by_chance() -> None:
     mine = {
         (0, PREFILL): ids(1, 1, 1),
         (1, PREFILL): ids(9, 8, 7),
@@ -263,26 +270,26 @@ def test_auto_is_not_misled_by_one_token_that_is_equal_by_chance():
     assert decide("auto", Facts(2, {0: BOTH, 1: BOTH}, mine, golden)).policy == "warmup"
 
 
-def test_auto_takes_the_least_contradiction_and_says_so():
+def test_auto_takes_the_least_contradiction_and_says_so() -> None:
     mine = {(1, DECODE): ids(70), (3, DECODE): ids(71)}
     decision = decide("auto", Facts(2, {1: ONLY_DECODE, 3: ONLY_DECODE}, mine, GOLDEN))
     assert decision.policy == "no-warmup"
     assert reason(decision) == "it contradicts the golden's tokens least"
 
 
-def test_auto_lets_lengths_decide_where_no_ids_were_dumped():
+def test_auto_lets_lengths_decide_where_no_ids_were_dumped() -> None:
     mine = {(0, PREFILL): length(9), (1, PREFILL): length(3), (0, DECODE): length(1), (1, DECODE): length(1)}
     golden: dict[StepLabel, TokenEvidence] = {0: length(9), 1: length(1), 2: length(1)}
     assert decide("auto", Facts(2, {0: BOTH, 1: BOTH}, mine, golden)).policy == "no-warmup"
 
 
-def test_a_prompt_of_the_goldens_length_proves_more_than_a_decode_of_it():
+def test_a_prompt_of_the_goldens_length_proves_more_than_a_decode_of_it() -> None:
     mine = {(0, PREFILL): length(9), (1, DECODE): length(1)}
     golden: dict[StepLabel, TokenEvidence] = {0: length(9), 1: length(1)}
     assert decide("auto", Facts(2, {0: BOTH, 1: BOTH}, mine, golden)).policy == "no-warmup"
 
 
-def test_every_length_that_differs_counts():
+def test_every_length_that_differs_counts() -> None:
     mine = {(2, DECODE): length(4), (3, DECODE): length(4)}
     golden: dict[StepLabel, TokenEvidence] = {2: length(1), 3: length(4), 4: length(4)}
     decision = decide("auto", Facts(2, {2: ONLY_DECODE, 3: ONLY_DECODE}, mine, golden))
@@ -290,7 +297,7 @@ def test_every_length_that_differs_counts():
     assert reason(decision) == "every other reading contradicts the golden's tokens"
 
 
-def test_tokens_of_which_nothing_is_known_contradict_nothing():
+def test_tokens_of_which_nothing_is_known_contradict_nothing() -> None:
     facts = Facts(2, {0: BOTH, 1: ONLY_DECODE}, {(0, PREFILL): TokenEvidence()}, GOLDEN)
     assert reason(decide("auto", facts)) == "the prefill model ran in directory 0 only"
 
@@ -321,7 +328,12 @@ def test_tokens_of_which_nothing_is_known_contradict_nothing():
         ({0: BOTH}, {(0, PREFILL): ids(1, 1, 1)}, "warmup", "the prompt in directory 0 repeats one token"),
     ],
 )
-def test_auto_without_a_golden_goes_by_the_directories(present, mine, policy, why):
+def test_auto_without_a_golden_goes_by_the_directories(
+    present: Mapping[int, frozenset[int]],
+    mine: Mapping[tuple[int, int], TokenEvidence],
+    policy: str,
+    why: str,
+) -> None:
     decision = decide("auto", Facts(2, present, mine))
     assert (decision.policy, reason(decision)) == (policy, why)
 
@@ -344,7 +356,11 @@ ONE = dict.fromkeys(range(4), ONLY_PREFILL)
         ({0: ids(*PROMPT), 1: ids(8, 9)}, {}, [0, 1, 2, 3]),
     ],
 )
-def test_auto_finds_the_warmup_executions_of_a_single_model(mine, golden, labels):
+def test_auto_finds_the_warmup_executions_of_a_single_model(
+    mine: Mapping[int, TokenEvidence],
+    golden: Mapping[StepLabel, TokenEvidence],
+    labels: list[int] | list[str | int],
+) -> None:
     evidence = {(number, PREFILL): tokens for number, tokens in mine.items()}
     decision = decide("auto", Facts(1, ONE, evidence, golden))
     assert [label for label, _, _ in steps(decision)] == labels
@@ -377,7 +393,9 @@ REPEATS = "the prompt in directory 0 repeats one token and another follows"
         ),
     ],
 )
-def test_auto_says_how_often_a_single_model_was_warmed_up(mine, labels, words, why):
+def test_auto_says_how_often_a_single_model_was_warmed_up(
+    mine: Mapping[int, TokenEvidence], labels: list[str | int], words: str, why: str
+) -> None:
     evidence = {(number, PREFILL): tokens for number, tokens in mine.items()}
     decision = decide("auto", Facts(1, dict.fromkeys(mine, ONLY_PREFILL), evidence))
     assert steps(decision) == list(zip(labels, sorted(mine), [PREFILL, PREFILL]))
@@ -385,12 +403,12 @@ def test_auto_says_how_often_a_single_model_was_warmed_up(mine, labels, words, w
 
 
 @pytest.mark.parametrize("present", [(1, 2), (0, 2)])
-def test_a_single_model_may_have_been_dumped_in_parts(present):
+def test_a_single_model_may_have_been_dumped_in_parts(present: tuple[int, int]) -> None:
     decision = decide("auto", Facts(1, dict.fromkeys(present, ONLY_PREFILL), {(0, PREFILL): length(3)}))
     assert [label for label, _, _ in steps(decision)] == list(present)
 
 
-def test_warmup_asked_for_with_one_model_counts_the_executions_by_the_golden():
+def test_warmup_asked_for_with_one_model_counts_the_executions_by_the_golden() -> None:
     mine = {(2, PREFILL): ids(*PROMPT), (3, PREFILL): ids(30)}
     decision = decide("warmup", Facts(1, ONE, mine, GOLDEN))
     assert [(label, directory) for label, directory, _ in steps(decision)] == [("warmup", 0), (0, 2), (1, 3)]
@@ -403,7 +421,9 @@ def test_warmup_asked_for_with_one_model_counts_the_executions_by_the_golden():
     st.sampled_from([policy for policy in TOKEN_POLICIES if policy != "torch-like"]),
     st.dictionaries(st.integers(0, 6), st.sampled_from([BOTH, ONLY_PREFILL, ONLY_DECODE]), min_size=1),
 )
-def test_labels_never_repeat_and_no_directory_is_lost_silently(policy, present):
+def test_labels_never_repeat_and_no_directory_is_lost_silently(
+    policy: str, present: Mapping[int, frozenset[int]]
+) -> None:
     try:
         decision = decide(policy, Facts(2, present))
     except DumpError:

@@ -20,7 +20,7 @@ KEPT: dict[str, str] = {}
 
 
 def content() -> dict[str, Any]:
-    return json.loads(Path("lock.json").read_text())  # type: ignore[no-any-return]
+    return json.loads(Path("lock.json").read_text())
 
 
 @pytest.fixture

@@ -142,7 +142,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
         for name in ("first", "second", "third"):
             model.add_module(name, nn.Linear(8, 8))
         if side == "mine":
-            model.second.weight.data += 0.1
+            model.get_parameter("second.weight").data += 0.1
         with torch.no_grad(), register_hook(model, DumpConfig(home / side)):
             model(torch.ones(2, 8))
         for file in home.joinpath(side).rglob("*.json"):

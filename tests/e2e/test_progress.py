@@ -62,7 +62,12 @@ def test_with_workers_it_is_the_same(acc: Run, faulty: DemoPaths, pytester: pyte
 
 def test_what_takes_long_before_the_first_test_is_said() -> None:
     terminal, told = Mock(), threading.Event()
-    terminal.write_line.side_effect = lambda line: terminal.write_line.call_count > 1 and told.set()
+
+    def write(line: str) -> None:
+        if terminal.write_line.call_count > 1:
+            told.set()
+
+    terminal.write_line.side_effect = write
     config = Mock()
     config.get_verbosity.return_value = 0
     config.pluginmanager.get_plugin.return_value = terminal

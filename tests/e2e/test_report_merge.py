@@ -106,7 +106,7 @@ def cases(path: str) -> dict[str, tuple[str, ...]]:
 
     Without closing brackets: of `x[1].cache` some releases of pytest make `x[1].cache]`.
     """
-    found = {}
+    found: dict[str, tuple[str, ...]] = {}
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         outcome = [one for one in case if one.tag in ("failure", "skipped", "error")]
         said = (outcome[0].tag, outcome[0].get("type", ""), outcome[0].get("message", "")) if outcome else ()

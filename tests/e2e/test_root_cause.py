@@ -155,7 +155,7 @@ def test_torch_against_torch_follows_what_was_handed_on(
     for name in names:
         for path in other.rglob(f"root.model.layers.0{'.' + name if name else ''}/output.pth"):
             torch.save(torch.load(path, weights_only=True) * 1.5, path)
-    result = acc(SimpleNamespace(golden=early.golden, mine=other), "-q")  # type: ignore[arg-type]
+    result = acc(SimpleNamespace(golden=early.golden, mine=other), "-q")
     assert roots(result) == ["root.model.layers.0.mlp.down_proj"]
     assert result.parseoutcomes()["failed"] == 1
     assert "execution order" not in result.stdout.str()
@@ -188,7 +188,7 @@ def test_shards_come_to_what_the_whole_run_comes_to(acc: Run, early: DemoPaths) 
 
     acc(early, "-q", "--tb=no")
     whole = rows()
-    shared = {}
+    shared: dict[str, tuple[str, str, str]] = {}
     for shard in ("1/2", "2/2"):
         acc(early, "-q", "--tb=no", f"--acc-shard={shard}")
         shared |= rows()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.demo import DemoPaths
+from tests.opcheck.made import MadeDump
 
 from .conftest import QUICKER, Run, ids, read_rows
 from .test_opcheck import right  # noqa: F401
@@ -87,8 +88,8 @@ def test_other_tests_alone_are_run_by_the_first(pytester: pytest.Pytester) -> No
     assert second.ret == pytest.ExitCode.OK
 
 
-def test_single_operators_are_shared_too(pytester: pytest.Pytester, right: object) -> None:  # noqa: F811
-    words = (*QUICKER, f"--acc-opcheck={right.csv}", "--co", "-q")  # type: ignore[attr-defined]
+def test_single_operators_are_shared_too(pytester: pytest.Pytester, right: MadeDump) -> None:  # noqa: F811
+    words = (*QUICKER, f"--acc-opcheck={right.csv}", "--co", "-q")
     whole = ids(pytester.runpytest_inprocess(*words))
     parts = [ids(pytester.runpytest_inprocess(*words, f"--acc-shard={n}/2")) for n in (1, 2)]
     assert all(parts)

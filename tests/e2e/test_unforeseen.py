@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import pytest
 
 import acc_pytest.comparison.compare
@@ -10,12 +12,14 @@ import acc_pytest.mapping.planner
 import acc_pytest.reporting.csv_report
 from acc_pytest import cli, guard
 from acc_pytest.demo import DemoPaths
+from acc_pytest.mapping.pair import Pair
+from acc_pytest.mapping.reconcile import Opened, open_pair
 from acc_pytest.reporting.row import Row
 
 from .conftest import Run
 
 
-def _fails(*_: object, **__: object) -> None:
+def _fails(*_: object, **__: object) -> NoReturn:
     raise IndexError("no such thing")
 
 
@@ -52,14 +56,13 @@ def test_a_command_that_fails_is_one_line(
 def test_a_pair_that_fails_is_one_red_test_among_others(
     acc: Run, clean: DemoPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = acc_pytest.comparison.compare.open_pair
-    seen = []
+    seen: list[Pair] = []
 
-    def open_pair(pair: object) -> object:
+    def open_broken(pair: Pair) -> Opened:
         seen.append(pair)
-        return _fails() if len(seen) == 3 else opened(pair)  # type: ignore[arg-type]
+        return _fails() if len(seen) == 3 else open_pair(pair)
 
-    monkeypatch.setattr(acc_pytest.comparison.compare, "open_pair", open_pair)
+    monkeypatch.setattr(acc_pytest.comparison.compare, "open_pair", open_broken)
     result = acc(clean)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(failed=1, passed=len(seen) - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -141,8 +142,8 @@ def test_what_has_no_error_is_left_alone(without: Row) -> None:
 
 
 def test_the_elements_of_an_error_are_those_that_were_compared() -> None:
-    def elements(**fields: object) -> int:
-        found = error_of(row(0.5, **fields))  # type: ignore[arg-type]
+    def elements(**fields: Any) -> int:
+        found = error_of(row(0.5, **fields))
         assert found is not None
         return found.elements
 

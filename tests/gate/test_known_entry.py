@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -92,9 +93,9 @@ def test_an_entry_is_lines_to_paste_that_hold_for_a_quarter() -> None:
     ],
 )
 def test_what_tells_a_row_from_others_is_written_where_it_has_it(
-    change: dict[str, object], line: str | None
+    change: dict[str, Any], line: str | None
 ) -> None:
-    before, after = (list(entry_of(row, TODAY)) for row in (ROW, replace(ROW, **change)))  # type: ignore[arg-type]
+    before, after = (list(entry_of(row, TODAY)) for row in (ROW, replace(ROW, **change)))
     [gone] = [each for each in before if each not in after]
     assert [each for each in after if each not in before] == ([line] if line else [])
     assert gone.partition(" =")[0] == (line or gone).partition(" =")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -81,7 +82,8 @@ def test_pairs_of_statistics_are_judged_again(compare: Compare) -> None:
         t = tensor.double()
         found = Statistics(t.max().item(), t.min().item(), t.mean().item(), t.norm().item())
         header = TensorHeader(by_name("float32"), tuple(tensor.shape), "statistics", statistics=found)
-        return Operand("n", "n", "Linear", "output[0]", (_Header(header),))  # type: ignore[arg-type]
+        ref: Any = _Header(header)
+        return Operand("n", "n", "Linear", "output[0]", (ref,))
 
     row = compare_pair(_pair(stated(GOLDEN), stated(GOLDEN * (1 + 1e-6))), judge(), "id", 0)
     assert row.verdict == "pass"
@@ -113,9 +115,9 @@ def test_what_was_incomparable_stays_so_and_causes_are_found_anew(compare: Compa
     "change",
     [{"numel": "many"}, {"golden_dtype": 3}, {"golden_rms": "x"}, {"shape": "axb"}, {"compared": None}],
 )
-def test_statistics_that_are_not_whole_are_no_pass(compare: Compare, change: dict[str, object]) -> None:
+def test_statistics_that_are_not_whole_are_no_pass(compare: Compare, change: dict[str, Any]) -> None:
     row = compare(GOLDEN.half())
-    again = rejudge(replace(row, statistics={**row.statistics, **change}), judge())  # type: ignore[arg-type]
+    again = rejudge(replace(row, statistics={**row.statistics, **change}), judge())
     assert (again.verdict, again.red) == ("incomparable", True)
     without = {name: value for name, value in row.statistics.items() if name not in change}
     assert rejudge(replace(row, statistics=without), judge()).sentence.startswith(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,10 +32,10 @@ TODAY = datetime.datetime.now(datetime.timezone.utc).date()
 MACHINE = {"machine": "aarch64", "torch": "2.7.0", "python": "3.11"}
 
 
-def pair(number: int, error: float | None = 0.01, **fields: object) -> Row:
+def pair(number: int, error: float | None = 0.01, **fields: Any) -> Row:
     """The passing row of a pair of the plan called `dump`."""
     fields = {"test_id": f"dump::step0::Op_{number}", "number": number, **fields}
-    return row(error, **fields)  # type: ignore[arg-type]
+    return row(error, **fields)
 
 
 def key(number: int) -> str:

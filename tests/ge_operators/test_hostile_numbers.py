@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 
@@ -15,7 +16,20 @@ from tests.each_case import check_each
 
 from .test_references import CASES, Tensors
 
-NUMBERS = (2**63 - 1, 2**31, 100_000, -1, 10**400, 1e308, math.inf, math.nan, True, "7", None, {})
+NUMBERS: tuple[Any, ...] = (
+    2**63 - 1,
+    2**31,
+    100_000,
+    -1,
+    10**400,
+    1e308,
+    math.inf,
+    math.nan,
+    True,
+    "7",
+    None,
+    {},
+)
 LISTS = tuple([value] * length for value in (2**63 - 1, 2**31, 100_000, -1) for length in (1, 2, 3))
 IN_TENSORS = (2**63 - 1, 2**31, 100_000, -1)
 X = torch.arange(12, dtype=torch.float64).reshape(3, 4)

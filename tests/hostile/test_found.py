@@ -160,7 +160,9 @@ def test_two_modules_of_one_name_are_refused(tmp_path: Path) -> None:
         {"types": {"A": [1]}},
     ],
 )
-def test_a_mapping_table_of_another_form_is_refused_before_anything_is_planned(tables: dict) -> None:
+def test_a_mapping_table_of_another_form_is_refused_before_anything_is_planned(
+    tables: dict[str, Any],
+) -> None:
     [name] = tables
     with pytest.raises(SettingsError, match=rf"\[mapping\.{name}\] must hold"):
         load_tables(tables)
@@ -219,8 +221,13 @@ def test_a_name_of_100_kb_does_not_make_a_message_of_100_kb(tmp_path: Path) -> N
 
 def test_nested_lists_of_a_parameter_are_written_as_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every list that held lists was text first, at each level: 6,000 operations took seconds."""
-    written = []
-    monkeypatch.setattr(attributes.json, "dumps", lambda value: written.append(value) or "text")
+    written: list[object] = []
+
+    def text(value: object) -> str:
+        written.append(value)
+        return "text"
+
+    monkeypatch.setattr(json, "dumps", text)
     nested: list[Any] = [0]
     for _ in range(20):
         nested = [nested, None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -42,9 +43,9 @@ def measured(golden: torch.Tensor, mine: torch.Tensor) -> Measurement:
     )
 
 
-def build(**fields: object) -> Measurement:
+def build(**fields: Any) -> Measurement:
     """A measurement with the given fields, everything else undefined."""
-    neutral: dict[str, object] = dict.fromkeys(Measurement.__dataclass_fields__)
+    neutral: dict[str, Any] = dict.fromkeys(Measurement.__dataclass_fields__)
     neutral.update(
         shape=(),
         golden_dtype="float16",
@@ -64,4 +65,4 @@ def build(**fields: object) -> Measurement:
         further={},
     )
     neutral.update(fields)
-    return Measurement(**neutral)  # type: ignore[arg-type]
+    return Measurement(**neutral)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def sample(
     return Sample(context, measure(TensorSource(golden), TensorSource(mine)))
 
 
-def samples(count: int, size: float, spread: float = 0.2, **more: object) -> list[Sample]:
+def samples(count: int, size: float, spread: float = 0.2, **more: Any) -> list[Sample]:
     """`count` tensors of 4096 elements, each with noise of its own size around `size`."""
     generator = torch.Generator().manual_seed(count)
     found = []
@@ -34,7 +35,7 @@ def samples(count: int, size: float, spread: float = 0.2, **more: object) -> lis
         golden = torch.randn(4096, generator=generator)
         own = size * math.exp(spread * float(torch.randn(1, generator=generator)))
         noise = own * torch.randn(4096, generator=generator)
-        found.append(sample(golden, (golden + noise).half(), **more))  # type: ignore[arg-type]
+        found.append(sample(golden, (golden + noise).half(), **more))
     return found
 
 

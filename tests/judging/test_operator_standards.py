@@ -75,7 +75,7 @@ def passes(standard: Standard, context: JudgeContext, golden: torch.Tensor, mine
     return judged(standard, context, golden, mine).verdict == "pass"
 
 
-BOUNDS = [
+BOUNDS: list[tuple[Any, ...]] = [
     ("LinearOperation", "float16", 2047, {}, ElementTolerance(2.0**-8, scale="scaled"), "2^-8"),
     ("LinearOperation", "float16", 2048, {}, ElementTolerance(2.0**-7, scale="scaled"), "2^-7"),
     ("LinearOperation", "bfloat16", 16384, {}, ElementTolerance(2.0**-6, scale="scaled"), "2^-6"),
@@ -170,7 +170,7 @@ def test_open_and_three_way_have_the_published_powers_of_a_half(
         assert tolerance(STANDARDS["three-way"], context) == wanted
 
 
-CLASSES = {
+CLASSES: dict[tuple[str, Any], str] = {
     ("Elewise", 1): "CAST",
     ("Elewise", 2): "COMPUTE_FLOAT",
     **{("Elewise", kind): "COMPUTE_INTEGER" for kind in (7, 11, 12, 13, 14, 16)},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -71,7 +73,11 @@ def test_statistics_survive_as_scalars() -> None:
 
 
 def test_replicas_survive_beside_each_other() -> None:
-    replicas = [{"numel": 1, "moments.golden": 1.0}, {"numel": 2, "moments.golden": 2.0}, {"numel": 3}]
+    replicas: list[dict[str, Any]] = [
+        {"numel": 1, "moments.golden": 1.0},
+        {"numel": 2, "moments.golden": 2.0},
+        {"numel": 3},
+    ]
     scalars = with_replicas(replicas[0], replicas[1:])
     assert scalars == {
         "numel": 1,

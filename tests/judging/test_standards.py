@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,8 @@ from acc_pytest.tensors.source import TensorSource
 from acc_pytest.vocabulary import COMPARISON_STANDARDS
 
 from .plain import build
+
+approx: Any = pytest.approx  # stands where a bound does
 
 HALF, BRAIN, SINGLE, DOUBLE = torch.float16, torch.bfloat16, torch.float32, torch.float64
 LINEAR = JudgeContext(mine_op_type="LinearOperation", golden_op_type="Linear", level="op", depth=3)
@@ -327,8 +330,8 @@ def test_three_way_allows_three_times_the_noise_runs_own_error() -> None:
     context = noise_context(golden, noise)
     found = bounds("three-way", context, golden, noise)
     own, largest = context.noise_error or 0.0, context.noise_max_absolute_error or 0.0
-    assert found["relative_euclidean_distance"] == pytest.approx(3 * own, rel=0.01)  # 1.008 is scatter
-    assert found["max_absolute_error"] == pytest.approx(5 * largest, rel=0.01)
+    assert found["relative_euclidean_distance"] == approx(3 * own, rel=0.01)  # 1.008 is scatter
+    assert found["max_absolute_error"] == approx(5 * largest, rel=0.01)
     assert verdict("three-way", context, golden, noisy(golden, 0.055, HALF, 7)).verdict == "pass"
     assert verdict("three-way", context, golden, noisy(golden, 0.065, HALF, 7)).verdict == "fail"
 
@@ -353,14 +356,14 @@ def test_three_way_says_what_its_bounds_are_made_of() -> None:
         "T = 3*1.45 (scatter of 100 elements) times the noise run (float16)'s own error 0.01, "
         "times 2 from x.toml = 0.087"
     )
-    assert distance == Threshold("relative_euclidean_distance", pytest.approx(t), False, made)
+    assert distance == Threshold("relative_euclidean_distance", approx(t), False, made)
     angle = f"1 - T^2/2: what noise of relative size T leaves of the angle; {made}"
-    assert cosine == Threshold("cosine_similarity", pytest.approx(1 - t * t / 2, abs=1e-11), True, angle)
+    assert cosine == Threshold("cosine_similarity", approx(1 - t * t / 2, abs=1e-11), True, angle)
     element = (
         "5*1.45 (scatter of 100 elements) times the noise run (float16)'s largest error 0.05, "
         "times 2 from x.toml"
     )
-    assert largest == Threshold("max_absolute_error", pytest.approx(5 * scatter * 2 * 0.05), False, element)
+    assert largest == Threshold("max_absolute_error", approx(5 * scatter * 2 * 0.05), False, element)
     said = "as many NaN or Inf where golden has none as the noise run has: 2"
     assert new == Threshold("new_nonfinite", 2.0, False, said)
     said = "as many NaN or Inf missing where golden has them as the noise run has: 3"
@@ -384,7 +387,7 @@ def test_three_way_says_where_a_floor_is_more() -> None:
     fine = replace(NOISE, noise_error=0.001, noise_max_absolute_error=0.001, noise_dtype="float32")
     _, largest, distance, *_ = THREE_WAY.thresholds(fine, build(**LARGE), Adjustment())
     t = 8 * (2.0**-11 + 8 * 2.0**-24) * math.sqrt(2)
-    assert (distance.bound, largest.bound) == (pytest.approx(t), pytest.approx(8 * t))
+    assert (distance.bound, largest.bound) == (approx(t), approx(8 * t))
     assert distance.reason.startswith(
         "a noise run in float32 does not show the rounding of float16: T = 8*(u"
     )
@@ -395,7 +398,7 @@ def test_three_way_says_where_a_floor_is_more() -> None:
     zero = build(golden_rms=0.0, golden_max_abs=0.0, **LARGE)
     for context, shown, bound in ((NOISE, "0.05", 0.25), (right, "0", 2.0**-14)):
         largest = THREE_WAY.thresholds(context, zero, Adjustment())[0]
-        assert largest.bound == pytest.approx(bound, rel=1e-5)
+        assert largest.bound == approx(bound, rel=1e-5)
         assert largest.reason == (
             f"golden is all zero; 5 times the noise run (float16)'s largest error {shown}, "
             "at least the smallest normal float16"
@@ -417,7 +420,7 @@ def test_three_way_gives_small_tensors_more() -> None:
     noise = noisy(golden, 0.02, HALF, 10)
     context = noise_context(golden, noise)
     found = bounds("three-way", context, golden, noise)["relative_euclidean_distance"]
-    assert found / (context.noise_error or 0.0) == pytest.approx(3 * math.exp(3.72 / math.sqrt(10)))
+    assert found / (context.noise_error or 0.0) == approx(3 * math.exp(3.72 / math.sqrt(10)))
 
 
 def test_a_noise_run_in_a_finer_type_leaves_the_derived_t() -> None:
@@ -492,4 +495,4 @@ def test_a_rule_that_sets_t_sets_it_under_three_way_too() -> None:
         t.metric: t for t in thresholds_for(context, measured(golden, golden.half()), (rule,), THREE_WAY)
     }
     assert found["relative_euclidean_distance"].bound == 0.01
-    assert found["cosine_similarity"].bound == pytest.approx(1 - 0.01**2 / 2)
+    assert found["cosine_similarity"].bound == approx(1 - 0.01**2 / 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,8 @@ from acc_pytest.judging.verdict import Judgement, judge
 from acc_pytest.tensors.header import Statistics
 
 from .plain import measured
+
+approx: Any = pytest.approx  # stands where a bound does
 
 CONTEXT = JudgeContext(length=32)
 
@@ -118,12 +121,10 @@ def test_every_bound_says_what_it_is_made_of() -> None:
     extremum = f"default: T * max(8*rms(golden), max|golden|) {printed}; {made}"
     mean = f"default: T * rms(golden), which no mean error can exceed, {printed}; {made}"
     assert bounds_of(Statistics(2.0, -1.0, 0.5, 16.0), factor=2) == [
-        Threshold("max_stat_absolute_error", pytest.approx(8 * t + 1e-6), False, extremum),
-        Threshold("min_stat_absolute_error", pytest.approx(8 * t + 1e-6), False, extremum),
-        Threshold("mean_stat_absolute_error", pytest.approx(t + 1e-6), False, mean),
-        Threshold(
-            "l2norm_stat_relative_error", pytest.approx(t + 1e-6 / 16), False, f"default: {made} {printed}"
-        ),
+        Threshold("max_stat_absolute_error", approx(8 * t + 1e-6), False, extremum),
+        Threshold("min_stat_absolute_error", approx(8 * t + 1e-6), False, extremum),
+        Threshold("mean_stat_absolute_error", approx(t + 1e-6), False, mean),
+        Threshold("l2norm_stat_relative_error", approx(t + 1e-6 / 16), False, f"default: {made} {printed}"),
     ]
 
 
@@ -142,9 +143,9 @@ def test_bounds_follow_from_the_largest_element_and_the_rms(
 ) -> None:
     t = 8 * (2.0**-11 + 8 * 2.0**-24) * math.sqrt(2) * math.exp(3.72 / 16)
     bounds = {threshold.metric: threshold.bound for threshold in bounds_of(golden)}
-    assert bounds["mean_stat_absolute_error"] == pytest.approx(t * rms + 1e-6)
+    assert bounds["mean_stat_absolute_error"] == approx(t * rms + 1e-6)
     if golden.max is not None:
-        assert bounds["max_stat_absolute_error"] == pytest.approx(t * scale + 1e-6)
+        assert bounds["max_stat_absolute_error"] == approx(t * scale + 1e-6)
 
 
 def test_the_rounding_of_what_it_was_computed_from_counts_here_too() -> None:
@@ -153,7 +154,7 @@ def test_the_rounding_of_what_it_was_computed_from_counts_here_too() -> None:
     for computed_in, coarsest in (("", "float32"), ("bfloat16", "bfloat16")):
         context = JudgeContext(length=64, computed_in=computed_in)
         t = tolerance(coarsest, coarsest, 0, 64, elements=256).value
-        assert thresholds_for_statistics(context, same)[-1].bound == pytest.approx(t + 1e-6 / 16)
+        assert thresholds_for_statistics(context, same)[-1].bound == approx(t + 1e-6 / 16)
 
 
 def test_zeros_and_integers_are_bounded_by_what_printing_leaves() -> None:

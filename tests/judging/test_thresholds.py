@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_rules_win_metric_by_metric() -> None:
         {"op_type": "Linear*", "name": "*up_proj", "level": "op", "dtype": "float16", "layer": "layers.?"},
     ],
 )
-def test_a_rule_applies_where_all_its_criteria_hold(match: dict[str, object]) -> None:
+def test_a_rule_applies_where_all_its_criteria_hold(match: dict[str, Any]) -> None:
     assert bound_on(DISTANCE, distance_rule(0.77, **match)).bound == 0.77
 
 
@@ -104,7 +105,7 @@ def test_a_rule_applies_where_all_its_criteria_hold(match: dict[str, object]) ->
         {"op_type": "Linear*", "layer": "layers.9"},
     ],
 )
-def test_a_rule_does_not_apply_where_one_criterion_fails(match: dict[str, object]) -> None:
+def test_a_rule_does_not_apply_where_one_criterion_fails(match: dict[str, Any]) -> None:
     assert bound_on(DISTANCE, distance_rule(0.77, **match)).bound != 0.77
 
 

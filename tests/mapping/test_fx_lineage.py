@@ -41,7 +41,7 @@ class Program:
 def compared(tmp_path: Path, **faults: float) -> tuple[Plan, list[Row], Diagnosis]:
     Program(tmp_path / "golden")
     Program(tmp_path / "mine", **faults)
-    made = plan(open_dump(tmp_path / "golden"), open_dump(tmp_path / "mine"))
+    made = plan(open_dump(str(tmp_path / "golden")), open_dump(str(tmp_path / "mine")))
     return made, *run(made)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -304,8 +305,12 @@ def networks(draw: st.DrawFn) -> tuple[list[list[int]], set[int]]:
 @given(networks())
 def test_nearest_is_what_a_search_upwards_finds_first(network: tuple[list[list[int]], set[int]]) -> None:
     reads, compared = network
+
+    def every(count: int, _: int) -> range:
+        return range(count)
+
     operations = [
-        FlowOperator(str(number), number, read, [number], lambda _, read=read: range(len(read)))
+        FlowOperator(str(number), number, read, [number], partial(every, len(read)))
         for number, read in enumerate(reads)
     ]
     found = nearest(operations, {n: [(n, (str(n), "output[0]"))] for n in compared}, {})

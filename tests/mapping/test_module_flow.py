@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -34,7 +35,8 @@ def against(
 
 def fault(module: str, name: str) -> Callable[[Toy], None]:
     def change(toy: Toy) -> None:
-        toy.get_submodule(module).fault = name
+        faulty: Any = toy.get_submodule(module)
+        faulty.fault = name
 
     return change
 
@@ -184,7 +186,7 @@ class _Wrapped(torch.nn.Module):
         super().__init__()
         self.inner = inner
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor = None) -> torch.Tensor:
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         return self.inner(ids[0, :4].float() * torch.ones(4, 4))
 
 
@@ -210,7 +212,7 @@ class _ByPosition(torch.nn.Module):
         super().__init__()
         self.embed, self.block = torch.nn.Embedding(64, toy_model.WIDTH), _Block()
 
-    def forward(self, input_ids: torch.Tensor, mask: torch.Tensor = None) -> torch.Tensor:
+    def forward(self, input_ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         x = self.embed(input_ids)
         return self.block(x, torch.full((6, 6), torch.finfo(x.dtype).min, dtype=x.dtype).triu(1))
 
@@ -240,7 +242,7 @@ def test_another_mask_is_told(golden: Path, tmp_path: Path) -> None:
 
 
 def test_a_mask_of_truth_values_is_compared_with_one_that_is_added(tmp_path: Path) -> None:
-    pairs = []
+    pairs: list[str] = []
     for allowed in (MASK == 0, MASK < 0):
         for name, mask in (("golden", MASK), ("mine", allowed)):
             dump(model(), tmp_path / str(len(pairs)) / name, Run(mask=mask))

@@ -13,7 +13,7 @@ from acc_pytest.mapping.pair import Repeated, Whole
 from acc_pytest.mapping.planner import plan
 from acc_pytest.topology.tree import Node, Tree
 
-from .trees import MemoryDump, atb_tree, by_mine, torch_node
+from .trees import MemoryDump, Shapes, atb_tree, by_mine, torch_node
 
 HIDDEN = (1, 3, 8)
 FLAT = (3, 8)
@@ -73,8 +73,8 @@ def atb_layer(n: int) -> list[Any]:
 def dumps(
     tmp_path: Path,
     count: int = 2,
-    golden_shapes: dict[tuple[str, str], tuple[int, ...] | None] | None = None,
-    mine_shapes: dict[tuple[str, str], tuple[int, ...] | None] | None = None,
+    golden_shapes: Shapes | None = None,
+    mine_shapes: Shapes | None = None,
     **both: Any,
 ) -> tuple[MemoryDump, MemoryDump]:
     golden = MemoryDump(tmp_path / "g", "torch", torch_model(count), golden_shapes or {}, HIDDEN, **both)

@@ -85,16 +85,16 @@ def test_scale_and_offset_are_the_last_two_inputs_of_what_quantises(
 def test_the_scale_of_every_rank_is_its_own(tmp_path: Path) -> None:
     import dataclasses
 
-    from acc_pytest.mapping.pair import Operand, Pair
+    from acc_pytest.mapping.pair import Operand
     from acc_pytest.tensors.ref import TensorRef
 
     def saved(name: str, values: Any) -> TensorRef:
         numpy.save(tmp_path / name, numpy.array(values))
         return TensorRef(str(tmp_path / name))
 
-    whole = saved("g.npy", numpy.float32([[1, 2, 30, 40]]))
-    parts = (saved("a.npy", numpy.int8([[1, 2]])), saved("b.npy", numpy.int8([[3, 4]])))
-    one, ten, zero = (saved(f"s{v}.npy", numpy.float16([v])) for v in (1, 10, 0))
+    whole = saved("g.npy", numpy.array([[1, 2, 30, 40]], "float32"))
+    parts = (saved("a.npy", numpy.array([[1, 2]], "int8")), saved("b.npy", numpy.array([[3, 4]], "int8")))
+    one, ten, zero = (saved(f"s{v}.npy", numpy.array([v], "float16")) for v in (1, 10, 0))
     mine = Operand("m", "m", "Op", "output[0]", parts, scales=((one, zero), (ten, zero)))
     golden = Operand("g", "g", "Op", "output[0]", (whole,))
     pair = Pair("id", 0, None, "op", "model", 0, 0, "role", "", golden, mine)

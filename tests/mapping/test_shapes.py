@@ -80,15 +80,16 @@ def test_the_rule_by_which_shards_make_the_whole(
     st.sampled_from(["columns", "rows", "replicated"]),
 )
 def test_a_found_rule_rebuilds_the_tensor(count: int, rows: int, width: int, how: str) -> None:
-    whole = torch.arange(rows * width * count).reshape(rows, -1) if how == "columns" else None
+    shards: tuple[torch.Tensor, ...]
     if how == "columns":
+        whole = torch.arange(rows * width * count).reshape(rows, -1)
         shards = whole.chunk(count, dim=1)
     elif how == "rows":
         whole = torch.arange(rows * width * count).reshape(-1, width)
         shards = whole.chunk(count, dim=0)
     else:
         whole = torch.arange(rows * width).reshape(rows, width)
-        shards = [whole] * count
+        shards = (whole,) * count
     rule = merge_rule(tuple(shards[0].shape), count, tuple(whole.shape))
     assert rule is not None
     if rule.how == "columns":
@@ -104,11 +105,16 @@ def test_a_found_rule_rebuilds_the_tensor(count: int, rows: int, width: int, how
 
 
 def test_rules_are_said_in_words() -> None:
-    assert merge_rule((4, 8), 1, (4, 8)).describe(1) == ""
-    assert merge_rule((4, 8), 2, (4, 16)).describe(2) == "2 shards concatenated along the last dimension"
-    assert merge_rule((4, 8), 2, (8, 8)).describe(2) == "2 shards concatenated along the first dimension"
-    assert "replicated on 2 ranks" in merge_rule((4, 8), 2, (4, 8)).describe(2)
-    assert "each shard held by 2 ranks" in merge_rule((7, 1, 8), 4, (7, 16)).describe(4)
+    def described(shard: tuple[int, ...], count: int, whole: tuple[int, ...]) -> str:
+        rule = merge_rule(shard, count, whole)
+        assert rule is not None
+        return rule.describe(count)
+
+    assert described((4, 8), 1, (4, 8)) == ""
+    assert described((4, 8), 2, (4, 16)) == "2 shards concatenated along the last dimension"
+    assert described((4, 8), 2, (8, 8)) == "2 shards concatenated along the first dimension"
+    assert "replicated on 2 ranks" in described((4, 8), 2, (4, 8))
+    assert "each shard held by 2 ranks" in described((7, 1, 8), 4, (7, 16))
     assert Merge("sum").describe(2) == "partial results of 2 ranks summed"
 
 

@@ -18,7 +18,7 @@ from acc_pytest.mapping.planner import plan
 from acc_pytest.topology.tree import Node, Tree
 
 from .test_planner import FLAT, HIDDEN, atb_layer, operator, torch_layer
-from .trees import MemoryDump, atb_tree, by_mine, torch_node
+from .trees import MemoryDump, Shapes, atb_tree, by_mine, torch_node
 
 PROBE = Path(__file__).parents[2].parent / "shared" / "conformance" / "probe"
 GUIDE = {
@@ -79,7 +79,7 @@ def test_the_guides_map_changes_no_pair_of_a_real_dump(golden: str, mine: str, t
 def torch_side(
     tmp_path: Path,
     *more: tuple[str, str],
-    shapes: dict[tuple[str, str], tuple[int, ...] | None] | None = None,
+    shapes: Shapes | None = None,
     head: Sequence[Node] = (),
 ) -> MemoryDump:
     """One layer of linears with `more` modules at its end, and `head` outside of it."""
@@ -95,7 +95,7 @@ def torch_side(
 def atb_side(
     tmp_path: Path,
     *more: list[Any],
-    shapes: dict[tuple[str, str], tuple[int, ...] | None] | None = None,
+    shapes: Shapes | None = None,
     head: Sequence[list[Any]] = (),
 ) -> MemoryDump:
     """The same of mine."""

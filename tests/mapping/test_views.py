@@ -132,8 +132,8 @@ def test_rows_of_several_tokens_are_never_the_heads_of_one(operand: OperandMaker
 def test_a_piece_of_every_head_of_a_cache(operand: OperandMaker, part: int) -> None:
     cache = tokens(1, 2, 5, 8)
     wanted = cache[:, :, 2:, :4] if part == 0 else cache[:, :, 2:, 4:]
-    mine = operand(wanted[0].permute(1, 0, 2).contiguous())
-    golden, mine, notes = read(operand(cache, view=CacheTail(part)), mine)
+    newest = operand(wanted[0].permute(1, 0, 2).contiguous())
+    golden, mine, notes = read(operand(cache, view=CacheTail(part)), newest)
     assert torch.equal(golden, mine)
     assert notes == (
         f"newest 3 of 5 tokens of the cache, the {'last' if part else 'first'} 4 elements of each head",
@@ -173,8 +173,8 @@ def test_heads_that_pack_query_key_and_value_are_cut_if_the_pieces_say_where_a_h
     pieces = whole.reshape(5, 2, 3, 4).unbind(2)
     apart = tuple(operand.ref(piece.contiguous()) for piece in pieces)
     for index, piece in enumerate(pieces):
-        golden = operand(whole, view=HeadPart(index, apart, several=True))
-        golden, mine, _ = read(golden, operand(piece.contiguous()))
+        cut = operand(whole, view=HeadPart(index, apart, several=True))
+        golden, mine, _ = read(cut, operand(piece.contiguous()))
         assert torch.equal(golden, mine)
     flat = tuple(operand.ref(piece.reshape(5, 8)) for piece in pieces)
     said = refusal(operand(whole, view=HeadPart(0, flat, several=True)), operand(pieces[0].reshape(5, 8)))
@@ -189,8 +189,8 @@ def test_both_sides_pack_and_every_rank_has_its_share_of_each_part(operand: Oper
     parts = [tokens(1, 5, 8), tokens(1, 5, 8, start=1000)]
     shards = [torch.cat([part[0].chunk(2, 1)[rank] for part in parts], 1) for rank in range(2)]
     refs = tuple(operand.ref(piece.contiguous()) for piece in shards[0].chunk(2, 1))
-    golden = operand(torch.cat(parts, 2), view=Part(index, refs))
-    golden, mine, _ = read(golden, operand(*shards, view=OwnPart(index, refs)))
+    packed = operand(torch.cat(parts, 2), view=Part(index, refs))
+    golden, mine, _ = read(packed, operand(*shards, view=OwnPart(index, refs)))
     assert torch.equal(golden, mine)
     assert torch.equal(golden.reshape(1, 5, 8), parts[index])
 
@@ -203,8 +203,8 @@ def test_key_heads_that_are_fewer_than_ranks_are_held_twice(operand: OperandMake
     ]
     refs = tuple(operand.ref(piece.contiguous()) for piece in shards[0].split(4, 1))
     for index, part in enumerate((q, k, v)):
-        golden = operand(torch.cat((q, k, v), 2), view=Part(index, refs))
-        golden, mine, _ = read(golden, operand(*shards, view=OwnPart(index, refs)))
+        packed = operand(torch.cat((q, k, v), 2), view=Part(index, refs))
+        golden, mine, _ = read(packed, operand(*shards, view=OwnPart(index, refs)))
         assert torch.equal(golden, mine)
         assert torch.equal(golden.reshape(part.shape), part)
 
@@ -220,8 +220,8 @@ def test_pieces_that_do_not_make_up_the_pack_are_refused(operand: OperandMaker) 
 
 def test_a_bias_that_comes_later_is_added(operand: OperandMaker) -> None:
     product, bias = tokens(5, 8), tokens(8, start=100)
-    mine = operand(product, view=WithBias((operand.ref(bias),)))
-    golden, mine, notes = read(operand((product + bias)[None]), mine)
+    biased = operand(product, view=WithBias((operand.ref(bias),)))
+    golden, mine, notes = read(operand((product + bias)[None]), biased)
     assert torch.equal(golden, mine)
     assert notes == ("bias added",)
 
@@ -229,16 +229,16 @@ def test_a_bias_that_comes_later_is_added(operand: OperandMaker) -> None:
 def test_shards_of_a_product_take_their_shards_of_the_bias(operand: OperandMaker) -> None:
     product, bias = tokens(5, 8), tokens(8, start=100)
     refs = tuple(operand.ref(part.contiguous()) for part in bias.chunk(2))
-    mine = operand(*(part.contiguous() for part in product.chunk(2, 1)), view=WithBias(refs))
-    golden, mine, _ = read(operand(product + bias), mine)
+    biased = operand(*(part.contiguous() for part in product.chunk(2, 1)), view=WithBias(refs))
+    golden, mine, _ = read(operand(product + bias), biased)
     assert torch.equal(golden, mine)
 
 
 def test_partial_products_are_summed_and_take_the_bias_once(operand: OperandMaker) -> None:
     product, bias = tokens(5, 8), tokens(8, start=100)
     refs = tuple(operand.ref(bias) for _ in range(2))
-    mine = operand(product * 0.25, product * 0.75, view=WithBias(refs, summed=True))
-    golden, mine, notes = read(operand(product + bias), mine)
+    biased = operand(product * 0.25, product * 0.75, view=WithBias(refs, summed=True))
+    golden, mine, notes = read(operand(product + bias), biased)
     assert torch.equal(golden, mine)
     assert notes == ("partial results of 2 ranks summed; bias added",)
 
@@ -266,8 +266,8 @@ def angles(*, pairs: bool) -> torch.Tensor:
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_angles_are_laid_out_as_mines_rotation_takes_them(operand: OperandMaker, pairs: bool) -> None:
-    golden = operand(angles(pairs=False), view=TableRows(2))
-    golden, mine, notes = read(golden, operand(angles(pairs=pairs)[2:5]))
+    table = operand(angles(pairs=False), view=TableRows(2))
+    golden, mine, notes = read(table, operand(angles(pairs=pairs)[2:5]))
     assert torch.equal(golden, mine)
     assert ("neighbouring pairs" in notes[0]) is pairs
 

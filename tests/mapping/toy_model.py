@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,7 +27,9 @@ class Attention(nn.Module):
         self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
         self.fault = ""
 
-    def forward(self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor = None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
         q, k, v = (self._heads(layer(x)) for layer in (self.q, self.k, self.v))
         q, k = self._rotated(q, positions), self._rotated(k, positions)
         scores = q @ k.transpose(-1, -2) / (1 if self.fault == "scale" else (WIDTH // HEADS) ** 0.5)
@@ -73,7 +76,9 @@ class Layer(nn.Module):
         self.hands_on_mask = True
         self.fault = ""
 
-    def forward(self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor = None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
         found = self.attention(self.before(x), positions, **({"mask": mask} if self.hands_on_mask else {}))
         x = found if self.fault == "residual" else x + found
         return x + self.mlp(self.after(x))
@@ -83,11 +88,11 @@ class Toy(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Embedding(64, WIDTH)
-        self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
+        self.layers: Any = nn.ModuleList(Layer() for _ in range(LAYERS))
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, 64, bias=False)
 
-    def forward(self, input_ids: torch.Tensor, mask: torch.Tensor = None) -> torch.Tensor:
+    def forward(self, input_ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         positions = torch.arange(input_ids.shape[-1])[None]
         x = self.embed(input_ids)
         for layer in self.layers:
@@ -131,25 +136,25 @@ class Run:
     prompts: tuple[torch.Tensor, ...] = (IDS,)
     mask: torch.Tensor | None = MASK
     dtype: torch.dtype = torch.float32
-    config: tuple[tuple[str, object], ...] = ()
+    config: tuple[tuple[str, Any], ...] = ()
 
-    def but(self, **changed: object) -> Run:
+    def but(self, **changed: Any) -> Run:
         return replace(self, **changed)
 
 
-def dump(toy: Toy, path: Path, run_: Run = Run()) -> Path:
-    toy = toy.to(run_.dtype)
+def dump(model: nn.Module, path: Path, run_: Run = Run()) -> Path:
+    model = model.to(run_.dtype)
     config = DumpConfig(str(path), range(len(run_.prompts)), run_name="dump", **dict(run_.config))
-    with torch.no_grad(), half_on_cpu(), register_hook(toy, config):
+    with torch.no_grad(), half_on_cpu(), register_hook(model, config):
         for ids in run_.prompts:
             mask = run_.mask
             if mask is not None and mask.is_floating_point():
                 mask = mask.to(run_.dtype)
-            toy(ids, mask=mask if ids.shape == IDS.shape else None)
+            model(ids, mask=mask if ids.shape == IDS.shape else None)
     return path
 
 
 def compared(golden: Path, mine: Path) -> Verdicts:
-    made = plan(open_dump(golden), open_dump(mine))
+    made = plan(open_dump(str(golden)), open_dump(str(mine)))
     rows, diagnosis = run(made)
     return Verdicts(made, rows, diagnosis)

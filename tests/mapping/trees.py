@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy
@@ -14,6 +15,9 @@ from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.reconcile import Comparison
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.topology.tree import Node, Tree
+
+Shapes = Mapping[tuple[str, str], "tuple[int, ...] | None"]
+"""(path, slot text) -> shape, `None` meaning not dumped."""
 
 OUT = Slot("output", (0,))
 
@@ -53,7 +57,7 @@ def atb_tree(spec: list[Any], model: str = "Model") -> Tree:
 
 
 class MemoryDump(Dump):
-    """A dump of one tree at some steps; `shapes` gives (path, slot text) -> shape, `None` meaning not dumped.
+    """A dump of one tree at some steps.
 
     Nodes not in `shapes` have one output of `default` shape, if that is given.
     """
@@ -63,7 +67,7 @@ class MemoryDump(Dump):
         directory: Path,
         kind: str,
         tree: Tree,
-        shapes: Mapping[tuple[str, str], tuple[int, ...] | None] = {},
+        shapes: Shapes = MappingProxyType({}),
         default: tuple[int, ...] | None = (2, 4),
         labels: tuple[StepLabel, ...] = (0,),
         ranks: int = 1,
@@ -85,7 +89,10 @@ class MemoryDump(Dump):
         for text, shape in named.items():
             if shape is not None:
                 kind, _, index = text.partition("[")
-                slot = Slot(kind, tuple(int(i) for i in index.rstrip("]").split("][")))
+                slot = Slot(
+                    "output" if kind == "output" else "input",
+                    tuple(int(i) for i in index.rstrip("]").split("][")),
+                )
                 found[slot] = TensorRef(self._file(shape))
         return dict(sorted(found.items()))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
 
 from acc_pytest.metrics.kernel import measure
-from acc_pytest.metrics.measurement import Measurement
+from acc_pytest.metrics.measurement import Measurement, Worst
 from acc_pytest.tensors.source import TensorSource
 
 SEVEN = (
@@ -61,9 +62,15 @@ def reference(golden: torch.Tensor, mine: torch.Tensor) -> dict[str, float]:
     return {name: float(value) for name, value in values.items()}
 
 
-def measured(golden: torch.Tensor, mine: torch.Tensor, **options: object) -> Measurement:
+def measured(golden: torch.Tensor, mine: torch.Tensor, **options: Any) -> Measurement:
     """`measure` of two tensors."""
-    return measure(TensorSource(golden), TensorSource(mine), **options)  # type: ignore[arg-type]
+    return measure(TensorSource(golden), TensorSource(mine), **options)
+
+
+def worst_of(result: Measurement) -> Worst:
+    """The worst element, of a measurement that must have one."""
+    assert result.worst is not None
+    return result.worst
 
 
 def seven(golden: object, mine: object, dtype: torch.dtype = torch.float32) -> tuple[float | None, ...]:

@@ -7,6 +7,7 @@ import os
 import sys
 from decimal import Decimal, localcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -59,8 +60,9 @@ def test_a_transposed_tensor_is_not_copied_whole() -> None:
         copied = 0
 
         @classmethod
-        def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            result = super().__torch_function__(func, types, args, kwargs or {})
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            plain: Any = super()
+            result = plain.__torch_function__(func, types, args, kwargs or {})
             if func in (torch.Tensor.reshape, torch.cat) and result.data_ptr() != args[0].data_ptr():
                 Counted.copied += result.numel()
             return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import importlib
 import json
 import types
 from collections.abc import Sequence
@@ -70,7 +71,7 @@ def npu(monkeypatch: pytest.MonkeyPatch) -> None:
         ElewiseParam=ElewiseParam, SetValueParam=SetValueParam, Operation=Operation
     )
     packages = {"torch_npu": types.SimpleNamespace(), "torch_atb": module}
-    monkeypatch.setattr(backends.importlib, "import_module", packages.__getitem__)
+    monkeypatch.setattr(importlib, "import_module", packages.__getitem__)
     monkeypatch.setattr(backends, "_place", lambda device: "cpu")
 
 
@@ -152,7 +153,7 @@ def test_operation_torch_takes_json(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     classes = types.SimpleNamespace(
         load_library=loaded.append, OperationTorch=types.SimpleNamespace(OperationTorch=Fake)
     )
-    monkeypatch.setattr(backends.torch, "classes", classes)
+    monkeypatch.setattr(torch, "classes", classes)
     (y,) = backend_named("operation_torch")("RepeatOperation", {"multiples": [2]}, [X])
     assert torch.equal(y, X.repeat(2))
     assert loaded == [str(library)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ def _hifloat8_bits(exponent: torch.Tensor) -> torch.Tensor:
     return 3 - (exponent.abs() > 3).int() - (exponent.abs() > 7).int()
 
 
-STEPS = {
+STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "hifloat8": _hifloat8_bits,
     "float8_e5m2": lambda exponent: torch.full_like(exponent, 2),
     "float8_e4m3": lambda exponent: torch.full_like(exponent, 3),
@@ -214,7 +214,8 @@ def ties(
     """What is wrong with sorted positions: of equal values the order is free, so the values are looked up."""
     x = case.inputs(directory)[0]
     found = []
-    for who, values, places in (("mine", *outputs), ("golden", *golden.values())):
+    for who, tensors in (("mine", outputs), ("golden", golden.values())):
+        values, places = tensors
         if not torch.equal(x.gather(-1, places.long().clamp(0, x.shape[-1] - 1)), values):
             found.append(f"{who}: values are not where the positions say")
         if any(len(set(row.tolist())) != len(row) for row in places.reshape(-1, places.shape[-1])):

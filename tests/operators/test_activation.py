@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from acc_pytest.errors import OperatorError
 from acc_pytest.operators import compute
 
 ACTIVATION = "ActivationOperation"
-EXACT = {"accumulate": torch.float64, "round_outputs": False}
+EXACT: dict[str, Any] = {"accumulate": torch.float64, "round_outputs": False}
 
 
 def fast_gelu(x: torch.Tensor) -> torch.Tensor:

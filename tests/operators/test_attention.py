@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +11,7 @@ from acc_pytest.operators import compute
 from acc_pytest.operators.layout import nd_to_nz
 
 SELF = "SelfAttentionOperation"
-EXACT = {"accumulate": torch.float64, "round_outputs": False}
+EXACT: dict[str, Any] = {"accumulate": torch.float64, "round_outputs": False}
 SCALE = 0.3
 INF = float("inf")
 

@@ -49,7 +49,7 @@ def test_random_tensors_and_default_parameters() -> None:
     check_each(((name, name) for name in known()), random_tensors)
 
 
-CASES = {}
+CASES: dict[tuple[str, str], corpus.Case] = {}
 if corpus.ROOT.is_dir():
     for case in corpus.cases(corpus.ROOT):
         CASES.setdefault((case.operator, json.dumps(case.record["param_suite"], sort_keys=True)), case)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -48,7 +50,7 @@ def test_rows_go_to_their_experts_ranks_and_back() -> None:
             expected[i] = x[source][row] @ w[rank][expert_of(source, row) - rank * LOCAL]
         torch.testing.assert_close(out[rank][0], expected)
     # back: what every rank holds, times another matrix, lands where it came from
-    nested = {k: v for k, v in PARAM.items() if k not in ("local_expert_nums", "epSize")}
+    nested: dict[str, Any] = {k: v for k, v in PARAM.items() if k not in ("local_expert_nums", "epSize")}
     nested |= {
         "type": 6,
         "transWeight": True,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,7 +10,7 @@ from acc_pytest.errors import OperatorError
 from acc_pytest.operators import compute
 
 RMS, LAYER = "RmsNormOperation", "LayerNormOperation"
-EXACT = {"accumulate": torch.float64, "round_outputs": False}
+EXACT: dict[str, Any] = {"accumulate": torch.float64, "round_outputs": False}
 
 
 def rms(x: torch.Tensor, eps: float, weight: torch.Tensor) -> torch.Tensor:

@@ -32,7 +32,10 @@ def rows(cache: torch.Tensor, b: int) -> torch.Tensor:
 def expected(
     query: torch.Tensor, caches: list[torch.Tensor], bias: list[torch.Tensor] | None = None
 ) -> torch.Tensor:
-    parts = [sdpa(query[b : b + 1], *(rows(c, b) for c in caches), bias[b] if bias else None) for b in (0, 1)]
+    keys, values = caches
+    parts = [
+        sdpa(query[b : b + 1], rows(keys, b), rows(values, b), bias[b] if bias else None) for b in (0, 1)
+    ]
     return torch.cat(parts)
 
 
@@ -76,7 +79,7 @@ def test_several_tokens_a_sequence(caches: list[torch.Tensor]) -> None:
     q = torch.randn(3, 4, 16, dtype=torch.float64)
     counts = lengths(2, 1)
     free = torch.full((2, 9), -60000.0, dtype=torch.float64).triu(8)
-    first = sdpa(q[:2], *(rows(c, 0) for c in caches), free)
+    first = sdpa(q[:2], rows(caches[0], 0), rows(caches[1], 0), free)
     target = torch.cat((first, sdpa(q[2:], *(rows(c, 1) for c in caches))))
     spec = torch.zeros(3, 12, dtype=torch.float64)
     spec[:2, :9] = free

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from acc_pytest.errors import OperatorError
 from acc_pytest.operators import compute
 
 ROPE = "RopeOperation"
-EXACT = {"accumulate": torch.float64, "round_outputs": False}
+EXACT: dict[str, Any] = {"accumulate": torch.float64, "round_outputs": False}
 LENGTH = torch.tensor([3], dtype=torch.int32)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from acc_pytest.errors import OperatorError
 from acc_pytest.operators import compute
 
-EXACT = {"accumulate": torch.float64, "round_outputs": False}
+EXACT: dict[str, Any] = {"accumulate": torch.float64, "round_outputs": False}
 
 
 def run(name: str, inputs: list[torch.Tensor], **param: object) -> tuple[torch.Tensor, ...]:

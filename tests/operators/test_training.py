@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from acc_pytest.errors import OperatorError
 from acc_pytest.operators import compute
 from acc_pytest.tensors import hifloat8
 
-EXACT = {"accumulate": torch.float64, "round_outputs": False}
+EXACT: dict[str, Any] = {"accumulate": torch.float64, "round_outputs": False}
 
 
 def test_packed_softmax_and_its_gradient() -> None:
@@ -90,8 +92,8 @@ def test_laser_attention_with_the_sequence_first_is_the_same() -> None:
     rest = [None, None, None, None, highest, total, None]
     plain = compute("LaserAttentionGradOperation", param, [q, k, v, dy, *rest, out], **EXACT)
     given = [turned(one) for one in (q, k, v, dy)]
-    mine = compute("LaserAttentionGradOperation", sbh, [*given, *rest, turned(out)], **EXACT)
-    for one, wanted in zip(mine[:3], plain[:3]):
+    gradients = compute("LaserAttentionGradOperation", sbh, [*given, *rest, turned(out)], **EXACT)
+    for one, wanted in zip(gradients[:3], plain[:3]):
         torch.testing.assert_close(one, turned(wanted))
 
 

@@ -15,7 +15,7 @@ from acc_pytest.outputs.partial import left_behind
 from acc_pytest.reporting.html.view import HtmlReport
 from acc_pytest.reporting.recorder import Recorder
 from acc_pytest.reporting.rows_file import RowsFile
-from acc_pytest.reporting.view import Run
+from acc_pytest.reporting.view import Run, View
 
 
 def growing(path: Path, *, numbered: bool = False) -> Growing:
@@ -168,7 +168,7 @@ def test_what_belongs_to_others_too_is_appended_to(tmp_path: Path) -> None:
 
 
 def test_two_reports_of_a_run_do_not_share_a_file(tmp_path: Path) -> None:
-    views = [RowsFile(str(tmp_path / "x"), {}), HtmlReport(f"{tmp_path}/./x")]
+    views: list[View] = [RowsFile(str(tmp_path / "x"), {}), HtmlReport(f"{tmp_path}/./x")]
     recorder = Recorder(views)
     with pytest.raises(
         SettingsError, match="x: two reports would be written to this file; give each its own"

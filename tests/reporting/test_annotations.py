@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies
@@ -17,9 +18,9 @@ COMMAND = re.compile(r"::error title=((?:[^:,\r\n%]|%[0-9A-F]{2})*)::((?:[^\r\n%
 """What GitHub's runner takes for one command: no raw end of line, no raw separator in the title."""
 
 
-def row(number: int | None, verdict: str = "fail", name: str = "Linear", **more: object) -> Row:
-    values = {"sentence": f"{name} is wrong", "mine": RowSide(name=name), **more}
-    return Row(f"d::{number}", verdict, number=number, **values)  # type: ignore[arg-type]
+def row(number: int | None, verdict: str = "fail", name: str = "Linear", **more: Any) -> Row:
+    values: dict[str, Any] = {"sentence": f"{name} is wrong", "mine": RowSide(name=name), **more}
+    return Row(f"d::{number}", verdict, number=number, **values)
 
 
 def root(number: int) -> Root:
@@ -27,8 +28,8 @@ def root(number: int) -> Root:
     return Root(number, one.name, one.test_id, one, 3, None, None, "dataflow", f"{one.name} starts it")
 
 
-def printed(view: Annotations, capsys: pytest.CaptureFixture[str], **more: object) -> list[str]:
-    view.finish(Result(1, Tally(), None, "", **more))  # type: ignore[arg-type]
+def printed(view: Annotations, capsys: pytest.CaptureFixture[str], **more: Any) -> list[str]:
+    view.finish(Result(1, Tally(), None, "", **more))
     capsys.readouterr()
     view.close()
     return capsys.readouterr().out.splitlines()

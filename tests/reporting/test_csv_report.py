@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acc_pytest.outputs import Growing
-from acc_pytest.reporting import csv_report
 from acc_pytest.reporting.csv_report import OLD_COLUMNS, OUR_COLUMNS, CsvReport, new_report, plain_text, text
 from acc_pytest.reporting.row import Row, RowSide, WorstElement
 from acc_pytest.reporting.view import Run
@@ -101,7 +101,7 @@ def test_a_row_is_on_disk_before_the_next_one(tmp_path: Path) -> None:
 
 
 def test_the_default_name_is_utc_and_never_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_report.time, "gmtime", lambda: (2026, 11, 21, 3, 4, 5, 5, 325, 0))
+    monkeypatch.setattr(time, "gmtime", lambda: (2026, 11, 21, 3, 4, 5, 5, 325, 0))
     files = [new_report(tmp_path / "made", "") for _ in range(3)]
     names = [Path(file.path).name for file in files]
     assert names == [

@@ -71,7 +71,9 @@ def test_no_cut_splits_an_escape() -> None:
 
 def test_a_long_text_is_cut_in_its_middle_and_says_how_much_is_missing() -> None:
     shown = printable("a" * 50_000 + "b" * 50_000, 100)
-    first, count, last = re.fullmatch(r"(a+)\[\.\.\.([\d,]+) characters\.\.\.\](b+)", shown).groups()  # type: ignore[union-attr]
+    match = re.fullmatch(r"(a+)\[\.\.\.([\d,]+) characters\.\.\.\](b+)", shown)
+    assert match is not None
+    first, count, last = match.groups()
     assert len(first) + len(last) + int(count.replace(",", "")) == 100_000
     assert printable("x" * 10, 10) == "x" * 10
 

@@ -106,7 +106,8 @@ def test_a_green_comparison_in_a_red_run_says_why_it_is_red() -> None:
 
 
 def test_a_run_that_was_stopped_is_incomplete() -> None:
-    plan = replace(PLAN, pairs=(None,) * 9)  # type: ignore[arg-type]
+    nine: Any = (None,) * 9
+    plan = replace(PLAN, pairs=nine)
     assert said([made_row(0)], [], Run(plan=plan), complete=False, exit_status=2) == (
         "Incomplete: 1 of 9 pairs were compared, none fails"
     )

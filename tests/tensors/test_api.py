@@ -111,7 +111,8 @@ class TestBinData:
         assert torch.equal(data.get_data(), values)
         assert torch.equal(convert_bin_data_to_pt(data), values)
         array = convert_bin_data_to_npy(data)
-        assert (array.dtype, array.tolist()) == (np.float32, [[1.5, -2.0]])
+        assert array.dtype == np.float32
+        assert array.tolist() == [[1.5, -2.0]]
         assert data.path == str(tmp_path / "t.bin")
 
     def test_arrays_of_types_numpy_has_are_not_converted(self, tmp_path: Path) -> None:
@@ -225,9 +226,9 @@ class TestSave:
         with pytest.raises(AccError, match=r"t\.pt: save_npy_data.* must end with \.npy"):
             save_npy_data(tmp_path / "t.pt", torch.ones(1))
         with pytest.raises(AccError, match="check the order of the arguments"):
-            save_torch_data(str(target), torch.ones(1))  # type: ignore[arg-type]
+            save_torch_data(str(target), torch.ones(1))  # type: ignore[arg-type]  # swapped
         with pytest.raises(AccError, match="check the order of the arguments"):
-            save_npy_data(torch.ones(1), "t.npy")  # type: ignore[arg-type]
+            save_npy_data(torch.ones(1), "t.npy")  # type: ignore[arg-type]  # swapped
         with pytest.raises(AccError, match=r"t\.pth: cannot be saved: "):
             save_torch_data(lambda: 0, target)
         with pytest.raises(AccError, match=r"t\.npy: data must be one tensor or array of numbers, got"):

@@ -75,10 +75,12 @@ def weights(order: str, shape: Shape) -> Place:
 
 def cases() -> list[tuple[str, str, Shape, int, Place]]:
     matrices: list[Shape] = [(), (5,), (40,), (16, 16), (17, 33), (2, 5, 40), (2, 3, 20, 7), (0, 4)]
+    found: list[tuple[str, str, Shape, int, Place]]
     found = [("fractal_nz", "nchw", shape, 16, nz_place) for shape in matrices]
     found += [("fractal_nz", "nchw", (17, 70), c0, nz_place) for c0 in (8, 32, 64)]
     widths = (("16", 16), ("32", 32), ("2", 2), ("4", 4), ("8", 8))
     found += [(f"fractal_nz_c0_{name}", "nchw", (17, 33), c0, nz_place) for name, c0 in widths]
+    shape: Shape
     for order, shape in (("nchw", (2, 20, 3, 5)), ("nhwc", (2, 3, 5, 20))):
         found += [("nc1hwc0", order, shape, c0, five(order)) for c0 in (16, 32)]
         found.append(("nc1hwc0_c04", order, shape, 4, five(order)))

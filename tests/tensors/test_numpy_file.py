@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -18,7 +19,7 @@ from acc_pytest.tensors.dtypes import by_name
 from acc_pytest.tensors.ref import TensorRef
 from tests.newer import known
 
-UNSIGNED = [bits for bits in (8, 16, 32, 64) if known(by_name(f"uint{bits}"))]
+UNSIGNED: list[Any] = [bits for bits in (8, 16, 32, 64) if known(by_name(f"uint{bits}"))]
 PLAIN = st.one_of(
     hnp.boolean_dtypes(),
     hnp.integer_dtypes(endianness="?"),

@@ -6,6 +6,7 @@ import pickle
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -17,7 +18,7 @@ from acc_pytest.tensors.torch_archive import encode
 VALUES = torch.arange(24.0).reshape(4, 6)
 
 
-def saved(path: Path, value: object, **options: object) -> str:
+def saved(path: Path, value: object, **options: Any) -> str:
     torch.save(value, path / "x.pth", **options)
     return str(path / "x.pth")
 

@@ -40,7 +40,7 @@ class Storages:
     def forget_dead(self) -> None:
         """Let go of storages that are gone. Their numbers are not given again."""
         with self._lock:
-            dead = [key for key, (storage, _) in self._known.items() if storage.expired()]  # type: ignore[no-untyped-call]
+            dead = [key for key, (storage, _) in self._known.items() if storage.expired()]
             for key in dead:
                 del self._known[key]
 
@@ -54,7 +54,7 @@ class Storages:
             with self._lock:
                 known = self._known.get(key)
                 if known is None:
-                    known = self._known[key] = StorageWeakRef(storage), self._next  # type: ignore[no-untyped-call]
+                    known = self._known[key] = StorageWeakRef(storage), self._next
                     self._next += 1
         except Exception:  # noqa: BLE001 - tensors of transforms, and of devices that hide their memory
             return None

@@ -155,7 +155,7 @@ class Steps(ABC):
         running = self._running
         running.frame = running.error = None
         if running.mode_entered:
-            current = _current_mode()  # type: ignore[no-untyped-call]
+            current = _current_mode()
             if current is running.mode and current is not None:
                 current.__exit__(None, None, None)  # type: ignore[no-untyped-call]
                 running.mode_entered = False

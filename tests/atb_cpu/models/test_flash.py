@@ -62,7 +62,7 @@ def test_chatglm_names_give_the_logits_of_glm(dtype: str, ranks: int) -> None:
 
 
 @pytest.mark.parametrize("options", [{"models": 2}, {"tokens": 200}])
-def test_bloom_in_two_models_or_with_a_long_cache_computes_the_same(options: dict[str, int]) -> None:
+def test_bloom_in_two_models_or_with_a_long_cache_computes_the_same(options: dict[str, Any]) -> None:
     mine = LanguageModel.from_torch(golden.bloom(), runtime(2), dtype="float32", **options)
     check(mine, *reference("bloom"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from acc_pytest.demo.golden import seeded
 PROMPT = [5, 9, 2, 77, 31, 8, 1]
 ALLOWED = 100 * 2.0**-24 * math.sqrt(4)
 """Float32: 24 roundings and four sums of up to 128 terms in each of three layers and the ends."""
-SPECS = {
+SPECS: dict[str, dict[str, Any]] = {
     "llama": {},
     "llama-gqa": {"kv_heads": 2},
     "llama-separate": {"family": "llama-separate"},
@@ -27,7 +28,7 @@ SPECS = {
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("name", list(SPECS))
 def test_prefill_and_decode_give_the_goldens_logits(name: str, ranks: int) -> None:
-    spec = ModelSpec(**SPECS[name], dtype="float32", ranks=ranks)  # type: ignore[arg-type]
+    spec = ModelSpec(**SPECS[name], dtype="float32", ranks=ranks)
     with torch.no_grad():
         toy = seeded(spec, 7)
     mine = LanguageModel(spec, dict(toy.named_parameters()), Runtime([NoProbe()] * ranks))
@@ -45,7 +46,7 @@ def test_prefill_and_decode_give_the_goldens_logits(name: str, ranks: int) -> No
 def test_a_model_whose_config_is_a_spec_is_read_from_torch() -> None:
     with torch.no_grad():
         toy = seeded(ModelSpec(), 7)
-    toy.config = ModelSpec()
+    toy.__dict__["config"] = ModelSpec()
     mine = LanguageModel.from_torch(toy, Runtime([NoProbe()] * 2), dtype="float32", tokens=20)
     assert mine.spec == ModelSpec(dtype="float32", tokens=20, ranks=2)
     with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,9 +17,9 @@ KERNEL = "0_MulsF16Kernel"
 WORKER = "msit_dump_T/tensors/2_77"
 
 
-def probe(directory: Path, **settings: object) -> E3Probe:
-    given = {"output": f"{directory}/", "timestamp": "T", "ranges": EVERY, **settings}
-    return E3Probe(ProbeSettings(**given), device=2, pid=77)  # type: ignore[arg-type]
+def probe(directory: Path, **settings: Any) -> E3Probe:
+    given: dict[str, Any] = {"output": f"{directory}/", "timestamp": "T", "ranges": EVERY, **settings}
+    return E3Probe(ProbeSettings(**given), device=2, pid=77)
 
 
 def test_tensors_parameters_and_kernels_lie_in_the_directories_of_the_graph(tmp_path: Path) -> None:
@@ -54,7 +55,7 @@ def test_kernels_can_be_left_out_and_leaves_have_names_in_2026(tmp_path: Path) -
         ({}, "msit_dump_T"),
     ],
 )
-def test_every_era_has_its_root(tmp_path: Path, settings: dict[str, object], root: str) -> None:
+def test_every_era_has_its_root(tmp_path: Path, settings: dict[str, Any], root: str) -> None:
     probe(tmp_path, **settings).executed(0, leaf())
     assert {name.split("/")[0] for name in files(tmp_path)} == {root}
 
@@ -78,7 +79,7 @@ def test_mid_2024_saves_everything_after(tmp_path: Path) -> None:
         {"devices": ("0",)},
     ],
 )
-def test_what_is_not_selected_leaves_nothing(tmp_path: Path, settings: dict[str, object]) -> None:
+def test_what_is_not_selected_leaves_nothing(tmp_path: Path, settings: dict[str, Any]) -> None:
     probe(tmp_path, **settings).executed(0, leaf())
     assert files(tmp_path) == set()
 
@@ -161,7 +162,7 @@ def test_a_config_file_replaces_range_ids_child_device_and_type(tmp_path: Path) 
     config.write_text('{"dump_enable":"true","er":"1,1","ids":"1","child":"false","device":"2"}')
     config.chmod(0o600)
     one = probe(
-        f"{tmp_path}/o", config=str(config), ranges=(), types=frozenset({"model"}), ids=("9",), devices=("0",)
+        tmp_path / "o", config=str(config), ranges=(), types=frozenset({"model"}), ids=("9",), devices=("0",)
     )
     for count in (0, 1):
         one.executed(count, leaf())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,16 @@ NODE = f"{HOME}/1_Layer/0_ElewiseOperation"
 KERNEL = f"{NODE}/0_MulsF16Kernel"
 
 
-def run(directory: Path, **settings: object) -> E4Probe:
+def run(directory: Path, **settings: Any) -> E4Probe:
     """A layer with one leaf, once."""
-    given = {"output": str(directory), "enabled": True, "ranges": EVERY, "child": True, **settings}
-    probe = E4Probe(E4Settings(**given), device=2, pid=77)  # type: ignore[arg-type]
+    given: dict[str, Any] = {
+        "output": str(directory),
+        "enabled": True,
+        "ranges": EVERY,
+        "child": True,
+        **settings,
+    }
+    probe = E4Probe(E4Settings(**given), device=2, pid=77)
     probe.layer("Layer_1", layer_json(layer().operation, "Layer_1"))
     probe.executed(0, leaf())
     probe.executed(0, layer())

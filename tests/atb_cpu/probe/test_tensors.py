@@ -75,7 +75,7 @@ def test_a_tensor_written_before_becomes_a_link_to_its_first_file(tmp_path: Path
 
 def test_descriptions_and_statistics_are_linked_by_their_header(tmp_path: Path) -> None:
     for content, linked in (("description", True), ("statistics", False)):
-        files = TensorFiles(content, symlink=True)  # type: ignore[arg-type]
+        files = TensorFiles(content, symlink=True)  # type: ignore[arg-type]  # it is refused
         files.write(f"{tmp_path}/{content}/a.bin", NEW)
         files.write(f"{tmp_path}/{content}/b.bin", OLD)
         assert (tmp_path / content / "b.bin").is_symlink() == linked

@@ -14,6 +14,7 @@ import torch
 import torch.multiprocessing
 from torch import nn
 from torch.fx.node import Node
+from torch.multiprocessing.spawn import spawn
 
 from acc_pytest.capture.fx_backend import fx_dump_backend
 from acc_pytest.errors import AccError, CaptureError
@@ -181,9 +182,14 @@ def test_inductor_computes_what_eager_does_under_the_same_names(
 ) -> None:
     from torch._inductor import compile_fx
 
-    compiled = []
+    compiled: list[tuple[Any, ...]] = []
     true_compile = compile_fx.compile_fx
-    monkeypatch.setattr(compile_fx, "compile_fx", lambda *a, **k: compiled.append(a) or true_compile(*a, **k))
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        compiled.append(arguments)
+        return true_compile(*arguments, **options)
+
+    monkeypatch.setattr(compile_fx, "compile_fx", watched)
     x = torch.randn(3, 8)
 
     def function(a: torch.Tensor) -> torch.Tensor:
@@ -307,7 +313,7 @@ def _rank(rank: int, path: str) -> None:
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without distributed")
 def test_ranks_are_those_of_torch_distributed(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(_rank, (str(tmp_path),), nprocs=2)
+    spawn(_rank, (str(tmp_path),), nprocs=2)
     for rank in (0, 1):
         (graph,) = graphs_of_rank(tmp_path, rank)
         assert set(graph) == {"0/sin-aten.sin.default.INPUT.0", "0/sin-aten.sin.default.OUTPUT.0"}

@@ -30,6 +30,8 @@ class Mlp(nn.Module):
 class Attention(nn.Module):
     """A decoder layer with a cache that is written in place, rotary halves, lists with `None`, and dtypes."""
 
+    cache: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.embed, self.qkv, self.out = nn.Embedding(11, 8), nn.Linear(8, 24), nn.Linear(8, 8, bias=False)

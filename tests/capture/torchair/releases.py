@@ -52,7 +52,7 @@ class CompilerConfig:
 
 
 class Pta710(CompilerConfig):
-    dump_options = ("dump_step", "dump_layer")
+    dump_options: tuple[str, ...] = ("dump_step", "dump_layer")
 
 
 class Pta700(Pta710):

@@ -55,7 +55,7 @@ def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         shell: Any = types.ModuleType(name)
         shell.__path__ = [str(home.joinpath(*name.split(".")[1:]))]
         monkeypatch.setitem(sys.modules, name, shell)
-    from torchair.configs.compiler_config import CompilerConfig as Real  # type: ignore[import-not-found]
+    from torchair.configs.compiler_config import CompilerConfig as Real
 
     yield Real
     for name in [name for name in sys.modules if name.split(".")[0] == "torchair"]:

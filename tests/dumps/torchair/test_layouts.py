@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -67,12 +67,12 @@ FX_LAYOUTS = {
 EVERY: Index = {(0, f"graph_{graph}", step) for graph in (1, 2) for step in (0, 1)}
 
 
-def filled(root: Path, layout: str, write: Iterable[object]) -> None:
+def filled(root: Path, layout: str, write: Iterable[Callable[[Path], object]]) -> None:
     for graph in (1, 2):
         for step in (0, 1):
             home = root / layout.format(g=graph, m=graph + 4, s=step, later=step + 1)
             for one in write:
-                one(home)  # type: ignore[operator]
+                one(home)
 
 
 @pytest.mark.parametrize("layout", GE_LAYOUTS)
@@ -267,8 +267,8 @@ def test_the_text_of_a_graph_is_its_ranks_latest_original(tmp_path: Path) -> Non
     dump = opened(tmp_path)
     assert isinstance(dump, GeDump)
     names = []
-    for rank in dump.ranks:
-        graph = dump.graph(dump.steps[0], rank)
+    for place in dump.ranks:
+        graph = dump.graph(dump.steps[0], place)
         assert graph is not None
         names.append(graph.nodes[0].name)
     assert names == ["New", "New"]

@@ -16,6 +16,7 @@ import torch
 
 from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.dumps import open_dump
+from acc_pytest.dumps.torchair import TorchairDump
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
@@ -47,6 +48,7 @@ def recall(golden: Path, mine: Path, tolerance: float) -> Recall:
     found = plan(open_dump(str(golden)), open_dump(str(mine)))
     fx = values_of_fx(golden)
     ge = open_dump(str(mine))
+    assert isinstance(ge, TorchairDump)
     compared = {(p.graph, p.step, p.mine.node, p.mine.slot) for p in found.pairs}
     held, missed = 0, []
     for step in ge.steps:
@@ -66,6 +68,7 @@ def recall(golden: Path, mine: Path, tolerance: float) -> Recall:
 
 def values_of_fx(golden: Path) -> defaultdict[tuple[object, ...], list[torch.Tensor]]:
     dump = open_dump(str(golden))
+    assert isinstance(dump, TorchairDump)
     found: defaultdict[tuple[object, ...], list[torch.Tensor]] = defaultdict(list)
     for step in dump.steps:
         for node in dump.nodes(step, dump.ranks[0]):

@@ -53,7 +53,7 @@ class Page:
             self._listen(answer)
         if "error" in answer:
             raise RuntimeError(f"{method}: {answer['error']}")
-        return answer["result"]  # type: ignore[no-any-return]
+        return answer["result"]
 
     def _next(self) -> dict[str, Any]:
         until = time.monotonic() + PATIENCE
@@ -64,7 +64,7 @@ class Page:
                 raise TimeoutError("the browser does not answer")
             self._read += more
         message, _, self._read = self._read.partition(b"\0")
-        return json.loads(message)  # type: ignore[no-any-return]
+        return json.loads(message)
 
     def _listen(self, event: dict[str, Any]) -> None:
         said = event.get("params", {})

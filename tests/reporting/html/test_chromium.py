@@ -57,7 +57,8 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     pairs = tuple(
         Pair(
             f"p{number}", number // 30, None, "layer", "model", 0, number, "role", "",
-            *(Operand("n", "n", "Linear", "output", (ref,)) for ref in refs),
+            Operand("n", "n", "Linear", "output", (refs[0],)),
+            Operand("n", "n", "Linear", "output", (refs[1],)),
         )
         for number in range(60)
     )  # fmt: skip

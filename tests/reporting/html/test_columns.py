@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -50,12 +51,12 @@ def test_what_is_no_number_is_nothing(word: str | bool) -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "b", "", "c"])), st.randoms(use_true_random=False))
-def test_texts_come_back_in_the_order_asked_for(texts: list[str], chance: object) -> None:
+def test_texts_come_back_in_the_order_asked_for(texts: list[str], chance: Random) -> None:
     column = Texts()
     for text in texts:
         column.add(text)
     order = list(range(len(texts)))
-    chance.shuffle(order)  # type: ignore[attr-defined]
+    chance.shuffle(order)
     packed = column.packed(order, 100)
     found = [packed["texts"][code] for code in itertools.accumulate(packed["codes"])]
     assert found == [texts[index] for index in order]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from acc_pytest.dumps.base import StepLabel
 from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.reporting.html.data import BUDGETS, Budget, PageData
 from acc_pytest.reporting.html.graph import ModelGraph
@@ -25,7 +26,7 @@ def plan_of(rows: Sequence[Row], parents: Parents, by_order: frozenset[int] = fr
     """A plan with a pair for each row."""
     pairs = tuple(
         Pair(
-            f"p{number}", row.step, None, row.level, row.layer, 0, number, "role", "",
+            f"p{number}", step_of(row), None, row.level, row.layer, 0, number, "role", "",
             Operand(row.golden.node, row.golden.name, "", row.golden.slot, ()),
             Operand(row.mine.node, row.mine.name, "", row.mine.slot, ()),
         )
@@ -35,10 +36,15 @@ def plan_of(rows: Sequence[Row], parents: Parents, by_order: frozenset[int] = fr
     return Plan("/g", "/m", "torch", "atb", "dump", pairs, (), (), *counts, tuple(parents), "names", by_order)
 
 
+def step_of(row: Row) -> StepLabel:
+    assert isinstance(row.step, (int, str))
+    return row.step
+
+
 def row_of(number: int, node: str, layer: str = "layers.0", **fields: Any) -> Row:
     """A row of the node `node` of mine, and of `golden.{number}` unless given."""
     golden = fields.pop("golden", f"golden.{number}")
-    sides = {
+    sides: dict[str, Any] = {
         "golden": RowSide(golden, golden),
         "mine": RowSide(node, node.rpartition("/")[2], "Linear", "output[0]"),
     }

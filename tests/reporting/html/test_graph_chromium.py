@@ -58,7 +58,7 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows[12] = replace(operator(12, share=40), cause=Cause("root", "dataflow", (), 12, rows[12].name))
     for number in (13, 14, 15):
         rows[number] = inherited(operator(number, share=5), rows[12])
-    parents = [(n - 1,) if n % 30 else () for n in range(60)]
+    parents: list[tuple[int, ...]] = [(n - 1,) if n % 30 else () for n in range(60)]
     parents[17] = (12, 16)
     root = Root(12, rows[12].name, rows[12].test_id, rows[12], 3, 2.0, 0.8, "dataflow", "")
     home = tmp_path_factory.mktemp("graph")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from acc_pytest.tensors.source import TensorSource
 SHAPES = [(7, 64), (1, 5), (5,), (3, 4, 50), (2, 3, 5, 7), (1, 8, 200), (10_000,), (300, 1), ()]
 
 
-def pictures(golden: torch.Tensor, mine: torch.Tensor) -> dict:
+def pictures(golden: torch.Tensor, mine: torch.Tensor) -> dict[str, Any]:
     return pictures_of(TensorSource(golden), TensorSource(mine))
 
 

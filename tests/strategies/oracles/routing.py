@@ -11,12 +11,17 @@ from .expected import Expected, U, same
 from .table import Inputs, Param, oracle
 
 
+def by_value(values: Sequence[float]) -> Callable[[int], tuple[float, int]]:
+    """The order of positions: the largest value first, the first of equal ones first."""
+    return lambda position: (-values[position], position)
+
+
 @oracle("SortOperation")
 def sort(p: Param, t: Inputs) -> Sequence[Expected]:
     """Positions sorted by value, the first of equal ones first."""
     x, number = t["x"], p["num"][0]
     rows = x.double().reshape(-1, x.shape[-1]).tolist()
-    places = [sorted(range(len(row)), key=lambda i, row=row: (-row[i], i))[:number] for row in rows]  # type: ignore[misc]
+    places = [sorted(range(len(row)), key=by_value(row))[:number] for row in rows]
     values = [[row[i] for i in order] for row, order in zip(rows, places)]
     size = (*x.shape[:-1], number)
     return [
@@ -133,6 +138,6 @@ def group_topk(p: Param, t: Inputs) -> Sequence[Expected]:
     for row, values in enumerate(t["token"].double().tolist()):
         parts = [values[g * each : (g + 1) * each] for g in range(groups)]
         strength = [sum(sorted(part)[-n:]) for part in parts]
-        for g in sorted(range(groups), key=lambda g, s=strength: (-s[g], g))[: p["k"]]:  # type: ignore[misc]
+        for g in sorted(range(groups), key=by_value(strength))[: p["k"]]:
             result[row, g * each : (g + 1) * each] = t["token"][row, g * each : (g + 1) * each]
     return [same(result)]

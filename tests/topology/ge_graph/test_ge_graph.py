@@ -131,7 +131,7 @@ def test_consumers_are_found_by_the_output_they_read() -> None:
 
 def test_attributes_are_python_values() -> None:
     attrs = SMALL.by_name["MatMulV2"].attrs
-    assert list(attrs["perm"]) == [1, 0]  # type: ignore[call-overload]
+    assert list(attrs["perm"]) == [1, 0]  # type: ignore[call-overload]  # a list
     assert len(GeList((1, 2))) == 2
 
 
@@ -220,7 +220,7 @@ def test_long_values_are_cut_in_messages(path: Path) -> None:
 def test_damage_ends_in_a_graph_or_one_error(path: Path) -> None:
     write_graph(SMALL, path)
     sound, dice = path.read_bytes(), random.Random(7)
-    outcomes = set()
+    outcomes: set[type] = set()
     for _ in range(400):
         damaged = bytearray(sound)
         for _ in range(dice.randint(1, 4)):
