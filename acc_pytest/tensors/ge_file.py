@@ -85,12 +85,7 @@ FORMAT = GeFile()
 
 def members(path: str) -> tuple[str, ...]:
     """The names of all tensors in a record, inputs first. Raises `FormatError`, `CannotDecode`."""
-    return tuple(_tensors(read_record(path)))
-
-
-def _tensors(record: GeRecord) -> dict[str, GeTensor]:
-    sides = (("inputs", record.inputs), ("outputs", record.outputs))
-    return {f"{kind}/{index}": tensor for kind, side in sides for index, tensor in enumerate(side)}
+    return tuple(read_record(path).tensors)
 
 
 def rule_of(tensor: GeTensor) -> Conversion | None:
@@ -116,4 +111,4 @@ def _described(tensor: GeTensor) -> tuple[DType, tuple[int, ...]]:
 def _tensor(place: Location, record: GeRecord) -> GeTensor:
     if not place.member and len(record.outputs) == 1:
         return record.outputs[0]
-    return member_of(place, _tensors(record), "tensor")
+    return member_of(place, record.tensors, "tensor")

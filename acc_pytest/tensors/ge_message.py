@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from .dtypes import DType
@@ -66,7 +67,7 @@ class GeTensor:
         return self.address_offset == DYNAMIC
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GeRecord:
     """One record: an operator that ran once. `dump_time` is in microseconds since 1970.
 
@@ -86,3 +87,9 @@ class GeRecord:
     start: int = 0
     end: int = 0
     size: int = 0
+
+    @functools.cached_property
+    def tensors(self) -> dict[str, GeTensor]:
+        """All tensors by member (`inputs/0`, `outputs/1`), inputs first."""
+        sides = (("inputs", self.inputs), ("outputs", self.outputs))
+        return {f"{kind}/{index}": tensor for kind, side in sides for index, tensor in enumerate(side)}

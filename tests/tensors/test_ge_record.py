@@ -287,6 +287,14 @@ def test_a_member_that_is_not_there_lists_those_that_are(tmp_path: Path, member:
         TensorRef(path, member).header()
 
 
+def test_the_tensors_of_a_record_are_named_once_for_all_who_ask(tmp_path: Path) -> None:
+    """A damaged record may hold thousands of tensors, and each is asked for its header."""
+    path = write_record(tmp_path / "x", "op", [torch.tensor([1])], [torch.tensor([2])])
+    named = read_record(path).tensors
+    assert list(named) == ["inputs/0", "outputs/0"]
+    assert read_record(path).tensors is named
+
+
 def test_a_record_without_tensors_has_none(tmp_path: Path) -> None:
     path = write_record(tmp_path / "x", "op")
     assert members(path) == ()
