@@ -34,7 +34,12 @@ with contextlib.suppress(ModuleNotFoundError):
     settings.register_profile("suite", deadline=None, derandomize=True)
     settings.load_profile("suite")
 
-LONGEST = ("test_torchair_document.py", "test_fuzz_sample.py", "html/test_chromium.py", "test_real_torchair.py")
+LONGEST = (
+    "test_torchair_document.py",
+    "test_fuzz_sample.py",
+    "html/test_chromium.py",
+    "test_real_torchair.py",
+)
 """Files whose tests cannot be split: a worker that met them last would keep the others waiting."""
 
 
