@@ -126,7 +126,7 @@ def _check_legacy(path: str) -> None:
                 if opcode.name == "STOP":
                     break
     except ValueError as error:
-        raise FormatError(f"{path}: is a damaged torch file ({error}); was it truncated?") from error
+        raise FormatError(f"{path}: is a damaged torch file ({error!s:.200}); was it truncated?") from error
 
 
 def pickle_advice(version: str = "") -> str:

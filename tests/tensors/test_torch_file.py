@@ -193,3 +193,13 @@ def test_an_old_file_that_asks_for_more_memory_than_it_can_fill_is_refused(tmp_p
     path.write_bytes(sound.replace(b"M\xd0\x07", b"\x8a\x05" + (10**11).to_bytes(5, "little"), 1))
     with pytest.raises(FormatError, match=f"declares {10**11} elements, but has {path.stat().st_size} bytes"):
         TensorRef(str(path)).header()
+
+
+def test_what_pickle_says_of_a_damaged_old_file_is_cut_to_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "x.pth"
+    torch.save(torch.zeros(3), path, _use_new_zipfile_serialization=False)
+    mark, stop, rest = path.read_bytes().partition(b".")
+    path.write_bytes(mark + stop + b"F" + b"\xf9 j\xa8P" * 1000 + b"\n" + rest)
+    with pytest.raises(FormatError, match="is a damaged torch file .could not convert") as told:
+        TensorRef(str(path)).header()
+    assert len(str(told.value)) < 300 + len(str(path))
