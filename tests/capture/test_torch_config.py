@@ -122,7 +122,7 @@ def test_no_token_range_means_the_first_token(tokens: Iterable[int] | None) -> N
         ("process_name", ""),
     ],
 )
-def test_a_value_that_makes_no_sense_is_one_error_that_names_it(name: str, value: Any) -> None:
+def test_a_wrong_value_is_one_error_that_names_it(name: str, value: Any) -> None:
     with pytest.raises(DumpConfigError, match=name if name != "seed" else "seed") as caught:
         DumpConfig(**{name: value})
     assert isinstance(caught.value, ValueError)

@@ -163,7 +163,7 @@ def test_a_fault_is_in_its_operator_and_in_what_reads_it(demo: TorchairPaths, tm
         ({"release": "7.1", "ranks": 2}, "mixes ranks"),
     ],
 )
-def test_a_spec_that_makes_no_sense_is_refused(values: dict[str, Any], said: str) -> None:
+def test_a_wrong_spec_is_refused(values: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         TorchairSpec(**values)
 

@@ -226,9 +226,7 @@ def test_a_program_that_outgrows_its_budget_is_stopped_at_once(pytester: pytest.
         ("acc_atb_dump('a | b')", "--exec: no shell reads this command*"),
     ],
 )
-def test_options_that_make_no_sense_fail_the_test_in_one_line(
-    pytester: pytest.Pytester, call: str, said: str
-) -> None:
+def test_wrong_options_fail_the_test_in_one_line(pytester: pytest.Pytester, call: str, said: str) -> None:
     result = run(pytester, "dump()", call)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([f"acc_atb_dump: {said}"])

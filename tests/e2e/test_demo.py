@@ -92,7 +92,7 @@ def test_the_command_offers_the_models_there_are() -> None:
         (["--model", "bloom", "--fault", "rope_sign"], "no operator that fault 'rope_sign' fits"),
     ],
 )
-def test_options_that_make_no_sense_are_one_line(words: list[str], message: str, capsys: Capture) -> None:
+def test_wrong_options_are_one_line(words: list[str], message: str, capsys: Capture) -> None:
     assert cli.main(["demo", *words]) == 4
     error = capsys.readouterr().err
     assert error.startswith("acc: error: ")

@@ -94,7 +94,7 @@ def test_a_single_file(dump: Path) -> None:
         (["--keep", "--delete", "."], "not allowed with argument"),
     ],
 )
-def test_what_makes_no_sense_is_one_sentence_and_exit_code_4(
+def test_a_wrong_command_line_is_one_sentence_and_exit_code_4(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, words: list[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

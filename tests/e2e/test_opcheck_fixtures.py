@@ -118,7 +118,7 @@ def test_wrong_outputs_make_the_dumped_case_fail(pytester: pytest.Pytester, tmp_
         ),
     ],
 )
-def test_what_makes_no_sense_is_said(pytester: pytest.Pytester, call: str, message: str) -> None:
+def test_a_wrong_call_is_one_sentence(pytester: pytest.Pytester, call: str, message: str) -> None:
     pytester.mkdir("out")
     result = run(pytester, f"def test_it(acc_opcheck, acc_operator):\n    {call}\n")
     result.assert_outcomes(failed=1)

@@ -89,7 +89,7 @@ def test_a_rule_is_a_marker_of_the_test(pytester: pytest.Pytester, wrong: MadeDu
     result.stdout.no_fnmatch_line("Softmax* has *")
 
 
-def test_a_hook_that_makes_no_sense_fails_its_test_with_a_sentence(
+def test_a_wrong_answer_of_a_hook_fails_its_test_with_a_sentence(
     pytester: pytest.Pytester, wrong: MadeDump
 ) -> None:
     pytester.makeconftest(

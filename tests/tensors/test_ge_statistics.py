@@ -91,7 +91,7 @@ def test_nan_and_infinities_are_counted(tmp_path: Path) -> None:
         ("Input,0," + "9" * 200_000, r"is not a valid CSV: field larger than"),
     ],
 )
-def test_a_line_that_makes_no_sense_is_named(tmp_path: Path, line: str, reason: str) -> None:
+def test_a_wrong_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
     path = tmp_path / NAME
     path.write_text(f"{HOST}\n\n{line}\n")
     with pytest.raises(FormatError, match=reason):

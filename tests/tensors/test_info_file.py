@@ -123,7 +123,7 @@ def test_a_type_the_installed_torch_lacks_says_so(tmp_path: Path, monkeypatch: p
         read_info(tmp_path / FX)
 
 
-def test_numbers_that_make_no_sense_are_not_known(tmp_path: Path) -> None:
+def test_wrong_numbers_are_not_known(tmp_path: Path) -> None:
     np.save(tmp_path / FX, np.array([1, 2, 3, 4, -5, np.inf]))
     assert read_info(tmp_path / FX)[""] == Info(Statistics(2, 1, 3, 4))
 

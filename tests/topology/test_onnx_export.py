@@ -550,7 +550,7 @@ class TestRefusals:
         assert not list(tmp_path.glob("*.onnx"))
 
     @pytest.mark.parametrize("level", [-2, 1.0, True, "1"])
-    def test_levels_that_make_no_sense(self, tmp_path: Path, level: Any) -> None:
+    def test_wrong_levels_are_refused(self, tmp_path: Path, level: Any) -> None:
         with pytest.raises(
             AccError, match="target_level must be a depth >= 0, or -1 for the innermost operations, got"
         ):

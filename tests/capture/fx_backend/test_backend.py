@@ -153,7 +153,7 @@ def test_a_directory_that_cannot_be_is_an_error_that_names_it(tmp_path: Path) ->
         ),
     ],
 )
-def test_an_argument_that_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
+def test_a_wrong_argument_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(CaptureError, match=message):
         fx_dump_backend(**options)
 
