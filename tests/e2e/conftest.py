@@ -21,10 +21,15 @@ for _module in pkgutil.walk_packages(acc_pytest.__path__, "acc_pytest."):
 Run = Callable[..., pytest.RunResult]
 
 
-QUICKER = ("-p", "no:hypothesispytest", "-p", "no:logging", "-p", "no:unraisableexception")
-"""What inner sessions do without: hypothesis imports itself whole in each (two seconds), logging hangs
-handlers on forty loggers of torch for every phase of every test, and the third collects all garbage of the
-outer session too."""
+QUICKER = (
+    "--assert=plain",
+    *("-p", "no:hypothesispytest"),
+    *("-p", "no:logging"),
+    *("-p", "no:unraisableexception"),
+)
+"""What inner sessions do without: pytest looks through the files of every installed package to rewrite
+assertions, hypothesis imports itself whole in each (two seconds), logging hangs handlers on forty loggers of
+torch for every phase of every test, and the last collects all garbage of the outer session too."""
 
 
 WIDE = 1000

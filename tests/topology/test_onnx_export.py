@@ -16,8 +16,10 @@ from acc_pytest import atb_json_to_onnx
 from acc_pytest.errors import AccError, FormatError
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.dtypes import DTYPES
-from acc_pytest.topology.atb_json import read_graph
-from acc_pytest.topology.onnx_export import export
+from acc_pytest.tensors.header import TensorHeader
+from acc_pytest.tensors.ref import TensorRef, readable
+from acc_pytest.topology.atb_json import ReportedOperation, read_graph
+from acc_pytest.topology.onnx_export import dumped, export
 from acc_pytest.topology.onnx_export.attributes import attributes_of
 from acc_pytest.topology.onnx_export.dumped import DumpedTensors
 from acc_pytest.topology.onnx_export.flatten import Event, events
@@ -494,6 +496,26 @@ class TestShapes:
         )
         (tmp_path / "tensors" / "0_78" / "0").mkdir(parents=True)
         assert shapes(exported(layer_report(), tmp_path).output) == {"x:1": (1, [7, 32])}
+
+    def test_a_directory_is_read_once_however_often_its_operation_is_reported(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        home = tmp_path / "tensors" / "0_77" / "0" / "3_Layer" / "1_Add" / "after"
+        home.mkdir(parents=True)
+        atb_bin.write(home / "outtensor0.bin", torch.zeros(7, 32))
+        read: list[TensorRef] = []
+
+        def counted(ref: TensorRef) -> TensorHeader | None:
+            read.append(ref)
+            return readable(ref)
+
+        monkeypatch.setattr(dumped, "readable", counted)
+        tensors = DumpedTensors(tmp_path, "77")
+        add = ReportedOperation("Add_3_1", "Add", {}, ("a",), ("b",), ())
+        told = [list(tensors.of(add)) for _ in range(3)]
+        assert [[output and output.shape for output in outputs] for _, outputs in told[0]] == [[(7, 32)]]
+        assert told[1:] == told[:1] * 2
+        assert len(read) == 1
 
     def test_the_directory_of_a_stray_operation_is_not_taken_for_another(self, tmp_path: Path) -> None:
         home = tmp_path / "tensors" / "0_77" / "0" / "3_Transdata" / "after"

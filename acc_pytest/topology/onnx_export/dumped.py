@@ -22,13 +22,14 @@ _STATISTICS = "statistic.csv"
 
 
 class DumpedTensors:
-    """The executions `{device}_{pid}/{N}` of one process, lowest N first; directories are listed once.
+    """The executions `{device}_{pid}/{N}` of one process, lowest N first; directories are read once.
 
     `info` is the directory that holds the reports: since 2025-11 the tensors lie beside it, in `data`.
     """
 
     def __init__(self, info: Path, pid: str) -> None:
         self._listed: dict[Path, Sequence[str]] = {}
+        self._types: dict[Path, tuple[Types, Types]] = {}
         self._statistics: dict[Path, dict[str, tuple[Types, Types]]] = {}
         data = info.parent / "data" if info.name == "info" else info / "tensors"
         workers = [
@@ -56,7 +57,9 @@ class DumpedTensors:
     def _told(self, execution: Path, ids: Sequence[str], op_type: str) -> Iterator[tuple[Types, Types]]:
         directory = self._directory(execution, ids, op_type)
         if directory is not None:
-            yield self._headers(directory, execution)
+            if directory not in self._types:
+                self._types[directory] = self._headers(directory, execution)
+            yield self._types[directory]
         if _STATISTICS in self._names(execution):
             if execution not in self._statistics:
                 self._statistics[execution] = _statistics(execution / _STATISTICS)
