@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .capture.golden import dump_golden as dump_golden
     from .capture.manual import dump_data as dump_data
     from .capture.torch_hooks import DumpConfig as DumpConfig
     from .capture.torch_hooks import register_hook as register_hook
@@ -22,11 +23,20 @@ HOMES = {
     "register_hook": ".capture.torch_hooks",
     "seed_all": ".capture.torch_hooks",
     "dump_data": ".capture.manual",
+    "dump_golden": ".capture.golden",
     "read_atb_data": ".tensors.api",
     "atb_json_to_onnx": ".topology.onnx_export",
 }
 """Module of each name of the public API."""
-__all__ = ["DumpConfig", "atb_json_to_onnx", "dump_data", "read_atb_data", "register_hook", "seed_all"]
+__all__ = [
+    "DumpConfig",
+    "atb_json_to_onnx",
+    "dump_data",
+    "dump_golden",
+    "read_atb_data",
+    "register_hook",
+    "seed_all",
+]
 
 
 def __getattr__(name: str) -> Any:

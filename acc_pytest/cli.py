@@ -20,6 +20,7 @@ from .commands import (
     dump_info,
     generate,
     map,
+    noise_profile,
     onnx,
     opcheck,
     report,
@@ -32,7 +33,7 @@ from .reporting.printable import message
 from .reporting.wrapping import paragraph
 
 COMMANDS = (
-    *(compare, opcheck, dump, dump_info, map, onnx, calibrate, report),
+    *(compare, opcheck, dump, dump_info, map, onnx, noise_profile, calibrate, report),
     *(demo, demo_torchair, generate),
 )
 INTERRUPTED = 128 + 2

@@ -17,6 +17,7 @@ from .vocabulary import (
     INHERITED_OUTCOMES,
     JUNIT_PROPERTIES,
     LEVELS,
+    NO_NOISE,
     TOKEN_POLICIES,
     UNMAPPED_OUTCOMES,
 )
@@ -46,7 +47,7 @@ class Settings:
     `summary` the Markdown file, `html` the page, `rows` the file of rows, `from_rows` those that are judged
     again, `repro` the directory of failures that repeat on their own.
     `standard` is that of the option, else of the last config file that names one, else `three-way` where
-    there is a `noise` run.
+    there is a `noise` run. `noise` is `none` where golden's noise profile is to be left out.
     `baseline` are files of accepted errors (several: of shards), `update_baseline` what is written to it;
     `lock` is the file of agreed thresholds, `update_lock` the reason for which it is written.
     `rules` and `known` come from the config files in order, `mapping` is their merged `[mapping]` tables.
@@ -101,11 +102,12 @@ class Settings:
         return found
 
     @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> Settings:
+    def from_values(cls, values: Mapping[str, Any], *, standard: str = "default") -> Settings:
         """Settings from option values by field name; an option that is absent or `None` was not given.
 
-        Loads `default` and the named config files. Raises `SettingsError` naming the option or the
-        file and key, and what is allowed there.
+        `standard` is that of a run without a noise run for which neither an option nor a config names one.
+        Loads `default` and the named config files. Raises `SettingsError` naming the option or the file and
+        key, and what is allowed there.
         """
         allowed = [f.name for f in fields(cls) if f.name not in _FROM_FILES]
         for name in values:
@@ -118,8 +120,9 @@ class Settings:
         given |= {name: read(given[name]) for name, read in _READERS.items() if name in given}
         custom = cls(metrics=given.get("metrics", ())).custom_metrics
         files = [read_config(find_config(name), custom) for name in ("default", *given.get("config", ()))]
-        noisy = {"standard": "three-way"} if given.get("noise") else {}
-        settings = cls(**{**noisy, **_of_files(files), **given})
+        noisy = given.get("noise", NO_NOISE) != NO_NOISE
+        unsaid = {"standard": "three-way" if noisy else standard}
+        settings = cls(**{**unsaid, **_of_files(files), **given})
         share_of(settings.min_coverage, "--acc-min-coverage")
         return settings
 

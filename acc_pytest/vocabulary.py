@@ -17,6 +17,8 @@ DEFAULT_STANDARD = "ascend"
 """The one of them that judges where nothing else is asked for."""
 SECOND_DEVICE = ("three-way", "two-golden")
 """Those of them that use the outputs of a second device."""
+NO_NOISE = "none"
+"""The value of `--acc-noise` that leaves the profile beside golden out."""
 COMPARISON_STANDARDS = ("default", "ascend", "torch", "three-way")
 """Rules by which a pair of a comparison passes."""
 OPCHECK_METRICS = ("abs", "cos_sim", "kl")

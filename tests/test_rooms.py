@@ -16,7 +16,18 @@ import acc_pytest
 
 PACKAGE = Path(acc_pytest.__file__).parent
 TABLE = Path(__file__).parents[1] / "ARCHITECTURE.md"
-PURE = ("tensors", "topology", "dumps", "metrics", "mapping", "judging", "operators", "atb_cpu", "capture")
+PURE = (
+    "tensors",
+    "topology",
+    "dumps",
+    "metrics",
+    "mapping",
+    "judging",
+    "noise",
+    "operators",
+    "atb_cpu",
+    "capture",
+)
 """Rooms that never import pytest."""
 
 

@@ -25,7 +25,7 @@ from .ties import with_choices
 from .weights import compare_weights, has_digest
 
 if TYPE_CHECKING:
-    from ..mapping.noise_run import Counterpart
+    from ..noise.run import Counterpart
     from ..tensors.source import Source
 
 

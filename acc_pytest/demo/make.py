@@ -9,8 +9,10 @@ import shutil
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from ..atb_cpu import LanguageModel, Runtime
+from ..capture.golden import dump_golden
 from ..capture.torch_hooks import DumpConfig, register_hook
 from ..errors import DumpError
 from ..older_torch import half_on_cpu
@@ -62,8 +64,6 @@ def _run_golden(
     module: GoldenModel, spec: DemoSpec, directory: Path, tokens: list[list[int]] | None = None
 ) -> list[list[int]]:
     """Run prompt and greedy decoding, or `tokens`, dumped; returns the ids fed at each step."""
-    generator = torch.Generator().manual_seed(spec.seed + 1)
-    ids = torch.randint(0, spec.vocab, (spec.prompt_length,), generator=generator).tolist()
     config = DumpConfig(
         dump_path=directory,
         token_range=range(spec.decode_steps + 1),
@@ -72,13 +72,31 @@ def _run_golden(
         run_name=f"msit_dump_{TIMESTAMP}",
         process_name=GOLDEN_PROCESS,
     )
+    fed: list[list[list[int]]] = [] if tokens is None else [tokens]
+
+    def run(model: nn.Module) -> None:
+        assert isinstance(model, GoldenModel)
+        fed.append(_decoded(model, spec, fed[0] if fed else None))
+
+    if spec.profile and tokens is None:
+        with half_on_cpu():
+            dump_golden(module, run, config, dtype=spec.model.torch_dtype)
+    else:
+        with register_hook(module, config):
+            run(module)
+    return fed[0]
+
+
+def _decoded(module: GoldenModel, spec: DemoSpec, tokens: list[list[int]] | None) -> list[list[int]]:
+    """The ids of each step: the prompt and what the model chooses after it, or `tokens`."""
+    generator = torch.Generator().manual_seed(spec.seed + 1)
+    ids = torch.randint(0, spec.vocab, (spec.prompt_length,), generator=generator).tolist()
     cache, fed = None, []
-    with register_hook(module, config):
-        for number in range(spec.decode_steps + 1):
-            ids = tokens[number] if tokens is not None else ids
-            fed.append(ids)
-            logits, cache = module.step(torch.tensor([ids]), cache)
-            ids = [int(logits.flatten(0, -2)[-1].argmax())]
+    for number in range(spec.decode_steps + 1):
+        ids = tokens[number] if tokens is not None else ids
+        fed.append(ids)
+        logits, cache = module.step(torch.tensor([ids]), cache)
+        ids = [int(logits.flatten(0, -2)[-1].argmax())]
     return fed
 
 

@@ -27,7 +27,7 @@ class DemoSpec:
     says whether a run with all-ones ids came first; `None` takes what the family usually does.
     `statistics` and `description` leave the payloads out (`tensor stats`, `-sd`), `kernels` adds
     the kernel level, `named` the tensor names in the file names of operators (2026 probes). `noise` adds
-    a noise run: golden in the dtype of mine.
+    a noise run: golden in the dtype of mine; `profile` a noise profile beside golden, of runs in that dtype.
     Raises `SettingsError` for a combination that no model can have.
     """
 
@@ -53,6 +53,7 @@ class DemoSpec:
     named: bool = False
     fault: Fault | None = None
     noise: bool = False
+    profile: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in (("family", FAMILIES), ("era", ERAS)):

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import AccError, FormatError
+from ..tensors.json_file import read_json, texts_of, write_json
 from .baseline import COUNT, RELATIVE, Accepted, Baseline
-from .json_file import read_json, texts_of, write_json
 
 FORMAT = "acc-pytest baseline"
 VERSION = 1

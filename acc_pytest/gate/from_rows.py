@@ -8,6 +8,7 @@ from typing import Literal
 
 from ..errors import AccError
 from ..guard import guarded
+from ..judging.standards import DEFAULT, THREE_WAY
 from ..mapping.pair import Gap, Operand, Pair, Plan, Unmapped
 from ..outputs.partial import partials
 from ..reporting.printable import escaped
@@ -31,7 +32,8 @@ class StoredRun:
 
     `pairs` are the rows of generated tests by number. `others` are, by test id, the rows of other tests:
     of single operators, and of people's own. `ranks` says whether ids name the rank; `metrics` are the
-    custom metrics that were measured, as they were given.
+    custom metrics that were measured, as they were given. `standard` is that of a run which noise was known
+    of, else `default`.
     """
 
     title: Literal["comparison", "opcheck"]
@@ -40,6 +42,7 @@ class StoredRun:
     others: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
     ranks: bool = False
     metrics: tuple[str, ...] = ()
+    standard: str = "default"
     incomplete: tuple[str, ...] = ()
 
 
@@ -67,6 +70,7 @@ def _stored_run(files: Sequence[StoredRows]) -> StoredRun:
         others=rows.others,
         ranks=rows.ranks,
         metrics=_metrics(files),
+        standard=THREE_WAY.name if first.run.settings.get("standard") == THREE_WAY.name else DEFAULT.name,
         incomplete=tuple(
             f"{file.path} is incomplete: the run that wrote it was "
             f"{'killed' if file.exit_status is None else 'stopped early'}, and what it had not yet compared "

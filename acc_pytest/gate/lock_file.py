@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import FormatError
 from ..judging.nominal_bounds import NominalBound
-from .json_file import read_json, texts_of, write_json
+from ..tensors.json_file import read_json, texts_of, write_json
 from .lock import Bounds, Change, Lock
 
 FORMAT = "acc-pytest lock"

@@ -41,7 +41,10 @@ class ComparisonMode(PairMode):
 
         settings = Settings.from_values(options.of(given))
         plan = planning.make_plan(settings)
-        mode = cls(settings, given, plan=plan, noise=planning.make_noise_plan(settings, plan))
+        noise = planning.make_noise_plan(settings, plan)
+        if noise is not None:
+            settings = Settings.from_values(options.of(given), standard="three-way")
+        mode = cls(settings, given, plan=plan, noise=noise)
         _ = mode.judges.custom  # a metric that cannot be loaded is a mistake to report before the first test
         return mode
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ..ids import Naming
     from ..judging.judges import Judge
     from ..judging.threshold import JudgeContext
-    from ..mapping.noise_run import NoisePlan
     from ..mapping.pair import Pair, Plan, Unmapped
+    from ..noise.run import NoisePlan
     from ..reporting.row import Row
     from ..reporting.view import Run, View
     from .generated import GeneratedItem
@@ -180,7 +180,7 @@ class PairMode(Mode):
         from ..reporting.header import header_lines, judging_lines
         from ..reporting.wrapping import on_screen
 
-        judging = judging_lines(self.judges.standard, self.noise)
+        judging = judging_lines(self.judges.standard, self.noise, self.plan)
         return [*(self.explanation() or on_screen(header_lines(self.plan))), *on_screen(judging)]
 
     def explanation(self) -> list[str]:

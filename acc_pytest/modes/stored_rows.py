@@ -92,7 +92,8 @@ class StoredRowsMode(PairMode):
         with planning.without_collector():
             stored = stored_run([read_rows(path) for path in given["from_rows"]])
         metrics = dict.fromkeys((*stored.metrics, *given.get("metrics", ())))
-        settings = Settings.from_values({**options.of(given), "metrics": metrics})
+        values = {**options.of(given), "metrics": metrics}
+        settings = Settings.from_values(values, standard=stored.standard)
         return cls(settings, given, stored, plan=stored.plan, stored_rows=stored.pairs)
 
     @functools.cached_property

@@ -10,10 +10,10 @@ from typing import Literal
 class Option:
     """One option. `name` is its name after `--acc-`.
 
-    `kind` says how the value is written: one `text`, one `number`, a `list` (repeat the option;
-    in an ini file one per line), or a `flag`. `is_path`: the value is a path, of which `is_name` says
-    that a bare word may be a name instead. `const` is the value of an option that is given without one.
-    `plural` is the name of its field where that is not the option's.
+    `kind` says how the value is written: one `text`, one `number`, a `list` (repeat the option; in an ini
+    file one per line), or a `flag`. `is_path`: the value is a path, of which `is_name` says that a bare word
+    may be a name instead, and `word` the one word that is none. `const` is the value of an option that is
+    given without one. `plural` is the name of its field where that is not the option's.
     """
 
     name: str
@@ -23,6 +23,7 @@ class Option:
     choices: tuple[str, ...] = ()
     is_path: bool = False
     is_name: bool = False
+    word: str = ""
     const: str = ""
     plural: str = ""
 

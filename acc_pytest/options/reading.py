@@ -80,7 +80,7 @@ def _from_ini(config: pytest.Config, option: Option) -> Any:
             return float(value)
         except ValueError:
             raise pytest.UsageError(f"ini value {option.dest} must be a number, got {value!r}") from None
-    if option.is_path and config.inipath is not None:
+    if option.is_path and config.inipath is not None and value != option.word:
         base = str(config.inipath.parent)
         if option.kind == "list":
             return [one if option.is_name and _is_bare(one) else os.path.join(base, one) for one in value]

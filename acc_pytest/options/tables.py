@@ -9,6 +9,7 @@ from ..vocabulary import (
     INHERITED_OUTCOMES,
     JUNIT_PROPERTIES,
     LEVELS,
+    NO_NOISE,
     OPCHECK_METRICS,
     PRECISION_MODES,
     SOCS,
@@ -56,14 +57,15 @@ COMPARISON = (
 THRESHOLDS = (
     Option(
         "standard",
-        "where the bounds come from (default: derived from dtype and depth; with --acc-noise three-way)",
+        "where the bounds come from (default: dtype and depth; three-way where the noise of golden is known)",
         choices=COMPARISON_STANDARDS,
     ),
     Option(
         "noise",
-        "a second run of golden in lower precision; its error sets the bounds of three-way",
+        "a noise run of golden, whose error sets the bounds (default: golden's noise profile; none: neither)",
         metavar="PATH",
         is_path=True,
+        word=NO_NOISE,
     ),
 )
 """Where the thresholds of a comparison come from."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ..mapping.fed import WEIGHTS
 from .printable import printable
 from .wrapping import near
 
 if TYPE_CHECKING:
     from ..judging.standards import Standard
-    from ..mapping.noise_run import NoisePlan
     from ..mapping.pair import Plan
+    from ..noise.run import NoisePlan
 
 NOTE = 2000
 """Characters of a note, which may name what lies in a dump."""
@@ -31,17 +32,24 @@ def header_lines(plan: Plan) -> list[str]:
     ]
 
 
-def judging_lines(standard: Standard, noise: NoisePlan | None) -> list[str]:
-    """By which standard pairs are judged, unless it is the default one, and what the noise run has."""
+def judging_lines(standard: Standard, noise: NoisePlan | None, plan: Plan) -> list[str]:
+    """By which standard pairs are judged, unless it is the default one, and of what the noise is known."""
     lines = []
     if standard.name != "default" or noise is not None:
         lines.append(f"acc standard: {standard.name}: {standard.about}")
     if noise is not None:
-        pairs = _count(len(noise.counterparts), "pair")
+        pairs = _count(len(plan.pairs), "pair")
         lines.append(
             f"acc noise: {noise.kind} {_path(noise.root)} (has the golden tensor of {noise.found} of {pairs})"
+            if not noise.is_profile
+            else f"acc noise profile: {printable(noise.kind, NOTE)}, {noise.found} of {_results(plan)} "
+            f"({_path(noise.root)})"
         )
     return lines
+
+
+def _results(plan: Plan) -> str:
+    return _count(sum(pair.fed not in WEIGHTS for pair in plan.pairs), "pair")
 
 
 def _warnings(plan: Plan) -> list[str]:

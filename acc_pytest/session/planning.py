@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import AccError, SettingsError
+from ..vocabulary import NO_NOISE
 
 if TYPE_CHECKING:
     from ..dumps.base import Dump
-    from ..mapping.noise_run import NoisePlan
     from ..mapping.pair import Plan
+    from ..noise.run import NoisePlan
     from ..settings import Settings
 
 
@@ -66,19 +68,35 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
 
 
 def make_noise_plan(settings: Settings, plan: Plan) -> NoisePlan | None:
-    """What the noise run has of golden's tensors in `plan`; `None` where no run was given.
+    """What is known of the noise of golden's tensors in `plan`: by the noise run that was given, else by the
+    profile beside golden; `None` without either.
 
-    Raises `SettingsError` where the standard needs one, and for a run that is none of golden.
+    Raises `SettingsError` where the standard needs one, and for a run or profile that is none of golden.
     """
-    if not settings.noise:
-        if settings.standard == "three-way":
+    if not settings.noise or settings.noise == NO_NOISE:
+        profiled = _profiled(plan) if not settings.noise else None
+        if profiled is None and settings.standard == "three-way":
             raise SettingsError(
                 "--acc-standard three-way needs --acc-noise DUMP, a second run of golden in lower precision "
-                "or with another batch or device"
+                "or with another batch or device, or a profile of such runs (acc noise-profile makes one)"
             )
-        return None
-    from ..mapping.noise_run import noise_plan
+        return profiled
+    from ..noise.run import noise_plan
 
     with without_collector():
         golden, noise = open_dumps(replace(settings, mine=settings.noise))
         return noise_plan(golden, noise, plan.pairs, tables=settings.mapping)
+
+
+def _profiled(plan: Plan) -> NoisePlan | None:
+    """What the profile beside golden knows, if there is one. Raises `AccError` for one that is of no use."""
+    from ..noise.profile import profile_path
+
+    path = profile_path(plan.golden_root)
+    if not os.path.lexists(path):
+        return None
+    from ..noise.profile_file import read_profile
+    from ..noise.profile_plan import profile_plan
+
+    with without_collector():
+        return profile_plan(read_profile(path), plan.pairs)

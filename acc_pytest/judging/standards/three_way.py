@@ -153,7 +153,7 @@ def _second(context: JudgeContext, has_other: bool) -> Second:
 
 THREE_WAY = Standard(
     "three-way",
-    "a few times the error of a noise run of golden, tensor by tensor (--acc-noise)",
+    "a few times the error of noise runs of golden, tensor by tensor",
     _thresholds,
     _elements,
     _requirement,

@@ -1,4 +1,4 @@
-"""Files of a gate, kept under version control: JSON, sorted, one entry a line, checked when read."""
+"""Files that are read again by later versions: JSON, sorted, one entry a line, checked when read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import AccError, FormatError
 from ..json_text import NotJson, parsed
-from ..tensors.whole_file import whole_file
+from .whole_file import whole_file
 
 LARGEST = 256 * 1024 * 1024
 """Bytes of a file that is read; 30,000 comparisons take some megabytes."""

@@ -15,9 +15,9 @@ from acc_pytest.dumps import open_dump
 from acc_pytest.errors import SettingsError
 from acc_pytest.judging.judges import Judge
 from acc_pytest.judging.standards import THREE_WAY
-from acc_pytest.mapping.noise_run import NoisePlan, noise_plan
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
+from acc_pytest.noise.run import NoisePlan, noise_plan
 from acc_pytest.reporting.row import Row
 
 

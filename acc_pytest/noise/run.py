@@ -17,38 +17,45 @@ from typing import Any
 from ..dumps.base import Dump, StepLabel
 from ..errors import AccError, SettingsError
 from ..guard import guarded
+from ..mapping.pair import Operand, Pair, SlotRows, View, WithBias
+from ..mapping.planner import plan
+from ..mapping.steps import common_steps
+from ..mapping.torchair import is_torchair
 from ..tensors.ref import TensorRef
-from .pair import Operand, Pair, SlotRows, View, WithBias
-from .planner import plan
-from .steps import common_steps
-from .torchair import is_torchair
+from .profile import ProfiledTensor
 
 
 @dataclass(frozen=True, slots=True)
 class Counterpart:
-    """Where the noise run has the golden tensor of a pair.
+    """Where the noise of the golden tensor of a pair is known from.
 
     `operand` is to be read in place of golden's. Without it `pair` compares golden's whole tensor with the
-    noise run's. With neither, `reason` says why there is none.
+    noise run's. `profiled` are the errors that a profile has, one for each of golden's shards. With none of
+    these, `reason` says why.
     """
 
     operand: Operand | None = None
     pair: Pair | None = None
+    profiled: tuple[ProfiledTensor, ...] = ()
     reason: str = ""
 
     @property
     def found(self) -> bool:
-        """Whether there is a tensor to measure the noise of."""
-        return self.operand is not None or self.pair is not None
+        """Whether anything is known of the noise."""
+        return self.operand is not None or self.pair is not None or bool(self.profiled)
 
 
 @dataclass(frozen=True, slots=True)
 class NoisePlan:
-    """The counterpart of every pair of a plan, in the plan's order; where the noise run lies, its kind."""
+    """The counterpart of every pair of a plan, in the plan's order; where the noise run lies, its kind.
+
+    Of a profile, `root` is its file and `kind` the float types of the runs that it was made of.
+    """
 
     root: str
     kind: str
     counterparts: tuple[Counterpart, ...]
+    is_profile: bool = False
 
     @property
     def found(self) -> int:
@@ -68,18 +75,17 @@ def noise_plan(
         return _noise_plan(golden, noise, pairs, tables)
 
 
-def _noise_plan(
-    golden: Dump, noise: Dump, pairs: Sequence[Pair], tables: Mapping[str, Any] | None
-) -> NoisePlan:
-    if golden.kind == "manual":
-        raise SettingsError(
-            f"--acc-noise: {golden.root} was written by dump_data, which a noise run cannot be mapped to; "
-            "dump golden with register_hook"
-        )
-    if os.path.realpath(golden.root) == os.path.realpath(noise.root):
-        raise SettingsError(f"--acc-noise {noise.root} is golden itself; give another run")
+@dataclass(frozen=True, slots=True)
+class Partners:
+    """What the tensors of golden are called in a noise run: one by one, and the pairs of whole operands."""
+
+    single: Mapping[TensorRef, TensorRef]
+    whole: Mapping[tuple[TensorRef, ...], Pair]
+
+
+def partners_of(golden: Dump, noise: Dump, tables: Mapping[str, Any] | None = None) -> Partners:
+    """Map the noise run onto golden. Raises `MappingError` when the two share no step."""
     mapped = plan(golden, noise, tables=tables).pairs
-    whole = {noise_pair.golden.refs: noise_pair for noise_pair in reversed(mapped)}
     single = {
         ref: noise_ref
         for noise_pair in reversed(mapped)
@@ -87,18 +93,39 @@ def _noise_plan(
         and type(noise_pair.golden.view) is type(noise_pair.mine.view)
         for ref, noise_ref in zip(noise_pair.golden.refs, noise_pair.mine.refs)
     }
-    single = {**_equal_slots(golden, noise, mapped), **single}
+    return Partners(
+        single={**_equal_slots(golden, noise, mapped), **single},
+        whole={noise_pair.golden.refs: noise_pair for noise_pair in reversed(mapped)},
+    )
+
+
+def _noise_plan(
+    golden: Dump, noise: Dump, pairs: Sequence[Pair], tables: Mapping[str, Any] | None
+) -> NoisePlan:
+    refuse_unfit(golden, noise)
+    partners = partners_of(golden, noise, tables)
     made = NoisePlan(
         str(noise.root),
         noise.kind,
-        tuple(_counterpart(pair, whole, single, str(noise.root)) for pair in pairs),
+        tuple(_counterpart(pair, partners, str(noise.root)) for pair in pairs),
     )
     if pairs and not made.found:
         raise SettingsError(
-            f"--acc-noise {noise.root}: none of the {len(pairs)} compared tensors of golden has a "
+            f"noise run {noise.root}: none of the {len(pairs)} compared tensors of golden has a "
             "counterpart there; it must be a run of the same golden model, dumped as golden was"
         )
     return made
+
+
+def refuse_unfit(golden: Dump, noise: Dump) -> None:
+    """Raise `SettingsError` for a golden that has no noise runs, and for a noise run that is golden."""
+    if golden.kind == "manual":
+        raise SettingsError(
+            f"noise run {noise.root}: golden {golden.root} was written by dump_data, which a noise run "
+            "cannot be mapped to; dump golden with register_hook"
+        )
+    if os.path.realpath(golden.root) == os.path.realpath(noise.root):
+        raise SettingsError(f"noise run {noise.root}: is golden itself; give another run")
 
 
 def _equal_slots(golden: Dump, noise: Dump, mapped: Sequence[Pair]) -> dict[TensorRef, TensorRef]:
@@ -121,15 +148,10 @@ def _equal_slots(golden: Dump, noise: Dump, mapped: Sequence[Pair]) -> dict[Tens
     return partners
 
 
-def _counterpart(
-    pair: Pair,
-    whole: Mapping[tuple[TensorRef, ...], Pair],
-    single: Mapping[TensorRef, TensorRef],
-    root: str,
-) -> Counterpart:
-    golden = pair.golden
+def _counterpart(pair: Pair, partners: Partners, root: str) -> Counterpart:
+    golden, single, whole = pair.golden, partners.single, partners.whole
     refs = tuple(single[ref] for ref in golden.refs if ref in single)
-    if len(refs) == len(golden.refs) and _same_shapes(golden.refs, refs):
+    if len(refs) == len(golden.refs) and same_shapes(golden.refs, refs):
         return Counterpart(operand=replace(golden, refs=refs, view=_view(golden.view, single)))
     if golden.refs in whole:
         return Counterpart(pair=whole[golden.refs])
@@ -145,7 +167,7 @@ def _view(view: View, single: Mapping[TensorRef, TensorRef]) -> View:
     return view
 
 
-def _same_shapes(golden: Sequence[TensorRef], noise: Sequence[TensorRef]) -> bool:
+def same_shapes(golden: Sequence[TensorRef], noise: Sequence[TensorRef]) -> bool:
     """Whether every shard has the shape of its partner; a header that cannot be read is told when opened."""
     try:
         return all(ref.header().shape == other.header().shape for ref, other in zip(golden, noise))

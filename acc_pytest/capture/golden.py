@@ -1,0 +1,105 @@
+"""`dump_golden`: a golden dump and its noise profile in one call.
+
+model, run -> register_hook -> golden dump
+model -> noise_copy, twice -> run -> temporary dump -> ProfileMaker -> acc_noise_profile.json in golden
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Union
+
+import torch
+from torch import nn
+
+from ..dumps import open_dump
+from ..errors import CaptureError
+from ..noise.making import ProfileMaker
+from ..noise.profile_file import write_profile
+from .noise_model import FedTokens, noise_copy, other_attention, perturb
+from .torch_hooks import DumpConfig, register_hook
+
+_ALL_CALLS = range(1 << 30)
+Run = Callable[[nn.Module], object]
+
+
+def dump_golden(
+    model: nn.Module,
+    run: Run,
+    config: Union[DumpConfig, str, os.PathLike[str]],
+    *,
+    dtype: torch.dtype,
+    cast_buffers: bool = False,
+) -> Path:
+    """Dump `run(model)`, measure what rounding in `dtype` does to it, and return the path for `--acc-golden`.
+
+    `run` calls the model as you do, prefill and decode steps; it is called three times, first with `model`
+    and then with copies of it in `dtype`, the type of mine: one as it is, one with another implementation of
+    attention where it is a model of transformers that has one, else with inputs that are off by a rounding.
+    The copies are fed the tokens of the first run. `config` says what is dumped, a path alone: all modules,
+    in all calls that `run` makes. `cast_buffers` converts all buffers, as `model.to(dtype)` does and loading
+    with a type does not.
+
+    The model is not changed. A copy costs the memory of its parameters in `dtype`, its dump the disk space of
+    a dump in `dtype`, below golden's parent directory until it is measured.
+
+    Raises `CaptureError` where the model cannot be copied or dumped, `SettingsError` where the runs have
+    nothing in common.
+    """
+    if not dtype.is_floating_point:
+        raise CaptureError(f"dump_golden: dtype must be a float type such as torch.bfloat16, got {dtype}")
+    if not isinstance(config, DumpConfig):
+        config = DumpConfig(config, token_range=_ALL_CALLS)
+    tokens = FedTokens()
+    home = _dumped(model, run, config, tokens)
+    maker = ProfileMaker(open_dump(str(home)))
+    for vary in (_as_it_is, _varied):
+        noise = noise_copy(model, dtype, cast_buffers=cast_buffers)
+        how = vary(noise, dtype)
+        tokens.feed(noise, dtype)
+        with _temporary(home.parent) as place:
+            _dumped(noise, run, replace(config, dump_path=place, dump_weight=False, weight_digest=False))
+            maker.add(open_dump(str(place)), how)
+        del noise
+    write_profile(maker.profile())
+    return home
+
+
+def _dumped(model: nn.Module, run: Run, config: DumpConfig, tokens: FedTokens | None = None) -> Path:
+    """Run the model while it is dumped; the directory of the dump."""
+    kept = model.register_forward_pre_hook(tokens.keep, with_kwargs=True) if tokens is not None else None
+    try:
+        with register_hook(model, config) as handle, torch.no_grad():
+            run(model)
+    finally:
+        if kept is not None:
+            kept.remove()
+    return handle.dump_path.parents[1]
+
+
+def _as_it_is(model: nn.Module, dtype: torch.dtype) -> str:
+    return ""
+
+
+def _varied(model: nn.Module, dtype: torch.dtype) -> str:
+    """Change how the copy computes, not what; in words."""
+    if attention := other_attention(model):
+        return f"{attention} attention"
+    perturb(model, dtype)
+    return "inputs off by a rounding"
+
+
+@contextlib.contextmanager
+def _temporary(parent: Path) -> Iterator[Path]:
+    """A directory that is gone afterwards; on the disk of golden, for it may be large."""
+    place = Path(tempfile.mkdtemp(prefix=".acc_noise_", dir=parent))
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)

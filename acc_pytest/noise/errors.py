@@ -1,0 +1,88 @@
+"""`NoiseErrors`: what noise runs are off by in one tensor of golden, as plain numbers.
+
+Both ways to it end here: a noise run whose tensors are measured where a pair is compared, and a profile that
+was measured when golden was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..judging.threshold import JudgeContext
+from ..judging.tolerance import coarser
+from ..metrics.measurement import Measurement
+from ..tensors.dtypes import by_name
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseErrors:
+    """Errors of one golden tensor in one noise run, or the largest of several.
+
+    `relative` is the relative Euclidean distance, `None` where the tensor has no finite element; `largest`
+    the largest absolute error. `dtype` is the coarser float type of golden's tensor and the noise run's,
+    empty for whole numbers, `elements` how many the tensor has.
+    """
+
+    dtype: str
+    elements: int
+    relative: float | None = None
+    largest: float | None = None
+    mismatches: int = 0
+    new_nonfinite: int = 0
+    lost_nonfinite: int = 0
+
+    @classmethod
+    def of(cls, noise: Measurement) -> NoiseErrors:
+        """The errors of a tensor that was measured against golden's."""
+        dtypes = (noise.golden_dtype, noise.mine_dtype)
+        exact = all(by_name(dtype).format is None for dtype in dtypes)
+        return cls(
+            dtype="" if exact else coarser(*dtypes).name,
+            elements=noise.numel,
+            relative=noise.relative_euclidean_distance,
+            largest=noise.max_absolute_error,
+            mismatches=noise.mismatches or 0,
+            new_nonfinite=int(noise.value("new_nonfinite") or 0),
+            lost_nonfinite=int(noise.value("lost_nonfinite") or 0),
+        )
+
+    @classmethod
+    def largest_of(cls, runs: Sequence[NoiseErrors]) -> NoiseErrors:
+        """What several runs of one tensor are off by at most; the type is the coarsest.
+
+        Of the shards of one tensor it is never less than what their whole is off by: of several ratios that
+        of the sums is at most the largest.
+        """
+        dtypes = [run.dtype for run in runs if run.dtype]
+        return cls(
+            dtype=max(dtypes, key=_roundoff, default=""),
+            elements=max(run.elements for run in runs),
+            relative=_largest([run.relative for run in runs]),
+            largest=_largest([run.largest for run in runs]),
+            mismatches=max(run.mismatches for run in runs),
+            new_nonfinite=max(run.new_nonfinite for run in runs),
+            lost_nonfinite=max(run.lost_nonfinite for run in runs),
+        )
+
+    def told(self, context: JudgeContext) -> JudgeContext:
+        """The context of a pair with what the noise run is off by in its golden tensor."""
+        return replace(
+            context,
+            noise_error=self.relative,
+            noise_max_absolute_error=self.largest,
+            noise_mismatches=self.mismatches,
+            noise_new_nonfinite=self.new_nonfinite,
+            noise_lost_nonfinite=self.lost_nonfinite,
+            noise_dtype=self.dtype,
+            noise_reason="" if self.relative is not None else "the noise run has no number here",
+        )
+
+
+def _roundoff(dtype: str) -> float:
+    fmt = by_name(dtype).format
+    return fmt.roundoff if fmt is not None else 0.0
+
+
+def _largest(values: Sequence[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

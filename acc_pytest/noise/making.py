@@ -1,0 +1,111 @@
+"""A profile made of dumps: every tensor of golden measured against each noise run.
+
+golden, noise dump -> partners_of -> (golden's tensor, the noise run's) -> measure -> NoiseErrors
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..dumps.base import Dump
+from ..errors import AccError, SettingsError
+from ..guard import guarded
+from ..mapping.fed import WEIGHTS
+from ..mapping.pair import Pair
+from ..mapping.reconcile import Comparison, open_pair
+from ..metrics.kernel import measure
+from ..tensors.ref import TensorRef
+from ..tensors.source import TensorSource
+from .errors import NoiseErrors
+from .profile import Profile, ProfiledRun, ProfiledTensor, fingerprint, key_of, profile_path
+from .run import partners_of, refuse_unfit, same_shapes
+
+_SAME_FED = ("token ids", "positions")
+
+
+@dataclass
+class ProfileMaker:
+    """Collects what one noise run after the other is off by. `left_out` says what could not be measured."""
+
+    golden: Dump
+    tables: Mapping[str, Any] | None = None
+    runs: list[ProfiledRun] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    _errors: dict[TensorRef, list[NoiseErrors]] = field(default_factory=dict)
+
+    def add(self, noise: Dump, how: str = "") -> None:
+        """Measure a noise run; `how` says in words how it was made.
+
+        Raises `MappingError` where it shares no step with golden, `SettingsError` where none of its tensors
+        can be compared, and where it was fed other tokens than golden.
+        """
+        with guarded(f"measuring the noise run {noise.root} against {self.golden.root}"):
+            refuse_unfit(self.golden, noise)
+            partners = partners_of(self.golden, noise, self.tables)
+            _refuse_other_tokens(noise, partners.whole.values())
+            measured = dict(self._measured(partners.single, partners.whole))
+        if not measured:
+            raise SettingsError(
+                f"{noise.root}: none of its tensors can be compared with golden {self.golden.root}; give "
+                "another run of the same model, dumped as golden was"
+            )
+        for ref, errors in measured.items():
+            self._errors.setdefault(ref, []).append(errors)
+        self.runs.append(ProfiledRun(_usual_dtype(measured.values()), how))
+
+    def profile(self) -> Profile:
+        """The profile of all runs, where it belongs. Nothing is written."""
+        path = profile_path(str(self.golden.root))
+        home = os.path.dirname(path)
+        tensors = {
+            key_of(ref, home): ProfiledTensor(fingerprint(ref), NoiseErrors.largest_of(errors))
+            for ref, errors in self._errors.items()
+        }
+        return Profile(path, tuple(self.runs), tensors)
+
+    def _measured(
+        self, single: Mapping[TensorRef, TensorRef], whole: Mapping[tuple[TensorRef, ...], Pair]
+    ) -> Iterator[tuple[TensorRef, NoiseErrors]]:
+        alone = {refs[0]: pair for refs, pair in whole.items() if len(refs) == 1}
+        weights = {ref for ref, pair in alone.items() if pair.fed in WEIGHTS}
+        for ref in dict.fromkeys((*single, *alone)):
+            if ref in weights:
+                continue
+            try:
+                if ref in single and same_shapes((ref,), (single[ref],)):
+                    comparisons = [Comparison(_opened(ref), _opened(single[ref]))]
+                elif ref in alone:
+                    comparisons = list(open_pair(alone[ref]).comparisons)
+                else:
+                    continue
+                errors = [NoiseErrors.of(measure(each.golden, each.mine)) for each in comparisons]
+                yield ref, NoiseErrors.largest_of(errors)
+            except (AccError, OSError) as error:
+                self.left_out.append(f"{ref}: {error}")
+
+
+def _opened(ref: TensorRef) -> TensorSource:
+    return TensorSource(ref.open())
+
+
+def _refuse_other_tokens(noise: Dump, pairs: Iterable[Pair]) -> None:
+    """A run over other tokens is off by whatever these make of it, which is no noise."""
+    for pair in sorted(pairs, key=lambda pair: pair.order):
+        if pair.fed not in _SAME_FED:
+            continue
+        opened = open_pair(pair)
+        if any(measure(each.golden, each.mine).mismatches for each in opened.comparisons):
+            raise SettingsError(
+                f"{noise.root}: was fed other {pair.fed} than golden at step {pair.step}; give every step of "
+                "a noise run the tokens of golden"
+            )
+
+
+def _usual_dtype(errors: Iterable[NoiseErrors]) -> str:
+    """The float type of most tensors; empty where all are whole numbers."""
+    dtypes = Counter(each.dtype for each in errors if each.dtype)
+    return dtypes.most_common(1)[0][0] if dtypes else ""

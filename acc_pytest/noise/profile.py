@@ -1,0 +1,90 @@
+"""`Profile`: what noise runs are off by in every tensor of a golden dump, kept beside it.
+
+Tensors are known by their files below the directory of the dump, so that a dump may be moved with its
+profile. A fingerprint of golden's values tells a profile that was made of another golden.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..metrics.values import raw
+from ..tensors.ref import TensorRef
+from ..tensors.source import TensorSource
+from .errors import NoiseErrors
+
+NAME = "acc_noise_profile.json"
+_LOOKED_AT = 16
+"""Elements of a tensor in its fingerprint: a page of the file each, whatever the size of the tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledRun:
+    """One noise run that a profile was made of: its float type, and how it was made, in words."""
+
+    dtype: str
+    how: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.dtype} ({self.how})" if self.how else self.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledTensor:
+    """One tensor of golden: a fingerprint of its values, and the largest errors of the noise runs."""
+
+    fingerprint: str
+    errors: NoiseErrors
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The profile in the file `path`; `tensors` are named by `key_of`."""
+
+    path: str
+    runs: tuple[ProfiledRun, ...]
+    tensors: Mapping[str, ProfiledTensor]
+
+    @property
+    def summary(self) -> str:
+        """`214 tensors, bfloat16 (sdpa), bfloat16 (eager)`."""
+        return f"{len(self.tensors)} tensors, {', '.join(map(str, self.runs))}"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The types of the noise runs, each once."""
+        return tuple(dict.fromkeys(run.dtype for run in self.runs))
+
+
+def profile_path(root: str) -> str:
+    """Where the profile of the dump `root` lies, if it has one: in its directory, or that of its one file."""
+    return os.path.join(root if os.path.isdir(root) else os.path.dirname(root), NAME)
+
+
+def key_of(ref: TensorRef, home: str) -> str:
+    """What a tensor is called in the profile of the directory `home`."""
+    path = os.path.relpath(ref.path, home).replace(os.sep, "/")
+    return f"{path}:{ref.member}" if ref.member else path
+
+
+def fingerprint(ref: TensorRef) -> str:
+    """A check sum of what is dumped of a tensor: its type and shape, and a few values spread over it.
+
+    Raises `AccError` or `OSError` where it cannot be read.
+    """
+    header = ref.header()
+    check = zlib.crc32(f"{header.dtype.name} {list(header.shape)} {header.statistics}".encode())
+    if header.payload != "statistics" and header.numel:
+        source = TensorSource(ref.open())
+        for place in _places(header.numel):
+            check = zlib.crc32(raw(source.read(place, place + 1)).tobytes(), check)
+    return f"{check:08x}"
+
+
+def _places(elements: int) -> Sequence[int]:
+    """First, last, and evenly spread between."""
+    last = min(_LOOKED_AT, elements) - 1
+    return [number * (elements - 1) // max(1, last) for number in range(last + 1)]

@@ -1,0 +1,123 @@
+"""The profile as a file: JSON, a line for each tensor of golden, of 200 to 500 bytes."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from ..errors import AccError, FormatError
+from ..tensors.dtypes import by_name
+from ..tensors.json_file import read_json, write_json
+from .errors import NoiseErrors
+from .profile import Profile, ProfiledRun, ProfiledTensor
+
+FORMAT = "acc-pytest noise profile"
+VERSION = 1
+REMEDY = "make it again with `acc noise-profile GOLDEN NOISE_DUMP`, or leave it out with --acc-noise none"
+DIGITS = 6
+"""Significant digits of an error."""
+_FINGERPRINT = "fingerprint"
+_LONGEST = 200
+"""Characters of a word in the file."""
+
+
+def read_profile(path: str) -> Profile:
+    """The profile in a file.
+
+    Raises `FormatError` that names the file, what is wrong and how to get another, `AccError` where it cannot
+    be read.
+    """
+    try:
+        content = read_json(path, FORMAT, VERSION)
+        runs, tensors = content.get("runs"), content.get("tensors")
+        if type(runs) is not list or not runs or type(tensors) is not dict:
+            raise FormatError(f"{path}: must have a list of runs and an object of tensors")
+        return Profile(
+            path,
+            tuple(_run(path, entry) for entry in runs),
+            {key: _tensor(path, key, entry) for key, entry in tensors.items()},
+        )
+    except FormatError as error:
+        raise FormatError(f"{error}; {REMEDY}") from None
+    except AccError as error:
+        raise AccError(f"{error}; {REMEDY}") from error
+
+
+def write_profile(profile: Profile) -> None:
+    """Write a profile, atomically. Raises `AccError` where the system refuses."""
+    runs = [{"dtype": run.dtype, "how": run.how} for run in profile.runs]
+    head = {"format": FORMAT, "version": VERSION, "runs": runs}
+    entries = ((key, _entry(tensor)) for key, tensor in profile.tensors.items())
+    write_json(profile.path, head, "tensors", entries)
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A number of `NoiseErrors`: its name, whether it is whole, and what it is where it is not written."""
+
+    name: str
+    whole: bool
+    neutral: Any
+
+
+_NUMBERS = tuple(
+    _Field(field.name, "int" in str(field.type), None if field.default is MISSING else field.default)
+    for field in fields(NoiseErrors)
+    if field.name != "dtype"
+)
+"""`elements` alone must be there."""
+
+
+def _entry(tensor: ProfiledTensor) -> dict[str, Any]:
+    entry: dict[str, Any] = {_FINGERPRINT: tensor.fingerprint, "dtype": tensor.errors.dtype}
+    for number in _NUMBERS:
+        value = getattr(tensor.errors, number.name)
+        if value != number.neutral:
+            entry[number.name] = value if number.whole else _short(value)
+    return entry
+
+
+def _short(value: float) -> float:
+    return min(float(f"{value:.{DIGITS}g}"), sys.float_info.max)
+
+
+def _run(path: str, entry: object) -> ProfiledRun:
+    if type(entry) is not dict:
+        raise FormatError(f"{path}: a run must be an object, got {entry!r:.100}")
+    dtype, how = entry.get("dtype"), entry.get("how", "")
+    if type(how) is not str or len(how) > _LONGEST:
+        raise FormatError(f"{path}: how a run was made must be a short text, got {how!r:.100}")
+    return ProfiledRun(_dtype(path, "a run", dtype), how)
+
+
+def _tensor(path: str, key: str, entry: object) -> ProfiledTensor:
+    where = f"tensor {key!r:.200}"
+    if type(entry) is not dict:
+        raise FormatError(f"{path}: {where} must be an object, got {entry!r:.100}")
+    mark = entry.get(_FINGERPRINT)
+    if type(mark) is not str or len(mark) > _LONGEST:
+        raise FormatError(f"{path}: {where}: {_FINGERPRINT} must be a short text, got {mark!r:.100}")
+    unknown = entry.keys() - {_FINGERPRINT, "dtype", *(number.name for number in _NUMBERS)}
+    if unknown:
+        raise FormatError(f"{path}: {where}: unknown key {min(unknown)!r:.100}")
+    numbers = {number.name: _number(path, where, number, entry) for number in _NUMBERS}
+    return ProfiledTensor(mark, NoiseErrors(dtype=_dtype(path, where, entry.get("dtype")), **numbers))
+
+
+def _number(path: str, where: str, number: _Field, entry: dict[str, Any]) -> Any:
+    value = entry.get(number.name, number.neutral)
+    kinds = (int,) if number.whole else (int, float)
+    if value is None and not number.whole:
+        return None
+    if type(value) not in kinds or not 0 <= value <= sys.float_info.max:
+        wanted = "a whole number" if number.whole else "a number"
+        raise FormatError(f"{path}: {where}: {number.name} must be {wanted} >= 0, got {value!r:.100}")
+    return value if number.whole else float(value)
+
+
+def _dtype(path: str, where: str, name: object) -> str:
+    """The name of a float type, or an empty text for whole numbers."""
+    if type(name) is str and (not name or by_name(name).format is not None):
+        return name
+    raise FormatError(f"{path}: {where}: dtype must be a float type such as bfloat16, got {name!r:.100}")

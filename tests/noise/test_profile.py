@@ -1,0 +1,173 @@
+"""The profile beside golden: its numbers, its file, and what it says of a golden it was not made of."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
+from acc_pytest.dumps import open_dump
+from acc_pytest.errors import AccError, SettingsError
+from acc_pytest.mapping.planner import plan
+from acc_pytest.noise.errors import NoiseErrors
+from acc_pytest.noise.making import ProfileMaker
+from acc_pytest.noise.profile import NAME, Profile, ProfiledRun, ProfiledTensor, fingerprint
+from acc_pytest.noise.profile_file import read_profile, write_profile
+from acc_pytest.noise.profile_plan import profile_plan
+from acc_pytest.tensors.ref import TensorRef
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
+    spec = DemoSpec(layers=1, decode_steps=1, dtype="bfloat16", noise=True)
+    return make_demo(tmp_path_factory.mktemp("noisy"), spec)
+
+
+@pytest.fixture(scope="module")
+def made(noisy: DemoPaths) -> Profile:
+    golden = open_dump(str(noisy.golden))
+    maker = ProfileMaker(golden)
+    maker.add(open_dump(str(noisy.noise), other=golden), "another way")
+    assert maker.left_out == []
+    return maker.profile()
+
+
+def test_the_errors_are_those_that_float64_numpy_finds(noisy: DemoPaths, made: Profile) -> None:
+    home, run = Path(made.path).parent, next(Path(str(noisy.noise)).glob("msit_dump_*"))
+    floats = {key: tensor.errors for key, tensor in made.tensors.items() if tensor.errors.dtype}
+    assert len(floats) > 40
+    for key, errors in floats.items():
+        golden, noise = (torch.load(side / key, weights_only=True) for side in (home, run))
+        g, n = (tensor.double().numpy() for tensor in (golden, noise))
+        assert errors.elements == g.size
+        assert errors.dtype == str(noise.dtype).removeprefix("torch.")
+        distance = np.linalg.norm(n - g) / np.linalg.norm(g)
+        assert errors.relative == pytest.approx(distance, rel=1e-6, abs=1e-30)
+        assert errors.largest == np.abs(n - g).max()
+
+
+def test_a_file_gives_the_profile_back_in_less_than_a_kilobyte_a_tensor(
+    made: Profile, tmp_path: Path
+) -> None:
+    path = tmp_path / NAME
+    write_profile(Profile(str(path), made.runs, made.tensors))
+    again = read_profile(str(path))
+    assert again.runs == (ProfiledRun("bfloat16", "another way"),)
+    assert again.tensors.keys() == made.tensors.keys()
+    for key, tensor in made.tensors.items():
+        ours = again.tensors[key]
+        assert ours.fingerprint == tensor.fingerprint
+        assert ours.errors.relative == pytest.approx(tensor.errors.relative, rel=1e-5)
+        assert ours.errors.largest == pytest.approx(tensor.errors.largest, rel=1e-5)
+    assert path.stat().st_size < 1024 * len(made.tensors)
+
+
+def test_of_several_runs_the_largest_errors_count() -> None:
+    runs = [
+        NoiseErrors("bfloat16", 8, relative=0.1, largest=3.0, mismatches=0, new_nonfinite=2),
+        NoiseErrors("float16", 8, relative=0.2, largest=1.0, mismatches=4),
+        NoiseErrors("", 8),
+    ]
+    assert NoiseErrors.largest_of(runs) == NoiseErrors("bfloat16", 8, 0.2, 3.0, 4, 2, 0)
+
+
+def test_errors_beyond_any_number_are_the_largest_one(tmp_path: Path) -> None:
+    errors = NoiseErrors("float64", 1, relative=math.inf, largest=0.0)
+    path = str(tmp_path / NAME)
+    write_profile(Profile(path, (ProfiledRun("float64"),), {"a": ProfiledTensor("00", errors)}))
+    assert read_profile(path).tensors["a"].errors == replace(errors, relative=sys.float_info.max)
+
+
+def test_a_profile_of_another_golden_is_refused(noisy: DemoPaths, made: Profile, tmp_path: Path) -> None:
+    golden = open_dump(str(noisy.golden))
+    pairs = plan(golden, open_dump(str(noisy.mine), other=golden)).pairs
+    assert profile_plan(made, pairs).found > len(pairs) * 0.9
+    stale = {key: ProfiledTensor("00000000", tensor.errors) for key, tensor in made.tensors.items()}
+    with pytest.raises(SettingsError, match=r"was made of another golden: all 8 .* `acc noise-profile"):
+        profile_plan(Profile(made.path, made.runs, stale), pairs)
+    with pytest.raises(
+        SettingsError, match=r"knows none of the .* compared tensors of golden; make it again"
+    ):
+        profile_plan(Profile(made.path, made.runs, {}), pairs)
+
+
+def test_a_fingerprint_tells_values_shapes_and_types_apart(tmp_path: Path) -> None:
+    def mark(tensor: torch.Tensor) -> str:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.pth"
+        torch.save(tensor, path)
+        return fingerprint(TensorRef(str(path)))
+
+    base = torch.arange(1000.0)
+    assert mark(base) == mark(base.clone())
+    others = (base + 1, base.reshape(10, 100), base.half(), base[:0], torch.tensor(0.0))
+    assert len({mark(base), *map(mark, others)}) == 6
+
+
+def test_a_run_over_other_tokens_is_refused(noisy: DemoPaths, tmp_path: Path) -> None:
+    spec = DemoSpec(layers=1, decode_steps=1, dtype="bfloat16", seed=8)
+    other = make_demo(tmp_path, spec)
+    golden = open_dump(str(noisy.golden))
+    with pytest.raises(SettingsError, match="was fed other token ids than golden at step 0; give every step"):
+        ProfileMaker(golden).add(open_dump(str(other.golden)))
+
+
+def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
+    def edit(content: bytes) -> bytes:
+        record = json.loads(content)
+        change(record)
+        return json.dumps(record).encode()
+
+    return edit
+
+
+def first(record: dict[str, Any]) -> Any:
+    return next(iter(record["tensors"].values()))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda content: content[: len(content) // 2], "is not JSON"),
+        (lambda content: content.replace(b"fingerprint", b"\xff", 1), "is not UTF-8"),
+        (
+            edited(lambda record: record.update(version=2)),
+            "has version 2, but this acc-pytest reads version 1",
+        ),
+        (edited(lambda record: record.update(format="x")), "is not an acc-pytest noise profile file"),
+        (edited(lambda record: record.update(runs=[])), "must have a list of runs"),
+        (
+            edited(lambda record: record.update(runs=[{"dtype": "int8"}])),
+            "must be a float type such as bfloat16",
+        ),
+        (edited(lambda record: record.update(tensors=[])), "an object of tensors"),
+        (edited(lambda record: first(record).update(relative=-1)), "relative must be a number >= 0, got -1"),
+        (
+            edited(lambda record: first(record).pop("elements")),
+            "elements must be a whole number >= 0, got None",
+        ),
+        (edited(lambda record: first(record).update(surplus=1)), "unknown key 'surplus'"),
+        (edited(lambda record: first(record).update(fingerprint=1)), "fingerprint must be a short text"),
+        (edited(lambda record: record["tensors"].update(a=1)), "tensor 'a' must be an object"),
+    ],
+)
+def test_a_damaged_file_is_one_sentence_with_the_way_out(
+    damage: Callable[[bytes], bytes], said: str, made: Profile, tmp_path: Path
+) -> None:
+    path = tmp_path / NAME
+    write_profile(Profile(str(path), made.runs, made.tensors))
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(AccError) as caught:
+        read_profile(str(path))
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert said in message
+    assert message.endswith("or leave it out with --acc-noise none")
