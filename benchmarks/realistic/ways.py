@@ -14,9 +14,9 @@ from acc_pytest.dumps import Dump, open_dump
 from acc_pytest.judging.judges import Judge
 from acc_pytest.judging.standards import STANDARDS
 from acc_pytest.judging.threshold import ThresholdRule
-from acc_pytest.mapping.noise_run import Counterpart, noise_plan
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
+from acc_pytest.noise.run import Counterpart, noise_plan
 from acc_pytest.reporting.diagnosis import Diagnosis
 from acc_pytest.reporting.row import Row
 
