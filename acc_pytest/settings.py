@@ -46,6 +46,8 @@ class Settings:
     `path.py:function`, `csv` the report's name (empty: a name with a timestamp below `output`),
     `summary` the Markdown file, `html` the page, `rows` the file of rows, `from_rows` those that are judged
     again, `repro` the directory of failures that repeat on their own.
+    `replay` is up to how many elements operators of mine are computed again, `None` where none are, and
+    `model` is the function that makes the golden model.
     `standard` is that of the option, else of the last config file that names one, else `three-way` where
     there is a `noise` run. `noise` is `none` where golden's noise profile is to be left out.
     `baseline` are files of accepted errors (several: of shards), `update_baseline` what is written to it;
@@ -61,6 +63,8 @@ class Settings:
     op_mapping_file: str = ""
     standard: str = "default"
     noise: str = ""
+    replay: int | None = None
+    model: str = ""
     config: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     output: str = "."
@@ -175,6 +179,14 @@ def _examples(value: object) -> int:
     return number
 
 
+def _elements(value: object) -> int:
+    if not (number := _whole(value, digits=15)):
+        raise SettingsError(
+            f"--acc-replay must be a number of elements >= 1, as in 134217728, got {value!s:.40}"
+        )
+    return number
+
+
 def _whole(value: object, digits: int = 9) -> int | None:
     """A number from 0 of so many digits, `None` for anything else."""
     text = str(value)
@@ -189,6 +201,7 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "metrics": _metrics,
     "opcheck_fuzz": tuple,
     "rank": _rank,
+    "replay": _elements,
     "shard": _shard,
 }
 """How values of options are read that are not taken as they are."""

@@ -28,11 +28,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ..mapping.fed import WEIGHTS
 from ..reporting.printable import shortened
 from ..reporting.row import Cause
 from .ancestors import Ancestors
 from .pair_state import PairState
-from .recomputation import Recomputation, Recomputer
+from .recomputation import WRONG, Recomputation, Recomputer
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan
@@ -131,6 +132,8 @@ class Inheritance:
 
     def _decide(self, state: PairState) -> _Decision:
         number = state.number
+        if state.wrong:
+            return self._wrong_by_replay(state)
         if (via := self._fed_before(state)) is not None:
             return _inherited(Cause("inherited", "dataflow", (via.number,)), via)
         above = list(self._ancestors.nearest(number))
@@ -155,6 +158,40 @@ class Inheritance:
             said = f"its error is {amplification:.3g} times that of what ran before it (rate of change)"
             return self._is_root(state, replace(with_local, text=said))
         return _inherited(with_local, failing[0])
+
+    def _wrong_by_replay(self, state: PairState) -> _Decision:
+        """Its operator is wrong on its own inputs, whatever these are: there is no stronger evidence.
+
+        Where its weights are other ones, these are the root, and of several tensors that one module's code
+        made it is the first.
+        """
+        number = state.number
+        above = list(self._ancestors.nearest(number))
+        failing = [parent for parent in above if parent.failing]
+        local = self._own(number)
+        maker = self._maker(number)
+        same = [
+            parent
+            for parent in failing
+            if self._plan.pairs[parent.number].fed in WEIGHTS
+            or (parent.wrong and self._maker(parent.number) == maker)
+        ]
+        if same:
+            cause = _with(Cause("inherited", "dataflow", tuple(each.number for each in same)), local)
+            return _inherited(cause, same[0], _wrong(local))
+        said = (
+            f"its inputs differ already, but {_wrong(local)}" if failing else self._wrong_here(number, local)
+        )
+        cause = Cause(
+            "root", "local", tuple(parent.number for parent in failing),
+            amplification=_ratio(state, failing or above), text=said,
+        )  # fmt: skip
+        return self._is_root(state, _with(cause, local))
+
+    def _maker(self, number: int) -> str:
+        """The node whose code made the tensor of a pair."""
+        gap = self._plan.gaps.get(number)
+        return (gap.module if gap else "") or self._plan.pairs[number].mine.node
 
     def _root_or_above(self, state: PairState, above: Sequence[PairState], base: Cause) -> _Decision:
         """Nothing directly above fails: is it this operator, or what came in below the thresholds?"""
@@ -349,8 +386,7 @@ def _with(cause: Cause, local: Recomputation) -> Cause:
 
 
 def _wrong(local: Recomputation) -> str:
-    how = f"relative L2 error {local.error:.3g}" if local.error is not None else local.why
-    return f"the operator is wrong on its own inputs{': ' * bool(how)}{how}"
+    return f"{WRONG}{': ' * bool(local.said)}{local.said}"
 
 
 def _full_name(path: str) -> str:

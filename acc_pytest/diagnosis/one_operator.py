@@ -21,7 +21,6 @@ from ..judging.threshold import JudgeContext
 from ..judging.tolerance import ROUNDINGS_PER_LAYER, SAFETY, Tolerance, coarser, tolerance
 from ..judging.verdict import judge
 from ..metrics.kernel import measure
-from ..metrics.measurement import Measurement
 from ..tensors.dtypes import by_name
 from ..tensors.ref import TensorRef
 from ..tensors.source import TensorSource
@@ -86,7 +85,8 @@ def judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Recomputatio
         largest = torch.finfo(mine.dtype).max
         exact = torch.where(exact.abs() > largest, torch.sign(exact) * torch.inf, exact)
     measurement = measure(TensorSource(exact), TensorSource(mine))
-    given = None if is_exact(measurement) else _one_operator(measurement, length)
+    dtypes = measurement.golden_dtype, measurement.mine_dtype
+    given = None if is_exact(measurement) else one_operator_tolerance(*dtypes, length, measurement.golden_rms)
     judgement = judge(measurement, derived(JudgeContext(length=length), measurement, given=given))
     outcome = "right" if judgement.verdict == "pass" else "wrong"
     if new := measurement.nonfinite.new:
@@ -109,9 +109,8 @@ def moved(exact: torch.Tensor, mine: torch.Tensor) -> Recomputation:
     )
 
 
-def _one_operator(measurement: Measurement, length: int) -> Tolerance:
-    """T of one operator alone."""
-    golden, mine, rms = measurement.golden_dtype, measurement.mine_dtype, measurement.golden_rms
+def one_operator_tolerance(golden: str, mine: str, length: int, rms: float | None) -> Tolerance:
+    """T of one operator alone, between tensors of these dtypes; `rms` is the size of its values."""
     tiny = rms if rms and rms < coarser(golden, mine).smallest_normal else None
     return tolerance(golden, mine, 0, length, tiny)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..mapping.fed import BLOCKED
 from ..reporting.row import Row
+from .replayed import METRIC, is_wrong
 
 FAILING = frozenset({"fail", "inherited", "known"})
 """Verdicts of pairs that are beyond their thresholds, whatever is made of it."""
@@ -20,7 +21,7 @@ class PairState:
     infinite for NaN where golden has none. `error` is the relative L2 distance, `None` where it has no value.
     `masked` says that golden has values as a mask puts them: beside them the bound is so wide that passing
     tells little of the others. `shapes_differ` is that of the row. `said` is the sentence of a row about what
-    the run was fed, empty for all others.
+    the run was fed, empty for all others. `wrong` says that replay found the operator of mine wrong.
     """
 
     number: int
@@ -32,6 +33,7 @@ class PairState:
     shapes_differ: bool = False
     said: str = ""
     masked: bool = False
+    wrong: bool = False
 
     @classmethod
     def of(cls, row: Row, number: int) -> PairState:
@@ -47,10 +49,13 @@ class PairState:
             row.shapes_differ,
             row.sentence if row.fed else "",
             row.golden.min is not None and row.golden.min <= BLOCKED,
+            is_wrong(row),
         )
 
 
 def level_of(row: Row) -> float:
-    """The largest share of an allowed error that was measured; metrics that are switched off do not count."""
-    levels = [check.excess for check in row.checks if not math.isinf(check.allowed)]
+    """The largest share of an allowed error that was measured; metrics that are switched off do not count,
+    nor what replay measured: that is no error against golden."""
+    checks = [check for check in row.checks if not check.metric.startswith(METRIC)]
+    levels = [check.excess for check in checks if not math.isinf(check.allowed)]
     return max(levels, default=math.inf if row.verdict in FAILING else 0.0)

@@ -9,17 +9,39 @@ from typing import Protocol
 from ..errors import AccError
 from ..guard import guarded
 
+WRONG = "the operator is wrong on its own inputs"
+
 
 @dataclass(frozen=True, slots=True)
 class Recomputation:
     """`outcome` is `right`, `wrong`, or empty where nothing is known, with the reason in `why`.
 
-    `error` is the relative L2 distance from the exact result, `None` where it has no value.
+    `error` is the relative L2 distance from the exact result, `None` where it has no value. `allowed` is what
+    it was held against and `reason` how that came to be, `noise` what rounding was measured to do;
+    `row_error` and `row_allowed` are those of the worst row. They are `None` and empty where it was judged in
+    another way.
     """
 
     outcome: str = ""
     error: float | None = None
     why: str = ""
+    noise: float | None = None
+    allowed: float | None = None
+    reason: str = ""
+    row_error: float | None = None
+    row_allowed: float | None = None
+
+    @property
+    def said(self) -> str:
+        """What is wrong, to be said after `WRONG`; empty where nothing more is known."""
+        if self.error is None:
+            return self.why
+        if self.noise is None or self.allowed is None:
+            return f"relative L2 error {self.error:.3g}"
+        if self.error <= self.allowed:
+            return self.why
+        times = f"{self.error / self.noise:.3g} times its rounding" if self.noise else "it rounds nothing"
+        return f"relative L2 error {self.error:.3g} ({times})"
 
 
 class Recomputer(Protocol):

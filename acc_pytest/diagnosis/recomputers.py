@@ -6,11 +6,18 @@ from ..mapping.pair import Plan
 from .recomputation import Recomputer
 
 
-def recomputer_of(plan: Plan) -> Recomputer:
+def recomputer_of(plan: Plan, model: str = "", most: int = 0) -> Recomputer:
     """Whoever computes operators of mine again, of a plan of dumps that are at hand.
 
-    Only its own references are imported: a run without a failure needs none of them.
+    `model` is the function that makes the golden model of a torch dump, and `most` how many elements all
+    tensors of a module may have. Only its own references are imported: a run without a failure needs none of
+    them. Raises `AccError` where there is no such model.
     """
+    if plan.mine_kind == "torch" and model:
+        from .golden_model.factory import load_model
+        from .recompute_torch import TorchRecomputer
+
+        return TorchRecomputer(plan.mine_root, plan.pairs, load_model(model), most)
     if plan.mine_kind == "ge":
         from .recompute_ge import GeRecomputer
 

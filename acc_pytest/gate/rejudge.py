@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ..comparison.rows import NAN_REASONS, incomparable, judged, measured_row
 from ..comparison.ties import as_tie
+from ..diagnosis.replayed import as_replayed
 from ..errors import AccError, Incomparable
 from ..judging.judges import Judge
 from ..judging.replay import context_of, is_stated, measurement_of, replicas_of, stated_of
@@ -43,9 +44,9 @@ def rejudge(row: Row, make_judge: Callable[[], Judge]) -> Row:
     )
     if row.shapes_differ and not row.fed:
         # That it follows from what the run was fed is found again, or not.
-        return incomparable(clean, row.reason, row.skipped)
+        return as_replayed(incomparable(clean, row.reason, row.skipped))
     if not row.statistics:
-        return clean
+        return as_replayed(clean)
     try:
         judge_ = make_judge()
         own, *others = replicas_of(row.statistics)
@@ -56,7 +57,7 @@ def rejudge(row: Row, make_judge: Callable[[], Judge]) -> Row:
         return incomparable(clean, str(error))
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         return incomparable(clean, f"cannot be judged without data: its statistics are not whole ({error})")
-    return max(rows, key=lambda judged_row: (judged_row.red, judged_row.excess))
+    return as_replayed(max(rows, key=lambda judged_row: (judged_row.red, judged_row.excess)))
 
 
 def ungated(row: Row) -> Row:

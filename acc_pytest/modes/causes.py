@@ -142,4 +142,4 @@ class Causes:
     def _inheritance(self) -> Inheritance:
         from ..diagnosis.inheritance import Inheritance
 
-        return Inheritance(self._mode.plan, self._state_of, self._mode.recomputed())
+        return Inheritance(self._mode.plan, self._state_of, self._mode.recomputer)

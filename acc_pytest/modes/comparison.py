@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from .. import options
-from ..errors import AccError
+from ..errors import AccError, SettingsError
 from ..session import planning
 from .pairs import PairMode
 from .run import RUN
@@ -46,6 +46,7 @@ class ComparisonMode(PairMode):
             settings = Settings.from_values(options.of(given), standard="three-way")
         mode = cls(settings, given, plan=plan, noise=noise)
         _ = mode.judges.custom  # a metric that cannot be loaded is a mistake to report before the first test
+        mode.check_replay()
         return mode
 
     @functools.cached_property
@@ -61,12 +62,38 @@ class ComparisonMode(PairMode):
 
         share_cores()
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
-        return compare_pair(pair, make_judge, test_id, number, counterpart)
+        row = compare_pair(pair, make_judge, test_id, number, counterpart)
+        if self.settings.replay is None or pair.fed:
+            return row
+        from ..diagnosis.replayed import with_replay
 
-    def recomputed(self) -> Recomputer:
+        return with_replay(row, self.recomputer.of_pair(number))
+
+    def check_replay(self) -> None:
+        """Raises `AccError` where what replay needs is not there."""
+        settings = self.settings
+        if settings.replay is None:
+            if settings.model:
+                raise SettingsError("--acc-model needs --acc-replay: it is for computing operators again")
+            return
+        if self.plan.mine_kind != "torch":
+            if settings.model:
+                raise SettingsError(
+                    f"--acc-model is for torch dumps, and mine is one of {self.plan.mine_kind}; leave it out"
+                )
+            return
+        if not settings.model:
+            raise SettingsError(
+                "--acc-replay of a torch dump needs --acc-model FILE.py:FUNCTION, "
+                "a function that returns the golden model"
+            )
+        _ = self.recomputer  # a model that cannot be made is a mistake to report before the first test
+
+    @functools.cached_property
+    def recomputer(self) -> Recomputer:
         from ..diagnosis.recomputers import recomputer_of
 
-        return recomputer_of(self.plan)
+        return recomputer_of(self.plan, self.settings.model, self.settings.replay or 0)
 
 
 def comparison_of(config: pytest.Config) -> ComparisonMode | None:

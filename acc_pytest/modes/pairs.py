@@ -242,6 +242,7 @@ class PairMode(Mode):
     def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
         """The row of one pair."""
 
+    @property
     @abc.abstractmethod
-    def recomputed(self) -> Recomputer:
+    def recomputer(self) -> Recomputer:
         """What computes the operators of mine again, to tell an own error from an inherited one."""

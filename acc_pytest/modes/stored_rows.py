@@ -129,14 +129,11 @@ class StoredRowsMode(PairMode):
 
         return rejudge(self.stored.pairs[number], make_judge)
 
-    def recomputed(self) -> Recomputer:
+    @functools.cached_property
+    def recomputer(self) -> Recomputer:
         """What the run that wrote the rows has computed: there are no tensors here."""
-        from ..diagnosis.recomputation import Recomputation, StoredRecomputer
+        from ..diagnosis.recomputation import StoredRecomputer
+        from ..diagnosis.replayed import stored_replay
 
-        return StoredRecomputer(
-            {
-                number: Recomputation(row.cause.local, row.cause.local_error)
-                for number, row in self.stored.pairs.items()
-                if row.cause is not None and row.cause.local
-            }
-        )
+        known = ((number, stored_replay(row)) for number, row in self.stored.pairs.items())
+        return StoredRecomputer({number: found for number, found in known if found is not None})

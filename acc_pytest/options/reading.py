@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from .option import Option
-from .tables import COMPARISON, DEBUGGING, FUZZ, GATE, GATES, OPCHECK, REPORTS, SHARING, THRESHOLDS
+from .tables import COMPARISON, DEBUGGING, FUZZ, GATE, GATES, OPCHECK, REPLAY, REPORTS, SHARING, THRESHOLDS
 
-OPTIONS = (*COMPARISON, *THRESHOLDS, *REPORTS, *GATE, *GATES, *FUZZ, *SHARING)
+OPTIONS = (*COMPARISON, *THRESHOLDS, *REPLAY, *REPORTS, *GATE, *GATES, *FUZZ, *SHARING)
 """The options whose fields are those of `Settings`."""
 ALL = (*OPTIONS, *OPCHECK, *DEBUGGING)
 TOPICS = {
     "what is compared": COMPARISON,
     "thresholds": THRESHOLDS,
+    "operators on their own inputs": REPLAY,
     "what fails a run": (*GATE, *GATES),
     "reports": REPORTS,
     "single operators": (*OPCHECK, *FUZZ),

@@ -70,6 +70,23 @@ THRESHOLDS = (
 )
 """Where the thresholds of a comparison come from."""
 
+REPLAY = (
+    Option(
+        "replay",
+        "compute operators of mine again on their own inputs, but those of more elements "
+        "(default: 134217728)",
+        metavar="ELEMENTS",
+        const="134217728",
+    ),
+    Option(
+        "model",
+        "the golden model for --acc-replay of a torch dump: a function without arguments that returns it",
+        metavar="FILE.py:FUNCTION",
+        is_path=True,
+    ),
+)
+"""Operators held against themselves, computed again."""
+
 REPORTS = (
     Option(
         "metric",

@@ -1,0 +1,112 @@
+"""What a module of golden is called with, so that it is given mine's own inputs.
+
+What is no tensor (flags, a mask that is not there, a cache) no dump holds. It is what golden's own code hands
+the module, which is seen when the module around it is computed; of a module that is computed first it is the
+default of its parameters.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...errors import OperatorError
+from ...mapping.fed import BLOCKED
+from .module_calls import Key
+from .structure import call_values, changed
+
+Mine = Mapping[Key, torch.Tensor]
+"""Mine's inputs by key, as a copy of the model is given them."""
+
+
+@dataclass(frozen=True, eq=False)
+class CallTemplate:
+    """Arguments in which the tensors of mine are still to be put; the others are golden's own."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    @classmethod
+    def seen(cls, args: tuple[Any, ...], kwargs: Mapping[str, Any], of_mine: Collection[Key]) -> CallTemplate:
+        """What golden's code hands a module of which mine dumped the inputs `of_mine`."""
+
+        def kept(key: Key, tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.new_empty(0) if key in of_mine else tensor.clone()
+
+        return cls(*call_values(args, kwargs, kept))
+
+    def filled(
+        self, mine: Mine, own: Callable[[torch.Tensor], torch.Tensor]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call. `own` casts golden's own tensors."""
+        put: set[Key] = set()
+
+        def given(key: Key, tensor: torch.Tensor) -> torch.Tensor:
+            if key not in mine:
+                return own(tensor)
+            put.add(key)
+            return _in_form(mine[key], tensor)
+
+        args, kwargs = call_values(self.args, self.kwargs, given)
+        return _with_further(args, kwargs, {key: mine[key] for key in mine if key not in put})
+
+
+def of_dump(mine: Mine, forward: Callable[..., Any], path: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments as mine's inputs alone tell them. Raises `OperatorError` where a needed one is missing."""
+    args, kwargs = _with_further((), {}, mine)
+    try:
+        inspect.signature(forward).bind(*args, **kwargs)
+    except TypeError as error:
+        raise OperatorError(f"{path}: its inputs were not all dumped: {error}") from error
+    return args, kwargs
+
+
+def _with_further(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], tensors: Mine
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments with tensors at further keys, where nothing else stands."""
+    places = dict(enumerate(args))
+    named = dict(kwargs)
+    grouped: dict[int | str, dict[Key, torch.Tensor]] = {}
+    for key, tensor in tensors.items():
+        grouped.setdefault(key[0], {})[key[1:]] = tensor
+    for first, below in grouped.items():
+        held: dict[Any, Any] = places if isinstance(first, int) else named
+        if held.get(first) is None:
+            held[first] = _nested(below)
+    count = 1 + max(places, default=-1)
+    return tuple(places.get(place) for place in range(count)), named
+
+
+def _nested(tensors: Mapping[Key, torch.Tensor]) -> Any:
+    """Tensors by the keys below an argument as tuples and dictionaries."""
+    if () in tensors:
+        return tensors[()]
+    inner: dict[int | str, dict[Key, torch.Tensor]] = {}
+    for key, tensor in tensors.items():
+        inner.setdefault(key[0], {})[key[1:]] = tensor
+    values = {first: _nested(below) for first, below in inner.items()}
+    if all(isinstance(first, int) for first in values):
+        return tuple(
+            values.get(place) for place in range(1 + max(place for place in values if isinstance(place, int)))
+        )
+    return values
+
+
+def _in_form(mine: torch.Tensor, golden: torch.Tensor) -> torch.Tensor:
+    """A mask of mine in the form that golden's code takes: what may be seen, or what is added to scores."""
+    if mine.dtype == torch.bool and golden.is_floating_point():
+        blocked = torch.finfo(golden.dtype).min
+        return torch.zeros(mine.shape, dtype=golden.dtype).masked_fill(~mine, blocked)
+    if golden.dtype == torch.bool and mine.is_floating_point():
+        return mine > BLOCKED
+    return mine
+
+
+def with_results(template: Any, mine: Mine) -> Any:
+    """The result of a module with the tensors that mine gave in their places."""
+    return changed(template, lambda key, tensor: mine.get(key or (0,), tensor))

@@ -1,0 +1,75 @@
+"""The golden model that a function of the user's makes: `--acc-model my_model.py:make_model`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from torch import nn
+
+from ...errors import SettingsError
+from ...guard import guarded
+
+FLAG = "--acc-model"
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def load_model(spec: str) -> nn.Module:
+    """Call `path.py:function` and take the model that it returns.
+
+    Raises `AccError` that names the file and the fix.
+    """
+    path, _, name = spec.rpartition(":")
+    if not path or not name.isidentifier():
+        raise SettingsError(f"{FLAG} must be FILE.py:FUNCTION, as in my_model.py:make_model, got {spec:.200}")
+    make = _function(Path(path), name)
+    with guarded(f"{FLAG}: calling {name} in {path}"):
+        model = make()
+    if not isinstance(model, nn.Module):
+        raise SettingsError(
+            f"{FLAG}: {name} in {path} must return a torch.nn.Module, got {type(model).__name__}"
+        )
+    return model.eval()
+
+
+def _function(file: Path, name: str) -> Callable[[], object]:
+    if file.suffix != ".py" or not file.is_file():
+        raise SettingsError(f"{FLAG}: {file} is not an existing .py file; correct the path")
+    function = getattr(_module(file), name, None)
+    if not callable(function):
+        raise SettingsError(f"{FLAG}: {file} has no function {name}; define it or correct the name")
+    parameters = inspect.signature(function).parameters.values()
+    needed = [one.name for one in parameters if one.default is one.empty and one.kind not in _ANY_NUMBER]
+    if needed:
+        raise SettingsError(
+            f"{FLAG}: {name} in {file} needs {', '.join(needed)}, but is called without arguments; "
+            "give them defaults"
+        )
+    made: Callable[[], object] = function
+    return made
+
+
+def _module(file: Path) -> ModuleType:
+    """The file as a module under a name of its own; while it is read, it can import what lies beside it."""
+    resolved = file.resolve()
+    digest = hashlib.sha256(os.fsencode(resolved)).hexdigest()[:16]
+    name = f"_acc_golden_model_{digest}"
+    found = importlib.util.spec_from_file_location(name, resolved)
+    if found is None or found.loader is None:
+        raise SettingsError(f"{FLAG}: Python cannot import {file}")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    beside = str(resolved.parent)
+    sys.path.append(beside)
+    try:
+        with guarded(f"{FLAG}: importing {file}"):
+            found.loader.exec_module(module)
+    finally:
+        sys.path.remove(beside)
+    return module

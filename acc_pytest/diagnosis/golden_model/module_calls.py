@@ -1,0 +1,74 @@
+"""The calls of modules in one step of a dump of mine, with what each was given and gave."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...dumps.base import Rank, Step
+from ...dumps.calls import NodeSlot
+from ...dumps.torch import TorchDump
+from ...tensors.ref import TensorRef
+from ...topology.tree import Node
+
+Key = tuple[int | str, ...]
+BARE: Key = (0,)
+"""The key of a result that is one tensor, in dumps."""
+
+
+@dataclass(eq=False, slots=True)
+class ModuleCall:
+    """One call of a module of mine: the tensors that it was given and gave by key, the call that it ran in,
+    and the dumped calls that ran directly in it, in their order.
+
+    `module` is the name of its module, which may be called several times in a step. `bare`: its result is one
+    tensor and nothing else.
+    """
+
+    path: str
+    module: str
+    inputs: Mapping[Key, TensorRef]
+    outputs: Mapping[Key, TensorRef]
+    bare: bool
+    inside: ModuleCall | None = None
+    called: list[ModuleCall] = field(default_factory=list)
+
+
+def module_calls(dump: TorchDump, step: Step, rank: Rank) -> dict[str, ModuleCall]:
+    """The calls of a step on a rank, by the paths of their nodes."""
+    told = {event.call.node.path: event.call for event in dump.calls(step).events}
+    calls: dict[str, ModuleCall] = {}
+    for path, known in told.items():
+        tensors = dump.tensors(step, rank, known.node)
+        inputs = {slot.index: ref for slot, ref in tensors.items() if slot.kind == "input"}
+        outputs = {slot.index: ref for slot, ref in tensors.items() if slot.kind == "output"}
+        calls[path] = ModuleCall(path, _module_of(known.node), inputs, outputs, _is_bare(outputs))
+    for event in dump.calls(step).events:
+        around = event.call.inside
+        if not event.ends and around is not None:
+            call = calls[event.call.node.path]
+            call.inside = calls[around.node.path]
+            call.inside.called.append(call)
+    return calls
+
+
+def places(call: ModuleCall, kind: str) -> Sequence[NodeSlot]:
+    """The slots of a call of one kind."""
+    from ...dumps.base import Slot
+
+    keys = call.inputs if kind == "input" else call.outputs
+    return [NodeSlot(call.path, Slot(kind, key)) for key in keys]  # type: ignore[arg-type]
+
+
+def _module_of(node: Node) -> str:
+    """`root.mlp` of a later call `root.mlp.call1`."""
+    stem, _, last = node.path.rpartition(".")
+    return stem if stem and last.startswith("call") and last[4:].rstrip("_").isdecimal() else node.path
+
+
+def _is_bare(outputs: Mapping[Key, TensorRef]) -> bool:
+    if tuple(outputs) != (BARE,):
+        return False
+    name = os.path.basename(outputs[BARE].path)
+    return name.partition(".")[0].partition("_exec")[0] == "output"

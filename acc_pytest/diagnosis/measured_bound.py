@@ -1,0 +1,153 @@
+"""Whether a tensor is what one operator makes of its inputs: beside what rounding was measured to do there.
+
+The operator is computed twice from mine's own inputs: finely, and as mine rounds. With E the fine result, N
+the rounded one and M that of mine, n elements, and u the unit roundoff of the type of mine,
+
+    |M - E| / |E|  <=  max(2 * exp(3.72 / sqrt(n)) * |N - E| / |E|,  u / sqrt(3))
+
+* 2: mine may round at four times as many places as N; errors of random sign add to sqrt(4) times as much.
+* exp(3.72 / sqrt(n)): both errors are samples, see `judging.tolerance`.
+* u / sqrt(3): the root mean square of what storing alone may do. An error of storing is spread evenly over
+  +-u at most, and where every value is representable N shows none.
+
+The same holds for every row (the last dimension), so that a row of large values hides nothing of another:
+with 4 for 2, because the worst of many rows is looked at, and against the largest share of noise of any row.
+
+Float32 is computed in float64, but modules may cast to float32 on the way; so there the bound is never below
+that of `one_operator`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..judging.tolerance import SAMPLE_SIGMAS
+from ..tensors.dtypes import FloatFormat, by_torch
+from .one_operator import SIZE, one_operator_tolerance
+from .recomputation import Recomputation
+
+RATIO = 2.0
+ROW_RATIO = 4.0
+LEAST_ROW = 8
+"""Elements of the shortest row that is looked at by itself."""
+_SINGLE = 2.0**-24
+_WORTH_SAYING = 1.01
+
+
+@dataclass(frozen=True, slots=True)
+class Twice:
+    """An output of an operator, computed finely and as mine rounds; `how` says the latter in words."""
+
+    fine: torch.Tensor
+    rounded: torch.Tensor
+    how: str
+    terms: int = 1
+
+
+def held(twice: Twice, mine: torch.Tensor) -> Recomputation:
+    """Whether `mine` is what the operator makes, but for its rounding."""
+    fine, rounded = twice.fine, twice.rounded
+    if fine.numel() != mine.numel() or rounded.numel() != mine.numel():
+        return Recomputation(why=SIZE)
+    fine, rounded = fine.reshape(mine.shape), rounded.reshape(mine.shape)
+    if not (mine.is_floating_point() and fine.is_floating_point() and rounded.is_floating_point()):
+        return _chosen(fine, rounded, mine)
+    fmt = by_torch(mine.dtype).format
+    assert fmt is not None
+    largest = torch.finfo(mine.dtype).max
+    exact = fine.double()
+    exact = torch.where(exact.abs() > largest, torch.sign(exact) * math.inf, exact)
+    return _Held(twice, fmt, (exact, rounded.double(), mine.double())).outcome()
+
+
+def _chosen(fine: torch.Tensor, rounded: torch.Tensor, mine: torch.Tensor) -> Recomputation:
+    """Whole numbers and truth values: each as one of the computations has it."""
+    same = (fine.to(mine.dtype) == mine) | (rounded.to(mine.dtype) == mine)
+    if bool(same.all()):
+        return Recomputation("right", 0.0)
+    if bool((fine == rounded.to(fine.dtype)).all()):
+        count = int((~same).sum())
+        return Recomputation("wrong", None, f"{count} of {mine.numel()} elements are not those it makes")
+    return Recomputation(why="it chose other elements, which it may among equal ones")
+
+
+class _Held:
+    """Mine beside both computations, all in float64; what is not finite on a side counts as equal zeros."""
+
+    def __init__(self, twice: Twice, fmt: FloatFormat, given: tuple[torch.Tensor, ...]) -> None:
+        fine, rounded, mine = given
+        finite = fine.isfinite() & rounded.isfinite() & mine.isfinite()
+        self._twice = twice
+        self._fmt = fmt
+        self._new = int((fine.isfinite() & rounded.isfinite() & ~mine.isfinite()).sum())
+        self._lost = int((~fine.isfinite() & ~rounded.isfinite() & mine.isfinite()).sum())
+        self._fine = torch.where(finite, fine, 0.0)
+        self._error = torch.where(finite, mine - fine, 0.0)
+        self._noise = torch.where(finite, rounded - fine, 0.0)
+
+    def outcome(self) -> Recomputation:
+        count = self._fine.numel()
+        for number, what in ((self._new, "are NaN or infinite"), (self._lost, "should not be finite")):
+            if number:
+                return Recomputation("wrong", None, f"{number} of {count} elements {what}")
+        size = float(self._fine.norm())
+        if not size:
+            least = self._fmt.smallest_normal
+            wrong = count and float(self._error.abs().max()) > max(least, 2 * float(self._noise.abs().max()))
+            return (
+                Recomputation("wrong", None, "it makes zeros only") if wrong else Recomputation("right", 0.0)
+            )
+        error, noise = float(self._error.norm()) / size, float(self._noise.norm()) / size
+        scatter = _scatter(count)
+        floor, why = self._floor(size)
+        allowed = max(RATIO * scatter * noise, floor)
+        times = f"*{scatter:.3g} (scatter of {count} elements)" if scatter >= _WORTH_SAYING else ""
+        reason = f"{RATIO:g}{times} times the noise of this operator, {noise:.3g} ({self._twice.how})"
+        if allowed == floor:
+            reason = f"{why}, which is more than {reason}"
+        outcome = "right" if error <= allowed else "wrong"
+        judged = Recomputation(outcome, error, "", noise, allowed, reason)
+        return judged if outcome == "wrong" else self._row_by_row(judged, size)
+
+    def _floor(self, size: float) -> tuple[float, str]:
+        """What storing alone may do, relative to values of this size in all; and why."""
+        fmt = self._fmt
+        rms = size / math.sqrt(self._fine.numel())
+        u = max(fmt.roundoff, fmt.spacing / 2 / rms)
+        if fmt.roundoff <= _SINGLE:
+            single = one_operator_tolerance(fmt.name, fmt.name, self._twice.terms, rms)
+            return single.value, single.reason
+        return u / math.sqrt(3), f"u/sqrt(3) = {u / math.sqrt(3):.3g}, the rounding of {fmt.name}"
+
+    def _row_by_row(self, whole: Recomputation, size: float) -> Recomputation:
+        """The outcome of all rows: `whole` where each is right too."""
+        shape = self._fine.shape
+        length = shape[-1] if len(shape) > 1 else 0
+        if length < LEAST_ROW:
+            return whole
+        errors, noises, sizes = (
+            each.reshape(-1, length).norm(dim=1) for each in (self._error, self._noise, self._fine)
+        )
+        sizes = sizes.clamp_min(self._fmt.roundoff * size / math.sqrt(len(sizes)))
+        floor, _ = self._floor(size)
+        allowed = ROW_RATIO * max(_scatter(length) * float((noises / sizes).max()), floor)
+        shares = errors / sizes
+        worst = int(shares.argmax())
+        whole = replace(whole, row_error=float(shares[worst]), row_allowed=allowed)
+        if not float(shares[worst]) > allowed:
+            return whole
+        beyond = int((shares > allowed).sum())
+        row = [int(place) for place in torch.unravel_index(torch.tensor(worst), shape[:-1])]
+        said = (
+            f"{beyond} of {len(shares)} rows are wrong; row {row} is {float(shares[worst]):.3g} off, "
+            f"of a row at most {allowed:.3g} is allowed"
+        )
+        return replace(whole, outcome="wrong", why=said)
+
+
+def _scatter(elements: int) -> float:
+    """What the error of so few elements may be off its expectation."""
+    return math.exp(SAMPLE_SIGMAS / math.sqrt(elements))

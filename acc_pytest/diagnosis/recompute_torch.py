@@ -1,0 +1,161 @@
+"""Is a module of torch right? The golden model's module computes it again from what mine was given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import nn
+
+from ..dumps import open_dump
+from ..dumps.base import Slot
+from ..dumps.calls import NodeSlot
+from ..dumps.torch import TorchDump
+from ..errors import OperatorError
+from ..mapping.pair import Pair
+from ..tensors.ref import TensorRef
+from .golden_model.copies import ModelCopy, copies, network_dtype
+from .golden_model.module_calls import ModuleCall, module_calls
+from .golden_model.replay import StepReplay
+from .measured_bound import Twice, held
+from .recomputation import Recomputation, Recomputations, attempted, worst
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a tensor of mine lies."""
+
+    step: str
+    rank: str
+    slot: NodeSlot
+
+
+class TorchRecomputer:
+    """Computes modules of the dump at `root` again, by those of the golden `model`; each once.
+
+    A module of which all tensors together have more than `most` elements is left out.
+    """
+
+    def __init__(self, root: str, pairs: Sequence[Pair], model: nn.Module, most: int) -> None:
+        self._root = root
+        self._pairs = pairs
+        self._model = model
+        self._most = most
+        self._calls: dict[tuple[str, str], dict[str, ModuleCall]] = {}
+        self._replays: dict[tuple[str, str], StepReplay] = {}
+        self._outcomes: dict[ModuleCall, dict[NodeSlot, Recomputation]] = {}
+        self._known = Recomputations()
+
+    def of_pair(self, number: int) -> Recomputation:
+        """Whether the module whose code made the tensor of a pair is right."""
+        pair = self._pairs[number]
+        if pair.fed:
+            return Recomputation(why="it is what the run was fed")
+        return worst([self._of(ref) for ref in pair.mine.refs])
+
+    def of_operator(self, number: int, path: str) -> Recomputation:
+        """The same of all outputs of the module at `path`, in the step of a pair."""
+
+        def outputs() -> Recomputation:
+            place = self._place(self._pairs[number].mine.refs[0])
+            call = self._calls_of(place).get(path)
+            if call is None:
+                raise OperatorError(f"{path} did not run")
+            return worst([self._of(ref) for ref in call.outputs.values()])
+
+        return attempted(outputs, f"computing {path} again")
+
+    def of_golden(self, number: int) -> Recomputation:
+        """It is golden's module that mine is held against."""
+        return Recomputation("right", 0.0)
+
+    def unlike(self, number: int, path: str) -> str:
+        """Modules have no parameters in a dump that other layers could be held against."""
+        return ""
+
+    def _of(self, ref: TensorRef) -> Recomputation:
+        return self._known.of(ref, lambda: self._computed(ref), f"computing {ref} again")
+
+    def _computed(self, ref: TensorRef) -> Recomputation:
+        """Raises `AccError` for everything that keeps the module from being computed again."""
+        place = self._place(ref)
+        calls = self._calls_of(place)
+        replay = self._replays.get((place.step, place.rank))
+        if replay is None:
+            replay = self._replays[place.step, place.rank] = StepReplay(calls, *self._copies)
+        call = replay.maker_of(place.slot.path, place.slot.slot)
+        if call not in self._outcomes:
+            self._check_size(call)
+            self._outcomes[call] = self._judged(call, calls, replay)
+        outcome = self._outcomes[call].get(place.slot)
+        if outcome is None:
+            raise OperatorError(f"the module of golden does not make {place.slot.slot} of {place.slot.path}")
+        return outcome
+
+    def _judged(
+        self, call: ModuleCall, calls: dict[str, ModuleCall], replay: StepReplay
+    ) -> dict[NodeSlot, Recomputation]:
+        """The outcomes of all that the code of a call made."""
+        fine, rounded = replay.computed(call)
+        precise, rounding = self._copies
+        how = f"golden's module in {_name(rounding)} against {_name(precise)}"
+        outcomes: dict[NodeSlot, Recomputation] = {}
+        for place, exact in fine.items():
+            own = calls[place.path]
+            refs = own.inputs if place.slot.kind == "input" else own.outputs
+            ref = refs.get(place.slot.index)
+            if ref is None or place not in rounded:
+                continue
+            terms = int(exact.shape[-1]) if exact.ndim else 1
+            outcomes[place] = held(Twice(exact, rounded[place], how, terms), ref.open())
+        return outcomes
+
+    def _check_size(self, call: ModuleCall) -> None:
+        refs = [*call.inputs.values(), *call.outputs.values()]
+        elements = sum(ref.header().numel for ref in refs)
+        if elements > self._most:
+            raise OperatorError(f"it has {elements} elements, more than the {self._most} of --acc-replay")
+
+    def _place(self, ref: TensorRef) -> _Place:
+        """Where a tensor lies. Raises `OperatorError` for one that is no file of a module."""
+        folder, name = os.path.split(ref.path)
+        place, node = os.path.split(folder)
+        home, step = os.path.split(place)
+        where = _Place(step, os.path.basename(home), NodeSlot(node, Slot("output")))
+        call = self._calls_of(where).get(node)
+        for kind, refs in (("input", call.inputs), ("output", call.outputs)) if call is not None else ():
+            for key, own in refs.items():
+                if os.path.basename(own.path) == name and not ref.member:
+                    return _Place(step, where.rank, NodeSlot(node, Slot(kind, key)))  # type: ignore[arg-type]
+        raise OperatorError(f"{ref} is no tensor of a module")
+
+    def _calls_of(self, place: _Place) -> dict[str, ModuleCall]:
+        key = place.step, place.rank
+        if key not in self._calls:
+            step = next((one for one in self._dump.steps if one.directory == place.step), None)
+            rank = next((one for one in self._dump.ranks if one.name == place.rank), None)
+            if step is None or rank is None:
+                raise OperatorError("it does not belong to a step of mine")
+            self._calls[key] = module_calls(self._dump, step, rank)
+        return self._calls[key]
+
+    @cached_property
+    def _dump(self) -> TorchDump:
+        dump = open_dump(self._root)
+        assert isinstance(dump, TorchDump)
+        return dump
+
+    @cached_property
+    def _copies(self) -> tuple[ModelCopy, ModelCopy]:
+        dump = self._dump
+        digests = dump.weights(dump.ranks[0])
+        saved = {name: one.digest.dtype for name, one in digests.items() if one.digest is not None}
+        weights = [saved[name] for name, one in digests.items() if name in saved and one.kind == "parameter"]
+        results = dump.calls(dump.steps[0]).dtypes.values()
+        return copies(self._model, network_dtype(weights or results), saved)
+
+
+def _name(copy: ModelCopy) -> str:
+    return str(copy.dtype).removeprefix("torch.")

@@ -1,0 +1,86 @@
+"""What replay found of a pair in its row: checks beside those against golden, and the way back.
+
+It is kept in the row's context, so that a row can be judged again without the tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from ..judging.verdict import Check
+from ..reporting.row import Row, Scalar
+from .recomputation import WRONG, Recomputation
+
+METRIC = "replay_"
+"""What the metrics of the checks begin with, and the names in the context."""
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "outcome": (str,),
+    "why": (str,),
+    "reason": (str,),
+    **{name: (float, int, type(None)) for name in ("error", "noise", "allowed", "row_error", "row_allowed")},
+}
+
+
+def with_replay(row: Row, recomputed: Recomputation) -> Row:
+    """The row of a pair with what became of the operator of mine on its own inputs."""
+    values = {one.name: getattr(recomputed, one.name) for one in fields(recomputed)}
+    kept: dict[str, Scalar] = {
+        METRIC + name: value for name, value in values.items() if value is not None and value != ""
+    }
+    return as_replayed(replace(row, context={**row.context, **kept}))
+
+
+def replay_of(row: Row) -> Recomputation | None:
+    """What replay found of the pair; `None` where the run was without, or its file holds something else."""
+    found: dict[str, Any] = {
+        name: row.context[METRIC + name] for name in _KINDS if METRIC + name in row.context
+    }
+    sound = all(isinstance(value, _KINDS[name]) for name, value in found.items())
+    if not found or not sound or found.get("outcome", "") not in ("", "right", "wrong"):
+        return None
+    return Recomputation(**found)
+
+
+def stored_replay(row: Row) -> Recomputation | None:
+    """What is known of the operator of a row of an earlier run: by replay, or from looking for its cause."""
+    found = replay_of(row)
+    if found is not None or row.cause is None or not row.cause.local:
+        return found
+    return Recomputation(row.cause.local, row.cause.local_error)
+
+
+def is_wrong(row: Row) -> bool:
+    """Whether replay found the operator of mine wrong on its own inputs."""
+    return row.context.get(f"{METRIC}outcome") == "wrong"
+
+
+def as_replayed(row: Row) -> Row:
+    """A row with the checks of what its context says of replay. Wrong on its own inputs fails, whatever the
+    comparison with golden says.
+    """
+    found = replay_of(row)
+    if found is None:
+        return row
+    checks = (*(check for check in row.checks if not check.metric.startswith(METRIC)), *_checks(found))
+    if found.outcome != "wrong":
+        note = f"not computed again: {found.why}"
+        notes = row.notes if found.outcome or note in row.notes else (*row.notes, note)
+        return replace(row, checks=checks, notes=notes)
+    said = f"{WRONG}{': ' * bool(found.said)}{found.said}"
+    others = tuple(reason for reason in row.reasons if reason != said)
+    return replace(row, verdict="fail", skipped=False, sentence=said, checks=checks, reasons=(said, *others))
+
+
+def _checks(found: Recomputation) -> Iterator[Check]:
+    if found.error is not None and found.allowed is not None:
+        yield _check("error", found.error, found.allowed, found.reason)
+    if found.row_error is not None and found.row_allowed is not None:
+        yield _check("row_error", found.row_error, found.row_allowed, f"the worst row; {found.reason}")
+    if found.outcome == "wrong" and (found.error is None or found.allowed is None):
+        yield _check("wrong", 1.0, 0.0, found.why or found.reason)
+
+
+def _check(name: str, measured: float, allowed: float, reason: str) -> Check:
+    return Check(METRIC + name, measured, allowed, False, reason, measured <= allowed)

@@ -1,0 +1,222 @@
+"""Operators of mine on their own inputs (`--acc-replay`): what is wrong within all bounds is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
+
+from . import replay_models
+from .conftest import QUICKER, read_rows
+from .replay_models import Decoder, make_massive, make_model
+
+IDS = torch.arange(24).reshape(1, 24) * 7 % 97
+Spoil = Callable[[Decoder], None]
+Layers = Any
+"""What `nn.ModuleList` gives, which has no types."""
+
+
+class Dumps:
+    """Golden in float32, and runs of mine in bfloat16."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.golden = self.dump("golden", torch.float32)
+
+    def dump(
+        self,
+        name: str,
+        dtype: torch.dtype = torch.bfloat16,
+        spoil: Spoil | None = None,
+        make: Callable[[], Decoder] = make_model,
+        **how: Any,
+    ) -> Path:
+        """Run a model, with a mistake where `spoil` makes one, and dump it."""
+        model = make()
+        if spoil is not None:
+            spoil(model)
+        where = self._directory / name
+        with torch.no_grad(), register_hook(model.to(dtype), DumpConfig(where, **how)):
+            model(IDS)
+        return where
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> Dumps:
+    return Dumps(tmp_path_factory.mktemp("replay"))
+
+
+Replay = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def replay(dumps: Dumps, pytester: pytest.Pytester) -> Replay:
+    pytester.makeini("[pytest]")
+
+    def run(
+        mine: Path, *arguments: str, model: str = "make_model", golden: Path = dumps.golden
+    ) -> pytest.RunResult:
+        words = [f"--acc-golden={golden}", f"--acc-mine={mine}", "--acc-output=out", "--acc-csv=acc.csv"]
+        words += ["--acc-replay", f"--acc-model={replay_models.__file__}:{model}"] if model else []
+        return pytester.runpytest_inprocess(*QUICKER, *words, "-q", *arguments)
+
+    return run
+
+
+def of_rows(column: str, wanted: Callable[[dict[str, str]], bool] = lambda _: True) -> dict[str, str]:
+    """A column of the report by the name of mine."""
+    return {row["my_name"]: row[column] for row in read_rows() if wanted(row)}
+
+
+def q_weights(model: Decoder) -> None:
+    layers: Layers = model.layers
+    weight = layers[1].attn.q_proj.weight
+    weight.data *= 1 + 0.03 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+
+
+def down_weights(model: Decoder) -> None:
+    layers: Layers = model.layers
+    weight = layers[0].mlp.down_proj.weight
+    weight.data *= 1 + 0.01 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(2))
+
+
+def epsilon(model: Decoder) -> None:
+    layers: Layers = model.layers
+    layers[1].norm2.eps = 1e-2
+
+
+def attention_scale(model: Decoder) -> None:
+    layers: Layers = model.layers
+    layers[0].attn.scale *= 1.05
+
+
+def zeroed_token(model: Decoder) -> None:
+    layers: Layers = model.layers
+    layers[1].mlp.register_forward_hook(_zeroed)
+
+
+def _zeroed(module: object, given: object, result: torch.Tensor) -> torch.Tensor:
+    return result.index_fill(1, torch.tensor(5), 0.0)
+
+
+FAULTS: dict[Spoil, str] = {
+    q_weights: "root.layers.1.attn.q_proj (",
+    down_weights: "root.layers.0.mlp.down_proj (",
+    epsilon: "root.layers.1.norm2 (",
+    attention_scale: "root.layers.0.attn ",
+    zeroed_token: "root.layers.1.mlp (",
+}
+
+
+def test_a_right_port_is_green_and_every_operator_was_computed_again(dumps: Dumps, replay: Replay) -> None:
+    assert replay(dumps.dump("right")).ret == 0
+    rows = [row for row in read_rows() if not row["fed"]]
+    assert len(rows) > 20
+    assert not [row["test_id"] for row in rows if "replay_error <=" not in row["thresholds"]]
+    assert not [row for row in rows if "not computed again" in row["notes"]]
+
+
+@pytest.mark.parametrize("spoil", FAULTS, ids=lambda spoil: spoil.__name__)
+def test_a_fault_is_the_only_red_test_and_named(spoil: Spoil, dumps: Dumps, replay: Replay) -> None:
+    result = replay(dumps.dump(spoil.__name__, spoil=spoil, weight_digest=False))
+    roots = [line.removeprefix("root cause: ") for line in result.outlines if line.startswith("root cause: ")]
+    assert len(roots) == 1, result.stdout.str()
+    assert roots[0].startswith(FAULTS[spoil])
+    assert "wrong on its own inputs" in roots[0]
+    assert len(of_rows("verdict", lambda row: row["verdict"] == "fail")) == 1
+
+
+def test_without_replay_none_of_these_faults_is_seen(dumps: Dumps, replay: Replay) -> None:
+    """They are inside the bounds of a comparison (but the token): else the test above would show little."""
+    for spoil in FAULTS.keys() - {zeroed_token}:
+        result = replay(dumps.dump(f"{spoil.__name__}_alone", spoil=spoil, weight_digest=False), model="")
+        assert result.ret == 0, spoil
+
+
+def test_another_weight_is_the_root_and_its_module_inherits(dumps: Dumps, replay: Replay) -> None:
+    replay(dumps.dump("weights", spoil=q_weights))
+    assert of_rows("verdict", lambda row: row["verdict"] != "pass") == {
+        "root.layers.1.attn.q_proj.weight": "fail",
+        "root.layers.1.attn.q_proj": "inherited",
+    }
+    assert "wrong on its own inputs" in of_rows("why")["root.layers.1.attn.q_proj"]
+
+
+def test_rows_judged_again_say_the_same(dumps: Dumps, replay: Replay, pytester: pytest.Pytester) -> None:
+    replay(dumps.dump("again", spoil=attention_scale), "--acc-rows=rows.jsonl")
+    first = [(row["test_id"], row["verdict"], row["root"], row["why"]) for row in read_rows()]
+    again = ("--acc-from-rows=rows.jsonl", "--acc-output=out", "--acc-csv=acc.csv")
+    assert pytester.runpytest_inprocess(*QUICKER, "-q", *again).ret == 1
+    assert [(row["test_id"], row["verdict"], row["root"], row["why"]) for row in read_rows()] == first
+
+
+def test_workers_and_any_selection_give_the_same_verdicts(dumps: Dumps, replay: Replay) -> None:
+    mine = dumps.dump("workers", spoil=epsilon)
+    replay(mine)
+    first = {row["test_id"]: (row["verdict"], row["why"]) for row in read_rows()}
+    assert replay(mine, "-n", "2").ret == 1
+    assert {row["test_id"]: (row["verdict"], row["why"]) for row in read_rows()} == first
+    assert replay(mine, "-k", "norm2").ret == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("missing", "replay_models.py has no function missing; define it or correct the name"),
+        ("not_callable", "has no function not_callable"),
+        ("make_trouble", "calling make_trouble in *replay_models.py: OSError: the checkpoint is not there*"),
+        ("make_nothing", "make_nothing in *replay_models.py must return a torch.nn.Module, got int"),
+        ("make_sized", "make_sized in *replay_models.py needs width, but is called without arguments*"),
+    ],
+)
+def test_a_factory_that_makes_no_model_stops_the_run(
+    model: str, said: str, dumps: Dumps, replay: Replay
+) -> None:
+    result = replay(dumps.golden, model=model)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*--acc-model: *{said}*"])
+
+
+def test_a_module_that_the_model_lacks_is_said(dumps: Dumps, replay: Replay) -> None:
+    assert replay(dumps.dump("right_too"), model="make_smaller").ret == 0
+    said = "not computed again: the model of --acc-model has no module root.layers.1"
+    assert said in of_rows("notes")["root.layers.1"]
+
+
+def test_an_input_that_was_not_dumped_is_said(dumps: Dumps, replay: Replay) -> None:
+    assert replay(dumps.dump("outputs", tensor_part=1)).ret == 0
+    assert "of root.layers.0 was not dumped" in of_rows("notes")["root.layers.0.attn.o_proj"]
+
+
+def test_replay_without_a_model_and_a_model_without_replay_are_refused(dumps: Dumps, replay: Replay) -> None:
+    result = replay(dumps.golden, "--acc-replay", model="")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--acc-replay of a torch dump needs --acc-model FILE.py:FUNCTION*"])
+    result = replay(dumps.golden, f"--acc-model={replay_models.__file__}:make_model", model="")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--acc-model needs --acc-replay*"])
+
+
+def test_an_operator_of_too_many_elements_is_left_out(dumps: Dumps, replay: Replay) -> None:
+    assert replay(dumps.dump("large"), "--acc-replay=2000").ret == 0
+    said = "3072 elements, more than the 2000 of --acc-replay"
+    assert said in of_rows("notes")["root.layers.0.attn.q_proj"]
+
+
+def test_a_zeroed_token_beside_a_massive_activation_is_named(dumps: Dumps, replay: Replay) -> None:
+    def spoil(model: Decoder) -> None:
+        layers: Layers = model.layers
+        layers[0].register_forward_hook(_zeroed)
+
+    golden = dumps.dump("massive_golden", torch.float32, make=make_massive)
+    right = dumps.dump("massive", make=make_massive)
+    assert replay(right, model="make_massive", golden=golden).ret == 0
+    wrong = dumps.dump("massive_zeroed", make=make_massive, spoil=spoil)
+    result = replay(wrong, model="make_massive", golden=golden)
+    assert list(of_rows("why", lambda row: row["verdict"] == "fail")) == ["root.layers.0"]
+    result.stdout.fnmatch_lines(["root cause: root.layers.0 (Layer)*wrong on its own inputs*"])
