@@ -130,6 +130,17 @@ class Results:
         single = self._name in _SINGLE and not others
         return Unrounded(made[index], self._terms, magnitude, moves, tuple(others), single)
 
+    def rounded(
+        self, index: int, dtype: torch.dtype, narrow: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        """Output `index` as the operator itself computes it in `dtype`. `narrow` makes of an argument what it
+        was before it was dumped. Raises `OperatorError` where it is not computed so.
+        """
+        made = _called(self._overload, _changed(self._args, narrow), self._given)[index]
+        if made.dtype != dtype:
+            raise OperatorError(f"{self._overload}: gives {made.dtype} here, {dtype} was dumped")
+        return made
+
     @property
     def _moves(self) -> bool:
         schema = self._overload._schema
@@ -222,11 +233,15 @@ def _described(value: Any) -> Any:
 
 
 def _wide(values: Sequence[Any]) -> list[Any]:
+    return _changed(values, lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
+
+
+def _changed(values: Sequence[Any], change: Callable[[torch.Tensor], torch.Tensor]) -> list[Any]:
     return [
-        _wide(value)
+        _changed(value, change)
         if isinstance(value, list)
-        else value.double()
-        if isinstance(value, torch.Tensor) and value.is_floating_point()
+        else change(value)
+        if isinstance(value, torch.Tensor)
         else value
         for value in values
     ]

@@ -63,15 +63,18 @@ class Chain:
     def _nodes(self) -> tuple[GeNode, ...]:
         return self.operator.parts.nodes
 
-    def output(self, index: int, given: Open, most: int) -> Unrounded:
-        """What dumped output `index` holds if its inputs are `given`. Raises `AccError` where none knows."""
+    def output(self, index: int, given: Open, most: int, *, rounds: bool = False) -> Unrounded:
+        """What dumped output `index` holds if its inputs are `given`; `rounds` as in `ge_operators.compute`.
+
+        Raises `AccError` where none knows.
+        """
         ends = self.operator.outputs
         edge = output_edges(self.operator, ends, self.graph)[index][0]
         if edge is None:
             raise OperatorError("not known which tensor of the graph its output is")
         values: dict[Edge, Unrounded] = {}
         for node in self._nodes:
-            self._run(node, values, given, most)
+            self._run(node, values, given, most, rounds)
         result = values.get(edge)
         if result is None:
             raise OperatorError(f"{edge.producer}:{edge.index} is not one of its outputs in the graph")
@@ -79,17 +82,19 @@ class Chain:
             return result
         return Unrounded(result.value, max(value.terms for value in values.values()), result.magnitude)
 
-    def _run(self, node: GeNode, values: dict[Edge, Unrounded], given: Open, most: int) -> None:
+    def _run(self, node: GeNode, values: dict[Edge, Unrounded], given: Open, most: int, rounds: bool) -> None:
         """Compute a node and put its outputs to `values`."""
         skipped = _written(node)
         inputs = [
             None
             if edge is None or edge.is_control or place in skipped
-            else self._input(node, place, edge, values, given, most)
+            else self._input(node, place, edge, values, given, most, rounds)
             for place, edge in enumerate(node.inputs)
             if edge is None or not edge.is_control
         ]
-        results = compute(node.op_type, node.attrs, inputs, outputs=node.output_count, most=most)
+        results = compute(
+            node.op_type, node.attrs, inputs, outputs=node.output_count, most=most, rounds=rounds
+        )
         values.update({Edge(node.name, index): result for index, result in enumerate(results)})
 
     def _input(
@@ -100,6 +105,7 @@ class Chain:
         values: dict[Edge, Unrounded],
         given: Open,
         most: int,
+        rounds: bool,
     ) -> torch.Tensor:
         if (node.name, place) in self.arriving:
             number = self.arriving[node.name, place]
@@ -111,7 +117,7 @@ class Chain:
             # What hands a value on inside of a fused operator is no part of its name.
             between = self.graph.node(edge.producer)
             assert between is not None
-            self._run(between, values, given, most)
+            self._run(between, values, given, most, rounds)
         return values[edge].value
 
     def _constant(self, edge: Edge) -> torch.Tensor:

@@ -20,13 +20,16 @@ that of `one_operator`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
+from ..errors import OperatorError
+from ..ge_operators import Unrounded
 from ..judging.tolerance import SAMPLE_SIGMAS
 from ..tensors.dtypes import FloatFormat, by_torch
-from .one_operator import SIZE, one_operator_tolerance
+from .one_operator import SIZE, accumulated, agrees, each_element, judged, one_operator_tolerance
 from .recomputation import Recomputation
 
 RATIO = 2.0
@@ -35,16 +38,43 @@ LEAST_ROW = 8
 """Elements of the shortest row that is looked at by itself."""
 _SINGLE = 2.0**-24
 _WORTH_SAYING = 1.01
+_WORTH_ADDING = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Twice:
-    """An output of an operator, computed finely and as mine rounds; `how` says the latter in words."""
+    """An output of an operator, computed finely and as mine rounds; `how` says the latter in words.
+
+    It is made of sums of so many `terms`, whose `sizes` are known where they may cancel.
+    """
 
     fine: torch.Tensor
     rounded: torch.Tensor
     how: str
     terms: int = 1
+    sizes: torch.Tensor | None = None
+
+
+def agrees_as_measured(
+    expected: Unrounded, rounded: Callable[[], torch.Tensor], mine: torch.Tensor, how: str
+) -> Recomputation:
+    """Whether `mine` is what an operator was computed to write, beside `rounded`, where that can be computed.
+
+    What is moved, chosen or counted, and what may be one of several, is judged as `one_operator` does.
+    """
+    fine = expected.value
+    floats = fine.is_floating_point() and mine.is_floating_point()
+    if not floats or expected.moved or expected.others or expected.image or fine.numel() != mine.numel():
+        return agrees(expected, mine)
+    try:
+        second = rounded()
+    except OperatorError as error:
+        return _by_one(agrees(expected, mine), str(error))
+    sizes = None if expected.magnitude is None else expected.magnitude().double().expand_as(fine)
+    outcome = held(Twice(fine, second, how, expected.terms, sizes), mine)
+    if outcome.outcome == "right" and expected.singly:
+        return each_element(fine.reshape(mine.shape), mine, outcome)
+    return outcome
 
 
 def held(twice: Twice, mine: torch.Tensor) -> Recomputation:
@@ -60,7 +90,14 @@ def held(twice: Twice, mine: torch.Tensor) -> Recomputation:
     largest = torch.finfo(mine.dtype).max
     exact = fine.double()
     exact = torch.where(exact.abs() > largest, torch.sign(exact) * math.inf, exact)
+    if bool((exact.isfinite() & ~rounded.isfinite()).any()):
+        return _by_one(judged(exact, mine, twice.terms), "the other overflows")
     return _Held(twice, fmt, (exact, rounded.double(), mine.double())).outcome()
+
+
+def _by_one(outcome: Recomputation, why: str) -> Recomputation:
+    """An outcome by the bound that is derived."""
+    return replace(outcome, reason=f"only one computation is possible ({why}): {outcome.reason}")
 
 
 def _chosen(fine: torch.Tensor, rounded: torch.Tensor, mine: torch.Tensor) -> Recomputation:
@@ -104,10 +141,16 @@ class _Held:
         scatter = _scatter(count)
         floor, why = self._floor(size)
         allowed = max(RATIO * scatter * noise, floor)
+        summed = 0.0
+        if self._twice.sizes is not None:
+            summed = accumulated(self._twice.terms, self._fmt.roundoff, self._twice.sizes) / size
         times = f"*{scatter:.3g} (scatter of {count} elements)" if scatter >= _WORTH_SAYING else ""
         reason = f"{RATIO:g}{times} times the noise of this operator, {noise:.3g} ({self._twice.how})"
         if allowed == floor:
             reason = f"{why}, which is more than {reason}"
+        if summed > _WORTH_ADDING * allowed:
+            reason += f", and {summed:.3g} for sums that cancel"
+        allowed += summed
         outcome = "right" if error <= allowed else "wrong"
         judged = Recomputation(outcome, error, "", noise, allowed, reason)
         return judged if outcome == "wrong" else self._row_by_row(judged, size)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 
@@ -24,22 +25,24 @@ from ..metrics.kernel import measure
 from ..tensors.dtypes import by_name
 from ..tensors.ref import TensorRef
 from ..tensors.source import TensorSource
-from .recomputation import Recomputation
+from .recomputation import LOOKING, Recomputation
 
 _ONE_STEP = 1.0
 """What a quantised value may be off: the side to which a value between two is rounded."""
 _FACTOR = SAFETY * math.sqrt(ROUNDINGS_PER_LAYER)
 _ACCUMULATOR = 2.0**-24
-LARGEST = 1 << 27
-"""Elements of inputs and outputs up to which an operator is computed again (1 GiB in float64)."""
 SIZE = "its output has another size than the operator writes"
 
 
-def check_size(refs: Iterable[TensorRef]) -> int:
-    """The elements of the largest of an operator's tensors. Raises `OperatorError` where all are too many."""
+def check_size(refs: Iterable[TensorRef], most: int = LOOKING.most) -> int:
+    """The elements of the largest of an operator's tensors. Raises `OperatorError` where all are more than
+    `most`.
+    """
     elements = [ref.header().numel for ref in refs]
-    if sum(elements) > LARGEST:
-        raise OperatorError(f"it has {sum(elements)} elements, too many to compute it again")
+    if sum(elements) > most:
+        raise OperatorError(
+            f"it has {sum(elements)} elements, and of more than {most} none is computed again"
+        )
     return max(elements, default=0)
 
 
@@ -67,8 +70,8 @@ def _agrees_with(expected: Unrounded, exact: torch.Tensor, mine: torch.Tensor) -
     if not exact.is_floating_point() or not mine.is_floating_point():
         return by_norm
     if by_norm.outcome == "wrong":
-        return Recomputation("right", by_norm.error) if _cancelled(expected, exact, mine) else by_norm
-    return _each(exact, mine, by_norm) if expected.singly else by_norm
+        return replace(by_norm, outcome="right", why="") if _cancelled(expected, exact, mine) else by_norm
+    return each_element(exact, mine, by_norm) if expected.singly else by_norm
 
 
 def judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Recomputation:
@@ -91,7 +94,10 @@ def judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Recomputatio
     outcome = "right" if judgement.verdict == "pass" else "wrong"
     if new := measurement.nonfinite.new:
         return Recomputation(outcome, None, f"{new} of {mine.numel()} elements are NaN or infinite")
-    return Recomputation(outcome, measurement.relative_euclidean_distance, judgement.sentence)
+    error = measurement.relative_euclidean_distance
+    if given is None:
+        return Recomputation(outcome, error, judgement.sentence)
+    return Recomputation(outcome, error, judgement.sentence, allowed=given.value, reason=given.reason)
 
 
 def moved(exact: torch.Tensor, mine: torch.Tensor) -> Recomputation:
@@ -128,13 +134,17 @@ def _cancelled(expected: Unrounded, exact: torch.Tensor, mine: torch.Tensor) -> 
     fmt = by_name(str(mine.dtype)).format
     assert fmt is not None
     sizes = expected.magnitude().double().expand_as(expected.value).reshape(mine.shape)
-    error = (mine.double() - exact).norm()
-    own = fmt.roundoff * exact.norm() + fmt.spacing / 2 * math.sqrt(mine.numel())
-    summed = math.sqrt(expected.terms) * min(fmt.roundoff, _ACCUMULATOR) * sizes.norm()
-    return bool(error <= _FACTOR * (own + summed))
+    error = float((mine.double() - exact).norm())
+    own = fmt.roundoff * float(exact.norm()) + fmt.spacing / 2 * math.sqrt(mine.numel())
+    return error <= _FACTOR * own + accumulated(expected.terms, fmt.roundoff, sizes)
 
 
-def _each(exact: torch.Tensor, mine: torch.Tensor, by_norm: Recomputation) -> Recomputation:
+def accumulated(terms: int, roundoff: float, sizes: torch.Tensor) -> float:
+    """The norm of what adding up may be off, of sums of so many terms; `sizes` are those of the terms."""
+    return _FACTOR * math.sqrt(terms) * min(roundoff, _ACCUMULATOR) * float(sizes.norm())
+
+
+def each_element(exact: torch.Tensor, mine: torch.Tensor, by_norm: Recomputation) -> Recomputation:
     """The same bound for every element: those of a mask are so large that they hide the others in a norm."""
     fmt = by_name(str(mine.dtype)).format
     assert fmt is not None
@@ -144,6 +154,5 @@ def _each(exact: torch.Tensor, mine: torch.Tensor, by_norm: Recomputation) -> Re
     beyond = int((off > allowed).sum())
     if not beyond:
         return by_norm
-    return Recomputation(
-        "wrong", by_norm.error, f"{beyond} of {mine.numel()} elements are not those of the operator"
-    )
+    said = f"{beyond} of {mine.numel()} elements are not those of the operator"
+    return replace(by_norm, outcome="wrong", why=said)

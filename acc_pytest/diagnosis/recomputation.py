@@ -44,6 +44,20 @@ class Recomputation:
         return f"relative L2 error {self.error:.3g} ({times})"
 
 
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Up to how many elements an operator is computed again, and whether twice, so that its rounding is
+    measured.
+    """
+
+    most: int
+    measured: bool = False
+
+
+LOOKING = Budget(1 << 27)
+"""That of looking for causes (1 GiB in float64)."""
+
+
 class Recomputer(Protocol):
     """Says whether operators of mine are right on their own inputs."""
 

@@ -15,22 +15,25 @@ from collections.abc import Sequence
 from ..judging.standards.atb_bounds import EXACT
 from ..judging.standards.atb_classes import op_class
 from ..mapping.pair import Pair
+from ..opcheck.case import Case
 from ..opcheck.golden import Golden
 from ..opcheck.listing import tensors_in
 from ..opcheck.loading import in_shape
 from ..opcheck.prepare import prepare
 from ..operators import known
+from .measured_bound import Twice, held
 from .one_operator import SIZE, check_size, judged, moved
 from .operator_directories import directory_of_node, entry_of, operator_directory
 from .parameters import unlike_others
-from .recomputation import Recomputation, Recomputations, worst
+from .recomputation import LOOKING, Budget, Recomputation, Recomputations, worst
 
 
 class AtbRecomputer:
     """Computes operators of the pairs of a plan again, each output once. See `Recomputed`."""
 
-    def __init__(self, pairs: Sequence[Pair]) -> None:
+    def __init__(self, pairs: Sequence[Pair], budget: Budget = LOOKING) -> None:
         self._pairs = pairs
+        self._budget = budget
         self._known = Recomputations()
 
     def of_pair(self, number: int) -> Recomputation:
@@ -76,30 +79,34 @@ class AtbRecomputer:
 
     def _of(self, directory: str, index: int) -> Recomputation:
         return self._known.of(
-            (directory, index), lambda: _computed(directory, index), f"computing {directory} again"
+            (directory, index), lambda: self._computed(directory, index), f"computing {directory} again"
         )
+
+    def _computed(self, directory: str, index: int) -> Recomputation:
+        """Raises `AccError` for everything that keeps the operator from being computed again."""
+        entry = entry_of(directory)
+        if entry is None or entry.problem:
+            return Recomputation(
+                why=entry.problem if entry is not None else f"{directory} is not the directory of an operator"
+            )
+        case = prepare(entry)
+        if index >= len(case.outputs) or case.outputs[index] is None:
+            return Recomputation(why=_NO_OUTPUT)
+        if not case.clean:
+            # An output may lie in the memory of an input, so that these are no inputs any more.
+            return Recomputation(why="its inputs were dumped after the execution only")
+        check_size((ref for ref in (*case.inputs, *case.outputs) if ref is not None), self._budget.most)
+        return _judged(case, index, self._budget)
 
 
 _NO_OUTPUT = "it has no such output"
+_HOW = "the reference with every intermediate value in the type of the output, against float64"
 _CHOOSES = re.compile("Sort|Top[kK]|Gating|Multinomial|Sampl")
 """Operators whose whole numbers say which elements were chosen."""
 
 
-def _computed(directory: str, index: int) -> Recomputation:
-    """Raises `AccError` for everything that keeps the operator from being computed again."""
-    entry = entry_of(directory)
-    if entry is None or entry.problem:
-        return Recomputation(
-            why=entry.problem if entry is not None else f"{directory} is not the directory of an operator"
-        )
-    case = prepare(entry)
-    if index >= len(case.outputs) or case.outputs[index] is None:
-        return Recomputation(why=_NO_OUTPUT)
-    if not case.clean:
-        # An output may lie in the memory of an input, so that these are no inputs any more.
-        return Recomputation(why="its inputs were dumped after the execution only")
-    refs = [ref for ref in (*case.inputs, *case.outputs) if ref is not None]
-    check_size(refs)
+def _judged(case: Case, index: int, budget: Budget) -> Recomputation:
+    """An output of a case against the reference."""
     golden = Golden(case)
     exact = golden.unrounded(index)
     ref = case.outputs[index]
@@ -117,7 +124,10 @@ def _computed(directory: str, index: int) -> Recomputation:
     if mine.numel() != exact.numel():
         return Recomputation(why=SIZE)
     given = [tensor for row in golden.inputs for tensor in row if tensor is not None and tensor.ndim]
-    outcome = judged(exact.reshape(mine.shape), mine, max((int(t.shape[-1]) for t in given), default=1))
+    terms = max((int(t.shape[-1]) for t in given), default=1)
+    if budget.measured and exact.is_floating_point() and mine.is_floating_point():
+        return held(Twice(exact, golden.low(index), _HOW, terms), mine)
+    outcome = judged(exact.reshape(mine.shape), mine, terms)
     if outcome.outcome == "wrong" and not exact.is_floating_point() and _CHOOSES.search(case.name):
         return Recomputation(why="it chose other elements, which it may among equal ones")
     return outcome

@@ -14,15 +14,17 @@ from ..mapping.pair import Pair
 from ..tensors.numpy_file import stored_dtype
 from ..tensors.ref import TensorRef
 from .aten import Results, results
+from .measured_bound import agrees_as_measured
 from .one_operator import agrees, check_size
-from .recomputation import Recomputation, Recomputations, worst
+from .recomputation import LOOKING, Budget, Recomputation, Recomputations, worst
 
 
 class FxRecomputer:
     """Computes calls of an FX dump again, each output once. See `Recomputed`."""
 
-    def __init__(self, pairs: Sequence[Pair]) -> None:
+    def __init__(self, pairs: Sequence[Pair], budget: Budget = LOOKING) -> None:
         self._pairs = pairs
+        self._budget = budget
         self._calls: dict[str, Mapping[str, dict[str, FxFileName]]] = {}
         self._known = Recomputations()
 
@@ -65,9 +67,16 @@ class FxRecomputer:
 
     def _computed(self, ref: TensorRef) -> Recomputation:
         """Raises `AccError` for everything that keeps the call from being made again."""
-        check_size([ref])
+        check_size([ref], self._budget.most)
         called, index = self._call(ref)
-        outcome = agrees(called.output(index), _as_computed(ref.open()))
+        mine = _as_computed(ref.open())
+        if self._budget.measured:
+            how = f"the operator in {str(mine.dtype).removeprefix('torch.')} against float64"
+            outcome = agrees_as_measured(
+                called.output(index), lambda: called.rounded(index, mine.dtype, _as_computed), mine, how
+            )
+        else:
+            outcome = agrees(called.output(index), mine)
         if outcome.outcome == "wrong" and not called.certain:
             return Recomputation(why="arguments given by name are not in the dump")
         return outcome

@@ -18,8 +18,9 @@ from ..mapping.torchair.operators import DumpedOperator
 from ..tensors.ref import TensorRef
 from .ge_parts import Chain, chain_of
 from .ge_records import GeRecords, RecordedRun
+from .measured_bound import agrees_as_measured
 from .one_operator import agrees, check_size
-from .recomputation import Recomputation, Recomputations, attempted, worst
+from .recomputation import LOOKING, Budget, Recomputation, Recomputations, attempted, worst
 
 _READ = "is read, not written by it"
 
@@ -27,8 +28,9 @@ _READ = "is read, not written by it"
 class GeRecomputer:
     """Computes operators of the GE dump at `root` again, each output once. See `Recomputed`."""
 
-    def __init__(self, root: str, pairs: Sequence[Pair]) -> None:
+    def __init__(self, root: str, pairs: Sequence[Pair], budget: Budget = LOOKING) -> None:
         self._pairs = pairs
+        self._budget = budget
         self._records = GeRecords(root)
         self._known = Recomputations()
 
@@ -123,13 +125,24 @@ class GeRecomputer:
         chain = chain_of(ran, operator)
         read = [operator.inputs[number].ref for number in chain.read]
         _check_memory(operator, chain.read, index)
-        most = check_size([ref, *read])
-        outcome = agrees(
-            chain.output(index, lambda place: operator.inputs[place].ref.open(), most), ref.open()
-        )
+        most = check_size([ref, *read], self._budget.most)
+        outcome = self._judged(chain, index, most, ref.open())
         if outcome.outcome == "wrong" and not chain.certain:
             return Recomputation(why="the device may have read something else than the graph text says")
         return outcome
+
+    def _judged(self, chain: Chain, index: int, most: int, mine: torch.Tensor) -> Recomputation:
+        def given(place: int) -> torch.Tensor:
+            return chain.operator.inputs[place].ref.open()
+
+        def rounded() -> torch.Tensor:
+            return chain.output(index, given, most, rounds=True).value.to(mine.dtype)
+
+        expected = chain.output(index, given, most)
+        if not self._budget.measured:
+            return agrees(expected, mine)
+        how = "the reference with every intermediate value in the types of its inputs, against float64"
+        return agrees_as_measured(expected, rounded, mine, how)
 
 
 def _check_memory(operator: DumpedOperator, read: Iterable[int], index: int) -> None:

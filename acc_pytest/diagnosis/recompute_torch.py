@@ -20,7 +20,8 @@ from .golden_model.copies import ModelCopy, copies, network_dtype
 from .golden_model.module_calls import ModuleCall, module_calls
 from .golden_model.replay import StepReplay
 from .measured_bound import Twice, held
-from .recomputation import Recomputation, Recomputations, attempted, worst
+from .one_operator import check_size
+from .recomputation import Budget, Recomputation, Recomputations, attempted, worst
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,14 @@ class _Place:
 class TorchRecomputer:
     """Computes modules of the dump at `root` again, by those of the golden `model`; each once.
 
-    A module of which all tensors together have more than `most` elements is left out.
+    Rounding is always measured, whatever the budget says.
     """
 
-    def __init__(self, root: str, pairs: Sequence[Pair], model: nn.Module, most: int) -> None:
+    def __init__(self, root: str, pairs: Sequence[Pair], model: nn.Module, budget: Budget) -> None:
         self._root = root
         self._pairs = pairs
         self._model = model
-        self._most = most
+        self._budget = budget
         self._calls: dict[tuple[str, str], dict[str, ModuleCall]] = {}
         self._replays: dict[tuple[str, str], StepReplay] = {}
         self._outcomes: dict[ModuleCall, dict[NodeSlot, Recomputation]] = {}
@@ -113,10 +114,7 @@ class TorchRecomputer:
         return outcomes
 
     def _check_size(self, call: ModuleCall) -> None:
-        refs = [*call.inputs.values(), *call.outputs.values()]
-        elements = sum(ref.header().numel for ref in refs)
-        if elements > self._most:
-            raise OperatorError(f"it has {elements} elements, more than the {self._most} of --acc-replay")
+        check_size((*call.inputs.values(), *call.outputs.values()), self._budget.most)
 
     def _place(self, ref: TensorRef) -> _Place:
         """Where a tensor lies. Raises `OperatorError` for one that is no file of a module."""

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from ..mapping.pair import Plan
-from .recomputation import Recomputer
+from .recomputation import LOOKING, Budget, Recomputer
 
 
-def recomputer_of(plan: Plan, model: str = "", most: int = 0) -> Recomputer:
+def recomputer_of(plan: Plan, budget: Budget = LOOKING, model: str = "") -> Recomputer:
     """Whoever computes operators of mine again, of a plan of dumps that are at hand.
 
-    `model` is the function that makes the golden model of a torch dump, and `most` how many elements all
-    tensors of a module may have. Only its own references are imported: a run without a failure needs none of
-    them. Raises `AccError` where there is no such model.
+    `model` is the function that makes the golden model of a torch dump. Only its own references are imported:
+    a run without a failure needs none of them. Raises `AccError` where there is no such model.
     """
     if plan.mine_kind == "torch" and model:
         from .golden_model.factory import load_model
         from .recompute_torch import TorchRecomputer
 
-        return TorchRecomputer(plan.mine_root, plan.pairs, load_model(model), most)
+        return TorchRecomputer(plan.mine_root, plan.pairs, load_model(model), budget)
     if plan.mine_kind == "ge":
         from .recompute_ge import GeRecomputer
 
-        return GeRecomputer(plan.mine_root, plan.pairs)
+        return GeRecomputer(plan.mine_root, plan.pairs, budget)
     if plan.mine_kind == "fx":
         from .recompute_fx import FxRecomputer
 
-        return FxRecomputer(plan.pairs)
+        return FxRecomputer(plan.pairs, budget)
     from .recompute_atb import AtbRecomputer
 
-    return AtbRecomputer(plan.pairs)
+    return AtbRecomputer(plan.pairs, budget)

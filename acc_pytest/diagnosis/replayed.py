@@ -78,7 +78,9 @@ def _checks(found: Recomputation) -> Iterator[Check]:
         yield _check("error", found.error, found.allowed, found.reason)
     if found.row_error is not None and found.row_allowed is not None:
         yield _check("row_error", found.row_error, found.row_allowed, f"the worst row; {found.reason}")
-    if found.outcome == "wrong" and (found.error is None or found.allowed is None):
+    known = ((found.error, found.allowed), (found.row_error, found.row_allowed))
+    beyond = any(error is not None and allowed is not None and error > allowed for error, allowed in known)
+    if found.outcome == "wrong" and not beyond:
         yield _check("wrong", 1.0, 0.0, found.why or found.reason)
 
 

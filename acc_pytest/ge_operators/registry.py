@@ -153,16 +153,18 @@ def compute(
     *,
     outputs: int = 1,
     most: int = 1 << 27,
+    rounds: bool = False,
 ) -> tuple[Unrounded, ...]:
     """What each output of an operator holds.
 
     `attrs` are those of the graph text, `inputs` in its order with `None` where an optional one is absent.
-    `outputs` is their number there. Raises `OperatorError` for what is not known for certain: a type without
-    reference, an attribute nobody knows, an input that is missing or does not fit.
+    `outputs` is their number there. With `rounds` floats are not widened first, so that every intermediate
+    value is rounded to the types of the inputs. Raises `OperatorError` for what is not known for certain: a
+    type without reference, an attribute nobody knows, an input that is missing or does not fit.
     """
     entry = _entry(op_type)
     call = GeCall(op_type, _complete(op_type, entry, attrs), outputs, most)
-    given = inputs if entry.moves else [_wide(tensor) for tensor in inputs]
+    given = inputs if entry.moves or rounds else [_wide(tensor) for tensor in inputs]
     try:
         with torch.no_grad(), Room(op_type, inputs, outputs * most):
             found = entry.body(call, *_bound(call, entry, given))

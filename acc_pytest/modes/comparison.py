@@ -63,7 +63,8 @@ class ComparisonMode(PairMode):
         share_cores()
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
         row = compare_pair(pair, make_judge, test_id, number, counterpart)
-        if self.settings.replay is None or pair.fed:
+        written = pair.mine.slot.startswith("output") or number in self.plan.gaps
+        if self.settings.replay is None or pair.fed or not written:
             return row
         from ..diagnosis.replayed import with_replay
 
@@ -91,9 +92,13 @@ class ComparisonMode(PairMode):
 
     @functools.cached_property
     def recomputer(self) -> Recomputer:
+        from ..diagnosis.recomputation import Budget
         from ..diagnosis.recomputers import recomputer_of
 
-        return recomputer_of(self.plan, self.settings.model, self.settings.replay or 0)
+        settings = self.settings
+        if settings.replay is None:
+            return recomputer_of(self.plan)
+        return recomputer_of(self.plan, Budget(settings.replay, measured=True), settings.model)
 
 
 def comparison_of(config: pytest.Config) -> ComparisonMode | None:

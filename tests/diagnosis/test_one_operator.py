@@ -9,6 +9,7 @@ import torch
 
 from acc_pytest.diagnosis import one_operator
 from acc_pytest.diagnosis.one_operator import agrees, check_size, judged, moved
+from acc_pytest.diagnosis.recomputation import LOOKING
 from acc_pytest.errors import OperatorError
 from acc_pytest.ge_operators import Unrounded
 from acc_pytest.tensors.ref import TensorRef
@@ -179,9 +180,11 @@ def test_an_operator_is_computed_again_up_to_so_many_elements(monkeypatch: pytes
             self.numel = numel
 
     monkeypatch.setattr(TensorRef, "header", lambda ref: Header(int(ref.path)))
-    half = one_operator.LARGEST // 2
+    half = LOOKING.most // 2
     assert check_size([TensorRef(str(half)), TensorRef("3")]) == half
     assert check_size([TensorRef(str(half))] * 2) == half
     assert check_size([]) == 0
-    with pytest.raises(OperatorError, match=f"it has {2 * half + 1} elements, too many to compute it again"):
+    with pytest.raises(
+        OperatorError, match=f"it has {2 * half + 1} elements, and of more than {2 * half} none"
+    ):
         check_size([TensorRef(str(half)), TensorRef(str(half)), TensorRef("1")])

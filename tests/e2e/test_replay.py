@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,13 @@ import pytest
 import torch
 
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
+from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
+from acc_pytest.demo.torchair import TorchairPaths, TorchairSpec, make_torchair_demo
+from acc_pytest.tensors.ge_record import GeValue, read_record, write_record
+from acc_pytest.tensors.ref import TensorRef
 
 from . import replay_models
-from .conftest import QUICKER, read_rows
+from .conftest import QUICKER, Run, read_rows
 from .replay_models import Decoder, make_massive, make_model
 
 IDS = torch.arange(24).reshape(1, 24) * 7 % 97
@@ -204,7 +209,7 @@ def test_replay_without_a_model_and_a_model_without_replay_are_refused(dumps: Du
 
 def test_an_operator_of_too_many_elements_is_left_out(dumps: Dumps, replay: Replay) -> None:
     assert replay(dumps.dump("large"), "--acc-replay=2000").ret == 0
-    said = "3072 elements, more than the 2000 of --acc-replay"
+    said = "it has 3072 elements, and of more than 2000 none is computed again"
     assert said in of_rows("notes")["root.layers.0.attn.q_proj"]
 
 
@@ -220,3 +225,73 @@ def test_a_zeroed_token_beside_a_massive_activation_is_named(dumps: Dumps, repla
     result = replay(wrong, model="make_massive", golden=golden)
     assert list(of_rows("why", lambda row: row["verdict"] == "fail")) == ["root.layers.0"]
     result.stdout.fnmatch_lines(["root cause: root.layers.0 (Layer)*wrong on its own inputs*"])
+
+
+@pytest.fixture(scope="module")
+def scaled(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
+    """An ATB dump in which a product of layer 1 is 1 % too large."""
+    fault = Fault("scale", 1, step=0, size=1.01)
+    spec = DemoSpec(layers=2, decode_steps=0, dtype="bfloat16", fault=fault)
+    return make_demo(tmp_path_factory.mktemp("scaled"), spec)
+
+
+def test_an_operator_of_atb_that_is_one_percent_off_is_found(acc: Run, scaled: DemoPaths) -> None:
+    assert acc(scaled, "-q").ret == 0
+    result = acc(scaled, "-q", "--acc-replay")
+    assert result.ret == 1
+    wrong = of_rows("verdict", lambda row: row["verdict"] == "fail")
+    assert wrong.keys() == {scaled.faulty[0]}
+    roots = [line for line in result.outlines if line.startswith("root cause: ")]
+    assert len(roots) == 1
+    assert scaled.faulty[0] in roots[0]
+
+
+def test_operators_of_a_right_atb_dump_are_right(acc: Run, clean: DemoPaths) -> None:
+    assert acc(clean, "-q", "--acc-replay", "-n", "2").ret == 0
+    operators = [row for row in read_rows() if "replay_" in row["thresholds"]]
+    assert {"LinearOperation", "RmsNormOperation", "SelfAttentionOperation", "RopeOperation"} <= {
+        row["my_op_type"] for row in operators
+    }
+
+
+def test_a_model_is_refused_for_an_atb_dump(acc: Run, clean: DemoPaths) -> None:
+    result = acc(clean, "--acc-replay", f"--acc-model={replay_models.__file__}:make_model")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--acc-model is for torch dumps, and mine is one of atb; leave it out*"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> TorchairPaths:
+    """For every test: what `torch.compile` imports must be there before pytester, which forgets the rest."""
+    spec = TorchairSpec(tokens=(5,), steps=1)
+    return make_torchair_demo(tmp_path_factory.mktemp("graphs"), spec)
+
+
+@pytest.mark.parametrize("kind", ["ge", "fx"])
+def test_operators_of_graphs_are_right_or_wrong_on_their_own_inputs(
+    kind: str, acc: Run, graphs: TorchairPaths, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    shutil.copytree(graphs.mine if kind == "ge" else graphs.golden, mine)
+    files = "*.Gelu.*" if kind == "ge" else "gelu-aten.gelu.default.OUTPUT*"
+    assert acc(DemoPaths(graphs.golden, mine, ()), "-q", "--acc-replay").ret == 0
+    assert sum("replay_error <=" in row["thresholds"] for row in read_rows()) >= 5
+    for file in mine.rglob(files):
+        spoil_file(file)
+    acc(DemoPaths(graphs.golden, mine, ()), "-q", "--acc-replay")
+    why = of_rows("why", lambda row: row["verdict"] == "fail")
+    assert "wrong on its own inputs" in next(why[name] for name in why if name.lower().startswith("gelu"))
+
+
+def spoil_file(file: Path) -> None:
+    """Make what a file of an operator holds as its result 4 % larger."""
+    if file.suffix == ".npy":
+        import numpy as np
+
+        np.save(file, np.load(file) * np.float32(1.04))
+        return
+    record = read_record(file)
+    given = [TensorRef(str(file), f"inputs/{n}").open().clone() for n in range(len(record.inputs))]
+    made = [TensorRef(str(file), f"outputs/{n}").open().clone() for n in range(len(record.outputs))]
+    made[0] = (made[0].double() * 1.04).to(made[0].dtype)
+    write_record(file, record.op_name, given, [GeValue(one) for one in made])
