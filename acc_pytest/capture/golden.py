@@ -26,6 +26,8 @@ from .noise_model import FedTokens, noise_copy, other_attention, perturb
 from .torch_hooks import DumpConfig, register_hook
 
 _ALL_CALLS = range(1 << 30)
+_STATISTICS_ONLY = 1
+"""Of `dump_statistics_mode`."""
 Run = Callable[[nn.Module], object]
 
 
@@ -58,17 +60,28 @@ def dump_golden(
         config = DumpConfig(config, token_range=_ALL_CALLS)
     tokens = FedTokens()
     home = _dumped(model, run, config, tokens)
-    maker = ProfileMaker(open_dump(str(home)))
-    for vary in (_as_it_is, _varied):
-        noise = noise_copy(model, dtype, cast_buffers=cast_buffers)
-        how = vary(noise, dtype)
-        tokens.feed(noise, dtype)
-        with _temporary(home.parent) as place:
-            _dumped(noise, run, replace(config, dump_path=place, dump_weight=False, weight_digest=False))
-            maker.add(open_dump(str(place)), how)
-        del noise
-    write_profile(maker.profile())
+    with contextlib.ExitStack() as stack:
+        values = None
+        if config.dump_statistics_mode == _STATISTICS_ONLY:
+            place = stack.enter_context(_temporary(home.parent))
+            values = open_dump(str(_dumped(model, run, _with_values(config, place))))
+        maker = ProfileMaker(open_dump(str(home)), values=values)
+        for vary in (_as_it_is, _varied):
+            noise = noise_copy(model, dtype, cast_buffers=cast_buffers)
+            how = vary(noise, dtype)
+            tokens.feed(noise, dtype)
+            with _temporary(home.parent) as place:
+                maker.add(open_dump(str(_dumped(noise, run, _with_values(config, place)))), how)
+            del noise
+        write_profile(maker.profile())
     return home
+
+
+def _with_values(config: DumpConfig, place: Path) -> DumpConfig:
+    """The same for a dump that is measured and removed: values of results, no weights."""
+    return replace(
+        config, dump_path=place, dump_statistics_mode=0, dump_weight=False, weight_digest=False, analyze=False
+    )
 
 
 def _dumped(model: nn.Module, run: Run, config: DumpConfig, tokens: FedTokens | None = None) -> Path:

@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--noise",
         action="store_true",
-        help="also run golden in the type of mine, and judge by the error of that run (--acc-noise)",
+        help="keep a noise run as a dump (--acc-noise) in place of golden's noise profile",
     )
     parser.add_argument("--only-dump", action="store_true", help="make the dumps, compare nothing")
     parser.set_defaults(run=run, passes_on=True)
@@ -56,7 +56,10 @@ def run(given: argparse.Namespace) -> int:
 
     from ..demo import make_demo
 
-    directory, spec = Path(given.directory), replace(spec_of(given), noise=given.noise)
+    directory, spec = (
+        Path(given.directory),
+        replace(spec_of(given), noise=given.noise, profile=not given.noise),
+    )
     paths = make_demo(directory, spec)
     values: dict[str, Any] = {"golden": str(paths.golden), "mine": str(paths.mine)}
     values |= {"output": str(directory), "csv": CSV}

@@ -52,7 +52,7 @@ def compare_pair(
             return compare_weights(pair, row)
         judge = make_judge()
         if _is_statistics(pair):
-            return compare_statistics(pair, row, judge.rules)
+            return compare_statistics(pair, row, judge, counterpart)
         opened = open_pair(pair)
         contexts = [JudgeContext.of(pair, _length(c.golden)) for c in opened.comparisons]
         contexts = with_noise(contexts, pair, opened.comparisons, counterpart)

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 from ..errors import AccError, Incomparable
 from ..judging.threshold import JudgeContext
-from ..mapping.pair import Pair, RankSum, WithBias
+from ..mapping.pair import Pair, RankSum, View, WithBias
 from ..mapping.reconcile import Comparison, open_pair
 from ..metrics.kernel import measure
 from ..noise.errors import NoiseErrors
 from ..noise.profile_plan import stale_file
+from ..noise.stated import stated_errors
 
 if TYPE_CHECKING:
+    from ..noise.profile import ProfiledTensor
     from ..noise.run import Counterpart
 
 
@@ -33,17 +35,36 @@ def with_noise(
     """
     if counterpart is None:
         return list(contexts)
-    if not counterpart.found:
-        return [replace(context, noise_reason=counterpart.reason) for context in contexts]
+    if counterpart.profiled:
+        sizes = [math.prod(comparison.golden.shape) for comparison in comparisons]
+        return [_profiled(*each, pair, counterpart.profiled) for each in zip(contexts, sizes)]
+    reason = counterpart.reason
     try:
-        if counterpart.profiled:
-            errors = [_profiled(pair, comparison, counterpart) for comparison in comparisons]
-        else:
+        if counterpart.found:
             errors = _measured(pair, comparisons, counterpart)
+            return [noise.told(context) for context, noise in zip(contexts, errors)]
     except (AccError, OSError) as error:
-        said = str(error) if counterpart.profiled else f"the noise run's tensor cannot be measured: {error}"
-        return [replace(context, noise_reason=said) for context in contexts]
-    return [noise.told(context) for context, noise in zip(contexts, errors)]
+        reason = f"the noise run's tensor cannot be measured: {error}"
+    return [replace(context, noise_reason=reason, noise_nearby=counterpart.nearby) for context in contexts]
+
+
+def with_noise_of_statistics(
+    context: JudgeContext, pair: Pair, elements: int, counterpart: Counterpart | None
+) -> JudgeContext:
+    """The context of a pair of statistics with the noise of golden's tensor, or why it is not known."""
+    if counterpart is None:
+        return context
+    if counterpart.profiled:
+        return _profiled(context, elements, pair, counterpart.profiled)
+    reason = counterpart.reason
+    try:
+        if counterpart.operand is not None:
+            ends = zip(pair.golden.refs, counterpart.operand.refs)
+            errors = NoiseErrors.largest_of([stated_errors(golden, noise) for golden, noise in ends])
+            return errors.told(context)
+    except (AccError, OSError) as error:
+        reason = f"the noise run's tensor cannot be measured: {error}"
+    return replace(context, noise_reason=reason, noise_nearby=counterpart.nearby)
 
 
 def _measured(pair: Pair, comparisons: Sequence[Comparison], counterpart: Counterpart) -> list[NoiseErrors]:
@@ -59,15 +80,23 @@ def _measured(pair: Pair, comparisons: Sequence[Comparison], counterpart: Counte
     return [NoiseErrors.of(worst)] * len(comparisons)
 
 
-def _profiled(pair: Pair, comparison: Comparison, counterpart: Counterpart) -> NoiseErrors:
-    """What the profile has of golden's tensor. Raises `Incomparable` where that says nothing of this pair."""
-    if stale := stale_file(pair.golden, counterpart.profiled):
-        raise Incomparable(f"the noise profile is of other values than {stale} has now")
-    if isinstance(pair.golden.view, (RankSum, WithBias)):
-        raise Incomparable("the noise profile says nothing of a sum over ranks or with a bias")
-    errors = NoiseErrors.largest_of([tensor.errors for tensor in counterpart.profiled])
-    compared = math.prod(comparison.golden.shape)
-    sizes = [tensor.errors.elements for tensor in counterpart.profiled]
+def _profiled(
+    context: JudgeContext, compared: int, pair: Pair, profiled: Sequence[ProfiledTensor]
+) -> JudgeContext:
+    """The context with what the profile has of golden's tensor, or why that says nothing of this pair."""
+    if stale := stale_file(pair.golden, profiled):
+        return replace(context, noise_reason=f"the noise profile is of other values than {stale} has now")
+    errors = NoiseErrors.largest_of([tensor.errors for tensor in profiled])
+    reason = _unlike(pair.golden.view, compared, [tensor.errors.elements for tensor in profiled])
+    if reason:
+        return replace(context, noise_reason=reason, noise_nearby=errors.relative)
+    return errors.told(context)
+
+
+def _unlike(view: View, compared: int, sizes: Sequence[int]) -> str:
+    """Why what is compared is not the tensors of these sizes that the profile has; empty where it is."""
+    if isinstance(view, (RankSum, WithBias)):
+        return "the noise profile has the tensors of single ranks without a bias, not what is compared"
     if compared < sum(sizes) and compared not in sizes:
-        raise Incomparable("only a part of golden's tensor is compared, and the noise profile has the whole")
-    return errors
+        return "only a part of golden's tensor is compared, and the noise profile has the whole"
+    return ""

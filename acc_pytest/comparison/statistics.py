@@ -10,23 +10,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..errors import Incomparable, NoPayload
+from ..judging.judges import Judge
 from ..judging.replay import context_scalars, stated_scalars
 from ..judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
-from ..judging.threshold import JudgeContext, ThresholdRule
+from ..judging.threshold import JudgeContext
 from ..mapping.pair import LastToken, Operand, Pair, Permuted, RankSum, Whole
-from ..metrics.kernel import measure
+from ..noise.stated import statistics_of
 from ..reporting.row import Row
 from ..tensors.header import Statistics
-from ..tensors.ref import TensorRef
-from ..tensors.source import TensorSource
+from .noise import with_noise_of_statistics
 from .rows import judged, worst_replica
+
+if TYPE_CHECKING:
+    from ..noise.run import Counterpart
 
 _NOTE = "only statistics were dumped: max, min, mean, l2norm"
 
 
-def compare_statistics(pair: Pair, row: Row, rules: Sequence[ThresholdRule]) -> Row:
+def compare_statistics(pair: Pair, row: Row, judge: Judge, counterpart: Counterpart | None = None) -> Row:
     """Fill `row` from the statistics of both sides; of replicas, one per rank, from the worst.
 
     Raises `NoPayload` when the pair needs values (a slice of a packed tensor, the sum of partial
@@ -34,7 +38,6 @@ def compare_statistics(pair: Pair, row: Row, rules: Sequence[ThresholdRule]) -> 
     file raises.
     """
     golden, mine = _shards(pair.golden), _shards(pair.mine)
-    context = JudgeContext.of(pair)
     rows = []
     for of_golden, of_mine in _aligned(pair, golden, mine):
         g, m = of_golden.statistics, of_mine.statistics
@@ -46,7 +49,9 @@ def compare_statistics(pair: Pair, row: Row, rules: Sequence[ThresholdRule]) -> 
             golden_dtype=pair.golden.refs[0].header().dtype.name,
             mine_dtype=pair.mine.refs[0].header().dtype.name,
         )
-        judgement = judge_statistics(measurement, thresholds_for_statistics(context, measurement, rules))
+        context = with_noise_of_statistics(JudgeContext.of(pair), pair, measurement.numel, counterpart)
+        thresholds = thresholds_for_statistics(context, measurement, judge.rules, judge.standard)
+        judgement = judge_statistics(measurement, thresholds)
         rows.append(
             judged(
                 row,
@@ -55,7 +60,7 @@ def compare_statistics(pair: Pair, row: Row, rules: Sequence[ThresholdRule]) -> 
                 mine=replace(row.mine, max=m.max, min=m.min, mean=m.mean),
                 metrics=dict(measurement.values),
                 counts={} if count is None else {"elements": count},
-                notes=(_NOTE,),
+                notes=tuple(filter(None, (_NOTE, context.noise_reason))),
                 statistics=stated_scalars(measurement),
                 context=context_scalars(context),
             )
@@ -101,7 +106,7 @@ _UNSLICED = (Whole, LastToken, RankSum, Permuted)
 def _shards(operand: Operand) -> list[_Shard]:
     headers = [ref.header() for ref in operand.refs]
     counts = [header.numel if header.counted else None for header in headers]
-    return [_Shard(_of(ref), count) for ref, count in zip(operand.refs, counts)]
+    return [_Shard(statistics_of(ref), count) for ref, count in zip(operand.refs, counts)]
 
 
 def _whole(shards: list[_Shard]) -> _Shard:
@@ -131,13 +136,3 @@ def _merged(how: Callable[[list[float]], float], values: Sequence[float | None])
 def _weighted(means: Sequence[float], counts: Sequence[int]) -> float:
     total = sum(counts)
     return sum(mean * count for mean, count in zip(means, counts)) / total if total else 0.0
-
-
-def _of(ref: TensorRef) -> Statistics:
-    header = ref.header()
-    if header.statistics is not None:
-        return header.statistics
-    source = TensorSource(ref.open())
-    measured = measure(source, source)
-    norm = None if measured.golden_rms is None else measured.golden_rms * math.sqrt(measured.compared)
-    return Statistics(measured.golden_max, measured.golden_min, measured.golden_mean, norm)

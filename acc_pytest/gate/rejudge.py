@@ -106,7 +106,9 @@ def _judgement(
     context = context_of(row.context)
     if is_stated(statistics):
         stated = stated_of(statistics)
-        return judge_statistics(stated, thresholds_for_statistics(context, stated, judge_.rules))
+        return judge_statistics(
+            stated, thresholds_for_statistics(context, stated, judge_.rules, judge_.standard)
+        )
     measurement = measurement_of(statistics, _custom(custom))
     thresholds = thresholds_for(context, measurement, judge_.rules, judge_.standard)
     for threshold in thresholds:

@@ -86,7 +86,7 @@ def nominal_bounds(
             dtypes = (stated.golden_dtype, stated.mine_dtype)
             golden = replace(stated.golden, max=1.0, min=-1.0, mean=0.0, l2norm=math.sqrt(NO_SAMPLE))
             stated = replace(stated, numel=NO_SAMPLE, golden=golden)
-            thresholds = thresholds_for_statistics(place, stated, rules)
+            thresholds = thresholds_for_statistics(place, stated, rules, standard)
         else:
             measurement = measurement_of(statistics)
             dtypes = (measurement.golden_dtype, measurement.mine_dtype)
@@ -111,7 +111,7 @@ def nominal_bounds(
 
 def _standard_place(context: JudgeContext) -> JudgeContext:
     if context.noise_error is None:
-        return context
+        return replace(context, noise_nearby=None)
     return replace(
         context,
         noise_error=NOISE,

@@ -7,9 +7,11 @@ writes six decimals (5e-7 a side), two tensors within the default thresholds can
     |mean m - mean g|                <= T * rms(g) + P    the mean error is at most the rms error
     | ||m|| - ||g|| | / ||g||        <= T + P / ||g||     triangle inequality
 
-so statistics never fail where the full tensors would pass. They see less: passing is no proof.
-rms(g) is l2norm / sqrt(n). The relative errors of max, min and mean have no bound: they grow without
-limit where the statistic is near zero. Integers: all four absolute errors are bounded by P alone.
+so statistics never fail where the full tensors would pass. They see less: passing is no proof. T is that of
+the noise run where one is known.
+ rms(g) is l2norm / sqrt(n). The relative errors of max, min and mean have
+no bound: they grow without limit where the statistic is near zero. Integers: all four absolute errors are
+bounded by P alone.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from ..metrics.statistics import statistics_errors
 from ..tensors.dtypes import by_name
 from ..tensors.header import Statistics
 from .derive import ELEMENT_SIGMAS
+from .standards import DEFAULT, THREE_WAY, Adjustment, Standard
+from .standards.three_way import by_noise
 from .threshold import JudgeContext, Threshold, ThresholdRule
 from .thresholds import factor_of, in_order, matching_rules, overlay, refuse_blind
 from .tolerance import tolerance
@@ -64,19 +68,24 @@ def measure_statistics(
 
 
 def thresholds_for_statistics(
-    context: JudgeContext, measurement: StatisticsMeasurement, rules: Sequence[ThresholdRule] = ()
+    context: JudgeContext,
+    measurement: StatisticsMeasurement,
+    rules: Sequence[ThresholdRule] = (),
+    standard: Standard = DEFAULT,
 ) -> tuple[Threshold, ...]:
     """The thresholds of a statistics pair, for the statistics that both sides state.
 
-    They are those of the standard `default`; the others bound elements, which statistics do not have.
-    `rules` as for `thresholds_for`; only their bounds on statistics metrics count here.
+    They are those of the standard `default`, or of `three-way` where that is `standard`; the others bound
+    elements, which statistics do not have. `rules` as for `thresholds_for`; only their bounds on statistics
+    metrics count here.
     """
+    standard = standard if standard is THREE_WAY else DEFAULT
     dtypes = (measurement.golden_dtype, measurement.mine_dtype)
     matching = matching_rules(context, dtypes, rules)
-    factor, origin = factor_of(matching)
+    adjustment = Adjustment(*factor_of(matching))
     chosen = {
-        t.metric: replace(t, reason=f"default: {t.reason}")
-        for t in _derived(context, measurement, factor, origin)
+        t.metric: replace(t, reason=f"{standard.name}: {t.reason}")
+        for t in _derived(context, measurement, adjustment, standard)
         if t.metric in measurement.values
     }
     absent = STATISTICS_METRICS.keys() - measurement.values.keys()
@@ -93,7 +102,7 @@ def judge_statistics(measurement: StatisticsMeasurement, thresholds: Sequence[Th
 
 
 def _derived(
-    context: JudgeContext, measurement: StatisticsMeasurement, factor: float, origin: str
+    context: JudgeContext, measurement: StatisticsMeasurement, adjustment: Adjustment, standard: Standard
 ) -> tuple[Threshold, ...]:
     dtypes = measurement.golden_dtype, measurement.mine_dtype
     if all(by_name(dtype).format is None for dtype in dtypes):
@@ -103,8 +112,8 @@ def _derived(
         *dtypes,
         depth=context.depth,
         length=context.length,
-        factor=factor,
-        factor_origin=origin,
+        factor=adjustment.factor,
+        factor_origin=adjustment.origin,
         elements=measurement.numel,
         computed_in=context.computed_in,
     )
@@ -112,7 +121,10 @@ def _derived(
     peak = max((abs(v) for v in (g.max, g.min) if v is not None and math.isfinite(v)), default=0.0)
     norm = g.l2norm if g.l2norm is not None and math.isfinite(g.l2norm) else None
     rms = peak if norm is None else norm / math.sqrt(max(1, measurement.numel))
-    element = t.value * max(ELEMENT_SIGMAS * rms, peak) + PRINTED
+    largest = 0.0
+    if standard is THREE_WAY:
+        t, largest = by_noise(context, dtypes, measurement.numel, rms, t, adjustment)
+    element = max(largest, t.value * max(ELEMENT_SIGMAS * rms, peak)) + PRINTED
     printed = f"plus {PRINTED:g} for printing six decimals"
     extremum = f"T * max({ELEMENT_SIGMAS}*rms(golden), max|golden|) {printed}; {t.reason}"
     mean = f"T * rms(golden), which no mean error can exceed, {printed}; {t.reason}"

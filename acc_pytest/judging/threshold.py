@@ -24,7 +24,8 @@ class JudgeContext:
     The `noise_*` fields are what a noise run (`--acc-noise`) of golden differs from golden by, in this
     tensor: relative Euclidean distance, largest absolute error, unequal elements (integers), NaN or Inf
     where golden has none or another, the reverse, and the coarser dtype of the two. Without a noise run, or
-    a counterpart in it, `noise_error` is `None` and `noise_reason` says why (empty: no run was given).
+    a counterpart in it, `noise_error` is `None` and `noise_reason` says why (empty: no run was given);
+    `noise_nearby` is then the largest relative error of the noise run in tensors around this one, if known.
 
     The last three are known where a single operator is checked, whose inputs are equal on both sides: the
     type that it writes, its class in ATB's table under its parameters (`standards.atb_classes`), and whether
@@ -51,6 +52,7 @@ class JudgeContext:
     noise_new_nonfinite: int = 0
     noise_lost_nonfinite: int = 0
     noise_dtype: str = ""
+    noise_nearby: float | None = None
     noise_reason: str = ""
     written: str = ""
     op_class: str = ""

@@ -21,7 +21,8 @@ class NoiseErrors:
 
     `relative` is the relative Euclidean distance, `None` where the tensor has no finite element; `largest`
     the largest absolute error. `dtype` is the coarser float type of golden's tensor and the noise run's,
-    empty for whole numbers, `elements` how many the tensor has.
+    empty for whole numbers, `elements` how many the tensor has. `at_least` bounds `relative` from below where
+    the runs were dumped as statistics.
     """
 
     dtype: str
@@ -31,6 +32,7 @@ class NoiseErrors:
     mismatches: int = 0
     new_nonfinite: int = 0
     lost_nonfinite: int = 0
+    at_least: float | None = None
 
     @classmethod
     def of(cls, noise: Measurement) -> NoiseErrors:
@@ -63,6 +65,7 @@ class NoiseErrors:
             mismatches=max(run.mismatches for run in runs),
             new_nonfinite=max(run.new_nonfinite for run in runs),
             lost_nonfinite=max(run.lost_nonfinite for run in runs),
+            at_least=_largest([run.at_least for run in runs]),
         )
 
     def told(self, context: JudgeContext) -> JudgeContext:
@@ -75,8 +78,15 @@ class NoiseErrors:
             noise_new_nonfinite=self.new_nonfinite,
             noise_lost_nonfinite=self.lost_nonfinite,
             noise_dtype=self.dtype,
-            noise_reason="" if self.relative is not None else "the noise run has no number here",
+            noise_nearby=self.at_least,
+            noise_reason="" if self.relative is not None else self._why_unknown,
         )
+
+    @property
+    def _why_unknown(self) -> str:
+        if self.at_least is None:
+            return "the noise run has no number here"
+        return "of the noise run only statistics are known"
 
 
 def _roundoff(dtype: str) -> float:

@@ -23,16 +23,21 @@ from ..tensors.source import TensorSource
 from .errors import NoiseErrors
 from .profile import Profile, ProfiledRun, ProfiledTensor, fingerprint, key_of, profile_path
 from .run import partners_of, refuse_unfit, same_shapes
+from .stated import has_statistics_only, stated_errors
 
 _SAME_FED = ("token ids", "positions")
 
 
 @dataclass
 class ProfileMaker:
-    """Collects what one noise run after the other is off by. `left_out` says what could not be measured."""
+    """Collects what one noise run after the other is off by. `left_out` says what could not be measured.
+
+    `values` is golden dumped once more, with its values, where the dump that is kept has statistics only.
+    """
 
     golden: Dump
     tables: Mapping[str, Any] | None = None
+    values: Dump | None = None
     runs: list[ProfiledRun] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     _errors: dict[TensorRef, list[NoiseErrors]] = field(default_factory=dict)
@@ -45,7 +50,7 @@ class ProfileMaker:
         """
         with guarded(f"measuring the noise run {noise.root} against {self.golden.root}"):
             refuse_unfit(self.golden, noise)
-            partners = partners_of(self.golden, noise, self.tables)
+            partners = partners_of(self.values or self.golden, noise, self.tables)
             _refuse_other_tokens(noise, partners.whole.values())
             measured = dict(self._measured(partners.single, partners.whole))
         if not measured:
@@ -61,9 +66,15 @@ class ProfileMaker:
         """The profile of all runs, where it belongs. Nothing is written."""
         path = profile_path(str(self.golden.root))
         home = os.path.dirname(path)
+        own = {ref: ref for ref in self._errors}
+        if self.values is not None:
+            own = dict(partners_of(self.golden, self.values, self.tables).single)
         tensors = {
-            key_of(ref, home): ProfiledTensor(fingerprint(ref), NoiseErrors.largest_of(errors))
-            for ref, errors in self._errors.items()
+            key_of(ref, home): ProfiledTensor(
+                fingerprint(ref), NoiseErrors.largest_of(self._errors[measured])
+            )
+            for ref, measured in own.items()
+            if measured in self._errors
         }
         return Profile(path, tuple(self.runs), tensors)
 
@@ -76,6 +87,9 @@ class ProfileMaker:
             if ref in weights:
                 continue
             try:
+                if ref in single and any(map(has_statistics_only, (ref, single[ref]))):
+                    yield ref, stated_errors(ref, single[ref])
+                    continue
                 if ref in single and same_shapes((ref,), (single[ref],)):
                     comparisons = [Comparison(_opened(ref), _opened(single[ref]))]
                 elif ref in alone:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..errors import AccError, SettingsError
 from ..mapping.fed import WEIGHTS
 from ..mapping.pair import Operand, Pair
+from ..tensors.dtypes import by_name
+from ..tensors.ref import readable
 from .profile import Profile, ProfiledTensor, fingerprint, key_of
 from .profile_file import REMEDY
 from .run import Counterpart, NoisePlan
@@ -22,14 +26,21 @@ def profile_plan(profile: Profile, pairs: Sequence[Pair]) -> NoisePlan:
     Raises `SettingsError` for a profile that was made of another golden.
     """
     home = os.path.dirname(profile.path)
-    counterparts = tuple(_counterpart(pair, profile, home) for pair in pairs)
+    counterparts = [_counterpart(pair, profile, home) for pair in pairs]
     known = [pair for pair, counterpart in zip(pairs, counterparts) if counterpart.found]
     if pairs and not known:
         raise SettingsError(
             f"{profile.path}: knows none of the {len(pairs)} compared tensors of golden; {REMEDY}"
         )
-    _refuse_stale(profile, known, home)
-    return NoisePlan(profile.path, ", ".join(map(str, profile.runs)), counterparts, is_profile=True)
+    looked_at = known[:: max(1, len(known) // _LOOKED_AT)][:_LOOKED_AT]
+    _refuse_stale(profile, looked_at, home)
+    return NoisePlan(
+        profile.path,
+        ", ".join(map(str, profile.runs)),
+        _with_nearby(pairs, counterparts),
+        is_profile=True,
+        note=_other_type(profile, looked_at),
+    )
 
 
 def _counterpart(pair: Pair, profile: Profile, home: str) -> Counterpart:
@@ -47,12 +58,40 @@ def _profiled(golden: Operand, profile: Profile, home: str) -> tuple[ProfiledTen
     return tuple(tensor for tensor in known if tensor is not None)
 
 
+def _with_nearby(pairs: Sequence[Pair], counterparts: Sequence[Counterpart]) -> tuple[Counterpart, ...]:
+    """Those that the profile lacks with the largest error in the same layer and step."""
+    largest: dict[tuple[object, ...], float] = {}
+    for pair, counterpart in zip(pairs, counterparts):
+        for tensor in counterpart.profiled:
+            place = (pair.step, pair.graph, pair.layer)
+            largest[place] = max(largest.get(place, 0.0), tensor.errors.relative or 0.0)
+    return tuple(
+        counterpart
+        if counterpart.found or pair.fed
+        else replace(counterpart, nearby=largest.get((pair.step, pair.graph, pair.layer)))
+        for pair, counterpart in zip(pairs, counterparts)
+    )
+
+
+def _other_type(profile: Profile, pairs: Sequence[Pair]) -> str:
+    """A sentence where mine has another float type than the runs of the profile; empty where it has not."""
+    headers = [readable(ref) for pair in pairs for ref in pair.mine.refs[:1]]
+    floats = [header.dtype for header in headers if header is not None and header.dtype.format is not None]
+    formats = [fmt for dtype in profile.dtypes if (fmt := by_name(dtype).format) is not None]
+    if not floats or not formats or any(dtype.name in profile.dtypes for dtype in floats):
+        return ""
+    mine = Counter(dtype.name for dtype in floats).most_common(1)[0][0]
+    coarsest = max(dtype.format.roundoff for dtype in floats if dtype.format is not None)
+    finer = max(fmt.roundoff for fmt in formats) < coarsest
+    what = "derived bounds stand where they are larger" if finer else f"bounds are not those of {mine}"
+    return f"the noise profile is of {' and '.join(profile.dtypes)}, mine is {mine}: {what}"
+
+
 def _refuse_stale(profile: Profile, pairs: Sequence[Pair], home: str) -> None:
-    """Raise where the tensors that are looked at all have other values than when the profile was made."""
-    looked_at = pairs[:: max(1, len(pairs) // _LOOKED_AT)][:_LOOKED_AT]
-    if looked_at and not any(_is_fresh(pair, profile, home) for pair in looked_at):
+    """Raise where these tensors all have other values than when the profile was made."""
+    if pairs and not any(_is_fresh(pair, profile, home) for pair in pairs):
         raise SettingsError(
-            f"{profile.path}: was made of another golden: all {len(looked_at)} tensors that were looked at "
+            f"{profile.path}: was made of another golden: all {len(pairs)} tensors that were looked at "
             f"have other values now; {REMEDY}"
         )
 

@@ -31,13 +31,14 @@ class Counterpart:
 
     `operand` is to be read in place of golden's. Without it `pair` compares golden's whole tensor with the
     noise run's. `profiled` are the errors that a profile has, one for each of golden's shards. With none of
-    these, `reason` says why.
+    these, `reason` says why, and `nearby` is the largest relative error of what lies around.
     """
 
     operand: Operand | None = None
     pair: Pair | None = None
     profiled: tuple[ProfiledTensor, ...] = ()
     reason: str = ""
+    nearby: float | None = None
 
     @property
     def found(self) -> bool:
@@ -49,13 +50,14 @@ class Counterpart:
 class NoisePlan:
     """The counterpart of every pair of a plan, in the plan's order; where the noise run lies, its kind.
 
-    Of a profile, `root` is its file and `kind` the float types of the runs that it was made of.
+    Of a profile, `root` is its file and `kind` the runs that it was made of; `note` is what to tell of it.
     """
 
     root: str
     kind: str
     counterparts: tuple[Counterpart, ...]
     is_profile: bool = False
+    note: str = ""
 
     @property
     def found(self) -> int:

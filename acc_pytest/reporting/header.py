@@ -45,6 +45,8 @@ def judging_lines(standard: Standard, noise: NoisePlan | None, plan: Plan) -> li
             else f"acc noise profile: {printable(noise.kind, NOTE)}, {noise.found} of {_results(plan)} "
             f"({_path(noise.root)})"
         )
+        if noise.note:
+            lines.append(f"acc note: {printable(noise.note, NOTE)}")
     return lines
 
 

@@ -187,6 +187,6 @@ def test_a_statistic_that_one_shard_does_not_state_is_unknown_of_the_whole() -> 
         FLOAT32, (1, 4), "statistics", statistics=Statistics(None, known.min, known.mean, known.l2norm)
     )
     mine = Operand("n", "n", "Linear", "output[0]", (half, other))
-    row = compare_statistics(pair(statistics(GOLDEN), mine), compared(statistics(GOLDEN), mine), ())
+    row = compare_statistics(pair(statistics(GOLDEN), mine), compared(statistics(GOLDEN), mine), Judge())
     assert "max_stat_absolute_error" not in row.metrics
     assert "min_stat_absolute_error" in row.metrics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -54,7 +55,9 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return dump_golden(model(), run, tmp_path_factory.mktemp("golden"), dtype=torch.bfloat16)
 
 
-def port(directory: Path, dtype: torch.dtype = torch.bfloat16, scaled: float = 1.0) -> Path:
+def port(
+    directory: Path, dtype: torch.dtype = torch.bfloat16, scaled: float = 1.0, statistics: int = 0
+) -> Path:
     """The model in another type, the result of its second layer scaled, over golden's tokens."""
     residual = model()
     fed: list[torch.Tensor] = []
@@ -63,7 +66,7 @@ def port(directory: Path, dtype: torch.dtype = torch.bfloat16, scaled: float = 1
     hook.remove()
     residual.to(dtype)
     residual.layers[1].register_forward_hook(lambda _, args, result: result * scaled)
-    config = DumpConfig(directory, token_range=range(STEPS))
+    config = DumpConfig(directory, token_range=range(STEPS), dump_statistics_mode=statistics)
     with register_hook(residual, config) as handle, torch.no_grad():
         for ids in fed:
             residual(ids)
@@ -203,3 +206,66 @@ def test_a_demo_is_judged_by_its_profile(
     if fault is not None:
         roots = [row["my_name"] for row in read_rows() if row["verdict"] == "fail"]
         assert roots[0] in paths.faulty
+
+
+@pytest.mark.parametrize("statistics", [0, 1])
+def test_a_golden_of_statistics_alone_has_the_noise_of_its_values(
+    acc: Run, tmp_path: Path, statistics: int
+) -> None:
+    """The profile is of values that were measured once: T is what it would be with them."""
+    config = DumpConfig(tmp_path / "golden", token_range=range(STEPS), dump_statistics_mode=1)
+    golden = dump_golden(model(), run, config, dtype=torch.bfloat16)
+    assert not list(golden.rglob("root.layers.1/*.pth"))
+    assert acc(DemoPaths(golden, port(tmp_path / "mine", statistics=statistics))).ret == 0
+    by_noise = bounds_of(read_rows())
+    acc(DemoPaths(golden, tmp_path / "mine"), "--acc-noise=none", "--tb=no", "-q")
+    derived = bounds_of(read_rows())
+    assert by_noise.keys() == derived.keys()
+    assert sum(by_noise[name] < 0.6 * derived[name] for name in derived) > len(derived) / 2
+    wrong = DemoPaths(golden, port(tmp_path / "wrong", scaled=1.03, statistics=statistics))
+    assert acc(wrong, "--acc-noise=none", "--tb=no", "-q").ret == 0
+    assert acc(wrong, "--tb=no", "-q").ret == 1
+
+
+def bounds_of(rows: list[dict[str, str]]) -> dict[str, float]:
+    """The bound on the norm of each pair that has one."""
+    found = {}
+    for row in rows:
+        for bound in row["thresholds"].split("; "):
+            if bound.startswith("l2norm_stat_relative_error"):
+                found[row["test_id"]] = float(bound.split()[-1])
+    return found
+
+
+def test_a_run_in_another_type_than_the_profile_is_told(acc: Run, golden: Path, tmp_path: Path) -> None:
+    result = acc(DemoPaths(golden, port(tmp_path / "half", torch.float16)), "--tb=no")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        ["acc note: the noise profile is of bfloat16, mine is float16: bounds are not those of float16"]
+    )
+    finer = dump_golden(model(), run, tmp_path / "finer", dtype=torch.float16)
+    result = acc(DemoPaths(finer, port(tmp_path / "mine")), "--tb=no")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["acc note: *mine is bfloat16: derived bounds stand where they are larger"])
+
+
+def test_a_tensor_that_the_profile_lacks_is_bounded_by_what_is_around_it(
+    acc: Run, golden: Path, tmp_path: Path
+) -> None:
+    """Its noise was not measured; the layer's was, and was ten times what is derived for it."""
+    part = tmp_path / "golden"
+    shutil.copytree(golden, part)
+    record = json.loads((part / NAME).read_bytes())
+    (lacking,) = [key for key in record["tensors"] if key.endswith("0/root.layers.1/output.pth")]
+    del record["tensors"][lacking]
+    (other,) = [key for key in record["tensors"] if key.endswith("0/root.layers.1/input_0.pth")]
+    record["tensors"][other]["relative"] = 0.07
+    (part / NAME).write_text(json.dumps(record), encoding="utf-8")
+    acc(DemoPaths(part, port(tmp_path / "mine")), "--junitxml=j.xml", "--tb=no", "-q")
+    (row,) = [row for row in read_rows() if row["golden_data_path"] == str(part / lacking)]
+    assert "relative_euclidean_distance <= 0.21" in row["thresholds"]
+    assert "layers.1 output[0] is not in the noise profile" in row["notes"]
+    text = Path("j.xml").read_text(encoding="utf-8")
+    assert (
+        "T = 3 times the noise run&apos;s error 0.07 around it" in text or "run's error 0.07 around" in text
+    )

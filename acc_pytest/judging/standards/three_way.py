@@ -22,21 +22,22 @@ dtype,
 * u: whatever the noise run, the result of mine is rounded when it is stored.
 
 A noise run in a finer dtype than mine does not show the rounding of mine, so the derived T stands where it is
-larger. It stands, too, where the noise run has no counterpart of the tensor. docs/noise.md has the rest.
+larger. It stands, too, where the noise run has no counterpart of the tensor, or k times the error of what is
+around it where that is known and larger. docs/noise.md has the rest.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...metrics.element_tolerance import EXACT, ElementTolerance
-from ...tensors.dtypes import by_name
+from ...tensors.dtypes import FloatFormat, by_name
 from ..derive import COSINE_RESOLUTION, element_scale, is_exact, is_zero, tolerance_of
 from ..threshold import JudgeContext, Threshold
-from ..tolerance import SAMPLE_SIGMAS, coarser
+from ..tolerance import CAP, SAMPLE_SIGMAS, Tolerance, coarser
 from .base import WHOLE_NUMBERS, Adjustment, Second, Standard, kind_of, of_output, unknown_dtype
 from .default import derived_thresholds
 from .second_golden import FLOOR, RATIO_WORDS, ratio_thresholds
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 
 RATIO = 3.0
 ELEMENT_RATIO = 5.0
+SHOWN = 16.0
+"""A tensor in a fine type shows the rounding of what it was computed from, if it is off by so little a share
+of it: tables that one run computes exactly, and another one from rounded frequencies, do not."""
 _WORTH_SAYING = 1.01
 
 
@@ -55,11 +59,12 @@ def _thresholds(
     if context.written:
         ratios = ratio_thresholds(measurement, adjustment, "the other device")
         return of_output(measurement, *(ratios or (WHOLE_NUMBERS,)))
-    if context.noise_error is None or adjustment.tolerance is not None:
-        derived = derived_thresholds(context, measurement, adjustment)
-        if adjustment.tolerance is not None:
-            return derived
+    if adjustment.tolerance is not None:
+        return derived_thresholds(context, measurement, adjustment)
+    if context.noise_error is None:
+        adjustment = _by_what_is_nearby(context, measurement, adjustment)
         why = context.noise_reason or "no noise run of this tensor"
+        derived = derived_thresholds(context, measurement, adjustment)
         return tuple(replace(threshold, reason=f"{why}; {threshold.reason}") for threshold in derived)
     if is_exact(measurement):
         allowed = float(math.floor(RATIO * context.noise_mismatches))
@@ -68,6 +73,23 @@ def _thresholds(
     if measurement.golden_max_abs is None:
         return _counts(context)
     return (*_sized(context, measurement, adjustment), *_counts(context))
+
+
+def _by_what_is_nearby(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> Adjustment:
+    """With the T that the noise around this tensor asks for, where that is more than the derived one."""
+    if context.noise_nearby is None or is_exact(measurement) or measurement.golden_max_abs is None:
+        return adjustment
+    t = tolerance_of(context, measurement, adjustment.factor, adjustment.origin)
+    return replace(adjustment, tolerance=stand_in(context, t, adjustment))
+
+
+def stand_in(context: JudgeContext, derived: Tolerance, adjustment: Adjustment) -> Tolerance:
+    """T of a tensor that the noise run lacks: `derived`, or what the noise around it asks for, if larger."""
+    asked = min(CAP, RATIO * adjustment.factor * (context.noise_nearby or 0.0))
+    if asked <= derived.value:
+        return derived
+    said = f"T = {RATIO:g} times the noise run's error {context.noise_nearby:.3g} around it{adjustment.words}"
+    return replace(derived, value=asked, reason=f"{said} = {asked:.3g}, which is more than {derived.reason}")
 
 
 def _counts(context: JudgeContext) -> tuple[Threshold, ...]:
@@ -81,54 +103,113 @@ def _counts(context: JudgeContext) -> tuple[Threshold, ...]:
 
 def _sized(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> tuple[Threshold, ...]:
     """The bounds of float tensors with a finite element."""
-    run = f"the noise run ({context.noise_dtype})"
-    scatter = math.exp(SAMPLE_SIGMAS / math.sqrt(max(1, measurement.compared)))
-    times = f"*{scatter:.3g} (scatter of {measurement.compared} elements)" if scatter >= _WORTH_SAYING else ""
-    largest = context.noise_max_absolute_error or 0.0
-    # An infinite bound would be none.
-    element = min(ELEMENT_RATIO * scatter * adjustment.factor * largest, sys.float_info.max)
-    said = f"{ELEMENT_RATIO:g}{times} times {run}'s largest error {largest:.3g}{adjustment.words}"
+    fmt = coarser(measurement.golden_dtype, measurement.mine_dtype)
+    element, said = _element(context, fmt, measurement.compared, adjustment)
     if is_zero(measurement):
-        fmt = coarser(measurement.golden_dtype, measurement.mine_dtype)
         said = f"golden is all zero; {said}, at least the smallest normal {fmt.name}"
         return (Threshold("max_absolute_error", max(element, fmt.smallest_normal), False, said),)
-    own = context.noise_error or 0.0
-    t = min(RATIO * scatter * adjustment.factor * own, sys.float_info.max)
-    reason = f"T = {RATIO:g}{times} times {run}'s own error {own:.3g}{adjustment.words} = {t:.3g}"
-    floor, element_floor, floor_reason = _floor(context, measurement, adjustment)
-    if t < floor:
-        t, reason = floor, f"{floor_reason}, which is more than {reason}"
+    rms, peak = measurement.golden_rms or 0.0, measurement.golden_max_abs or 0.0
+    derived = tolerance_of(context, measurement, adjustment.factor, adjustment.origin)
+    least = _least(context, fmt, rms, derived)
+    t = _measured(context, fmt, measurement.compared, adjustment, least)
+    element_floor = least.value * (element_scale(rms, peak) if least.derived else peak)
     if element < element_floor:
-        element, said = element_floor, f"{floor_reason}, which allows an element more than {said}"
+        element, said = element_floor, f"{least.reason}, which allows an element more than {said}"
     return (
         Threshold(
             "cosine_similarity",
-            max(-1.0, 1 - t * t / 2 - COSINE_RESOLUTION),
+            max(-1.0, 1 - t.value * t.value / 2 - COSINE_RESOLUTION),
             True,
-            f"1 - T^2/2: what noise of relative size T leaves of the angle; {reason}",
+            f"1 - T^2/2: what noise of relative size T leaves of the angle; {t.reason}",
         ),
         Threshold("max_absolute_error", element, False, said),
-        Threshold("relative_euclidean_distance", t, False, reason),
+        Threshold("relative_euclidean_distance", t.value, False, t.reason),
     )
 
 
-def _floor(
-    context: JudgeContext, measurement: Measurement, adjustment: Adjustment
-) -> tuple[float, float, str]:
-    """The least T, the least bound of an element, and why."""
-    fmt = coarser(measurement.golden_dtype, measurement.mine_dtype)
-    rms, peak = measurement.golden_rms or 0.0, measurement.golden_max_abs or 0.0
+def by_noise(
+    context: JudgeContext,
+    dtypes: tuple[str, str],
+    elements: int,
+    rms: float,
+    derived: Tolerance,
+    adjustment: Adjustment,
+) -> tuple[Tolerance, float]:
+    """T, and what one element may be off by, of a tensor of which statistics alone are known.
+
+    `derived` stands in for what the noise run does not show.
+    """
+    if context.noise_error is None:
+        return stand_in(context, derived, adjustment), 0.0
+    fmt = coarser(*dtypes)
+    element, _ = _element(context, fmt, elements, adjustment)
+    return _measured(context, fmt, elements, adjustment, _least(context, fmt, rms, derived)), element
+
+
+def _measured(
+    context: JudgeContext, fmt: FloatFormat, elements: int, adjustment: Adjustment, least: _Least
+) -> Tolerance:
+    """T from the error of the noise run."""
+    scatter, times = _scatter(elements)
+    own = context.noise_error or 0.0
+    t = min(RATIO * scatter * adjustment.factor * own, sys.float_info.max)
+    run = _run(context, fmt)
+    reason = f"T = {RATIO:g}{times} times {run}'s own error {own:.3g}{adjustment.words} = {t:.3g}"
+    if t < least.value:
+        t, reason = least.value, f"{least.reason}, which is more than {reason}"
+    return Tolerance(t, fmt, reason)
+
+
+def _element(
+    context: JudgeContext, fmt: FloatFormat, elements: int, adjustment: Adjustment
+) -> tuple[float, str]:
+    """What one element may be off by for the largest error of the noise run, and why."""
+    scatter, times = _scatter(elements)
+    largest = context.noise_max_absolute_error or 0.0
+    # An infinite bound would be none.
+    element = min(ELEMENT_RATIO * scatter * adjustment.factor * largest, sys.float_info.max)
+    run = _run(context, fmt)
+    return element, f"{ELEMENT_RATIO:g}{times} times {run}'s largest error {largest:.3g}{adjustment.words}"
+
+
+def _scatter(elements: int) -> tuple[float, str]:
+    """The factor for so few elements, and its words."""
+    scatter = math.exp(SAMPLE_SIGMAS / math.sqrt(max(1, elements)))
+    words = f"*{scatter:.3g} (scatter of {elements} elements)" if scatter >= _WORTH_SAYING else ""
+    return scatter, words
+
+
+def _run(context: JudgeContext, fmt: FloatFormat) -> str:
+    """The noise run, its type, and the rounding of mine where it has another."""
+    other = f", mine is {fmt.name}" if context.noise_dtype and fmt.name != context.noise_dtype else ""
+    return f"the noise run ({context.noise_dtype or 'whole numbers'}{other})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Least:
+    """The least T, why, and whether it is the derived one."""
+
+    value: float
+    reason: str
+    derived: bool
+
+
+def _least(context: JudgeContext, fmt: FloatFormat, rms: float, derived: Tolerance) -> _Least:
+    """The rounding of mine when it is stored, or the derived T where the noise run does not show it."""
     noise = by_name(context.noise_dtype).format if context.noise_dtype else None
     if noise is None or noise.roundoff < fmt.roundoff:
-        t = tolerance_of(context, measurement, adjustment.factor, adjustment.origin)
         run = context.noise_dtype or "whole numbers"
         why = f"a noise run in {run} does not show the rounding of {fmt.name}"
-        return t.value, t.value * element_scale(rms, peak), f"{why}: {t.reason}"
+        return _Least(derived.value, f"{why}: {derived.reason}", True)
+    origin, own = by_name(context.computed_in).format, context.noise_error or 0.0
+    if origin is not None and origin.roundoff > max(fmt.roundoff, SHOWN * own):
+        why = f"a noise run that is off by {own:.3g} does not show the rounding of {origin.name}"
+        return _Least(derived.value, f"{why}: {derived.reason}", True)
     u, said = fmt.roundoff, f"T = u = {fmt.roundoff:.3g}, the rounding of {fmt.name}"
     if 0 < rms < fmt.smallest_normal:
         u = max(u, fmt.spacing / 2 / rms)
         said = f"T = u = {u:.3g}, the spacing of subnormal {fmt.name} against rms {rms:.2g}"
-    return u, u * peak, said
+    return _Least(u, said, False)
 
 
 def _elements(
