@@ -2,18 +2,26 @@
 
     python benchmarks/real_networks.py [--seed 1] [--jobs 2] [--markdown FILE]
     python benchmarks/real_networks.py --quick
-    python benchmarks/real_networks.py --style peaked --model llama -v
+    python benchmarks/real_networks.py --only clean --style peaked --model llama -v
     python benchmarks/real_networks.py --samples FILE.jsonl
 
 Golden are networks of transformers in float32, mine the same weights (which both dtypes hold exactly) in
 bfloat16 and float16, with another way to compute attention where there is one. Weights have the styles of
 trained ones: outlier channels, large norm gains, peaked attention, massive tokens. Both are real dumps on
-disk, and go through plan, comparison and diagnosis as in a session of pytest.
+disk, and go through plan, comparison and diagnosis as in a session of pytest, in several ways: two dumps
+alone, with golden's noise profile, and with replay.
 
 A clean run must be green. One is ill-conditioned where right rounding alone moves the logits by more than
 5 %, which is measured; these are a row of their own.
 
-`--samples` writes a line of JSON for each pair of each run: what was measured, what is allowed.
+A faulty run has one small fault in one module of mine: its kernel computes something slightly else, with
+the right weights. The size of a fault is its effect on what the module gives, on equal inputs (relative L2),
+over the noise there: how far a right run of mine is from golden in that tensor. Some faults have the amounts
+of a list, others a size that is drawn from 1 to 64. A fault is caught where its run is red, and the same
+network without it is not or the fault is named first.
+
+The last table holds the bars; the exit status is 1 where one falls short. `--samples` writes a line of JSON
+for each pair of each run: what was measured, what is allowed.
 """
 
 from __future__ import annotations
@@ -22,33 +30,60 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from detecting.report import Report
-from realistic import grid
+from realistic import bars, fault_grid, grid
 from realistic.architectures import ARCHITECTURES
-from realistic.report import clean_table
-from realistic.runs import Outcome, examine_all
+from realistic.report import clean_table, kind_table, size_table
+from realistic.runs import Batch, Outcome, examine_all
 from realistic.styles import STYLES
-from realistic.ways import DEFAULT, WAYS
+from realistic.ways import WAYS
 
 from acc_pytest.threads import one_thread
 
-COUNT, QUICK_COUNT = 20, 4
-"""Networks of each style."""
+
+@dataclass(frozen=True)
+class Amounts:
+    """How much is run: clean networks a style; networks with faults, and faults in each; the same 32 deep."""
+
+    clean: int
+    faulty: tuple[int, int]
+    deep: tuple[int, int]
+    limits: grid.Limits
+
+
+FULL = Amounts(22, (80, 8), (4, 5), grid.FULL)
+QUICK = Amounts(2, (6, 6), (1, 2), grid.QUICK)
 
 
 @one_thread()
 def main() -> int:
     given = _arguments()
     report = Report(given.markdown)
-    with tempfile.TemporaryDirectory(prefix="acc-real-networks-") as directory:
-        outcomes = _clean(given, report, Path(directory))
-    alarms = sum(one.by(DEFAULT).red and not one.ill for one in outcomes if not one.overflows)
-    return 1 if alarms else 0
+    ways = tuple(given.way)
+    batches = _batches(given, ways)
+    with (
+        tempfile.TemporaryDirectory(prefix="acc-real-networks-") as directory,
+        open(given.samples or os.devnull, "w", encoding="utf-8") as samples,
+    ):
+        held: dict[str, list[Outcome]] = {}
+        for name, these in batches.items():
+            report.say(f"{name}: {fault_grid.runs_of(these)} runs, seed {given.seed}")
+            outcomes = []
+            for one in examine_all(these, Path(directory), given.jobs):
+                samples.writelines(f"{line}\n" for line in one.samples)
+                outcomes.append(replace(one, samples=()))
+                if given.verbose or (one.spoiling is None and one.by(ways[0]).red):
+                    _tell(report, one)
+            held[name] = [one for one in outcomes if not one.overflows]
+            if len(held[name]) < len(outcomes):
+                report.say(f"{len(outcomes) - len(held[name])} overflow in their dtype and are left out")
+    return 0 if _tables(report, held, ways) else 1
 
 
 def _arguments() -> argparse.Namespace:
@@ -58,7 +93,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the sample (default: 1)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
     parser.add_argument("--quick", action="store_true", help="few and small networks")
-    parser.add_argument("--count", type=int, default=0, metavar="N", help=f"networks a style ({COUNT})")
+    parser.add_argument("--only", default="", choices=("clean", "faults"), help="one half (default: both)")
     parser.add_argument("--style", nargs="+", default=(), choices=STYLES, help="of weights (default: all)")
     parser.add_argument("--model", nargs="+", default=(), choices=ARCHITECTURES, help="(default: all)")
     parser.add_argument("--way", nargs="+", default=tuple(WAYS), choices=WAYS, help="to judge (default: all)")
@@ -68,36 +103,41 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _clean(given: argparse.Namespace, report: Report, directory: Path) -> list[Outcome]:
-    count = given.count or (QUICK_COUNT if given.quick else COUNT)
-    limits = grid.QUICK if given.quick else grid.FULL
-    ways = tuple(given.way)
-    batches = grid.clean(
-        count, given.seed, limits, ways, given.style, given.model, samples=bool(given.samples)
-    )
-    report.say(f"{sum(len(one.runs) for one in batches)} clean runs, seed {given.seed}")
-    outcomes = []
-    with open(given.samples or os.devnull, "w", encoding="utf-8") as samples:
-        for one in examine_all(batches, directory, given.jobs):
-            samples.writelines(f"{line}\n" for line in one.samples)
-            outcomes.append(one)
-            if given.verbose:
-                _tell(report, one, ways)
-    held = [one for one in outcomes if not one.overflows]
-    report.table(clean_table(held, ways))
-    if len(held) < len(outcomes):
-        report.say(f"{len(outcomes) - len(held)} more overflow in their dtype and are left out")
-    for one in held:
-        if not given.verbose and one.by(ways[0]).red:
-            _tell(report, one, ways)
-    return outcomes
+def _batches(given: argparse.Namespace, ways: tuple[str, ...]) -> dict[str, list[Batch]]:
+    amounts, samples = QUICK if given.quick else FULL, bool(given.samples)
+    chosen = tuple(given.style), tuple(given.model)
+    made: dict[str, list[Batch]] = {}
+    if given.only != "faults":
+        made["clean"] = grid.clean(amounts.clean, given.seed, amounts.limits, ways, *chosen, samples)
+    if given.only != "clean":
+        made["faults"] = fault_grid.faulty(*amounts.faulty, given.seed, ways, *chosen, samples)
+        if not given.style and not given.model:
+            made["32 layers"] = fault_grid.deep(*amounts.deep, given.seed, ways, samples)
+    return made
 
 
-def _tell(report: Report, outcome: Outcome, ways: Sequence[str]) -> None:
-    report.say(f"- {outcome}: logits move by {outcome.moved:.2%}; {outcome.seconds:.1f} s")
+def _tables(report: Report, held: Mapping[str, Sequence[Outcome]], ways: Sequence[str]) -> bool:
+    """Print them; returns whether all bars hold."""
+    runs = [one for these in held.values() for one in these]
+    clean = [one for one in runs if one.spoiling is None]
+    faulty, deep = ([one for one in held.get(name, []) if one.spoiling] for name in ("faults", "32 layers"))
+    well = [one for one in faulty if not one.ill]
+    report.table(clean_table(clean, ways))
+    if well:
+        report.table(size_table(well, ways))
+        report.table(kind_table(well, ways))
+    if len(well) < len(faulty):
+        report.say(f"{len(faulty) - len(well)} faults in ill-conditioned networks are left out")
+    table, good = bars.table(clean, well, deep, ways)
+    report.table(table)
+    return good
+
+
+def _tell(report: Report, outcome: Outcome) -> None:
+    report.say(f"- {outcome}: logits {outcome.moved:.2%} off; {outcome.seconds:.1f} s")
     for verdict in outcome.verdicts:
-        roots = ", ".join(verdict.roots[:3])
         if verdict.red:
+            roots = ", ".join(verdict.roots[:3])
             report.say(f"    {verdict.way}: {verdict.failing} of {verdict.pairs} pairs fail; {roots}")
 
 

@@ -17,6 +17,7 @@ from .summary import Ledger
 
 if TYPE_CHECKING:
     from ..mapping.pair import Pair, Plan
+    from .recomputation import Recomputer
 
 
 def run(plan: Plan, judge_of: Callable[[Pair], Judge] | None = None) -> tuple[list[Row], Diagnosis]:
@@ -32,10 +33,15 @@ def run(plan: Plan, judge_of: Callable[[Pair], Judge] | None = None) -> tuple[li
     return diagnose(plan, rows)
 
 
-def diagnose(plan: Plan, rows: Sequence[Row]) -> tuple[list[Row], Diagnosis]:
-    """The same of rows that were compared already, one for each pair in the plan's order."""
+def diagnose(
+    plan: Plan, rows: Sequence[Row], recomputer: Recomputer | None = None
+) -> tuple[list[Row], Diagnosis]:
+    """The same of rows that were compared already, one for each pair in the plan's order.
+
+    `recomputer` computes operators of mine again, by default whoever can without a golden model.
+    """
     states = [PairState.of(row, number) for number, row in enumerate(rows)]
-    inheritance = Inheritance(plan, states.__getitem__, recomputer_of(plan))
+    inheritance = Inheritance(plan, states.__getitem__, recomputer or recomputer_of(plan))
     ledger = Ledger()
     with_causes = []
     for state, row in zip(states, rows):

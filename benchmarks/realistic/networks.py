@@ -10,25 +10,38 @@ from typing import Any
 import torch
 from detecting.networks import Golden
 
+from acc_pytest.capture.golden import dump_golden
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
 from acc_pytest.threads import one_thread
 
-from .architectures import ARCHITECTURES, FIRST, VOCABULARY, Architecture, Size
+from .architectures import ARCHITECTURES, Architecture, Size
+from .feeding import Fed, what_is_fed
+from .ports import PORTS
 from .styles import STYLES, Style, fill
 
-DECODE_STEPS = 1
 CASTINGS = ("loaded", "whole")
 """Parameters only, as loading with a dtype does; or the module's `.to(dtype)`, which rounds buffers too."""
 
-Fed = dict[str, torch.Tensor]
-"""The arguments of one step by name, without the cache."""
+
+@dataclass(frozen=True)
+class Terms:
+    """On which terms a network runs beside golden: the port is one of `PORTS`."""
+
+    dtype: str
+    casting: str = "loaded"
+    implementation: str = "eager"
+    port: str = "plain"
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.casting} {self.implementation} {self.port}"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What golden depends on."""
+    """What a golden network and its noise profile depend on; `mine` are the terms of the other side."""
 
     network: str
+    mine: Terms
     style: str = "even"
     implementation: str = "eager"
     layers: int = 2
@@ -41,59 +54,59 @@ class Setting:
         return ARCHITECTURES[self.network]
 
     @property
+    def size(self) -> Size:
+        return Size(self.layers, self.hidden, self.tokens)
+
+    @property
     def weights(self) -> Style:
         return STYLES[self.style]
 
     def __str__(self) -> str:
         sizes = f"layers={self.layers} hidden={self.hidden} tokens={self.tokens} seed={self.seed}"
-        return f"{self.network}/{self.style} {self.implementation} {sizes}"
-
-
-@dataclass(frozen=True)
-class Terms:
-    """On which terms a network runs again beside golden."""
-
-    dtype: str
-    casting: str = "loaded"
-    implementation: str = "eager"
-
-    def __str__(self) -> str:
-        return f"{self.dtype} {self.casting} {self.implementation}"
+        return f"{self.network}/{self.style} {self.implementation} {sizes}, mine {self.mine}"
 
 
 @torch.no_grad()
 def network(setting: Setting, terms: Terms | None = None) -> Any:
-    """The network, as golden or on the terms of mine."""
+    """The network, as golden or on other terms."""
     import transformers
 
     one = setting.architecture
     kind = getattr(transformers, one.model)
     implementation = terms.implementation if terms else setting.implementation
-    config = kind.config_class(**one.config(Size(setting.layers, setting.hidden)))
-    config._attn_implementation = implementation
+    config = kind.config_class(**one.config(setting.size), attn_implementation=implementation)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(setting.seed)
         module = kind(config).eval()
     fill(module, setting.weights, setting.hidden, setting.seed)
-    return cast(module, terms) if terms else module
+    if terms is None:
+        return module
+    cast(module, terms)
+    PORTS[terms.port](module)
+    return module
 
 
-def cast(module: Any, terms: Terms) -> Any:
-    """The network itself in the dtype of the terms."""
+def cast(module: Any, terms: Terms) -> None:
+    """Give the network the dtype of the terms."""
     dtype = getattr(torch, terms.dtype)
     if terms.casting == "whole":
-        return module.to(dtype)
+        module.to(dtype)
     for parameter in module.parameters():
         parameter.data = parameter.data.to(dtype)
-    return module
 
 
 @one_thread()
 def make(setting: Setting, directory: Path) -> Golden:
-    """Golden, its dump in `directory`, and what each step is fed."""
+    """Golden with its noise profile, its dump in `directory`, and what each step is fed."""
     module = network(setting)
-    fed = what_is_fed(setting)
-    dump(setting, module, fed, directory)
+    fed = what_is_fed(setting.architecture, setting.size, 1000 + setting.seed)
+    dump_golden(
+        module,
+        lambda model: run(setting, model, fed),
+        DumpConfig(directory, range(len(fed))),
+        dtype=getattr(torch, setting.mine.dtype),
+        cast_buffers=setting.mine.casting == "whole",
+    )
     return Golden(module, directory, fed, float("inf"))
 
 
@@ -124,23 +137,19 @@ def _as(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _answer(result: Any) -> torch.Tensor:
-    for name in ("logits", "last_hidden_state"):
+    for name in ("logits", "logits_per_image", "last_hidden_state"):
         if isinstance(answer := result.get(name), torch.Tensor):
             return answer
     raise LookupError(f"{type(result).__name__} has neither logits nor a last hidden state")
 
 
-def moved(golden: Iterable[torch.Tensor], mine: Iterable[torch.Tensor]) -> float:
-    """How far results are from golden's: relative L2 over all steps."""
-    pairs = [(one.double().flatten(), other.double().flatten()) for one, other in zip(golden, mine)]
-    wanted, made = (torch.cat(side) for side in zip(*pairs))
-    return float((made - wanted).norm() / wanted.norm())
+def moved(golden: Iterable[torch.Tensor], mine: Iterable[torch.Tensor], by_token: bool = False) -> float:
+    """How far results are from golden's: relative L2 over all steps, or that of the median token.
 
-
-def what_is_fed(setting: Setting) -> list[Fed]:
-    """The arguments of every step; ids are drawn beforehand, so that every run is fed the same."""
-    draw = torch.Generator().manual_seed(1000 + setting.seed)
-    ids = torch.randint(3, VOCABULARY, (1, setting.tokens + DECODE_STEPS), generator=draw)
-    ids[0, 0] = FIRST
-    prompt, rest = ids[:, : setting.tokens], ids[:, setting.tokens :]
-    return [{"input_ids": prompt}, *({"input_ids": one} for one in rest.split(1, dim=1))]
+    Networks with routers are measured by token: a tie moves one token by any amount.
+    """
+    pairs = [(one.double(), other.double()) for one, other in zip(golden, mine)]
+    wanted, made = (torch.cat([one.reshape(-1, one.shape[-1]) for one in side]) for side in zip(*pairs))
+    along = -1 if by_token else None
+    ratios = torch.linalg.vector_norm(made - wanted, dim=along) / torch.linalg.vector_norm(wanted, dim=along)
+    return float(ratios.median())

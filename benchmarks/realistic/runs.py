@@ -5,18 +5,23 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-import torch
 from detecting.networks import Golden, Goldens
 from detecting.runs import each
+from detecting.torch_faults import Truth
+from detecting.torch_runs import right
 
 from acc_pytest.dumps import open_dump
 
-from .networks import Setting, Terms, dump, make, moved, network, run
+from .fault_sizes import Bench, Placed, Spoiling
+from .faults import FAULTS
+from .networks import Setting, dump, make, moved, network, run
 from .samples import sampled
-from .ways import WAYS, Dumps
+from .ways import WAYS, Dumps, write_factory
 
 ILL = 0.05
 """What right rounding may move the logits by; beyond it a network is ill-conditioned."""
@@ -24,38 +29,51 @@ ILL = 0.05
 
 @dataclass(frozen=True)
 class Batch:
-    """The runs of one golden network; `ways` are those to judge in, `samples` asks for what was measured."""
+    """The runs of one golden network, each with a fault or `None`; a clean one comes before faulty ones.
+
+    `ways` are those to judge in, `samples` asks for what was measured.
+    """
 
     setting: Setting
-    runs: tuple[Terms, ...]
+    faults: tuple[Spoiling | None, ...]
     ways: tuple[str, ...]
     samples: bool = False
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one way to judge makes of a run: pairs, those that fail (inherited or not), and its roots."""
+    """What one way to judge makes of a run: pairs, those that fail (inherited or not), and its roots.
+
+    `red` says that the run fails, `hit` that the first root is the module with the fault, `alarm` that it is
+    red without the fault.
+    """
 
     way: str
     pairs: int
     failing: int
+    red: bool
     roots: tuple[str, ...]
+    hit: bool = False
+    alarm: bool = False
 
     @property
-    def red(self) -> bool:
-        return self.failing > 0
+    def caught(self) -> bool:
+        """Whether the fault is why the run is red."""
+        return self.red and (self.hit or not self.alarm)
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What came of a run.
 
-    `moved` is how far right rounding alone moves the logits (relative L2). `overflows` says that the dtype
-    cannot hold what the network computes. `samples` are lines of JSON, one for each pair.
+    `moved` is how far right rounding alone moves the logits, as the clean run of the batch has it.
+    `overflows` says that the dtype cannot hold what the network computes. `samples` are lines of JSON, one
+    for each pair.
     """
 
     setting: Setting
-    terms: Terms
+    spoiling: Spoiling | None
+    placed: Placed | None
     moved: float
     overflows: bool
     verdicts: tuple[Verdict, ...]
@@ -71,56 +89,96 @@ class Outcome:
         return next(one for one in self.verdicts if one.way == way)
 
     def __str__(self) -> str:
-        return f"{self.setting}, mine {self.terms}"
+        if self.spoiling is None or self.placed is None:
+            return str(self.setting)
+        return f"{self.spoiling.kind} {self.placed}, {self.setting}"
+
+
+@dataclass
+class Examination:
+    """The runs of one batch: golden and its profile are there, each mine is dumped, judged and removed."""
+
+    batch: Batch
+    golden: Golden
+    directory: Path
+    clean: Outcome | None = None
+
+    def __post_init__(self) -> None:
+        self.opened = open_dump(str(self.golden.path))
+        self.wanted = run(self.batch.setting, self.golden.module, self.golden.fed)
+        self.factory = write_factory(self.batch.setting, self.golden.path / "golden_model.py")
+
+    @cached_property
+    def bench(self) -> Bench:
+        return Bench(self.batch.setting, self.golden.module, self.golden.fed)
+
+    def outcome(self, spoiling: Spoiling | None) -> Outcome | None:
+        """One run; `None` where no module can have the fault, or nothing comes of it."""
+        started = time.perf_counter()
+        setting = self.batch.setting
+        mine = network(setting, setting.mine)
+        placed = self._placed(spoiling, mine)
+        if spoiling and (placed is None or not placed.size):
+            return None
+        answers = dump(setting, mine, self.golden.fed, self.directory)
+        off = moved(self.wanted, answers, by_token=setting.architecture.routed)
+        verdicts, samples = self._judged(spoiling, placed)
+        shutil.rmtree(self.directory)
+        overflows = not all(bool(answer.isfinite().all()) for answer in answers)
+        if spoiling and self.clean:
+            off, overflows = self.clean.moved, self.clean.overflows
+        seconds = time.perf_counter() - started
+        made = Outcome(setting, spoiling, placed, off, overflows, verdicts, samples, seconds)
+        if spoiling is None:
+            self.clean = made
+        return made
+
+    def _placed(self, spoiling: Spoiling | None, mine: Any) -> Placed | None:
+        """Put the fault into mine."""
+        if spoiling is None:
+            return None
+        fault = FAULTS[spoiling.kind]
+        placed = self.bench.place(fault, spoiling)
+        if placed is not None:
+            fault.put(self.bench.spot(mine.get_submodule(placed.path), spoiling, placed.amount))
+        return placed
+
+    def _judged(
+        self, spoiling: Spoiling | None, placed: Placed | None
+    ) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+        """The verdict of each way, and the samples."""
+        dumps = Dumps(self.opened, self.directory, self.factory)
+        truth = Truth(f"root.{placed.path}") if placed else Truth()
+        said = {"kind": spoiling.kind, **asdict(placed)} if spoiling and placed else {}
+        verdicts: list[Verdict] = []
+        samples: list[str] = []
+        for way in self.batch.ways:
+            rows, diagnosis = WAYS[way](dumps)
+            verdicts.append(
+                Verdict(
+                    way,
+                    len(rows),
+                    sum(row.red or row.verdict == "inherited" for row in rows),
+                    any(row.red for row in rows),
+                    tuple(root.name for root in diagnosis.roots),
+                    bool(diagnosis.roots) and right(diagnosis.roots[0], truth),
+                    self.clean is not None and self.clean.by(way).red,
+                )
+            )
+            if self.batch.samples:
+                samples += sampled(rows, way, self.batch.setting, said)
+        return tuple(verdicts), tuple(samples)
 
 
 def examine(batch: Batch, goldens: Goldens, directory: Path) -> list[Outcome]:
-    """Make golden's dump, then each run's, compare all their pairs in every way; no file is left."""
+    """Make golden's dump, then each run's, compare all their pairs in every way; no dump is left."""
     golden = goldens.of(batch.setting)
-    wanted = run(batch.setting, golden.module, golden.fed)
     try:
-        return [_examined(batch, terms, golden, wanted, directory) for terms in batch.runs]
+        examination = Examination(batch, golden, directory)
+        made = [examination.outcome(spoiling) for spoiling in batch.faults]
+        return [one for one in made if one is not None]
     finally:
         goldens.forget(batch.setting)
-        for left in directory.parent.glob("noise-*"):
-            shutil.rmtree(left)
-
-
-def _examined(
-    batch: Batch, terms: Terms, golden: Golden, wanted: Sequence[torch.Tensor], directory: Path
-) -> Outcome:
-    started = time.perf_counter()
-    setting = batch.setting
-    answers = dump(setting, network(setting, terms), golden.fed, directory)
-    dumps = Dumps(open_dump(str(golden.path)), directory, lambda: _noise(setting, terms, golden))
-    verdicts: list[Verdict] = []
-    samples: list[str] = []
-    off = moved(wanted, answers)
-    for way in batch.ways:
-        rows, diagnosis = WAYS[way](dumps)
-        failing = sum(row.red or row.verdict == "inherited" for row in rows)
-        verdicts.append(Verdict(way, len(rows), failing, tuple(root.name for root in diagnosis.roots)))
-        if batch.samples:
-            samples += sampled(
-                rows, {"run": f"{setting}, mine {terms}", "way": way, "moved": off}, setting, terms
-            )
-    shutil.rmtree(directory)
-    overflows = not all(bool(answer.isfinite().all()) for answer in answers)
-    seconds = time.perf_counter() - started
-    return Outcome(setting, terms, off, overflows, tuple(verdicts), tuple(samples), seconds)
-
-
-def _noise(setting: Setting, terms: Terms, golden: Golden) -> Path:
-    """The dump of golden again in the dtype of mine, with another way to compute attention where it has one.
-
-    It is made once for a golden and these terms.
-    """
-    others = [one for one in setting.architecture.implementations if one != terms.implementation]
-    noise = Terms(terms.dtype, terms.casting, others[0] if others else terms.implementation)
-    path = golden.path.parent / f"noise-{noise.dtype}-{noise.casting}-{noise.implementation}"
-    if not path.exists():
-        dump(setting, network(setting, noise), golden.fed, path)
-    return path
 
 
 def examine_all(batches: Sequence[Batch], directory: Path, jobs: int) -> Iterator[Outcome]:

@@ -8,15 +8,20 @@ from dataclasses import asdict
 
 from acc_pytest.reporting.row import Row
 
-from .networks import Setting, Terms
+from .networks import Setting
 
 
-def sampled(rows: Iterable[Row], run: Mapping[str, object], setting: Setting, terms: Terms) -> Iterator[str]:
-    """A line for each row with checks: the run, its network, the terms of mine, the pair with its numbers."""
-    network = {**run, "setting": asdict(setting), "mine": asdict(terms)}
+def sampled(rows: Iterable[Row], way: str, setting: Setting, fault: Mapping[str, object]) -> Iterator[str]:
+    """A line for each row with checks: the run, its network, its fault, the pair with its numbers."""
+    run = {
+        "run": str(setting),
+        "way": way,
+        "fault": dict(fault),
+        "setting": asdict(setting),
+    }
     for row in rows:
         if row.checks:
-            yield json.dumps({**network, **_pair(row)}, separators=(",", ":"))
+            yield json.dumps({**run, **_pair(row)}, separators=(",", ":"))
 
 
 def _pair(row: Row) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .architectures import FIRST
+from .architectures import FIRST, Architecture
 
 STD = 0.02
 WIDE_STD = 0.08
@@ -28,7 +28,7 @@ KEPT = ("A_log", "D", "dt_bias", "time_", "inv_freq")
 """Names of parameters of recurrences that hold time scales: the published start values stay."""
 WRITERS = (
     "o_proj", "down_proj", "out_proj", "fc2", "dense_4h_to_h", "attention.dense", "self_attention.dense",
-    "c_proj", "fc_out", "wo", "SelfAttention.o", "output.dense",
+    "c_proj", "fc_out", "wo", "SelfAttention.o", "output.dense", "self_attn.dense",
 )  # fmt: skip
 """Linears whose results are added to the residual stream."""
 MLP_WRITERS = ("down_proj", "fc2", "dense_4h_to_h", "mlp.c_proj", "fc_out", "wo")
@@ -82,7 +82,8 @@ def _output_axis(owner: nn.Module, parameter: torch.Tensor, hidden: int) -> int 
 class Style:
     """What is done to weights that were drawn with the standard deviation `std`.
 
-    `least_tokens` is the shortest prompt that shows it; `routed` that it is one of mixtures of experts.
+    `least_tokens` is the shortest prompt that shows it; `routed` says that it is one of routed experts,
+    `without` which architectures cannot have it.
     """
 
     name: str
@@ -91,6 +92,11 @@ class Style:
     std: float = STD
     least_tokens: int = 1
     routed: bool = False
+    without: frozenset[str] = frozenset()
+
+    def fits(self, architecture: Architecture) -> bool:
+        """Whether an architecture can have it."""
+        return architecture.name not in self.without and (architecture.routed or not self.routed)
 
 
 def norms(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -188,17 +194,42 @@ def _first_token_in(weights: Weights, layer: Any, unit: int) -> tuple[float, flo
     return float(seen["units"][0, 0, unit]), float(stream[1:].square().mean().sqrt())
 
 
+NO_WRITERS = frozenset({"mamba", "rwkv"})
+"""Recurrences whose residual stream is written by linears of other names."""
+FUSED = frozenset(
+    {"phi3", "falcon", "gpt_neox", "gpt2", "gpt_bigcode", "bloom", "mpt", "deepseek_v2", "deepseek_v3"}
+)
+"""Architectures that compute queries and keys by one linear, or from a latent vector."""
+NORMED = frozenset({"bloom", "olmo2", "glm4", "gemma2", "gemma3", "bert", "roberta", "bart"})
+"""Architectures that norm the embeddings, or what a layer adds to the stream: nothing stays massive."""
+NO_PROMPT = frozenset({"vit", "clip", "whisper", "t5", "bart"})
+"""Architectures without a first token that all others see."""
+
 STYLES = {
     one.name: one
     for one in (
         Style("even", "standard deviation 0.02"),
         Style("wide", "standard deviation 0.08", std=WIDE_STD),
-        Style("shifted", "embeddings with a shifted mean", _shifted),
-        Style("outliers", "1-2 % of the channels x50", _outliers),
-        Style("loud", "2 channels x300 in one layer", _loud),
-        Style("gains", "norm gains x30 in 1-2 % of the channels", _gains),
-        Style("peaked", "peaked attention (q, k x6)", _peaked, least_tokens=8),
-        Style("massive", "massive tokens (1,000 times the rms)", _massive, least_tokens=8),
+        Style("shifted", "embeddings with a shifted mean", _shifted, without=frozenset({"vit", "clip"})),
+        Style("outliers", "1-2 % of the channels x50", _outliers, without=NO_WRITERS | {"vit", "clip"}),
+        Style(
+            "loud",
+            "2 channels x300 in one layer",
+            _loud,
+            without=NO_WRITERS | {"bert", "roberta"},
+        ),
+        Style("gains", "norm gains x30 in 1-2 % of the channels", _gains, without=frozenset({"olmo"})),
+        Style(
+            "massive",
+            "massive tokens (1,000 times the rms)",
+            _massive,
+            least_tokens=8,
+            without=NORMED | NO_PROMPT | {"rwkv", "mamba"},
+        ),
+        Style("experts", "mixtures of experts, 64 tokens or more", least_tokens=64, routed=True),
+        Style(
+            "peaked", "peaked attention (q, k x6)", _peaked, least_tokens=8, without=FUSED | {"mamba", "rwkv"}
+        ),
     )
 }
 
