@@ -1,4 +1,4 @@
-"""Formats of what runs write and read: rows, judged again and merged, baselines, locks; config files."""
+"""Formats of what runs write and read: rows, baselines, locks, noise profiles; config files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import contextlib
 import functools
 import io
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from acc_pytest.config_file import config_names, find_config
 from acc_pytest.diagnosis.outcome import result_of
 from acc_pytest.diagnosis.run import run as diagnosed
 from acc_pytest.diagnosis.summary import Ledger
+from acc_pytest.dumps import open_dump
 from acc_pytest.gate.baseline import error_of
 from acc_pytest.gate.baseline_file import write_baseline
 from acc_pytest.gate.from_rows import stored_run
@@ -27,13 +30,17 @@ from acc_pytest.gate.opening import gates_of, views_of
 from acc_pytest.gate.rejudge import rejudge, ungated
 from acc_pytest.gate.row_key import key_of
 from acc_pytest.judging.judges import Judge
-from acc_pytest.mapping.pair import Plan
+from acc_pytest.judging.standards import THREE_WAY
+from acc_pytest.mapping.fed import WEIGHTS
+from acc_pytest.mapping.pair import Pair, Plan
+from acc_pytest.noise.making import ProfileMaker
+from acc_pytest.noise.profile_file import write_profile
 from acc_pytest.reporting.recorder import Recorder
 from acc_pytest.reporting.row import Row
 from acc_pytest.reporting.rows_file import RowsFile
 from acc_pytest.reporting.rows_reading import read_rows
 from acc_pytest.reporting.view import Run, View
-from acc_pytest.session.planning import make_plan
+from acc_pytest.session.planning import make_noise_plan, make_plan
 from acc_pytest.settings import Settings
 
 from . import dumps, json_mutations, text_mutations, tiny
@@ -77,6 +84,7 @@ def formats() -> list[Format]:
         Format("rows-merge", _shards, json_mutations.lines, _merged),
         Format("baseline", _baselines, json_mutations.mutated, _gated_by("baseline")),
         Format("lock", _locks, json_mutations.mutated, _gated_by("lock")),
+        Format("noise-profile", _profiles, json_mutations.mutated, _judged_by_profile),
     ]
 
 
@@ -139,6 +147,29 @@ def _locks(directory: Path) -> list[Seed]:
     return [Seed(directory, "x.json")]
 
 
+def _profiles(directory: Path) -> list[Seed]:
+    """A golden with a profile, and mine."""
+    shutil.copytree(tiny.torch_pair(directory.parent), directory)
+    golden = open_dump(str(directory / "golden"))
+    maker = ProfileMaker(golden)
+    maker.add(open_dump(str(directory / "mine"), other=golden), "itself")
+    profile = maker.profile()
+    write_profile(profile)
+    return [Seed(directory, os.path.relpath(profile.path, directory))]
+
+
+def _judged_by_profile(home: Path, _file: str) -> None:
+    """Every pair of results judged by what the profile says of it, and its bounds apart from its data."""
+    plan = _plan_of(home)
+    noise = make_noise_plan(Settings(), plan)
+    assert noise is not None
+    for number, pair in enumerate(plan.pairs):
+        if pair.fed not in WEIGHTS:
+            judge = Judge(standard=THREE_WAY)
+            row = compare_pair(pair, lambda judge=judge: judge, pair.id, number, noise.counterparts[number])
+            with_nominal_bounds(row, (), THREE_WAY)
+
+
 def _configs(directory: Path) -> list[Seed]:
     """Everything that a config file can hold, and the shipped ones, beside the dumps of a comparison."""
     home = tiny.atb(directory.parent)
@@ -162,8 +193,12 @@ def _read_config(home: Path, file: str) -> None:
 
 
 @functools.cache
-def _some_pair(home: Path) -> Any:
-    return make_plan(Settings.from_values({side: str(home / side) for side in ("golden", "mine")})).pairs[0]
+def _plan_of(home: Path) -> Plan:
+    return make_plan(Settings.from_values({side: str(home / side) for side in ("golden", "mine")}))
+
+
+def _some_pair(home: Path) -> Pair:
+    return _plan_of(home).pairs[0]
 
 
 def _judged_again(home: Path, file: str) -> None:
