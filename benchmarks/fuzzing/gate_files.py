@@ -163,10 +163,10 @@ def _judged_by_profile(home: Path, _file: str) -> None:
     plan = _plan_of(home)
     noise = make_noise_plan(Settings(), plan)
     assert noise is not None
+    judge = Judge(standard=THREE_WAY)
     for number, pair in enumerate(plan.pairs):
         if pair.fed not in WEIGHTS:
-            judge = Judge(standard=THREE_WAY)
-            row = compare_pair(pair, lambda judge=judge: judge, pair.id, number, noise.counterparts[number])
+            row = compare_pair(pair, lambda: judge, pair.id, number, noise.counterparts[number])
             with_nominal_bounds(row, (), THREE_WAY)
 
 
