@@ -18,6 +18,10 @@ pytest_plugins = ["pytester"]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no processes that wait for work
 
+# The C++ of a test is one small kernel: to compile all headers of vectors before it takes six times as long.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
+os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
+
 # Sessions inside tests, and processes that tests start, would each compile the whole plugin again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

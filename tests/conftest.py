@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,20 +15,11 @@ from tests import fork_server
 @pytest.fixture(scope="session")
 def commands_with_torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory of `python`, `pytest` and `acc` that need not import torch: tests/fork_server.py."""
-    directory = tmp_path_factory.mktemp("bin")
-    fork_server.launchers(directory, directory / "socket")
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(directory / "socket"))
-        listener.listen()
-        server = subprocess.Popen(
-            [sys.executable, fork_server.__file__, str(listener.fileno())],
-            stdin=subprocess.PIPE,
-            pass_fds=[listener.fileno()],
-            env=environment,
-        )
-    yield directory
-    server.communicate()
+    directory = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        directory = directory.parent  # one server for all workers
+    with fork_server.lease(directory / "bin"):
+        yield directory / "bin"
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
-"""A Python that has imported torch already: each program that it is asked to run is a fork of one process.
+"""A Python that has imported torch and acc_pytest: each program that it runs is a fork of one process.
 
-`import torch` takes two CPU seconds, a fork some milliseconds. `launchers` writes the commands `python`,
-`pytest` and `acc`, which take the words and the streams that the real ones take; their exit code is that of
-the program. acc_pytest is not imported before the fork, so that each program still imports all of it.
+The imports take two and a half CPU seconds, a fork some milliseconds. `tests/fork_client.py` has the commands
+that ask for programs. One server serves all workers: whoever holds its leases open (`lease`) keeps it alive.
 
 For tests that look at what a program does. Tests of signals, of process groups and of what is imported
 start a real interpreter: options of the interpreter but -u, -B, -c and -m, and variables that it reads when
@@ -13,90 +12,140 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import gc
-import json
+import importlib
 import os
+import pkgutil
 import runpy
 import select
 import signal
 import socket
-import struct
+import subprocess
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-SIZE = struct.Struct("=i")
-STREAMS = (0, 1, 2)
-COMMANDS = ("python", "pytest", "acc")
+if __name__ == "__main__":
+    from fork_client import SIZE, STREAMS  # type: ignore[import-not-found]  # beside this script
+else:
+    from tests.fork_client import SIZE, STREAMS, launchers
 
-
-def launchers(directory: Path, address: Path) -> None:
-    """Write the commands; they connect to the server at this address."""
-    for name in COMMANDS:
-        real = Path(sys.executable) if name == "python" else Path(sys.executable).with_name(name)
-        first = [] if name == "python" else [str(real)]
-        launcher = directory / name
-        launcher.write_text(
-            f"#!{sys.executable} -IS\n"
-            f"import sys\n"
-            f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-            f"from fork_server import connect\n"
-            f"sys.exit(connect({str(address)!r}, {str(directory / 'python')!r}, {first!r} + sys.argv[1:]))\n"
-        )
-        launcher.chmod(0o755)
+SOCKET = "socket"
+LEASES = "leases"
+"""A pipe with a name, which the server reads: it ends when nobody holds the other end open."""
 
 
-def connect(address: str, executable: str, words: list[str]) -> int:
-    """Have the server run the program; returns its exit code, or dies of the signal that it died of."""
-    request = {"executable": executable, "words": words, "cwd": os.getcwd(), "env": dict(os.environ)}
-    data = json.dumps(request).encode()
-    with socket.socket(socket.AF_UNIX) as server:
-        server.connect(address)
-        socket.send_fds(server, [SIZE.pack(len(data))], STREAMS)
-        server.sendall(data)
-        answer = server.recv(SIZE.size)
-    if not answer:
-        sys.exit("the fork server ended; see what it wrote to the standard error of the tests")
-    (code,) = SIZE.unpack(answer)
-    if code < 0:
-        with contextlib.suppress(OSError):  # SIGKILL
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    return int(code)
+@contextlib.contextmanager
+def lease(directory: Path) -> Iterator[None]:
+    """Have a server and its commands there while this lasts: the one of another worker, or a new one."""
+    directory.mkdir(exist_ok=True)
+    started = None
+    with _locked(directory):
+        if not (directory / LEASES).exists():
+            os.mkfifo(directory / LEASES)
+            started = _started(directory)
+        held = os.open(directory / LEASES, os.O_RDWR)  # to write only would wait for the server
+    yield
+    os.close(held)
+    if started:
+        started.wait()
 
 
-def serve(listener: socket.socket) -> Callable[[], None]:
-    """Answer requests until standard input ends. Returns in the forks alone: the program to run."""
+def _started(directory: Path) -> subprocess.Popen[bytes]:
+    address = directory / SOCKET
+    address.unlink(missing_ok=True)
+    launchers(str(directory), str(address))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        listener.listen()
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        words = [sys.executable, __file__, str(listener.fileno()), str(directory), *sys.path]
+        return subprocess.Popen(words, pass_fds=[listener.fileno()], env=environment)
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Nobody else starts or ends the server meanwhile."""
+    with open(directory / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _import(path: list[str]) -> None:
+    """All that programs begin with, found as the tests find it."""
     import pytest  # noqa: F401
     import torch._dynamo  # noqa: F401
 
+    before = sys.path.copy()
+    sys.path += path
+    import acc_pytest
+
+    for module in pkgutil.walk_packages(acc_pytest.__path__, "acc_pytest."):
+        importlib.import_module(module.name)
+    sys.path[:] = before
+
+
+def serve(listener: socket.socket, directory: Path, path: list[str]) -> Callable[[], None]:
+    """Answer requests until the last lease ends. Returns in the forks alone: the program to run."""
+    leases = os.open(directory / LEASES, os.O_RDONLY)
+    _import(path)
     gc.collect()
     gc.freeze()  # a fork that collects garbage would copy every page of what was imported
     forks: list[int] = []
     while True:
-        ready, _, _ = select.select([listener.fileno(), 0], [], [])
-        if 0 in ready:
+        ready, _, _ = select.select([listener.fileno(), leases], [], [])
+        if leases in ready and _ended(directory, leases):
             for fork in forks:
                 os.waitpid(fork, 0)
             os._exit(0)
         forks = [fork for fork in forks if os.waitpid(fork, os.WNOHANG) == (0, 0)]
+        if listener.fileno() not in ready:
+            continue
         connection, _ = listener.accept()
         fork = os.fork()
         if fork == 0:
             listener.close()
+            os.close(leases)
             return _answered(connection)
         connection.close()
         forks.append(fork)
+
+
+def _ended(directory: Path, leases: int) -> bool:
+    """Whether nobody holds a lease; then nobody can take one any more."""
+    with _locked(directory):
+        if leases not in select.select([leases], [], [], 0)[0]:
+            return False
+        (directory / LEASES).unlink()
+        return True
+
+
+@dataclass(frozen=True)
+class Request:
+    """A program: how its interpreter is called, where it runs, what it was started with."""
+
+    executable: str
+    directory: str
+    words: list[str]
+    environment: dict[str, str]
+
+
+def _request(data: bytes) -> Request:
+    executable, directory, count, *texts = os.fsdecode(data).split("\0")
+    words, environment = texts[: int(count)], texts[int(count) :]
+    return Request(executable, directory, words, dict(text.split("=", 1) for text in environment))
 
 
 def _answered(connection: socket.socket) -> Callable[[], None]:
     """Fork the program, wait for it, and send its exit code; it is killed when its launcher is."""
     size, streams, _, _ = socket.recv_fds(connection, SIZE.size, len(STREAMS))
     with connection.makefile("rb") as file:
-        request = json.loads(file.read(*SIZE.unpack(size)))
+        request = _request(file.read(*SIZE.unpack(size)))
     program = os.fork()
     if program == 0:
         connection.close()
@@ -116,12 +165,12 @@ def _answered(connection: socket.socket) -> Callable[[], None]:
     os._exit(0)
 
 
-def _program(request: dict[str, Any]) -> Callable[[], None]:
+def _program(request: Request) -> Callable[[], None]:
     """Make this process what an interpreter is that was started with these words."""
-    os.chdir(request["cwd"])
+    os.chdir(request.directory)
     os.environ.clear()
-    os.environ.update(request["env"])
-    words: list[str] = request["words"]
+    os.environ.update(request.environment)
+    words = request.words
     while words[0] in ("-u", "-B"):
         sys.dont_write_bytecode |= words[0] == "-B"
         if words.pop(0) == "-u":
@@ -129,10 +178,10 @@ def _program(request: dict[str, Any]) -> Callable[[], None]:
     kind, rest = words[0][:2], ([words[0][2:]] if words[0][2:] else []) + words[1:]
     if kind not in ("-c", "-m"):
         kind, rest = "", words
-    sys.executable = request["executable"]
+    sys.executable = request.executable
     sys.argv = [{"": rest[0]}.get(kind, kind), *rest[1:]]
     first = {"-c": "", "-m": os.getcwd()}.get(kind, str(Path(rest[0]).resolve().parent))
-    sys.path[:0] = [first, *filter(None, request["env"].get("PYTHONPATH", "").split(os.pathsep))]
+    sys.path[:0] = [first, *filter(None, request.environment.get("PYTHONPATH", "").split(os.pathsep))]
     if kind == "-m":
         return lambda: _discard(runpy.run_module(rest[0], run_name="__main__", alter_sys=True))
     if kind == "-c":
@@ -169,4 +218,4 @@ def _discard(_: object) -> None: ...
 
 if __name__ == "__main__":
     sys.path.pop(0)  # of this file
-    _end(serve(socket.socket(fileno=int(sys.argv[1]))))
+    _end(serve(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]), sys.argv[3:]))

@@ -204,7 +204,9 @@ def test_device_id_leaves_out_other_devices_and_means_nothing_on_the_cpu(tmp_pat
         handle.dump_path  # noqa: B018
 
 
-def test_seed_all_repeats_random_numbers_and_asks_for_deterministic_algorithms() -> None:
+def test_seed_all_repeats_random_numbers_and_asks_for_deterministic_algorithms(
+    python_with_torch: None,
+) -> None:
     code = (
         "import os, random, numpy, torch, acc_pytest\n"
         "acc_pytest.seed_all(7)\n"

@@ -98,7 +98,7 @@ def test_ranks_find_one_directory_and_one_order_without_talking(tmp_path: Path) 
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
-def test_a_process_group_is_neither_made_nor_used(tmp_path: Path) -> None:
+def test_a_process_group_is_neither_made_nor_used(tmp_path: Path, python_with_torch: None) -> None:
     code = (
         "import sys, torch; from acc_pytest import DumpConfig, register_hook\n"
         "model = torch.nn.Linear(1, 1)\n"

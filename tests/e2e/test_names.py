@@ -22,7 +22,7 @@ from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.reporting.csv_report import plain_text
 from acc_pytest.reporting.printable import plain
 
-from .conftest import Run, read_rows
+from .conftest import QUICKER, Run, read_rows
 
 GBK = os.fsdecode("数据".encode("gbk"))
 """A directory's name as a system in GBK writes it; no UTF-8."""
@@ -108,12 +108,16 @@ def test_workers_in_a_directory_that_is_not_utf_8(there: DemoPaths, tmp_path: Pa
     home = tmp_path / GBK
     home.mkdir()
     (home / "pytest.ini").write_text("[pytest]\nacc_output = out\nacc_csv = acc.csv\n")
-    words = [f"--acc-golden={there.golden}", f"--acc-mine={there.mine}", "-n2", "-v", "--junitxml=j.xml"]
+    words = [f"--acc-golden={there.golden}", f"--acc-mine={there.mine}", "-n1", "-v", "--junitxml=j.xml"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["/", *sys.path]), "PYTHONIOENCODING": "ascii"}
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):
         environment.pop(name, None)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words], cwd=home, env=environment, capture_output=True, timeout=300
+        [sys.executable, "-m", "pytest", *QUICKER, *words],
+        cwd=home,
+        env=environment,
+        capture_output=True,
+        timeout=300,
     )
     out = done.stdout.decode("ascii")
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, out + done.stderr.decode()

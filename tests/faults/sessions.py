@@ -77,12 +77,12 @@ def log_of(home: Path) -> Path:
 
 def start(home: Path, paths: DemoPaths, *words: str) -> subprocess.Popen[str]:
     """A session in `home`, the leader of a group of processes; what it says goes to `log_of(home)`."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_ADDOPTS"):
         environment.pop(name, None)
     with log_of(home).open("w") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "pytest", *QUICK, *dump_options(paths), *words],
+            [sys.executable, "-u", "-m", "pytest", *QUICK, *dump_options(paths), *words],
             cwd=home,
             env=environment,
             stdout=log,

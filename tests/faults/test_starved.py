@@ -93,7 +93,9 @@ def test_a_command_on_a_full_disk_is_one_line_and_leaves_no_half_file(
     assert [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size >= 1000] == []
 
 
-def test_reports_survive_the_directories_of_the_session(tmp_path: Path, dumps: DemoPaths) -> None:
+def test_reports_survive_the_directories_of_the_session(
+    tmp_path: Path, dumps: DemoPaths, python_with_torch: None
+) -> None:
     """The working directory and that of the reports are removed while tests run."""
     home = home_of(tmp_path / "home")
     session = start(home, dumps, *reports_in(tmp_path / "out"))

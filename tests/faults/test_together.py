@@ -16,7 +16,9 @@ time.gmtime = lambda *given, clock=time.gmtime: clock(1_700_000_000)
 """
 
 
-def test_two_sessions_in_one_directory_do_not_write_over_each_other(tmp_path: Path, dumps: DemoPaths) -> None:
+def test_two_sessions_in_one_directory_do_not_write_over_each_other(
+    tmp_path: Path, dumps: DemoPaths, python_with_torch: None
+) -> None:
     home = home_of(tmp_path, ONE_SECOND)
     sessions = [start(home, dumps, "--acc-rows=rows.jsonl", "--acc-html=page.html") for _ in range(2)]
     assert [session.wait(120) for session in sessions] == [0, 0]

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.multiprocessing
 from torch import nn
 from torch.fx.node import Node
-from torch.multiprocessing.spawn import spawn
 
 from acc_pytest.capture.fx_backend import fx_dump_backend
 from acc_pytest.errors import AccError, CaptureError
 from tests.capture.torchair.models import PROGRAMS, Attention, Mlp, run_program
 from tests.capture.torchair.tree import contents, graphs
 
-REAL = Path(__file__).parents[3] / ".." / "shared" / "conformance" / "torchair" / "real_fx"
+ROOT = Path(__file__).parents[3]
+REAL = ROOT / ".." / "shared" / "conformance" / "torchair" / "real_fx"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A small program, and what the backend dumps of its graphs when it runs them eagerly."""
+
+    name: str
+    eager: list[dict[str, bytes]]
 
 
 @pytest.fixture(autouse=True)
@@ -158,22 +168,26 @@ def test_a_wrong_argument_is_refused(options: dict[str, Any], message: str) -> N
         fx_dump_backend(**options)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_two_dumps_of_one_program_are_equal(program: str, tmp_path: Path) -> None:
-    for run_number in ("first", "second"):
-        run_program(program, fx_dump_backend(tmp_path / run_number))
-    assert graphs(tmp_path / "first") == graphs(tmp_path / "second") != []
+@pytest.fixture(scope="module", params=PROGRAMS)
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """Each program, and the graphs of its eager run."""
+    path = tmp_path_factory.mktemp("eager")
+    run_program(request.param, fx_dump_backend(path))
+    return Program(request.param, graphs(path))
+
+
+def test_two_dumps_of_one_program_are_equal(program: Program, tmp_path: Path) -> None:
+    run_program(program.name, fx_dump_backend(tmp_path))
+    assert graphs(tmp_path) == program.eager != []
 
 
 @pytest.mark.parametrize("inner", ["aot_eager", torch.float64], ids=str)
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_graphs_run_in_another_way_have_the_same_files(program: str, inner: Any, tmp_path: Path) -> None:
-    run_program(program, fx_dump_backend(tmp_path / "eager"))
-    run_program(program, fx_dump_backend(tmp_path / "other", inner=inner))
-    eager, other = graphs(tmp_path / "eager"), graphs(tmp_path / "other")
-    assert [graph.keys() for graph in eager] == [graph.keys() for graph in other]
+def test_graphs_run_in_another_way_have_the_same_files(program: Program, inner: Any, tmp_path: Path) -> None:
+    run_program(program.name, fx_dump_backend(tmp_path, inner=inner))
+    other = graphs(tmp_path)
+    assert [graph.keys() for graph in program.eager] == [graph.keys() for graph in other]
     if inner == "aot_eager":  # the same kernels, once more traced: the same bytes
-        assert eager == other
+        assert program.eager == other
 
 
 @pytest.mark.skipif(not (shutil.which("c++") or shutil.which("g++")), reason="inductor needs a C++ compiler")
@@ -305,15 +319,21 @@ def test_assertions_and_items_have_no_files(tmp_path: Path) -> None:
     }
 
 
-def _rank(rank: int, path: str) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{path}/meet", rank=rank, world_size=2)
-    torch.compile(torch.sin, backend=fx_dump_backend(path))(torch.full((2,), float(rank)))
-    torch.distributed.destroy_process_group()
+RANK = """
+import sys, torch
+from acc_pytest.capture.fx_backend import fx_dump_backend
+path, rank = sys.argv[1], int(sys.argv[2])
+torch.distributed.init_process_group("gloo", init_method=f"file://{path}/meet", rank=rank, world_size=2)
+torch.compile(torch.sin, backend=fx_dump_backend(path))(torch.full((2,), float(rank)))
+torch.distributed.destroy_process_group()
+"""
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without distributed")
-def test_ranks_are_those_of_torch_distributed(tmp_path: Path) -> None:
-    spawn(_rank, (str(tmp_path),), nprocs=2)
+def test_ranks_are_those_of_torch_distributed(tmp_path: Path, python_with_torch: None) -> None:
+    words = (sys.executable, "-c", RANK, str(tmp_path))
+    processes = [subprocess.Popen([*words, str(rank)], cwd=ROOT) for rank in (0, 1)]
+    assert [process.wait(120) for process in processes] == [0, 0]
     for rank in (0, 1):
         (graph,) = graphs_of_rank(tmp_path, rank)
         assert set(graph) == {"0/sin-aten.sin.default.INPUT.0", "0/sin-aten.sin.default.OUTPUT.0"}
