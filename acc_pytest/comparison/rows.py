@@ -11,7 +11,7 @@ from ..judging.replay import context_scalars, statistics_scalars, with_replicas
 from ..judging.threshold import JudgeContext
 from ..judging.verdict import Judgement
 from ..mapping.pair import Operand, Pair
-from ..metrics.catalogue import COLUMN_METRICS
+from ..metrics.catalogue import COLUMN_METRICS, SLICE_METRICS
 from ..metrics.measurement import Measurement
 from ..reporting.row import Row, RowSide, Scalar, WorstElement, native, place
 
@@ -80,7 +80,7 @@ def measured_row(
         judgement,
         before=[NAN_REASONS[side] for side, count in nonfinite.items() if count],
         after=messages_of(m),
-        metrics={name: m.value(name) for name in ROW_METRICS} | _noise(context),
+        metrics={name: m.value(name) for name in ROW_METRICS} | _slices(m) | _noise(context),
         counts={
             "elements": m.numel,
             "near_zero": m.near_zero,
@@ -132,6 +132,11 @@ def worst_replica(rows: Sequence[Row]) -> Row:
         others.setdefault(repr((row.statistics, custom)), {**row.statistics, **custom})
     others.pop(repr((worst.statistics, {f"custom.{n}": value for n, value in worst.custom.items()})))
     return replace(worst, statistics=with_replicas(worst.statistics, others.values())) if others else worst
+
+
+def _slices(m: Measurement) -> dict[str, float | None]:
+    """The errors of rows and channels of a tensor that has enough of them."""
+    return {} if m.slices.bias is None else {name: m.value(name) for name in SLICE_METRICS}
 
 
 def _noise(context: JudgeContext) -> dict[str, float | None]:

@@ -19,7 +19,7 @@ from ..errors import OperatorError
 from ..ge_operators import Unrounded
 from ..judging.derive import derived, is_exact
 from ..judging.threshold import JudgeContext
-from ..judging.tolerance import ROUNDINGS_PER_LAYER, SAFETY, Tolerance, coarser, tolerance
+from ..judging.tolerance import PER_LAYER, Tolerance, coarser, tolerance
 from ..judging.verdict import judge
 from ..metrics.kernel import measure
 from ..tensors.dtypes import by_name
@@ -29,7 +29,6 @@ from .recomputation import LOOKING, Recomputation
 
 _ONE_STEP = 1.0
 """What a quantised value may be off: the side to which a value between two is rounded."""
-_FACTOR = SAFETY * math.sqrt(ROUNDINGS_PER_LAYER)
 _ACCUMULATOR = 2.0**-24
 SIZE = "its output has another size than the operator writes"
 
@@ -136,12 +135,12 @@ def _cancelled(expected: Unrounded, exact: torch.Tensor, mine: torch.Tensor) -> 
     sizes = expected.magnitude().double().expand_as(expected.value).reshape(mine.shape)
     error = float((mine.double() - exact).norm())
     own = fmt.roundoff * float(exact.norm()) + fmt.spacing / 2 * math.sqrt(mine.numel())
-    return error <= _FACTOR * own + accumulated(expected.terms, fmt.roundoff, sizes)
+    return error <= PER_LAYER * own + accumulated(expected.terms, fmt.roundoff, sizes)
 
 
 def accumulated(terms: int, roundoff: float, sizes: torch.Tensor) -> float:
     """The norm of what adding up may be off, of sums of so many terms; `sizes` are those of the terms."""
-    return _FACTOR * math.sqrt(terms) * min(roundoff, _ACCUMULATOR) * float(sizes.norm())
+    return PER_LAYER * math.sqrt(terms) * min(roundoff, _ACCUMULATOR) * float(sizes.norm())
 
 
 def each_element(exact: torch.Tensor, mine: torch.Tensor, by_norm: Recomputation) -> Recomputation:
@@ -150,7 +149,7 @@ def each_element(exact: torch.Tensor, mine: torch.Tensor, by_norm: Recomputation
     assert fmt is not None
     finite = exact.isfinite() & mine.isfinite()
     off = (mine.double() - exact).abs()[finite]
-    allowed = _FACTOR * (2 * fmt.roundoff * exact.abs()[finite] + fmt.spacing)
+    allowed = PER_LAYER * (2 * fmt.roundoff * exact.abs()[finite] + fmt.spacing)
     beyond = int((off > allowed).sum())
     if not beyond:
         return by_norm

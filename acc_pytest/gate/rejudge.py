@@ -25,7 +25,7 @@ from .baseline import PREFIX
 NOTE_STARTS = ("baseline: ", "known: ")
 """What the notes of gates begin with; they are made anew."""
 _CUSTOM = "custom."
-_TEXTS = ("shape", "golden_dtype", "mine_dtype")
+_TEXTS = ("shape", "golden_dtype", "mine_dtype", "slices.worst_row", "slices.worst_channel")
 _WHOLES = ("numel", "compared", "near_zero", "beyond_tolerance")
 
 

@@ -4,8 +4,12 @@ Float and complex tensors, with T of `tolerance.py`:
 
     relative_euclidean_distance <= T
     cosine_similarity           >= 1 - T^2/2 - 1e-12
-    max_absolute_error          <= T * max(8 * rms(golden), max|golden|)
+    max_absolute_error          <= max(T * max(8 * rms(golden), max|golden|), 8 * neighbours)
     new_nonfinite, lost_nonfinite <= 0
+
+and, with 8 rows and 8 channels or more, those of `slices.py`. The neighbours of the largest error are the
+other errors of its row, or of its channel, whichever is larger in the root mean square: tokens and channels
+differ in what rounding does to them, so an element may be as far off as its row or its channel is.
 
 Golden all zero: nothing can be relative to it, so `max_absolute_error` <= the smallest normal number
 of the coarser dtype. Integers and booleans: `mismatches` <= 0.
@@ -18,13 +22,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..tensors.dtypes import by_name
+from .slices import ELEMENT_SIGMAS, beside_neighbours, slice_thresholds
 from .threshold import JudgeContext, Threshold
 from .tolerance import Tolerance, coarser, tolerance
 
 if TYPE_CHECKING:
     from ..metrics.measurement import Measurement
 
-ELEMENT_SIGMAS = 8
 COSINE_RESOLUTION = 1e-12
 """What float64 sums of a billion products leave of a cosine; matters for float64 pairs only."""
 
@@ -50,7 +54,8 @@ def derived(
     allowed = given or tolerance_of(context, measurement, factor, factor_origin)
     if peak == 0:
         return (_zero(allowed), *counts)
-    return (*_sized(allowed, rms, peak), *counts)
+    sized = _sized(measurement, allowed, rms, peak)
+    return (*sized, *slice_thresholds(measurement, allowed), *counts)
 
 
 def nonfinite_thresholds() -> tuple[Threshold, ...]:
@@ -97,10 +102,12 @@ def element_scale(rms: float, peak: float) -> float:
     return min(max(ELEMENT_SIGMAS * rms, peak), sys.float_info.max)
 
 
-def _sized(allowed: Tolerance, rms: float, peak: float) -> tuple[Threshold, ...]:
+def _sized(measurement: Measurement, allowed: Tolerance, rms: float, peak: float) -> tuple[Threshold, ...]:
     t = allowed.value
     scale = element_scale(rms, peak)
     what = "max|golden|" if scale == peak else f"{ELEMENT_SIGMAS}*rms(golden)"
+    by_whole = f"T times {what} = {scale:.3g}: no element may leave the noise of the whole; {allowed.reason}"
+    element, why = beside_neighbours(measurement, t * scale, by_whole)
     return (
         Threshold(
             "cosine_similarity",
@@ -108,12 +115,7 @@ def _sized(allowed: Tolerance, rms: float, peak: float) -> tuple[Threshold, ...]
             True,
             f"1 - T^2/2: what noise of relative size T leaves of the angle; {allowed.reason}",
         ),
-        Threshold(
-            "max_absolute_error",
-            t * scale,
-            False,
-            f"T times {what} = {scale:.3g}: no element may leave the noise of the whole; {allowed.reason}",
-        ),
+        Threshold("max_absolute_error", element, False, why),
         Threshold("relative_euclidean_distance", t, False, allowed.reason),
     )
 

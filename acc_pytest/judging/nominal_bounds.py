@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Union
 
 from ..errors import AccError
-from .derive import ELEMENT_SIGMAS
+from ..metrics.measurement import SliceErrors
 from .replay import context_of, is_stated, measurement_of, stated_of
+from .slices import ELEMENT_SIGMAS
 from .standards import DEFAULT, Standard
 from .statistics import thresholds_for_statistics
 from .threshold import JudgeContext, Threshold, ThresholdRule
@@ -24,6 +25,7 @@ from .thresholds import factor_of, given_tolerance, matching_rules, thresholds_f
 Scalar = Union[None, bool, int, float, str]
 
 NO_SAMPLE = 2**40
+_NO_SAMPLE_SHAPE = (2**20, 2**20)
 NOISE = 0.01
 OFF = "off"
 _BY_RULE = ("set by ", "switched off by ")
@@ -96,6 +98,8 @@ def nominal_bounds(
                 compared=NO_SAMPLE,
                 golden_rms=1.0 / ELEMENT_SIGMAS,
                 golden_max_abs=1.0,
+                shape=_NO_SAMPLE_SHAPE,
+                slices=SliceErrors() if measurement.slices.bias is None else SliceErrors(bias=0.0),
             )
             thresholds = thresholds_for(place, tensor, rules, standard)
     except (AccError, KeyError):

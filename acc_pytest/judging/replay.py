@@ -7,15 +7,17 @@ from dataclasses import fields
 from typing import Any, Union
 
 from ..metrics.catalogue import STATISTICS, STATISTICS_METRICS
-from ..metrics.measurement import Measurement, Moments, NonFinite
+from ..metrics.measurement import Measurement, Moments, NonFinite, SliceErrors
 from ..tensors.header import Statistics
 from .statistics import StatisticsMeasurement
 from .threshold import JudgeContext
 
 Scalar = Union[None, bool, int, float, str]
 
-_NESTED = {"nonfinite": NonFinite, "moments": Moments}
+_NESTED = {"nonfinite": NonFinite, "moments": Moments, "slices": SliceErrors}
 _PARTS = {name: tuple(field.name for field in fields(part)) for name, part in _NESTED.items()}
+_LEFT_OUT_IF = {"slices": SliceErrors()}
+"""Parts that many tensors do not have, as they are there."""
 _REPLICA = "replica"
 _LEFT_OUT = ("worst", "custom", "elements", "further")
 """Values of elements, of the user's own metrics and of operators: rows have them in words of their own."""
@@ -44,7 +46,8 @@ def statistics_scalars(measurement: Measurement) -> dict[str, Scalar]:
         if name == "shape":
             scalars["shape"] = "x".join(map(str, value))
         elif name in _NESTED:
-            scalars |= {f"{name}.{part}": getattr(value, part) for part in _PARTS[name]}
+            if value != _LEFT_OUT_IF.get(name):
+                scalars |= {f"{name}.{part}": getattr(value, part) for part in _PARTS[name]}
         else:
             scalars[name] = value
     return scalars
@@ -63,7 +66,8 @@ def measurement_of(
         if name == "shape":
             known["shape"] = tuple(int(size) for size in str(scalars["shape"]).split("x") if size)
         elif name in _NESTED:
-            known[name] = _NESTED[name](**{part: scalars[f"{name}.{part}"] for part in _PARTS[name]})
+            if name not in _LEFT_OUT_IF or f"{name}.{_PARTS[name][0]}" in scalars:
+                known[name] = _NESTED[name](**{part: scalars[f"{name}.{part}"] for part in _PARTS[name]})
         else:
             known[name] = scalars[name]
     return Measurement(worst=None, custom=custom or {}, **known)

@@ -25,7 +25,7 @@ from ..metrics.catalogue import STATISTICS, STATISTICS_METRICS, TENSOR_METRICS
 from ..metrics.statistics import statistics_errors
 from ..tensors.dtypes import by_name
 from ..tensors.header import Statistics
-from .derive import ELEMENT_SIGMAS
+from .slices import ELEMENT_SIGMAS
 from .standards import DEFAULT, THREE_WAY, Adjustment, Standard
 from .standards.three_way import by_noise
 from .threshold import JudgeContext, Threshold, ThresholdRule

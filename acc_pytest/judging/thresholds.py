@@ -14,7 +14,7 @@ from ..tensors.dtypes import by_name
 from .derive import is_zero
 from .standards import DEFAULT, Adjustment, Standard
 from .threshold import JudgeContext, Threshold, ThresholdRule
-from .tolerance import Tolerance, coarser
+from .tolerance import PER_LAYER, Tolerance, coarser
 
 if TYPE_CHECKING:
     from ..metrics.element_tolerance import ElementTolerance
@@ -111,7 +111,10 @@ def given_tolerance(rules: Iterable[ThresholdRule], dtypes: tuple[str, str]) -> 
     if given is None or all(by_name(dtype).format is None for dtype in dtypes):
         return None
     value, origin = given
-    return Tolerance(value, coarser(*dtypes), f"T = {value:.3g} set by {origin}")
+    fmt = coarser(*dtypes)
+    # T of one layer is that many times u.
+    rounding = max(fmt.roundoff, value / PER_LAYER)
+    return Tolerance(value, fmt, f"T = {value:.3g} set by {origin}", rounding)
 
 
 def overlay(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule], skip: Iterable[str] = ()) -> None:

@@ -35,6 +35,7 @@ from ..tensors.dtypes import FloatFormat, by_name
 ROUNDINGS_PER_LAYER = 16
 SAFETY = 2.0
 CAP = 0.25
+PER_LAYER = SAFETY * math.sqrt(ROUNDINGS_PER_LAYER)
 SAMPLE_SIGMAS = 3.72
 TYPICAL_LENGTH = 4096
 """`K` where the last dimension is unknown: the hidden width of a 7B model."""
@@ -44,11 +45,15 @@ _WORTH_SAYING = 1.01
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """T, the coarser format of the two sides, and the reason in words."""
+    """T, the coarser format of the two sides, and the reason in words.
+
+    `rounding` is what one operation adds, u + sqrt(K) * a, times the factor of a rule.
+    """
 
     value: float
     format: FloatFormat
     reason: str
+    rounding: float
 
 
 @functools.lru_cache(maxsize=4096)
@@ -74,11 +79,11 @@ def tolerance(
     fmt, roundoff, words = _rounding(coarser(golden_dtype, mine_dtype), computed_in, subnormal_rms)
     terms = TYPICAL_LENGTH if length is None else max(1, length)
     accumulator = min(fmt.roundoff, 2.0**-24)
-    per_layer = SAFETY * math.sqrt(ROUNDINGS_PER_LAYER)
-    value = factor * per_layer * (roundoff + math.sqrt(terms) * accumulator) * math.sqrt(1 + depth)
+    rounding = factor * (roundoff + math.sqrt(terms) * accumulator)
+    value = PER_LAYER * rounding * math.sqrt(1 + depth)
     words.append(f"sums of {terms} terms at {_power(accumulator)}")
     words.append(f"{depth} layer{'' if depth == 1 else 's'} before")
-    formula = f"T = {per_layer:g}*(u + sqrt({terms})*{_power(accumulator)})*sqrt(1+{depth})"
+    formula = f"T = {PER_LAYER:g}*(u + sqrt({terms})*{_power(accumulator)})*sqrt(1+{depth})"
     if elements and (scatter := math.exp(SAMPLE_SIGMAS / math.sqrt(elements))) >= _WORTH_SAYING:
         value *= scatter
         formula += f"*{scatter:.3g}"
@@ -89,7 +94,7 @@ def tolerance(
     if value > CAP:
         value = CAP
         formula += f", capped at {CAP:g}"
-    return Tolerance(value, fmt, f"{formula} = {value:.3g} ({', '.join(words)})")
+    return Tolerance(value, fmt, f"{formula} = {value:.3g} ({', '.join(words)})", rounding)
 
 
 def _rounding(

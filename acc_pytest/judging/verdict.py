@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import SettingsError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ..metrics.elements import ElementErrors
     from ..metrics.measurement import Measurement
 
+NOWHERE: Mapping[str, str] = MappingProxyType({})
 COUNTS = {
     "new_nonfinite": "NaN or Inf in mine where golden is not the same",
     "lost_nonfinite": "finite in mine where golden is NaN or Inf",
@@ -89,23 +91,36 @@ def judge(measurement: Measurement, thresholds: Sequence[Threshold]) -> Judgemen
     if measurement.empty:
         return Judgement("pass", (), "nothing to compare: the tensors are empty")
     checks = [Check.of(threshold, measurement.value(threshold.metric)) for threshold in thresholds]
-    return verdict_of(checks, measurement.numel, measurement.elements)
+    slices = measurement.slices
+    places = {"worst_row_error": slices.worst_row, "worst_channel_error": slices.worst_channel}
+    return verdict_of(checks, measurement.numel, measurement.elements, places)
 
 
-def verdict_of(checks: Sequence[Check], numel: int, elements: ElementErrors | None = None) -> Judgement:
+def verdict_of(
+    checks: Sequence[Check],
+    numel: int,
+    elements: ElementErrors | None = None,
+    places: Mapping[str, str] = NOWHERE,
+) -> Judgement:
     """The verdict of checks on tensors of `numel` elements; any failing check fails all.
 
-    `elements` say where the wrong ones lie.
+    `elements` say where the wrong ones lie, `places` where the values of metrics by name come from.
     """
     if all(c.off for c in checks):
         raise SettingsError("no threshold applies to this pair, so nothing would be judged; bound a metric")
     failing = sorted((c for c in checks if not c.passed), key=severity, reverse=True)
     if not failing:
         return Judgement("pass", tuple(checks), _passed(checks))
-    sentence = _failed(failing[0], numel, elements)
+    sentence = _failed(failing[0], numel, elements) + _at(failing[0], places)
     if len(failing) > 1:
-        sentence += f"; also beyond its bound: {', '.join(c.metric for c in failing[1:])}"
+        others = ", ".join(f"{c.metric}{_at(c, places)}" for c in failing[1:])
+        sentence += f"; also beyond its bound: {others}"
     return Judgement("fail", tuple(checks), sentence)
+
+
+def _at(c: Check, places: Mapping[str, str]) -> str:
+    place = places.get(c.metric)
+    return f" at {place}" if place else ""
 
 
 def severity(c: Check) -> tuple[int, float]:

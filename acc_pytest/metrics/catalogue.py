@@ -15,8 +15,9 @@ class MetricKind:
 
     `at_least`: larger is better, a bound is a floor. `sizes_error`: grows with every kind of error,
     so that a bound on it alone is a gate; cosine is not such a metric (it is blind to scale and to
-    one bad row in a million), nor are counts of NaN and Inf (blind to finite errors) nor KL (softmax
-    removes constant offsets). `relative`: divided by golden, undefined where golden is all zero.
+    one bad row in a million), nor are counts of NaN and Inf (blind to finite errors), KL (softmax
+    removes constant offsets), and errors of rows and channels (small tensors have none). `relative`:
+    divided by golden, undefined where golden is all zero.
     """
 
     at_least: bool = False
@@ -33,12 +34,26 @@ TENSOR_METRICS: dict[str, MetricKind] = {
     "max_scaled_error": MetricKind(),
     "kl_divergence": MetricKind(sizes_error=False),
     "relative_euclidean_distance": MetricKind(relative=True),
+    "worst_row_error": MetricKind(sizes_error=False, relative=True),
+    "typical_row_error": MetricKind(sizes_error=False, relative=True),
+    "worst_channel_error": MetricKind(sizes_error=False, relative=True),
+    "bulk_error": MetricKind(sizes_error=False, relative=True),
+    "bias": MetricKind(sizes_error=False, relative=True),
     "beyond_fraction": MetricKind(),
     "mismatches": MetricKind(),
     "new_nonfinite": MetricKind(sizes_error=False),
     "lost_nonfinite": MetricKind(sizes_error=False),
 }
 """Metrics of two tensors, in the order in which checks are listed."""
+
+SLICE_METRICS = (
+    "worst_row_error",
+    "typical_row_error",
+    "worst_channel_error",
+    "bulk_error",
+    "bias",
+)
+"""Those of single rows and channels, which tensors with few of either lack."""
 
 COLUMN_METRICS = (
     "cosine_similarity",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -20,16 +20,17 @@ from .custom import CustomMetric, run_custom
 from .double_block import double_sums, scaled_sum
 from .element_tolerance import ElementTolerance, default_tolerance
 from .elements import ElementErrors, ElementSums
-from .measurement import Measurement, NonFinite, Scalar, Worst
+from .measurement import Measurement, NonFinite, Scalar, SliceErrors, Worst
 from .sides import SideSums, SideTotals
 from .single_block import FITTING, SingleBlock
+from .slices import SliceSums
 from .totals import Totals
-from .values import Values, Wide, is_exact, is_measurable, raw, scalar, widen
+from .values import Values, Wide, difference, is_exact, is_measurable, raw, scalar, widen
 
 BLOCK = 64 * 1024
-"""Elements per block: five float32 buffers of this size stay near the core."""
-RANGE = 16 * BLOCK
-"""Elements between two looks at whether mapped files are whole, which take microseconds."""
+"""Most elements per block: five float32 buffers of this size stay near the core."""
+BLOCKS = 16
+"""Blocks between two looks at whether mapped files are whole, which take microseconds."""
 
 
 def measure(
@@ -61,11 +62,23 @@ def measure(
     run = _Pass(golden, mine, default if written else tolerance or default, elements)
     # Overflow and 0/0 are results here, not accidents: they are looked at where they can arise.
     with one_thread(), np.errstate(all="ignore"):
-        for start in range(0, run.numel, BLOCK):
-            if start % RANGE == 0:
+        for number, (start, stop) in enumerate(_blocks(run.numel, golden.shape[-1] if golden.shape else 1)):
+            if number % BLOCKS == 0:
                 check_mapped()
-            run.block(start, min(start + BLOCK, run.numel))
+            run.block(start, stop)
     return run.result(run_custom(custom, golden, mine))
+
+
+def _blocks(numel: int, channels: int) -> Iterator[tuple[int, int]]:
+    """Ranges of whole rows, or parts of one row where a row is longer than a block."""
+    if channels <= BLOCK:
+        size = BLOCK // max(1, channels) * max(1, channels)
+        yield from ((start, min(start + size, numel)) for start in range(0, numel, size))
+        return
+    for row in range(0, numel, channels):
+        yield from (
+            (start, min(start + BLOCK, row + channels)) for start in range(row, row + channels, BLOCK)
+        )
 
 
 class _Pass:
@@ -81,7 +94,13 @@ class _Pass:
         self._exact = is_exact(golden.dtype) and is_exact(mine.dtype)
         self._complex = golden.dtype.is_complex or mine.dtype.is_complex
         fitting = golden.dtype in FITTING and mine.dtype in FITTING
-        self._single = SingleBlock(min(self.numel, BLOCK), tolerance, exact=self._exact) if fitting else None
+        sliced = not self._exact and not self._complex and SliceSums.possible(self._shape)
+        self._slices = SliceSums(self._shape) if sliced else None
+        self._single = (
+            SingleBlock(min(self.numel, BLOCK), tolerance, self._slices, exact=self._exact)
+            if fitting
+            else None
+        )
         self._identical = golden.dtype == mine.dtype
         self._totals = Totals()
         self._sides = SideTotals(), SideTotals()
@@ -102,9 +121,11 @@ class _Pass:
         sides = single.load(golden, mine)
         if sides is None:
             return False
-        sums = single.sums(sides, self._totals)
+        sums = single.sums(sides, self._totals, start)
         if sums is None:
             return False
+        if self._slices is not None:
+            self._slices.keep()
         self._totals.add(sums, start + sums.peak_at)
         for totals, side in zip(self._sides, sides):
             totals.add(side)
@@ -127,6 +148,9 @@ class _Pass:
         sums = double_sums(g, m, self._totals, self._tolerance, exact=self._exact)
         at = sums.peak_at if positions is None else int(positions[sums.peak_at])
         self._totals.add(sums, start + at)
+        if self._slices is not None:
+            compared = np.arange(g.wide.size) if positions is None else positions
+            self._slices.add(start + compared, g.wide, difference(m, g))
 
     def _add_side(self, side: SideTotals, values: Wide, good: NDArray[np.bool_]) -> None:
         nan = int(np.count_nonzero(np.isnan(values)))
@@ -175,6 +199,7 @@ class _Pass:
             nonfinite=self._nonfinite,
             custom=custom,
             elements=elements,
+            slices=self._slice_errors(),
             **self._metrics(),
         )
 
@@ -204,6 +229,11 @@ class _Pass:
     def _nonfinite(self) -> NonFinite:
         golden, mine = self._sides
         return NonFinite(golden.nan, golden.inf, mine.nan, mine.inf, **self._nonfinite_counts)
+
+    def _slice_errors(self) -> SliceErrors:
+        if self._slices is None or not self._totals.compared:
+            return SliceErrors()
+        return self._slices.result(self._totals.peak_at, self._largest_error())
 
     def _largest_error(self) -> float:
         """The largest absolute error from its two values, free of the rounding of the search."""

@@ -75,6 +75,31 @@ class Moments:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceErrors:
+    """Relative errors of rows and channels, and the bias; `None` where the tensor has too few of either.
+
+    `worst_row` and `worst_channel` say where: `[0, 7, :]`, `[..., 33]`. `row_error_p90` and
+    `channel_error_p90` are the ninth deciles. `bulk_error` is the relative L2 distance over the channels that
+    are not among golden's largest (up to 4 times the median norm). `bias` is the smallest of three: of
+    the whole, the median over rows, the median over channels; 0 where their signs differ. `bias_deviation` is
+    the larger standard error of the two medians. `neighbour_error` is the root mean square of the errors in
+    the row or the channel of the largest error, whichever is larger, without that one.
+    """
+
+    worst_row_error: float | None = None
+    worst_row: str = ""
+    row_error_p90: float | None = None
+    typical_row_error: float | None = None
+    worst_channel_error: float | None = None
+    worst_channel: str = ""
+    channel_error_p90: float | None = None
+    bulk_error: float | None = None
+    bias: float | None = None
+    bias_deviation: float | None = None
+    neighbour_error: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """One pair, measured. `docs/metrics.md` defines every field; `None` means undefined.
 
@@ -88,7 +113,8 @@ class Measurement:
 
     Of single operators, `elements` has what standards of operators ask of single elements; elements beyond
     tolerance and the worst one are then those of its tolerance. `further` are numbers by name that take more
-    than these two tensors: errors as multiples of a second golden's, tests of samples.
+    than these two tensors: errors as multiples of a second golden's, tests of samples. `slices` are the
+    errors of single rows and channels.
     """
 
     shape: tuple[int, ...]
@@ -126,6 +152,7 @@ class Measurement:
     custom: Mapping[str, tuple[float | str, str]] = field(default_factory=dict)
     elements: ElementErrors | None = None
     further: Mapping[str, float] = field(default_factory=dict)
+    slices: SliceErrors = SliceErrors()
 
     def value(self, metric: str) -> float | None:
         """The value of a metric by name, custom ones included; `None` where it has none.
@@ -139,12 +166,15 @@ class Measurement:
             return float(counts.lost)
         if metric == "nonfinite_mismatch":
             return float(counts.disagreeing)
+        if metric == "bias":
+            return None if self.slices.bias is None else abs(self.slices.bias)
         if metric in self.custom:
             value: object = self.custom[metric][0]
         elif metric in self.further:
             value = self.further[metric]
         else:
-            value = getattr(self.elements, metric, getattr(self, metric, None))
+            parts = (self.elements, self, self.slices)
+            value = next((getattr(part, metric) for part in parts if hasattr(part, metric)), None)
         return float(value) if isinstance(value, (int, float)) else None
 
     @property

@@ -17,6 +17,7 @@ from .divergence import BlockDivergence
 from .double_block import divergence_sums
 from .element_tolerance import ElementTolerance
 from .sides import SideSums
+from .slices import SliceSums
 from .totals import BlockSums, Totals
 
 Floats = NDArray[np.float32]
@@ -44,14 +45,19 @@ FITTING = frozenset(getattr(torch, name) for name in _NAMES.split() if hasattr(t
 class SingleBlock:
     """Buffers for blocks of up to `size` elements, kept from block to block.
 
+    `slices` are offered the sums of each block by row and channel; its caller keeps them or not.
     `exact` asks for the count of unequal elements.
     """
 
-    def __init__(self, size: int, tolerance: ElementTolerance, *, exact: bool) -> None:
-        self._tolerance, self._exact = tolerance, exact
+    def __init__(
+        self, size: int, tolerance: ElementTolerance, slices: SliceSums | None = None, *, exact: bool
+    ) -> None:
+        self._tolerance, self._exact, self._slices = tolerance, exact, slices
         self._tensors = [torch.empty(size, dtype=torch.float32) for _ in range(5)]
         self._arrays = [tensor.numpy() for tensor in self._tensors]
         self._flags = np.empty(size, dtype=np.bool_)
+        self._table = torch.empty((3, size if slices is not None else 0), dtype=torch.float32)
+        self._squares, self._projected, self._errors = self._table.numpy()
         self._mine = torch.empty(0)
 
     def load(self, golden: torch.Tensor, mine: torch.Tensor) -> tuple[SideSums, SideSums] | None:
@@ -66,8 +72,11 @@ class SingleBlock:
         sides = _side_sums(self._arrays[0][:n]), _side_sums(self._arrays[1][:n])
         return sides if all(_ordinary(side.peak) for side in sides) else None
 
-    def sums(self, sides: tuple[SideSums, SideSums], totals: Totals) -> BlockSums | None:
-        """Sum the loaded block and fill in both sides; `None` when its errors call for float64."""
+    def sums(self, sides: tuple[SideSums, SideSums], totals: Totals, start: int) -> BlockSums | None:
+        """Sum the loaded block, whose first element is at the flat position `start`, and fill in both sides.
+
+        `None` when its errors call for float64.
+        """
         n = sides[0].count
         g, m, d, _, absolute = (array[:n] for array in self._arrays)
         np.subtract(m, g, out=d)
@@ -79,7 +88,7 @@ class SingleBlock:
 
         golden_sum, difference_sum = self._sum(0, n), self._sum(2, n)
         sides[0].total, sides[1].total = golden_sum, golden_sum + difference_sum
-        gg, gd, dd = self._dot(g, g), self._dot(g, d), self._dot(d, d)
+        gg, gd, dd = self._products(g, d, start)
         mm, gm = gg + 2 * gd + dd, gg + gd
         if dd > _CLOSE * gg:
             # Unrelated sides: their product cancels, so it is summed in float64.
@@ -161,6 +170,16 @@ class SingleBlock:
         g, m = (array[:n].astype(np.float64) for array in self._arrays[:2])
         return divergence_sums(g, m - g)
 
+    def _products(self, g: Floats, d: Floats, start: int) -> tuple[float, float, float]:
+        """The sums of g*g, g*d and d*d."""
+        if self._slices is None:
+            return self._dot(g, g), self._dot(g, d), self._dot(d, d)
+        np.multiply(g, g, out=self._squares[: g.size])
+        np.multiply(g, d, out=self._projected[: g.size])
+        np.multiply(d, d, out=self._errors[: g.size])
+        gg, gd, dd = self._slices.of_block(start, self._table[:, : g.size])
+        return gg, gd, dd
+
     def _dot(self, first: Floats, second: Floats) -> float:
         np.multiply(first, second, out=self._arrays[3][: first.size])
         return self._sum(3, first.size)
@@ -185,9 +204,9 @@ def _ordinary(peak: float) -> bool:
 def _terms(peak: float) -> int:
     """Order at which the series of expm1(d) - d for |d| <= `peak` <= 1/4 may stop.
 
-    The first term left out, relative to d^2/2, is below 1e-8.
+    The first term left out, relative to d^2/2, is below 1e-7.
     """
     order = 2
-    while 2 * peak ** (order - 1) / math.factorial(order + 1) > 1e-8:
+    while 2 * peak ** (order - 1) / math.factorial(order + 1) > 1e-7:
         order += 1
     return order

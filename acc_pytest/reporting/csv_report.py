@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 
+from ..metrics.catalogue import SLICE_METRICS
 from ..outputs import Growing, target_of
 from .file_view import GrowingFileView
 from .printable import escaped, plain
@@ -65,6 +66,7 @@ OUR_COLUMNS = {
     "my_slot": "mine.slot",
     "mean_error": "metrics.mean_error",
     "beyond_fraction": "metrics.beyond_fraction",
+    **{name: f"metrics.{name}" for name in SLICE_METRICS},
     "noise_error": "metrics.noise_error",
     "elements": "counts.elements",
     "golden_nan": "counts.golden_nan",

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from acc_pytest.metrics.measurement import Measurement, Moments, NonFinite
+from acc_pytest.metrics.measurement import Measurement, Moments, NonFinite, SliceErrors
+from tests.metrics.slice_reference import slice_errors
 
 
 def measured(golden: torch.Tensor, mine: torch.Tensor) -> Measurement:
@@ -27,6 +28,8 @@ def measured(golden: torch.Tensor, mine: torch.Tensor) -> Measurement:
     size, error = g.norm().item(), (m - g).abs()
     n = g.numel()
     return build(
+        shape=tuple(golden.shape),
+        slices=slice_errors(golden, mine),
         golden_dtype=str(golden.dtype).removeprefix("torch."),
         mine_dtype=str(mine.dtype).removeprefix("torch."),
         numel=golden.numel(),
@@ -63,6 +66,7 @@ def build(**fields: Any) -> Measurement:
         moments=Moments(),
         custom={},
         further={},
+        slices=SliceErrors(),
     )
     neutral.update(fields)
     return Measurement(**neutral)

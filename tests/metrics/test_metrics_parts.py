@@ -18,7 +18,7 @@ from acc_pytest.errors import FormatError, SettingsError
 from acc_pytest.metrics.custom import load_custom, load_customs
 from acc_pytest.metrics.divergence import BlockDivergence, Divergence
 from acc_pytest.metrics.element_tolerance import default_tolerance
-from acc_pytest.metrics.kernel import BLOCK, RANGE, measure
+from acc_pytest.metrics.kernel import BLOCK, BLOCKS, measure
 from acc_pytest.metrics.scaled import as_float, binary_sum, natural_sum, ratio, root
 from acc_pytest.metrics.statistics import statistics_errors
 from acc_pytest.tensors.header import Statistics
@@ -27,6 +27,7 @@ from acc_pytest.tensors.source import TensorSource
 from tests.metrics.metric_reference import measured
 from tests.newer import torch_dtype
 
+RANGE = BLOCKS * BLOCK
 VIEWS = {
     "contiguous": lambda t: t,
     "transposed": lambda t: t.transpose(0, 2),

@@ -13,6 +13,9 @@ dtype,
     max_absolute_error          <= max(5 * exp(3.72 / sqrt(n)) * the noise run's, u * max|golden|)
     mismatches, NaN, Inf        up to 3 times, or as many as, the noise run's
 
+The largest error may also be 8 times that of its neighbours, and rows, channels and the bias have their bounds
+from this T or the derived one, whichever is larger (`derive.py`).
+
 * 3 = 2 * 1.5. Mine may store four times as many results on the way as the noise run (an unfused graph
   against a fused one), whose errors of random sign add to sqrt(4) = 2 times as much; 1.5 is the safety
   factor. (torch._dynamo's accuracy check takes 2 to 3 of the error against float64, others 1.5 to 5.)
@@ -36,6 +39,7 @@ from typing import TYPE_CHECKING
 from ...metrics.element_tolerance import EXACT, ElementTolerance
 from ...tensors.dtypes import FloatFormat, by_name
 from ..derive import COSINE_RESOLUTION, element_scale, is_exact, is_zero, tolerance_of
+from ..slices import beside_neighbours, slice_thresholds
 from ..threshold import JudgeContext, Threshold
 from ..tolerance import CAP, SAMPLE_SIGMAS, Tolerance, coarser
 from .base import WHOLE_NUMBERS, Adjustment, Second, Standard, kind_of, of_output, unknown_dtype
@@ -115,6 +119,7 @@ def _sized(context: JudgeContext, measurement: Measurement, adjustment: Adjustme
     element_floor = least.value * (element_scale(rms, peak) if least.derived else peak)
     if element < element_floor:
         element, said = element_floor, f"{least.reason}, which allows an element more than {said}"
+    element, said = beside_neighbours(measurement, element, said)
     return (
         Threshold(
             "cosine_similarity",
@@ -124,6 +129,7 @@ def _sized(context: JudgeContext, measurement: Measurement, adjustment: Adjustme
         ),
         Threshold("max_absolute_error", element, False, said),
         Threshold("relative_euclidean_distance", t.value, False, t.reason),
+        *slice_thresholds(measurement, max(t, derived, key=lambda tolerance: tolerance.value)),
     )
 
 
@@ -157,7 +163,7 @@ def _measured(
     reason = f"T = {RATIO:g}{times} times {run}'s own error {own:.3g}{adjustment.words} = {t:.3g}"
     if t < least.value:
         t, reason = least.value, f"{least.reason}, which is more than {reason}"
-    return Tolerance(t, fmt, reason)
+    return Tolerance(t, fmt, reason, least.rounding)
 
 
 def _element(
@@ -187,11 +193,12 @@ def _run(context: JudgeContext, fmt: FloatFormat) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Least:
-    """The least T, why, and whether it is the derived one."""
+    """The least T, why, whether it is the derived one, and what one operation adds."""
 
     value: float
     reason: str
     derived: bool
+    rounding: float
 
 
 def _least(context: JudgeContext, fmt: FloatFormat, rms: float, derived: Tolerance) -> _Least:
@@ -200,16 +207,16 @@ def _least(context: JudgeContext, fmt: FloatFormat, rms: float, derived: Toleran
     if noise is None or noise.roundoff < fmt.roundoff:
         run = context.noise_dtype or "whole numbers"
         why = f"a noise run in {run} does not show the rounding of {fmt.name}"
-        return _Least(derived.value, f"{why}: {derived.reason}", True)
+        return _Least(derived.value, f"{why}: {derived.reason}", True, derived.rounding)
     origin, own = by_name(context.computed_in).format, context.noise_error or 0.0
     if origin is not None and origin.roundoff > max(fmt.roundoff, SHOWN * own):
         why = f"a noise run that is off by {own:.3g} does not show the rounding of {origin.name}"
-        return _Least(derived.value, f"{why}: {derived.reason}", True)
+        return _Least(derived.value, f"{why}: {derived.reason}", True, derived.rounding)
     u, said = fmt.roundoff, f"T = u = {fmt.roundoff:.3g}, the rounding of {fmt.name}"
     if 0 < rms < fmt.smallest_normal:
         u = max(u, fmt.spacing / 2 / rms)
         said = f"T = u = {u:.3g}, the spacing of subnormal {fmt.name} against rms {rms:.2g}"
-    return _Least(u, said, False)
+    return _Least(u, said, False, derived.rounding)
 
 
 def _elements(

@@ -22,7 +22,13 @@ PATTERNS = [
     re.compile(".+?".join(map(re.escape, re.split(r"\{\d,?\}", english))), re.IGNORECASE)
     for english, _ in PHRASES
 ]
-SOURCES = ("reporting/run_verdict.py", "diagnosis/inheritance.py", "judging/verdict.py", "judging/derive.py")
+SOURCES = (
+    "reporting/run_verdict.py",
+    "diagnosis/inheritance.py",
+    "judging/verdict.py",
+    "judging/derive.py",
+    "judging/slices.py",
+)
 FRAGMENTS = frozenset(
     (
         "after X", "before X", "X of X", "token ids", "X of X X fails", "Fails at X",

@@ -1,0 +1,120 @@
+"""Bounds of single rows and channels, and of the bias: what T of the whole tensor does not see.
+
+With T of `tolerance.py`, over rows and channels (`metrics/slices.py`), of which there are at least 8 each:
+
+    typical_row_error, bulk_error   <= 2 T
+    worst_row_error                 <= max(min(4 T, max(1/2, 2 T)), 8 * d) * exp(3.72 / sqrt(channels))
+    worst_channel_error             <= the same over channels, * exp(3.72 / sqrt(rows))
+    bias                            <= u + sqrt(K) * a + 4 * its standard error + r^2 / 2
+
+* T bounds a norm in which a few large rows or channels count for all. The others may differ from the whole
+  by the safety factor 2 of T once more, typically. The worst may by that twice, or by as much beyond the
+  worst tenth as an element may beyond the whole (8). A zeroed row has an error of 1, beyond 1/2.
+* Few elements scatter as they do in T.
+* Rounding errors are nearly orthogonal to golden, so their bias is far below u, the unit roundoff of the
+  coarser dtype, at any depth. One rounding that goes in one direction leaves up to u. 4 standard errors are
+  exceeded once in 15,000 tensors. Errors of size r turn a vector, and one of the same norm loses r^2/2.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from .threshold import Threshold
+from .tolerance import CAP, SAFETY, SAMPLE_SIGMAS, Tolerance
+
+if TYPE_CHECKING:
+    from ..metrics.measurement import Measurement
+
+LARGEST = SAFETY * CAP
+"""The bound of a row that follows from a derived T ends here: a zeroed row has an error of 1."""
+ELEMENT_SIGMAS = 8
+"""How many times the error of the others an element, or a row, may be off."""
+DEVIATIONS = 4
+
+
+def needed_tolerance(measurement: Measurement) -> float:
+    """The T at which the bounds of rows and channels just hold, that of the bias apart."""
+    slices = measurement.slices
+    if slices.bias is None:
+        return 0.0
+    channels = measurement.shape[-1]
+    needs = [(slices.typical_row_error or 0.0) / SAFETY, (slices.bulk_error or 0.0) / SAFETY]
+    for worst, decile, elements in (
+        (slices.worst_row_error, slices.row_error_p90, channels),
+        (slices.worst_channel_error, slices.channel_error_p90, measurement.numel // channels),
+    ):
+        error = (worst or 0.0) / _scatter(elements)
+        if error > ELEMENT_SIGMAS * (decile or 0.0):
+            needs.append(error / SAFETY / (SAFETY if error <= LARGEST else 1.0))
+    return max(needs)
+
+
+def needed_rounding(measurement: Measurement) -> float:
+    """The rounding of one operation at which the bound of the bias just holds."""
+    slices = measurement.slices
+    if slices.bias is None:
+        return 0.0
+    return max(0.0, abs(slices.bias) - _deviation_and_turn(measurement))
+
+
+def slice_thresholds(measurement: Measurement, allowed: Tolerance) -> tuple[Threshold, ...]:
+    """The bounds of the rows and channels of float tensors; none for tensors with too few of either."""
+    slices = measurement.slices
+    if slices.bias is None:
+        return ()
+    channels = measurement.shape[-1]
+    rows = measurement.numel // channels
+    typical = SAFETY * allowed.value
+    of_rows = f"2 T = {typical:.3g}: half of the rows may not be further off"
+    of_bulk = f"2 T = {typical:.3g}: channels that are not golden's largest may not be further off"
+    return (
+        _worst("row", slices.row_error_p90, channels, allowed),
+        Threshold("typical_row_error", typical, False, of_rows),
+        _worst("channel", slices.channel_error_p90, rows, allowed),
+        Threshold("bulk_error", typical, False, of_bulk),
+        _bias(measurement, allowed),
+    )
+
+
+def beside_neighbours(measurement: Measurement, bound: float, reason: str) -> tuple[float, str]:
+    """The bound of the largest error, and why: the one given, or what its row or channel allows it."""
+    neighbours = measurement.slices.neighbour_error or 0.0
+    if ELEMENT_SIGMAS * neighbours <= bound:
+        return bound, reason
+    said = f"{ELEMENT_SIGMAS} times the error {neighbours:.3g} of the rest of its row or channel"
+    return ELEMENT_SIGMAS * neighbours, f"{said}; by itself {reason}"
+
+
+def _worst(what: str, ninth_decile: float | None, elements: int, allowed: Tolerance) -> Threshold:
+    """The bound of the worst row or channel, which has that many elements."""
+    scatter, t = _scatter(elements), allowed.value
+    by_t, by_others = min(SAFETY**2 * t, max(LARGEST, SAFETY * t)), ELEMENT_SIGMAS * (ninth_decile or 0.0)
+    reason = (
+        f"min(4 T, max(1/2, 2 T)) = {by_t:.3g}, times {scatter:.3g} for the scatter of {elements} elements"
+    )
+    if by_others > by_t:
+        reason = (
+            f"{ELEMENT_SIGMAS} times {ninth_decile:.3g}, which nine of ten {what}s stay within, "
+            f"times {scatter:.3g} for the scatter of {elements} elements"
+        )
+    return Threshold(f"worst_{what}_error", max(by_t, by_others) * scatter, False, reason)
+
+
+def _scatter(elements: int) -> float:
+    return math.exp(SAMPLE_SIGMAS / math.sqrt(elements))
+
+
+def _bias(measurement: Measurement, allowed: Tolerance) -> Threshold:
+    distance, deviation = measurement.relative_euclidean_distance or 0.0, measurement.slices.bias_deviation
+    reason = (
+        f"{allowed.rounding:.3g} for one rounding to {allowed.format.name}, + {DEVIATIONS} standard errors "
+        f"of {deviation or 0.0:.2g}, + r^2/2 of r = {distance:.2g}: other rounding has no direction"
+    )
+    return Threshold("bias", allowed.rounding + _deviation_and_turn(measurement), False, reason)
+
+
+def _deviation_and_turn(measurement: Measurement) -> float:
+    distance, deviation = measurement.relative_euclidean_distance or 0.0, measurement.slices.bias_deviation
+    return DEVIATIONS * (deviation or 0.0) + distance * distance / 2

@@ -1,0 +1,151 @@
+"""Errors of single rows and channels: what a norm of the whole tensor hides behind its largest values.
+
+A row is a vector along the last dimension (of most tensors one token), a channel all elements of one index
+of the last dimension. With g golden, d mine - golden and norms taken over one row or channel:
+
+    error = |d| / max(|g|, median over all rows or channels of |g|)
+
+The median keeps rows that are nearly zero from having huge errors. The bias of one row (or channel, or the
+whole) is the projection of the error on golden, sum(g*d) / sum(g*g): 0.01 where mine is 1 % too large.
+Rounding is nearly orthogonal to golden, a wrong scale is not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .measurement import SliceErrors
+from .values import Doubles
+
+FEWEST = 8
+"""Rows and channels of which a median and quartiles say something."""
+MOST = 1 << 22
+"""Rows, and channels, of which sums are kept: three float64 of each."""
+RANKED = 4096
+"""Rows, and channels, of which quantiles are taken: of more, as many at even distances."""
+BULK = 4.0
+"""Channels of up to this many times the median norm are the bulk."""
+_NORMAL_QUARTILES = 1.349
+"""The distance of the quartiles of a normal distribution, in standard deviations."""
+_MEDIAN = math.sqrt(math.pi / 2)
+"""The standard error of a median, in that of a mean."""
+
+
+class SliceSums:
+    """Sums of g*g, g*d and d*d by row and by channel; those of a block count once they are kept."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self._shape = tuple(shape)
+        self._rows = np.zeros((3, math.prod(shape[:-1])))
+        self._channels = np.zeros((3, shape[-1]))
+        self._first, self._start = 0, 0
+        self._of_rows = self._of_channels = np.zeros((3, 0))
+
+    @staticmethod
+    def possible(shape: Sequence[int]) -> bool:
+        """Whether tensors of this shape have enough rows and channels, and not too many."""
+        if len(shape) < 2:
+            return False
+        return FEWEST <= shape[-1] <= MOST and FEWEST <= math.prod(shape[:-1]) <= MOST
+
+    def of_block(self, start: int, products: torch.Tensor) -> list[float]:
+        """The sums of a block's products, [3, elements], from the flat position `start`.
+
+        A block is whole rows, or a part of one.
+        """
+        channels, elements = self._shape[-1], products.shape[1]
+        self._first, self._start = divmod(start, channels)
+        if elements % channels:
+            self._of_rows, self._of_channels = (
+                products.sum(1, keepdim=True).double().numpy(),
+                products.numpy(),
+            )
+        else:
+            table = products.view(3, elements // channels, channels)
+            self._of_rows, self._of_channels = table.sum(2).double().numpy(), table.sum(1).numpy()
+        sums: list[float] = self._of_rows.sum(1).tolist()
+        return sums
+
+    def keep(self) -> None:
+        """Count the last block."""
+        self._rows[:, self._first : self._first + self._of_rows.shape[1]] += self._of_rows
+        self._channels[:, self._start : self._start + self._of_channels.shape[1]] += self._of_channels
+
+    def add(self, positions: NDArray[np.int64], golden: Doubles, difference: Doubles) -> None:
+        """Count elements at these flat positions, which ascend."""
+        rows, channels = np.divmod(positions, self._shape[-1])
+        first = int(rows[0])
+        products = (golden * golden, golden * difference, difference * difference)
+        for of_rows, of_channels, values in zip(self._rows, self._channels, products):
+            sums = np.bincount(rows - first, values)
+            of_rows[first : first + sums.size] += sums
+            of_channels += np.bincount(channels, values, minlength=of_channels.size)
+
+    def result(self, worst: int, largest: float) -> SliceErrors:
+        """The errors; the largest absolute one is at the flat position `worst`, -1 where there is none."""
+        size, projected, _ = self._rows.sum(1).tolist()
+        if not 0 < size < math.inf:
+            return SliceErrors()
+        rows, channels = _Errors(*self._rows), _Errors(*self._channels)
+        three = (projected / size, rows.bias, channels.bias)
+        agree = min(three) > 0 or max(three) < 0
+        index = ", ".join(str(int(i)) for i in np.unravel_index(rows.worst_at, self._shape[:-1]))
+        return SliceErrors(
+            worst_row_error=rows.worst,
+            worst_row=f"[{index}, :]",
+            row_error_p90=rows.ninth_decile,
+            typical_row_error=rows.median,
+            worst_channel_error=channels.worst,
+            worst_channel=f"[..., {channels.worst_at}]",
+            channel_error_p90=channels.ninth_decile,
+            bulk_error=self._bulk_error(channels.floor),
+            bias=min(three, key=abs) if agree else 0.0,
+            bias_deviation=max(rows.bias_deviation, channels.bias_deviation),
+            neighbour_error=self._neighbours(worst, largest) if worst >= 0 else 0.0,
+        )
+
+    def _bulk_error(self, median: float) -> float:
+        golden, _, error = self._channels
+        bulk = golden <= BULK * BULK * median
+        return math.sqrt(float(error[bulk].sum()) / float(golden[bulk].sum()))
+
+    def _neighbours(self, worst: int, largest: float) -> float:
+        row, channel = divmod(worst, self._shape[-1])
+        square = largest * largest
+        around = (
+            (float(self._rows[2, row]), self._channels.shape[1]),
+            (float(self._channels[2, channel]), self._rows.shape[1]),
+        )
+        return math.sqrt(max(max(total - square, 0.0) / (count - 1) for total, count in around))
+
+
+class _Errors:
+    """Errors and biases of all rows, or of all channels, from their sums of g*g, g*d and d*d."""
+
+    def __init__(self, golden: Doubles, projected: Doubles, error: Doubles) -> None:
+        some = golden > 0
+        if not some.all():
+            projected, kept = projected[some], golden[some]
+        else:
+            kept = golden
+        self.floor = _ranked(golden, 0.5)[0] or _ranked(kept, 0.5)[0]
+        errors = np.sqrt(error / np.maximum(golden, self.floor))
+        self.worst_at = int(errors.argmax())
+        self.worst = float(errors[self.worst_at])
+        self.median, self.ninth_decile = _ranked(errors, 0.5, 0.9)
+        low, self.bias, high = _ranked(projected / kept, 0.25, 0.5, 0.75)
+        self.bias_deviation = (high - low) / _NORMAL_QUARTILES * _MEDIAN / math.sqrt(min(kept.size, RANKED))
+
+
+def _ranked(values: Doubles, *parts: float) -> list[float]:
+    """The quantiles of values by nearest rank."""
+    # An odd distance, so that not always the same head of an attention is met.
+    values = values[:: values.size // RANKED | 1]
+    ranks = [math.ceil(part * values.size) - 1 for part in parts]
+    ordered = np.partition(values, ranks)
+    return [float(ordered[rank]) for rank in ranks]
