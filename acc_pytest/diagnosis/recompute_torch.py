@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from torch import nn
@@ -85,7 +85,8 @@ class TorchRecomputer:
         calls = self._calls_of(place)
         replay = self._replays.get((place.step, place.rank))
         if replay is None:
-            replay = self._replays[place.step, place.rank] = StepReplay(calls, *self._copies)
+            before = self._before(place)
+            replay = self._replays[place.step, place.rank] = StepReplay(calls, before, *self._copies)
         call = replay.maker_of(place.slot.path, place.slot.slot)
         if call not in self._outcomes:
             self._check_size(call)
@@ -94,6 +95,15 @@ class TorchRecomputer:
         if outcome is None:
             raise OperatorError(f"the module of golden does not make {place.slot.slot} of {place.slot.path}")
         return outcome
+
+    def _before(self, place: _Place) -> dict[str, ModuleCall] | None:
+        """The calls of the step before; none for the first, `None` where it was not dumped."""
+        if int(place.step) == 0:
+            return {}
+        before = str(int(place.step) - 1)
+        if all(step.directory != before for step in self._dump.steps):
+            return None
+        return self._calls_of(replace(place, step=before))
 
     def _judged(
         self, call: ModuleCall, calls: dict[str, ModuleCall], replay: StepReplay

@@ -32,6 +32,17 @@ def with_replay(row: Row, recomputed: Recomputation) -> Row:
     return as_replayed(replace(row, context={**row.context, **kept}))
 
 
+def judged_by_replay(row: Row, recomputed: Recomputation) -> Row:
+    """The row of an operator that nothing but replay judges."""
+    if not recomputed.outcome:
+        why = f"not computed again: {recomputed.why}"
+        row = replace(row, verdict="incomparable", sentence=why, reasons=(why,), skipped=True)
+    else:
+        error = "" if recomputed.error is None else f": relative L2 error {recomputed.error:.3g}"
+        row = replace(row, verdict="pass", sentence=f"the operator is right on its own inputs{error}")
+    return with_replay(row, recomputed)
+
+
 def replay_of(row: Row) -> Recomputation | None:
     """What replay found of the pair; `None` where the run was without, or its file holds something else."""
     found: dict[str, Any] = {
@@ -66,7 +77,8 @@ def as_replayed(row: Row) -> Row:
     checks = (*(check for check in row.checks if not check.metric.startswith(METRIC)), *_checks(found))
     if found.outcome != "wrong":
         note = f"not computed again: {found.why}"
-        notes = row.notes if found.outcome or note in row.notes else (*row.notes, note)
+        said = found.outcome or note in (*row.notes, *row.reasons)
+        notes = row.notes if said else (*row.notes, note)
         return replace(row, checks=checks, notes=notes)
     said = f"{WRONG}{': ' * bool(found.said)}{found.said}"
     others = tuple(reason for reason in row.reasons if reason != said)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from .. import options
-from ..errors import AccError, SettingsError
+from ..errors import AccError
 from ..session import planning
 from .pairs import PairMode
+from .replaying import check_replay, recomputer_for
 from .run import RUN
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class ComparisonMode(PairMode):
         if "from_rows" in given or not given.keys() & {"golden", "mine"}:
             return None
         if "golden" not in given:
+            if "replay" in given:
+                return None
             raise AccError("--acc-mine needs --acc-golden too: a comparison has two sides")
         from ..settings import Settings
 
@@ -46,7 +49,9 @@ class ComparisonMode(PairMode):
             settings = Settings.from_values(options.of(given), standard="three-way")
         mode = cls(settings, given, plan=plan, noise=noise)
         _ = mode.judges.custom  # a metric that cannot be loaded is a mistake to report before the first test
-        mode.check_replay()
+        check_replay(settings, plan)
+        if settings.replay is not None:
+            _ = mode.recomputer  # nor a golden model that cannot be made
         return mode
 
     @functools.cached_property
@@ -70,35 +75,9 @@ class ComparisonMode(PairMode):
 
         return with_replay(row, self.recomputer.of_pair(number))
 
-    def check_replay(self) -> None:
-        """Raises `AccError` where what replay needs is not there."""
-        settings = self.settings
-        if settings.replay is None:
-            if settings.model:
-                raise SettingsError("--acc-model needs --acc-replay: it is for computing operators again")
-            return
-        if self.plan.mine_kind != "torch":
-            if settings.model:
-                raise SettingsError(
-                    f"--acc-model is for torch dumps, and mine is one of {self.plan.mine_kind}; leave it out"
-                )
-            return
-        if not settings.model:
-            raise SettingsError(
-                "--acc-replay of a torch dump needs --acc-model FILE.py:FUNCTION, "
-                "a function that returns the golden model"
-            )
-        _ = self.recomputer  # a model that cannot be made is a mistake to report before the first test
-
     @functools.cached_property
     def recomputer(self) -> Recomputer:
-        from ..diagnosis.recomputation import Budget
-        from ..diagnosis.recomputers import recomputer_of
-
-        settings = self.settings
-        if settings.replay is None:
-            return recomputer_of(self.plan)
-        return recomputer_of(self.plan, Budget(settings.replay, measured=True), settings.model)
+        return recomputer_for(self.settings, self.plan)
 
 
 def comparison_of(config: pytest.Config) -> ComparisonMode | None:

@@ -26,6 +26,7 @@ from .left_out import LEFT_OUT, left_out_of
 from .mode import Mode
 from .opcheck import OpcheckMode
 from .progress import PaceLines, costs_of, while_it_lasts
+from .replay import ReplayMode
 from .run import CHANNEL, RUN, AccRun, received
 from .shards import Shard, deal_out
 from .stored_rows import StoredRowsMode
@@ -33,7 +34,7 @@ from .stored_rows import StoredRowsMode
 if TYPE_CHECKING:
     from ..reporting.view import View
 
-MODES: tuple[type[Mode], ...] = (OpcheckMode, ComparisonMode, StoredRowsMode, FuzzMode)
+MODES: tuple[type[Mode], ...] = (OpcheckMode, ComparisonMode, ReplayMode, StoredRowsMode, FuzzMode)
 """In the order in which they are opened and their tests run. Operator checks come first: beside a comparison
 they are refused before any dump is opened."""
 ASK_FOR_CSV = ("output", "csv")

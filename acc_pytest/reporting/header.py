@@ -32,6 +32,15 @@ def header_lines(plan: Plan) -> list[str]:
     ]
 
 
+def replay_lines(plan: Plan, operators: int) -> list[str]:
+    """What is computed again: the dump, its notes, and how many tensors of operators."""
+    return [
+        f"acc mine: {plan.mine_kind} {_path(plan.mine_root)}",
+        *(f"acc note: {printable(note, NOTE)}" for note in plan.notes),
+        f"acc replay: {_count(operators, 'tensor')} of operators, computed again from their own inputs",
+    ]
+
+
 def judging_lines(standard: Standard, noise: NoisePlan | None, plan: Plan) -> list[str]:
     """By which standard pairs are judged, unless it is the default one, and of what the noise is known."""
     lines = []

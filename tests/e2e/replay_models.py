@@ -133,6 +133,26 @@ def make_smaller() -> Decoder:
     return model
 
 
+def make_llama() -> Any:
+    """One of transformers."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=50,
+    )
+    model = LlamaForCausalLM(config)
+    for parameter in model.parameters():
+        parameter.data = (3 * parameter.data).bfloat16().float()
+    model.train(False)
+    return model
+
+
 not_callable = 3
 
 

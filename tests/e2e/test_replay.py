@@ -295,3 +295,81 @@ def spoil_file(file: Path) -> None:
     made = [TensorRef(str(file), f"outputs/{n}").open().clone() for n in range(len(record.outputs))]
     made[0] = (made[0].double() * 1.04).to(made[0].dtype)
     write_record(file, record.op_name, given, [GeValue(one) for one in made])
+
+
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_the_cache_of_a_decode_step_is_what_the_step_before_left(
+    spoilt: bool, replay: Replay, tmp_path: Path
+) -> None:
+    """Of transformers' models a dump has keys and values only, and no flag that a module was called with."""
+    pytest.importorskip("transformers")
+    golden = replay_models.make_llama()
+    mine = replay_models.make_llama().to(torch.bfloat16)
+    if spoilt:
+        mine.model.layers[1].self_attn.scaling *= 1.3
+    for name, model in (("golden", golden), ("mine", mine)):
+        with torch.no_grad(), register_hook(model, DumpConfig(tmp_path / name, token_range=range(3))):
+            past = model(IDS % 50).past_key_values
+            for step in (1, 2):
+                past = model(IDS[:, step : step + 1] % 50, past_key_values=past).past_key_values
+    result = replay(tmp_path / "mine", model="make_llama", golden=tmp_path / "golden")
+    assert result.ret == int(spoilt)
+    judged = [row for row in read_rows() if "replay_error <=" in row["thresholds"]]
+    assert {row["token_id"] for row in judged} == {"0", "1", "2"}
+    assert not [row for row in read_rows() if "not computed again" in row["notes"]]
+    wrong = {row["my_name"] for row in judged if row["verdict"] == "fail"}
+    assert wrong == ({"root.model.layers.1.self_attn.o_proj"} if spoilt else set())
+
+
+def alone(pytester: pytest.Pytester, mine: Path, *words: str) -> pytest.RunResult:
+    """Replay without golden."""
+    more = ("--acc-replay", "--acc-output=out", "--acc-csv=acc.csv", "-q")
+    return pytester.runpytest_inprocess(*QUICKER, f"--acc-mine={mine}", *more, *words)
+
+
+def test_without_golden_every_module_is_a_test(dumps: Dumps, pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]")
+    model = f"--acc-model={replay_models.__file__}:make_model"
+    right = alone(pytester, dumps.dump("right_alone"), model)
+    assert right.ret == 0
+    assert right.parseoutcomes().keys() == {"passed"}
+    right.stdout.fnmatch_lines(["replay: 36 of 36 tensors of operators were computed again"])
+    wrong = alone(pytester, dumps.dump("wrong_alone", spoil=attention_scale), model, "--acc-rows=rows.jsonl")
+    assert wrong.parseoutcomes()["failed"] == 1
+    line = "root cause: root.layers.0.attn * the operator is wrong on its own inputs: relative L2 error *"
+    wrong.stdout.fnmatch_lines([line])
+    assert "its inputs agree" not in wrong.stdout.str()
+    first = {row["test_id"]: (row["verdict"], row["why"], row["root"]) for row in read_rows()}
+    again = ("--acc-from-rows=rows.jsonl", "--acc-output=out", "--acc-csv=acc.csv")
+    assert pytester.runpytest_inprocess(*QUICKER, "-q", *again).ret == 1
+    assert {row["test_id"]: (row["verdict"], row["why"], row["root"]) for row in read_rows()} == first
+    assert alone(pytester, dumps.dump("wrong_alone_too", spoil=attention_scale), model, "-n2").ret == 1
+    assert {row["test_id"]: (row["verdict"], row["why"], row["root"]) for row in read_rows()} == first
+
+
+def test_without_golden_what_cannot_be_computed_again_is_a_skipped_test(
+    scaled: DemoPaths, pytester: pytest.Pytester
+) -> None:
+    pytester.makeini("[pytest]")
+    result = alone(pytester, scaled.mine, "-rs")
+    assert result.ret == 1
+    assert of_rows("verdict", lambda row: row["verdict"] == "fail").keys() == {scaled.faulty[0]}
+    assert result.parseoutcomes()["passed"] > 30
+
+
+def test_without_golden_a_run_in_which_nothing_was_computed_is_red(
+    dumps: Dumps, pytester: pytest.Pytester
+) -> None:
+    pytester.makeini("[pytest]")
+    model = f"--acc-model={replay_models.__file__}:make_model"
+    result = alone(pytester, dumps.dump("nothing"), model, "--acc-replay=1", "-rs")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(["*SKIPPED*not computed again: it has * elements, and of more than 1 none*"])
+    result.stdout.fnmatch_lines(["nothing was compared*"])
+
+
+def test_without_golden_options_of_a_comparison_are_refused(dumps: Dumps, pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]")
+    result = alone(pytester, dumps.golden, f"--acc-noise={dumps.golden}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--acc-noise is for comparing with golden; add --acc-golden*"])

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from ...errors import OperatorError
 from ...mapping.fed import BLOCKED
+from .caches import cache_for
 from .module_calls import Key
 from .structure import call_values, changed
 
@@ -37,12 +39,12 @@ class CallTemplate:
         def kept(key: Key, tensor: torch.Tensor) -> torch.Tensor:
             return tensor.new_empty(0) if key in of_mine else tensor.clone()
 
-        return cls(*call_values(args, kwargs, kept))
+        return cls(*call_values(args, kwargs, kept, lambda cache, _: cache))
 
     def filled(
-        self, mine: Mine, own: Callable[[torch.Tensor], torch.Tensor]
+        self, mine: Mine, own: Callable[[torch.Tensor], torch.Tensor], module: nn.Module
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a call. `own` casts golden's own tensors."""
+        """The arguments of a call of `module`. `own` casts golden's own tensors."""
         put: set[Key] = set()
 
         def given(key: Key, tensor: torch.Tensor) -> torch.Tensor:
@@ -51,7 +53,10 @@ class CallTemplate:
             put.add(key)
             return _in_form(mine[key], tensor)
 
-        args, kwargs = call_values(self.args, self.kwargs, given)
+        def copied(cache: Any, key: Key) -> Any:
+            return cache_for(module, cache, own)
+
+        args, kwargs = call_values(self.args, self.kwargs, given, copied)
         return _with_further(args, kwargs, {key: mine[key] for key in mine if key not in put})
 
 
@@ -109,4 +114,4 @@ def _in_form(mine: torch.Tensor, golden: torch.Tensor) -> torch.Tensor:
 
 def with_results(template: Any, mine: Mine) -> Any:
     """The result of a module with the tensors that mine gave in their places."""
-    return changed(template, lambda key, tensor: mine.get(key or (0,), tensor))
+    return changed(template, lambda key, tensor: mine.get(key or (0,), tensor), lambda cache, _: cache)

@@ -7,20 +7,23 @@ computed once. What its code hands to the modules that it calls is judged like a
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import nn
 
-from ...capture.torch_hooks.values import Key, in_arguments, in_result
+from ...capture.torch_hooks.values import Key, in_arguments, in_cache, in_result
 from ...dumps.base import Slot
 from ...dumps.calls import NodeSlot
-from ...errors import OperatorError
+from ...errors import AccError, OperatorError
 from ...guard import guarded
 from .arguments import CallTemplate, of_dump, with_results
+from .caches import cache_argument, continues, filled_cache, left_by, starts_anew
 from .copies import ModelCopy
 from .module_calls import BARE, ModuleCall
 from .structure import changed
@@ -29,10 +32,22 @@ Tensors = dict[NodeSlot, torch.Tensor]
 
 
 class StepReplay:
-    """The `calls` of one step of mine (`module_calls`), computed by both copies of the golden model."""
+    """The `calls` of one step of mine (`module_calls`), computed by both copies of the golden model.
 
-    def __init__(self, calls: Mapping[str, ModuleCall], fine: ModelCopy, rounding: ModelCopy) -> None:
+    `before` are those of the step before, `None` where that was not dumped; empty for the first step.
+    """
+
+    def __init__(
+        self,
+        calls: Mapping[str, ModuleCall],
+        before: Mapping[str, ModuleCall] | None,
+        fine: ModelCopy,
+        rounding: ModelCopy,
+    ) -> None:
         self._calls = calls
+        self._left = left_by(calls)
+        self._before = None if before is None else left_by(before)
+        self._first = before is not None and not before
         self._modules = frozenset(call.module for call in calls.values())
         self._fine = fine
         self._rounding = rounding
@@ -64,32 +79,72 @@ class StepReplay:
             raise OperatorError(f"the model of --acc-model has no module {call.module}")
         args, kwargs = self._arguments(copy, call, module)
         run = _Run(copy, call, self._modules, self._templates, self._results, self._refusals)
+        run.knows_past = self._knows_past
         with guarded(f"computing {call.path} again"), torch.no_grad(), run.cut(module):
             result = module(*args, **kwargs)
         run.check()
         made = {
             NodeSlot(call.path, Slot("output", key or BARE)): one for key, one in in_result(result).tensors
         }
-        return made | run.handed
+        return made | run.handed | _cached(call, module, args, kwargs)
 
     def _arguments(
         self, copy: ModelCopy, call: ModuleCall, module: nn.Module
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         template = self._template(call)
         mine = {key: copy.cast(ref.open()) for key, ref in call.inputs.items()}
-        if template is None:
-            return of_dump(mine, module.forward, call.path)
-        return template.filled(mine, copy.own)
+        if template is not None:
+            return template.filled(mine, copy.own, module)
+        args, kwargs = of_dump(mine, module.forward, call.path)
+        return args, kwargs | self._past(copy, call, module)
+
+    def _past(self, copy: ModelCopy, call: ModuleCall, module: nn.Module) -> dict[str, Any]:
+        """The cache that a model was called with, if it was."""
+        name = cache_argument(module)
+        if call.inside is not None or not name or not self._before or not continues(self._before, self._left):
+            return {}
+        cache = filled_cache(module, self._before, copy.modules, copy.cast)
+        return {} if cache is None else {name: cache}
+
+    @property
+    def _knows_past(self) -> bool:
+        """Whether the step began without a cache, or with one that can be made again."""
+        if self._first or self._before is None:
+            return self._first
+        return continues(self._before, self._left) or starts_anew(self._before, self._left)
 
     def _template(self, call: ModuleCall) -> CallTemplate | None:
         """What golden's code hands the module of a call; `None` where no call around it was dumped."""
         if call.inside is not None and call not in self._templates:
-            self._run(self._fine, call.inside)
+            try:
+                self._run(self._fine, call.inside)
+            except AccError:
+                if self._is_plain(call):
+                    return None
+                raise
             if call not in self._templates:
                 raise OperatorError(f"the model of --acc-model does not call {call.path} there")
         if call in self._refusals:
             raise OperatorError(self._refusals[call])
         return self._templates.get(call)
+
+    def _is_plain(self, call: ModuleCall) -> bool:
+        """Whether a module surely takes just the tensors that mine dumped, and calls no other module."""
+        module = self._fine.modules.get(call.module)
+        if module is None or next(module.children(), None) is not None:
+            return False
+        return len(inspect.signature(module.forward).parameters) == len(call.inputs)
+
+
+def _cached(call: ModuleCall, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensors:
+    """What a module has put into its own layer of a cache, by the slots that dumps have for it."""
+    slots = {key[1:]: key for key in call.outputs if len(key) > 1 and isinstance(key[0], str)}
+    return {
+        NodeSlot(call.path, Slot("output", slots[part])): tensor
+        for _, cache in in_arguments(args, kwargs).caches
+        for number, part, tensor in in_cache(cache)
+        if number == getattr(module, "layer_idx", None) and part in slots
+    }
 
 
 class _Run:
@@ -114,6 +169,7 @@ class _Run:
         self._stack = [call]
         self._counts: Counter[tuple[str, str]] = Counter()
         self._given: dict[int, torch.Tensor] = {}
+        self.knows_past = True
         self._problem = ""
 
     @contextmanager
@@ -139,7 +195,11 @@ class _Run:
     def _instead(self, module: nn.Module, forward: Any) -> Any:
         def called(*args: Any, **kwargs: Any) -> Any:
             call = self._next(module)
-            return forward(*args, **kwargs) if call is None else self._of_mine(call, forward, args, kwargs)
+            return (
+                forward(*args, **kwargs)
+                if call is None
+                else self._of_mine(call, module, forward, args, kwargs)
+            )
 
         return called
 
@@ -159,23 +219,30 @@ class _Run:
             return None
         return calls[place]
 
-    def _of_mine(self, call: ModuleCall, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _of_mine(
+        self, call: ModuleCall, module: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Note what is handed to a module, and hand back what mine's one gave."""
-        self._note(call, args, kwargs)
+        self._note(call, forward, args, kwargs)
         outputs = {key: self._mine(ref.open()) for key, ref in call.outputs.items()}
         if call.bare:
             return outputs[BARE]
         if call not in self._results:
             inputs = {key: self._copy.cast(ref.open()) for key, ref in call.inputs.items()}
             self._stack.append(call)
-            args, kwargs = self._templates[call].filled(inputs, self._copy.own)
+            args, kwargs = self._templates[call].filled(inputs, self._copy.own, module)
             result = forward(*args, **kwargs)
             self._stack.pop()
-            self._results[call] = changed(result, _emptied(call))
-        return with_results(changed(self._results[call], lambda _, one: self._copy.own(one)), outputs)
+            self._results[call] = changed(result, _emptied(call), _as_it_is)
+        return with_results(
+            changed(self._results[call], lambda _, one: self._copy.own(one), _as_it_is), outputs
+        )
 
-    def _note(self, call: ModuleCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        tensors = in_arguments(args, kwargs).tensors
+    def _note(self, call: ModuleCall, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = in_arguments(args, kwargs)
+        tensors = given.tensors
+        if given.caches and not self.knows_past:
+            self._problem = f"what the cache of {call.path} held before is not in the dump"
         if self._stack[-1] is self._call:
             for key, tensor in tensors:
                 if key in call.inputs:
@@ -183,7 +250,9 @@ class _Run:
         if call in self._templates:
             return
         for key, tensor in tensors:
-            if key not in call.inputs and not (_is_fed(key, tensor) or id(tensor) in self._given):
+            if key not in call.inputs and not (
+                _is_fed(_named(key, forward), tensor) or id(tensor) in self._given
+            ):
                 self._refusals[call] = f"{_said(key)} of {call.path} was not dumped"
         self._templates[call] = CallTemplate.seen(args, kwargs, call.inputs.keys())
 
@@ -199,10 +268,21 @@ def _emptied(call: ModuleCall) -> Any:
     return lambda key, tensor: tensor.new_empty(0) if (key or BARE) in call.outputs else tensor
 
 
-def _is_fed(key: Key, tensor: torch.Tensor) -> bool:
+def _as_it_is(cache: Any, key: Key) -> Any:
+    return cache
+
+
+def _named(key: Key, forward: Any) -> str:
+    """The name of the argument that a key is of."""
+    if isinstance(key[0], str):
+        return key[0]
+    return next(islice(inspect.signature(forward).parameters, key[0], None), "")
+
+
+def _is_fed(name: str, tensor: torch.Tensor) -> bool:
     """Whether golden's own tensor may stand for one that mine has not: a mask or positions, made of what the
     run was fed."""
-    return not tensor.is_floating_point() or "mask" in str(key[-1])
+    return not tensor.is_floating_point() or "mask" in name
 
 
 def _said(key: Key) -> str:
