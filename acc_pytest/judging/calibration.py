@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from .derive import COSINE_RESOLUTION, element_scale, is_exact, is_zero, tolerance_of
 from .rules import rule_from_table
-from .slices import ELEMENT_SIGMAS, needed_rounding, needed_tolerance
+from .slices import BESIDE_OTHERS, needed_rounding, needed_tolerance
 from .threshold import JudgeContext, ThresholdRule
 from .thresholds import thresholds_for
 from .tolerance import CAP, PER_LAYER
@@ -159,7 +159,7 @@ def _needed_tolerance(m: Measurement) -> float:
     """The T that the bounds need, as `derive` makes them of T, that of the bias apart."""
     distance, cosine = m.relative_euclidean_distance or 0.0, m.cosine_similarity
     largest, scale = m.max_absolute_error or 0.0, element_scale(m.golden_rms or 0.0, m.golden_max_abs or 0.0)
-    if largest <= ELEMENT_SIGMAS * (m.slices.neighbour_error or 0.0):
+    if largest <= BESIDE_OTHERS * (m.slices.neighbour_error or 0.0):
         largest = 0.0
     angle = math.sqrt(2 * max(0.0, 1 - (1.0 if cosine is None else cosine) - COSINE_RESOLUTION))
     return max(distance, angle, largest / scale if scale else 0.0, needed_tolerance(m))

@@ -4,12 +4,12 @@ Float and complex tensors, with T of `tolerance.py`:
 
     relative_euclidean_distance <= T
     cosine_similarity           >= 1 - T^2/2 - 1e-12
-    max_absolute_error          <= max(T * max(8 * rms(golden), max|golden|), 8 * neighbours)
+    max_absolute_error          <= max(T * max(8 * rms(golden), max|golden|), 16 * neighbours)
     new_nonfinite, lost_nonfinite <= 0
 
 and, with 8 rows and 8 channels or more, those of `slices.py`. The neighbours of the largest error are the
-other errors of its row, or of its channel, whichever is larger in the root mean square: tokens and channels
-differ in what rounding does to them, so an element may be as far off as its row or its channel is.
+other errors of its row and of its channel: tokens and channels differ in what rounding does to them, so an
+element may be as far off as its row and its channel are.
 
 Golden all zero: nothing can be relative to it, so `max_absolute_error` <= the smallest normal number
 of the coarser dtype. Integers and booleans: `mismatches` <= 0.

@@ -3,13 +3,13 @@
 With T of `tolerance.py`, over rows and channels (`metrics/slices.py`), of which there are at least 8 each:
 
     typical_row_error, bulk_error   <= 2 T
-    worst_row_error                 <= max(min(4 T, max(1/2, 2 T)), 8 * d) * exp(3.72 / sqrt(channels))
+    worst_row_error                 <= max(min(4 T, max(1/2, 2 T)), 16 * d) * exp(3.72 / sqrt(channels))
     worst_channel_error             <= the same over channels, * exp(3.72 / sqrt(rows))
     bias                            <= u + sqrt(K) * a + 4 * its standard error + r^2 / 2
 
 * T bounds a norm in which a few large rows or channels count for all. The others may differ from the whole
-  by the safety factor 2 of T once more, typically. The worst may by that twice, or by as much beyond the
-  worst tenth as an element may beyond the whole (8). A zeroed row has an error of 1, beyond 1/2.
+  by the safety factor 2 of T once more, typically. The worst may by that twice, or by twice as much beyond
+  the worst tenth as an element may beyond the whole (8). A zeroed row has an error of 1, beyond 1/2.
 * Few elements scatter as they do in T.
 * Rounding errors are nearly orthogonal to golden, so their bias is far below u, the unit roundoff of the
   coarser dtype, at any depth. One rounding that goes in one direction leaves up to u. 4 standard errors are
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 LARGEST = SAFETY * CAP
 """The bound of a row that follows from a derived T ends here: a zeroed row has an error of 1."""
 ELEMENT_SIGMAS = 8
+BESIDE_OTHERS = SAFETY * ELEMENT_SIGMAS
 """How many times the error of the others an element, or a row, may be off."""
 DEVIATIONS = 4
 
@@ -46,7 +47,7 @@ def needed_tolerance(measurement: Measurement) -> float:
         (slices.worst_channel_error, slices.channel_error_p90, measurement.numel // channels),
     ):
         error = (worst or 0.0) / _scatter(elements)
-        if error > ELEMENT_SIGMAS * (decile or 0.0):
+        if error > BESIDE_OTHERS * (decile or 0.0):
             needs.append(error / SAFETY / (SAFETY if error <= LARGEST else 1.0))
     return max(needs)
 
@@ -81,22 +82,22 @@ def slice_thresholds(measurement: Measurement, allowed: Tolerance) -> tuple[Thre
 def beside_neighbours(measurement: Measurement, bound: float, reason: str) -> tuple[float, str]:
     """The bound of the largest error, and why: the one given, or what its row or channel allows it."""
     neighbours = measurement.slices.neighbour_error or 0.0
-    if ELEMENT_SIGMAS * neighbours <= bound:
+    if BESIDE_OTHERS * neighbours <= bound:
         return bound, reason
-    said = f"{ELEMENT_SIGMAS} times the error {neighbours:.3g} of the rest of its row or channel"
-    return ELEMENT_SIGMAS * neighbours, f"{said}; by itself {reason}"
+    said = f"{BESIDE_OTHERS:g} times the error {neighbours:.3g} of the rest of its row or channel"
+    return BESIDE_OTHERS * neighbours, f"{said}; by itself {reason}"
 
 
 def _worst(what: str, ninth_decile: float | None, elements: int, allowed: Tolerance) -> Threshold:
     """The bound of the worst row or channel, which has that many elements."""
     scatter, t = _scatter(elements), allowed.value
-    by_t, by_others = min(SAFETY**2 * t, max(LARGEST, SAFETY * t)), ELEMENT_SIGMAS * (ninth_decile or 0.0)
+    by_t, by_others = min(SAFETY**2 * t, max(LARGEST, SAFETY * t)), BESIDE_OTHERS * (ninth_decile or 0.0)
     reason = (
         f"min(4 T, max(1/2, 2 T)) = {by_t:.3g}, times {scatter:.3g} for the scatter of {elements} elements"
     )
     if by_others > by_t:
         reason = (
-            f"{ELEMENT_SIGMAS} times {ninth_decile:.3g}, which nine of ten {what}s stay within, "
+            f"{BESIDE_OTHERS:g} times {ninth_decile:.3g}, which nine of ten {what}s stay within, "
             f"times {scatter:.3g} for the scatter of {elements} elements"
         )
     return Threshold(f"worst_{what}_error", max(by_t, by_others) * scatter, False, reason)

@@ -82,8 +82,9 @@ class SliceErrors:
     `channel_error_p90` are the ninth deciles. `bulk_error` is the relative L2 distance over the channels that
     are not among golden's largest (up to 4 times the median norm). `bias` is the smallest of three: of
     the whole, the median over rows, the median over channels; 0 where their signs differ. `bias_deviation` is
-    the larger standard error of the two medians. `neighbour_error` is the root mean square of the errors in
-    the row or the channel of the largest error, whichever is larger, without that one.
+    the larger standard error of the two medians. `neighbour_error` is what the other errors in the row and
+    the channel of the largest one say of it: the root mean square of either, or, where both are larger than
+    that of the whole tensor, their product over it.
     """
 
     worst_row_error: float | None = None

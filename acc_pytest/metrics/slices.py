@@ -116,12 +116,16 @@ class SliceSums:
 
     def _neighbours(self, worst: int, largest: float) -> float:
         row, channel = divmod(worst, self._shape[-1])
-        square = largest * largest
-        around = (
-            (float(self._rows[2, row]), self._channels.shape[1]),
-            (float(self._channels[2, channel]), self._rows.shape[1]),
-        )
-        return math.sqrt(max(max(total - square, 0.0) / (count - 1) for total, count in around))
+        errors, channels, rows = self._rows[2], self._channels.shape[1], self._rows.shape[1]
+
+        def mean_square(total: float, count: int) -> float:
+            return max(total - largest * largest, 0.0) / (count - 1)
+
+        in_row = mean_square(float(errors[row]), channels)
+        in_channel = mean_square(float(self._channels[2, channel]), rows)
+        overall = mean_square(float(errors.sum()), rows * channels)
+        of_both = in_row * in_channel / overall if overall else 0.0
+        return math.sqrt(max(in_row, in_channel, of_both))
 
 
 class _Errors:

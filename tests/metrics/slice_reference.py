@@ -39,7 +39,7 @@ def slice_errors(golden: torch.Tensor, mine: torch.Tensor) -> SliceErrors:
         bulk_error=float(d[:, bulk].norm() / g[:, bulk].norm()),
         bias=min(three, key=abs) if agree else 0.0,
         bias_deviation=max(_deviation(of_rows), _deviation(of_channels)),
-        neighbour_error=max(_rest(d[at], channels_at), _rest(d[:, channels_at], at)),
+        neighbour_error=_neighbours(d, at, channels_at),
     )
 
 
@@ -63,6 +63,12 @@ def _ranked(values: torch.Tensor, part: float) -> float:
     """The quantile by nearest rank, of many values that of at least 4096."""
     values = values[:: len(values) // 4096 | 1]
     return float(values.sort().values[math.ceil(part * len(values)) - 1])
+
+
+def _neighbours(d: torch.Tensor, row: int, channel: int) -> float:
+    in_row, in_channel = _rest(d[row], channel), _rest(d[:, channel], row)
+    overall = _rest(d.flatten(), row * d.shape[1] + channel)
+    return max(in_row, in_channel, in_row * in_channel / overall if overall else 0.0)
 
 
 def _rest(errors: torch.Tensor, place: int) -> float:

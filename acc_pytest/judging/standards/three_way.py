@@ -13,7 +13,7 @@ dtype,
     max_absolute_error          <= max(5 * exp(3.72 / sqrt(n)) * the noise run's, u * max|golden|)
     mismatches, NaN, Inf        up to 3 times, or as many as, the noise run's
 
-The largest error may also be 8 times that of its neighbours. Rows, channels and the bias have their bounds
+The largest error may also be 16 times that of its neighbours. Rows, channels and the bias have their bounds
 from this T or the derived one, whichever is larger (`derive.py`).
 
 * 3 = 2 * 1.5. Mine may store four times as many results on the way as the noise run (an unfused graph
