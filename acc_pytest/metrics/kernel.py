@@ -27,9 +27,9 @@ from .slices import SliceSums
 from .totals import Totals
 from .values import Values, Wide, difference, is_exact, is_measurable, raw, scalar, widen
 
-BLOCK = 64 * 1024
-"""Most elements per block: five float32 buffers of this size stay near the core."""
-BLOCKS = 16
+BLOCK = 128 * 1024
+"""Most elements per block: eight float32 buffers of this size stay near the core."""
+BLOCKS = 8
 """Blocks between two looks at whether mapped files are whole, which take microseconds."""
 
 
