@@ -19,6 +19,8 @@ SECOND_DEVICE = ("three-way", "two-golden")
 """Those of them that use the outputs of a second device."""
 NO_NOISE = "none"
 """The value of `--acc-noise` that leaves the profile beside golden out."""
+NOISE_PROFILE = "acc_noise_profile.json"
+"""The file beside golden that says what its noise is."""
 COMPARISON_STANDARDS = ("default", "ascend", "torch", "three-way")
 """Rules by which a pair of a comparison passes."""
 OPCHECK_METRICS = ("abs", "cos_sim", "kl")

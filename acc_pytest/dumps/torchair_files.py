@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import DumpError, FormatError
+from ..vocabulary import NOISE_PROFILE
 from .torchair_directories import is_level
 from .torchair_names import (
     MAPPING_FILE,
@@ -139,7 +140,7 @@ def _classify(home: str, names: list[str], files: TorchairFiles) -> None:
             files.graphs.append((f"{home}/{name}", graph))
         elif name.isdecimal() and len(name) >= _HASHED:
             hashed.append(name)
-        elif name != MAPPING_FILE and not name.endswith(".swp"):
+        elif name not in (MAPPING_FILE, NOISE_PROFILE) and not name.endswith(".swp"):
             kind = os.path.splitext(name)[1] or "no suffix"
             files.unknown[kind] = files.unknown.get(kind, 0) + 1
     if ge:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from ..metrics.values import raw
 from ..tensors.ref import TensorRef
 from ..tensors.source import TensorSource
+from ..vocabulary import NOISE_PROFILE
 from .errors import NoiseErrors
 
-NAME = "acc_noise_profile.json"
 _LOOKED_AT = 16
 """Elements of a tensor in its fingerprint: a page of the file each, whatever the size of the tensor."""
 
@@ -61,7 +61,7 @@ class Profile:
 
 def profile_path(root: str) -> str:
     """Where the profile of the dump `root` lies, if it has one: in its directory, or that of its one file."""
-    return os.path.join(root if os.path.isdir(root) else os.path.dirname(root), NAME)
+    return os.path.join(root if os.path.isdir(root) else os.path.dirname(root), NOISE_PROFILE)
 
 
 def key_of(ref: TensorRef, home: str) -> str:

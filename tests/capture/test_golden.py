@@ -11,8 +11,9 @@ from torch import nn
 from acc_pytest import DumpConfig, dump_golden
 from acc_pytest.capture.noise_model import noise_copy
 from acc_pytest.errors import CaptureError
-from acc_pytest.noise.profile import NAME, Profile
+from acc_pytest.noise.profile import Profile
 from acc_pytest.noise.profile_file import read_profile
+from acc_pytest.vocabulary import NOISE_PROFILE
 
 
 class Rotated(nn.Module):
@@ -50,7 +51,7 @@ def decode(model: nn.Module) -> None:
 
 
 def profile_of(golden: Path) -> Profile:
-    return read_profile(str(golden / NAME))
+    return read_profile(str(golden / NOISE_PROFILE))
 
 
 def test_the_model_is_what_it_was_and_nothing_else_is_left_on_disk(model: Rotated, tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def test_the_model_is_what_it_was_and_nothing_else_is_left_on_disk(model: Rotate
     hooks = [(module._forward_hooks, module._forward_pre_hooks) for module in model.modules()]
     assert not any(kept for both in hooks for kept in both)
     assert [path.name for path in (tmp_path / "dumps").iterdir()] == [golden.name]
-    assert sorted(path.name for path in golden.iterdir()) == [NAME, "torch_tensors"]
+    assert sorted(path.name for path in golden.iterdir()) == [NOISE_PROFILE, "torch_tensors"]
 
 
 def test_every_tensor_of_every_step_is_in_the_profile(model: Rotated, tmp_path: Path) -> None:

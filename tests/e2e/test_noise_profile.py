@@ -13,7 +13,7 @@ from torch import nn
 from acc_pytest import DumpConfig, dump_golden, register_hook
 from acc_pytest.cli import main
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
-from acc_pytest.noise.profile import NAME
+from acc_pytest.vocabulary import NOISE_PROFILE
 
 from .conftest import QUICKER, Run, read_rows
 
@@ -81,7 +81,9 @@ def test_a_golden_with_a_profile_is_compared_by_it_without_being_told(
     result.stdout.fnmatch_lines(
         [
             "acc standard: three-way: *",
-            "acc noise profile: bfloat16, bfloat16 (inputs off by a rounding), * of * pairs (*" + NAME + ")",
+            "acc noise profile: bfloat16, bfloat16 (inputs off by a rounding), * of * pairs (*"
+            + NOISE_PROFILE
+            + ")",
         ]
     )
     results = [row for row in read_rows() if row["golden_data_path"].endswith(".pth")]
@@ -164,11 +166,13 @@ def test_a_profile_that_cannot_be_used_stops_the_run_with_the_way_out(
 ) -> None:
     broken = tmp_path / "golden"
     shutil.copytree(golden, broken)
-    (broken / NAME).write_text("{", encoding="utf-8")
+    (broken / NOISE_PROFILE).write_text("{", encoding="utf-8")
     pair = DemoPaths(broken, port(tmp_path / "mine"))
     result = acc(pair)
     assert result.ret == 4
-    result.stderr.fnmatch_lines([f"ERROR: *{NAME}:* is not JSON: *acc noise-profile GOLDEN NOISE_DUMP*"])
+    result.stderr.fnmatch_lines(
+        [f"ERROR: *{NOISE_PROFILE}:* is not JSON: *acc noise-profile GOLDEN NOISE_DUMP*"]
+    )
     assert acc(pair, "--acc-noise=none", "--tb=no", "-q").ret == 0
 
 
@@ -177,10 +181,10 @@ def test_the_command_makes_a_profile_of_dumps(
 ) -> None:
     bare = tmp_path / "golden"
     shutil.copytree(golden, bare)
-    (bare / NAME).unlink()
+    (bare / NOISE_PROFILE).unlink()
     noise = port(tmp_path / "noise")
     assert main(["noise-profile", str(bare), str(noise), str(noise)]) == 0
-    assert f"written: {bare / NAME} (" in capsys.readouterr().out
+    assert f"written: {bare / NOISE_PROFILE} (" in capsys.readouterr().out
     shutil.rmtree(noise)
     result = acc(DemoPaths(bare, port(tmp_path / "mine", scaled=1.022)), "--tb=no")
     assert result.ret == 1
@@ -255,12 +259,12 @@ def test_a_tensor_that_the_profile_lacks_is_bounded_by_what_is_around_it(
     """Its noise was not measured; the layer's was, and was ten times what is derived for it."""
     part = tmp_path / "golden"
     shutil.copytree(golden, part)
-    record = json.loads((part / NAME).read_bytes())
+    record = json.loads((part / NOISE_PROFILE).read_bytes())
     (lacking,) = [key for key in record["tensors"] if key.endswith("0/root.layers.1/output.pth")]
     del record["tensors"][lacking]
     (other,) = [key for key in record["tensors"] if key.endswith("0/root.layers.1/input_0.pth")]
     record["tensors"][other]["relative"] = 0.07
-    (part / NAME).write_text(json.dumps(record), encoding="utf-8")
+    (part / NOISE_PROFILE).write_text(json.dumps(record), encoding="utf-8")
     acc(DemoPaths(part, port(tmp_path / "mine")), "--junitxml=j.xml", "--tb=no", "-q")
     (row,) = [row for row in read_rows() if row["golden_data_path"] == str(part / lacking)]
     assert "relative_euclidean_distance <= 0.21" in row["thresholds"]
@@ -282,3 +286,29 @@ def test_a_lock_and_a_baseline_hold_for_a_noise_run_and_its_profile_alike(
     assert result.ret == 0
     result.stdout.no_fnmatch_line("*lock*looser*")
     assert acc(pair, *gates, "--acc-noise=none").ret == 1, "what is derived is another threshold"
+
+
+@pytest.fixture(scope="module")
+def torchair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """FX as golden, GE as mine, and GE without fusion."""
+    directory = tmp_path_factory.mktemp("torchair")
+    assert main(["demo-torchair", str(directory), "--steps=1"]) == 0
+    return directory
+
+
+@pytest.mark.parametrize("golden_side", ["golden", "unfused"])
+def test_graphs_of_torchair_have_profiles_too(
+    acc: Run, torchair: Path, tmp_path: Path, golden_side: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FX and GE. The noise run is a copy, so that what is derived stands for FX, and a rounding for GE."""
+    shutil.copytree(torchair, tmp_path / "noise")
+    shutil.copytree(torchair, tmp_path / "dumps")
+    pair = DemoPaths(
+        tmp_path / "dumps" / golden_side, tmp_path / "dumps" / golden_side.replace("golden", "mine")
+    )
+    assert main(["noise-profile", str(pair.golden), str(tmp_path / "noise" / golden_side)]) == 0
+    assert capsys.readouterr().err == ""
+    result = acc(pair, "--tb=no")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["acc noise profile: float*, * of * pairs (*)"])
+    result.stdout.no_fnmatch_line("*files that belong to no*json*")

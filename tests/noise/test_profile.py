@@ -20,10 +20,11 @@ from acc_pytest.errors import AccError, SettingsError
 from acc_pytest.mapping.planner import plan
 from acc_pytest.noise.errors import NoiseErrors
 from acc_pytest.noise.making import ProfileMaker
-from acc_pytest.noise.profile import NAME, Profile, ProfiledRun, ProfiledTensor, fingerprint
+from acc_pytest.noise.profile import Profile, ProfiledRun, ProfiledTensor, fingerprint
 from acc_pytest.noise.profile_file import read_profile, write_profile
 from acc_pytest.noise.profile_plan import profile_plan
 from acc_pytest.tensors.ref import TensorRef
+from acc_pytest.vocabulary import NOISE_PROFILE
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def test_the_errors_are_those_that_float64_numpy_finds(noisy: DemoPaths, made: P
 def test_a_file_gives_the_profile_back_in_less_than_a_kilobyte_a_tensor(
     made: Profile, tmp_path: Path
 ) -> None:
-    path = tmp_path / NAME
+    path = tmp_path / NOISE_PROFILE
     write_profile(Profile(str(path), made.runs, made.tensors))
     again = read_profile(str(path))
     assert again.runs == (ProfiledRun("bfloat16", "another way"),)
@@ -82,7 +83,7 @@ def test_of_several_runs_the_largest_errors_count() -> None:
 
 def test_errors_beyond_any_number_are_the_largest_one(tmp_path: Path) -> None:
     errors = NoiseErrors("float64", 1, relative=math.inf, largest=0.0)
-    path = str(tmp_path / NAME)
+    path = str(tmp_path / NOISE_PROFILE)
     write_profile(Profile(path, (ProfiledRun("float64"),), {"a": ProfiledTensor("00", errors)}))
     assert read_profile(path).tensors["a"].errors == replace(errors, relative=sys.float_info.max)
 
@@ -162,7 +163,7 @@ def first(record: dict[str, Any]) -> Any:
 def test_a_damaged_file_is_one_sentence_with_the_way_out(
     damage: Callable[[bytes], bytes], said: str, made: Profile, tmp_path: Path
 ) -> None:
-    path = tmp_path / NAME
+    path = tmp_path / NOISE_PROFILE
     write_profile(Profile(str(path), made.runs, made.tensors))
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(AccError) as caught:
