@@ -28,6 +28,7 @@ from .torch_hooks import DumpConfig, register_hook
 _ALL_CALLS = range(1 << 30)
 _STATISTICS_ONLY = 1
 """Of `dump_statistics_mode`."""
+_PERTURBED = "inputs off by a rounding"
 Run = Callable[[nn.Module], object]
 
 
@@ -42,8 +43,8 @@ def dump_golden(
     """Dump `run(model)`, measure what rounding in `dtype` does to it, and return the path for `--acc-golden`.
 
     `run` calls the model as you do, prefill and decode steps; it is called three times, first with `model`
-    and then with copies of it in `dtype`, the type of mine: one as it is, one with another implementation of
-    attention where it is a model of transformers that has one, else with inputs that are off by a rounding.
+    and then with copies of it in `dtype`, the type of mine: one as it is, one with inputs that are off by a
+    rounding and, where it is a model of transformers that has one, another implementation of attention.
     The copies are fed the tokens of the first run. `config` says what is dumped, a path alone: all modules,
     in all calls that `run` makes. `cast_buffers` converts all buffers, as `model.to(dtype)` does and loading
     with a type does not.
@@ -102,10 +103,9 @@ def _as_it_is(model: nn.Module, dtype: torch.dtype) -> str:
 
 def _varied(model: nn.Module, dtype: torch.dtype) -> str:
     """Change how the copy computes, not what; in words."""
-    if attention := other_attention(model):
-        return f"{attention} attention"
+    attention = other_attention(model)
     perturb(model, dtype)
-    return "inputs off by a rounding"
+    return f"{attention} attention, {_PERTURBED}" if attention else _PERTURBED
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ parameters in the other type: half of a float32 model for bfloat16 and float16.
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,10 +63,15 @@ def other_attention(model: nn.Module) -> str:
     if not isinstance(now, str) or not callable(change):
         return ""
     other = _OTHER_ATTENTION.get(now, "eager")
+    logger = logging.getLogger("transformers")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # that a model has no other is no warning here
     try:
         change(other)
     except Exception:  # noqa: BLE001 - transformers raises several kinds for a model without it
         return ""
+    finally:
+        logger.setLevel(level)
     return other if getattr(config, "_attn_implementation", now) == other else ""
 
 

@@ -89,7 +89,8 @@ def _profiled(
     errors = NoiseErrors.largest_of([tensor.errors for tensor in profiled])
     reason = _unlike(pair.golden.view, compared, [tensor.errors.elements for tensor in profiled])
     if reason:
-        return replace(context, noise_reason=reason, noise_nearby=errors.relative)
+        nearby = max(errors.relative or 0.0, errors.worst_row or 0.0)
+        return replace(context, noise_reason=reason, noise_nearby=nearby)
     return errors.told(context)
 
 

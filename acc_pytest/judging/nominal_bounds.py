@@ -123,6 +123,7 @@ def _standard_place(context: JudgeContext) -> JudgeContext:
         noise_mismatches=0,
         noise_new_nonfinite=0,
         noise_lost_nonfinite=0,
+        noise_typical_row=None,
     )
 
 

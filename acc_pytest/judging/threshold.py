@@ -26,6 +26,8 @@ class JudgeContext:
     where golden has none or another, the reverse, and the coarser dtype of the two. Without a noise run, or
     a counterpart in it, `noise_error` is `None` and `noise_reason` says why (empty: no run was given);
     `noise_nearby` is then the largest relative error of the noise run in tensors around this one, if known.
+    `noise_typical_row` to `noise_bias` are the noise run's errors of rows and channels, and its bias without
+    sign; `None` where the tensor has too few of either.
 
     The last three are known where a single operator is checked, whose inputs are equal on both sides: the
     type that it writes, its class in ATB's table under its parameters (`standards.atb_classes`), and whether
@@ -53,6 +55,11 @@ class JudgeContext:
     noise_lost_nonfinite: int = 0
     noise_dtype: str = ""
     noise_nearby: float | None = None
+    noise_typical_row: float | None = None
+    noise_worst_row: float | None = None
+    noise_worst_channel: float | None = None
+    noise_bulk: float | None = None
+    noise_bias: float | None = None
     noise_reason: str = ""
     written: str = ""
     op_class: str = ""

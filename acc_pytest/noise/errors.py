@@ -22,7 +22,8 @@ class NoiseErrors:
     `relative` is the relative Euclidean distance, `None` where the tensor has no finite element; `largest`
     the largest absolute error. `dtype` is the coarser float type of golden's tensor and the noise run's,
     empty for whole numbers, `elements` how many the tensor has. `at_least` bounds `relative` from below where
-    the runs were dumped as statistics.
+    the runs were dumped as statistics. The others are errors of rows and channels and the bias without sign
+    (`SliceErrors`), `None` where the tensor has too few of either.
     """
 
     dtype: str
@@ -33,6 +34,11 @@ class NoiseErrors:
     new_nonfinite: int = 0
     lost_nonfinite: int = 0
     at_least: float | None = None
+    typical_row: float | None = None
+    worst_row: float | None = None
+    worst_channel: float | None = None
+    bulk: float | None = None
+    bias: float | None = None
 
     @classmethod
     def of(cls, noise: Measurement) -> NoiseErrors:
@@ -47,6 +53,11 @@ class NoiseErrors:
             mismatches=noise.mismatches or 0,
             new_nonfinite=int(noise.value("new_nonfinite") or 0),
             lost_nonfinite=int(noise.value("lost_nonfinite") or 0),
+            typical_row=noise.value("typical_row_error"),
+            worst_row=noise.value("worst_row_error"),
+            worst_channel=noise.value("worst_channel_error"),
+            bulk=noise.value("bulk_error"),
+            bias=noise.value("bias"),
         )
 
     @classmethod
@@ -60,12 +71,10 @@ class NoiseErrors:
         return cls(
             dtype=max(dtypes, key=_roundoff, default=""),
             elements=max(run.elements for run in runs),
-            relative=_largest([run.relative for run in runs]),
-            largest=_largest([run.largest for run in runs]),
+            **{name: _largest([getattr(run, name) for run in runs]) for name in _SIZES},
             mismatches=max(run.mismatches for run in runs),
             new_nonfinite=max(run.new_nonfinite for run in runs),
             lost_nonfinite=max(run.lost_nonfinite for run in runs),
-            at_least=_largest([run.at_least for run in runs]),
         )
 
     def told(self, context: JudgeContext) -> JudgeContext:
@@ -79,6 +88,11 @@ class NoiseErrors:
             noise_lost_nonfinite=self.lost_nonfinite,
             noise_dtype=self.dtype,
             noise_nearby=self.at_least,
+            noise_typical_row=self.typical_row,
+            noise_worst_row=self.worst_row,
+            noise_worst_channel=self.worst_channel,
+            noise_bulk=self.bulk,
+            noise_bias=self.bias,
             noise_reason="" if self.relative is not None else self._why_unknown,
         )
 
@@ -87,6 +101,13 @@ class NoiseErrors:
         if self.at_least is None:
             return "the noise run has no number here"
         return "of the noise run only statistics are known"
+
+
+_SIZES = (
+    *("relative", "largest", "at_least"),
+    *("typical_row", "worst_row", "worst_channel", "bulk", "bias"),
+)
+"""Fields that are errors, and may be unknown."""
 
 
 def _roundoff(dtype: str) -> float:

@@ -13,8 +13,8 @@ dtype,
     max_absolute_error          <= max(5 * exp(3.72 / sqrt(n)) * the noise run's, u * max|golden|)
     mismatches, NaN, Inf        up to 3 times, or as many as, the noise run's
 
-The largest error may also be 16 times that of its neighbours. Rows, channels and the bias have their bounds
-from this T or the derived one, whichever is larger (`derive.py`).
+The largest error may also be 16 times that of its neighbours. Rows, channels and the bias have the bounds of
+`noise_slices.py`.
 
 * 3 = 2 * 1.5. Mine may store four times as many results on the way as the noise run (an unfused graph
   against a fused one), whose errors of random sign add to sqrt(4) = 2 times as much; 1.5 is the safety
@@ -39,11 +39,12 @@ from typing import TYPE_CHECKING
 from ...metrics.element_tolerance import EXACT, ElementTolerance
 from ...tensors.dtypes import FloatFormat, by_name
 from ..derive import COSINE_RESOLUTION, element_scale, is_exact, is_zero, tolerance_of
-from ..slices import beside_neighbours, slice_thresholds
+from ..slices import beside_neighbours
 from ..threshold import JudgeContext, Threshold
 from ..tolerance import CAP, SAMPLE_SIGMAS, Tolerance, coarser
 from .base import WHOLE_NUMBERS, Adjustment, Second, Standard, kind_of, of_output, unknown_dtype
 from .default import derived_thresholds
+from .noise_slices import slices_by_noise
 from .second_golden import FLOOR, RATIO_WORDS, ratio_thresholds
 
 if TYPE_CHECKING:
@@ -129,7 +130,13 @@ def _sized(context: JudgeContext, measurement: Measurement, adjustment: Adjustme
         ),
         Threshold("max_absolute_error", element, False, said),
         Threshold("relative_euclidean_distance", t.value, False, t.reason),
-        *slice_thresholds(measurement, max(t, derived, key=lambda tolerance: tolerance.value)),
+        *slices_by_noise(
+            context,
+            measurement,
+            max(t, derived, key=lambda tolerance: tolerance.value),
+            least.value,
+            adjustment.factor,
+        ),
     )
 
 

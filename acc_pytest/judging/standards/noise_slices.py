@@ -1,0 +1,87 @@
+"""Bounds of rows, channels and the bias from those of a noise run.
+
+With T of `three_way.py`, the noise run's errors of the same name and m elements of a row or channel:
+
+    typical_row_error, bulk_error         <= 3 * exp(3.72 / sqrt(n)) * the noise run's
+    worst_row_error, worst_channel_error  <= exp(3.72 / sqrt(m)) * max(5 * the noise run's, 8 * d)
+    bias                                  <= that of `slices.py` + the noise run's
+
+never below the least T. d is the ninth decile of mine, as in `slices.py`: the worst of many rows is one value
+of each run, as the largest element is, and of two right runs one may have a row that the other has not.
+What a noise run says of the bias it adds to what one rounding may leave, for both may lean to one side.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..slices import ELEMENT_SIGMAS, slice_thresholds
+from ..threshold import JudgeContext, Threshold
+from ..tolerance import SAMPLE_SIGMAS, Tolerance
+
+if TYPE_CHECKING:
+    from ...metrics.measurement import Measurement
+
+TYPICAL_RATIO, WORST_RATIO = 3.0, 5.0
+
+
+def slices_by_noise(
+    context: JudgeContext, measurement: Measurement, derived: Tolerance, least: float, factor: float
+) -> tuple[Threshold, ...]:
+    """The bounds of a tensor's rows and channels; none for tensors with too few of either.
+
+    Where the noise run has none of its own they follow from `derived`. `least` is the least T, `factor` that
+    of a rule.
+    """
+    by_t = slice_thresholds(measurement, derived)
+    if context.noise_typical_row is None:
+        return by_t
+    measured = {threshold.metric: threshold for threshold in _measured(context, measurement, least, factor)}
+    return tuple(
+        _with_bias(threshold, context) if threshold.metric == "bias" else measured[threshold.metric]
+        for threshold in by_t
+    )
+
+
+def _with_bias(threshold: Threshold, context: JudgeContext) -> Threshold:
+    own = context.noise_bias or 0.0
+    reason = f"{threshold.reason}, + the noise run's {own:.2g}"
+    return replace(threshold, bound=threshold.bound + own, reason=reason)
+
+
+def _measured(
+    context: JudgeContext, measurement: Measurement, least: float, factor: float
+) -> Iterator[Threshold]:
+    slices = measurement.slices
+    channels = max(1, measurement.shape[-1])
+    rows = max(1, measurement.numel // channels)
+    for metric, own in (("typical_row_error", context.noise_typical_row), ("bulk_error", context.noise_bulk)):
+        scatter = _scatter(measurement.compared)
+        yield _bound(metric, TYPICAL_RATIO * factor * scatter, own, least, 0.0)
+    for metric, own, elements, decile in (
+        ("worst_row_error", context.noise_worst_row, channels, slices.row_error_p90),
+        ("worst_channel_error", context.noise_worst_channel, rows, slices.channel_error_p90),
+    ):
+        scatter = _scatter(elements)
+        others = ELEMENT_SIGMAS * scatter * (decile or 0.0)
+        yield _bound(metric, WORST_RATIO * factor * scatter, own, least * scatter, others)
+
+
+def _bound(metric: str, ratio: float, own: float | None, least: float, others: float) -> Threshold:
+    """What the noise run allows, not less than the least, nor than beside others of the tensor."""
+    bound = min(ratio * (own or 0.0), sys.float_info.max)  # an infinite bound would be none
+    reason = f"{ratio:.3g} times the noise run's {own or 0.0:.3g}"
+    if others > max(bound, least):
+        said = f"{ELEMENT_SIGMAS} times the ninth decile, with scatter"
+        return Threshold(metric, others, False, f"{said}, more than {reason}")
+    if least > bound:
+        return Threshold(metric, least, False, f"the least T, more than {reason}")
+    return Threshold(metric, bound, False, reason)
+
+
+def _scatter(elements: int) -> float:
+    return math.exp(SAMPLE_SIGMAS / math.sqrt(max(1, elements)))
