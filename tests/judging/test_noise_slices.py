@@ -61,7 +61,7 @@ def test_the_median_row_may_have_three_times_the_noise_runs_error() -> None:
     assert found["typical_row_error"].bound == pytest.approx(3 * scatter * np.median(rows), rel=0.01)
     wide = math.exp(3.72 / math.sqrt(CHANNELS))
     worst, decile = rows.max(), np.quantile(rows, 0.9)
-    assert found["worst_row_error"].bound == pytest.approx(wide * max(5 * worst, 8 * decile), rel=0.02)
+    assert found["worst_row_error"].bound == pytest.approx(wide * max(5 * worst, 16 * decile), rel=0.02)
 
 
 @pytest.mark.parametrize("massive", [1.0, 1000.0])

@@ -3,7 +3,7 @@
 With T of `three_way.py`, the noise run's errors of the same name and m elements of a row or channel:
 
     typical_row_error, bulk_error         <= 3 * exp(3.72 / sqrt(n)) * the noise run's
-    worst_row_error, worst_channel_error  <= exp(3.72 / sqrt(m)) * max(5 * the noise run's, 8 * d)
+    worst_row_error, worst_channel_error  <= exp(3.72 / sqrt(m)) * max(5 * the noise run's, 16 * d)
     bias                                  <= that of `slices.py` + the noise run's
 
 never below the least T. d is the ninth decile of mine, as in `slices.py`: the worst of many rows is one value
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..slices import ELEMENT_SIGMAS, slice_thresholds
+from ..slices import BESIDE_OTHERS, slice_thresholds
 from ..threshold import JudgeContext, Threshold
 from ..tolerance import SAMPLE_SIGMAS, Tolerance
 
@@ -67,7 +67,7 @@ def _measured(
         ("worst_channel_error", context.noise_worst_channel, rows, slices.channel_error_p90),
     ):
         scatter = _scatter(elements)
-        others = ELEMENT_SIGMAS * scatter * (decile or 0.0)
+        others = BESIDE_OTHERS * scatter * (decile or 0.0)
         yield _bound(metric, WORST_RATIO * factor * scatter, own, least * scatter, others)
 
 
@@ -76,7 +76,7 @@ def _bound(metric: str, ratio: float, own: float | None, least: float, others: f
     bound = min(ratio * (own or 0.0), sys.float_info.max)  # an infinite bound would be none
     reason = f"{ratio:.3g} times the noise run's {own or 0.0:.3g}"
     if others > max(bound, least):
-        said = f"{ELEMENT_SIGMAS} times the ninth decile, with scatter"
+        said = f"{BESIDE_OTHERS:g} times the ninth decile, with scatter"
         return Threshold(metric, others, False, f"{said}, more than {reason}")
     if least > bound:
         return Threshold(metric, least, False, f"the least T, more than {reason}")
