@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests import fork_server
+from tests.shared_directory import shared_directory
 
 
 @pytest.fixture(scope="session")
 def commands_with_torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory of `python`, `pytest` and `acc` that need not import torch: tests/fork_server.py."""
-    directory = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        directory = directory.parent  # one server for all workers
-    with fork_server.lease(directory / "bin"):
-        yield directory / "bin"
+    directory = shared_directory(tmp_path_factory) / "bin"
+    with fork_server.lease(directory):
+        yield directory
 
 
 @pytest.fixture

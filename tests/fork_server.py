@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import gc
 import importlib
 import os
@@ -32,8 +31,10 @@ from typing import NoReturn
 
 if __name__ == "__main__":
     from fork_client import SIZE, STREAMS  # type: ignore[import-not-found]  # beside this script
+    from shared_directory import locked  # type: ignore[import-not-found]
 else:
     from tests.fork_client import SIZE, STREAMS, launchers
+    from tests.shared_directory import locked
 
 SOCKET = "socket"
 LEASES = "leases"
@@ -45,7 +46,7 @@ def lease(directory: Path) -> Iterator[None]:
     """Have a server and its commands there while this lasts: the one of another worker, or a new one."""
     directory.mkdir(exist_ok=True)
     started = None
-    with _locked(directory):
+    with locked(directory):
         if not (directory / LEASES).exists():
             os.mkfifo(directory / LEASES)
             started = _started(directory)
@@ -66,14 +67,6 @@ def _started(directory: Path) -> subprocess.Popen[bytes]:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         words = [sys.executable, __file__, str(listener.fileno()), str(directory), *sys.path]
         return subprocess.Popen(words, pass_fds=[listener.fileno()], env=environment)
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Nobody else starts or ends the server meanwhile."""
-    with open(directory / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _import(path: list[str]) -> None:
@@ -118,7 +111,7 @@ def serve(listener: socket.socket, directory: Path, path: list[str]) -> Callable
 
 def _ended(directory: Path, leases: int) -> bool:
     """Whether nobody holds a lease; then nobody can take one any more."""
-    with _locked(directory):
+    with locked(directory):
         if leases not in select.select([leases], [], [], 0)[0]:
             return False
         (directory / LEASES).unlink()

@@ -29,7 +29,7 @@ from .case import Format, Seed
 from .pickle_mutations import pickled
 from .zip_mutations import zipped
 
-_SAMPLE = 5
+_SAMPLE = 3
 COMPARED = 1
 """Pairs of each kind (of the file, any, of what the run was fed) that are compared as well."""
 _OP_MAPPING = {

@@ -1,4 +1,4 @@
-"""Small dump pairs, made once per process, and a pytest run over them."""
+"""Small dump pairs, made once for all workers, and a pytest run over them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 import acc_pytest.session.planning
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
+from tests.shared_directory import made_once
 
 # pytester forgets modules that an inner session imported first: torch cannot be imported twice, and each
 # session would import the package again.
@@ -44,21 +45,25 @@ def dump_options(paths: DemoPaths) -> list[str]:
 @pytest.fixture(scope="session")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
     """One layer, two steps, no mistake: all pairs pass, nothing is unmapped."""
-    return make_demo(tmp_path_factory.mktemp("clean"), DemoSpec(layers=1, decode_steps=1))
+    spec = DemoSpec(layers=1, decode_steps=1)
+    return made_once(tmp_path_factory, "clean", lambda directory: make_demo(directory, spec))
 
 
 @pytest.fixture(scope="session")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
     """Two layers; the last residual add of the second leaves the residual out."""
     spec = DemoSpec(layers=2, decode_steps=0, fault=Fault("residual", 1))
-    return make_demo(tmp_path_factory.mktemp("faulty"), spec)
+    return made_once(tmp_path_factory, "faulty", lambda directory: make_demo(directory, spec))
 
 
 @pytest.fixture(scope="session")
 def partly(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
     """As `faulty`, but golden's logits were not dumped, so that those of mine are unmapped."""
-    spec = DemoSpec(layers=1, decode_steps=0, fault=Fault("residual", 0))
-    paths = make_demo(tmp_path_factory.mktemp("partly"), spec)
+    return made_once(tmp_path_factory, "partly", _without_logits)
+
+
+def _without_logits(directory: Path) -> DemoPaths:
+    paths = make_demo(directory, DemoSpec(layers=1, decode_steps=0, fault=Fault("residual", 0)))
     for file in (
         *paths.golden.rglob("root.lm_head/output.pth"),
         *paths.golden.rglob("root/output_logits.pth"),
@@ -70,9 +75,8 @@ def partly(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
 @pytest.fixture(scope="session")
 def described(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
     """Mine holds descriptions of tensors, no values."""
-    return make_demo(
-        tmp_path_factory.mktemp("described"), DemoSpec(layers=1, decode_steps=0, description=True)
-    )
+    spec = DemoSpec(layers=1, decode_steps=0, description=True)
+    return made_once(tmp_path_factory, "described", lambda directory: make_demo(directory, spec))
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ from acc_pytest.threads import one_thread
 from tests.published_networks import published
 
 PROMPT = [5, 17, 23, 4, 60, 11, 2, 41, 9, 33, 7]
-DECODE_STEPS = 3
+DECODE_STEPS = 2
 ROOM = 2**29
 """Bytes that memory must have free; all golden dumps and one of mine take a tenth of it."""
 

@@ -19,8 +19,8 @@ STEPS = 2
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[DemoPaths, DemoPaths]:
     """A wrong dump and the right one of the same model."""
     found = []
-    for fault in (Fault("residual", 1), None):
-        spec = DemoSpec(layers=2, decode_steps=STEPS - 1, fault=fault)
+    for fault in (Fault("residual", 0), None):
+        spec = DemoSpec(layers=1, decode_steps=STEPS - 1, fault=fault)
         found.append(make_demo(tmp_path_factory.mktemp("made"), spec))
     return found[0], found[1]
 
@@ -48,7 +48,7 @@ def test_lf_runs_the_same_tests_until_they_are_mended_and_then_all(
     first = acc(wrong)
     expected = failed(first)
     assert len(expected) == STEPS
-    for _ in range(3):
+    for _ in range(2):
         again = acc(wrong, "--lf")
         assert failed(again) == expected
         assert set(again.parseoutcomes()) == {"failed", "deselected"}
@@ -94,7 +94,7 @@ def test_sw_stays_at_the_first_failure_until_it_is_mended(
 
 def test_what_inherits_stays_red_where_the_test_of_its_root_is_left_out(acc: Run, wrong: DemoPaths) -> None:
     """Alone (-k) it is a root; with --lf all is looked at again, and its root was never red."""
-    [one] = failed(acc(wrong, "-k", "step0 and GatherOperation_5"))
+    [one] = failed(acc(wrong, "-k", "step0 and GatherOperation_4"))
     for _ in range(2):
         again = acc(wrong, "--lf")
         assert failed(again) == [one]
@@ -102,11 +102,11 @@ def test_what_inherits_stays_red_where_the_test_of_its_root_is_left_out(acc: Run
             [
                 f"cause: inherited from {wrong.faulty[0]} at step 0*; that root is not among the tests*",
                 "verdicts: 1 inherited",
-                f"first failing: GatherOperation_5_0 * inherited from {wrong.faulty[0]} *",
+                f"first failing: GatherOperation_4_0 * inherited from {wrong.faulty[0]} *",
             ]
         )
     assert failed(acc(wrong, "--lf", "--acc-inherited=warn")) == [one]
-    again = acc(wrong, "-k", "step0 and GatherOperation_5", "--lf")
+    again = acc(wrong, "-k", "step0 and GatherOperation_4", "--lf")
     assert "lies between it and its inputs, is not compared" in again.stdout.str()
     assert one not in failed(acc(wrong))
 
@@ -114,7 +114,7 @@ def test_what_inherits_stays_red_where_the_test_of_its_root_is_left_out(acc: Run
 def test_a_known_root_excuses_what_inherits_from_it_though_it_is_left_out(
     acc: Run, wrong: DemoPaths, tmp_path: Path
 ) -> None:
-    acc(wrong, "-k", "step0 and GatherOperation_5")
+    acc(wrong, "-k", "step0 and GatherOperation_4")
     config = tmp_path / "known.toml"
     entry = f'match = {{ name = "{wrong.faulty[0]}" }}\nreason = "r"\nowner = "o"\nexpires = 2999-01-01\n'
     config.write_text(f"[[known]]\n{entry}", encoding="utf-8")

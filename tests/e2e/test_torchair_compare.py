@@ -42,6 +42,8 @@ FX_OF = FX_OF_OPERATORS | {
     "Transpose_1": ["t_1"],
 }
 """The same with the inputs of the graph, known by the calls that read them, and with weights turned round."""
+IN_BOTH = ("Mul_1Add_1", "LayerNormV4", "SplitV", "TopKV2")
+"""Faults for which the unfused graph is golden too: a fused operator, three results, places."""
 VISIBLE = 0.05
 """A relative change that is far above what float16 explains in the demo (0.6 % at most)."""
 
@@ -116,12 +118,14 @@ def test_every_operator_with_a_golden_is_compared_with_it(clean: TorchairPaths, 
     assert all(row["cmp_fail_reason"] for row in judged(rows, "unmapped"))
 
 
-def test_every_layout_gives_the_same_comparison(clean: TorchairPaths, acc: Run, tmp_path: Path) -> None:
-    _, usual = compared(acc, clean.golden, clean.mine)
+def test_every_layout_gives_the_same_comparison(acc: Run, tmp_path: Path) -> None:
+    usual: Rows = []
     for release in ("7.2", "7.1", "7.0", "oldest"):
-        paths = make_torchair_demo(tmp_path / release, TorchairSpec(release=release))
+        paths = make_torchair_demo(tmp_path / release, TorchairSpec(release=release, steps=1))
         result, rows = compared(acc, paths.golden, paths.mine)
         assert result.ret == 0
+        assert judged(rows, "pass")
+        usual = usual or rows
         assert pairs(rows) == pairs(usual)
 
 
@@ -177,7 +181,7 @@ def test_a_fault_fails_its_operator_first_and_then_what_inherits_it(
     """In the step in which it is; one operator shows that nothing fails in the other graphs and steps."""
     spoilt = make_torchair_demo(tmp_path, TorchairSpec(fault=GeFault(operator, graph=2, step=1)))
     where = () if operator == "LayerNormV4" else ("-k", "graph_2 and step1")
-    for golden in (spoilt.golden, spoilt.unfused):
+    for golden in (spoilt.golden, spoilt.unfused) if operator in IN_BOTH else (spoilt.golden,):
         result, rows = compared(acc, golden, spoilt.mine, *where)
         assert result.ret == 1
         failed = judged(rows, "fail")

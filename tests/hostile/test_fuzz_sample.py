@@ -9,7 +9,9 @@ from pathlib import Path
 FUZZ = Path(__file__).parents[2] / "benchmarks" / "fuzz.py"
 
 
-def test_no_mutation_of_a_sample_ends_in_anything_but_a_result_or_a_sentence() -> None:
+def test_no_mutation_of_a_sample_ends_in_anything_but_a_result_or_a_sentence(
+    python_with_torch: None,
+) -> None:
     done = subprocess.run(
         [sys.executable, str(FUZZ), "--quick", "--seed", "5", "--jobs", "1"],
         capture_output=True,

@@ -18,16 +18,16 @@ from .trees import relative_error
 SPECS = {
     "llama": DemoSpec(),
     "twelve-layers": DemoSpec(layers=12, decode_steps=0, warmup=False),
-    "gqa": DemoSpec(kv_heads=2),
-    "separate": DemoSpec(family="llama-separate"),
-    "bloom": DemoSpec(family="bloom"),
-    "chatglm": DemoSpec(family="chatglm"),
-    "moe": DemoSpec(family="moe", layers=3),
-    "tensor-parallel": DemoSpec(ranks=2),
-    "four-ranks": DemoSpec(ranks=4),
-    "bloom-two-ranks": DemoSpec(family="bloom", ranks=2),
-    "chatglm-two-ranks": DemoSpec(family="chatglm", ranks=2),
-    "chatglm-gqa-four-ranks": DemoSpec(family="chatglm", kv_heads=2, ranks=4, decode_steps=1),
+    "gqa": DemoSpec(kv_heads=2, decode_steps=1),
+    "separate": DemoSpec(family="llama-separate", decode_steps=1),
+    "bloom": DemoSpec(family="bloom", decode_steps=1),
+    "chatglm": DemoSpec(family="chatglm", decode_steps=1),
+    "moe": DemoSpec(family="moe", layers=3, decode_steps=1),
+    "tensor-parallel": DemoSpec(ranks=2, decode_steps=1),
+    "four-ranks": DemoSpec(ranks=4, decode_steps=1),
+    "bloom-two-ranks": DemoSpec(family="bloom", ranks=2, decode_steps=1),
+    "chatglm-two-ranks": DemoSpec(family="chatglm", ranks=2, decode_steps=1),
+    "chatglm-gqa-four-ranks": DemoSpec(family="chatglm", kv_heads=2, ranks=4, layers=1, decode_steps=1),
 }
 LEAST_COVERAGE = 0.9
 NOISE = 16 * 2**-11 * math.sqrt(12)

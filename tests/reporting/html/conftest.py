@@ -10,6 +10,7 @@ import pytest
 from acc_pytest.reporting.html.view import HtmlReport
 from acc_pytest.reporting.summary import Tally
 from acc_pytest.reporting.view import Result, Run
+from tests.shared_directory import made_once
 
 from .chromium import Page, browser
 from .made import many_rows
@@ -18,7 +19,11 @@ from .made import many_rows
 @pytest.fixture(scope="session")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of `many_rows(100_000)`."""
-    path = tmp_path_factory.mktemp("large") / "large.html"
+    return made_once(tmp_path_factory, "large", _large_page)
+
+
+def _large_page(directory: Path) -> Path:
+    path = directory / "large.html"
     report, tally = HtmlReport(str(path)), Tally()
     report.begin(Run(command=("pytest", "--acc-golden=g", "--acc-mine=m")))
     for row in many_rows(100_000):
