@@ -178,6 +178,7 @@ class _Pass:
         """The measurement; no block may be added after it."""
         golden, mine = self._sides
         elements = None if self._elements is None else self._elements.result(self._shape)
+        metrics = self._metrics()
         beyond = self._totals.beyond + self._nonfinite.disagreeing if elements is None else elements.beyond
         return Measurement(
             shape=self._shape,
@@ -199,8 +200,8 @@ class _Pass:
             nonfinite=self._nonfinite,
             custom=custom,
             elements=elements,
-            slices=self._slice_errors(),
-            **self._metrics(),
+            slices=self._slice_errors(metrics["max_absolute_error"] or 0.0),
+            **metrics,
         )
 
     def _metrics(self) -> dict[str, Any]:
@@ -230,10 +231,10 @@ class _Pass:
         golden, mine = self._sides
         return NonFinite(golden.nan, golden.inf, mine.nan, mine.inf, **self._nonfinite_counts)
 
-    def _slice_errors(self) -> SliceErrors:
+    def _slice_errors(self, largest: float) -> SliceErrors:
         if self._slices is None or not self._totals.compared:
             return SliceErrors()
-        return self._slices.result(self._totals.peak_at, self._largest_error())
+        return self._slices.result(self._totals.peak_at, largest)
 
     def _largest_error(self) -> float:
         """The largest absolute error from its two values, free of the rounding of the search."""

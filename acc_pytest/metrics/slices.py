@@ -133,11 +133,12 @@ class _Errors:
 
     def __init__(self, golden: Doubles, projected: Doubles, error: Doubles) -> None:
         some = golden > 0
+        kept = golden
         if not some.all():
             projected, kept = projected[some], golden[some]
-        else:
-            kept = golden
-        self.floor = _ranked(golden, 0.5)[0] or _ranked(kept, 0.5)[0]
+        (self.floor,) = _ranked(golden, 0.5)
+        if not self.floor:
+            (self.floor,) = _ranked(kept, 0.5)
         errors = np.sqrt(error / np.maximum(golden, self.floor))
         self.worst_at = int(errors.argmax())
         self.worst = float(errors[self.worst_at])
