@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -205,6 +206,7 @@ def first_line_of_pytest(case: Case, directory: Path) -> str:
     words = [f"--acc-golden={goldens.of(case.setting).path}", f"--acc-mine={directory / 'mine'}"]
     words += [f"--acc-output={directory / 'out'}", f"--acc-config={_network(case).config}"]
     command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", *words]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=directory, check=False)
+    wide = {**os.environ, "COLUMNS": "10000"}  # lines are folded to the width
+    done = subprocess.run(command, capture_output=True, text=True, cwd=directory, check=False, env=wide)
     lines = [line for line in done.stdout.splitlines() if line.startswith("root cause: ")]
     return lines[0] if lines else f"(exit {done.returncode}, no root) {done.stderr[-300:]}"
