@@ -30,35 +30,40 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from detecting.report import Report
-from realistic import bars, fault_grid, grid
+from realistic import atb_runs, bars, fault_grid, grid, runs
 from realistic.architectures import ARCHITECTURES
+from realistic.outcome import Outcome
 from realistic.report import clean_table, kind_table, size_table
-from realistic.runs import Batch, Outcome, examine_all
+from realistic.runs import Batch
 from realistic.styles import STYLES
 from realistic.ways import WAYS
 
 from acc_pytest.threads import one_thread
 
+CLEAN, FAULTS, DEEP, ATB = "clean", "faults", "32 layers", "ATB"
+
 
 @dataclass(frozen=True)
 class Amounts:
-    """How much is run: clean networks a style; networks with faults, and faults in each; the same 32 deep."""
+    """How much is run: clean networks a style; networks with faults, and faults in each; the same 32 deep;
+    networks of ATB."""
 
     clean: int
     faulty: tuple[int, int]
     deep: tuple[int, int]
+    atb: int
     limits: grid.Limits
 
 
-FULL = Amounts(22, (80, 8), (4, 5), grid.FULL)
-QUICK = Amounts(2, (6, 6), (1, 2), grid.QUICK)
+FULL = Amounts(22, (80, 8), (4, 5), 22, grid.FULL)
+QUICK = Amounts(2, (6, 6), (1, 2), 3, grid.QUICK)
 
 
 @one_thread()
@@ -66,19 +71,18 @@ def main() -> int:
     given = _arguments()
     report = Report(given.markdown)
     ways = tuple(given.way)
-    batches = _batches(given, ways)
     with (
         tempfile.TemporaryDirectory(prefix="acc-real-networks-") as directory,
         open(given.samples or os.devnull, "w", encoding="utf-8") as samples,
     ):
         held: dict[str, list[Outcome]] = {}
-        for name, these in batches.items():
-            report.say(f"{name}: {fault_grid.runs_of(these)} runs, seed {given.seed}")
+        for name, number, these in _parts(given, ways, Path(directory)):
+            report.say(f"{name}: {number} runs, seed {given.seed}")
             outcomes = []
-            for one in examine_all(these, Path(directory), given.jobs):
+            for one in these:
                 samples.writelines(f"{line}\n" for line in one.samples)
                 outcomes.append(replace(one, samples=()))
-                if given.verbose or (one.spoiling is None and one.by(ways[0]).red):
+                if given.verbose or (not one.fault and one.by(ways[0]).red):
                     _tell(report, one)
             held[name] = [one for one in outcomes if not one.overflows]
             if len(held[name]) < len(outcomes):
@@ -103,31 +107,38 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _batches(given: argparse.Namespace, ways: tuple[str, ...]) -> dict[str, list[Batch]]:
+def _parts(
+    given: argparse.Namespace, ways: tuple[str, ...], directory: Path
+) -> Iterator[tuple[str, int, Iterator[Outcome]]]:
+    """What is run: its name, how many runs it has at most, and what comes of them."""
     amounts, samples = QUICK if given.quick else FULL, bool(given.samples)
-    chosen = tuple(given.style), tuple(given.model)
-    made: dict[str, list[Batch]] = {}
+    chosen: tuple[Collection[str], Collection[str], bool] = (given.style, given.model, samples)
+    batches: dict[str, list[Batch]] = {}
     if given.only != "faults":
-        made["clean"] = grid.clean(amounts.clean, given.seed, amounts.limits, ways, *chosen, samples)
+        batches[CLEAN] = grid.clean(amounts.clean, given.seed, amounts.limits, ways, *chosen)
     if given.only != "clean":
-        made["faults"] = fault_grid.faulty(*amounts.faulty, given.seed, ways, *chosen, samples)
+        batches[FAULTS] = fault_grid.faulty(amounts.faulty, given.seed, ways, *chosen)
         if not given.style and not given.model:
-            made["32 layers"] = fault_grid.deep(*amounts.deep, given.seed, ways, samples)
-    return made
+            batches[DEEP] = fault_grid.deep(amounts.deep, given.seed, ways, samples)
+    for name, these in batches.items():
+        yield name, sum(len(one.faults) for one in these), runs.examine_all(these, directory, given.jobs)
+    if given.only != "clean" and not given.style and not given.model:
+        graphs = atb_runs.batches(amounts.atb, given.seed, ways, samples)
+        number = sum(1 + len(one.faults) for one in graphs)
+        yield ATB, number, atb_runs.examine_all(graphs, directory, given.jobs)
 
 
 def _tables(report: Report, held: Mapping[str, Sequence[Outcome]], ways: Sequence[str]) -> bool:
     """Print them; returns whether all bars hold."""
-    runs = [one for these in held.values() for one in these]
-    clean = [one for one in runs if one.spoiling is None]
-    faulty, deep = ([one for one in held.get(name, []) if one.spoiling] for name in ("faults", "32 layers"))
-    well = [one for one in faulty if not one.ill]
+    clean = [one for these in held.values() for one in these if not one.fault]
+    faulty, deep, atb = ([one for one in held.get(name, []) if one.fault] for name in (FAULTS, DEEP, ATB))
+    well = [one for one in faulty if not one.ill] + atb
     report.table(clean_table(clean, ways))
     if well:
         report.table(size_table(well, ways))
         report.table(kind_table(well, ways))
-    if len(well) < len(faulty):
-        report.say(f"{len(faulty) - len(well)} faults in ill-conditioned networks are left out")
+    if ill := sum(one.ill for one in faulty):
+        report.say(f"{ill} faults in ill-conditioned networks are left out")
     table, good = bars.table(clean, well, deep, ways)
     report.table(table)
     return good

@@ -146,14 +146,21 @@ Step = Callable[[torch.Tensor, Any], tuple[torch.Tensor, Any]]
 def _module(setting: Setting) -> tuple[Any, Step]:
     if setting.golden == "chatglm":
         module = seeded(_demo(setting), setting.seed)
-        return module, module.step
+        return module, stepping(module)
     module = published(setting.golden, layers=setting.layers, dtype=setting.dtype, seed=setting.seed)
+    return module, stepping(module)
+
+
+def stepping(module: Any) -> Step:
+    """One step of a golden network: ids and the cache in, logits and the cache out."""
+    if hasattr(module, "step"):
+        return module.step
 
     def step(ids: torch.Tensor, cache: Any) -> tuple[torch.Tensor, Any]:
         made = module(ids, past_key_values=cache, use_cache=True)
         return made.logits, made.past_key_values
 
-    return module, step
+    return step
 
 
 def _demo(setting: Setting, ranks: int = 1) -> Any:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from detecting.tables import Cells
 
-from .report import between
-from .runs import Outcome
+from .outcome import Outcome, between
+from .styles import STYLES
 from .ways import DEFAULT, PROFILE, REPLAY
 
 UNMEASURED = "-"
@@ -100,6 +100,4 @@ def _named(runs: Sequence[Outcome], way: str) -> list[Outcome]:
 
 
 def _is_token_beside_massive(outcome: Outcome) -> bool:
-    spoiling = outcome.spoiling
-    kind = spoiling.kind if spoiling else ""
-    return outcome.setting.style == "massive" and kind in ("token_zeroed", "token_negated")
+    return outcome.weights == STYLES["massive"].what and outcome.fault.startswith("token_")

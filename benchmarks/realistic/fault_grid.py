@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 from detecting.grid import FLOAT_DTYPES
 
@@ -41,19 +41,19 @@ DEEP, DEEP_AMOUNT = 32, 0.01
 
 
 def faulty(
-    count: int,
-    together: int,
+    amounts: tuple[int, int],
     seed: int,
     ways: tuple[str, ...],
     styles: Collection[str] = (),
     networks: Collection[str] = (),
     samples: bool = False,
 ) -> list[Batch]:
-    """As many networks as `count`, each with as many faults as `together` and a clean run first.
+    """Networks, and in each so many faults (`amounts`) and a clean run first.
 
     The styles come in turn. In a style, all kinds with all their amounts come once before one comes again,
     in an order that is drawn.
     """
+    count, together = amounts
     chosen = [STYLES[name] for name in FAULT_STYLES if not styles or name in styles]
     draws = {style.name: random.Random(f"faults {style.name} {seed}") for style in chosen}
     decks = {style.name: _deck(style, draws[style.name]) for style in chosen}
@@ -92,8 +92,9 @@ def _deck(style: Style, draw: random.Random) -> Iterator[Spoiling]:
                 yield Spoiling(kind, place, amount)
 
 
-def deep(count: int, together: int, seed: int, ways: tuple[str, ...], samples: bool = False) -> list[Batch]:
-    """Networks of 32 layers in bfloat16, a result of one module scaled by 1.01."""
+def deep(amounts: tuple[int, int], seed: int, ways: tuple[str, ...], samples: bool = False) -> list[Batch]:
+    """The same of networks of 32 layers in bfloat16; a result of one module is scaled by 1.01."""
+    count, together = amounts
     draw = random.Random(f"deep {seed}")
     batches = []
     for _ in range(count):
@@ -103,8 +104,3 @@ def deep(count: int, together: int, seed: int, ways: tuple[str, ...], samples: b
         faults = [Spoiling("scaled", draw.randrange(1_000_000), DEEP_AMOUNT) for _ in range(together)]
         batches.append(Batch(setting, (None, *faults), ways, samples))
     return batches
-
-
-def runs_of(batches: Sequence[Batch]) -> int:
-    """How many runs they have."""
-    return sum(len(one.faults) for one in batches)

@@ -11,9 +11,10 @@ import torch
 
 from acc_pytest.threads import one_thread
 
-from .faults import Fault, Spot
+from .faults import FAULTS, Fault, Spot
 from .feeding import Fed
 from .networks import Setting, network, run
+from .outcome import Placed
 
 TRIES = 4
 LEAST_AMOUNT = 1e-7
@@ -31,25 +32,9 @@ class Spoiling:
     amount: float = 0.0
     size: float = 0.0
 
-
-@dataclass(frozen=True)
-class Placed:
-    """A fault in its place: the path of its module, and its amount.
-
-    `size` is its effect on what the module gives (relative L2, on equal inputs) over the noise there: how far
-    a right run is from golden. `alone` is the same over the rounding noise of this module alone.
-    """
-
-    path: str
-    amount: float
-    size: float
-    alone: float
-
     def __str__(self) -> str:
-        amount = f"{self.amount:.3g} " if self.amount else ""
-        return (
-            f"{amount}at {self.path}, {self.size:.1f} times the noise ({self.alone:.1f} of the module alone)"
-        )
+        amount = " (any size)" if self.size else f" ({self.amount:g})" if self.amount else ""
+        return f"{self.kind}: {FAULTS[self.kind].what}{amount}"
 
 
 @dataclass(frozen=True)

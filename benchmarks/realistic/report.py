@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from detecting.tables import Cells
 
-from .faults import FAULTS
-from .runs import Outcome
+from .outcome import Outcome, between
 
 ILL_CONDITIONED = "ill-conditioned: right rounding moves the logits by more than 5 %"
 EDGES = (1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
@@ -19,11 +18,9 @@ def clean_table(outcomes: Sequence[Outcome], ways: Sequence[str]) -> list[Cells]
     """A line for each style: runs, red ones and failing pairs in each way; ill-conditioned ones apart."""
     heads = [f"{what}, {way}" for way in ways for what in ("red runs", "failing pairs")]
     table = [["weights", "runs", *heads, "pairs"]]
-    groups: dict[str, list[Outcome]] = {one.setting.weights.what: [] for one in outcomes if not one.ill}
+    groups: dict[str, list[Outcome]] = {one.weights: [] for one in outcomes if not one.ill}
     for outcome in outcomes:
-        groups.setdefault(ILL_CONDITIONED if outcome.ill else outcome.setting.weights.what, []).append(
-            outcome
-        )
+        groups.setdefault(ILL_CONDITIONED if outcome.ill else outcome.weights, []).append(outcome)
     for name, these in groups.items():
         cells = [name, str(len(these))]
         for way in ways:
@@ -33,24 +30,15 @@ def clean_table(outcomes: Sequence[Outcome], ways: Sequence[str]) -> list[Cells]
     return table
 
 
-def size_of(outcome: Outcome) -> float:
-    return outcome.placed.size if outcome.placed else 0.0
-
-
-def between(outcomes: Sequence[Outcome], least: float, below: float = float("inf")) -> list[Outcome]:
-    """The runs whose fault has such a size."""
-    return [one for one in outcomes if least <= size_of(one) < below]
-
-
 def size_table(outcomes: Sequence[Outcome], ways: Sequence[str]) -> list[Cells]:
     """The sensitivity curve, a column for each bucket: caught of all, and right first roots of the caught."""
     edges = (0.0, *EDGES, float("inf"))
     heads = [f"< {EDGES[0]:g}", *(f"{a:g}-{b:g}" for a, b in itertools.pairwise(EDGES)), f"> {EDGES[-1]:g}"]
     table = [["size / noise", *heads]]
-    dtypes = list(dict.fromkeys(one.setting.mine.dtype for one in outcomes))
+    dtypes = list(dict.fromkeys(one.dtype for one in outcomes))
     for way in ways:
         for dtype in sorted(dtypes):
-            these = [one for one in outcomes if one.setting.mine.dtype == dtype]
+            these = [one for one in outcomes if one.dtype == dtype]
             caught, named = [f"{dtype}, {way}: caught"], [f"{dtype}, {way}: first root right"]
             for least, below in itertools.pairwise(edges):
                 red = [one for one in between(these, least, below) if one.by(way).caught]
@@ -64,21 +52,14 @@ def kind_table(outcomes: Sequence[Outcome], ways: Sequence[str]) -> list[Cells]:
     """A line for each kind and amount: caught and named in each way, and the median size."""
     heads = [f"{what}, {way}" for way in ways for what in ("caught", "named")]
     table = [["fault", "median size / noise", "runs", *heads]]
-    groups: dict[str, list[Outcome]] = {name: [] for name in sorted(map(_kind, outcomes))}
+    groups: dict[str, list[Outcome]] = {name: [] for name in sorted(one.fault for one in outcomes)}
     for outcome in outcomes:
-        groups[_kind(outcome)].append(outcome)
+        groups[outcome.fault].append(outcome)
     for name, these in groups.items():
-        sizes = sorted(map(size_of, these))
+        sizes = sorted(one.size for one in these)
         cells = [name, f"{sizes[len(sizes) // 2]:.1f}", str(len(these))]
         for way in ways:
             red = [one.by(way) for one in these if one.by(way).caught]
             cells += [str(len(red)), str(sum(one.hit for one in red))]
         table.append(cells)
     return table
-
-
-def _kind(outcome: Outcome) -> str:
-    spoiling = outcome.spoiling
-    assert spoiling is not None
-    amount = "any size" if spoiling.size else f"{spoiling.amount:g}" if spoiling.amount else ""
-    return f"{spoiling.kind}: {FAULTS[spoiling.kind].what}{f' ({amount})' if amount else ''}"

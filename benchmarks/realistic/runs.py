@@ -17,14 +17,12 @@ from detecting.torch_runs import right
 
 from acc_pytest.dumps import open_dump
 
-from .fault_sizes import Bench, Placed, Spoiling
+from .fault_sizes import Bench, Spoiling
 from .faults import FAULTS
 from .networks import Setting, dump, make, moved, network, run
+from .outcome import Outcome, Placed, Verdict
 from .samples import sampled
 from .ways import WAYS, Dumps, write_factory
-
-ILL = 0.05
-"""What right rounding may move the logits by; beyond it a network is ill-conditioned."""
 
 
 @dataclass(frozen=True)
@@ -38,60 +36,6 @@ class Batch:
     faults: tuple[Spoiling | None, ...]
     ways: tuple[str, ...]
     samples: bool = False
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What one way to judge makes of a run: pairs, those that fail (inherited or not), and its roots.
-
-    `red` says that the run fails, `hit` that the first root is the module with the fault, `alarm` that it is
-    red without the fault.
-    """
-
-    way: str
-    pairs: int
-    failing: int
-    red: bool
-    roots: tuple[str, ...]
-    hit: bool = False
-    alarm: bool = False
-
-    @property
-    def caught(self) -> bool:
-        """Whether the fault is why the run is red."""
-        return self.red and (self.hit or not self.alarm)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a run.
-
-    `moved` is how far right rounding alone moves the logits, as the clean run of the batch has it.
-    `overflows` says that the dtype cannot hold what the network computes. `samples` are lines of JSON, one
-    for each pair.
-    """
-
-    setting: Setting
-    spoiling: Spoiling | None
-    placed: Placed | None
-    moved: float
-    overflows: bool
-    verdicts: tuple[Verdict, ...]
-    samples: tuple[str, ...]
-    seconds: float
-
-    @property
-    def ill(self) -> bool:
-        """Whether the network is ill-conditioned in this dtype."""
-        return self.moved > ILL
-
-    def by(self, way: str) -> Verdict:
-        return next(one for one in self.verdicts if one.way == way)
-
-    def __str__(self) -> str:
-        if self.spoiling is None or self.placed is None:
-            return str(self.setting)
-        return f"{self.spoiling.kind} {self.placed}, {self.setting}"
 
 
 @dataclass
@@ -128,7 +72,8 @@ class Examination:
         if spoiling and self.clean:
             off, overflows = self.clean.moved, self.clean.overflows
         seconds = time.perf_counter() - started
-        made = Outcome(setting, spoiling, placed, off, overflows, verdicts, samples, seconds)
+        words = str(setting), setting.weights.what, setting.mine.dtype, str(spoiling or "")
+        made = Outcome(*words, placed, off, overflows, verdicts, samples, seconds)
         if spoiling is None:
             self.clean = made
         return made
@@ -147,26 +92,16 @@ class Examination:
         self, spoiling: Spoiling | None, placed: Placed | None
     ) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
         """The verdict of each way, and the samples."""
-        dumps = Dumps(self.opened, self.directory, self.factory)
+        setting, dumps = self.batch.setting, Dumps(self.opened, self.directory, self.factory)
         truth = Truth(f"root.{placed.path}") if placed else Truth()
-        said = {"kind": spoiling.kind, **asdict(placed)} if spoiling and placed else {}
+        said = {"fault": str(spoiling or ""), **(asdict(placed) if placed else {})}
         verdicts: list[Verdict] = []
         samples: list[str] = []
         for way in self.batch.ways:
             rows, diagnosis = WAYS[way](dumps)
-            verdicts.append(
-                Verdict(
-                    way,
-                    len(rows),
-                    sum(row.red or row.verdict == "inherited" for row in rows),
-                    any(row.red for row in rows),
-                    tuple(root.name for root in diagnosis.roots),
-                    bool(diagnosis.roots) and right(diagnosis.roots[0], truth),
-                    self.clean is not None and self.clean.by(way).red,
-                )
-            )
+            verdicts.append(Verdict.of(way, rows, diagnosis, lambda root: right(root, truth), self.clean))
             if self.batch.samples:
-                samples += sampled(rows, way, self.batch.setting, said)
+                samples += sampled(rows, {"run": str(setting), "way": way, **asdict(setting), **said})
         return tuple(verdicts), tuple(samples)
 
 

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 
 from acc_pytest.reporting.row import Row
 
-from .networks import Setting
 
-
-def sampled(rows: Iterable[Row], way: str, setting: Setting, fault: Mapping[str, object]) -> Iterator[str]:
-    """A line for each row with checks: the run, its network, its fault, the pair with its numbers."""
-    run = {
-        "run": str(setting),
-        "way": way,
-        "fault": dict(fault),
-        "setting": asdict(setting),
-    }
+def sampled(rows: Iterable[Row], run: Mapping[str, object]) -> Iterator[str]:
+    """A line for each row with checks: what is said of the run, and the pair with its numbers."""
     for row in rows:
         if row.checks:
             yield json.dumps({**run, **_pair(row)}, separators=(",", ":"))

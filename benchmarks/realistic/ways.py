@@ -33,11 +33,15 @@ Judged = tuple[list[Row], Diagnosis]
 
 @dataclass(frozen=True)
 class Dumps:
-    """The dumps of one comparison; `factory` is the function that makes golden's model."""
+    """The dumps of one comparison; `factory` is the function that makes golden's model, if that is of torch.
+
+    `config` names the shipped settings that it is judged by.
+    """
 
     golden: Dump
     mine: Path
-    factory: str
+    factory: str = ""
+    config: str = "default"
 
     @cached_property
     def plan(self) -> Plan:
@@ -46,7 +50,7 @@ class Dumps:
     @cached_property
     def compared(self) -> list[Row]:
         """Every pair by the default thresholds."""
-        return _compared(self.plan, "default", [None] * len(self.plan.pairs))
+        return _compared(self, "default", [None] * len(self.plan.pairs))
 
 
 def _by_default(dumps: Dumps) -> Judged:
@@ -56,7 +60,7 @@ def _by_default(dumps: Dumps) -> Judged:
 def _by_profile(dumps: Dumps) -> Judged:
     profile = read_profile(profile_path(str(dumps.golden.root)))
     counterparts = profile_plan(profile, dumps.plan.pairs).counterparts
-    return diagnose(dumps.plan, _compared(dumps.plan, "three-way", counterparts))
+    return diagnose(dumps.plan, _compared(dumps, "three-way", counterparts))
 
 
 def _by_replay(dumps: Dumps) -> Judged:
@@ -68,17 +72,17 @@ def _by_replay(dumps: Dumps) -> Judged:
     return diagnose(dumps.plan, rows, recomputer)
 
 
-def _compared(mapped: Plan, standard: str, counterparts: Sequence[Counterpart | None]) -> list[Row]:
-    judge = Judge(_rules(), standard=STANDARDS[standard])
+def _compared(dumps: Dumps, standard: str, counterparts: Sequence[Counterpart | None]) -> list[Row]:
+    judge = Judge(_rules(dumps.config), standard=STANDARDS[standard])
     return [
         compare_pair(pair, lambda: judge, pair.id, number, counterpart)
-        for number, (pair, counterpart) in enumerate(zip(mapped.pairs, counterparts))
+        for number, (pair, counterpart) in enumerate(zip(dumps.plan.pairs, counterparts))
     ]
 
 
 @cache
-def _rules() -> tuple[ThresholdRule, ...]:
-    return tuple(read_config(find_config("default")).rules)
+def _rules(config: str) -> tuple[ThresholdRule, ...]:
+    return tuple(read_config(find_config(config)).rules)
 
 
 def write_factory(setting: Setting, path: Path) -> str:

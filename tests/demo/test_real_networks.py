@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ def realistic() -> Iterator[SimpleNamespace]:
         patch.syspath_prepend(str(BENCHMARKS))
         from realistic import (
             architectures,
+            atb_runs,
             bars,
             fault_grid,
             fault_sizes,
@@ -31,6 +33,7 @@ def realistic() -> Iterator[SimpleNamespace]:
             feeding,
             grid,
             networks,
+            outcome,
             ports,
             report,
             runs,
@@ -41,6 +44,7 @@ def realistic() -> Iterator[SimpleNamespace]:
 
         yield SimpleNamespace(
             architectures=architectures,
+            atb=atb_runs,
             bars=bars,
             fault_grid=fault_grid,
             fault_sizes=fault_sizes,
@@ -48,6 +52,7 @@ def realistic() -> Iterator[SimpleNamespace]:
             feeding=feeding,
             grid=grid,
             networks=networks,
+            outcome=outcome,
             ports=ports,
             report=report,
             runs=runs,
@@ -139,7 +144,7 @@ def test_a_port_rounds_at_other_places_and_computes_the_same(realistic: SimpleNa
 def test_the_same_seed_draws_the_same_runs_and_another_seed_others(realistic: SimpleNamespace) -> None:
     def drawn(seed: int) -> object:
         clean = realistic.grid.clean(3, seed, realistic.grid.QUICK, ("default",))
-        return clean, realistic.fault_grid.faulty(6, 4, seed, ("default",))
+        return clean, realistic.fault_grid.faulty((6, 4), seed, ("default",))
 
     assert drawn(4) == drawn(4)
     assert drawn(4) != drawn(5)
@@ -181,14 +186,12 @@ def test_runs_are_judged_in_every_way_and_leave_samples_but_no_dump(
     assert not clean.overflows
     for way in ways:
         assert clean.by(way).pairs > 50
-        assert faulty.by(way).red
-    for way in (realistic.ways.DEFAULT, realistic.ways.PROFILE):
         assert not clean.by(way).red
         assert faulty.by(way).caught
         assert faulty.by(way).hit
     lines = [json.loads(line) for line in faulty.samples]
     assert {line["way"] for line in lines} == set(ways)
-    assert {line["fault"]["path"] for line in lines} == {"lm_head"}
+    assert {line["path"] for line in lines} == {"lm_head"}
     assert lines[0]["checks"]["relative_euclidean_distance"][1] > 0
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     (heads, caught, named) = realistic.report.size_table([faulty], ways[:1])
@@ -196,11 +199,22 @@ def test_runs_are_judged_in_every_way_and_leave_samples_but_no_dump(
     assert (caught[-1], named[-1]) == ("1/1", "1/1")
 
 
+def test_a_small_fault_of_atb_has_a_size_and_is_judged(realistic: SimpleNamespace, tmp_path: Path) -> None:
+    (batch,) = realistic.atb.batches(1, 1, (realistic.ways.REPLAY,))
+    setting = replace(batch.setting, layers=1, prompt=4, golden="llama", dtype="float16")
+    batch = replace(batch, network="llama", setting=setting, ranks=1, faults=(("scale", 1.02),))
+    clean, faulty = realistic.atb.examine_all([batch], tmp_path, 1)
+    assert 0 < clean.moved < 0.01
+    assert not clean.verdicts[0].red
+    assert faulty.size > 1
+    assert faulty.verdicts[0].caught
+    assert faulty.verdicts[0].hit
+
+
 def _outcome(realistic: SimpleNamespace, moved: float, red: bool, **further: Any) -> Any:
     ways = [realistic.ways.DEFAULT]
-    verdicts = tuple(realistic.runs.Verdict(way, 9, int(red), red, (), **further) for way in ways)
-    setting = _setting(realistic, "llama")
-    return realistic.runs.Outcome(setting, None, None, moved, False, verdicts, (), 0.0)
+    verdicts = tuple(realistic.outcome.Verdict(way, 9, int(red), red, (), **further) for way in ways)
+    return realistic.outcome.Outcome("llama", "even", "float16", "", None, moved, False, verdicts, (), 0.0)
 
 
 def test_a_red_clean_run_falls_short_unless_it_is_ill_conditioned(realistic: SimpleNamespace) -> None:
