@@ -30,7 +30,7 @@ def blocks(result: pytest.RunResult) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("-v",), ("-q",), ("-rA",), ("--tb=short",), ("--tb=line",), ("--tb=no", "-rA", "-v")]
+    "words", [(), ("-v", "-rA"), ("-q",), ("--tb=short",), ("--tb=line",), ("--tb=no", "-rA", "-v")]
 )
 def test_a_red_run_fits_the_screen(acc: Run, faulty: DemoPaths, words: tuple[str, ...]) -> None:
     result = acc(faulty, "--acc-inherited=fail", *words, columns=80)

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,15 +24,15 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(tmp_path_factory: pytest.TempPathFactory, commands_with_torch: Path) -> Path:
     """Everything the real TorchAir writes of our programs."""
     needs_same_torch()
     home, out = torchair_home(), tmp_path_factory.mktemp("torchair")
-    words = [sys.executable, "-m", "tests.capture.torchair.process", str(home), str(out)]
+    words = [str(commands_with_torch / "python"), "-m", "tests.capture.torchair.process", str(home), str(out)]
     run = subprocess.run(
         words,
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=300,
