@@ -82,6 +82,7 @@ def test_merging_leaves_its_arguments_alone() -> None:
         ),
         ("[[threshold", "cannot be read as TOML"),
         ("a = " + "[" * 5000, "cannot be read as TOML: its brackets are nested too deeply"),
+        ("mapping." + "a." * 500 + "b = 1", "its tables are nested more than 64 deep"),
         ("a = " + "9" * 5000, "cannot be read as TOML"),
         ("[coverage]\nmin = " + "9" * 400, "a whole number has more than 64 bits: 9999"),
         ("description = [[{ a = " + "9" * 20 + " }]]", "a whole number has more than 64 bits"),

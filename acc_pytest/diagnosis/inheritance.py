@@ -218,7 +218,8 @@ class Inheritance:
     def _accumulated(self, state: PairState, above: Sequence[PairState], cause: Cause) -> _Decision:
         """The operator is right on its own inputs, and nothing directly above it fails."""
         right = "the operator is right on its own inputs"
-        jumps = cause.amplification is not None and cause.amplification > JUMP
+        exact = bool(above) and not any(parent.level for parent in above)
+        jumps = exact or (cause.amplification is not None and cause.amplification > JUMP)
         if above and (not jumps or self._local.of_golden(state.number).outcome == "right"):
             if (via := self._failing_behind(state.number, lambda _: True)) is not None:
                 said = f"{right}, and what is between passes"

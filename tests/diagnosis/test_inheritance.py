@@ -96,6 +96,12 @@ def test_an_error_that_accumulated_from_right_operators_says_so() -> None:
     assert "right on its own inputs; error accumulated above" in found[3].text
 
 
+def test_nothing_accumulated_above_a_right_operator_whose_inputs_are_exact() -> None:
+    found = causes(CHAIN, {0: 0, 1: 0, 2: 0, 3: 1.1}, dict.fromkeys(range(4), "right"))
+    assert (found[3].kind, found[3].root_name) == ("root", "Op_3")
+    assert found[3].text.endswith("other ones than golden's (weights, parameters, ids)")
+
+
 def test_a_right_operator_behind_a_pair_that_passes_inherits_from_the_failing_one_behind_it() -> None:
     found = causes(CHAIN, {0: 5, 1: 0.9, 2: 1.1}, {0: "wrong", 2: "right"})
     assert (found[2].kind, found[2].parents, found[2].root) == ("inherited", (0,), 0)
