@@ -15,8 +15,9 @@ from ..guard import guarded
 from ..judging.judges import Judge
 from ..judging.threshold import JudgeContext
 from ..mapping.pair import Pair
-from ..mapping.reconcile import open_pair
+from ..mapping.reconcile import Comparison, open_pair
 from ..reporting.row import Row, RowSide
+from .after_ties import after_ties, with_left
 from .fed import said_of_fed
 from .noise import with_noise
 from .rows import incomparable, measured_row, pair_row, worst_replica
@@ -27,6 +28,7 @@ from .weights import compare_weights, has_digest
 if TYPE_CHECKING:
     from ..noise.run import Counterpart
     from ..tensors.source import Source
+    from .tie_reach import AfterTies
 
 
 def compare_pair(
@@ -35,10 +37,13 @@ def compare_pair(
     test_id: str,
     number: int,
     counterpart: Counterpart | None = None,
+    ties: AfterTies | None = None,
 ) -> Row:
     """Open, measure and judge a pair. `number` is its place in the plan.
 
     `counterpart` is where a noise run has its golden tensor, `None` where none was given.
+
+    `ties` know which tokens come after another choice among equals: of a pair that fails they are left out.
 
     `make_judge` may raise `AccError` (for a wrong marker or hook), which is a reason too.
 
@@ -53,22 +58,54 @@ def compare_pair(
         judge = make_judge()
         if _is_statistics(pair):
             return compare_statistics(pair, row, judge, counterpart)
-        opened = open_pair(pair)
+        try:
+            opened = open_pair(pair)
+        except ShapesDiffer:
+            left = None if ties is None else ties.left(number, None)
+            if left is None:
+                raise
+            return after_ties(row, left)
         contexts = [JudgeContext.of(pair, _length(c.golden)) for c in opened.comparisons]
         contexts = with_noise(contexts, pair, opened.comparisons, counterpart)
         rows = []
         for context, comparison in zip(contexts, opened.comparisons):
-            measurement, judgement = judge.tensors(context, comparison.golden, comparison.mine)
+            measured = measured_row(row, context, *judge.tensors(context, comparison.golden, comparison.mine))
+            measured = _with_ties(measured, pair, context, comparison, judge, ties)
             notes = opened.notes
             if context.noise_reason:
                 notes += (context.noise_reason,)
             if comparison.label:
                 notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
-            judged_row = measured_row(row, context, measurement, judgement, notes)
-            rows.append(with_choices(judged_row, pair, comparison.golden, comparison.mine))
+            rows.append(replace(measured, notes=(*notes, *measured.notes)))
         return worst_replica(rows)
 
     return said_of_fed(_incomparable_on_error(row, compared), pair)
+
+
+def _with_ties(
+    row: Row,
+    pair: Pair,
+    context: JudgeContext,
+    comparison: Comparison,
+    judge: Judge,
+    ties: AfterTies | None,
+) -> Row:
+    """The row of a pair that fails as far as ties leave it: a choice, or what comes after one. Others as they
+    are."""
+    if row.verdict != "fail":
+        return row
+    number = row.number
+    if ties is None or number is None:
+        return with_choices(row, pair, comparison.golden, comparison.mine)
+    row = with_choices(row, pair, comparison.golden, comparison.mine, ties.reached(number))
+    left = ties.left(number, comparison) if row.verdict == "fail" else None
+    if left is None:
+        return row
+    if left.rows is None:
+        return after_ties(row, left)
+    sources = left.rows.of(comparison.golden, comparison.mine)
+    measurement, judgement = judge.tensors(context, *sources)
+    return with_left(measured_row(row, context, left.rows.placed(measurement), judgement), left)
 
 
 def compare_tensors(

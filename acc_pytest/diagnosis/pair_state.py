@@ -41,7 +41,7 @@ class PairState:
         error = row.metrics.get("relative_euclidean_distance")
         return cls(
             number,
-            row.verdict in FAILING or row.verdict in ("pass", "tie"),
+            row.verdict in FAILING or (row.verdict in ("pass", "tie") and row.after_tie != "wholly"),
             row.verdict in FAILING,
             level_of(row),
             float(error) if isinstance(error, (int, float)) else None,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..comparison import compare_pair
+from ..comparison.tie_reach import AfterTies
 from ..judging.judges import Judge
 from ..reporting.diagnosis import Diagnosis
 from ..reporting.row import Cause, Row
@@ -26,8 +27,9 @@ def run(plan: Plan, judge_of: Callable[[Pair], Judge] | None = None) -> tuple[li
     `judge_of` gives the judge of a pair, by default one without rules.
     """
     judge = judge_of or (lambda _: Judge())
+    ties = AfterTies(plan)
     rows = [
-        compare_pair(pair, lambda pair=pair: judge(pair), pair.id, number)  # type: ignore[misc]
+        compare_pair(pair, lambda pair=pair: judge(pair), pair.id, number, ties=ties)  # type: ignore[misc]
         for number, pair in enumerate(plan.pairs)
     ]
     return diagnose(plan, rows)

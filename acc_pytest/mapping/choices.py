@@ -64,7 +64,7 @@ def with_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
             golden_choice = sides[0].other_tensors(pair, pair.golden)
         elif golden_choice and not mine_choice:
             mine_choice = sides[1].other_tensors(pair, pair.mine)
-        pairs.append(_chosen(pair, golden_choice, mine_choice) if golden_choice and mine_choice else pair)
+        pairs.append(chosen(pair, golden_choice, mine_choice) if golden_choice and mine_choice else pair)
     return replace(plan, pairs=tuple(pairs))
 
 
@@ -75,11 +75,12 @@ def with_logits(pairs: Sequence[Pair], parents: Sequence[Sequence[int]]) -> tupl
         above = parents[number] if pair.fed == "token ids" and number < len(parents) else ()
         if above and pairs[above[-1]].step != pair.step:
             logits = pairs[above[-1]]
-            with_choice[number] = _chosen(pair, logits.golden.refs, logits.mine.refs)
+            with_choice[number] = chosen(pair, logits.golden.refs, logits.mine.refs)
     return tuple(with_choice)
 
 
-def _chosen(pair: Pair, golden: tuple[TensorRef, ...], mine: tuple[TensorRef, ...]) -> Pair:
+def chosen(pair: Pair, golden: tuple[TensorRef, ...], mine: tuple[TensorRef, ...]) -> Pair:
+    """The pair of a choice that knows what either side chose from."""
     return replace(
         pair,
         golden=replace(pair.golden, chosen_from=golden),
@@ -142,7 +143,8 @@ def _says_what_was_chosen(operand: Operand) -> bool:
 
 
 def _is_whole(operand: Operand) -> bool:
-    return operand.view == Whole() and len(operand.refs) == 1
+    """Whether it is no piece and no sum: shards of choices are replicas, of which the first tells of all."""
+    return operand.view == Whole()
 
 
 def _plain(op_type: str) -> str:

@@ -22,6 +22,7 @@ from .naming import Names
 from .one_file import is_lone_file, kept_for, plan_of_lone_file
 from .op_mapping_file import FILE_NAME, missing_file_note, read_op_mapping_file, type_rules
 from .pair import Pair, Plan, Unmapped
+from .routers import with_module_choices
 from .steps import batches, common_steps, table_start
 from .tables import Tables, load_tables
 from .token_ids import token_ids
@@ -54,7 +55,7 @@ def plan(
 def _traced(golden: Dump, mine: Dump, level: str, op_mapping_file: str, loaded: Tables) -> Plan:
     made = with_choices(_mapped(golden, mine, level, op_mapping_file, loaded), golden, mine)
     lineage = trace(golden, mine, made.pairs, loaded)
-    return replace(
+    traced = replace(
         made,
         pairs=with_logits(made.pairs, lineage.parents),
         parents=lineage.parents,
@@ -64,6 +65,7 @@ def _traced(golden: Dump, mine: Dump, level: str, op_mapping_file: str, loaded: 
         unseen=lineage.unseen,
         gaps=lineage.gaps,
     )
+    return with_module_choices(traced, golden, mine)
 
 
 _UNUSED = f"{FILE_NAME} is not used: nothing is mapped by types in these dumps"

@@ -17,6 +17,7 @@ from .replaying import check_replay, recomputer_for
 from .run import RUN
 
 if TYPE_CHECKING:
+    from ..comparison.tie_reach import AfterTies
     from ..diagnosis.recomputation import Recomputer
     from ..ids import Naming
     from ..judging.judges import Judge
@@ -60,6 +61,13 @@ class ComparisonMode(PairMode):
 
         return Naming.of(self.plan)
 
+    @functools.cached_property
+    def ties(self) -> AfterTies:
+        """What ties of this plan reach, remembered in this process. Imports torch."""
+        from ..comparison.tie_reach import AfterTies
+
+        return AfterTies(self.plan)
+
     def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
         """Open, measure and judge the pair. Imports torch."""
         from ..comparison import compare_pair
@@ -67,7 +75,7 @@ class ComparisonMode(PairMode):
 
         share_cores()
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
-        row = compare_pair(pair, make_judge, test_id, number, counterpart)
+        row = compare_pair(pair, make_judge, test_id, number, counterpart, self.ties)
         written = pair.mine.slot.startswith("output") or number in self.plan.gaps
         if self.settings.replay is None or pair.fed or not written:
             return row

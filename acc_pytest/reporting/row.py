@@ -21,9 +21,12 @@ Scalar = Union[None, bool, int, float, str]
 _IN_RECORD = re.compile(r":(inputs|outputs)/(\d+)$")
 
 VERDICTS = ("pass", "tie", "fail", "inherited", "known", "incomparable", "unmapped")
-"""`tie`: another choice than golden's (top-k, argmax) among values closer than their bound; `inherited`:
-beyond its thresholds, but what it computes from differs already; `known`: a difference that a `[[known]]`
-entry accepts."""
+"""`tie`: another choice than golden's (top-k, argmax) among values closer than their bound, or a tensor whose
+tokens all come after such a choice; `inherited`: beyond its thresholds, but what it computes from differs
+already; `known`: a difference that a `[[known]]` entry accepts."""
+AFTER_TIE, TOKENS = "tokens_after_tie", "tokens"
+"""What the context of a row keeps where some of its tokens come after a tie and are not judged: how many, and
+of how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,14 @@ class Row:
         if self.verdict == "incomparable":
             return not self.skipped
         return self.verdict == "fail" or (self.verdict in ("inherited", "unmapped") and self.strict)
+
+    @property
+    def after_tie(self) -> str:
+        """Whether all of its tokens come after a tie (`wholly`) or some (`partly`) and were not judged."""
+        after = self.context.get(AFTER_TIE)
+        if not after:
+            return ""
+        return "wholly" if after == self.context.get(TOKENS) else "partly"
 
     @property
     def excused(self) -> bool:

@@ -23,13 +23,15 @@ ROOT_WIDTH = 600
 class Tally:
     """Counts rows as they arrive and keeps the first failing one and the worst few.
 
-    `tests` are the ids of the tests that rows have come from, `red_tests` of those that fail.
+    `tests` are the ids of the tests that rows have come from, `red_tests` of those that fail. `after_tie`
+    counts the tensors of which all tokens, or some, come after a tie.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.tests: set[str] = set()
         self.red_tests: set[str] = set()
+        self.after_tie: Counter[str] = Counter()
         self.first: Row | None = None
         self._worst: list[tuple[float, int, Row]] = []
 
@@ -37,6 +39,7 @@ class Tally:
         """Take one row into account; order of arrival does not matter."""
         self.counts[row.verdict] += 1
         self.tests.add(row.test_id)
+        self.after_tie.update([row.after_tie] if row.after_tie else ())
         if not row.red:
             return
         self.red_tests.add(row.test_id)
@@ -53,12 +56,13 @@ class Tally:
     @property
     def compared(self) -> int:
         """Comparisons that produced numbers."""
-        return sum(self.counts[verdict] for verdict in ("pass", "tie", "fail", "inherited", "known"))
+        judged = sum(self.counts[verdict] for verdict in ("pass", "tie", "fail", "inherited", "known"))
+        return judged - self.after_tie["wholly"]
 
     @property
     def tried(self) -> int:
         """Comparisons that a test was made for."""
-        return self.compared + self.counts["incomparable"]
+        return self.compared + self.after_tie["wholly"] + self.counts["incomparable"]
 
 
 def _place(row: Row) -> int:
@@ -106,6 +110,8 @@ def summary_lines(
     if tally.tried > len(tally.tests):
         counted += f" (one for each tensor); {tests_that_fail(tally)}"
     lines.append(f"verdicts: {counted or 'none'}")
+    if tally.after_tie:
+        lines.append(after_tie_line(tally))
     if plan is not None:
         lines.append(coverage_line(plan, floor) if plan.golden_kind else _replayed(tally))
     if tally.tried and not tally.compared:
@@ -122,6 +128,12 @@ def summary_lines(
 def _replayed(tally: Tally) -> str:
     """How much of a dump without golden was judged."""
     return f"replay: {tally.compared} of {tally.tried} tensors of operators were computed again"
+
+
+def after_tie_line(tally: Tally) -> str:
+    """What was not judged because of ties."""
+    parts = [f"{tally.after_tie[how]} {how}" for how in ("partly", "wholly") if tally.after_tie[how]]
+    return f"ties: {' and '.join(parts)} not judged: another choice among equals changes what follows from it"
 
 
 def tests_that_fail(tally: Tally) -> str:

@@ -6,6 +6,7 @@ more than the block that is asked for.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -131,3 +132,29 @@ class Reshaped:
     def read(self, start: int, stop: int) -> torch.Tensor:
         """The same elements: only the shape differs."""
         return self._source.read(start, stop)
+
+
+class PickedRows:
+    """Some rows of a source, in any order: the leading dimensions are one, of those that were picked."""
+
+    def __init__(self, source: Source, rows: torch.Tensor, row_shape: tuple[int, ...]) -> None:
+        """`rows` are their numbers in the source, each of `row_shape`."""
+        self._source = source
+        self._rows = rows
+        self._size = math.prod(row_shape)
+        self.shape: tuple[int, ...] = (len(rows), *row_shape)
+        self.dtype = source.dtype
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        """Elements `[start, stop)`; neighbours in the source are read together."""
+        if start >= stop:
+            return self._source.read(0, 0)
+        first, last = start // self._size, -(-stop // self._size)
+        rows = self._rows[first:last]
+        starts = [0, *((rows.diff() != 1).nonzero().flatten() + 1).tolist(), len(rows)]
+        pieces = []
+        for low, high in itertools.pairwise(starts):
+            begin = int(rows[low]) * self._size
+            pieces.append(self._source.read(begin, begin + (high - low) * self._size))
+        whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        return whole[start - first * self._size : stop - first * self._size]

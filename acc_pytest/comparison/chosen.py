@@ -1,0 +1,187 @@
+"""Where two sides chose differently (top-k, argmax, sort), token by token, and what golden's values say.
+
+Where mine chose another index, golden's own values at both choices are held against what those values may be
+off: T * rms, T being the relative L2 tolerance of the two tensors that were chosen from. Two values closer
+than that may come in either order in a right computation. They may be farther apart where mine's own values
+agree with golden's within their bounds, and mine chose the best of them: then they may be as far apart as
+those are off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..judging.tolerance import tolerance
+from ..mapping.pair import Pair
+from ..tensors.dtypes import by_name, by_torch
+from ..tensors.ref import TensorRef
+from ..tensors.source import Source, TensorSource
+from .choice_rules import Rule, rule_of
+from .token_rows import Sequences, levels, token_rows
+
+MOST = 1 << 26
+"""Values that are looked at; they are read as a whole."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chosen:
+    """What either side chose, `[tokens, choices]`, and what golden's values say of each token.
+
+    `gaps` are the largest differences of values where a token's choices differ: infinite for an index that is
+    none, or that was chosen twice. `allowed` is what they may be in a tie. `follows` says of which tokens
+    mine's choice is the best of mine's own values.
+    """
+
+    golden: torch.Tensor
+    mine: torch.Tensor
+    gaps: torch.Tensor
+    allowed: torch.Tensor
+    follows: torch.Tensor
+
+    @property
+    def differing(self) -> torch.Tensor:
+        """The choices that differ, `[tokens, choices]`."""
+        return self.golden != self.mine
+
+    @property
+    def ties(self) -> torch.Tensor:
+        """The tokens whose choices differ, each among values that are close enough."""
+        return self.differing.any(-1) & (self.gaps <= self.allowed)
+
+    def excused(self, reached: torch.Tensor) -> torch.Tensor:
+        """The tokens whose choices may differ: ties, and those that a tie above `reached` and that follow
+        mine's own values."""
+        return self.ties | (self.differing.any(-1) & reached & self.follows)
+
+
+def chosen_of(pair: Pair, golden: Source, mine: Source) -> Chosen | None:
+    """What the two sides of a pair of choices chose; `None` where these are no choices among known values.
+
+    Raises `AccError` or `OSError` for values that cannot be read.
+    """
+    if not golden.shape or tuple(golden.shape) != tuple(mine.shape) or not math.prod(golden.shape):
+        return None
+    golden_chosen, mine_chosen = _indices(golden), _indices(mine)
+    for place, ref in enumerate(pair.golden.chosen_from):
+        values = _values(ref, pair)
+        if values is None:
+            continue
+        for axis in _axes(tuple(values.shape), tuple(golden.shape)):
+            ours, theirs = (_along(axis, chosen, values) for chosen in (golden_chosen, mine_chosen))
+            rows = _rows(values, axis)
+            if (rule := rule_of(rows, ours)) is not None:
+                return _held(pair, place, rows, (ours, theirs), axis, rule)
+    return None
+
+
+def _indices(source: Source) -> torch.Tensor:
+    return source.read(0, math.prod(source.shape)).reshape(source.shape).long()
+
+
+def _values(ref: TensorRef, pair: Pair) -> torch.Tensor | None:
+    """The floats chosen from; of logits those of the last tokens, where token ids were chosen from them."""
+    header = ref.header()
+    if header.dtype.format is None or header.numel > MOST or not header.numel:
+        return None
+    values = ref.open()
+    if pair.fed != "token ids":
+        return values
+    return values[:, -1:] if values.dim() == 3 else values.reshape(-1, 1, values.shape[-1])
+
+
+def _axes(values: tuple[int, ...], chosen: tuple[int, ...]) -> Iterator[int]:
+    """The dimensions along which indices of this shape may choose among the values, the last first."""
+    for axis in reversed(range(len(values))):
+        others = values[:axis] + values[axis + 1 :]
+        if len(chosen) == len(values):
+            if others == chosen[:axis] + chosen[axis + 1 :] and 0 < chosen[axis] <= values[axis]:
+                yield axis
+        elif others == chosen:
+            yield axis
+
+
+def _along(axis: int, chosen: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The indices, one row a token, with the dimension that they choose along, which argmax leaves out."""
+    return _rows(chosen if chosen.dim() == values.dim() else chosen.unsqueeze(axis), axis)
+
+
+def _rows(tensor: torch.Tensor, axis: int) -> torch.Tensor:
+    return tensor.movedim(axis, -1).reshape(-1, tensor.shape[axis])
+
+
+def _held(
+    pair: Pair,
+    place: int,
+    values: torch.Tensor,
+    chosen: tuple[torch.Tensor, torch.Tensor],
+    axis: int,
+    rule: Rule,
+) -> Chosen | None:
+    """The choices held against golden's values; `None` where there is no float to tell how far those may be
+    off."""
+    (golden, mine), others, size = chosen, pair.mine.chosen_from, values.shape[-1]
+    ref = others[place] if len(others) == len(pair.golden.chosen_from) else None
+    dtype = _float_dtype(others if ref is None else (ref, *others))
+    finite = values.double()[values.isfinite()]
+    if not dtype or not len(finite):
+        return None
+    ours, theirs = (values.double().gather(-1, side.clamp(0, size - 1)) for side in chosen)
+    gaps = torch.where(ours == theirs, 0.0, (ours - theirs).abs())  # of two infinities there is no difference
+    none = (mine < 0) | (mine >= size)
+    wrong = none.any(-1) | (mine.sort(-1).values.diff(dim=-1) == 0).any(-1)
+    gaps = gaps.where(golden != mine, 0.0).amax(-1).where(~wrong, math.inf)
+    allowed = _allowed(pair, (by_torch(values.dtype).name, dtype), finite, size)
+    bounds = torch.full((len(mine),), allowed, dtype=torch.float64)
+    own = _own_values(pair, ref, mine, axis)
+    if own is None:
+        return Chosen(golden, mine, gaps, bounds, torch.zeros(len(mine), dtype=torch.bool))
+    follows = rule.holds(own, mine) & ~wrong
+    if own.shape == values.shape:
+        off = 2 * (own.double() - values.double()).abs().nan_to_num(0.0, 0.0).amax(-1)
+        bounds = torch.where(
+            follows & _agree(pair, values, own), torch.maximum(bounds, torch.maximum(off, gaps)), bounds
+        )
+    return Chosen(golden, mine, gaps, bounds, follows)
+
+
+def _agree(pair: Pair, values: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """Of which tokens the values of both sides agree within their bounds."""
+    rows = token_rows(tuple(own.shape), Sequences(1, len(own)))
+    assert rows is not None
+    return levels(pair, TensorSource(values), TensorSource(own), rows, len(own)) <= 1
+
+
+def _float_dtype(refs: Sequence[TensorRef]) -> str:
+    """The type of the first tensor of floats among these; empty without one."""
+    dtypes = (ref.header().dtype for ref in refs)
+    return next((dtype.name for dtype in dtypes if dtype.format is not None), "")
+
+
+def _allowed(pair: Pair, dtypes: Sequence[str], values: torch.Tensor, size: int) -> float:
+    rms = float(values.square().mean().sqrt())
+    smallest = max(fmt.smallest_normal for name in dtypes if (fmt := by_name(name).format) is not None)
+    # Without the scatter of few elements: that is of a measured error, and here none is.
+    bound = tolerance(
+        *dtypes,
+        depth=pair.depth,
+        length=size,
+        subnormal_rms=rms if 0 < rms < smallest else None,
+        computed_in=pair.computed_in,
+    )
+    return bound.value * rms
+
+
+def _own_values(pair: Pair, ref: TensorRef | None, mine: torch.Tensor, axis: int) -> torch.Tensor | None:
+    """The values of mine, a row a token, that its indices are places in; `None` where these are not known."""
+    for each in pair.mine.chosen_from if ref is None else (ref,):
+        values = _values(each, pair)
+        if values is None or axis >= values.dim():
+            continue
+        rows = _rows(values, axis)
+        if len(rows) == len(mine) and rows.shape[-1] >= mine.shape[-1]:
+            return rows
+    return None

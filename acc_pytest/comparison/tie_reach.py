@@ -1,0 +1,217 @@
+"""Which tokens of a pair come after a tie: those that a tie reaches, and whose error comes from above.
+
+A tie changes its token, and by way of attention later ones. Where a pair fails, such tokens are left out and
+the others are judged as ever. A tie excuses a token of a pair only where what the pair computes from is off
+there as well, and only as far as one operator may make that larger: attention hands on the mean of what it
+reads. So an operator that is wrong is not excused by a tie above it.
+
+Only the tensors of choices and of what a failing pair computes from are read, in whichever process runs it.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import AccError
+from ..mapping.choices_above import ChoicesAbove, is_choice
+from ..mapping.pair import Plan
+from ..mapping.reconcile import Comparison, open_pair
+from .after_ties import Left
+from .tied_choices import TiedChoices
+from .token_rows import Sequences, TokenRows, levels, routed_rows, strangers, token_rows
+
+AMPLIFIED = 4.0
+"""How many times the share of T that its inputs have may be that of a token: `diagnosis.inheritance.JUMP`."""
+OFF = 0.5
+"""The share of T from which on a token counts as moved by a tie: rounding alone stays below it."""
+RARE = 0.25
+"""The share of tokens that may look at one moved token above all, so that they are off by more than the mean
+of what they see. An operator that is wrong is so for most."""
+STRANGERS = 0.25
+"""Share of rows that may lie beside another row of golden's in an order that is taken for the right one."""
+REMEMBERED = 4096
+"""Pairs whose tokens are remembered, for those that compute from them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layout:
+    """How the tensors of a pair hold the tokens of a step: their rows (`None` where nobody can tell), the
+    share of T of each token, and the tokens `unlike` that chose otherwise: their rows do not go together."""
+
+    sequences: Sequences
+    rows: TokenRows | None
+    level: torch.Tensor
+    unlike: torch.Tensor
+
+    @classmethod
+    def unknown(cls, sequences: Sequences) -> _Layout:
+        """That of a tensor whose rows nobody can tell."""
+        return cls(sequences, None, torch.zeros(0), torch.zeros(0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Explained:
+    """The share of T that each token may have: a `usual` one, which sees the mean of what it reads, and at
+    `most`, where it sees but one token."""
+
+    usual: torch.Tensor
+    most: torch.Tensor
+
+
+class AfterTies:
+    """What the ties of a plan reach."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._above = ChoicesAbove(plan)
+        self._tied = TiedChoices(plan, self._above)
+        self._moved = functools.lru_cache(REMEMBERED)(self._moved_of)
+
+    def reached(self, number: int) -> torch.Tensor | None:
+        """The tokens of the choice `number` that a tie above reaches; `None` where none does."""
+        return self._tied.reached_rows(number)
+
+    def left(self, number: int, comparison: Comparison | None) -> Left | None:
+        """What is left of a failing pair, whose sides are of other shapes where `comparison` is `None`.
+
+        `None` where no tie excuses it.
+        """
+        above = self._above.of(number)
+        if not above or is_choice(self._plan.pairs[number]):
+            return None
+        layout = self._layout(number, comparison)
+        reached = self._tied.reached(number, above, layout.sequences)
+        if not bool(reached.any()):
+            return None
+        explained = self._explained(number, layout)
+        if layout.rows is None:
+            # Rows of the tokens of one expert, or of the whole run: nothing says which of them are which.
+            whole = bool((explained.most > 0).any())
+            return Left(layout.sequences.tokens, layout.sequences.tokens) if whole else None
+        out = _out(layout.level, reached, explained)
+        present = torch.zeros_like(out).index_fill_(0, layout.rows.tokens, value=True) | layout.unlike
+        after = int((out & present).sum())
+        if not after or bool((layout.unlike & ~out).any()):
+            return None
+        rows = layout.rows.without(out)
+        return Left(after, int(present.sum()), rows if len(rows.tokens) else None)
+
+    def _layout(self, number: int, comparison: Comparison | None) -> _Layout:
+        """How the tensors of a pair hold the tokens of its step."""
+        pair = self._plan.pairs[number]
+        several = self._tied.sequences(pair)
+        if comparison is None:
+            return _Layout.unknown(several[0])
+        golden, mine = comparison.golden, comparison.mine
+        for sequences in several:
+            if (rows := token_rows(golden.shape, sequences)) is not None:
+                level = levels(pair, golden, mine, rows, sequences.tokens)
+                return _Layout(sequences, rows, level, torch.zeros_like(level, dtype=torch.bool))
+        for choice in reversed(self._above.of(number).same):
+            if (layout := self._routed(number, choice, comparison)) is not None:
+                return layout
+        return _Layout.unknown(several[0])
+
+    def _routed(self, number: int, choice: int, comparison: Comparison) -> _Layout | None:
+        """The layout of a tensor with one row for each choice of a token; `None` where nobody can tell.
+
+        Of the orders that bring golden and mine together it is the one in which ties explain most.
+        """
+        chosen, (golden, mine) = self._tied.chosen(choice), (comparison.golden, comparison.mine)
+        if chosen is None:
+            return None
+        possible = routed_rows(golden.shape, chosen.golden, chosen.mine)
+        apart = [strangers(golden, mine, rows) for rows in possible]
+        if not apart or min(apart) > STRANGERS:
+            return None
+        tokens, unlike = len(chosen.golden), chosen.differing.any(-1)
+        sequences = self._tied.sequences_of(choice, tokens)
+        layouts = []
+        for rows in (rows for rows, share in zip(possible, apart) if share == min(apart)):
+            level = levels(self._plan.pairs[number], golden, mine, rows, tokens)
+            layouts.append(_Layout(sequences, rows, level.masked_fill_(unlike, torch.inf), unlike))
+        if len(layouts) == 1:
+            return layouts[0]
+        usual = AMPLIFIED * self._explained(number, layouts[0]).usual
+        return min(layouts, key=lambda layout: float(layout.level[layout.level > usual].sum()))
+
+    def _explained(self, number: int, layout: _Layout) -> _Explained:
+        """Which share of T each token of a pair may have for what the pair computes from."""
+        own, sequences = self._plan.pairs[number], layout.sequences
+        usual = torch.zeros(sequences.tokens, dtype=torch.float64)
+        most = usual
+        for parent in self._plan.parents[number]:
+            other, moved = self._moved(parent)
+            if not bool(moved.any()):
+                continue
+            pair = self._plan.pairs[parent]
+            if other != sequences or (pair.step, pair.graph) != (own.step, own.graph):
+                handed, largest = _over_sequences(moved, other, sequences)
+            elif self._above.mixes(number, parent):
+                handed, largest = self._attended(number, moved, sequences)
+            else:
+                handed = largest = moved
+            usual, most = torch.maximum(usual, handed), torch.maximum(most, largest)
+        for choice in self._above.beside(number):
+            chosen, rows = self._tied.chosen(choice), layout.rows
+            if chosen is not None and rows is not None and rows.shape == chosen.golden.shape[1:]:
+                own_ties = _infinite(self._tied.ties(choice, sequences).reshape(-1))
+                usual, most = torch.maximum(usual, own_ties), torch.maximum(most, own_ties)
+        return _Explained(usual, most)
+
+    def _attended(
+        self, number: int, moved: torch.Tensor, sequences: Sequences
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Over what each token sees the root mean square, and the largest."""
+        if self._tied.sees_all(number):
+            return _over_sequences(moved, sequences, sequences)
+        seen = torch.arange(1, sequences.length + 1)
+        rows = moved.reshape(-1, sequences.length)
+        usual = (rows.square().cumsum(-1) / seen).sqrt()
+        return torch.maximum(moved, usual.reshape(-1)), rows.cummax(-1).values.reshape(-1)
+
+    def _moved_of(self, number: int) -> tuple[Sequences, torch.Tensor]:
+        """The share of T of each token of a pair that a tie moved; 0 of all others."""
+        pair, above = self._plan.pairs[number], self._above.of(number)
+        if is_choice(pair):
+            excused = self._tied.excused(number)
+            return self._tied.sequences_of(number, len(excused)), _infinite(excused)
+        if not above:
+            return Sequences(1, 1), torch.zeros(1)
+        try:
+            layouts = [self._layout(number, comparison) for comparison in open_pair(pair).comparisons]
+        except (AccError, OSError):
+            layouts = [self._layout(number, None)]
+        sequences = layouts[0].sequences
+        reached = self._tied.reached(number, above, sequences)
+        if any(layout.rows is None for layout in layouts):
+            return sequences, _infinite(reached)
+        level = torch.stack([layout.level for layout in layouts]).amax(0)
+        return sequences, torch.where(reached & (level > OFF), level, 0.0)
+
+
+def _over_sequences(
+    moved: torch.Tensor, of: Sequences, sequences: Sequences
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The root mean square over each sequence, and the largest, for all of its tokens; over all sequences
+    where there are not as many."""
+    rows = moved.reshape(of.batch if of.batch == sequences.batch else 1, -1)
+    both = rows.square().mean(-1).sqrt(), rows.amax(-1)
+    usual, most = (each.repeat_interleave(sequences.tokens // len(rows)) for each in both)
+    return usual, most
+
+
+def _out(level: torch.Tensor, reached: torch.Tensor, explained: _Explained) -> torch.Tensor:
+    """The tokens that come after a tie: reached, off, and no more so than what they come from explains."""
+    off = reached & (level > OFF)
+    usual = off & (level <= AMPLIFIED * explained.usual)
+    rare = off & ~usual & (level <= AMPLIFIED * explained.most)
+    few = int((off & ~usual).sum()) <= max(1.0, RARE * int(reached.sum()))
+    return usual | rare if few else usual
+
+
+def _infinite(tokens: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(len(tokens), dtype=torch.float64).masked_fill_(tokens, torch.inf)

@@ -1,0 +1,189 @@
+"""Which rows of a tensor are which tokens, read off its shape; how far each token of two sides is apart."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..judging.tolerance import tolerance
+from ..mapping.pair import Pair
+from ..metrics.measurement import Measurement
+from ..tensors.dtypes import by_name, by_torch
+from ..tensors.source import Source
+from ..tensors.views import PickedRows
+
+BLOCK = 256 * 1024
+"""Elements that are read at a time."""
+SIGMAS = 8
+"""As `judging.derive` bounds one element: max(8 * rms, max|golden|)."""
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """How many sequences a step has, and tokens in each."""
+
+    batch: int
+    length: int
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.length
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenRows:
+    """Rows of golden and of mine that belong together, and the token of each (`sequence * length + place`).
+
+    `shape` is that of one row. `leading` are the dimensions that the rows of golden are counted through.
+    """
+
+    golden: torch.Tensor
+    mine: torch.Tensor
+    tokens: torch.Tensor
+    shape: tuple[int, ...]
+    leading: tuple[int, ...]
+
+    def without(self, tokens: torch.Tensor) -> TokenRows:
+        """The rows of all other tokens; `tokens` has a truth value for each."""
+        kept = ~tokens[self.tokens]
+        return replace(self, golden=self.golden[kept], mine=self.mine[kept], tokens=self.tokens[kept])
+
+    def of(self, golden: Source, mine: Source) -> tuple[PickedRows, PickedRows]:
+        """The rows of two sources."""
+        return PickedRows(golden, self.golden, self.shape), PickedRows(mine, self.mine, self.shape)
+
+    def index(self, picked: Sequence[int]) -> tuple[int, ...]:
+        """The place in golden of an element of the picked rows, or of the beginning of a place."""
+        row = int(self.golden[picked[0]])
+        return (*(int(place) for place in np.unravel_index(row, self.leading)), *picked[1:])
+
+    def placed(self, measurement: Measurement) -> Measurement:
+        """What was measured of the picked rows, with its places as they are in golden."""
+        worst, slices = measurement.worst, measurement.slices
+        if worst is not None:
+            worst = replace(worst, index=self.index(worst.index))
+        if slices.worst_row:
+            row = self.index([int(place) for place in re.findall("[0-9]+", slices.worst_row)])
+            slices = replace(slices, worst_row=f"[{', '.join(map(str, row))}, :]")
+        return replace(measurement, worst=worst, slices=slices)
+
+
+def token_rows(shape: tuple[int, ...], sequences: Sequences) -> TokenRows | None:
+    """The rows of a tensor of all tokens, or of the last of each sequence; `None` where it has none.
+
+    Tokens are its leading dimensions (`[batch, length, ...]`, `[tokens, ...]`, `[length, batch, ...]`), or
+    come after the heads (`[batch, heads, length, ...]`).
+    """
+    if 0 in shape:
+        return None
+    batch, length, count = sequences.batch, sequences.length, sequences.tokens
+    sizes = [math.prod(shape[:end]) for end in range(len(shape) + 1)]
+    ends = [end for end in range(1, len(sizes)) if sizes[end] == count]
+    if ends or count == 1:
+        tokens = torch.arange(count)
+        if batch > 1 and batch != length and shape[:2] == (length, batch):
+            tokens = tokens.reshape(batch, length).T.reshape(-1)
+        return _rows(shape, ends[0] if ends else 0, tokens)
+    for axis in range(1, len(shape) - 1):
+        if shape[axis] == length and sizes[axis] % batch == 0:
+            sequence = torch.arange(sizes[axis]) // (sizes[axis] // batch)
+            tokens = sequence[:, None] * length + torch.arange(length)
+            return _rows(shape, axis + 1, tokens.reshape(-1))
+    if shape and sizes[-2] == batch:
+        return _rows(shape, len(shape) - 1, torch.arange(1, batch + 1) * length - 1)
+    return None
+
+
+def _rows(shape: tuple[int, ...], end: int, tokens: torch.Tensor) -> TokenRows:
+    numbers = torch.arange(len(tokens))
+    return TokenRows(numbers, numbers, tokens, shape[end:], shape[:end] or (1,))
+
+
+def routed_rows(shape: tuple[int, ...], golden: torch.Tensor, mine: torch.Tensor) -> list[TokenRows]:
+    """Of a tensor with one row for each choice of a token, the rows of the tokens that chose alike.
+
+    `golden` and `mine` are the choices, `[tokens, choices]`. The rows may be in their order, or sorted by
+    expert, stably or as torch sorts; nothing says which, so that each is an answer. None where the shape does
+    not fit.
+    """
+    count = golden.numel()
+    sizes = [math.prod(shape[:end]) for end in range(len(shape) + 1)]
+    if count not in sizes[1:] or 0 in shape:
+        return []
+    end = sizes.index(count, 1)
+    alike = (golden == mine).all(-1)
+    wanted = torch.arange(count)[alike.repeat_interleave(golden.shape[-1])]
+    orders = [[torch.arange(count)] * 2]
+    orders += [[_sorted(side, stable=stable) for side in (golden, mine)] for stable in (True, False)]
+    return [
+        TokenRows(ours[wanted], theirs[wanted], wanted // golden.shape[-1], shape[end:], shape[:end])
+        for ours, theirs in orders
+    ]
+
+
+def _sorted(chosen: torch.Tensor, *, stable: bool) -> torch.Tensor:
+    """The row of each choice where rows are sorted by expert."""
+    order = chosen.reshape(-1).sort(stable=stable).indices
+    return torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
+
+
+def strangers(golden: Source, mine: Source, rows: TokenRows) -> float:
+    """The share of rows that are farther from golden's than zeros would be: they belong to other rows."""
+    far = [(error > norm).sum() for error, norm, _, _ in _blocks(golden, mine, rows)]
+    return float(sum(far)) / max(1, len(rows.tokens))
+
+
+def levels(pair: Pair, golden: Source, mine: Source, rows: TokenRows, tokens: int) -> torch.Tensor:
+    """How far each of `tokens` tokens is off, as shares of the tolerance T of the pair: the largest of its
+    rows by relative L2 distance and of its elements. 0 for tokens without a row."""
+    width = max(1, math.prod(rows.shape))
+    if not len(rows.tokens):
+        return torch.zeros(tokens, dtype=torch.float64)
+    errors, norms, peaks, tops = zip(*_blocks(golden, mine, rows))
+    error, norm, peak, largest = *map(np.concatenate, (errors, norms, peaks)), max(tops)
+    dtypes = [by_torch(side.dtype).name for side in (golden, mine)]
+    of_row, of_element = (_tolerance(pair, dtypes, width, elements) for elements in (width, None))
+    with np.errstate(all="ignore"):
+        rms = math.sqrt(float(np.square(norm).sum()) / max(1, len(norm) * width))
+        size = np.where(norm > 0, norm, rms * math.sqrt(width))
+        shares = np.maximum(error / (of_row * size), peak / (of_element * max(SIGMAS * rms, largest)))
+    shares = np.where(error == 0, 0.0, np.where(np.isfinite(shares), shares, np.inf))
+    found = torch.zeros(tokens, dtype=torch.float64)
+    return found.scatter_reduce_(0, rows.tokens, torch.from_numpy(shares), "amax")
+
+
+def _blocks(
+    golden: Source, mine: Source, rows: TokenRows
+) -> Iterator[tuple[_Floats, _Floats, _Floats, float]]:
+    """Of each row the norm of its error, that of golden, and its largest error; of a block of rows golden's
+    largest value."""
+    width = max(1, math.prod(rows.shape))
+    step = max(1, BLOCK // width)
+    picked = rows.of(golden, mine)
+    with np.errstate(all="ignore"):
+        for low in range(0, len(rows.tokens), step):
+            high = min(low + step, len(rows.tokens))
+            g, m = (_wide(side.read(low * width, high * width), high - low) for side in picked)
+            d = np.where(g == m, 0.0, m - g)
+            g = np.where(np.isfinite(g), g, 0.0)
+            norms = np.linalg.norm(d, axis=1), np.linalg.norm(g, axis=1)
+            yield (*norms, np.abs(d).max(1, initial=0.0), float(np.abs(g).max(initial=0.0)))
+
+
+def _wide(tensor: torch.Tensor, rows: int) -> _Floats:
+    """The values of so many rows; of complex numbers both parts."""
+    values = torch.view_as_real(tensor.to(torch.complex128)) if tensor.is_complex() else tensor.double()
+    return np.asarray(values.reshape(rows, -1).numpy())
+
+
+def _tolerance(pair: Pair, dtypes: list[str], length: int, elements: int | None) -> float:
+    if all(by_name(name).format is None for name in dtypes):
+        return 0.0
+    return tolerance(*dtypes, pair.depth, length, elements=elements, computed_in=pair.computed_in).value

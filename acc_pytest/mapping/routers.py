@@ -1,0 +1,94 @@
+"""Choices of modules of torch: whole numbers that a module hands out or is handed (a router's experts), and
+the tensors of floats that they may have been chosen from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..dumps.base import Dump, StepLabel
+from ..dumps.torch import TorchDump
+from .choices import chosen
+from .pair import Pair, Plan, Whole
+from .steps import common_steps
+
+MOST = 64
+"""Tensors that one choice may have been made from; the nearest of more."""
+_KINDS = {"whole": ("int", "uint"), "float": ("float", "bfloat")}
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The places of one step that hold whole numbers, or floats, in both dumps."""
+
+    whole: frozenset[tuple[str, str]]
+    float: frozenset[tuple[str, str]]
+
+
+def with_module_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
+    """The plan of two torch dumps whose pairs of whole numbers know what they may have been chosen from.
+
+    That is what their module hands out beside them, and what they are computed from. Whether they are the
+    largest of any of these is asked where the pair is compared.
+    """
+    if not (isinstance(golden, TorchDump) and isinstance(mine, TorchDump)):
+        return plan
+    steps = {step.label: _places(golden, mine, step.label) for step, _ in common_steps(golden, mine)}
+    numbers = [
+        number for number, pair in enumerate(plan.pairs) if _is_choice(pair) and _kind(pair, steps) == "whole"
+    ]
+    if not numbers:
+        return plan
+    beside: dict[object, list[int]] = defaultdict(list)
+    for number, pair in enumerate(plan.pairs):
+        if pair.mine.slot.startswith("output"):
+            beside[pair.step, pair.rank, pair.mine.node].append(number)
+    pairs = list(plan.pairs)
+    for number in numbers:
+        pair = pairs[number]
+        near = beside[pair.step, pair.rank, pair.mine.node] if pair.mine.slot.startswith("output") else ()
+        values = list(_values(plan.pairs, near, steps))
+        # A module that hands out nothing but whole numbers counts, or converts.
+        if values or not near:
+            values += _values(plan.pairs, plan.parents[number], steps)
+        if values:
+            ends = [(value.golden.refs[0], value.mine.refs[0]) for value in dict.fromkeys(values[:MOST])]
+            pairs[number] = chosen(pair, *zip(*ends))
+    return replace(plan, pairs=tuple(pairs))
+
+
+def _is_choice(pair: Pair) -> bool:
+    """Whether a tensor of whole numbers here may be one of choices that nothing else tells of."""
+    sides = (pair.golden, pair.mine)
+    return not pair.fed and all(side.view == Whole() and not side.chosen_from for side in sides)
+
+
+def _values(pairs: Sequence[Pair], numbers: Sequence[int], steps: dict[StepLabel, _Places]) -> Iterator[Pair]:
+    """The pairs of floats among these, each of one whole tensor on either side."""
+    for number in numbers:
+        pair = pairs[number]
+        whole = len(pair.golden.refs) == len(pair.mine.refs) == 1 and pair.mine.view == Whole()
+        if whole and _kind(pair, steps) == "float":
+            yield pair
+
+
+def _kind(pair: Pair, steps: dict[StepLabel, _Places]) -> str:
+    places = steps.get(pair.step)
+    place = pair.mine.node, pair.mine.slot
+    if places is None:
+        return ""
+    return "whole" if place in places.whole else "float" if place in places.float else ""
+
+
+def _places(golden: TorchDump, mine: TorchDump, label: StepLabel) -> _Places:
+    (pair,) = [steps for steps in common_steps(golden, mine) if steps[0].label == label]
+    sides = [dump.calls(step).dtypes for dump, step in zip((golden, mine), pair)]
+    both = {
+        kind: [
+            {(place.path, str(place.slot)) for place, dtype in side.items() if dtype.startswith(starts)}
+            for side in sides
+        ]
+        for kind, starts in _KINDS.items()
+    }
+    return _Places(*(frozenset(first & second) for first, second in both.values()))
