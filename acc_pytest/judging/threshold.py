@@ -27,7 +27,8 @@ class JudgeContext:
     a counterpart in it, `noise_error` is `None` and `noise_reason` says why (empty: no run was given);
     `noise_nearby` is then the largest relative error of the noise run in tensors around this one, if known.
     `noise_typical_row` to `noise_bias` are the noise run's errors of rows and channels, and its bias without
-    sign; `None` where the tensor has too few of either.
+    sign; `None` where the tensor has too few of either. `noise_runs` is how many runs these
+    are the largest errors of.
 
     The last three are known where a single operator is checked, whose inputs are equal on both sides: the
     type that it writes, its class in ATB's table under its parameters (`standards.atb_classes`), and whether
@@ -54,6 +55,7 @@ class JudgeContext:
     noise_new_nonfinite: int = 0
     noise_lost_nonfinite: int = 0
     noise_dtype: str = ""
+    noise_runs: int = 1
     noise_nearby: float | None = None
     noise_typical_row: float | None = None
     noise_worst_row: float | None = None

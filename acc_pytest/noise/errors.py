@@ -21,9 +21,9 @@ class NoiseErrors:
 
     `relative` is the relative Euclidean distance, `None` where the tensor has no finite element; `largest`
     the largest absolute error. `dtype` is the coarser float type of golden's tensor and the noise run's,
-    empty for whole numbers, `elements` how many the tensor has. `at_least` bounds `relative` from below where
-    the runs were dumped as statistics. The others are errors of rows and channels and the bias without sign
-    (`SliceErrors`), `None` where the tensor has too few of either.
+    empty for whole numbers, `elements` how many the tensor has, `runs` how many runs were measured.
+    `at_least` bounds `relative` from below where the runs were dumped as statistics. The others are errors of
+    rows and channels and the bias without sign (`SliceErrors`), `None` where the tensor has too few.
     """
 
     dtype: str
@@ -33,6 +33,7 @@ class NoiseErrors:
     mismatches: int = 0
     new_nonfinite: int = 0
     lost_nonfinite: int = 0
+    runs: int = 1
     at_least: float | None = None
     typical_row: float | None = None
     worst_row: float | None = None
@@ -75,6 +76,7 @@ class NoiseErrors:
             mismatches=max(run.mismatches for run in runs),
             new_nonfinite=max(run.new_nonfinite for run in runs),
             lost_nonfinite=max(run.lost_nonfinite for run in runs),
+            runs=min(run.runs for run in runs),
         )
 
     def told(self, context: JudgeContext) -> JudgeContext:
@@ -87,6 +89,7 @@ class NoiseErrors:
             noise_new_nonfinite=self.new_nonfinite,
             noise_lost_nonfinite=self.lost_nonfinite,
             noise_dtype=self.dtype,
+            noise_runs=self.runs,
             noise_nearby=self.at_least,
             noise_typical_row=self.typical_row,
             noise_worst_row=self.worst_row,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..dumps.base import Dump
@@ -70,9 +70,7 @@ class ProfileMaker:
         if self.values is not None:
             own = dict(partners_of(self.golden, self.values, self.tables).single)
         tensors = {
-            key_of(ref, home): ProfiledTensor(
-                fingerprint(ref), NoiseErrors.largest_of(self._errors[measured])
-            )
+            key_of(ref, home): ProfiledTensor(fingerprint(ref), _merged(self._errors[measured]))
             for ref, measured in own.items()
             if measured in self._errors
         }
@@ -102,6 +100,12 @@ class ProfileMaker:
                 continue  # of golden's tensor nothing was dumped, so that nothing will be compared
             except (AccError, OSError) as error:
                 self.left_out.append(str(error) if ref.path in str(error) else f"{ref}: {error}")
+
+
+def _merged(runs: Sequence[NoiseErrors]) -> NoiseErrors:
+    """The largest errors; runs that are off by the same are one, repeated."""
+    different = {(run.relative, run.largest) for run in runs}
+    return replace(NoiseErrors.largest_of(runs), runs=len(different))
 
 
 def _opened(ref: TensorRef) -> TensorSource:

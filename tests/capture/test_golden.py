@@ -72,6 +72,10 @@ def test_every_tensor_of_every_step_is_in_the_profile(model: Rotated, tmp_path: 
     files = {str(path.relative_to(golden)) for path in golden.rglob("*.pth")}
     assert set(profile_of(golden).tensors) == files
     assert {file.split("/")[2] for file in files} == {"0", "1", "2"}
+    results = [
+        tensor.errors for key, tensor in profile_of(golden).tensors.items() if "root.head/output" in key
+    ]
+    assert results[0].runs == 2, "the copies are off by something else"
 
 
 def test_the_copies_are_fed_the_tokens_of_golden(model: Rotated, tmp_path: Path) -> None:

@@ -117,3 +117,17 @@ def test_errors_beyond_all_numbers_do_not_switch_the_bounds_off() -> None:
     huge = replace(errors, worst_row=1e308, typical_row=1e308, bulk=1e308, worst_channel=1e308)
     measurement = measure(TensorSource(golden), TensorSource(mine))
     assert not any(t.off for t in thresholds_for(huge.told(PLACE), measurement, (), THREE_WAY))
+
+
+def test_of_several_noise_runs_mine_may_have_less_than_of_one() -> None:
+    golden, mine = golden_of(), run(golden_of(), 3)
+    errors = NoiseErrors.of(measure(TensorSource(golden), TensorSource(run(golden, 2))))
+    measurement = measure(TensorSource(golden), TensorSource(mine))
+    one, two = (
+        {t.metric: t for t in thresholds_for(each.told(PLACE), measurement, (), THREE_WAY)}
+        for each in (errors, replace(errors, runs=2))
+    )
+    for metric in ("relative_euclidean_distance", "typical_row_error", "bulk_error"):
+        assert two[metric].bound == pytest.approx(0.75 * one[metric].bound)
+    assert two["worst_row_error"].bound == one["worst_row_error"].bound
+    assert "times the 2 noise runs (bfloat16)'s own error" in two["relative_euclidean_distance"].reason

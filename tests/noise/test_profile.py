@@ -81,6 +81,14 @@ def test_of_several_runs_the_largest_errors_count() -> None:
     assert NoiseErrors.largest_of(runs) == NoiseErrors("bfloat16", 8, 0.2, 3.0, 4, 2, 0)
 
 
+def test_a_run_that_is_given_twice_is_one(noisy: DemoPaths) -> None:
+    golden = open_dump(str(noisy.golden))
+    maker = ProfileMaker(golden)
+    for _ in range(2):
+        maker.add(open_dump(str(noisy.noise), other=golden))
+    assert {tensor.errors.runs for tensor in maker.profile().tensors.values()} == {1}
+
+
 def test_errors_beyond_any_number_are_the_largest_one(tmp_path: Path) -> None:
     errors = NoiseErrors("float64", 1, relative=math.inf, largest=0.0)
     path = str(tmp_path / NOISE_PROFILE)

@@ -1,8 +1,8 @@
 """Bounds of rows, channels and the bias from those of a noise run.
 
-With T of `three_way.py`, the noise run's errors of the same name and m elements of a row or channel:
+With T and k of `three_way.py`, the noise run's errors of the same name and m elements of a row or channel:
 
-    typical_row_error, bulk_error         <= 3 * exp(3.72 / sqrt(n)) * the noise run's
+    typical_row_error, bulk_error         <= k * exp(3.72 / sqrt(n)) * the noise run's
     worst_row_error, worst_channel_error  <= exp(3.72 / sqrt(m)) * max(5 * the noise run's, 16 * d)
     bias                                  <= that of `slices.py` + the noise run's
 
@@ -26,7 +26,13 @@ from ..tolerance import SAMPLE_SIGMAS, Tolerance
 if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
 
-TYPICAL_RATIO, WORST_RATIO = 3.0, 5.0
+RATIO, RATIO_OF_SEVERAL, WORST_RATIO = 3.0, 2.25, 5.0
+"""How many times the error of one noise run mine may have, of the largest of several, of the worst row."""
+
+
+def ratio_of(context: JudgeContext) -> float:
+    """How many times the noise mine may have."""
+    return RATIO if context.noise_runs < 2 else RATIO_OF_SEVERAL
 
 
 def slices_by_noise(
@@ -61,7 +67,7 @@ def _measured(
     rows = max(1, measurement.numel // channels)
     for metric, own in (("typical_row_error", context.noise_typical_row), ("bulk_error", context.noise_bulk)):
         scatter = _scatter(measurement.compared)
-        yield _bound(metric, TYPICAL_RATIO * factor * scatter, own, least, 0.0)
+        yield _bound(metric, ratio_of(context) * factor * scatter, own, least, 0.0)
     for metric, own, elements, decile in (
         ("worst_row_error", context.noise_worst_row, channels, slices.row_error_p90),
         ("worst_channel_error", context.noise_worst_channel, rows, slices.channel_error_p90),

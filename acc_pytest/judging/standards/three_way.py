@@ -19,6 +19,8 @@ The largest error may also be 16 times that of its neighbours. Rows, channels an
 * 3 = 2 * 1.5. Mine may store four times as many results on the way as the noise run (an unfused graph
   against a fused one), whose errors of random sign add to sqrt(4) = 2 times as much; 1.5 is the safety
   factor. (torch._dynamo's accuracy check takes 2 to 3 of the error against float64, others 1.5 to 5.)
+  Where e is the largest of several noise runs, k is 2.25 = 1.5 * 1.5: these run golden's own code, each
+  operator of which rounds its result, so that mine stores twice as many at most, and are no single sample.
 * exp(3.72 / sqrt(n)): e is a sample, and so is the error of mine. The logarithm of the ratio of two norms of
   n elements has a standard deviation of 1/sqrt(n), and 3.72 of them are exceeded once in 10,000 tensors.
 * 5 instead of 3 for the largest element, a single value of each run that scatters more than a norm.
@@ -44,13 +46,12 @@ from ..threshold import JudgeContext, Threshold
 from ..tolerance import CAP, SAMPLE_SIGMAS, Tolerance, coarser
 from .base import WHOLE_NUMBERS, Adjustment, Second, Standard, kind_of, of_output, unknown_dtype
 from .default import derived_thresholds
-from .noise_slices import slices_by_noise
+from .noise_slices import RATIO, ratio_of, slices_by_noise
 from .second_golden import FLOOR, RATIO_WORDS, ratio_thresholds
 
 if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
 
-RATIO = 3.0
 ELEMENT_RATIO = 5.0
 SHOWN = 16.0
 """A tensor in a fine type shows the rounding of what it was computed from, if it is off by so little a share
@@ -164,10 +165,10 @@ def _measured(
 ) -> Tolerance:
     """T from the error of the noise run."""
     scatter, times = _scatter(elements)
-    own = context.noise_error or 0.0
-    t = min(RATIO * scatter * adjustment.factor * own, sys.float_info.max)
+    own, ratio = context.noise_error or 0.0, ratio_of(context)
+    t = min(ratio * scatter * adjustment.factor * own, sys.float_info.max)
     run = _run(context, fmt)
-    reason = f"T = {RATIO:g}{times} times {run}'s own error {own:.3g}{adjustment.words} = {t:.3g}"
+    reason = f"T = {ratio:g}{times} times {run}'s own error {own:.3g}{adjustment.words} = {t:.3g}"
     if t < least.value:
         t, reason = least.value, f"{least.reason}, which is more than {reason}"
     return Tolerance(t, fmt, reason, least.rounding)
@@ -195,7 +196,8 @@ def _scatter(elements: int) -> tuple[float, str]:
 def _run(context: JudgeContext, fmt: FloatFormat) -> str:
     """The noise run, its type, and the rounding of mine where it has another."""
     other = f", mine is {fmt.name}" if context.noise_dtype and fmt.name != context.noise_dtype else ""
-    return f"the noise run ({context.noise_dtype or 'whole numbers'}{other})"
+    runs = "the noise run" if context.noise_runs == 1 else f"the {context.noise_runs} noise runs"
+    return f"{runs} ({context.noise_dtype or 'whole numbers'}{other})"
 
 
 @dataclass(frozen=True, slots=True)
