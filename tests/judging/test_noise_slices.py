@@ -131,3 +131,21 @@ def test_of_several_noise_runs_mine_may_have_less_than_of_one() -> None:
         assert two[metric].bound == pytest.approx(0.75 * one[metric].bound)
     assert two["worst_row_error"].bound == one["worst_row_error"].bound
     assert "times the 2 noise runs (bfloat16)'s own error" in two["relative_euclidean_distance"].reason
+
+
+def test_noise_that_one_value_holds_is_a_sample_of_one() -> None:
+    """One token with an outlier 500 times as large: it rounds well in one run, and badly in another."""
+    golden = torch.randn(1, 64, generator=torch.Generator().manual_seed(4))
+    golden[0, 3] = 500.0
+    lucky, mine = golden.clone(), golden.clone()
+    lucky[0, 3] *= 1.0003
+    mine[0, 3] *= 1.006
+    assert verdict(golden, lucky.float(), mine.float()).verdict == "fail", "no rounding of float32"
+    errors = NoiseErrors.of(measure(TensorSource(golden), TensorSource(lucky)))
+    context = replace(errors, dtype="bfloat16").told(replace(PLACE, depth=0))
+    measurement = replace(measure(TensorSource(golden), TensorSource(mine)), mine_dtype="bfloat16")
+    found = {t.metric: t for t in thresholds_for(context, measurement, (), THREE_WAY)}
+    derived = {t.metric: t for t in thresholds_for(PLACE, measurement)}
+    spread = 3 * math.exp(3.72 / math.sqrt(64)) * (errors.relative or 0.0)
+    bound = found["relative_euclidean_distance"].bound
+    assert spread < bound <= derived["relative_euclidean_distance"].bound

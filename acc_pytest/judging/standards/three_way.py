@@ -23,6 +23,7 @@ The largest error may also be 16 times that of its neighbours. Rows, channels an
   operator of which rounds its result, so that mine stores twice as many at most, and are no single sample.
 * exp(3.72 / sqrt(n)): e is a sample, and so is the error of mine. The logarithm of the ratio of two norms of
   n elements has a standard deviation of 1/sqrt(n), and 3.72 of them are exceeded once in 10,000 tensors.
+  Where a few values hold the noise, n is their number, as far as the derived T allows.
 * 5 instead of 3 for the largest element, a single value of each run that scatters more than a norm.
 * u: whatever the noise run, the result of mine is rounded when it is stored.
 
@@ -110,14 +111,18 @@ def _counts(context: JudgeContext) -> tuple[Threshold, ...]:
 def _sized(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> tuple[Threshold, ...]:
     """The bounds of float tensors with a finite element."""
     fmt = coarser(measurement.golden_dtype, measurement.mine_dtype)
-    element, said = _element(context, fmt, measurement.compared, adjustment)
+    sample = _Sample.of(context, measurement.compared, measurement.golden_rms or 0.0)
+    element, said = _element(context, fmt, sample.elements, adjustment)
     if is_zero(measurement):
         said = f"golden is all zero; {said}, at least the smallest normal {fmt.name}"
         return (Threshold("max_absolute_error", max(element, fmt.smallest_normal), False, said),)
     rms, peak = measurement.golden_rms or 0.0, measurement.golden_max_abs or 0.0
     derived = tolerance_of(context, measurement, adjustment.factor, adjustment.origin)
     least = _least(context, fmt, rms, derived)
-    t = _measured(context, fmt, measurement.compared, adjustment, least)
+    t = _measured(context, fmt, sample, adjustment, least, derived)
+    few, few_said = _element(context, fmt, sample.holding, adjustment)
+    if element < (few := min(few, derived.value * element_scale(rms, peak))):
+        element, said = few, f"{few_said}, at most what T = {derived.value:.3g} allows"
     element_floor = least.value * (element_scale(rms, peak) if least.derived else peak)
     if element < element_floor:
         element, said = element_floor, f"{least.reason}, which allows an element more than {said}"
@@ -156,22 +161,59 @@ def by_noise(
     if context.noise_error is None:
         return stand_in(context, derived, adjustment), 0.0
     fmt = coarser(*dtypes)
-    element, _ = _element(context, fmt, elements, adjustment)
-    return _measured(context, fmt, elements, adjustment, _least(context, fmt, rms, derived)), element
+    sample, least = _Sample.of(context, elements, rms), _least(context, fmt, rms, derived)
+    element, _ = _element(context, fmt, sample.holding, adjustment)
+    return _measured(context, fmt, sample, adjustment, least, derived), element
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """How many elements were compared, and how many of them hold the noise.
+
+    Where a few large values have nearly all of it, they are what scatters. Their number is the noise's norm
+    over its largest element, squared, in units of what that is for evenly spread noise: 1 / (2 ln 2n).
+    """
+
+    elements: int
+    holding: int
+
+    @classmethod
+    def of(cls, context: JudgeContext, elements: int, rms: float) -> _Sample:
+        largest = context.noise_max_absolute_error or 0.0
+        norm = (context.noise_error or 0.0) * rms * math.sqrt(elements)
+        if not 0 < largest < math.inf or not math.isfinite(norm) or elements < 1:
+            return cls(elements, elements)
+        holding = min(norm / largest, elements) ** 2 * 2 * math.log(2 * elements)
+        return cls(elements, max(1, min(elements, round(holding))))
 
 
 def _measured(
-    context: JudgeContext, fmt: FloatFormat, elements: int, adjustment: Adjustment, least: _Least
+    context: JudgeContext,
+    fmt: FloatFormat,
+    sample: _Sample,
+    adjustment: Adjustment,
+    least: _Least,
+    derived: Tolerance,
 ) -> Tolerance:
-    """T from the error of the noise run."""
+    """T from the error of the noise run; by fewer elements not more than the derived one."""
+    t, reason = _times_noise(context, fmt, sample.elements, adjustment)
+    few, few_reason = _times_noise(context, fmt, sample.holding, adjustment)
+    if t < (few := min(few, derived.value)):
+        t, reason = few, f"{few_reason}, at most {derived.reason}"
+    if t < least.value:
+        t, reason = least.value, f"{least.reason}, which is more than {reason}"
+    return Tolerance(t, fmt, reason, least.rounding)
+
+
+def _times_noise(
+    context: JudgeContext, fmt: FloatFormat, elements: int, adjustment: Adjustment
+) -> tuple[float, str]:
+    """So many times the error of the noise run as its scatter over these elements asks for."""
     scatter, times = _scatter(elements)
     own, ratio = context.noise_error or 0.0, ratio_of(context)
     t = min(ratio * scatter * adjustment.factor * own, sys.float_info.max)
     run = _run(context, fmt)
-    reason = f"T = {ratio:g}{times} times {run}'s own error {own:.3g}{adjustment.words} = {t:.3g}"
-    if t < least.value:
-        t, reason = least.value, f"{least.reason}, which is more than {reason}"
-    return Tolerance(t, fmt, reason, least.rounding)
+    return t, f"T = {ratio:g}{times} times {run}'s own error {own:.3g}{adjustment.words} = {t:.3g}"
 
 
 def _element(
