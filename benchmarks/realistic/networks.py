@@ -71,6 +71,7 @@ def network(setting: Setting, terms: Terms | None = None) -> Any:
     """The network, as golden or on other terms."""
     import transformers
 
+    transformers.logging.set_verbosity_error()  # what it says of an attention that it has not is no news
     one = setting.architecture
     kind = getattr(transformers, one.model)
     implementation = terms.implementation if terms else setting.implementation

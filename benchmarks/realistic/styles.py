@@ -15,7 +15,7 @@ STD = 0.02
 WIDE_STD = 0.08
 SHIFT = 4.0
 """Mean of shifted embeddings, in their standard deviations."""
-OUTLIER, LOUD, GAIN, PEAK = 50.0, 300.0, 30.0, 6.0
+OUTLIER, LOUD, GAIN, PEAK, SHARP = 50.0, 300.0, 30.0, 6.0, 24.0
 SHARE = 0.015
 """Of the channels, how many are outliers."""
 MASSIVE = 1000.0
@@ -134,15 +134,23 @@ def _gains(weights: Weights) -> None:
 
 
 def _peaked(weights: Weights) -> None:
+    _queries_and_keys(weights, PEAK)
+
+
+def _sharp(weights: Weights) -> None:
+    _queries_and_keys(weights, SHARP)
+
+
+def _queries_and_keys(weights: Weights, by: float) -> None:
     normed = [one for name, one in norms(weights.module) if name.endswith(NORMED_QUERIES_AND_KEYS)]
     for norm in normed:
         assert isinstance(norm.weight, torch.Tensor)
-        _multiply(norm.weight, PEAK, slice(None))
+        _multiply(norm.weight, by, slice(None))
     if normed:
         return
     for name, parameter in weights.module.named_parameters():
         if name.rpartition(".")[0].endswith(QUERIES_AND_KEYS):
-            parameter.mul_(PEAK)
+            parameter.mul_(by)
 
 
 def _multiply(weight: torch.Tensor, by: float, channels: torch.Tensor | slice) -> None:
@@ -227,9 +235,8 @@ STYLES = {
             without=NORMED | NO_PROMPT | {"rwkv", "mamba"},
         ),
         Style("experts", "mixtures of experts, 64 tokens or more", least_tokens=64, routed=True),
-        Style(
-            "peaked", "peaked attention (q, k x6)", _peaked, least_tokens=8, without=FUSED | {"mamba", "rwkv"}
-        ),
+        Style("peaked", "peaked attention (q, k x6)", _peaked, least_tokens=8, without=FUSED | NO_WRITERS),
+        Style("sharp", "sharp attention (q, k x24)", _sharp, least_tokens=24, without=FUSED | NO_WRITERS),
     )
 }
 
