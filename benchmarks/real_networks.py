@@ -100,7 +100,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", choices=("clean", "faults"), help="one half (default: both)")
     parser.add_argument("--style", nargs="+", default=(), choices=STYLES, help="of weights (default: all)")
     parser.add_argument("--model", nargs="+", default=(), choices=ARCHITECTURES, help="(default: all)")
-    parser.add_argument("--way", nargs="+", default=tuple(WAYS), choices=WAYS, help="to judge (default: all)")
+    parser.add_argument("--way", nargs="+", default=WAYS, choices=WAYS, help="to judge (default: all)")
     parser.add_argument("--samples", default="", metavar="FILE", help="what was measured, as lines of JSON")
     parser.add_argument("--markdown", default="", metavar="FILE", help="write the tables there as well")
     parser.add_argument("-v", "--verbose", action="store_true", help="tell every run")

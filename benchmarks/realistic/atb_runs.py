@@ -33,7 +33,7 @@ from acc_pytest.threads import one_thread
 from .networks import moved
 from .outcome import Outcome, Placed, Verdict
 from .samples import sampled
-from .ways import WAYS, Dumps
+from .ways import Dumps
 
 AMOUNTS = {
     "scale": (1.02, 1.01),
@@ -132,7 +132,6 @@ class Examination:
 
     def __post_init__(self) -> None:
         self.golden = self.goldens.of(self.batch.setting)
-        self.opened = open_dump(str(self.golden.path))
         self.draw = random.Random(self.batch.draw)
         self.noise: dict[str, float] = {}
 
@@ -191,11 +190,11 @@ class Examination:
         batch = self.batch
         case = Case(batch.network, batch.setting, batch.ranks, fault)
         faulty = write_mine(case, self.goldens, self.directory)
-        dumps = Dumps(self.opened, self.directory, "", _network(batch.network).config)
+        dumps = Dumps(self.golden.path, self.directory, "", _network(batch.network).config)
         verdicts: list[Verdict] = []
         samples: list[str] = []
         for way in batch.ways:
-            rows, diagnosis = WAYS[way](dumps)
+            rows, diagnosis = dumps.judged(way)
             verdicts.append(Verdict.of(way, rows, diagnosis, lambda root: root.name in faulty, self.clean))
             if fault is None:
                 self._note_noise(rows)

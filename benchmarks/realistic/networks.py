@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +72,8 @@ def network(setting: Setting, terms: Terms | None = None) -> Any:
     """The network, as golden or on other terms."""
     import transformers
 
-    transformers.logging.set_verbosity_error()  # what it says of an attention that it has not is no news
+    # What it says of ways to compute attention that a network does not have is no news.
+    logging.getLogger("transformers").setLevel(logging.ERROR)
     one = setting.architecture
     kind = getattr(transformers, one.model)
     implementation = terms.implementation if terms else setting.implementation

@@ -15,14 +15,12 @@ from detecting.runs import each
 from detecting.torch_faults import Truth
 from detecting.torch_runs import right
 
-from acc_pytest.dumps import open_dump
-
 from .fault_sizes import Bench, Spoiling
 from .faults import FAULTS
 from .networks import Setting, dump, make, moved, network, run
 from .outcome import Outcome, Placed, Verdict
 from .samples import sampled
-from .ways import WAYS, Dumps, write_factory
+from .ways import Dumps, write_factory
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,6 @@ class Examination:
     clean: Outcome | None = None
 
     def __post_init__(self) -> None:
-        self.opened = open_dump(str(self.golden.path))
         self.wanted = run(self.batch.setting, self.golden.module, self.golden.fed)
         self.factory = write_factory(self.batch.setting, self.golden.path / "golden_model.py")
 
@@ -92,13 +89,13 @@ class Examination:
         self, spoiling: Spoiling | None, placed: Placed | None
     ) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
         """The verdict of each way, and the samples."""
-        setting, dumps = self.batch.setting, Dumps(self.opened, self.directory, self.factory)
+        setting, dumps = self.batch.setting, Dumps(self.golden.path, self.directory, self.factory)
         truth = Truth(f"root.{placed.path}") if placed else Truth()
         said = {"fault": str(spoiling or ""), **(asdict(placed) if placed else {})}
         verdicts: list[Verdict] = []
         samples: list[str] = []
         for way in self.batch.ways:
-            rows, diagnosis = WAYS[way](dumps)
+            rows, diagnosis = dumps.judged(way)
             verdicts.append(Verdict.of(way, rows, diagnosis, lambda root: right(root, truth), self.clean))
             if self.batch.samples:
                 samples += sampled(rows, {"run": str(setting), "way": way, **asdict(setting), **said})

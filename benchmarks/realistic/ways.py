@@ -1,34 +1,27 @@
-"""The ways to judge one comparison: two dumps alone, with golden's noise profile, with replay."""
+"""The ways to judge one comparison: two dumps alone, with golden's noise profile, with replay.
+
+Each is the mode of pytest that these options open, so that verdicts are those that a user gets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
-from acc_pytest.comparison import compare_pair
-from acc_pytest.config_file import find_config, read_config
-from acc_pytest.diagnosis.recomputation import LOOKING, Budget
-from acc_pytest.diagnosis.recomputers import recomputer_of
-from acc_pytest.diagnosis.replayed import with_replay
+from acc_pytest.diagnosis.recomputation import LOOKING
 from acc_pytest.diagnosis.run import diagnose
-from acc_pytest.dumps import Dump, open_dump
 from acc_pytest.judging.judges import Judge
-from acc_pytest.judging.standards import STANDARDS
-from acc_pytest.judging.threshold import ThresholdRule
-from acc_pytest.mapping.pair import Plan
-from acc_pytest.mapping.planner import plan
-from acc_pytest.noise.profile import profile_path
-from acc_pytest.noise.profile_file import read_profile
-from acc_pytest.noise.profile_plan import profile_plan
-from acc_pytest.noise.run import Counterpart
+from acc_pytest.modes.comparison import ComparisonMode
 from acc_pytest.reporting.diagnosis import Diagnosis
 from acc_pytest.reporting.row import Row
+from acc_pytest.vocabulary import NO_NOISE
 
 from .networks import Setting
 
-Judged = tuple[list[Row], Diagnosis]
+DEFAULT, PROFILE, REPLAY = "default", "noise profile", "replay"
+WAYS = (DEFAULT, PROFILE, REPLAY)
 
 
 @dataclass(frozen=True)
@@ -38,51 +31,34 @@ class Dumps:
     `config` names the shipped settings that it is judged by.
     """
 
-    golden: Dump
+    golden: Path
     mine: Path
     factory: str = ""
     config: str = "default"
 
-    @cached_property
-    def plan(self) -> Plan:
-        return plan(self.golden, open_dump(str(self.mine), other=self.golden))
+    def judged(self, way: str) -> tuple[list[Row], Diagnosis]:
+        """The rows of all pairs with their causes, and what the whole run says."""
+        mode = ComparisonMode.opened(self._options(way))
+        assert mode is not None
+        assert mode.plan is not None
+        judge = Judge(mode.settings.rules, standard=mode.judges.standard)
+        rows = [
+            mode.compared(pair, number, pair.id, lambda: judge) for number, pair in enumerate(mode.plan.pairs)
+        ]
+        return diagnose(mode.plan, rows, mode.recomputer)
 
-    @cached_property
-    def compared(self) -> list[Row]:
-        """Every pair by the default thresholds."""
-        return _compared(self, "default", [None] * len(self.plan.pairs))
-
-
-def _by_default(dumps: Dumps) -> Judged:
-    return diagnose(dumps.plan, dumps.compared)
-
-
-def _by_profile(dumps: Dumps) -> Judged:
-    profile = read_profile(profile_path(str(dumps.golden.root)))
-    counterparts = profile_plan(profile, dumps.plan.pairs).counterparts
-    return diagnose(dumps.plan, _compared(dumps, "three-way", counterparts))
-
-
-def _by_replay(dumps: Dumps) -> Judged:
-    recomputer = recomputer_of(dumps.plan, Budget(LOOKING.most, measured=True), dumps.factory)
-    rows = [
-        row if pair.fed else with_replay(row, recomputer.of_pair(number))
-        for number, (pair, row) in enumerate(zip(dumps.plan.pairs, dumps.compared))
-    ]
-    return diagnose(dumps.plan, rows, recomputer)
-
-
-def _compared(dumps: Dumps, standard: str, counterparts: Sequence[Counterpart | None]) -> list[Row]:
-    judge = Judge(_rules(dumps.config), standard=STANDARDS[standard])
-    return [
-        compare_pair(pair, lambda: judge, pair.id, number, counterpart)
-        for number, (pair, counterpart) in enumerate(zip(dumps.plan.pairs, counterparts))
-    ]
-
-
-@cache
-def _rules(config: str) -> tuple[ThresholdRule, ...]:
-    return tuple(read_config(find_config(config)).rules)
+    def _options(self, way: str) -> Mapping[str, Any]:
+        """The values of the options, by the names of their fields."""
+        options: dict[str, Any] = {"golden": str(self.golden), "mine": str(self.mine)}
+        if self.config != "default":
+            options["config"] = (self.config,)
+        if way != PROFILE:
+            options["noise"] = NO_NOISE
+        if way == REPLAY:
+            options["replay"] = str(LOOKING.most)
+            if self.factory:
+                options["model"] = self.factory
+        return options
 
 
 def write_factory(setting: Setting, path: Path) -> str:
@@ -95,11 +71,3 @@ def write_factory(setting: Setting, path: Path) -> str:
         encoding="utf-8",
     )
     return f"{path}:make_model"
-
-
-DEFAULT, PROFILE, REPLAY = "default", "noise profile", "replay"
-WAYS: dict[str, Callable[[Dumps], Judged]] = {
-    DEFAULT: _by_default,
-    PROFILE: _by_profile,
-    REPLAY: _by_replay,
-}
