@@ -13,7 +13,6 @@ What a noise run says of the bias it adds to what one rounding may leave, for bo
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +20,8 @@ from typing import TYPE_CHECKING
 
 from ..slices import BESIDE_OTHERS, slice_thresholds
 from ..threshold import JudgeContext, Threshold
-from ..tolerance import SAMPLE_SIGMAS, Tolerance
+from ..tolerance import Tolerance
+from .noise_sample import scattering
 
 if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
@@ -66,13 +66,13 @@ def _measured(
     channels = max(1, measurement.shape[-1])
     rows = max(1, measurement.numel // channels)
     for metric, own in (("typical_row_error", context.noise_typical_row), ("bulk_error", context.noise_bulk)):
-        scatter = _scatter(measurement.compared)
+        scatter = scattering(measurement.compared)
         yield _bound(metric, ratio_of(context) * factor * scatter, own, least, 0.0)
     for metric, own, elements, decile in (
         ("worst_row_error", context.noise_worst_row, channels, slices.row_error_p90),
         ("worst_channel_error", context.noise_worst_channel, rows, slices.channel_error_p90),
     ):
-        scatter = _scatter(elements)
+        scatter = scattering(elements)
         others = BESIDE_OTHERS * scatter * (decile or 0.0)
         yield _bound(metric, WORST_RATIO * factor * scatter, own, least * scatter, others)
 
@@ -87,7 +87,3 @@ def _bound(metric: str, ratio: float, own: float | None, least: float, others: f
     if least > bound:
         return Threshold(metric, least, False, f"the least T, more than {reason}")
     return Threshold(metric, bound, False, reason)
-
-
-def _scatter(elements: int) -> float:
-    return math.exp(SAMPLE_SIGMAS / math.sqrt(max(1, elements)))

@@ -44,9 +44,10 @@ from ...tensors.dtypes import FloatFormat, by_name
 from ..derive import COSINE_RESOLUTION, element_scale, is_exact, is_zero, tolerance_of
 from ..slices import beside_neighbours
 from ..threshold import JudgeContext, Threshold
-from ..tolerance import CAP, SAMPLE_SIGMAS, Tolerance, coarser
+from ..tolerance import CAP, Tolerance, coarser
 from .base import WHOLE_NUMBERS, Adjustment, Second, Standard, kind_of, of_output, unknown_dtype
 from .default import derived_thresholds
+from .noise_sample import Sample, scatter_words, scattering
 from .noise_slices import RATIO, ratio_of, slices_by_noise
 from .second_golden import FLOOR, RATIO_WORDS, ratio_thresholds
 
@@ -57,7 +58,6 @@ ELEMENT_RATIO = 5.0
 SHOWN = 16.0
 """A tensor in a fine type shows the rounding of what it was computed from, if it is off by so little a share
 of it: tables that one run computes exactly, and another one from rounded frequencies, do not."""
-_WORTH_SAYING = 1.01
 
 
 def _thresholds(
@@ -111,7 +111,7 @@ def _counts(context: JudgeContext) -> tuple[Threshold, ...]:
 def _sized(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> tuple[Threshold, ...]:
     """The bounds of float tensors with a finite element."""
     fmt = coarser(measurement.golden_dtype, measurement.mine_dtype)
-    sample = _Sample.of(context, measurement.compared, measurement.golden_rms or 0.0)
+    sample = Sample.of(context, measurement.compared, measurement.golden_rms or 0.0)
     element, said = _element(context, fmt, sample.elements, adjustment)
     if is_zero(measurement):
         said = f"golden is all zero; {said}, at least the smallest normal {fmt.name}"
@@ -161,36 +161,15 @@ def by_noise(
     if context.noise_error is None:
         return stand_in(context, derived, adjustment), 0.0
     fmt = coarser(*dtypes)
-    sample, least = _Sample.of(context, elements, rms), _least(context, fmt, rms, derived)
+    sample, least = Sample.of(context, elements, rms), _least(context, fmt, rms, derived)
     element, _ = _element(context, fmt, sample.holding, adjustment)
     return _measured(context, fmt, sample, adjustment, least, derived), element
-
-
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """How many elements were compared, and how many of them hold the noise.
-
-    Where a few large values have nearly all of it, they are what scatters. Their number is the noise's norm
-    over its largest element, squared, in units of what that is for evenly spread noise: 1 / (2 ln 2n).
-    """
-
-    elements: int
-    holding: int
-
-    @classmethod
-    def of(cls, context: JudgeContext, elements: int, rms: float) -> _Sample:
-        largest = context.noise_max_absolute_error or 0.0
-        norm = (context.noise_error or 0.0) * rms * math.sqrt(elements)
-        if not 0 < largest < math.inf or not math.isfinite(norm) or elements < 1:
-            return cls(elements, elements)
-        holding = min(norm / largest, elements) ** 2 * 2 * math.log(2 * elements)
-        return cls(elements, max(1, min(elements, round(holding))))
 
 
 def _measured(
     context: JudgeContext,
     fmt: FloatFormat,
-    sample: _Sample,
+    sample: Sample,
     adjustment: Adjustment,
     least: _Least,
     derived: Tolerance,
@@ -198,8 +177,10 @@ def _measured(
     """T from the error of the noise run; by fewer elements not more than the derived one."""
     t, reason = _times_noise(context, fmt, sample.elements, adjustment)
     few, few_reason = _times_noise(context, fmt, sample.holding, adjustment)
-    if t < (few := min(few, derived.value)):
-        t, reason = few, f"{few_reason}, at most {derived.reason}"
+    if t < few <= derived.value:
+        t, reason = few, few_reason
+    elif t < derived.value < few:
+        t, reason = derived.value, f"{derived.reason}, which is less than {few_reason}"
     if t < least.value:
         t, reason = least.value, f"{least.reason}, which is more than {reason}"
     return Tolerance(t, fmt, reason, least.rounding)
@@ -209,7 +190,7 @@ def _times_noise(
     context: JudgeContext, fmt: FloatFormat, elements: int, adjustment: Adjustment
 ) -> tuple[float, str]:
     """So many times the error of the noise run as its scatter over these elements asks for."""
-    scatter, times = _scatter(elements)
+    scatter, times = scattering(elements), scatter_words(elements)
     own, ratio = context.noise_error or 0.0, ratio_of(context)
     t = min(ratio * scatter * adjustment.factor * own, sys.float_info.max)
     run = _run(context, fmt)
@@ -220,19 +201,12 @@ def _element(
     context: JudgeContext, fmt: FloatFormat, elements: int, adjustment: Adjustment
 ) -> tuple[float, str]:
     """What one element may be off by for the largest error of the noise run, and why."""
-    scatter, times = _scatter(elements)
+    scatter, times = scattering(elements), scatter_words(elements)
     largest = context.noise_max_absolute_error or 0.0
     # An infinite bound would be none.
     element = min(ELEMENT_RATIO * scatter * adjustment.factor * largest, sys.float_info.max)
     run = _run(context, fmt)
     return element, f"{ELEMENT_RATIO:g}{times} times {run}'s largest error {largest:.3g}{adjustment.words}"
-
-
-def _scatter(elements: int) -> tuple[float, str]:
-    """The factor for so few elements, and its words."""
-    scatter = math.exp(SAMPLE_SIGMAS / math.sqrt(max(1, elements)))
-    words = f"*{scatter:.3g} (scatter of {elements} elements)" if scatter >= _WORTH_SAYING else ""
-    return scatter, words
 
 
 def _run(context: JudgeContext, fmt: FloatFormat) -> str:

@@ -1,0 +1,45 @@
+"""How much of a sample a tensor's noise is: the elements that hold it, and how far it scatters over them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..threshold import JudgeContext
+from ..tolerance import SAMPLE_SIGMAS
+
+FEW = 0.5
+"""Elements that hold the noise are few where they are so small a share of all."""
+_WORTH_SAYING = 1.01
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How many elements were compared, and how many of them hold the noise.
+
+    Where a few large values have nearly all of it, they are what scatters. Their number is the noise's norm
+    over its largest element, squared, in units of what that is for evenly spread noise: 1 / (2 ln 2n).
+    """
+
+    elements: int
+    holding: int
+
+    @classmethod
+    def of(cls, context: JudgeContext, elements: int, rms: float) -> Sample:
+        largest = context.noise_max_absolute_error or 0.0
+        norm = (context.noise_error or 0.0) * rms * math.sqrt(elements)
+        if not 0 < largest < math.inf or not math.isfinite(norm) or elements < 1:
+            return cls(elements, elements)
+        holding = round(min(norm / largest, elements) ** 2 * 2 * math.log(2 * elements))
+        return cls(elements, max(1, holding) if holding < FEW * elements else elements)
+
+
+def scattering(elements: int) -> float:
+    """What the ratio of two norms of so many elements exceeds once in 10,000 tensors."""
+    return math.exp(SAMPLE_SIGMAS / math.sqrt(max(1, elements)))
+
+
+def scatter_words(elements: int) -> str:
+    """The same in a reason; empty where it is not worth saying."""
+    scatter = scattering(elements)
+    return f"*{scatter:.3g} (scatter of {elements} elements)" if scatter >= _WORTH_SAYING else ""
