@@ -123,7 +123,7 @@ def _derived(
     rms = peak if norm is None else norm / math.sqrt(max(1, measurement.numel))
     largest = 0.0
     if standard is THREE_WAY:
-        t, largest = by_noise(context, dtypes, measurement.numel, rms, t, adjustment)
+        t, largest = by_noise(context, dtypes, measurement.numel, (rms, peak), t, adjustment)
     element = max(largest, t.value * max(ELEMENT_SIGMAS * rms, peak)) + PRINTED
     printed = f"plus {PRINTED:g} for printing six decimals"
     extremum = f"T * max({ELEMENT_SIGMAS}*rms(golden), max|golden|) {printed}; {t.reason}"

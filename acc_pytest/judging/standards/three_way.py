@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
 
 ELEMENT_RATIO = 5.0
+TWICE = 2
+"""Roundings of a value on its way: the result of an operator, and its sum with the residual."""
 SHOWN = 16.0
 """A tensor in a fine type shows the rounding of what it was computed from, if it is off by so little a share
 of it: tables that one run computes exactly, and another one from rounded frequencies, do not."""
@@ -111,14 +113,14 @@ def _counts(context: JudgeContext) -> tuple[Threshold, ...]:
 def _sized(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> tuple[Threshold, ...]:
     """The bounds of float tensors with a finite element."""
     fmt = coarser(measurement.golden_dtype, measurement.mine_dtype)
-    sample = Sample.of(context, measurement.compared, measurement.golden_rms or 0.0)
+    rms, peak = measurement.golden_rms or 0.0, measurement.golden_max_abs or 0.0
+    sample = Sample.of(context, measurement.compared, rms, peak)
     element, said = _element(context, fmt, sample.elements, adjustment)
     if is_zero(measurement):
         said = f"golden is all zero; {said}, at least the smallest normal {fmt.name}"
         return (Threshold("max_absolute_error", max(element, fmt.smallest_normal), False, said),)
-    rms, peak = measurement.golden_rms or 0.0, measurement.golden_max_abs or 0.0
     derived = tolerance_of(context, measurement, adjustment.factor, adjustment.origin)
-    least = _least(context, fmt, rms, derived)
+    least = _least(context, fmt, rms, derived, sample)
     t = _measured(context, fmt, sample, adjustment, least, derived)
     few, few_said = _element(context, fmt, sample.holding, adjustment)
     if element < (few := min(few, derived.value * element_scale(rms, peak))):
@@ -150,18 +152,20 @@ def by_noise(
     context: JudgeContext,
     dtypes: tuple[str, str],
     elements: int,
-    rms: float,
+    size: tuple[float, float],
     derived: Tolerance,
     adjustment: Adjustment,
 ) -> tuple[Tolerance, float]:
     """T, and what one element may be off by, of a tensor of which statistics alone are known.
 
-    `derived` stands in for what the noise run does not show.
+    `size` are golden's root mean square and largest magnitude. `derived` stands in for what the noise run
+    does not show.
     """
     if context.noise_error is None:
         return stand_in(context, derived, adjustment), 0.0
     fmt = coarser(*dtypes)
-    sample, least = Sample.of(context, elements, rms), _least(context, fmt, rms, derived)
+    sample = Sample.of(context, elements, *size)
+    least = _least(context, fmt, size[0], derived, sample)
     element, _ = _element(context, fmt, sample.holding, adjustment)
     return _measured(context, fmt, sample, adjustment, least, derived), element
 
@@ -226,7 +230,7 @@ class _Least:
     rounding: float
 
 
-def _least(context: JudgeContext, fmt: FloatFormat, rms: float, derived: Tolerance) -> _Least:
+def _least(context: JudgeContext, fmt: FloatFormat, rms: float, derived: Tolerance, sample: Sample) -> _Least:
     """The rounding of mine when it is stored, or the derived T where the noise run does not show it."""
     noise = by_name(context.noise_dtype).format if context.noise_dtype else None
     if noise is None or noise.roundoff < fmt.roundoff:
@@ -241,6 +245,8 @@ def _least(context: JudgeContext, fmt: FloatFormat, rms: float, derived: Toleran
     if 0 < rms < fmt.smallest_normal:
         u = max(u, fmt.spacing / 2 / rms)
         said = f"T = u = {u:.3g}, the spacing of subnormal {fmt.name} against rms {rms:.2g}"
+    if sample.is_few and TWICE * u < derived.value:
+        u, said = TWICE * u, f"T = {TWICE} u = {TWICE * u:.3g}: the few values that hold it are rounded twice"
     return _Least(u, said, False, derived.rounding)
 
 
