@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from ..mapping.fed import WEIGHTS
 from ..reporting.printable import shortened
 from ..reporting.row import Cause
+from .accumulation import Accumulation
 from .ancestors import Ancestors
 from .pair_state import PairState
 from .recomputation import WRONG, Recomputation, Recomputer
@@ -71,12 +72,17 @@ class Inheritance:
 
     def __init__(self, plan: Plan, state: Callable[[int], PairState | None], local: Recomputer) -> None:
         self._plan = plan
-        self._state_of = state
+        self._accumulation = Accumulation(plan, state)
+        self._state_of = self._accumulation.state
         self._local = local
-        self._ancestors = Ancestors(plan.parents, state, lambda number: plan.pairs[number].step)
+        self._ancestors = Ancestors(plan.parents, self._state_of, lambda number: plan.pairs[number].step)
         self._fed = [number for number, pair in enumerate(plan.pairs) if pair.fed in PROMPTS]
         self._decided: dict[int, _Decision] = {}
         self._roots: dict[int, tuple[int, str]] = {}
+
+    def accumulated(self, state: PairState) -> bool:
+        """Whether a failing pair is off by rounding alone, as replay of all above it has shown."""
+        return self._accumulation.explains(state)
 
     def cause(self, state: PairState) -> Cause:
         """Why the pair that stands so fails; it must be failing."""
@@ -132,7 +138,7 @@ class Inheritance:
 
     def _decide(self, state: PairState) -> _Decision:
         number = state.number
-        if state.wrong:
+        if state.replayed == "wrong":
             return self._wrong_by_replay(state)
         if (via := self._fed_before(state)) is not None:
             return _inherited(Cause("inherited", "dataflow", (via.number,)), via)
@@ -174,7 +180,7 @@ class Inheritance:
             parent
             for parent in failing
             if self._plan.pairs[parent.number].fed in WEIGHTS
-            or (parent.wrong and self._maker(parent.number) == maker)
+            or (parent.replayed == "wrong" and self._maker(parent.number) == maker)
         ]
         if same:
             cause = _with(Cause("inherited", "dataflow", tuple(each.number for each in same)), local)

@@ -10,6 +10,10 @@ the rounded one and M that of mine, n elements, and u the unit roundoff of the t
 * u / sqrt(3): the root mean square of what storing alone may do. An error of storing is spread evenly over
   +-u at most, and where every value is representable N shows none.
 
+A product may be summed in two halves, each of them rounded, as two devices have it: where these cancel,
+rounding them is most of the error. Its noise is measured too, and mine may have 1.5 times that (it is another
+way to compute already, so that 1.5 is for safety alone).
+
 The same holds for every row (the last dimension), so that a row of large values hides nothing of another:
 with 4 for 2, because the worst of many rows is looked at, and against the largest share of noise of any row.
 
@@ -33,6 +37,7 @@ from .one_operator import SIZE, accumulated, agrees, each_element, judged, one_o
 from .recomputation import Recomputation
 
 RATIO = 2.0
+HALVES_RATIO = 1.5
 ROW_RATIO = 4.0
 LEAST_ROW = 8
 """Elements of the shortest row that is looked at by itself."""
@@ -45,7 +50,8 @@ _WORTH_ADDING = 0.01
 class Twice:
     """An output of an operator, computed finely and as mine rounds; `how` says the latter in words.
 
-    It is made of sums of so many `terms`, whose `sizes` are known where they may cancel.
+    It is made of sums of so many `terms`, whose `sizes` are known where they may cancel. `in_two` is a
+    product of which two halves were rounded and added up.
     """
 
     fine: torch.Tensor
@@ -53,6 +59,7 @@ class Twice:
     how: str
     terms: int = 1
     sizes: torch.Tensor | None = None
+    in_two: torch.Tensor | None = None
 
 
 def agrees_as_measured(
@@ -141,6 +148,7 @@ class _Held:
         scatter = _scatter(count)
         floor, why = self._floor(size)
         allowed = max(RATIO * scatter * noise, floor)
+        halved = self._halved(size)
         summed = 0.0
         if self._twice.sizes is not None:
             summed = accumulated(self._twice.terms, self._fmt.roundoff, self._twice.sizes) / size
@@ -148,12 +156,23 @@ class _Held:
         reason = f"{RATIO:g}{times} times the noise of this operator, {noise:.3g} ({self._twice.how})"
         if allowed == floor:
             reason = f"{why}, which is more than {reason}"
+        if (apart := HALVES_RATIO * scatter * halved) > allowed:
+            allowed = apart
+            reason = f"{HALVES_RATIO:g}{times} times that of a product summed in two halves, {halved:.3g}"
         if summed > _WORTH_ADDING * allowed:
             reason += f", and {summed:.3g} for sums that cancel"
         allowed += summed
         outcome = "right" if error <= allowed else "wrong"
         judged = Recomputation(outcome, error, "", noise, allowed, reason)
-        return judged if outcome == "wrong" else self._row_by_row(judged, size)
+        return judged if outcome == "wrong" else self._row_by_row(judged, size, summed)
+
+    def _halved(self, size: float) -> float:
+        """The noise of a product that is summed in two halves; 0 where it is none."""
+        if self._twice.in_two is None:
+            return 0.0
+        error = self._twice.in_two.double().reshape(self._fine.shape) - self._fine
+        self._noise = torch.where(error.isfinite() & (error.abs() > self._noise.abs()), error, self._noise)
+        return float(torch.where(error.isfinite(), error, 0.0).norm()) / size
 
     def _floor(self, size: float) -> tuple[float, str]:
         """What storing alone may do, relative to values of this size in all; and why."""
@@ -165,7 +184,7 @@ class _Held:
             return single.value, single.reason
         return u / math.sqrt(3), f"u/sqrt(3) = {u / math.sqrt(3):.3g}, the rounding of {fmt.name}"
 
-    def _row_by_row(self, whole: Recomputation, size: float) -> Recomputation:
+    def _row_by_row(self, whole: Recomputation, size: float, summed: float) -> Recomputation:
         """The outcome of all rows: `whole` where each is right too."""
         shape = self._fine.shape
         length = shape[-1] if len(shape) > 1 else 0
@@ -174,7 +193,8 @@ class _Held:
         errors, noises, sizes = (
             each.reshape(-1, length).norm(dim=1) for each in (self._error, self._noise, self._fine)
         )
-        sizes = sizes.clamp_min(self._fmt.roundoff * size / math.sqrt(len(sizes)))
+        errors = (errors - ROW_RATIO * summed * size / math.sqrt(len(sizes))).clamp_min(0.0)
+        sizes = sizes.clamp_min(self._fmt.roundoff**2 * size / math.sqrt(len(sizes)))  # rows of nothing
         floor, _ = self._floor(size)
         allowed = ROW_RATIO * max(_scatter(length) * float((noises / sizes).max()), floor)
         shares = errors / sizes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..mapping.fed import BLOCKED
 from ..reporting.row import Row
-from .replayed import METRIC, is_wrong
+from .replayed import METRIC, replay_of
 
 FAILING = frozenset({"fail", "inherited", "known"})
 """Verdicts of pairs that are beyond their thresholds, whatever is made of it."""
@@ -21,7 +21,8 @@ class PairState:
     infinite for NaN where golden has none. `error` is the relative L2 distance, `None` where it has no value.
     `masked` says that golden has values as a mask puts them: beside them the bound is so wide that passing
     tells little of the others. `shapes_differ` is that of the row. `said` is the sentence of a row about what
-    the run was fed, empty for all others. `wrong` says that replay found the operator of mine wrong.
+    the run was fed, empty for all others. `replayed` is what replay found of the operator of
+    mine: `right`, `wrong`, or empty.
     """
 
     number: int
@@ -33,7 +34,7 @@ class PairState:
     shapes_differ: bool = False
     said: str = ""
     masked: bool = False
-    wrong: bool = False
+    replayed: str = ""
 
     @classmethod
     def of(cls, row: Row, number: int) -> PairState:
@@ -49,7 +50,7 @@ class PairState:
             row.shapes_differ,
             row.sentence if row.fed else "",
             row.golden.min is not None and row.golden.min <= BLOCKED,
-            is_wrong(row),
+            found.outcome if (found := replay_of(row)) is not None else "",
         )
 
 

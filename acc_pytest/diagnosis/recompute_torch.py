@@ -120,7 +120,9 @@ class TorchRecomputer:
             if ref is None or place not in rounded:
                 continue
             terms = int(exact.shape[-1]) if exact.ndim else 1
-            outcomes[place] = held(Twice(exact, rounded[place], how, terms), ref.open())
+            mine = ref.open()
+            in_two = replay.in_halves(call, exact, mine.dtype) if place.slot.kind == "output" else None
+            outcomes[place] = held(Twice(exact, rounded[place], how, terms, in_two=in_two), mine)
         return outcomes
 
     def _check_size(self, call: ModuleCall) -> None:

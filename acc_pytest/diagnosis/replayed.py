@@ -5,6 +5,7 @@ It is kept in the row's context, so that a row can be judged again without the t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -62,11 +63,6 @@ def stored_replay(row: Row) -> Recomputation | None:
     return Recomputation(row.cause.local, row.cause.local_error)
 
 
-def is_wrong(row: Row) -> bool:
-    """Whether replay found the operator of mine wrong on its own inputs."""
-    return row.context.get(f"{METRIC}outcome") == "wrong"
-
-
 def as_replayed(row: Row) -> Row:
     """A row with the checks of what its context says of replay. Wrong on its own inputs fails, whatever the
     comparison with golden says.
@@ -83,6 +79,27 @@ def as_replayed(row: Row) -> Row:
     said = f"{WRONG}{': ' * bool(found.said)}{found.said}"
     others = tuple(reason for reason in row.reasons if reason != said)
     return replace(row, verdict="fail", skipped=False, sentence=said, checks=checks, reasons=(said, *others))
+
+
+def may_accumulate(row: Row) -> bool:
+    """Whether a row fails by thresholds alone: what a gate finds (`baseline.mismatches`) is no rounding."""
+    return row.verdict == "fail" and not any("." in check.metric for check in row.checks if not check.passed)
+
+
+def as_accumulated(row: Row) -> Row:
+    """A failing row of which every operator up to here is right: its error is rounding, however much."""
+    why = "rounding that has accumulated: each operator up to here is right on its own inputs"
+    checks = tuple(
+        check
+        if check.passed
+        else replace(check, allowed=math.inf, reason=f"{why} (else {check.bound})", passed=True)
+        for check in row.checks
+    )
+    failed = next((check for check in row.checks if not check.passed), None)
+    said = f"; {failed.metric} is not {failed.bound}" if failed is not None else ""
+    return replace(
+        row, verdict="pass", sentence=f"{why}{said}", checks=checks, reasons=(), notes=(*row.notes, why)
+    )
 
 
 def _checks(found: Recomputation) -> Iterator[Check]:

@@ -14,6 +14,7 @@ from ..reporting.row import Cause, Row
 from .inheritance import Inheritance
 from .pair_state import PairState
 from .recomputers import recomputer_of
+from .replayed import as_accumulated, may_accumulate
 from .summary import Ledger
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def diagnose(
     ledger = Ledger()
     with_causes = []
     for state, row in zip(states, rows):
-        if state.failing:
+        if may_accumulate(row) and inheritance.accumulated(state):
+            row = as_accumulated(row)
+        elif state.failing:
             row = with_cause(row, inheritance.cause(state))
         elif cause := inheritance.cause_of_shapes(state):
             row = with_cause(row, cause)

@@ -48,6 +48,7 @@ class Causes:
     def examine(self, item: GeneratedItem) -> Row:
         """The row of the test `item`, with its cause where it fails."""
         from ..diagnosis.pair_state import FAILING, PairState
+        from ..diagnosis.replayed import as_accumulated, may_accumulate
         from ..diagnosis.run import with_cause
 
         number = item.test.number
@@ -56,6 +57,8 @@ class Causes:
         state = self._states[number] = PairState.of(row, number)
         cause: Cause | None = None
         with guarded(f"finding the cause of the failure of {item.nodeid}"):
+            if may_accumulate(row) and self._inheritance.accumulated(state):
+                return as_accumulated(row)
             if row.verdict in FAILING:
                 stored = self._stored.get(number)
                 cause = (stored and stored.cause) or self._inheritance.cause(state)

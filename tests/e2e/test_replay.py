@@ -373,3 +373,22 @@ def test_without_golden_options_of_a_comparison_are_refused(dumps: Dumps, pytest
     result = alone(pytester, dumps.golden, f"--acc-noise={dumps.golden}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--acc-noise is for comparing with golden; add --acc-golden*"])
+
+
+def test_a_pair_beyond_its_bound_is_no_failure_where_every_operator_is_right(
+    dumps: Dumps, replay: Replay, pytester: pytest.Pytester
+) -> None:
+    """Bounds that are far too tight stand for a network that makes much of rounding."""
+    rule = '[[threshold]]\nmatch = { name = "root.l*", level = ["op", "layer", "logits"] }\n'
+    Path("tight.toml").write_text(f"{rule}factor = 0.02\n", encoding="utf-8")
+    right = dumps.dump("tight")
+    assert replay(right, "--acc-config=tight.toml", model="").ret == 1
+    assert replay(right, "--acc-config=tight.toml", "--acc-rows=rows.jsonl").ret == 0
+    notes = of_rows("notes", lambda row: row["my_name"] == "root.lm_head")
+    assert "rounding that has accumulated" in notes["root.lm_head"]
+    again = ("--acc-from-rows=rows.jsonl", "--acc-config=tight.toml", "--acc-output=out")
+    assert pytester.runpytest_inprocess(*QUICKER, "-q", *again).ret == 0
+    assert replay(dumps.dump("tight_wrong", spoil=attention_scale), "--acc-config=tight.toml").ret == 1
+    fails = of_rows("verdict", lambda row: row["verdict"] == "fail")
+    assert set(fails) == {"root.layers.0.attn.o_proj"}
+    assert "inherited" in of_rows("verdict").values()

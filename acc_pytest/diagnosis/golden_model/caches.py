@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from ...capture.torch_hooks.values import is_cache
 from ...mapping.module_flow import CACHES
 from ...tensors.ref import TensorRef
 from .module_calls import ModuleCall
@@ -94,6 +95,11 @@ def cache_for(module: nn.Module, cache: Any, own: Cast) -> Any:
     """The cache that a module is given: of the layer that is its own a copy, its tensors cast, for modules
     write to caches. Modules that only hand it on are given it as it is.
     """
+    if any(map(is_cache, vars(cache).values())):
+        both = copy.copy(cache)
+        for name, value in vars(cache).items():
+            setattr(both, name, cache_for(module, value, own) if is_cache(value) else copy.copy(value))
+        return both
     layers = getattr(cache, "layers", None)
     number = getattr(module, "layer_idx", None)
     if isinstance(layers, list) and isinstance(number, int):

@@ -73,6 +73,18 @@ class StepReplay:
         fine = self._run(self._fine, call)
         return fine, self._run(self._rounding, call)
 
+    def in_halves(self, call: ModuleCall, exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
+        """A product whose two halves are rounded to `dtype` and added up; `None` of other modules."""
+        module = self._fine.modules[call.module]
+        if type(module) is not nn.Linear or len(call.inputs) != 1 or not dtype.is_floating_point:
+            return None
+        (ref,) = call.inputs.values()
+        half = module.in_features // 2
+        with torch.no_grad():
+            given = self._fine.cast(ref.open())[..., :half]
+            first = nn.functional.linear(given, module.weight[:, :half])
+        return first.to(dtype) + (exact - first).to(dtype)
+
     def _run(self, copy: ModelCopy, call: ModuleCall) -> Tensors:
         module = copy.modules.get(call.module)
         if module is None:

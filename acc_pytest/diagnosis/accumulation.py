@@ -1,0 +1,59 @@
+"""Errors that are rounding and nothing else, however large: each operator up to there is right by replay.
+
+Golden's modules have computed every module of mine again from mine's own inputs, and what the run was fed
+agrees. So mine computes what golden does, but for rounding, and a network that makes much of rounding (a
+softmax with a large range, a choice among experts) is not the fault of mine.
+
+Of other dumps this cannot be said: their operators are right or wrong with the parameters of mine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from .pair_state import PairState
+
+if TYPE_CHECKING:
+    from ..mapping.pair import Plan
+
+
+class Accumulation:
+    """Which pairs of a plan are sound: they and all above them are right. Each is decided once."""
+
+    def __init__(self, plan: Plan, state: Callable[[int], PairState | None]) -> None:
+        self._plan = plan
+        self._state_of = state
+        self._sound: dict[int, bool] = {}
+
+    def state(self, number: int) -> PairState | None:
+        """How a pair stands; one whose error is accumulated rounding does not fail."""
+        state = self._state_of(number)
+        if state is not None and state.failing and self.explains(state):
+            return replace(state, failing=False)
+        return state
+
+    def explains(self, state: PairState) -> bool:
+        """Whether the error of a failing pair is rounding that has accumulated."""
+        return self._plan.mine_kind == "torch" and state.replayed == "right" and self._is_sound(state.number)
+
+    def _is_sound(self, number: int) -> bool:
+        if number in self._sound or not self._plan.parents:
+            return self._sound.get(number, False)
+        above, found = [number], {number}
+        for each in above:
+            new = [one for one in self._plan.parents[each] if one not in found and one not in self._sound]
+            found.update(new)
+            above += new
+        for each in sorted(found):  # a pair comes after all that it is computed from
+            parents = self._plan.parents[each]
+            self._sound[each] = self._is_right(each) and all(self._sound.get(one, False) for one in parents)
+        return self._sound[number]
+
+    def _is_right(self, number: int) -> bool:
+        """Of what a run was fed that it agrees, of all else that its operator is right."""
+        state = self._state_of(number)
+        if state is None:
+            return False
+        return not state.failing if self._plan.pairs[number].fed else state.replayed == "right"

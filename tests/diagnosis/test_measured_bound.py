@@ -1,0 +1,159 @@
+"""Mine beside an operator computed twice: what rounding was measured to do decides, not what it may do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from acc_pytest.diagnosis.measured_bound import Twice, agrees_as_measured, held
+from acc_pytest.diagnosis.recomputation import Recomputation
+from acc_pytest.errors import OperatorError
+from acc_pytest.ge_operators import Unrounded
+
+FINE = torch.randn(64, 128, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+ROUNDED = FINE.bfloat16()
+NOISE = float((ROUNDED.double() - FINE).norm() / FINE.norm())
+
+
+def judged(mine: torch.Tensor, fine: torch.Tensor = FINE, rounded: torch.Tensor = ROUNDED) -> Recomputation:
+    return held(Twice(fine, rounded, "told how"), mine)
+
+
+def off(times: float) -> torch.Tensor:
+    """Mine, off by so many times the noise beside its own rounding."""
+    other = torch.randn(FINE.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return (FINE + times * NOISE * FINE.norm() / other.norm() * other).bfloat16()
+
+
+def test_what_is_rounded_as_the_operator_is_is_right() -> None:
+    found = judged(ROUNDED)
+    assert found.outcome == "right"
+    assert found.error == found.noise == pytest.approx(NOISE)
+    scatter = math.exp(3.72 / math.sqrt(FINE.numel()))
+    assert found.allowed == pytest.approx(2 * scatter * NOISE)
+    assert "told how" in found.reason
+
+
+@pytest.mark.parametrize(("times", "said"), [(0.5, "right"), (1.5, "right"), (2.0, "wrong"), (3.0, "wrong")])
+def test_a_fault_of_twice_the_noise_is_wrong(times: float, said: str) -> None:
+    assert judged(off(times)).outcome == said
+
+
+def test_storing_may_round_where_every_value_could_be_held() -> None:
+    whole = FINE.bfloat16().double()
+    assert judged(whole.bfloat16(), whole, whole.bfloat16()).allowed == pytest.approx(2**-8 / math.sqrt(3))
+
+
+def test_a_wrong_row_is_seen_beside_a_row_of_large_values() -> None:
+    fine = FINE.clone()
+    fine[0] *= 1e4
+    mine = fine.bfloat16()
+    mine[7] = 0
+    found = judged(mine, fine, fine.bfloat16())
+    assert found.outcome == "wrong"
+    assert found.error is not None
+    assert found.allowed is not None
+    assert found.error < found.allowed, "the whole tensor hides it"
+    assert "1 of 64 rows are wrong; row [7] is 1 off" in found.said
+
+
+def test_where_the_other_computation_overflows_the_derived_bound_stands() -> None:
+    found = judged(FINE.bfloat16(), rounded=torch.full_like(ROUNDED, math.inf))
+    assert found.outcome == "right"
+    assert found.reason.startswith("only one computation is possible (the other overflows): T = 8*")
+    assert judged(off(30), rounded=torch.full_like(ROUNDED, math.inf)).outcome == "wrong"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_only_mine_cannot_hold_is_wrong(value: float) -> None:
+    mine = ROUNDED.clone()
+    mine[0, 0] = value
+    assert judged(mine).said == "1 of 8192 elements are NaN or infinite"
+    fine, rounded = FINE.clone(), ROUNDED.clone()
+    fine[0, 0] = rounded[0, 0] = value
+    assert judged(mine, fine, rounded).outcome == "right"
+    assert judged(ROUNDED, fine, rounded).said == "1 of 8192 elements should not be finite"
+
+
+def test_an_overflow_of_float16_is_one_in_mine_too() -> None:
+    fine = torch.tensor([70000.0, 1.0], dtype=torch.float64)
+    assert judged(fine.half(), fine, fine.half()).outcome == "right"
+
+
+def test_zeros_are_zeros() -> None:
+    zeros = torch.zeros(3, 4)
+    assert judged(zeros, zeros, zeros).outcome == "right"
+    assert judged(zeros + 1e-3, zeros, zeros).outcome == "wrong"
+
+
+def test_tensors_of_another_size_say_nothing() -> None:
+    assert judged(ROUNDED[1:]).outcome == ""
+
+
+def test_choices_are_those_of_either_computation() -> None:
+    one, two, three = (torch.tensor([[0, number]]) for number in (1, 2, 3))
+    assert judged(one, one, two).outcome == judged(two, one, two).outcome == "right"
+    assert judged(three, one, two).why == "it chose other elements, which it may among equal ones"
+    assert judged(three, one, one).said == "1 of 2 elements are not those it makes"
+
+
+def test_in_float32_the_bound_is_at_least_that_of_one_operator() -> None:
+    fine = FINE.clone()
+    found = judged(fine.float(), fine, fine.float())
+    assert found.reason.startswith("T = 8*")
+    assert found.allowed is not None
+    assert found.noise is not None
+    assert found.allowed > 30 * found.noise
+
+
+def test_halves_that_cancel_may_be_rounded() -> None:
+    first = 50 * FINE.flip(0)
+    in_two = first.bfloat16() + (FINE - first).bfloat16()
+    assert judged(in_two).outcome == "wrong"
+    found = held(Twice(FINE, ROUNDED, "", in_two=in_two), in_two)
+    assert found.outcome == "right"
+    assert found.reason.startswith(
+        "1.5*1.04 (scatter of 8192 elements) times that of a product summed in two"
+    )
+
+
+def refused() -> torch.Tensor:
+    raise OperatorError("not for bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("expected", "rounded", "said"),
+    [
+        (Unrounded(FINE), lambda: ROUNDED, "2*1.04 (scatter"),
+        (Unrounded(FINE), refused, "only one computation is possible (not for bfloat16): T = 8*"),
+        (Unrounded(ROUNDED.double(), moved=True), refused, ""),
+        (Unrounded(FINE, others=(FINE + 1,)), refused, "T = 8*"),
+    ],
+)
+def test_an_operator_is_judged_beside_a_second_computation_where_there_is_one(
+    expected: Unrounded, rounded: Callable[[], torch.Tensor], said: str
+) -> None:
+    found = agrees_as_measured(expected, rounded, ROUNDED, "")
+    assert found.outcome == "right"
+    assert found.reason.startswith(said)
+
+
+def test_sums_that_cancel_may_be_off_by_the_rounding_of_their_terms() -> None:
+    sizes = torch.full_like(FINE, 1e5)
+    for magnitude, said in ((lambda: sizes, "right"), (None, "wrong")):
+        expected = Unrounded(FINE, 4096, magnitude)
+        assert agrees_as_measured(expected, lambda: ROUNDED, off(8), "").outcome == said
+
+
+def test_single_values_are_bound_by_their_own_size() -> None:
+    fine = FINE.clone()
+    fine[0, 0] = -1e6
+    mine = fine.bfloat16()
+    mine[3, 3] *= 1.2
+    for singly, said in ((True, "wrong"), (False, "right")):
+        expected = Unrounded(fine.reshape(-1, 1), singly=singly)
+        found = agrees_as_measured(expected, lambda: fine.bfloat16(), mine.reshape(-1, 1), "")
+        assert found.outcome == said
