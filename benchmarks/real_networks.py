@@ -61,6 +61,10 @@ class Amounts:
     atb: int
     limits: grid.Limits
 
+    def with_count(self, count: int) -> Amounts:
+        """The same with so many networks of each kind, the first of those that it has."""
+        return replace(self, clean=count, faulty=(count, self.faulty[1]), atb=count)
+
 
 FULL = Amounts(22, (80, 8), (4, 5), 22, grid.FULL)
 QUICK = Amounts(2, (6, 6), (1, 2), 3, grid.QUICK)
@@ -77,7 +81,7 @@ def main() -> int:
     ):
         held: dict[str, list[Outcome]] = {}
         for name, number, these in _parts(given, ways, Path(directory)):
-            report.say(f"{name}: {number} runs, seed {given.seed}")
+            report.say(f"{name}: at most {number} runs, seed {given.seed}")
             outcomes = []
             for one in these:
                 samples.writelines(f"{line}\n" for line in one.samples)
@@ -97,6 +101,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the sample (default: 1)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
     parser.add_argument("--quick", action="store_true", help="few and small networks")
+    parser.add_argument(
+        "--count", type=int, default=0, metavar="N", help="networks: clean ones a style, faulty ones, of ATB"
+    )
     parser.add_argument("--only", default="", choices=("clean", "faults"), help="one half (default: both)")
     parser.add_argument("--style", nargs="+", default=(), choices=STYLES, help="of weights (default: all)")
     parser.add_argument("--model", nargs="+", default=(), choices=ARCHITECTURES, help="(default: all)")
@@ -112,6 +119,8 @@ def _parts(
 ) -> Iterator[tuple[str, int, Iterator[Outcome]]]:
     """What is run: its name, how many runs it has at most, and what comes of them."""
     amounts, samples = QUICK if given.quick else FULL, bool(given.samples)
+    if given.count:
+        amounts = amounts.with_count(given.count)
     chosen: tuple[Collection[str], Collection[str], bool] = (given.style, given.model, samples)
     batches: dict[str, list[Batch]] = {}
     if given.only != "faults":
@@ -131,15 +140,15 @@ def _parts(
 def _tables(report: Report, held: Mapping[str, Sequence[Outcome]], ways: Sequence[str]) -> bool:
     """Print them; returns whether all bars hold."""
     clean = [one for these in held.values() for one in these if not one.fault]
-    faulty, deep, atb = ([one for one in held.get(name, []) if one.fault] for name in (FAULTS, DEEP, ATB))
-    well = [one for one in faulty if not one.ill] + atb
+    faulty = [one for name in (FAULTS, ATB) for one in held.get(name, []) if one.fault]
+    deep = [one for one in held.get(DEEP, []) if one.fault]
     report.table(clean_table(clean, ways))
-    if well:
-        report.table(size_table(well, ways))
-        report.table(kind_table(well, ways))
-    if ill := sum(one.ill for one in faulty):
-        report.say(f"{ill} faults in ill-conditioned networks are left out")
-    table, good = bars.table(clean, well, deep, ways)
+    if faulty:
+        report.table(size_table(faulty, ways))
+        report.table(kind_table(faulty, ways))
+    if ill := sum(one.ill for one in held.get(FAULTS, [])):
+        report.say(f"{ill} networks for faults are ill-conditioned and got none")
+    table, good = bars.table(clean, faulty, deep, ways)
     report.table(table)
     return good
 

@@ -54,7 +54,9 @@ class Examination:
         return Bench(self.batch.setting, self.golden.module, self.golden.fed)
 
     def outcome(self, spoiling: Spoiling | None) -> Outcome | None:
-        """One run; `None` where no module can have the fault, or nothing comes of it."""
+        """One run; `None` where no module can have the fault, nothing comes of it, or rounding does more."""
+        if spoiling and self.clean and self.clean.ill:
+            return None
         started = time.perf_counter()
         setting = self.batch.setting
         mine = network(setting, setting.mine)
@@ -103,7 +105,10 @@ class Examination:
 
 
 def examine(batch: Batch, goldens: Goldens, directory: Path) -> list[Outcome]:
-    """Make golden's dump, then each run's, compare all their pairs in every way; no dump is left."""
+    """Make golden's dump, then each run's, compare all their pairs in every way; no dump is left.
+
+    A network that is ill-conditioned gets no faults.
+    """
     golden = goldens.of(batch.setting)
     try:
         examination = Examination(batch, golden, directory)

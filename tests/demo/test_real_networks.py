@@ -234,3 +234,12 @@ def test_a_run_that_is_red_without_its_fault_catches_only_what_it_names(realisti
     assert caught()
     assert not caught(alarm=True)
     assert caught(alarm=True, hit=True)
+
+
+def test_an_ill_conditioned_network_gets_no_fault(realistic: SimpleNamespace, tmp_path: Path) -> None:
+    setting = _setting(realistic, "qwen3", "sharp", hidden=128, tokens=48, dtype="bfloat16")
+    fault = realistic.fault_sizes.Spoiling("head", 5, 0.05)
+    batch = realistic.runs.Batch(setting, (None, fault), (realistic.ways.PROFILE,))
+    (clean,) = realistic.runs.examine_all([batch], tmp_path, 1)
+    assert clean.ill
+    assert not clean.verdicts[0].red
