@@ -112,12 +112,12 @@ def _sizes(given: argparse.Namespace, report: Report, directory: Path) -> int:
 def _detection(given: argparse.Namespace, report: Report, directory: Path) -> int:
     goldens = Goldens(directory)
     spots = grid.spots(goldens, NETWORKS.values())
-    faulty = grid.sample(spots, given.faulty, given.seed, goldens)
-    clean = grid.clean(NETWORKS.values(), given.clean, given.seed, goldens)
+    faulty = grid.sample(spots, given.faulty, given.seed)
+    clean = grid.clean(NETWORKS.values(), given.clean, given.seed)
     quantised: list[Case] = []
     if given.int8:
-        quantised = grid.sample(grid.spots(goldens, [INT8]), given.int8, given.seed, goldens)
-        quantised += grid.clean([INT8], 4, given.seed, goldens)
+        quantised = grid.sample(grid.spots(goldens, [INT8]), given.int8, given.seed)
+        quantised += grid.clean([INT8], 4, given.seed)
     report.say(
         f"{len(faulty)} faulty runs of a grid of {grid.size(spots)}, {len(clean)} clean ones, "
         f"seed {given.seed}"

@@ -89,7 +89,9 @@ class ChoicesAbove:
         """Whether a token of the pair may come from other tokens of its parent."""
         pair, gap = self._plan.pairs[number], self._plan.gaps.get(number)
         path = pair.mine.node if gap is None else gap.module
-        types = [op_type for op_type in (pair.mine.op_type, pair.golden.op_type) if gap is None and op_type]
+        # An input has the type of what reads it, which is not what made it.
+        made = [side for side in (pair.mine, pair.golden) if gap is None and side.slot.startswith("output")]
+        types = [side.op_type for side in made if side.op_type]
         if any(map(_LINEAR.search, types)):
             return False
         words = [re.split(r"[./]", path)[-1], *(one for one in types if not _WITH_PARTS.search(one))]

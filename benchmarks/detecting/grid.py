@@ -11,7 +11,7 @@ from acc_pytest.atb_cpu import FAULTS, Fault, NoProbe, Runtime
 from acc_pytest.atb_cpu.execution import Execution
 from acc_pytest.errors import SettingsError
 
-from .networks import DECODE_STEPS, INT8, NETWORKS, ROUTED, Goldens, Network, Setting, mine
+from .networks import DECODE_STEPS, INT8, NETWORKS, Goldens, Network, Setting, mine
 
 FLOAT_DTYPES = ("float16", "bfloat16")
 RANKS = (1, 2)
@@ -113,7 +113,7 @@ def size(found: Sequence[Spot]) -> int:
     return len(found) * len(FLOAT_DTYPES) * len(STEPS)
 
 
-def sample(found: Sequence[Spot], count: int, seed: int, goldens: Goldens) -> list[Case]:
+def sample(found: Sequence[Spot], count: int, seed: int) -> list[Case]:
     """At least `count` runs of the grid: as many for each fault, spread over the networks that can have it.
 
     The same seed gives the same runs.
@@ -134,11 +134,11 @@ def sample(found: Sequence[Spot], count: int, seed: int, goldens: Goldens) -> li
             fault = Fault(kind, spot.layer, spot.operator, chooser.choice(STEPS))
             network = NETWORKS.get(name, INT8)
             setting = Setting(network.golden, chooser.choice(FLOAT_DTYPES), LAYERS, chooser.choice(SEEDS))
-            cases.append(Case(name, decided(setting, goldens), spot.ranks, fault))
+            cases.append(Case(name, setting, spot.ranks, fault))
     return cases
 
 
-def clean(networks: Iterable[Network], count: int, seed: int, goldens: Goldens) -> list[Case]:
+def clean(networks: Iterable[Network], count: int, seed: int) -> list[Case]:
     """Runs without a fault: all networks, dtypes and numbers of ranks, with weights and prompts apart."""
     chooser = random.Random(seed)
     kinds = list(itertools.product(networks, FLOAT_DTYPES, RANKS))
@@ -152,10 +152,5 @@ def clean(networks: Iterable[Network], count: int, seed: int, goldens: Goldens) 
             seed=chooser.randrange(10, 1_000_000),
             prompt=chooser.randint(1, 16),
         )
-        cases.append(Case(network.name, decided(setting, goldens), ranks))
+        cases.append(Case(network.name, setting, ranks))
     return cases
-
-
-def decided(setting: Setting, goldens: Goldens) -> Setting:
-    """The setting with a seed for which no router decides by a rounding; without routers none is made."""
-    return goldens.decided(setting) if setting.golden in ROUTED else setting

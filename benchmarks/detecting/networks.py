@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from acc_pytest.atb_cpu import Fault, LanguageModel, Runtime
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
 from acc_pytest.demo import DemoSpec
 from acc_pytest.demo.golden import seeded
-from acc_pytest.judging.tolerance import tolerance
 from acc_pytest.threads import one_thread
 from tests.published_networks import published
 
@@ -57,8 +55,6 @@ NETWORKS = {
     )
 }
 """All that are judged by the default thresholds."""
-ROUTED = ("mixtral",)
-"""Golden networks whose routers choose experts."""
 INT8 = Network("llama-int8", "llama", family="llama-int8", config="w8a8")
 """Quantised: its error is that of int8, which the thresholds must be told (`--acc-config w8a8`)."""
 
@@ -76,24 +72,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Golden:
-    """A golden network, where its dump is, and what was fed at each step (ids; torch: arguments by name).
-
-    `margin` is the least distance between neighbours among the logits of the experts that a router chose and
-    the first that it did not, as a share of their T; infinite without routers.
-    """
+    """A golden network, where its dump is, and what was fed at each step (ids; torch: arguments by name)."""
 
     module: Any
     path: Path
     fed: Sequence[Any]
-    margin: float
-
-    @property
-    def decided(self) -> bool:
-        """Whether no rounding can choose other experts or another order: a difference, but no mistake.
-
-        Neighbours must be T apart.
-        """
-        return self.margin > 1.0
 
 
 @one_thread()
@@ -105,12 +88,12 @@ def make(setting: Setting, path: Path) -> Golden:
     ids = torch.randint(2, VOCABULARY, (setting.prompt,), generator=generator).tolist()
     fed, cache = [], None
     config = DumpConfig(path, range(DECODE_STEPS + 1))
-    with _margins(module, setting.dtype) as found, register_hook(module, config):
+    with register_hook(module, config):
         for _ in range(DECODE_STEPS + 1):
             fed.append(ids)
             logits, cache = step(torch.tensor([ids]), cache)
             ids = [int(logits.flatten(0, -2)[-1].argmax())]
-    return Golden(module, path, fed, min(found, default=float("inf")))
+    return Golden(module, path, fed)
 
 
 @dataclass
@@ -129,15 +112,8 @@ class Goldens:
         return self._made[setting]
 
     def forget(self, setting: Any) -> None:
-        """Remove a dump that is not used."""
+        """Remove a dump that is not used any more."""
         shutil.rmtree(self._made.pop(setting).path)
-
-    def decided(self, setting: Any) -> Any:
-        """The setting with the first seed, from its own on, for which no router decides by a rounding."""
-        while not self.of(setting).decided:
-            self.forget(setting)
-            setting = replace(setting, seed=setting.seed + 1000)
-        return setting
 
 
 Step = Callable[[torch.Tensor, Any], tuple[torch.Tensor, Any]]
@@ -175,31 +151,6 @@ def _demo(setting: Setting, ranks: int = 1) -> Any:
         dtype=setting.dtype,
         ranks=ranks,
     ).model
-
-
-@contextlib.contextmanager
-def _margins(module: Any, dtype: str) -> Iterator[list[float]]:
-    """While golden runs, how clearly each of its routers decided, as a share of T of `dtype`."""
-    found: list[float] = []
-    removers = []
-    routers = [one for name, one in module.named_modules() if name.endswith(".mlp.gate")]
-    for depth, router in enumerate(routers):
-
-        def look(router: Any, inputs: tuple[torch.Tensor], depth: int = depth) -> None:
-            logits = inputs[0].flatten(0, -2) @ router.weight.t()
-            chosen = module.config.num_experts_per_tok
-            ordered = logits.sort(-1, descending=True).values
-            allowed = tolerance("float32", dtype, depth, inputs[0].shape[-1]).value
-            gaps = (ordered[..., :chosen] - ordered[..., 1 : chosen + 1]).min()
-            gap = gaps / logits.square().mean().sqrt()
-            found.append(float(gap) / allowed)
-
-        removers.append(router.register_forward_pre_hook(look))
-    try:
-        yield found
-    finally:
-        for remover in removers:
-            remover.remove()
 
 
 def mine(

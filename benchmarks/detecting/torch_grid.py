@@ -7,7 +7,6 @@ import random
 from dataclasses import dataclass
 
 from .grid import FLOAT_DTYPES
-from .networks import Goldens
 from .torch_architectures import ARCHITECTURES
 from .torch_faults import FAULTS
 from .torch_networks import Setting
@@ -42,8 +41,8 @@ class Case:
         return " ".join([*words, *([f"layer {self.layer}", f"draw {self.draw}"] if self.fault else [])])
 
 
-def settings(seed: int, goldens: Goldens, only: str = "") -> dict[str, list[Setting]]:
-    """The goldens of each architecture, or of one; those whose routers decide by a rounding are none."""
+def settings(seed: int, only: str = "") -> dict[str, list[Setting]]:
+    """The goldens of each architecture, or of one."""
     found: dict[str, list[Setting]] = {}
     for network, one in ARCHITECTURES.items():
         chooser = random.Random(f"{network} {seed}")
@@ -52,7 +51,7 @@ def settings(seed: int, goldens: Goldens, only: str = "") -> dict[str, list[Sett
         for implementation, number in itertools.product(one.implementations, range(SETTINGS)):
             drawn = chooser.randrange(1_000_000), chooser.choice(PROMPTS)
             setting = Setting(network, implementation, LAYERS[number % len(LAYERS)], *drawn)
-            found.setdefault(network, []).append(goldens.decided(setting) if one.routed else setting)
+            found.setdefault(network, []).append(setting)
     return found
 
 

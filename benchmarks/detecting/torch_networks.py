@@ -5,9 +5,8 @@ All weights are values that both of these dtypes hold exactly, so that one golde
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from acc_pytest.capture.torch_hooks import DumpConfig, DumpHandle, register_hook
 from acc_pytest.demo.golden.weights import fill
 from acc_pytest.threads import one_thread
 
-from .grid import FLOAT_DTYPES
 from .networks import DECODE_STEPS, VOCABULARY, Golden
 from .torch_architectures import ARCHITECTURES, HEADS, HIDDEN, Architecture
 
@@ -52,43 +50,12 @@ def make(setting: Setting, directory: Path) -> Golden:
     """The network in float32, its dump in `directory`, and what each step was fed (greedy decoding)."""
     module = _network(setting)
     fed = [_prompt(setting)]
-    with one_thread(), _choices(module) as chosen, dumped(module, directory):
+    with one_thread(), dumped(module, directory):
         logits, cache = step(module, fed[0])
         for _ in range(DECODE_STEPS if setting.architecture.decodes else 0):
             fed.append(_next(fed[-1], logits))
             logits, cache = step(module, fed[-1], cache)
-    return Golden(module, directory, fed, _margin(module, fed, chosen))
-
-
-def _margin(module: Any, fed: Sequence[Fed], chosen: Sequence[torch.Tensor]) -> float:
-    """0 where a right network in a dtype of mine chooses other experts, or another order; else infinite.
-
-    Which of two near values is larger is then a matter of rounding: what follows differs without a mistake.
-    """
-    for dtype in FLOAT_DTYPES if chosen else ():
-        low = cast(module, dtype)
-        with _choices(low) as again:
-            run(low, fed)
-        if not all(map(torch.equal, chosen, again)):
-            return 0.0
-    return float("inf")
-
-
-@contextlib.contextmanager
-def _choices(module: Any) -> Iterator[list[torch.Tensor]]:
-    """The indices of experts that routers give while this is open."""
-    found: list[torch.Tensor] = []
-
-    def look(_module: Any, _given: Any, result: tuple[torch.Tensor, ...]) -> None:
-        found.append(result[2])
-
-    routers = [one for name, one in module.named_modules() if name.endswith(".mlp.gate")]
-    removers = [router.register_forward_hook(look) for router in routers]
-    try:
-        yield found
-    finally:
-        for remover in removers:
-            remover.remove()
+    return Golden(module, directory, fed)
 
 
 def cast(module: Any, dtype: str) -> Any:

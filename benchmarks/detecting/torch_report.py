@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import torch_grid
-from .networks import Goldens
 from .report import Report
 from .tables import Figures, Goal, by
 from .torch_faults import FAULTS
 from .torch_grid import Case
-from .torch_networks import make
 from .torch_runs import Outcome, examine_all
 
 GOAL = Goal(detection=0.98, first_root=0.95, of_detected=True)
@@ -42,7 +40,7 @@ class Options:
 
 def torch_against_torch(report: Report, directory: Path, given: Options) -> bool:
     """Run the table and print it; returns whether its goal holds."""
-    found = torch_grid.settings(given.seed, Goldens(directory, make), given.only.partition("/")[0])
+    found = torch_grid.settings(given.seed, given.only.partition("/")[0])
     faulty = [case for case in torch_grid.faulty(found, given.seed) if _asked(case, given.only)]
     if given.cases:
         faulty = sorted(random.Random(given.seed).sample(faulty, min(given.cases, len(faulty))), key=str)

@@ -110,7 +110,7 @@ def make(setting: Setting, directory: Path) -> Golden:
         dtype=getattr(torch, setting.mine.dtype),
         cast_buffers=setting.mine.casting == "whole",
     )
-    return Golden(module, directory, fed, float("inf"))
+    return Golden(module, directory, fed)
 
 
 def dump(setting: Setting, module: Any, fed: Sequence[Fed], directory: Path) -> list[torch.Tensor]:
