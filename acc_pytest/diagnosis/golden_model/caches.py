@@ -80,6 +80,8 @@ def filled_cache(
         return None
     config = getattr(module, "config", None)
     cache = made(config=config) if "config" in inspect.signature(made).parameters else made()
+    if len(getattr(cache, "layers", ())) > len(layers):
+        return None  # others keep states that no dump has
     for number in sorted(layers):
         held = layers[number]
         cache.update(cast(held.key.open()), cast(held.value.open()), number)

@@ -48,6 +48,7 @@ class StepReplay:
         self._left = left_by(calls)
         self._before = None if before is None else left_by(before)
         self._first = before is not None and not before
+        self._lost = False
         self._modules = frozenset(call.module for call in calls.values())
         self._fine = fine
         self._rounding = rounding
@@ -116,12 +117,13 @@ class StepReplay:
         if call.inside is not None or not name or not self._before or not continues(self._before, self._left):
             return {}
         cache = filled_cache(module, self._before, copy.modules, copy.cast)
+        self._lost |= cache is None
         return {} if cache is None else {name: cache}
 
     @property
     def _knows_past(self) -> bool:
         """Whether the step began without a cache, or with one that can be made again."""
-        if self._first or self._before is None:
+        if self._first or self._before is None or self._lost:
             return self._first
         return continues(self._before, self._left) or starts_anew(self._before, self._left)
 
@@ -255,6 +257,7 @@ class _Run:
         tensors = given.tensors
         if given.caches and not self.knows_past:
             self._problem = f"what the cache of {call.path} held before is not in the dump"
+            self._refusals[call] = self._problem
         if self._stack[-1] is self._call:
             for key, tensor in tensors:
                 if key in call.inputs:
