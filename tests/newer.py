@@ -37,3 +37,18 @@ def in_this_torch(content: bytes) -> bytes:
     if known(by_name("uint32")):
         return content
     return content.replace(b"\ndtype=8\n", b"\ndtype=3\n").replace(b"uint32", b"int32")
+
+
+def computes_half() -> None:
+    """Skip the test where torch computes no float16 on the CPU."""
+    try:
+        torch.nn.functional.layer_norm(torch.ones(2, 2).half(), (2,))
+    except RuntimeError:
+        pytest.skip(f"torch {torch.__version__} has no layer norm of float16 on the CPU; torch 2.2 has")
+
+
+def caches_have_layers() -> None:
+    """Skip the test where transformers keeps keys and values of all layers in one list."""
+    transformers = pytest.importorskip("transformers")
+    if not hasattr(transformers.DynamicCache(), "layers"):
+        pytest.skip(f"caches of transformers {transformers.__version__} have no layers; those of 4.54 have")

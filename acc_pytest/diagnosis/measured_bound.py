@@ -27,6 +27,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from ..errors import OperatorError
@@ -203,7 +204,7 @@ class _Held:
         if not float(shares[worst]) > allowed:
             return whole
         beyond = int((shares > allowed).sum())
-        row = [int(place) for place in torch.unravel_index(torch.tensor(worst), shape[:-1])]
+        row = [int(place) for place in np.unravel_index(worst, shape[:-1])]
         said = (
             f"{beyond} of {len(shares)} rows are wrong; row {row} is {float(shares[worst]):.3g} off, "
             f"of a row at most {allowed:.3g} is allowed"

@@ -14,6 +14,7 @@ from acc_pytest.errors import CaptureError
 from acc_pytest.noise.profile import Profile
 from acc_pytest.noise.profile_file import read_profile
 from acc_pytest.vocabulary import NOISE_PROFILE
+from tests.newer import computes_half
 
 
 class Rotated(nn.Module):
@@ -80,6 +81,7 @@ def test_every_tensor_of_every_step_is_in_the_profile(model: Rotated, tmp_path: 
 
 def test_the_copies_are_fed_the_tokens_of_golden(model: Rotated, tmp_path: Path) -> None:
     """Whatever they choose themselves: a run over other tokens would be refused."""
+    computes_half()
     number = iter(range(100))
 
     def astray(fed: nn.Module) -> None:

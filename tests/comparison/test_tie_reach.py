@@ -19,6 +19,7 @@ from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
 from acc_pytest.reporting.diagnosis import Diagnosis
 from acc_pytest.reporting.row import Row
+from tests.newer import computes_half
 
 WIDTH, EXPERTS, LENGTH, TIED = 64, 4, 12, 5
 """`TIED` is the token that another expert is forced on."""
@@ -132,6 +133,7 @@ def compare(tmp_path: Path) -> Compare:
         near: float = 1e-4,
         batch: int = 1,
     ) -> Compared:
+        computes_half()
         torch.manual_seed(2)
         golden = Network().eval()
         for parameter in golden.parameters():

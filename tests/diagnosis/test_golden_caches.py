@@ -13,6 +13,7 @@ from torch import nn
 
 from acc_pytest.diagnosis.golden_model.caches import KeyValue, cache_for, filled_cache
 from acc_pytest.tensors.ref import TensorRef
+from tests.newer import caches_have_layers
 
 transformers = pytest.importorskip("transformers")
 
@@ -36,6 +37,7 @@ def filled(kinds: Sequence[str], attending: Sequence[int], directory: Path) -> A
 
 
 def test_keys_and_values_of_the_step_before_are_in_it(tmp_path: Path) -> None:
+    caches_have_layers()
     cache = filled(["full_attention"] * 2, [0, 1], tmp_path)
     assert cache is not None
     assert cache.get_seq_length() == 5
@@ -47,6 +49,7 @@ def test_where_layers_keep_what_was_not_dumped_there_is_none(tmp_path: Path) -> 
 
 
 def test_a_module_writes_to_a_copy_of_its_own_layer(tmp_path: Path) -> None:
+    caches_have_layers()
     cache: Any = filled(["full_attention"] * 2, [0, 1], tmp_path)
     given = cache_for(Attention(1), cache, torch.Tensor.half)
     given.update(*[torch.ones(1, 2, 1, 4, dtype=torch.float16)] * 2, 1)

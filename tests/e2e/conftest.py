@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import pkgutil
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,6 +78,14 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
     """Mine holds descriptions of tensors, no values."""
     spec = DemoSpec(layers=1, decode_steps=0, description=True)
     return made_once(tmp_path_factory, "described", lambda directory: make_demo(directory, spec))
+
+
+@pytest.fixture
+def copied(clean: DemoPaths, pytester: pytest.Pytester) -> DemoPaths:
+    """A copy of the clean pair that a test may spoil."""
+    root = pytester.path / "copy"
+    shutil.copytree(Path(clean.golden).parent, root)
+    return DemoPaths(root / "golden", root / "mine")
 
 
 @pytest.fixture(autouse=True)

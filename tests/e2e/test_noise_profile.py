@@ -14,6 +14,7 @@ from acc_pytest import DumpConfig, dump_golden, register_hook
 from acc_pytest.cli import main
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.vocabulary import NOISE_PROFILE
+from tests.newer import computes_half
 
 from .conftest import QUICKER, Run, read_rows
 
@@ -253,6 +254,7 @@ def bounds_of(rows: list[dict[str, str]]) -> dict[str, float]:
 
 
 def test_a_run_in_another_type_than_the_profile_is_told(acc: Run, golden: Path, tmp_path: Path) -> None:
+    computes_half()
     result = acc(DemoPaths(golden, port(tmp_path / "half", torch.float16)), "--tb=no")
     assert result.ret == 0
     result.stdout.fnmatch_lines(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,6 @@ import pytest
 from acc_pytest.demo import DemoPaths
 
 from .conftest import Run, ids, read_rows
-
-
-@pytest.fixture
-def copied(clean: DemoPaths, pytester: pytest.Pytester) -> DemoPaths:
-    """A copy of the clean pair that a test may spoil."""
-    root = pytester.path / "copy"
-    shutil.copytree(Path(clean.golden).parent, root)
-    return DemoPaths(root / "golden", root / "mine")
 
 
 def spoil(paths: DemoPaths, operator: str, content: bytes) -> Path:

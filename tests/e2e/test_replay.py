@@ -15,6 +15,7 @@ from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.demo.torchair import TorchairPaths, TorchairSpec, make_torchair_demo
 from acc_pytest.tensors.ge_record import GeValue, read_record, write_record
 from acc_pytest.tensors.ref import TensorRef
+from tests.newer import caches_have_layers
 
 from . import replay_models
 from .conftest import QUICKER, Run, read_rows
@@ -302,7 +303,7 @@ def test_the_cache_of_a_decode_step_is_what_the_step_before_left(
     spoilt: bool, replay: Replay, tmp_path: Path
 ) -> None:
     """Of transformers' models a dump has keys and values only, and no flag that a module was called with."""
-    pytest.importorskip("transformers")
+    caches_have_layers()
     golden = replay_models.make_llama()
     mine = replay_models.make_llama().to(torch.bfloat16)
     if spoilt:

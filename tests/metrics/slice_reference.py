@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 
 from acc_pytest.metrics.measurement import SliceErrors
@@ -21,7 +22,7 @@ def slice_errors(golden: torch.Tensor, mine: torch.Tensor) -> SliceErrors:
     g, d = (torch.where(kept, each, 0.0) for each in (g, d))
     rows, channels = _errors(g, d, 1), _errors(g, d, 0)
     row, channel = int(rows.argmax()), int(channels.argmax())
-    index = torch.unravel_index(torch.tensor(row), golden.shape[:-1])
+    index = np.unravel_index(row, golden.shape[:-1])
     norms = g.norm(dim=0)
     bulk = norms <= 4 * (_ranked(norms, 0.5) or _ranked(norms[norms > 0], 0.5))
     of_rows, of_channels = _bias(g, d, 1), _bias(g, d, 0)

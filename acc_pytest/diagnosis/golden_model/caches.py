@@ -80,15 +80,15 @@ def filled_cache(
         return None
     config = getattr(module, "config", None)
     cache = made(config=config) if "config" in inspect.signature(made).parameters else made()
-    if len(getattr(cache, "layers", ())) > len(layers):
+    if not hasattr(cache, "layers"):
+        return None  # of transformers before 4.54, whose layers cannot be given to their modules one by one
+    if len(cache.layers) > len(layers):
         return None  # others keep states that no dump has
     for number in sorted(layers):
         held = layers[number]
         cache.update(cast(held.key.open()), cast(held.value.open()), number)
-    for layer in getattr(cache, "layers", ()):
-        if hasattr(
-            layer, "cumulative_length"
-        ):  # of a window, which does not hold all tokens that it has seen
+    for layer in cache.layers:
+        if hasattr(layer, "cumulative_length"):  # of a window, which forgets tokens that it has seen
             layer.cumulative_length = _tokens(before)
     return cache
 
