@@ -6,21 +6,17 @@ tensors, that returns a number and a message.
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import inspect
 import math
-import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import torch
 
 from ..errors import SettingsError
 from ..tensors.source import Source
+from ..user_file import imported
 
 Function = Callable[[torch.Tensor, torch.Tensor], object]
 Result = tuple[float | str, str]
@@ -46,7 +42,7 @@ def load_custom(spec: str) -> CustomMetric:
     file = Path(path)
     if file.suffix != ".py" or not file.is_file():
         raise SettingsError(f"custom metric {spec!r}: {path} is not an existing .py file; correct the path")
-    function = getattr(_import(file, spec), name, None)
+    function = getattr(imported(file, f"custom metric {spec!r}"), name, None)
     if not callable(function):
         raise SettingsError(
             f"custom metric {spec!r}: {path} has no function {name}; define it or correct the name"
@@ -98,21 +94,3 @@ def _call(metric: CustomMetric, golden: torch.Tensor, mine: torch.Tensor) -> Res
         f"custom metric {metric.spec!r} returned {returned!r:.200}; it must return a number and a message, "
         'for example (0.5, "")'
     )
-
-
-def _import(file: Path, spec: str) -> ModuleType:
-    """Import by path under a name of its own: sys.path stays as it is and equal file names do not clash."""
-    resolved = file.resolve()
-    digest = hashlib.sha256(os.fsencode(resolved)).hexdigest()[:16]
-    name = f"_acc_custom_metric_{digest}"
-    found = importlib.util.spec_from_file_location(name, resolved)
-    if found is None or found.loader is None:
-        raise SettingsError(f"custom metric {spec!r}: Python cannot import {file}")
-    module = importlib.util.module_from_spec(found)
-    sys.modules[name] = module
-    try:
-        found.loader.exec_module(module)
-    except (ImportError, SyntaxError, NameError) as error:
-        del sys.modules[name]
-        raise SettingsError(f"custom metric {spec!r}: {file} cannot be imported: {error}") from error
-    return module

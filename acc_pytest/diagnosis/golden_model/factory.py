@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import inspect
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 from torch import nn
 
 from ...errors import SettingsError
 from ...guard import guarded
+from ...user_file import imported
 
 FLAG = "--acc-model"
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -41,7 +37,7 @@ def load_model(spec: str) -> nn.Module:
 def _function(file: Path, name: str) -> Callable[[], object]:
     if file.suffix != ".py" or not file.is_file():
         raise SettingsError(f"{FLAG}: {file} is not an existing .py file; correct the path")
-    function = getattr(_module(file), name, None)
+    function = getattr(imported(file, FLAG), name, None)
     if not callable(function):
         raise SettingsError(f"{FLAG}: {file} has no function {name}; define it or correct the name")
     parameters = inspect.signature(function).parameters.values()
@@ -53,23 +49,3 @@ def _function(file: Path, name: str) -> Callable[[], object]:
         )
     made: Callable[[], object] = function
     return made
-
-
-def _module(file: Path) -> ModuleType:
-    """The file as a module under a name of its own; while it is read, it can import what lies beside it."""
-    resolved = file.resolve()
-    digest = hashlib.sha256(os.fsencode(resolved)).hexdigest()[:16]
-    name = f"_acc_golden_model_{digest}"
-    found = importlib.util.spec_from_file_location(name, resolved)
-    if found is None or found.loader is None:
-        raise SettingsError(f"{FLAG}: Python cannot import {file}")
-    module = importlib.util.module_from_spec(found)
-    sys.modules[name] = module
-    beside = str(resolved.parent)
-    sys.path.append(beside)
-    try:
-        with guarded(f"{FLAG}: importing {file}"):
-            found.loader.exec_module(module)
-    finally:
-        sys.path.remove(beside)
-    return module
