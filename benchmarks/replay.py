@@ -17,7 +17,7 @@ from pathlib import Path
 from acc_pytest.comparison import compare_pair
 from acc_pytest.demo import DemoSpec, make_demo
 from acc_pytest.demo.golden import seeded
-from acc_pytest.diagnosis.recomputation import LOOKING, Budget, Recomputer
+from acc_pytest.diagnosis.recomputation import LOOKING, RecomputeBudget, Recomputer
 from acc_pytest.diagnosis.recompute_torch import TorchRecomputer
 from acc_pytest.diagnosis.recomputers import recomputer_of
 from acc_pytest.judging.judges import Judge
@@ -40,7 +40,7 @@ def main() -> int:
     worst = 0.0
     with tempfile.TemporaryDirectory(prefix="acc-") as directory:
         paths = make_demo(Path(directory) / "demo", SPEC)
-        budget = Budget(LOOKING.most, measured=True)
+        budget = RecomputeBudget(LOOKING.most, measured=True)
         for name, mine in (("ATB", paths.mine), ("torch", paths.noise)):
             settings = Settings.from_values({"golden": str(paths.golden), "mine": str(mine)})
             plan = make_plan(settings)

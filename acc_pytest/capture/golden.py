@@ -42,18 +42,15 @@ def dump_golden(
 ) -> Path:
     """Dump `run(model)`, measure what rounding in `dtype` does to it, and return the path for `--acc-golden`.
 
-    `run` calls the model as you do, prefill and decode steps; it is called three times, first with `model`
-    and then with copies of it in `dtype`, the type of mine: one as it is, one with inputs that are off by a
-    rounding and, where it is a model of transformers that has one, another implementation of attention.
-    The copies are fed the tokens of the first run. `config` says what is dumped, a path alone: all modules,
-    in all calls that `run` makes. `cast_buffers` converts all buffers, as `model.to(dtype)` does and loading
-    with a type does not.
+    `run` calls the model as you do, prefill and decode steps: once on `model`, and once on each of two copies
+    in `dtype`, the type of mine. Inputs of the second copy are off by a rounding; a model of transformers
+    also gets another implementation of attention there. The copies are fed the tokens of the first run.
+    `config` says what is dumped; a path alone means all modules in all calls of `run`. `cast_buffers`
+    converts all buffers, as `model.to(dtype)` does and loading with a type does not.
 
     The model is not changed. A copy costs the memory of its parameters in `dtype`, its dump the disk space of
-    a dump in `dtype`, below golden's parent directory until it is measured.
-
-    Raises `CaptureError` where the model cannot be copied or dumped, `SettingsError` where the runs have
-    nothing in common.
+    a dump in `dtype`, below golden's parent directory until it is measured. Raises `CaptureError` where the
+    model cannot be copied or dumped, `SettingsError` where the runs have nothing in common.
     """
     if not dtype.is_floating_point:
         raise CaptureError(f"dump_golden: dtype must be a float type such as torch.bfloat16, got {dtype}")
@@ -71,11 +68,18 @@ def dump_golden(
             noise = noise_copy(model, dtype, cast_buffers=cast_buffers)
             how = vary(noise, dtype)
             tokens.feed(noise, dtype)
-            with _temporary(home.parent) as place:
-                maker.add(open_dump(str(_dumped(noise, run, _with_values(config, place)))), how)
-            del noise
+            _add_noise(maker, noise, run, config, home, how)
+            del noise  # each takes the memory of a model
         write_profile(maker.profile())
     return home
+
+
+def _add_noise(
+    maker: ProfileMaker, noise: nn.Module, run: Run, config: DumpConfig, home: Path, how: str
+) -> None:
+    """Dump what a copy computes, measure it against golden, and remove it again."""
+    with _temporary(home.parent) as place:
+        maker.add(open_dump(str(_dumped(noise, run, _with_values(config, place)))), how)
 
 
 def _with_values(config: DumpConfig, place: Path) -> DumpConfig:

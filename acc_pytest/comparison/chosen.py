@@ -2,9 +2,9 @@
 
 Where mine chose another index, golden's own values at both choices are held against what those values may be
 off: T * rms, T being the relative L2 tolerance of the two tensors that were chosen from. Two values closer
-than that may come in either order in a right computation. They may be farther apart where mine's own values
-agree with golden's within their bounds, and mine chose the best of them: then they may be as far apart as
-those are off.
+than that may come in either order in a right computation. They may be farther apart where the values
+of mine agree with golden's within their bounds, and mine chose the best of its own: then they may be as far
+apart as those are off.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Chosen:
 
     `gaps` are the largest differences of values where a token's choices differ: infinite for an index that is
     none, or that was chosen twice. `allowed` is what they may be in a tie. `follows` says of which tokens
-    mine's choice is the best of mine's own values.
+    mine chose the best of its own values.
     """
 
     golden: torch.Tensor
@@ -53,8 +53,8 @@ class Chosen:
         return self.differing.any(-1) & (self.gaps <= self.allowed)
 
     def excused(self, reached: torch.Tensor) -> torch.Tensor:
-        """The tokens whose choices may differ: ties, and those that a tie above `reached` and that follow
-        mine's own values."""
+        """The tokens whose choices may differ: ties, and those that a tie above `reached` where mine chose by
+        its own values."""
         return self.ties | (self.differing.any(-1) & reached & self.follows)
 
 

@@ -15,7 +15,7 @@ from ..guard import guarded
 from ..judging.judges import Judge
 from ..judging.threshold import JudgeContext
 from ..mapping.pair import Pair
-from ..mapping.reconcile import Comparison, open_pair
+from ..mapping.reconcile import Comparison, Opened, open_pair
 from ..reporting.row import Row, RowSide
 from .after_ties import after_ties, with_left
 from .fed import said_of_fed
@@ -65,21 +65,33 @@ def compare_pair(
             if left is None:
                 raise
             return after_ties(row, left)
-        contexts = [JudgeContext.of(pair, _length(c.golden)) for c in opened.comparisons]
-        contexts = with_noise(contexts, pair, opened.comparisons, counterpart)
-        rows = []
-        for context, comparison in zip(contexts, opened.comparisons):
-            measured = measured_row(row, context, *judge.tensors(context, comparison.golden, comparison.mine))
-            measured = _with_ties(measured, pair, context, comparison, judge, ties)
-            notes = opened.notes
-            if context.noise_reason:
-                notes += (context.noise_reason,)
-            if comparison.label:
-                notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
-            rows.append(replace(measured, notes=(*notes, *measured.notes)))
-        return worst_replica(rows)
+        return _compare_opened(row, pair, opened, judge, counterpart, ties)
 
     return said_of_fed(_incomparable_on_error(row, compared), pair)
+
+
+def _compare_opened(
+    row: Row,
+    pair: Pair,
+    opened: Opened,
+    judge: Judge,
+    counterpart: Counterpart | None,
+    ties: AfterTies | None,
+) -> Row:
+    """The row of the worst of the tensors that were opened."""
+    contexts = [JudgeContext.of(pair, _length(comparison.golden)) for comparison in opened.comparisons]
+    contexts = with_noise(contexts, pair, opened.comparisons, counterpart)
+    rows = []
+    for context, comparison in zip(contexts, opened.comparisons):
+        measured = measured_row(row, context, *judge.tensors(context, comparison.golden, comparison.mine))
+        measured = _with_ties(measured, pair, context, comparison, judge, ties)
+        notes = opened.notes
+        if context.noise_reason:
+            notes += (context.noise_reason,)
+        if comparison.label:
+            notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
+        rows.append(replace(measured, notes=(*notes, *measured.notes)))
+    return worst_replica(rows)
 
 
 def _with_ties(

@@ -12,7 +12,7 @@ import torch
 
 from ..dumps.base import StepLabel
 from ..errors import AccError
-from ..mapping.choices_above import Above, ChoicesAbove
+from ..mapping.choices_above import ChoicesAbove, ReachingChoices
 from ..mapping.pair import Pair, Plan
 from ..mapping.reconcile import open_pair
 from ..tensors.ref import readable
@@ -41,7 +41,7 @@ class TiedChoices:
         reached = self.reached(number, above, self.sequences_of(number, len(chosen.golden)))
         return reached if bool(reached.any()) else None
 
-    def reached(self, number: int, above: Above, sequences: Sequences) -> torch.Tensor:
+    def reached(self, number: int, above: ReachingChoices, sequences: Sequences) -> torch.Tensor:
         """The tokens of a pair that ties among the choices `above` it reach."""
         reached = torch.zeros(sequences.batch, sequences.length, dtype=torch.bool)
         for choice in above.same:

@@ -1,6 +1,6 @@
 """Errors that are rounding and nothing else, however large: each operator up to there is right by replay.
 
-Golden's modules have computed every module of mine again from mine's own inputs, and what the run was fed
+Golden's modules have computed every module of mine again from its own inputs, and what the run was fed
 agrees. So mine computes what golden does, but for rounding, and a network that makes much of rounding (a
 softmax with a large range, a choice among experts) is not the fault of mine.
 

@@ -1,6 +1,6 @@
 """Whether a tensor is what one operator makes of its inputs: beside what rounding was measured to do there.
 
-The operator is computed twice from mine's own inputs: finely, and as mine rounds. With E the fine result, N
+The operator is computed twice from the inputs of mine: finely, and as mine rounds. With E the fine result, N
 the rounded one and M that of mine, n elements, and u the unit roundoff of the type of mine,
 
     |M - E| / |E|  <=  max(2 * exp(3.72 / sqrt(n)) * |N - E| / |E|,  u / sqrt(3))
@@ -32,7 +32,7 @@ import torch
 
 from ..errors import OperatorError
 from ..ge_operators import Unrounded
-from ..judging.tolerance import SAMPLE_SIGMAS
+from ..judging.tolerance import scatter_of, scatter_words
 from ..tensors.dtypes import FloatFormat, by_torch
 from .one_operator import SIZE, accumulated, agrees, each_element, judged, one_operator_tolerance
 from .recomputation import Recomputation
@@ -43,7 +43,6 @@ ROW_RATIO = 4.0
 LEAST_ROW = 8
 """Elements of the shortest row that is looked at by itself."""
 _SINGLE = 2.0**-24
-_WORTH_SAYING = 1.01
 _WORTH_ADDING = 0.01
 
 
@@ -146,14 +145,14 @@ class _Held:
                 Recomputation("wrong", None, "it makes zeros only") if wrong else Recomputation("right", 0.0)
             )
         error, noise = float(self._error.norm()) / size, float(self._noise.norm()) / size
-        scatter = _scatter(count)
+        scatter = scatter_of(count)
         floor, why = self._floor(size)
         allowed = max(RATIO * scatter * noise, floor)
         halved = self._halved(size)
         summed = 0.0
         if self._twice.sizes is not None:
             summed = accumulated(self._twice.terms, self._fmt.roundoff, self._twice.sizes) / size
-        times = f"*{scatter:.3g} (scatter of {count} elements)" if scatter >= _WORTH_SAYING else ""
+        times = scatter_words(count)
         reason = f"{RATIO:g}{times} times the noise of this operator, {noise:.3g} ({self._twice.how})"
         if allowed == floor:
             reason = f"{why}, which is more than {reason}"
@@ -197,7 +196,7 @@ class _Held:
         errors = (errors - ROW_RATIO * summed * size / math.sqrt(len(sizes))).clamp_min(0.0)
         sizes = sizes.clamp_min(self._fmt.roundoff**2 * size / math.sqrt(len(sizes)))  # rows of nothing
         floor, _ = self._floor(size)
-        allowed = ROW_RATIO * max(_scatter(length) * float((noises / sizes).max()), floor)
+        allowed = ROW_RATIO * max(scatter_of(length) * float((noises / sizes).max()), floor)
         shares = errors / sizes
         worst = int(shares.argmax())
         whole = replace(whole, row_error=float(shares[worst]), row_allowed=allowed)
@@ -210,8 +209,3 @@ class _Held:
             f"of a row at most {allowed:.3g} is allowed"
         )
         return replace(whole, outcome="wrong", why=said)
-
-
-def _scatter(elements: int) -> float:
-    """What the error of so few elements may be off its expectation."""
-    return math.exp(SAMPLE_SIGMAS / math.sqrt(elements))

@@ -45,7 +45,7 @@ class Recomputation:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class RecomputeBudget:
     """Up to how many elements an operator is computed again, and whether twice, so that its rounding is
     measured.
     """
@@ -54,7 +54,7 @@ class Budget:
     measured: bool = False
 
 
-LOOKING = Budget(1 << 27)
+LOOKING = RecomputeBudget(1 << 27)
 """That of looking for causes (1 GiB in float64)."""
 
 

@@ -25,13 +25,13 @@ from .measured_bound import Twice, held
 from .one_operator import SIZE, check_size, judged, moved
 from .operator_directories import directory_of_node, entry_of, operator_directory
 from .parameters import unlike_others
-from .recomputation import LOOKING, Budget, Recomputation, Recomputations, worst
+from .recomputation import LOOKING, Recomputation, Recomputations, RecomputeBudget, worst
 
 
 class AtbRecomputer:
     """Computes operators of the pairs of a plan again, each output once. See `Recomputed`."""
 
-    def __init__(self, pairs: Sequence[Pair], budget: Budget = LOOKING) -> None:
+    def __init__(self, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
         self._pairs = pairs
         self._budget = budget
         self._known = Recomputations()
@@ -105,7 +105,7 @@ _CHOOSES = re.compile("Sort|Top[kK]|Gating|Multinomial|Sampl")
 """Operators whose whole numbers say which elements were chosen."""
 
 
-def _judged(case: Case, index: int, budget: Budget) -> Recomputation:
+def _judged(case: Case, index: int, budget: RecomputeBudget) -> Recomputation:
     """An output of a case against the reference."""
     golden = Golden(case)
     exact = golden.unrounded(index)

@@ -16,13 +16,13 @@ from ..tensors.ref import TensorRef
 from .aten import Results, results
 from .measured_bound import agrees_as_measured
 from .one_operator import agrees, check_size
-from .recomputation import LOOKING, Budget, Recomputation, Recomputations, worst
+from .recomputation import LOOKING, Recomputation, Recomputations, RecomputeBudget, worst
 
 
 class FxRecomputer:
     """Computes calls of an FX dump again, each output once. See `Recomputed`."""
 
-    def __init__(self, pairs: Sequence[Pair], budget: Budget = LOOKING) -> None:
+    def __init__(self, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
         self._pairs = pairs
         self._budget = budget
         self._calls: dict[str, Mapping[str, dict[str, FxFileName]]] = {}

@@ -20,7 +20,7 @@ from .ge_parts import Chain, chain_of
 from .ge_records import GeRecords, RecordedRun
 from .measured_bound import agrees_as_measured
 from .one_operator import agrees, check_size
-from .recomputation import LOOKING, Budget, Recomputation, Recomputations, attempted, worst
+from .recomputation import LOOKING, Recomputation, Recomputations, RecomputeBudget, attempted, worst
 
 _READ = "is read, not written by it"
 
@@ -28,7 +28,7 @@ _READ = "is read, not written by it"
 class GeRecomputer:
     """Computes operators of the GE dump at `root` again, each output once. See `Recomputed`."""
 
-    def __init__(self, root: str, pairs: Sequence[Pair], budget: Budget = LOOKING) -> None:
+    def __init__(self, root: str, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
         self._pairs = pairs
         self._budget = budget
         self._records = GeRecords(root)

@@ -21,7 +21,7 @@ from .golden_model.module_calls import ModuleCall, module_calls
 from .golden_model.replay import StepReplay
 from .measured_bound import Twice, held
 from .one_operator import check_size
-from .recomputation import Budget, Recomputation, Recomputations, attempted, worst
+from .recomputation import Recomputation, Recomputations, RecomputeBudget, attempted, worst
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TorchRecomputer:
     Rounding is always measured, whatever the budget says.
     """
 
-    def __init__(self, root: str, pairs: Sequence[Pair], model: nn.Module, budget: Budget) -> None:
+    def __init__(self, root: str, pairs: Sequence[Pair], model: nn.Module, budget: RecomputeBudget) -> None:
         self._root = root
         self._pairs = pairs
         self._model = model

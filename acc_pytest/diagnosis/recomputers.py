@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..mapping.pair import Plan
-from .recomputation import LOOKING, Budget, Recomputer
+from .recomputation import LOOKING, RecomputeBudget, Recomputer
 
 
-def recomputer_of(plan: Plan, budget: Budget = LOOKING, model: str = "") -> Recomputer:
+def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = "") -> Recomputer:
     """Whoever computes operators of mine again, of a plan of dumps that are at hand.
 
     `model` is the function that makes the golden model of a torch dump. Only its own references are imported:

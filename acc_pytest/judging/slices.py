@@ -18,11 +18,10 @@ With T of `tolerance.py`, over rows and channels (`metrics/slices.py`), of which
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from .threshold import Threshold
-from .tolerance import CAP, SAFETY, SAMPLE_SIGMAS, Tolerance
+from .tolerance import CAP, SAFETY, Tolerance, scatter_of
 
 if TYPE_CHECKING:
     from ..metrics.measurement import Measurement
@@ -46,7 +45,7 @@ def needed_tolerance(measurement: Measurement) -> float:
         (slices.worst_row_error, slices.row_error_p90, channels),
         (slices.worst_channel_error, slices.channel_error_p90, measurement.numel // channels),
     ):
-        error = (worst or 0.0) / _scatter(elements)
+        error = (worst or 0.0) / scatter_of(elements)
         if error > BESIDE_OTHERS * (decile or 0.0):
             needs.append(error / SAFETY / (SAFETY if error <= LARGEST else 1.0))
     return max(needs)
@@ -90,7 +89,7 @@ def beside_neighbours(measurement: Measurement, bound: float, reason: str) -> tu
 
 def _worst(what: str, ninth_decile: float | None, elements: int, allowed: Tolerance) -> Threshold:
     """The bound of the worst row or channel, which has that many elements."""
-    scatter, t = _scatter(elements), allowed.value
+    scatter, t = scatter_of(elements), allowed.value
     by_t, by_others = min(SAFETY**2 * t, max(LARGEST, SAFETY * t)), BESIDE_OTHERS * (ninth_decile or 0.0)
     reason = (
         f"min(4 T, max(1/2, 2 T)) = {by_t:.3g}, times {scatter:.3g} for the scatter of {elements} elements"
@@ -101,10 +100,6 @@ def _worst(what: str, ninth_decile: float | None, elements: int, allowed: Tolera
             f"times {scatter:.3g} for the scatter of {elements} elements"
         )
     return Threshold(f"worst_{what}_error", max(by_t, by_others) * scatter, False, reason)
-
-
-def _scatter(elements: int) -> float:
-    return math.exp(SAMPLE_SIGMAS / math.sqrt(elements))
 
 
 def _bias(measurement: Measurement, allowed: Tolerance) -> Threshold:

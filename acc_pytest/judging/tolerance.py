@@ -84,7 +84,8 @@ def tolerance(
     words.append(f"sums of {terms} terms at {_power(accumulator)}")
     words.append(f"{depth} layer{'' if depth == 1 else 's'} before")
     formula = f"T = {PER_LAYER:g}*(u + sqrt({terms})*{_power(accumulator)})*sqrt(1+{depth})"
-    if elements and (scatter := math.exp(SAMPLE_SIGMAS / math.sqrt(elements))) >= _WORTH_SAYING:
+    scatter = scatter_of(elements) if elements else 1.0
+    if scatter >= _WORTH_SAYING:
         value *= scatter
         formula += f"*{scatter:.3g}"
         words.append(f"{scatter:.3g} for the scatter of only {elements} elements")
@@ -109,6 +110,17 @@ def _rounding(
         return fmt, fmt.roundoff, [f"u = {_power(fmt.roundoff)} of {fmt.name}{said}"]
     u = max(fmt.roundoff, fmt.spacing / 2 / subnormal_rms)
     return fmt, u, [f"u = {u:.2g}, the spacing of subnormal {fmt.name} against rms {subnormal_rms:.2g}"]
+
+
+def scatter_of(elements: int) -> float:
+    """What the ratio of two norms of so many elements exceeds once in 10,000 tensors."""
+    return math.exp(SAMPLE_SIGMAS / math.sqrt(max(1, elements)))
+
+
+def scatter_words(elements: int) -> str:
+    """The same as a factor in a reason; empty where it is not worth saying."""
+    scatter = scatter_of(elements)
+    return f"*{scatter:.3g} (scatter of {elements} elements)" if scatter >= _WORTH_SAYING else ""
 
 
 def coarser(golden_dtype: str, mine_dtype: str) -> FloatFormat:

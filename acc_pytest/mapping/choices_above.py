@@ -51,7 +51,7 @@ class _Bits:
 
 
 @dataclass(frozen=True, slots=True)
-class Above:
+class ReachingChoices:
     """The numbers of the choices above a pair."""
 
     same: tuple[int, ...] = ()
@@ -73,12 +73,14 @@ class ChoicesAbove:
             self._beside[_call(plan.pairs[number])].append(number)
         self._bits = self._followed() if self.choices else []
 
-    def of(self, number: int) -> Above:
+    def of(self, number: int) -> ReachingChoices:
         """Those above the pair `number`."""
         if not self._bits:
-            return Above()
+            return ReachingChoices()
         bits = self._bits[number]
-        return Above(*(tuple(self._numbers(those)) for those in (bits.same, bits.later, bits.every)))
+        return ReachingChoices(
+            *(tuple(self._numbers(those)) for those in (bits.same, bits.later, bits.every))
+        )
 
     def beside(self, number: int) -> Sequence[int]:
         """The choices that the same call handed out beside the tensor of a pair, such as its values."""

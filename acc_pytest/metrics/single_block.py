@@ -73,7 +73,7 @@ class SingleBlock:
         return sides if all(_ordinary(side.peak) for side in sides) else None
 
     def sums(self, sides: tuple[SideSums, SideSums], totals: Totals, start: int) -> BlockSums | None:
-        """Sum the loaded block, whose first element is at the flat position `start`, and fill in both sides.
+        """Sum the loaded block, which begins at the flat position `start`, and fill in both sides.
 
         `None` when its errors call for float64.
         """
@@ -85,7 +85,6 @@ class SingleBlock:
         if not _ordinary(peak):
             return None
         floor = totals.floor(sides[0].peak)
-
         golden_sum, difference_sum = self._sum(0, n), self._sum(2, n)
         sides[0].total, sides[1].total = golden_sum, golden_sum + difference_sum
         gg, gd, dd = self._products(g, d, start)
@@ -111,8 +110,7 @@ class SingleBlock:
         self._count_elements(block)
         if not self._relative_errors(block, totals, floor):
             return None
-        mean, rms = difference_sum / n, math.sqrt(dd / n)
-        block.divergence = self._divergence(n, sides[0].max, peak, mean, rms)
+        block.divergence = self._divergence(n, sides[0].max, peak, difference_sum / n, math.sqrt(dd / n))
         return block
 
     def _count_elements(self, block: BlockSums) -> None:

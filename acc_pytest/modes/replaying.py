@@ -33,9 +33,9 @@ def check_replay(settings: Settings, plan: Plan) -> None:
 
 def recomputer_for(settings: Settings, plan: Plan) -> Recomputer:
     """Who computes operators of mine again. Raises `AccError` where the golden model cannot be made."""
-    from ..diagnosis.recomputation import Budget
+    from ..diagnosis.recomputation import RecomputeBudget
     from ..diagnosis.recomputers import recomputer_of
 
     if settings.replay is None:
         return recomputer_of(plan)
-    return recomputer_of(plan, Budget(settings.replay, measured=True), settings.model)
+    return recomputer_of(plan, RecomputeBudget(settings.replay, measured=True), settings.model)

@@ -1,4 +1,4 @@
-"""Right ports that round at other places than golden's own code does in mine's dtype.
+"""Right ports that round at other places than golden's own code does in the dtype of mine.
 
 A profile beside golden is made by golden's own code, so that a mine of the same code would be one of its runs
 bit by bit. Kernels of devices are not.

@@ -96,10 +96,13 @@ def test_a_missing_file_leaves_the_other_side_described(
 
 def test_a_judge_that_cannot_be_made_is_the_rows_reason(saved: Callable[..., Operand]) -> None:
     def refuse() -> Judge:
-        raise SettingsError("marker acc_threshold on x: makes no sense")
+        raise SettingsError("marker acc_threshold on x: atol must be >= 0, got -1")
 
     row = compare_pair(pair(saved("g", GOLDEN), saved("m", GOLDEN)), refuse, "id", 0)
-    assert (row.verdict, row.sentence) == ("incomparable", "marker acc_threshold on x: makes no sense")
+    assert (row.verdict, row.sentence) == (
+        "incomparable",
+        "marker acc_threshold on x: atol must be >= 0, got -1",
+    )
 
 
 def test_any_two_tensors_need_one_shape() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acc_pytest.mapping.choices_above import Above, ChoicesAbove
+from acc_pytest.mapping.choices_above import ChoicesAbove, ReachingChoices
 from acc_pytest.mapping.pair import Gap, Operand, Pair, Plan
 from acc_pytest.tensors.ref import TensorRef
 
@@ -25,7 +25,7 @@ def pair(
 
 def above(
     *pairs: Pair, parents: tuple[tuple[int, ...], ...] = (), gaps: dict[int, Gap] | None = None
-) -> list[Above]:
+) -> list[ReachingChoices]:
     """What is above each of these; by default each is computed from the one before."""
     chain = parents or ((), *((number,) for number in range(len(pairs) - 1)))
     plan = Plan("", "", "torch", "torch", "", pairs, (), (), 0, 0, 0, 0, parents=chain, gaps=gaps or {})
@@ -34,8 +34,8 @@ def above(
 
 
 def test_a_tie_stays_with_its_token_until_attention() -> None:
-    same = Above(same=(0,))
-    later = Above(later=(0,))
+    same = ReachingChoices(same=(0,))
+    later = ReachingChoices(later=(0,))
     found = above(
         pair("l0.gate", "TopK"),
         pair("l0.experts", "Qwen3MoeExperts"),
@@ -47,12 +47,12 @@ def test_a_tie_stays_with_its_token_until_attention() -> None:
         pair("l1.mlp.down_proj", "Linear"),
         gaps={5: Gap("l1.self_attn", ("q_proj",), "o_proj")},
     )
-    assert found == [Above(), same, same, same, same, later, later, later]
+    assert found == [ReachingChoices(), same, same, same, same, later, later, later]
 
 
 def test_the_layer_of_the_router_gives_its_own_token_and_the_layer_before_all_later_ones() -> None:
     pairs = (pair("l.0.mlp.gate", "TopK"), pair("l.0", "MoeDecoderLayer"), pair("l.1", "MoeDecoderLayer"))
-    assert above(*pairs) == [Above(), Above(same=(0,)), Above(later=(0,))]
+    assert above(*pairs) == [ReachingChoices(), ReachingChoices(same=(0,)), ReachingChoices(later=(0,))]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_layer_of_the_router_gives_its_own_token_and_the_layer_before_all_la
 )
 def test_what_mine_computes_decides_and_not_what_reads_it_in_golden(op_type: str) -> None:
     attention = pair("2_Layer/4_x", op_type, golden=("Linear", "input[0]"))
-    assert above(pair("2_Layer/1_TopK", "TopK"), attention)[1] == Above(later=(0,))
+    assert above(pair("2_Layer/1_TopK", "TopK"), attention)[1] == ReachingChoices(later=(0,))
 
 
 def test_later_steps_are_reached_as_a_whole_and_a_choice_hides_what_is_above_it() -> None:
@@ -71,8 +71,8 @@ def test_later_steps_are_reached_as_a_whole_and_a_choice_hides_what_is_above_it(
         pair("other_gate", "TopK", step=1),
         pair("experts", "Experts", step=1),
     )
-    assert found[2:] == [Above(every=(0,)), Above(every=(0,)), Above(same=(3,))]
+    assert found[2:] == [ReachingChoices(every=(0,)), ReachingChoices(every=(0,)), ReachingChoices(same=(3,))]
 
 
 def test_a_plan_without_choices_has_nothing_above() -> None:
-    assert above(pair("a", "Linear"), pair("b", "Attention")) == [Above(), Above()]
+    assert above(pair("a", "Linear"), pair("b", "Attention")) == [ReachingChoices(), ReachingChoices()]

@@ -1,4 +1,4 @@
-"""What a module of golden is called with, so that it is given mine's own inputs.
+"""What a module of golden is called with, so that it is given the inputs of mine.
 
 What is no tensor (flags, a mask that is not there, a cache) no dump holds. It is what golden's own code hands
 the module, which is seen when the module around it is computed; of a module that is computed first it is the
@@ -61,7 +61,7 @@ class CallTemplate:
 
 
 def of_dump(mine: Mine, forward: Callable[..., Any], path: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments as mine's inputs alone tell them. Raises `OperatorError` where a needed one is missing."""
+    """Arguments as the inputs of mine alone tell them. Raises `OperatorError` for one that is missing."""
     args, kwargs = _with_further((), {}, mine)
     try:
         inspect.signature(forward).bind(*args, **kwargs)

@@ -1,8 +1,8 @@
 """The modules of one step of mine, each computed by golden's module from what mine gave it.
 
-A module is computed with the modules that it calls cut out: a call of one of them hands back what mine's one
-gave. So what is judged of a module is its own code, whatever is wrong inside or before it, and each is
-computed once. What its code hands to the modules that it calls is judged like a result of it.
+A module is computed with the modules that it calls cut out: a call of one of them hands back what that
+of mine gave. So what is judged of a module is its own code, whatever is wrong inside or before it, and each
+is computed once. What its code hands to the modules that it calls is judged like a result of it.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class _Run:
     def _of_mine(
         self, call: ModuleCall, module: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Note what is handed to a module, and hand back what mine's one gave."""
+        """Note what is handed to a module, and hand back what that of mine gave."""
         self._note(call, forward, args, kwargs)
         outputs = {key: self._mine(ref.open()) for key, ref in call.outputs.items()}
         if call.bare:
@@ -272,7 +272,7 @@ class _Run:
         self._templates[call] = CallTemplate.seen(args, kwargs, call.inputs.keys())
 
     def _mine(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor that mine gave, remembered as such: handed on as it is, it is still mine's."""
+        """A tensor that mine gave, remembered as such: handed on as it is, it is still one of mine."""
         given = self._copy.cast(tensor)
         self._given[id(given)] = given
         return given

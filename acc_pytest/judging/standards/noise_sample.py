@@ -6,15 +6,13 @@ import math
 from dataclasses import dataclass
 
 from ..threshold import JudgeContext
-from ..tolerance import SAMPLE_SIGMAS
 
 FEW = 0.5
 """Elements that hold the noise are few where they are so small a share of all."""
-_WORTH_SAYING = 1.01
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class NoiseSample:
     """How many elements were compared, and how many of them hold the noise.
 
     Where a few large values have nearly all of golden, or of the noise, they are what scatters. Their number
@@ -26,7 +24,7 @@ class Sample:
     holding: int
 
     @classmethod
-    def of(cls, context: JudgeContext, elements: int, rms: float, peak: float) -> Sample:
+    def of(cls, context: JudgeContext, elements: int, rms: float, peak: float) -> NoiseSample:
         """Of golden's tensor with this root mean square and largest magnitude."""
         norm = rms * math.sqrt(elements)
         ends = (norm, peak), (norm * (context.noise_error or 0.0), context.noise_max_absolute_error or 0.0)
@@ -43,14 +41,3 @@ def _holding(elements: int, norm: float, largest: float) -> int:
     if not 0 < largest < math.inf or not math.isfinite(norm) or elements < 1:
         return elements
     return max(1, round(min(norm / largest, elements) ** 2 * 2 * math.log(2 * elements)))
-
-
-def scattering(elements: int) -> float:
-    """What the ratio of two norms of so many elements exceeds once in 10,000 tensors."""
-    return math.exp(SAMPLE_SIGMAS / math.sqrt(max(1, elements)))
-
-
-def scatter_words(elements: int) -> str:
-    """The same in a reason; empty where it is not worth saying."""
-    scatter = scattering(elements)
-    return f"*{scatter:.3g} (scatter of {elements} elements)" if scatter >= _WORTH_SAYING else ""

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 from ..slices import BESIDE_OTHERS, slice_thresholds
 from ..threshold import JudgeContext, Threshold
-from ..tolerance import Tolerance
-from .noise_sample import scattering
+from ..tolerance import Tolerance, scatter_of
 
 if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
@@ -66,13 +65,13 @@ def _measured(
     channels = max(1, measurement.shape[-1])
     rows = max(1, measurement.numel // channels)
     for metric, own in (("typical_row_error", context.noise_typical_row), ("bulk_error", context.noise_bulk)):
-        scatter = scattering(measurement.compared)
+        scatter = scatter_of(measurement.compared)
         yield _bound(metric, ratio_of(context) * factor * scatter, own, least, 0.0)
     for metric, own, elements, decile in (
         ("worst_row_error", context.noise_worst_row, channels, slices.row_error_p90),
         ("worst_channel_error", context.noise_worst_channel, rows, slices.channel_error_p90),
     ):
-        scatter = scattering(elements)
+        scatter = scatter_of(elements)
         others = BESIDE_OTHERS * scatter * (decile or 0.0)
         yield _bound(metric, WORST_RATIO * factor * scatter, own, least * scatter, others)
 

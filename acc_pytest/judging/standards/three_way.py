@@ -44,10 +44,10 @@ from ...tensors.dtypes import FloatFormat, by_name
 from ..derive import COSINE_RESOLUTION, element_scale, is_exact, is_zero, tolerance_of
 from ..slices import beside_neighbours
 from ..threshold import JudgeContext, Threshold
-from ..tolerance import CAP, Tolerance, coarser
+from ..tolerance import CAP, Tolerance, coarser, scatter_of, scatter_words
 from .base import WHOLE_NUMBERS, Adjustment, Second, Standard, kind_of, of_output, unknown_dtype
 from .default import derived_thresholds
-from .noise_sample import Sample, scatter_words, scattering
+from .noise_sample import NoiseSample
 from .noise_slices import RATIO, ratio_of, slices_by_noise
 from .second_golden import FLOOR, RATIO_WORDS, ratio_thresholds
 
@@ -114,7 +114,7 @@ def _sized(context: JudgeContext, measurement: Measurement, adjustment: Adjustme
     """The bounds of float tensors with a finite element."""
     fmt = coarser(measurement.golden_dtype, measurement.mine_dtype)
     rms, peak = measurement.golden_rms or 0.0, measurement.golden_max_abs or 0.0
-    sample = Sample.of(context, measurement.compared, rms, peak)
+    sample = NoiseSample.of(context, measurement.compared, rms, peak)
     element, said = _element(context, fmt, sample.elements, adjustment)
     if is_zero(measurement):
         said = f"golden is all zero; {said}, at least the smallest normal {fmt.name}"
@@ -164,7 +164,7 @@ def by_noise(
     if context.noise_error is None:
         return stand_in(context, derived, adjustment), 0.0
     fmt = coarser(*dtypes)
-    sample = Sample.of(context, elements, *size)
+    sample = NoiseSample.of(context, elements, *size)
     least = _least(context, fmt, size[0], derived, sample)
     element, _ = _element(context, fmt, sample.holding, adjustment)
     return _measured(context, fmt, sample, adjustment, least, derived), element
@@ -173,7 +173,7 @@ def by_noise(
 def _measured(
     context: JudgeContext,
     fmt: FloatFormat,
-    sample: Sample,
+    sample: NoiseSample,
     adjustment: Adjustment,
     least: _Least,
     derived: Tolerance,
@@ -194,7 +194,7 @@ def _times_noise(
     context: JudgeContext, fmt: FloatFormat, elements: int, adjustment: Adjustment
 ) -> tuple[float, str]:
     """So many times the error of the noise run as its scatter over these elements asks for."""
-    scatter, times = scattering(elements), scatter_words(elements)
+    scatter, times = scatter_of(elements), scatter_words(elements)
     own, ratio = context.noise_error or 0.0, ratio_of(context)
     t = min(ratio * scatter * adjustment.factor * own, sys.float_info.max)
     run = _run(context, fmt)
@@ -205,7 +205,7 @@ def _element(
     context: JudgeContext, fmt: FloatFormat, elements: int, adjustment: Adjustment
 ) -> tuple[float, str]:
     """What one element may be off by for the largest error of the noise run, and why."""
-    scatter, times = scattering(elements), scatter_words(elements)
+    scatter, times = scatter_of(elements), scatter_words(elements)
     largest = context.noise_max_absolute_error or 0.0
     # An infinite bound would be none.
     element = min(ELEMENT_RATIO * scatter * adjustment.factor * largest, sys.float_info.max)
@@ -230,7 +230,9 @@ class _Least:
     rounding: float
 
 
-def _least(context: JudgeContext, fmt: FloatFormat, rms: float, derived: Tolerance, sample: Sample) -> _Least:
+def _least(
+    context: JudgeContext, fmt: FloatFormat, rms: float, derived: Tolerance, sample: NoiseSample
+) -> _Least:
     """The rounding of mine when it is stored, or the derived T where the noise run does not show it."""
     noise = by_name(context.noise_dtype).format if context.noise_dtype else None
     if noise is None or noise.roundoff < fmt.roundoff:
