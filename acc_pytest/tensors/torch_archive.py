@@ -32,6 +32,21 @@ _EARLIEST_DATE = 0x21  # 1980-01-01, so that the bytes do not depend on the cloc
 _NUMPY_KNOWS = frozenset(
     {torch.float64, torch.float32, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool}
 )
+LEGACY_STORAGES = {
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+    "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
+}
+"""The typed storages that the format names, and their dtypes; any other dtype has an untyped one."""
 _LARGEST = (1 << 32) - (1 << 16)
 """Bytes from which a zip archive needs 64-bit fields, less room for the other entries."""
 
@@ -156,22 +171,6 @@ def _pickle(dtype: torch.dtype, shape: tuple[int, ...]) -> bytes:
     return file.getvalue()
 
 
-_STORAGES = {
-    "float64": "Double",
-    "float32": "Float",
-    "float16": "Half",
-    "bfloat16": "BFloat16",
-    "int64": "Long",
-    "int32": "Int",
-    "int16": "Short",
-    "int8": "Char",
-    "uint8": "Byte",
-    "bool": "Bool",
-    "complex64": "ComplexFloat",
-    "complex128": "ComplexDouble",
-}
-"""The typed storages that the format names; every other dtype is written beside an untyped one."""
-
-
 def _legacy_storage(dtype: torch.dtype) -> str:
-    return _STORAGES.get(str(dtype).removeprefix("torch."), "?") + "Storage"
+    name = str(dtype).removeprefix("torch.")
+    return next((storage for storage, stored in LEGACY_STORAGES.items() if stored == name), "?")

@@ -21,7 +21,8 @@ import torch
 from ..errors import FormatError, NoPayload
 from .dtypes import by_torch
 from .header import Location, TensorHeader
-from .mapped import opened, watch
+from .mapped import mapped, opened, watch
+from .torch_layout import TorchLayout, layout_of
 
 _ZIP = b"PK\x03\x04"
 # Both older ways of torch.save start with the magic number, pickled with protocol 2.
@@ -64,7 +65,15 @@ class TorchFile:
         return head.startswith((_ZIP, _LEGACY))
 
     def header(self, place: Location) -> TensorHeader:
-        """Dtype and shape. The storage is mapped, not read, except in files older than torch 1.6."""
+        """Dtype and shape; where the values lie too, but of files that only `torch.load` understands.
+
+        Those are mapped for it, or read whole where they are older than torch 1.6.
+        """
+        layout, _ = _examined(place.path)
+        if layout is not None:
+            return TensorHeader(
+                by_torch(layout.dtype), layout.shape, offset=layout.offset, nbytes=layout.nbytes
+            )
         tensor = self._tensor(place.path)
         nbytes = tensor.numel() * tensor.element_size()
         return TensorHeader(by_torch(tensor.dtype), tuple(tensor.shape), nbytes=nbytes)
@@ -75,10 +84,12 @@ class TorchFile:
         Raises `FormatError` for a damaged file, for anything but one dense tensor, and for a pickle
         that wants more than tensors; `NoPayload` for a tensor saved on the meta device.
         """
+        if header.offset:
+            return mapped(place.path, header.dtype.torch_dtype(place.path), header.shape, header.offset)
         return watch(self._tensor(place.path), place.path)
 
     def _tensor(self, path: str) -> torch.Tensor:
-        loaded = _load(path, mapped=_is_sound_archive(path))
+        loaded = _load(path, as_map=_examined(path)[1])
         if not isinstance(loaded, torch.Tensor):
             raise FormatError(
                 f"{path}: holds {_described(loaded)}, not one tensor; save each tensor to its own file"
@@ -144,11 +155,12 @@ def pickle_advice(version: str = "") -> str:
     )
 
 
-def _is_sound_archive(path: str) -> bool:
-    """Whether the file is a zip archive (which can be mapped), checked for lies before torch reads it.
+def _examined(path: str) -> tuple[TorchLayout | None, bool]:
+    """Where the values lie, if they are those of one plain tensor, and whether torch can map the file.
 
-    `torch.save` stores entries uncompressed, so none can be larger than the file; torch would inflate
-    a compressed pickle to any size.
+    It can map zip archives; older files are checked for what they ask for. `torch.save` stores entries
+    uncompressed, so none can be larger than the file; torch would inflate a compressed pickle to any size.
+    Raises `FormatError` for a file that lies.
     """
     with opened(path) as (file, size):
         head = file.read(len(_LEGACY))
@@ -156,7 +168,7 @@ def _is_sound_archive(path: str) -> bool:
             if not head.startswith(_LEGACY):
                 raise FormatError(f"{path}: was not written by torch.save: it starts with {head!r}")
             _check_legacy(path)
-            return False
+            return None, False
         try:
             with zipfile.ZipFile(file) as archive:
                 entries = archive.infolist()
@@ -164,6 +176,11 @@ def _is_sound_archive(path: str) -> bool:
             raise FormatError(
                 f"{path}: is a damaged torch file (zip directory: {error}); was it truncated?"
             ) from error
+        _check_entries(path, size, entries)
+        return layout_of(file, size, entries), True
+
+
+def _check_entries(path: str, size: int, entries: list[zipfile.ZipInfo]) -> None:
     if len(entries) > _MOST_ENTRIES:
         raise FormatError(f"{path}: has {len(entries)} entries, so it is not a file of one tensor")
     for entry in entries:
@@ -173,7 +190,6 @@ def _is_sound_archive(path: str) -> bool:
                 f"{path}: entry {entry.filename[:80]!r} is compressed or larger than the file can hold; "
                 "torch.save writes no such file"
             )
-    return True
 
 
 @contextlib.contextmanager
@@ -189,13 +205,13 @@ def _named_for_torch(path: str) -> Iterator[str]:
         yield path
 
 
-def _load(path: str, *, mapped: bool) -> object:
+def _load(path: str, *, as_map: bool) -> object:
     try:
         with warnings.catch_warnings():
             # torch warns about its own older formats, and a warning may be an error in the user's run.
             warnings.simplefilter("ignore")
             with _named_for_torch(path) as name:
-                return torch.load(name, map_location="cpu", weights_only=True, mmap=mapped or None)
+                return torch.load(name, map_location="cpu", weights_only=True, mmap=as_map or None)
     except _REFUSALS as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         if _NEWER_DTYPE.search(str(error)):

@@ -8,7 +8,6 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import AccError
@@ -31,11 +30,14 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     `path` is untouched. Raises `AccError` naming the file where the system refuses, and where a device, a
     fifo or a socket lies there: renamed over, it would be gone.
     """
-    target = Path(os.path.abspath(path))
+    target = os.path.abspath(path)
     try:
-        make_directory(target.parent)
         _keep_special(target)
-        descriptor, name = new_file(target)
+        try:
+            descriptor, name = new_file(target)
+        except (FileNotFoundError, NotADirectoryError):
+            make_directory(os.path.dirname(target))
+            descriptor, name = new_file(target)
     except (OSError, ValueError) as error:
         raise _refused(target, error) from error
     try:
@@ -68,24 +70,25 @@ def make_directory(path: str | os.PathLike[str]) -> None:
 
     Raises `OSError` where that cannot be.
     """
-    path = Path(path)
-    if path.is_dir():
+    path = os.path.abspath(path)
+    if os.path.isdir(path):
         return
-    make_directory(path.parent)
+    make_directory(os.path.dirname(path))
     try:
-        path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+        os.mkdir(path, DIRECTORY_MODE)
     except FileExistsError as error:
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
+        if not os.path.isdir(path):  # else another process made it
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from error
 
 
-def _keep_special(path: Path) -> None:
+def _keep_special(path: str) -> None:
     """Raise `OSError` for a device, a fifo or a socket. (A directory the rename refuses itself.)"""
     with contextlib.suppress(FileNotFoundError):
-        mode = path.lstat().st_mode
+        mode = os.lstat(path).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
             raise OSError(errno.EINVAL, "it is a device, fifo or socket")
 
 
-def _refused(path: Path, error: OSError | ValueError) -> AccError:
+def _refused(path: str, error: OSError | ValueError) -> AccError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return AccError(f"{path}: cannot be written: {reason}")
