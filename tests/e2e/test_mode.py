@@ -96,6 +96,7 @@ def test_shards_share_it_out(counting: pytest.Pytester) -> None:
     assert sorted(found) == [f"count::to::{n}" for n in range(4)]
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_workers_run_it(counting: pytest.Pytester) -> None:
     pytest.importorskip("xdist")
     result = counting.runpytest_subprocess(*QUICKER, *REPORT, "-n", "1")

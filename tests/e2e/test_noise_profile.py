@@ -144,6 +144,7 @@ def test_the_ini_file_can_leave_it_out(
     assert result.ret == 0
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_stored_rows_and_workers_give_the_same(
     acc: Run, golden: Path, tmp_path: Path, pytester: pytest.Pytester
 ) -> None:

@@ -161,6 +161,7 @@ def test_rows_judged_again_say_the_same(dumps: Dumps, replay: Replay, pytester: 
     assert [(row["test_id"], row["verdict"], row["root"], row["why"]) for row in read_rows()] == first
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_workers_and_any_selection_give_the_same_verdicts(dumps: Dumps, replay: Replay) -> None:
     mine = dumps.dump("workers", spoil=epsilon)
     replay(mine)
@@ -247,6 +248,7 @@ def test_an_operator_of_atb_that_is_one_percent_off_is_found(acc: Run, scaled: D
     assert scaled.faulty[0] in roots[0]
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_operators_of_a_right_atb_dump_are_right(acc: Run, clean: DemoPaths) -> None:
     assert acc(clean, "-q", "--acc-replay", "-n", "2").ret == 0
     operators = [row for row in read_rows() if "replay_" in row["thresholds"]]
@@ -328,6 +330,7 @@ def alone(pytester: pytest.Pytester, mine: Path, *words: str) -> pytest.RunResul
     return pytester.runpytest_inprocess(*QUICKER, f"--acc-mine={mine}", *more, *words)
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_without_golden_every_module_is_a_test(dumps: Dumps, pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]")
     model = f"--acc-model={replay_models.__file__}:make_model"

@@ -191,7 +191,7 @@ def spread(shape: tuple[int, int], rows: range, columns: range) -> float:
 
 
 def test_a_difference_in_rows_columns_or_everywhere_is_no_blind_spot() -> None:
-    places = [range(start, start + 1) for start in range(40)]
+    places = [range(start, start + 1) for start in range(0, 40, 3)]
     for shape in ((300, 4096), (100, 18944), (200, 11008)):
         whole = range(shape[0]), range(shape[1])
         found = [spread(shape, place, whole[1]) for place in places]

@@ -180,16 +180,17 @@ def test_where_everything_does_not_fit_something_is_left_out_and_said(
     assert body["left_out"]["metrics"] == 7
 
 
-def test_a_hundred_thousand_rows_stay_below_five_megabytes(large: Path) -> None:
-    text = large.read_text(encoding="utf-8")
-    assert len(text.encode()) < 5_000_000
+def test_twenty_thousand_rows_stay_below_one_megabyte(tmp_path: Path) -> None:
+    """A fifth of what benchmarks/report.py writes and measures."""
+    text = written(tmp_path, [*many_rows(20_000)])
+    assert len(text.encode()) < 1_000_000
     _, body = read_page(text)
-    assert body["length"] == 100_000
+    assert body["length"] == 20_000
     assert body["left_out"]["rows"] == 0
     assert body["left_out"]["metrics"] == 0
     failing = [place for place, verdict in enumerate(body["verdicts"]) if VERDICTS[verdict] == "fail"]
-    assert len(failing) == 2000
-    assert sum(str(place) in body["details"] for place in failing) >= 500
+    assert len(failing) == 400
+    assert sum(str(place) in body["details"] for place in failing) >= 100
 
 
 def test_json_is_ascii_without_markup() -> None:
