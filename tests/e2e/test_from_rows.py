@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -138,13 +139,15 @@ def test_numbers_beyond_the_plan_are_refused_before_anything_is_made_of_them(
     again: Again, stored: Path
 ) -> None:
     text = (stored / "rows.jsonl").read_text()
-    Path("rows.jsonl").write_text(text.replace('"number":102,', '"number":102000000000,'))
+    (pairs,) = re.findall(r'"pairs":(\d+)', text)
+    beyond = text.replace(f'"number":{int(pairs) - 2},', '"number":102000000000,')
+    Path("rows.jsonl").write_text(beyond)
     result = again("--acc-from-rows=rows.jsonl")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
         ["ERROR: rows.jsonl: msit_dump::* has the number 102000000000, but the plan *"]
     )
-    Path("rows.jsonl").write_text(text.replace('"pairs":104', '"pairs":99000000000'))
+    Path("rows.jsonl").write_text(text.replace(f'"pairs":{pairs}', '"pairs":99000000000'))
     result = again("--acc-from-rows=rows.jsonl")
     result.stderr.fnmatch_lines(["ERROR: rows.jsonl:1: plan.pairs must be at most *, got 99000000000"])
 

@@ -18,11 +18,11 @@ from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.cli import main
-from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
+from acc_pytest.demo import DemoPaths, DemoSpec, Fault
 from acc_pytest.reporting.csv_report import plain_text
 from acc_pytest.reporting.printable import plain
 
-from .conftest import QUICKER, Run, read_rows
+from .conftest import QUICKER, Run, read_rows, small_demo
 
 GBK = os.fsdecode("数据".encode("gbk"))
 """A directory's name as a system in GBK writes it; no UTF-8."""
@@ -35,7 +35,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
     """One layer with a fault, below a directory named in GBK."""
     home = tmp_path_factory.mktemp("there") / GBK
     home.mkdir()
-    return make_demo(home, DemoSpec(layers=1, decode_steps=0, fault=Fault("residual", 0)))
+    return small_demo(home, DemoSpec(layers=1, decode_steps=0, fault=Fault("residual", 0)))
 
 
 @pytest.fixture(autouse=True)

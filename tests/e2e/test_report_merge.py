@@ -10,7 +10,7 @@ import pytest
 
 from acc_pytest.cli import main
 from acc_pytest.commands.pytest_run import run_pytest
-from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
+from acc_pytest.demo import DemoPaths, DemoSpec, Fault
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.reporting.recorder import Recorder
 from acc_pytest.reporting.row import Row, RowSide
@@ -20,7 +20,7 @@ from acc_pytest.reporting.view import Run as RunOf
 from tests.opcheck.made import MadeDump
 from tests.reporting.html.made import read_page
 
-from .conftest import QUICKER, Run, read_rows
+from .conftest import QUICKER, Run, read_rows, small_demo
 from .test_opcheck import wrong  # noqa: F401
 
 
@@ -28,7 +28,7 @@ from .test_opcheck import wrong  # noqa: F401
 def torn(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
     """Two steps, a fault, and logits that only mine has."""
     spec = DemoSpec(layers=1, decode_steps=1, fault=Fault("residual", 0))
-    paths = make_demo(tmp_path_factory.mktemp("torn"), spec)
+    paths = small_demo(tmp_path_factory.mktemp("torn"), spec)
     for file in (
         *paths.golden.rglob("root.lm_head/output.pth"),
         *paths.golden.rglob("root/output_logits.pth"),

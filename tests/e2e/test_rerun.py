@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
+from acc_pytest.demo import DemoPaths, DemoSpec, Fault
 
-from .conftest import Run
+from .conftest import Run, small_demo
 
 STEPS = 2
 """Steps of the dumps, in each of which the same operator is wrong: as many roots."""
@@ -21,7 +21,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[DemoPaths, DemoPaths
     found = []
     for fault in (Fault("residual", 0), None):
         spec = DemoSpec(layers=1, decode_steps=STEPS - 1, fault=fault)
-        found.append(make_demo(tmp_path_factory.mktemp("made"), spec))
+        found.append(small_demo(tmp_path_factory.mktemp("made"), spec))
     return found[0], found[1]
 
 
@@ -124,7 +124,7 @@ def test_a_known_root_excuses_what_inherits_from_it_though_it_is_left_out(
 
 def test_of_a_shard_sw_counts_its_own_tests(acc: Run, wrong: DemoPaths) -> None:
     """What other machines run is looked at for the cause, and must not count for pytest's cache."""
-    first = acc(wrong, "--acc-shard=1/2", "--sw")
-    again = acc(wrong, "--acc-shard=1/2", "--sw")
+    first = acc(wrong, "--acc-shard=2/2", "--sw")
+    again = acc(wrong, "--acc-shard=2/2", "--sw")
     assert failed(again) == failed(first)
     assert "stepwise: skipping" in again.stdout.str()
