@@ -7,6 +7,7 @@ its spacing relative to the value and, near zero, its smallest subnormal.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -61,6 +62,7 @@ _BY_NAME = {
 }
 
 
+@functools.cache
 def default_tolerance(*dtypes: str) -> ElementTolerance:
     """The loosest rtol and the loosest atol of dtypes by name."""
     rows = [_BY_NAME.get(dtype, EXACT) for dtype in dtypes]

@@ -106,12 +106,13 @@ class _Pass:
         self._sides = SideTotals(), SideTotals()
         self._nonfinite_counts = dict.fromkeys(("common_nan", "common_inf", "new", "lost", "changed"), 0)
         self._first_disagreeing: int | None = None
+        self._looked_up: dict[int, tuple[Scalar, Scalar]] = {}
 
     def block(self, start: int, stop: int) -> None:
         """Add elements `[start, stop)`."""
         golden, mine = self._golden.read(start, stop), self._mine.read(start, stop)
         if self._identical:
-            self._identical = np.array_equal(raw(golden), raw(mine))
+            self._identical = not np.count_nonzero(raw(golden) != raw(mine))
         if self._single is None or not self._add_single(self._single, golden, mine, start):
             self._add_double(golden, mine, start)
         if self._elements is not None:
@@ -258,7 +259,11 @@ class _Pass:
         return Worst(flat, index, *self._at(flat))
 
     def _at(self, flat: int) -> tuple[Scalar, Scalar]:
-        return scalar(self._golden.read(flat, flat + 1)), scalar(self._mine.read(flat, flat + 1))
+        if flat not in self._looked_up:
+            sides = (self._golden, self._mine)
+            golden, mine = (scalar(side.read(flat, flat + 1)) for side in sides)
+            self._looked_up[flat] = golden, mine
+        return self._looked_up[flat]
 
 
 def _defined(value: float | None) -> float | None:

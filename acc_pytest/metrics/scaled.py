@@ -11,10 +11,10 @@ class ScaledSum:
 
     __slots__ = ("_power", "exponent", "value")
 
-    def __init__(self, power: Callable[[float], float]) -> None:
+    def __init__(self, power: Callable[[float], float], value: float = 0.0, exponent: float = 0.0) -> None:
         self._power = power
-        self.value = 0.0
-        self.exponent = 0.0
+        self.value = value
+        self.exponent = exponent
 
     def add(self, value: float, exponent: float = 0.0) -> None:
         """Add `value * base**exponent`, moving to the larger exponent of the two."""
@@ -29,9 +29,9 @@ class ScaledSum:
             self.value += value * self._power(exponent - self.exponent)
 
 
-def binary_sum() -> ScaledSum:
+def binary_sum(value: float = 0.0, exponent: float = 0.0) -> ScaledSum:
     """A sum whose exponents are powers of two, so that rescaling is exact."""
-    return ScaledSum(lambda exponent: math.ldexp(1.0, int(exponent)))
+    return ScaledSum(_power_of_two, value, exponent)
 
 
 def natural_sum() -> ScaledSum:
@@ -52,20 +52,20 @@ def ratio(above: ScaledSum, below: ScaledSum) -> float:
 def root(total: ScaledSum) -> ScaledSum:
     """The square root of a binary sum that is not negative."""
     odd = total.exponent % 2
-    result = binary_sum()
-    result.add(math.sqrt(total.value * 2.0**odd), (total.exponent - odd) / 2)
-    return result
+    return binary_sum(math.sqrt(total.value * 2.0**odd), (total.exponent - odd) / 2)
 
 
 def product(first: ScaledSum, second: ScaledSum) -> ScaledSum:
     """The product of two binary sums."""
-    result = binary_sum()
-    result.add(first.value * second.value, first.exponent + second.exponent)
-    return result
+    return binary_sum(first.value * second.value, first.exponent + second.exponent)
+
+
+def _power_of_two(exponent: float) -> float:
+    return math.ldexp(1.0, int(exponent))
 
 
 def _ldexp(value: float, exponent: float) -> float:
     try:
-        return math.ldexp(value, int(exponent))
+        return math.ldexp(value, int(exponent)) if exponent else value
     except OverflowError:
         return math.copysign(math.inf, value)

@@ -45,6 +45,4 @@ class SideTotals:
         """Mean of the finite elements, `None` without any."""
         if not self._count:
             return None
-        mean = binary_sum()
-        mean.add(self._total.value / self._count, self._total.exponent)
-        return as_float(mean)
+        return as_float(binary_sum(self._total.value / self._count, self._total.exponent))

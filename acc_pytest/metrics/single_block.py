@@ -2,7 +2,8 @@
 
 Products and sums of a block of float32 values stay within about 1e-7 of the truth because torch sums
 pairwise; blocks are added in float64. NumPy does the elementwise work (one thread, no dispatch cost),
-torch the conversions (it knows bf16 and fp8) and the sums (it is faster at them).
+torch the conversions (it knows bf16 and fp8) and the sums (it is faster at them). Of a few elements the
+calls themselves are what costs: those NumPy sums, in float64.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ _SERIES = 0.25
 _NARROW = 10.0
 """Weights e^golden need no shift while the largest golden value is within this of zero."""
 
+_FEW = 4096
+"""Up to so many elements the dispatch of a sum by torch takes longer than NumPy in all."""
+
 _NAMES = (
     "float16 bfloat16 float32 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz int8 uint8 int16 bool"
 )
@@ -53,39 +57,45 @@ class SingleBlock:
         self, size: int, tolerance: ElementTolerance, slices: SliceSums | None = None, *, exact: bool
     ) -> None:
         self._tolerance, self._exact, self._slices = tolerance, exact, slices
-        self._tensors = [torch.empty(size, dtype=torch.float32) for _ in range(5)]
-        self._arrays = [tensor.numpy() for tensor in self._tensors]
-        self._flags = np.empty(size, dtype=np.bool_)
-        self._table = torch.empty((3, size if slices is not None else 0), dtype=torch.float32)
-        self._squares, self._projected, self._errors = self._table.numpy()
-        self._mine = torch.empty(0)
+        self._buffers = torch.empty((5 if slices is None else 8, size), dtype=torch.float32)
+        self._all_flags = np.empty(size, dtype=np.bool_)
+        self._take(size)
+
+    def _take(self, n: int) -> None:
+        """Look at the first `n` elements of the buffers alone."""
+        self._size = n
+        self._tensors = self._buffers[:, :n].unbind()
+        self._arrays = list(self._buffers.numpy()[:, :n])
+        self._flags = self._all_flags[:n]
 
     def load(self, golden: torch.Tensor, mine: torch.Tensor) -> tuple[SideSums, SideSums] | None:
         """Take in a block of `FITTING` types; extrema of both sides.
 
         `None` when a value is not finite or not of ordinary size, so that float32 will not do.
         """
-        n = golden.numel()
+        if golden.numel() != self._size:
+            self._take(golden.numel())
         self._mine = mine
-        self._tensors[0][:n].copy_(golden)
-        self._tensors[1][:n].copy_(mine)
-        sides = _side_sums(self._arrays[0][:n]), _side_sums(self._arrays[1][:n])
-        return sides if all(_ordinary(side.peak) for side in sides) else None
+        self._tensors[0].copy_(golden)
+        self._tensors[1].copy_(mine)
+        sides = _side_sums(self._arrays[0]), _side_sums(self._arrays[1])
+        return sides if _ordinary(sides[0].peak) and _ordinary(sides[1].peak) else None
 
     def sums(self, sides: tuple[SideSums, SideSums], totals: Totals, start: int) -> BlockSums | None:
         """Sum the loaded block, which begins at the flat position `start`, and fill in both sides.
 
         `None` when its errors call for float64.
         """
-        n = sides[0].count
-        g, m, d, _, absolute = (array[:n] for array in self._arrays)
+        n = self._size
+        g, m, d, _, absolute = self._arrays[:5]
         np.subtract(m, g, out=d)
         np.abs(d, out=absolute)
-        peak = float(np.max(absolute))
+        at = int(absolute.argmax())
+        peak = float(absolute[at])
         if not _ordinary(peak):
             return None
         floor = totals.floor(sides[0].peak)
-        golden_sum, difference_sum = self._sum(0, n), self._sum(2, n)
+        golden_sum, difference_sum = self._sum(0), self._sum(2)
         sides[0].total, sides[1].total = golden_sum, golden_sum + difference_sum
         gg, gd, dd = self._products(g, d, start)
         mm, gm = gg + 2 * gd + dd, gg + gd
@@ -102,21 +112,21 @@ class SingleBlock:
             golden_mine=gm,
             golden_difference=gd,
             difference_squared=dd,
-            absolute=self._sum(4, n),
+            absolute=self._sum(4),
             golden_peak=sides[0].peak,
             peak=peak,
-            peak_at=int(np.argmax(absolute)) if peak > totals.peak else -1,
+            peak_at=at if peak > totals.peak else -1,
         )
         self._count_elements(block)
         if not self._relative_errors(block, totals, floor):
             return None
-        block.divergence = self._divergence(n, sides[0].max, peak, difference_sum / n, math.sqrt(dd / n))
+        block.divergence = self._divergence(sides[0].max, peak, difference_sum / n, math.sqrt(dd / n))
         return block
 
     def _count_elements(self, block: BlockSums) -> None:
         """Elements beyond tolerance, and unequal ones. From here on the buffer of mine holds |golden|."""
-        g, size, _, allowed, absolute = (array[: block.compared] for array in self._arrays)
-        flags = self._flags[: block.compared]
+        g, size, _, allowed, absolute = self._arrays[:5]
+        flags = self._flags
         np.abs(g, out=size)
         if block.peak > self._tolerance.atol:
             np.multiply(size, np.float32(self._tolerance.rtol), out=allowed)
@@ -127,67 +137,68 @@ class SingleBlock:
 
     def _relative_errors(self, block: BlockSums, totals: Totals, floor: float) -> bool:
         """Errors relative to |golden| (in the buffer of mine); false where they do not fit float32."""
-        _, size, _, quotient, absolute = (array[: block.compared] for array in self._arrays)
+        _, size, _, quotient, absolute = self._arrays[:5]
         block.scaled_peak = block.peak
         if block.golden_peak > 1 and block.peak > totals.scaled_peak:
             np.maximum(size, np.float32(1), out=quotient)
             np.divide(absolute, quotient, out=quotient)
-            block.scaled_peak = float(np.max(quotient))
-        if float(np.min(size)) <= floor:
-            near = np.less_equal(size, np.float32(floor), out=self._flags[: block.compared])
+            block.scaled_peak = float(np.maximum.reduce(quotient))
+        if float(np.minimum.reduce(size)) <= floor:
+            near = np.less_equal(size, np.float32(floor), out=self._flags)
             block.near_zero = int(np.count_nonzero(near))
             np.copyto(size, np.float32(math.inf), where=near)
         if block.peak > 0:
             np.divide(absolute, size, out=absolute)
-            block.relative_peak = float(np.max(absolute))
-            block.relative = self._sum(4, block.compared)
+            block.relative_peak = float(np.maximum.reduce(absolute))
+            block.relative = self._sum(4)
         return math.isfinite(block.relative)
 
-    def _divergence(self, n: int, top: float, peak: float, mean: float, rms: float) -> BlockDivergence:
+    def _divergence(self, top: float, peak: float, mean: float, rms: float) -> BlockDivergence:
         """KL sums of the loaded block; `mean` and `rms` are those of the difference."""
-        g, _, d, weights, power = (array[:n] for array in self._arrays)
+        g, _, d, weights, power = self._arrays[:5]
         if peak > _SERIES or abs(mean) > rms / 2 > 0:
-            return self._wide_divergence(n)
+            return self._wide_divergence()
         scale = 0.0 if -_NARROW <= top <= _NARROW else top
         np.exp(np.subtract(g, np.float32(scale), out=weights) if scale else g, out=weights)
-        weight = self._sum(3, n)
+        weight = self._sum(3)
         if peak == 0:
             return BlockDivergence(weight, 0.0, 0.0, scale, scale, 0.0)
         np.multiply(weights, d, out=power)
-        first, curved = self._sum(4, n), 0.0
+        first, curved = self._sum(4), 0.0
         for order in range(2, _terms(peak) + 1):
             np.multiply(power, d, out=power)
-            curved += self._sum(4, n) / math.factorial(order)
+            curved += self._sum(4) / math.factorial(order)
         if first * first > curved * weight:
-            return self._wide_divergence(n)
+            return self._wide_divergence()
         return BlockDivergence(weight, first, curved, scale, scale, 0.0)
 
-    def _wide_divergence(self, n: int) -> BlockDivergence:
+    def _wide_divergence(self) -> BlockDivergence:
         """In float64, where d is large or mostly one common offset: float32 would lose the spread."""
-        self._tensors[1][:n].copy_(self._mine)
-        g, m = (array[:n].astype(np.float64) for array in self._arrays[:2])
+        self._tensors[1].copy_(self._mine)
+        g, m = (array.astype(np.float64) for array in self._arrays[:2])
         return divergence_sums(g, m - g)
 
     def _products(self, g: Floats, d: Floats, start: int) -> tuple[float, float, float]:
         """The sums of g*g, g*d and d*d."""
         if self._slices is None:
             return self._dot(g, g), self._dot(g, d), self._dot(d, d)
-        np.multiply(g, g, out=self._squares[: g.size])
-        np.multiply(g, d, out=self._projected[: g.size])
-        np.multiply(d, d, out=self._errors[: g.size])
-        gg, gd, dd = self._slices.of_block(start, self._table[:, : g.size])
+        for factors, product in zip(((g, g), (g, d), (d, d)), self._arrays[5:]):
+            np.multiply(*factors, out=product)
+        gg, gd, dd = self._slices.of_block(start, self._buffers[5:, : g.size])
         return gg, gd, dd
 
     def _dot(self, first: Floats, second: Floats) -> float:
-        np.multiply(first, second, out=self._arrays[3][: first.size])
-        return self._sum(3, first.size)
+        np.multiply(first, second, out=self._arrays[3])
+        return self._sum(3)
 
-    def _sum(self, buffer: int, n: int) -> float:
-        return float(self._tensors[buffer][:n].sum())
+    def _sum(self, buffer: int) -> float:
+        if self._size <= _FEW:
+            return float(np.add.reduce(self._arrays[buffer], dtype=np.float64))
+        return self._tensors[buffer].sum().item()
 
 
 def _side_sums(values: Floats) -> SideSums:
-    return SideSums(values.size, float(np.max(values)), float(np.min(values)))
+    return SideSums(values.size, float(np.maximum.reduce(values)), float(np.minimum.reduce(values)))
 
 
 def _wide_dot(first: Floats, second: Floats) -> float:

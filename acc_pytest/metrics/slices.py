@@ -44,7 +44,7 @@ class SliceSums:
         self._rows = np.zeros((3, math.prod(shape[:-1])))
         self._channels = np.zeros((3, shape[-1]))
         self._first, self._start = 0, 0
-        self._of_rows = self._of_channels = np.zeros((3, 0))
+        self._of_rows = self._of_channels = np.zeros((3, 0), dtype=np.float32)
 
     @staticmethod
     def possible(shape: Sequence[int]) -> bool:
@@ -62,13 +62,13 @@ class SliceSums:
         self._first, self._start = divmod(start, channels)
         if elements % channels:
             self._of_rows, self._of_channels = (
-                products.sum(1, keepdim=True).double().numpy(),
+                products.sum(1, keepdim=True).numpy(),
                 products.numpy(),
             )
         else:
             table = products.view(3, elements // channels, channels)
-            self._of_rows, self._of_channels = table.sum(2).double().numpy(), table.sum(1).numpy()
-        sums: list[float] = self._of_rows.sum(1).tolist()
+            self._of_rows, self._of_channels = table.sum(2).numpy(), table.sum(1).numpy()
+        sums: list[float] = np.add.reduce(self._of_rows, 1, dtype=np.float64).tolist()
         return sums
 
     def keep(self) -> None:
@@ -88,7 +88,7 @@ class SliceSums:
 
     def result(self, worst: int, largest: float) -> SliceErrors:
         """The errors; the largest absolute one is at the flat position `worst`, -1 where there is none."""
-        size, projected, _ = self._rows.sum(1).tolist()
+        size, projected, error = np.add.reduce(self._rows, 1).tolist()
         if not 0 < size < math.inf:
             return SliceErrors()
         rows, channels = _Errors(*self._rows), _Errors(*self._channels)
@@ -106,7 +106,7 @@ class SliceSums:
             bulk_error=self._bulk_error(channels.floor),
             bias=min(three, key=abs) if agree else 0.0,
             bias_deviation=max(rows.bias_deviation, channels.bias_deviation),
-            neighbour_error=self._neighbours(worst, largest) if worst >= 0 else 0.0,
+            neighbour_error=self._neighbours(worst, largest, error) if worst >= 0 else 0.0,
         )
 
     def _bulk_error(self, median: float) -> float:
@@ -114,16 +114,16 @@ class SliceSums:
         bulk = golden <= BULK * BULK * median
         return math.sqrt(float(error[bulk].sum()) / float(golden[bulk].sum()))
 
-    def _neighbours(self, worst: int, largest: float) -> float:
+    def _neighbours(self, worst: int, largest: float, error: float) -> float:
         row, channel = divmod(worst, self._shape[-1])
-        errors, channels, rows = self._rows[2], self._channels.shape[1], self._rows.shape[1]
+        channels, rows = self._channels.shape[1], self._rows.shape[1]
 
         def mean_square(total: float, count: int) -> float:
             return max(total - largest * largest, 0.0) / (count - 1)
 
-        in_row = mean_square(float(errors[row]), channels)
+        in_row = mean_square(float(self._rows[2, row]), channels)
         in_channel = mean_square(float(self._channels[2, channel]), rows)
-        overall = mean_square(float(errors.sum()), rows * channels)
+        overall = mean_square(error, rows * channels)
         of_both = in_row * in_channel / overall if overall else 0.0
         return math.sqrt(max(in_row, in_channel, of_both))
 
@@ -132,9 +132,9 @@ class _Errors:
     """Errors and biases of all rows, or of all channels, from their sums of g*g, g*d and d*d."""
 
     def __init__(self, golden: Doubles, projected: Doubles, error: Doubles) -> None:
-        some = golden > 0
         kept = golden
-        if not some.all():
+        if np.count_nonzero(golden) < golden.size:
+            some = golden > 0
             projected, kept = projected[some], golden[some]
         (self.floor,) = _ranked(golden, 0.5)
         if not self.floor:
@@ -150,7 +150,7 @@ class _Errors:
 def _ranked(values: Doubles, *parts: float) -> list[float]:
     """The quantiles of values by nearest rank."""
     # An odd distance, so that not always the same head of an attention is met.
-    values = values[:: values.size // RANKED | 1]
-    ranks = [math.ceil(part * values.size) - 1 for part in parts]
-    ordered = np.partition(values, ranks)
+    ordered = values[:: values.size // RANKED | 1].copy()
+    ranks = [math.ceil(part * ordered.size) - 1 for part in parts]
+    ordered.partition(ranks)
     return [float(ordered[rank]) for rank in ranks]

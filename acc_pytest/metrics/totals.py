@@ -178,12 +178,8 @@ class Totals:
     def _mean(self, total: ScaledSum) -> float | None:
         if not self.compared:
             return None
-        mean = binary_sum()
-        mean.add(total.value / self.compared, total.exponent)
-        return as_float(mean)
+        return as_float(binary_sum(total.value / self.compared, total.exponent))
 
     @staticmethod
     def _ratio(above: ScaledSum, below: ScaledSum) -> ScaledSum:
-        quotient = binary_sum()
-        quotient.add(above.value / below.value, above.exponent - below.exponent)
-        return quotient
+        return binary_sum(above.value / below.value, above.exponent - below.exponent)

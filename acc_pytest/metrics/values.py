@@ -30,7 +30,9 @@ _SIGNED = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """The signed type of a width: torch reads, and gives to NumPy, the bits of unsigned ones as these."""
 
 _UINT64 = getattr(torch, "uint64", None)
-_PLAIN = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_NAMES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128"
+_PLAIN = frozenset(getattr(torch, name) for name in _NAMES.split())
+"""Types of which every torch gives an element as a Python value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +95,15 @@ def difference(mine: Values, golden: Values) -> Wide:
 def scalar(element: torch.Tensor) -> Scalar:
     """The one element of `element` as a Python value of its own kind."""
     dtype = element.dtype
-    if is_exact(dtype) and dtype not in _PLAIN:
-        width = element.element_size()
-        return int(element.contiguous().view(_SIGNED[width]).item()) & ((1 << 8 * width) - 1)
+    if dtype in _PLAIN:
+        value: Scalar = element.item()
+        return value
     if dtype == torch.complex32:
         return complex(element.to(torch.complex64).item())
-    if dtype.is_floating_point and element.element_size() < 4:
+    if dtype.is_floating_point:
         return float(element.float().item())
-    value: Scalar = element.item()
-    return value
+    width = element.element_size()
+    return int(element.contiguous().view(_SIGNED[width]).item()) & ((1 << 8 * width) - 1)
 
 
 def raw(block: torch.Tensor) -> NDArray[np.uint8]:

@@ -8,6 +8,7 @@ handled without importing either.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -192,6 +193,7 @@ def by_name(name: str) -> DType:
     return _BY_NAME.get(plain) or DType(plain[:_LONGEST] or "undefined", "raw", 0)
 
 
+@functools.cache
 def by_torch(dtype: torch.dtype) -> DType:
     """The type of a torch tensor."""
     return by_name(str(dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Protocol
@@ -36,22 +37,31 @@ class TensorSource:
         self._tensor = tensor.detach()
         self.shape = tuple(int(size) for size in tensor.shape)
         self.dtype = tensor.dtype
+        self._numel = math.prod(self.shape)
 
     def read(self, start: int, stop: int) -> torch.Tensor:
         """Elements `[start, stop)` as a contiguous 1-D CPU tensor.
 
         Raises `IndexError` when the range does not lie within the tensor.
         """
-        if not 0 <= start <= stop <= math.prod(self.shape):
+        if not 0 <= start <= stop <= self._numel:
             raise IndexError(f"elements [{start}, {stop}) of a tensor of shape {list(self.shape)}")
+        if self._flat is not None:
+            return self._flat if stop - start == self._numel else self._flat[start:stop]
         block = _read(self._tensor, start, stop)
         return block.resolve_conj().resolve_neg().cpu()
 
+    @functools.cached_property
+    def _flat(self) -> torch.Tensor | None:
+        """A 1-D view, where the elements lie in memory just as they are read."""
+        tensor = self._tensor
+        lazy = tensor.is_conj() or tensor.is_neg()
+        return tensor.reshape(-1) if tensor.is_cpu and tensor.is_contiguous() and not lazy else None
+
     def blocks(self, size: int) -> Iterator[torch.Tensor]:
         """All elements in contiguous pieces of `size`, the last of what is left."""
-        count = math.prod(self.shape)
-        for start in range(0, count, size):
-            yield self.read(start, min(start + size, count)).contiguous()
+        for start in range(0, self._numel, size):
+            yield self.read(start, min(start + size, self._numel)).contiguous()
 
 
 def _read(tensor: torch.Tensor, start: int, stop: int) -> torch.Tensor:
