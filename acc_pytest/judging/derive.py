@@ -19,12 +19,13 @@ The other metrics are reported without a bound, docs/thresholds.md says why.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..tensors.dtypes import by_name
 from .slices import ELEMENT_SIGMAS, beside_neighbours, slice_thresholds
 from .threshold import JudgeContext, Threshold
-from .tolerance import Tolerance, coarser, tolerance
+from .tolerance import CAP, SAFETY, Tolerance, coarser, tolerance
 
 if TYPE_CHECKING:
     from ..metrics.measurement import Measurement
@@ -83,7 +84,7 @@ def tolerance_of(
     golden, mine = measurement.golden_dtype, measurement.mine_dtype
     rms = measurement.golden_rms
     tiny = rms if rms and rms < coarser(golden, mine).smallest_normal else None
-    return tolerance(
+    allowed = tolerance(
         golden,
         mine,
         context.depth,
@@ -93,7 +94,18 @@ def tolerance_of(
         factor_origin,
         measurement.compared,
         context.computed_in,
+        None if context.written else _rows(measurement),
     )
+    explained = SAFETY * context.rounded_frequencies
+    if not explained:
+        return allowed
+    reason = f"{allowed.reason} + {explained:.3g} of position tables whose frequencies mine has rounded"
+    return replace(allowed, value=min(CAP, allowed.value + explained), reason=reason)
+
+
+def _rows(measurement: Measurement) -> int | None:
+    channels = measurement.shape[-1] if measurement.shape else 1
+    return measurement.numel // channels if channels else None
 
 
 def element_scale(rms: float, peak: float) -> float:

@@ -49,6 +49,7 @@ class JudgeContext:
     policy: str = ""
     length: int | None = None
     computed_in: str = ""
+    rounded_frequencies: float = 0.0
     noise_error: float | None = None
     noise_max_absolute_error: float | None = None
     noise_mismatches: int = 0
@@ -91,6 +92,7 @@ class JudgeContext:
             policy=pair.policy,
             length=length,
             computed_in=pair.computed_in,
+            rounded_frequencies=pair.rounded_frequencies,
         )
 
 

@@ -1,6 +1,6 @@
 """How far two right computations of one float tensor may lie apart: the tolerance T and its reason.
 
-    T = min(1/4, factor * 8 * (u + sqrt(K) * a) * sqrt(1 + depth) * exp(3.72 / sqrt(n)))
+    T = min(1/4, factor * 8 * (u + sqrt(K) * a) * sqrt(1 + depth) * exp(3.72 / sqrt(n)) * 2^(1 / sqrt(rows)))
 
 T bounds the relative L2 error. One operation adds, relative to its result, at most
 
@@ -18,6 +18,10 @@ A tensor of `n` elements is a sample: the squared norms of error and golden scat
 expectations with a relative variance of 2/n each, so the logarithm of their ratio's root has a standard
 deviation of 1/sqrt(n), and 3.72 of them are exceeded once in 10,000 tensors (normal quantile). It
 matters below a few thousand elements: 1.06 at 4096, 1.4 at 128, 14 for the two logits of a toy router.
+
+Rows are tokens, and rounding does more to some than to others: to a typical one up to the safety factor 2
+more than to the whole (`slices.py`), so to the mean of several 2^(1/sqrt(rows)). It matters in decode steps,
+whose tensors are one token: 2 for one row, 1.3 for 8, 1.04 for 300.
 
 The cap 1/4 keeps T a gate at any depth
 and dtype: unrelated tensors differ by sqrt(2), zeros by 1, a forgotten operand by 0.3 to 1.
@@ -67,6 +71,7 @@ def tolerance(
     factor_origin: str = "",
     elements: int | None = None,
     computed_in: str = "",
+    rows: int | None = None,
 ) -> Tolerance:
     """The tolerance T of the module docstring. At least one dtype must be a float or complex one.
 
@@ -74,7 +79,8 @@ def tolerance(
     coarser format (and above zero), else `None`. `factor` and where it was set come from a rule.
     `elements` is the number of elements compared, `None` for so many that they are no sample.
     `computed_in` is the coarsest dtype of what the tensor was computed from, empty where it is not known: its
-    rounding is still there, whatever the tensor itself is stored in.
+    rounding is still there, whatever the tensor itself is stored in. `rows` is how many rows the tensor has,
+    `None` for so many that they are no sample, and where all rows are rounded alike.
     """
     fmt, roundoff, words = _rounding(coarser(golden_dtype, mine_dtype), computed_in, subnormal_rms)
     terms = TYPICAL_LENGTH if length is None else max(1, length)
@@ -89,6 +95,11 @@ def tolerance(
         value *= scatter
         formula += f"*{scatter:.3g}"
         words.append(f"{scatter:.3g} for the scatter of only {elements} elements")
+    spread = SAFETY ** (1 / math.sqrt(rows)) if rows else 1.0
+    if spread >= _WORTH_SAYING:
+        value *= spread
+        formula += f"*{spread:.3g}"
+        words.append(f"{spread:.3g} as tokens differ and here {'are' if rows != 1 else 'is'} {rows}")
     if factor != 1.0:
         formula += f" * {factor:g}"
         words.append(f"factor {factor:g} from {factor_origin}")

@@ -14,16 +14,18 @@ from .evidence import Evidence
 from .match import Match
 from .module_flow import ModuleFlow, module_flow
 from .roles.export import Export
+from .rounded_frequencies import explained_by_frequencies
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModuleInputs:
-    """The matches of inputs, when each tensor of mine was there, and the coarsest dtype that it was computed
-    from; empty for dumps that do not tell."""
+    """The matches of inputs, when each tensor of mine was there, the coarsest dtype that it was computed
+    from, and the error that rounded frequencies explain in it; empty for dumps that do not tell."""
 
     matches: tuple[Match, ...] = ()
     order: Mapping[NodeSlot, int] = field(default_factory=dict)
     coarsest: Mapping[NodeSlot, str] = field(default_factory=dict)
+    frequencies: Mapping[NodeSlot, float] = field(default_factory=dict)
 
     def when(self, match: Match) -> tuple[int, int]:
         """What sorts matches by time."""
@@ -33,6 +35,10 @@ class ModuleInputs:
     def computed_in(self, match: Match) -> str:
         """See `Pair.computed_in`."""
         return self.coarsest.get(NodeSlot(match.mine.node.path, match.mine.slot), "")
+
+    def rounded_frequencies(self, match: Match) -> float:
+        """See `Pair.rounded_frequencies`."""
+        return self.frequencies.get(NodeSlot(match.mine.node.path, match.mine.slot), 0.0)
 
 
 def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
@@ -53,7 +59,9 @@ def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
         for place in flow.order
         if place.slot.kind == "input"
     ]
-    return ModuleInputs(tuple(matches), flow.order, _coarsest(flow, golden_calls.dtypes, mine_calls.dtypes))
+    coarsest = _coarsest(flow, golden_calls.dtypes, mine_calls.dtypes)
+    frequencies = explained_by_frequencies(golden, mine, evidence, flow)
+    return ModuleInputs(tuple(matches), flow.order, coarsest, frequencies)
 
 
 def _coarsest(flow: ModuleFlow, *sides: Mapping[NodeSlot, str]) -> dict[NodeSlot, str]:

@@ -10,6 +10,7 @@ from typing import Any
 from ..dumps.base import Dump, Rank
 from ..guard import guarded
 from ..topology.tree import Node
+from .carried import with_carried
 from .choices import with_choices, with_logits
 from .evidence import DumpStep, Evidence
 from .fed import ORDER
@@ -65,7 +66,7 @@ def _traced(golden: Dump, mine: Dump, level: str, op_mapping_file: str, loaded: 
         unseen=lineage.unseen,
         gaps=lineage.gaps,
     )
-    return with_module_choices(traced, golden, mine)
+    return with_module_choices(with_carried(traced), golden, mine)
 
 
 _UNUSED = f"{FILE_NAME} is not used: nothing is mapped by types in these dumps"
@@ -173,6 +174,7 @@ class _Planner:
                     mine=mine,
                     fed=match.fed,
                     computed_in=inputs.computed_in(match),
+                    rounded_frequencies=inputs.rounded_frequencies(match),
                 )
 
     def _wanted(self, names: Names, match: Match) -> bool:

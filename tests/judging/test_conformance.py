@@ -84,7 +84,7 @@ def test_pure_rescaling_by_a_wrong_epsilon_is_named_by_its_distance() -> None:
     sentences = [
         j.sentence for step, _, j in verdicts("A", facts["dump"]) if step == 1 and j.verdict == "fail"
     ]
-    assert sentences[0].startswith("relative_euclidean_distance 0.18 is 24 times the allowed 0.00754")
+    assert sentences[0].startswith("relative_euclidean_distance 0.18 is 12 times the allowed 0.0151")
 
 
 @needs_data

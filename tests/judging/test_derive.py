@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from acc_pytest.judging.derive import tolerance_of
 from acc_pytest.judging.threshold import JudgeContext, Threshold
 from acc_pytest.judging.thresholds import thresholds_for
 from acc_pytest.judging.verdict import Judgement, judge
@@ -51,7 +52,7 @@ def test_a_rescaled_tensor_fails_by_distance_though_its_cosine_is_perfect() -> N
     found = verdict(golden, (golden * 0.82).half())
     assert "cosine_similarity" not in failed(found)
     assert "relative_euclidean_distance" in failed(found)
-    assert "45 times the allowed 0.00403" in found.sentence
+    assert "41 times the allowed 0.00439" in found.sentence
 
 
 def test_one_percent_of_scale_fails_at_fp16() -> None:
@@ -220,3 +221,19 @@ def test_what_the_streaming_kernel_measures_is_judged_like_the_plain_definitions
     for one, other in zip(judged.checks, plain.checks):
         assert one.measured == pytest.approx(other.measured, rel=1e-6)
         assert one.allowed == pytest.approx(other.allowed, rel=1e-6)
+
+
+def test_rounded_frequencies_of_position_tables_are_added_up_to_the_cap() -> None:
+    found = measured(torch.ones(16, 8), torch.ones(16, 8))
+    plain = tolerance_of(JudgeContext(), found)
+    explained = tolerance_of(JudgeContext(rounded_frequencies=0.01), found)
+    assert explained.value == pytest.approx(plain.value + 0.02)
+    assert explained.rounding == plain.rounding
+    assert explained.reason.endswith(" + 0.02 of position tables whose frequencies mine has rounded")
+    assert tolerance_of(JudgeContext(rounded_frequencies=9.0), found).value == 0.25
+
+
+def test_an_operator_alone_has_no_tokens_that_differ() -> None:
+    found = measured(torch.ones(1, 8), torch.ones(1, 8))
+    alone = tolerance_of(JudgeContext(written="float16"), found)
+    assert tolerance_of(JudgeContext(), found).value == pytest.approx(2 * alone.value)

@@ -86,6 +86,17 @@ def test_the_rounding_of_what_it_was_computed_from_is_still_there() -> None:
     )
 
 
+def test_few_tokens_get_room_for_how_they_differ_and_say_so() -> None:
+    many = tolerance("float16", "float16", 0, 64)
+    one, eight = (tolerance("float16", "float16", 0, 64, rows=rows) for rows in (1, 8))
+    assert one.value == 2 * many.value
+    assert eight.value == pytest.approx(many.value * 2 ** (1 / math.sqrt(8)))
+    assert one.rounding == many.rounding
+    assert "2 as tokens differ and here is 1" in one.reason
+    assert "1.28 as tokens differ and here are 8" in eight.reason
+    assert tolerance("float16", "float16", 0, 64, rows=5000) == many
+
+
 def test_small_tensors_get_room_for_their_scatter_and_say_so() -> None:
     large = tolerance("float16", "float16", 0, 64)
     small = tolerance("float16", "float16", 0, 64, elements=36)

@@ -1,0 +1,41 @@
+"""What a model returned at the step before and is called with again: states of recurrent models.
+
+Such an input is computed from all that the state was, though the step itself shows it as given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .pair import Pair, Plan
+
+KIND = "cache"
+
+
+def with_carried(plan: Plan) -> Plan:
+    """The plan in which inputs that the step before returned come from there, with its dtypes and depth."""
+    steps = list(dict.fromkeys(pair.step for pair in plan.pairs))
+    before = dict(zip(steps[1:], steps))
+    results = {
+        (pair.step, pair.rank, pair.mine.node, pair.golden.slot, pair.mine.slot): number
+        for number, pair in enumerate(plan.pairs)
+        if pair.mine.slot.startswith("output")
+    }
+    pairs, parents = list(plan.pairs), list(plan.parents)
+    for number, pair in enumerate(plan.pairs):
+        if pair.fed != "input" or pair.step not in before:
+            continue
+        slots = (_returned(pair.golden.slot), _returned(pair.mine.slot))
+        source = results.get((before[pair.step], pair.rank, pair.mine.node, *slots))
+        if source is not None:
+            pairs[number] = _carried(pair, plan.pairs[source])
+            parents[number] = (*parents[number], source)
+    return replace(plan, pairs=tuple(pairs), parents=tuple(parents))
+
+
+def _returned(slot: str) -> str:
+    return slot.replace("input", "output", 1)
+
+
+def _carried(pair: Pair, source: Pair) -> Pair:
+    return replace(pair, fed=KIND, depth=source.depth, computed_in=source.computed_in)
