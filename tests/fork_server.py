@@ -75,7 +75,7 @@ def _import(path: list[str]) -> None:
     import torch._dynamo  # noqa: F401
 
     before = sys.path.copy()
-    sys.path += path
+    sys.path[:] = path
     import acc_pytest
 
     for module in pkgutil.walk_packages(acc_pytest.__path__, "acc_pytest."):

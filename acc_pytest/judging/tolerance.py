@@ -99,7 +99,7 @@ def tolerance(
     if spread >= _WORTH_SAYING:
         value *= spread
         formula += f"*{spread:.3g}"
-        words.append(f"{spread:.3g} as tokens differ and here {'are' if rows != 1 else 'is'} {rows}")
+        words.append(f"{spread:.3g} for the spread of only {rows} row{'' if rows == 1 else 's'}")
     if factor != 1.0:
         formula += f" * {factor:g}"
         words.append(f"factor {factor:g} from {factor_origin}")

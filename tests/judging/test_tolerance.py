@@ -92,8 +92,8 @@ def test_few_tokens_get_room_for_how_they_differ_and_say_so() -> None:
     assert one.value == 2 * many.value
     assert eight.value == pytest.approx(many.value * 2 ** (1 / math.sqrt(8)))
     assert one.rounding == many.rounding
-    assert "2 as tokens differ and here is 1" in one.reason
-    assert "1.28 as tokens differ and here are 8" in eight.reason
+    assert "2 for the spread of only 1 row" in one.reason
+    assert "1.28 for the spread of only 8 rows" in eight.reason
     assert tolerance("float16", "float16", 0, 64, rows=5000) == many
 
 

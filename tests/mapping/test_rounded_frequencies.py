@@ -31,14 +31,19 @@ class RotaryEmbedding(nn.Module):
 
 
 class Model(nn.Module):
+    """One attention of all tokens to all, by the distance between them."""
+
     def __init__(self, base: float) -> None:
         super().__init__()
-        self.embed, self.rotary_emb, self.head = nn.Embedding(8, 16), RotaryEmbedding(base), nn.Linear(16, 8)
+        self.embed, self.rotary_emb, self.head = nn.Embedding(8, 32), RotaryEmbedding(base), nn.Linear(32, 8)
 
     def forward(self, ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
         x = self.embed(ids)
         cos, sin = self.rotary_emb(x, position_ids)
-        return self.head(x * (cos + sin).to(x.dtype))
+        first, second = x.float().chunk(2, -1)
+        turned = torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
+        weights = (turned @ turned.transpose(-1, -2) / 32**0.5).softmax(-1)
+        return self.head(weights @ x)
 
 
 def dump(path: Path, dtype: torch.dtype, *, buffers: bool = False, base: float = 1e4) -> Path:
