@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..reporting.diagnosis import Root
 from ..reporting.row import Cause, Row
-from .inheritance import shown
+from .names import shown
 
 if TYPE_CHECKING:
     from ..mapping.pair import Pair

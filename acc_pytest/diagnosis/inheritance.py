@@ -22,19 +22,19 @@ anything that runs fails, a root that runs fails.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..mapping.fed import WEIGHTS
-from ..reporting.printable import shortened
 from ..reporting.row import Cause
 from .accumulation import Accumulation
 from .ancestors import Ancestors
+from .known_inputs import KnownInputs
+from .names import shown
 from .pair_state import PairState
 from .recomputation import WRONG, Recomputation, Recomputer
+from .suspects import Suspects
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan
@@ -44,16 +44,8 @@ JUMP = 4.0
 amplifies a relative error more (a norm and a product about 1, a softmax with its range of scores)."""
 RATE = 10.0
 """The same where only the order of execution is known."""
-LOOKED_AT = 12
-"""Pairs above a root whose operators are computed again to find the one that is wrong. Of operators that are
-not compared at all it is as many as the plan names (`nearest.MOST_BETWEEN`)."""
 PROMPTS = ("token ids", "input")
 """What gives all tensors of a run their shape."""
-_PLAIN = re.compile("Elewise|Split|Concat|Slice|Transpose|Reshape|AllReduce|AllGather")
-"""Operators without weights, and whose parameters hardly differ: they only move, add and multiply."""
-NAME_WIDTH = 120
-NAMED = 3
-"""Operators between a root and its parents that its sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +68,8 @@ class Inheritance:
         self._state_of = self._accumulation.state
         self._local = local
         self._ancestors = Ancestors(plan.parents, self._state_of, lambda number: plan.pairs[number].step)
+        self._suspects = Suspects(plan, self._ancestors, local)
+        self._inputs = KnownInputs(plan, self._ancestors)
         self._fed = [number for number, pair in enumerate(plan.pairs) if pair.fed in PROMPTS]
         self._decided: dict[int, _Decision] = {}
         self._roots: dict[int, tuple[int, str]] = {}
@@ -208,7 +202,7 @@ class Inheritance:
         cause = _with(base, local)
         if local.outcome == "wrong":
             return self._is_root(state, replace(cause, text=self._wrong_here(number, local)))
-        hidden = self._wrong_between(number)
+        hidden = self._suspects.wrong_between(number)
         if hidden:
             said = (
                 f"{shown(hidden)} lies between it and its inputs, is not compared, "
@@ -219,7 +213,10 @@ class Inheritance:
             return self._accumulated(state, above, cause)
         if (via := self._behind_passing(number, cause)) is not None:
             return _inherited(replace(cause, parents=(via.number,)), via, "what is between passes")
-        return self._is_root(state, replace(cause, text=self._unknown(number, above, local)))
+        return self._is_root(
+            state,
+            replace(cause, text=self._inputs.said(number, above, self._suspects.unlike(number), local.why)),
+        )
 
     def _accumulated(self, state: PairState, above: Sequence[PairState], cause: Cause) -> _Decision:
         """The operator is right on its own inputs, and nothing directly above it fails."""
@@ -230,18 +227,18 @@ class Inheritance:
             if (via := self._failing_behind(state.number, lambda _: True)) is not None:
                 said = f"{right}, and what is between passes"
                 return _inherited(replace(cause, parents=(via.number,)), via, said)
-            culprit = self._wrong_above(state.number)
+            culprit = self._suspects.wrong_above(state.number)
             if culprit:
                 said = f"{right}; {shown(culprit)} above it is wrong on its own, though within its thresholds"
                 return self._is_root(state, replace(cause, basis="local", text=said), culprit)
-            culprit, unlike = self._unlike_above(state.number)
+            culprit, unlike = self._suspects.unlike_above(state.number)
             if culprit:
                 said = f"{right}; {shown(culprit)} above it is within its thresholds, but {unlike}"
                 return self._is_root(state, replace(cause, text=said), culprit)
             return self._is_root(state, replace(cause, text=f"{right}; error accumulated above"))
-        if unlike := self._unlike(state.number):
+        if unlike := self._suspects.unlike(state.number):
             return self._is_root(state, replace(cause, text=f"{right}, but {unlike}"))
-        suspect, unlike = self._other_between(state.number)
+        suspect, unlike = self._suspects.other_between(state.number)
         if suspect:
             said = f"{right}; {shown(suspect)}, between it and its inputs, is not compared: {unlike}"
             return self._is_root(state, replace(cause, text=said), suspect)
@@ -279,107 +276,9 @@ class Inheritance:
     def _own(self, number: int) -> Recomputation:
         return self._local.of_pair(number)
 
-    def _wrong_between(self, number: int) -> str:
-        """The operator that is wrong, and not compared, between a pair and those above it; or empty."""
-        for path in self._plan.between.get(number, ()):
-            if self._local.of_operator(number, path).outcome == "wrong":
-                return _full_name(path)
-        for other in self._ancestors.passed(number)[:LOOKED_AT]:
-            if self._own(other).outcome == "wrong":
-                return self._plan.pairs[other].mine.name
-        return ""
-
-    def _unlike(self, number: int) -> str:
-        return self._local.unlike(number, self._plan.pairs[number].mine.node)
-
-    def _other_between(self, number: int) -> tuple[str, str]:
-        """The operator that has other parameters than golden's and is not compared, and why; or empty.
-
-        One whose parameters are not those of the other layers; else the nearest that has any, above an
-        operator that has none itself: a sum or a split cannot be off where it is right.
-        """
-        paths = self._plan.between.get(number, ())
-        for path in paths:
-            if unlike := self._local.unlike(number, path):
-                return _full_name(path), unlike
-        if not _PLAIN.match(self._plan.pairs[number].mine.op_type):
-            return "", ""
-        nearest = next((name for name in map(_full_name, paths) if not _PLAIN.match(name)), "")
-        return nearest, "its weights or parameters are other ones than golden's"
-
-    def _wrong_above(self, number: int) -> str:
-        """The nearest operator above that is wrong although it is within its thresholds; or empty."""
-        looked_at = 0
-        for state, _ in self._ancestors.walk(number, lambda _: False):
-            if looked_at == LOOKED_AT:
-                break
-            local = self._own(state.number)
-            looked_at += bool(local.outcome)
-            if local.outcome == "wrong":
-                return state.name
-        return ""
-
-    def _unlike_above(self, number: int) -> tuple[str, str]:
-        """The nearest operator above with a parameter that other layers do not have, and which; or empty."""
-        near = (state for state, _ in self._ancestors.walk(number, lambda _: False))
-        for state in islice(near, LOOKED_AT):
-            if unlike := self._unlike(state.number):
-                return state.name, unlike
-        return "", ""
-
-    def _unknown(self, number: int, above: Sequence[PairState], local: Recomputation) -> str:
-        """What to say of a root whose operator could not be computed again."""
-        if number in self._plan.gaps:
-            return self._inside(number, above)
-        agree = self._agreement(number, above)
-        suspects = [_full_name(path) for path in self._plan.between.get(number, ())]
-        suspects += [self._plan.pairs[passed].mine.name for passed in self._ancestors.passed(number)]
-        if suspects:
-            agree += f"; between them, not compared: {_listed(suspects)}"
-        if unlike := self._unlike(number):
-            agree += f"; {unlike}"
-        return f"{agree} (not computed again: {local.why})"
-
-    def _agreement(self, number: int, above: Sequence[PairState]) -> str:
-        """What is known of the inputs of a root: that they agree only where each of them was compared."""
-        unseen = self._plan.unseen.get(number, ())
-        if number in self._plan.by_order:
-            return "nothing that ran before it fails" if above else "it ran first"
-        if not above:
-            return "nothing above it is compared"
-        if not unseen:
-            return "its inputs agree"
-        return f"all that was compared above it agrees; not compared: {_listed(unseen)}"
-
-    def _inside(self, number: int, above: Sequence[PairState]) -> str:
-        """Where in a module its own code made a tensor that is wrong."""
-        gap, pair = self._plan.gaps[number], self._plan.pairs[number]
-        where = [f"after {_listed(gap.after)}"] if gap.after else []
-        where += [f"before {shown(gap.before)}"] if gap.before else []
-        module = shown(gap.module.rpartition(".")[2]) or "the model"
-        said = ", ".join([f"the fault is inside {module}", *([" and ".join(where)] if where else [])])
-        unseen = self._plan.unseen.get(number, ())
-        not_compared = f"; not compared: {_listed(unseen)}" if unseen else ""
-        agree = (
-            "what these modules gave and what it was given agree" if above else "nothing above it is compared"
-        )
-        seen = f"{pair.mine.slot} of {shown(gap.before)}" if gap.before else pair.mine.slot
-        return f"{said}: {seen} differs, and {agree}{not_compared}"
-
 
 def _inherited(cause: Cause, via: PairState, said: str = "") -> _Decision:
     return _Decision(via.number, replace(cause, kind="inherited", text=said))
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(map(shown, names[:NAMED]))}{more}"
-
-
-def shown(name: str) -> str:
-    """A name from a dump as it stands in sentences: a row for every inherited failure repeats it."""
-    return shortened(name, NAME_WIDTH)
 
 
 def _ratio(state: PairState, above: Sequence[PairState]) -> float | None:
@@ -396,11 +295,3 @@ def _with(cause: Cause, local: Recomputation) -> Cause:
 
 def _wrong(local: Recomputation) -> str:
     return f"{WRONG}{': ' * bool(local.said)}{local.said}"
-
-
-def _full_name(path: str) -> str:
-    """The name of the operator at `path`, as ATB makes it of the ids above: `RopeOperation_2_0_1_0`."""
-    parts = [part.partition("_") for part in path.split("/")]
-    if not all(number.isdecimal() for number, _, _ in parts):
-        return path
-    return "_".join((parts[-1][2], *(number for number, _, _ in parts)))

@@ -1,0 +1,61 @@
+"""What to say of a root whose operator could not be computed again: what is known of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .ancestors import Ancestors
+from .names import full_name, listed, shown
+from .pair_state import PairState
+
+if TYPE_CHECKING:
+    from ..mapping.pair import Plan
+
+
+class KnownInputs:
+    """Sentences about the inputs of the pairs of a plan, of which not all need be compared."""
+
+    def __init__(self, plan: Plan, ancestors: Ancestors) -> None:
+        self._plan = plan
+        self._ancestors = ancestors
+
+    def said(self, number: int, above: Sequence[PairState], unlike: str, why: str) -> str:
+        """Of a root with the pairs `above`; `unlike` says which parameters are not those of other layers, and
+        `why` its operator was not computed again."""
+        if number in self._plan.gaps:
+            return self._inside(number, above)
+        agree = self._agreement(number, above)
+        suspects = [full_name(path) for path in self._plan.between.get(number, ())]
+        suspects += [self._plan.pairs[passed].mine.name for passed in self._ancestors.passed(number)]
+        if suspects:
+            agree += f"; between them, not compared: {listed(suspects)}"
+        if unlike:
+            agree += f"; {unlike}"
+        return f"{agree} (not computed again: {why})"
+
+    def _agreement(self, number: int, above: Sequence[PairState]) -> str:
+        """What is known of the inputs of a root: that they agree only where each of them was compared."""
+        unseen = self._plan.unseen.get(number, ())
+        if number in self._plan.by_order:
+            return "nothing that ran before it fails" if above else "it ran first"
+        if not above:
+            return "nothing above it is compared"
+        if not unseen:
+            return "its inputs agree"
+        return f"all that was compared above it agrees; not compared: {listed(unseen)}"
+
+    def _inside(self, number: int, above: Sequence[PairState]) -> str:
+        """Where in a module its own code made a tensor that is wrong."""
+        gap, pair = self._plan.gaps[number], self._plan.pairs[number]
+        where = [f"after {listed(gap.after)}"] if gap.after else []
+        where += [f"before {shown(gap.before)}"] if gap.before else []
+        module = shown(gap.module.rpartition(".")[2]) or "the model"
+        said = ", ".join([f"the fault is inside {module}", *([" and ".join(where)] if where else [])])
+        unseen = self._plan.unseen.get(number, ())
+        not_compared = f"; not compared: {listed(unseen)}" if unseen else ""
+        agree = (
+            "what these modules gave and what it was given agree" if above else "nothing above it is compared"
+        )
+        seen = f"{pair.mine.slot} of {shown(gap.before)}" if gap.before else pair.mine.slot
+        return f"{said}: {seen} differs, and {agree}{not_compared}"
