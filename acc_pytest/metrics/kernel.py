@@ -180,7 +180,8 @@ class _Pass:
         golden, mine = self._sides
         elements = None if self._elements is None else self._elements.result(self._shape)
         metrics = self._metrics()
-        beyond = self._totals.beyond + self._nonfinite.disagreeing if elements is None else elements.beyond
+        nonfinite = NonFinite(golden.nan, golden.inf, mine.nan, mine.inf, **self._nonfinite_counts)
+        beyond = self._totals.beyond + nonfinite.disagreeing if elements is None else elements.beyond
         return Measurement(
             shape=self._shape,
             golden_dtype=by_torch(self._golden.dtype).name,
@@ -198,7 +199,7 @@ class _Pass:
             beyond_tolerance=beyond,
             beyond_fraction=beyond / self.numel if self.numel else None,
             worst=self._worst(elements),
-            nonfinite=self._nonfinite,
+            nonfinite=nonfinite,
             custom=custom,
             elements=elements,
             slices=self._slice_errors(metrics["max_absolute_error"] or 0.0),
@@ -226,11 +227,6 @@ class _Pass:
             "mismatches": totals.mismatches if self._exact else None,
             "moments": totals.moments(),
         }
-
-    @property
-    def _nonfinite(self) -> NonFinite:
-        golden, mine = self._sides
-        return NonFinite(golden.nan, golden.inf, mine.nan, mine.inf, **self._nonfinite_counts)
 
     def _slice_errors(self, largest: float) -> SliceErrors:
         if self._slices is None or not self._totals.compared:
@@ -260,9 +256,8 @@ class _Pass:
 
     def _at(self, flat: int) -> tuple[Scalar, Scalar]:
         if flat not in self._looked_up:
-            sides = (self._golden, self._mine)
-            golden, mine = (scalar(side.read(flat, flat + 1)) for side in sides)
-            self._looked_up[flat] = golden, mine
+            sides = self._golden.read(flat, flat + 1), self._mine.read(flat, flat + 1)
+            self._looked_up[flat] = scalar(sides[0]), scalar(sides[1])
         return self._looked_up[flat]
 
 

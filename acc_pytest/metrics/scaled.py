@@ -44,6 +44,11 @@ def as_float(total: ScaledSum) -> float:
     return _ldexp(total.value, total.exponent)
 
 
+def mean(total: ScaledSum, count: int) -> float:
+    """The binary sum divided by `count`."""
+    return _ldexp(total.value / count, total.exponent)
+
+
 def ratio(above: ScaledSum, below: ScaledSum) -> float:
     """`above / below` of two binary sums; `below` is not zero."""
     return _ldexp(above.value / below.value, above.exponent - below.exponent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .scaled import as_float, binary_sum
+from .scaled import binary_sum, mean
 
 
 @dataclass(slots=True)
@@ -43,6 +43,4 @@ class SideTotals:
 
     def mean(self) -> float | None:
         """Mean of the finite elements, `None` without any."""
-        if not self._count:
-            return None
-        return as_float(binary_sum(self._total.value / self._count, self._total.exponent))
+        return mean(self._total, self._count) if self._count else None

@@ -28,6 +28,8 @@ MOST = 1 << 22
 """Rows, and channels, of which sums are kept: three float64 of each."""
 RANKED = 4096
 """Rows, and channels, of which quantiles are taken: of more, as many at even distances."""
+_SORTED = 256
+"""So many are sorted sooner than parted."""
 BULK = 4.0
 """Channels of up to this many times the median norm are the bulk."""
 _NORMAL_QUARTILES = 1.349
@@ -112,7 +114,7 @@ class SliceSums:
     def _bulk_error(self, median: float) -> float:
         golden, _, error = self._channels
         bulk = golden <= BULK * BULK * median
-        return math.sqrt(float(error[bulk].sum()) / float(golden[bulk].sum()))
+        return math.sqrt(float(np.add.reduce(error[bulk])) / float(np.add.reduce(golden[bulk])))
 
     def _neighbours(self, worst: int, largest: float, error: float) -> float:
         row, channel = divmod(worst, self._shape[-1])
@@ -152,5 +154,8 @@ def _ranked(values: Doubles, *parts: float) -> list[float]:
     # An odd distance, so that not always the same head of an attention is met.
     ordered = values[:: values.size // RANKED | 1].copy()
     ranks = [math.ceil(part * ordered.size) - 1 for part in parts]
-    ordered.partition(ranks)
+    if ordered.size <= _SORTED:
+        ordered.sort()
+    else:
+        ordered.partition(ranks)
     return [float(ordered[rank]) for rank in ranks]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .divergence import BlockDivergence, Divergence
 from .measurement import Moments
-from .scaled import ScaledSum, as_float, binary_sum, product, ratio, root
+from .scaled import as_float, binary_sum, mean, product, ratio, root
 
 NEAR_ZERO = 2.0**-23
 """Golden values up to this carry no relative error, unless all of golden is that small."""
@@ -134,9 +134,10 @@ class Totals:
         """Relative Euclidean distance; 0 for a zero golden."""
         if not self.compared:
             return None
-        if not self._golden_squared.value:
+        above, below = self._difference_squared, self._golden_squared
+        if not below.value:
             return 0.0
-        return as_float(root(self._ratio(self._difference_squared, self._golden_squared)))
+        return as_float(root(binary_sum(above.value / below.value, above.exponent - below.exponent)))
 
     def divergence(self) -> float | None:
         """KL divergence; `None` for complex tensors."""
@@ -150,11 +151,11 @@ class Totals:
 
     def mean_absolute(self) -> float | None:
         """Mean of |mine - golden|."""
-        return self._mean(self._absolute)
+        return mean(self._absolute, self.compared) if self.compared else None
 
     def mean_error(self) -> float | None:
         """Mean of mine - golden; of the real and imaginary parts together for complex tensors."""
-        return self._mean(self._difference)
+        return mean(self._difference, self.compared) if self.compared else None
 
     def mean_relative(self) -> float | None:
         """Mean of the relative error, 0 where golden is near zero."""
@@ -174,12 +175,3 @@ class Totals:
             absolute_difference=as_float(self._absolute),
             relative_error=self._relative,
         )
-
-    def _mean(self, total: ScaledSum) -> float | None:
-        if not self.compared:
-            return None
-        return as_float(binary_sum(total.value / self.compared, total.exponent))
-
-    @staticmethod
-    def _ratio(above: ScaledSum, below: ScaledSum) -> ScaledSum:
-        return binary_sum(above.value / below.value, above.exponent - below.exponent)

@@ -35,7 +35,7 @@ class TensorSource:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._tensor = tensor.detach()
-        self.shape = tuple(int(size) for size in tensor.shape)
+        self.shape = tuple(tensor.shape)
         self.dtype = tensor.dtype
         self._numel = math.prod(self.shape)
 
