@@ -15,7 +15,6 @@ from acc_pytest.demo.spec import FAMILIES
 from .conftest import QUICKER
 
 Capture = pytest.CaptureFixture[str]
-SMALL = ("--layers", "1", "--steps", "1")
 
 
 @pytest.fixture(autouse=True)
@@ -24,12 +23,12 @@ def here(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]")
 
 
-def demo(*words: str) -> int:
-    return cli.main(["demo", *SMALL, *words, "--", *QUICKER])
+def demo(*words: str, steps: int = 0) -> int:
+    return cli.main(["demo", "--layers=1", f"--steps={steps}", *words, "--", *QUICKER])
 
 
 def test_a_clean_demo_is_green_and_says_where_everything_is(capsys: Capture) -> None:
-    assert demo() == 0
+    assert demo(steps=1) == 0
     out = capsys.readouterr().out
     assert " fail" not in out.split("verdicts: ")[1].splitlines()[0]
     golden, mine, again, command = out.splitlines()[-4:]
@@ -41,7 +40,7 @@ def test_a_clean_demo_is_green_and_says_where_everything_is(capsys: Capture) -> 
 
 
 def test_the_printed_command_compares_again(pytester: pytest.Pytester, capsys: Capture) -> None:
-    assert cli.main(["demo", "d", *SMALL, "--only-dump", "--fault", "scale"]) == 0
+    assert cli.main(["demo", "d", "--layers=1", "--steps=0", "--only-dump", "--fault", "scale"]) == 0
     *_, said, _, command = capsys.readouterr().out.strip().splitlines()
     name = said.split()[4]
     result = pytester.runpytest_inprocess(*QUICKER, *shlex.split(command)[1:])
@@ -58,7 +57,7 @@ def test_a_fault_is_red_and_named_by_the_summary(fault: str, capsys: Capture) ->
 
 
 def test_a_fault_at_one_step_leaves_the_steps_before_green(capsys: Capture) -> None:
-    assert cli.main(["demo", "--layers", "1", "--fault", "scale", "--fault-step", "1", "--", *QUICKER]) == 1
+    assert demo("--fault", "scale", "--fault-step", "1", steps=1) == 1
     assert "step 1" in capsys.readouterr().out.split("root cause: ")[1].splitlines()[0]
 
 

@@ -300,28 +300,38 @@ def spoil_file(file: Path) -> None:
     write_record(file, record.op_name, given, [GeValue(one) for one in made])
 
 
-@pytest.mark.parametrize("spoilt", [False, True])
-def test_the_cache_of_a_decode_step_is_what_the_step_before_left(
-    spoilt: bool, replay: Replay, tmp_path: Path
-) -> None:
-    """Of transformers' models a dump has keys and values only, and no flag that a module was called with."""
+@pytest.fixture(scope="module")
+def cached(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`golden`, `right` and `wrong`: three steps of a model of transformers, each with the cache of the last.
+
+    Before pytester, as `graphs`: transformers takes seconds to import.
+    """
     caches_have_layers()
-    golden = replay_models.make_llama()
-    mine = replay_models.make_llama().to(torch.bfloat16)
-    if spoilt:
-        mine.model.layers[1].self_attn.scaling *= 1.3
-    for name, model in (("golden", golden), ("mine", mine)):
-        with torch.no_grad(), register_hook(model, DumpConfig(tmp_path / name, token_range=range(3))):
+    directory = tmp_path_factory.mktemp("cached")
+    models = {"golden": replay_models.make_llama()}
+    for name in ("right", "wrong"):
+        models[name] = replay_models.make_llama().to(torch.bfloat16)
+    models["wrong"].model.layers[1].self_attn.scaling *= 1.3
+    for name, model in models.items():
+        with torch.no_grad(), register_hook(model, DumpConfig(directory / name, token_range=range(3))):
             past = model(IDS % 50).past_key_values
             for step in (1, 2):
                 past = model(IDS[:, step : step + 1] % 50, past_key_values=past).past_key_values
-    result = replay(tmp_path / "mine", model="make_llama", golden=tmp_path / "golden")
-    assert result.ret == int(spoilt)
+    return directory
+
+
+@pytest.mark.parametrize("mine", ["right", "wrong"])
+def test_the_cache_of_a_decode_step_is_what_the_step_before_left(
+    mine: str, cached: Path, replay: Replay
+) -> None:
+    """Of transformers' models a dump has keys and values only, and no flag that a module was called with."""
+    result = replay(cached / mine, model="make_llama", golden=cached / "golden")
+    assert result.ret == (mine == "wrong")
     judged = [row for row in read_rows() if "replay_error <=" in row["thresholds"]]
     assert {row["token_id"] for row in judged} == {"0", "1", "2"}
     assert not [row for row in read_rows() if "not computed again" in row["notes"]]
     wrong = {row["my_name"] for row in judged if row["verdict"] == "fail"}
-    assert wrong == ({"root.model.layers.1.self_attn.o_proj"} if spoilt else set())
+    assert wrong == ({"root.model.layers.1.self_attn.o_proj"} if mine == "wrong" else set())
 
 
 def alone(pytester: pytest.Pytester, mine: Path, *words: str) -> pytest.RunResult:
