@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fnmatch
+import os
 import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -255,8 +258,15 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Ours:
     return Ours(tmp_path_factory)
 
 
+@cache
 def listing(root: Path, pattern: str = "*") -> dict[str, Path]:
-    return {str(p.relative_to(root)): p for p in root.rglob(pattern) if p.is_file()}
+    """Files by their path below `root`."""
+    names = (
+        f"{directory}/{name}"
+        for directory, _, names in os.walk(root)
+        for name in fnmatch.filter(names, pattern)
+    )
+    return {name[len(f"{root}/") :]: Path(name) for name in names}
 
 
 def parts(path: Path) -> tuple[dict[str, str], bytes]:
@@ -311,8 +321,7 @@ def test_payloads_and_statistics_are_equal_within_the_roundings_so_far(
     """Both sides round after every leaf, so leaf n is at most n roundings away in norm; integers agree."""
     equal: Counter[bool] = Counter()
     for home in executions(real.directory):
-        whole = with_all_leaves(real, home)
-        leaves = [ids(path.relative_to(whole).parent) for path in whole.rglob("op_param.json")]
+        leaves = [ids(Path(name).parent) for name in listing(with_all_leaves(real, home), "op_param.json")]
         for name, path in listing(home, "*.bin").items():
             made = ours.of(run, real) / path.relative_to(real.directory)
             (header, theirs), (other, mine) = parts(path), parts(made)

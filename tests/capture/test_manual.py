@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -248,21 +249,22 @@ def test_metadata_that_somebody_broke_is_not_replaced(out: Path, mine: Path) -> 
     assert (home(out) / "metadata.json").read_text() == "{"
 
 
-def test_what_a_killed_process_leaves_is_whole(out: Path, mine: Path) -> None:
+def test_what_a_killed_process_leaves_is_whole(out: Path, mine: Path, python_with_torch: None) -> None:
     program = (
-        "import itertools, sys, torch\n"
+        "import itertools, os, sys, torch\n"
         "from acc_pytest import dump_data\n"
         "for token in itertools.count():\n"
         "    for data_id in range(3):\n"
         "        dump_data(token, data_id, torch.full((30000,), float(token)), sys.argv[1], sys.argv[2])\n"
-        "    print(token, flush=True)\n"
+        "    print(os.getpid(), token, flush=True)\n"
     )
     words = [sys.executable, "-c", program, str(mine), str(out)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if int(line) == 4:
-                process.kill()
+            number, token = map(int, line.split())
+            if token == 4:
+                os.kill(number, signal.SIGKILL)
                 break
     dump = open_dump(str(out))
     assert isinstance(dump, ManualDump)

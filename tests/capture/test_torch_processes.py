@@ -20,7 +20,7 @@ from acc_pytest.mapping.planner import plan
 HERE = Path(__file__).resolve().parents[2]
 
 PROGRAM = """
-import sys, torch
+import os, sys, torch
 from torch import nn
 from acc_pytest import DumpConfig, register_hook
 torch.set_num_threads(1)
@@ -28,31 +28,49 @@ torch.manual_seed(0)
 layer = lambda: nn.Sequential(nn.Linear(64, 64), nn.ReLU(inplace=True))
 model = nn.Sequential(*(layer() for _ in range(4)))
 handle = register_hook(model, DumpConfig(sys.argv[1], range(100_000)))
-print(handle.dump_path, flush=True)
+print(os.getpid(), handle.dump_path, flush=True)
 for step in range(int(sys.argv[2])):
     model(torch.full((32, 64), float(step)))
 """
 
+RANKS = f"""
+import os, sys
+ranks = []
+for rank in (2, 0, 1):  # process ids do not sort as ranks do
+    ranks.append(os.fork())
+    if not ranks[-1]:
+        os.environ |= {{"RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_RANK": str(rank)}}
+        break
+else:
+    ended = [os.waitpid(rank, 0)[1] for rank in ranks]
+    print(*ranks, flush=True)
+    sys.exit(any(ended))
+{PROGRAM}
+"""
 
-def started(folder: Path, steps: int, **environment: str) -> subprocess.Popen[str]:
+
+def started(program: str, folder: Path, steps: int) -> subprocess.Popen[str]:
     clean = {k: v for k, v in os.environ.items() if k not in ("ATB_TIMESTAMP", "WORLD_SIZE", "RANK")}
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(folder), str(steps)],
+        [sys.executable, "-c", program, str(folder), str(steps)],
         cwd=HERE,
-        env=clean | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)} | environment,
+        env=clean | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)},
         stdout=subprocess.PIPE,
         text=True,
     )
 
 
-def test_a_killed_process_leaves_whole_files_only_and_a_dump_that_can_be_compared(tmp_path: Path) -> None:
-    process = started(tmp_path, 100_000)
+def test_a_killed_process_leaves_whole_files_only_and_a_dump_that_can_be_compared(
+    tmp_path: Path, python_with_torch: None
+) -> None:
+    process = started(PROGRAM, tmp_path, 100_000)
     assert process.stdout is not None
-    home = Path(process.stdout.readline().strip())
+    number, folder = process.stdout.readline().rstrip("\n").split(" ", 1)
+    home = Path(folder)
     deadline = time.monotonic() + 60
     while not (home / "5" / "manifest.json").exists() and time.monotonic() < deadline:
         time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
+    os.kill(int(number), signal.SIGKILL)
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     found = [path for path in home.rglob("*") if path.is_file()]
@@ -74,20 +92,15 @@ def test_a_killed_process_leaves_whole_files_only_and_a_dump_that_can_be_compare
             ref.open()
 
 
-def test_ranks_find_one_directory_and_one_order_without_talking(tmp_path: Path) -> None:
-    worlds = [{"RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_RANK": str(rank)} for rank in (2, 0, 1)]
-    processes = []
-    for world in worlds:  # one after another, so that process ids do not sort as ranks do
-        process = started(tmp_path, 1, **world)
-        assert process.stdout is not None
-        process.stdout.readline()
-        processes.append(process)
-    for process in processes:
-        process.communicate(timeout=60)
-        assert process.returncode == 0
+def test_ranks_find_one_directory_and_one_order_without_talking(
+    tmp_path: Path, python_with_torch: None
+) -> None:
+    launcher = started(RANKS, tmp_path, 1)
+    said, _ = launcher.communicate(timeout=60)
+    assert launcher.returncode == 0
     (root,) = tmp_path.iterdir()
     dump = open_dump(str(root))
-    pids = {str(processes[number].pid): int(world["RANK"]) for number, world in enumerate(worlds)}
+    pids = dict(zip(said.splitlines()[-1].split(), (2, 0, 1)))
     assert [pids[rank.name.rpartition("_")[2]] for rank in dump.ranks] == [0, 1, 2]
     manifest = json.loads((root / "torch_tensors" / dump.ranks[1].name / "manifest.json").read_text())
     assert {key: manifest["process"][key] for key in ("rank", "world_size", "local_rank")} == {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,8 +67,25 @@ def test_the_next_session_says_what_a_killed_one_left_and_leaves_it_there(
     assert read_rows("rows.jsonl").complete
 
 
-def test_a_stopped_worker_is_told_of_and_a_killed_one_is_replaced(tmp_path: Path, dumps: DemoPaths) -> None:
-    home = home_of(tmp_path, "import acc_pytest.silence as silence\nsilence.STOPPED = silence.PAUSE = 0.1\n")
+STOPS_SOON = """
+import sys
+import acc_pytest.silence as silence
+silence.STOPPED = silence.PAUSE = 0.1
+"""
+ONE_INTERPRETER = """
+forked, sys.executable = sys.executable, {python!r}
+
+def pytest_testnodedown():
+    sys.executable = forked
+"""
+"""The session and its second worker are forked, the worker that is stopped and killed is not."""
+
+
+def test_a_stopped_worker_is_told_of_and_a_killed_one_is_replaced(
+    tmp_path: Path, dumps: DemoPaths, request: pytest.FixtureRequest
+) -> None:
+    home = home_of(tmp_path, STOPS_SOON + ONE_INTERPRETER.format(python=sys.executable))
+    request.getfixturevalue("python_with_torch")
     session = start(home, dumps, "-n1", "--acc-rows=rows.jsonl")
     begun, log = home / "begun.txt", log_of(home)
     assert wait_for(lambda: bool(lines_of(begun)), session)

@@ -18,13 +18,13 @@ from .trees import relative_error
 SPECS = {
     "llama": DemoSpec(),
     "twelve-layers": DemoSpec(layers=12, decode_steps=0, warmup=False),
-    "gqa": DemoSpec(kv_heads=2, decode_steps=1),
-    "separate": DemoSpec(family="llama-separate", decode_steps=1),
+    "gqa": DemoSpec(kv_heads=2, decode_steps=1, warmup=False),
+    "separate": DemoSpec(family="llama-separate", decode_steps=1, warmup=False),
     "bloom": DemoSpec(family="bloom", decode_steps=1),
     "chatglm": DemoSpec(family="chatglm", decode_steps=1),
-    "moe": DemoSpec(family="moe", layers=3, decode_steps=1),
+    "moe": DemoSpec(family="moe", decode_steps=1, warmup=False),
     "tensor-parallel": DemoSpec(ranks=2, decode_steps=1),
-    "four-ranks": DemoSpec(ranks=4, decode_steps=1),
+    "four-ranks": DemoSpec(ranks=4, decode_steps=1, warmup=False),
     "bloom-two-ranks": DemoSpec(family="bloom", ranks=2, decode_steps=1),
     "chatglm-two-ranks": DemoSpec(family="chatglm", ranks=2, decode_steps=1),
     "chatglm-gqa-four-ranks": DemoSpec(family="chatglm", kv_heads=2, ranks=4, layers=1, decode_steps=1),
@@ -69,7 +69,7 @@ def test_a_file_that_cannot_be_read_keeps_its_pair(tmp_path: Path) -> None:
 
 
 def test_a_tensor_missing_in_a_later_step_is_reported_there(tmp_path: Path) -> None:
-    paths = make_demo(tmp_path, DemoSpec(layers=2, decode_steps=3))
+    paths = make_demo(tmp_path, DemoSpec(layers=1, decode_steps=3))
     golden = open_dump(str(paths.golden))
     whole = plan(golden, open_dump(str(paths.mine), other=golden))
     layer = sorted(paths.mine.glob("*/tensors/*/2/*_Decoder_layer"))[0]

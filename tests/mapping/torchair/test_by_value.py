@@ -15,7 +15,7 @@ from acc_pytest.mapping.planner import plan
 
 from .generated import Generated, Generator
 
-SEEDS = range(24)
+SEEDS = range(12)
 
 
 def planned(golden: Path, mine: Path) -> Plan:

@@ -159,11 +159,11 @@ def test_the_table_sorts_by_size_and_back(page: Page, failing: Path, listed: Num
 def test_only_rows_in_sight_are_in_the_document(page: Page, large: Path, listed: Numbers) -> None:
     page.open(large)
     page.evaluate("document.getElementById('clear').click()")
-    assert page.text("#shown") == "100,000 of 100,000"
+    assert page.text("#shown") == "20,000 of 20,000"
     assert len(listed()) < 60
-    page.evaluate("document.querySelector('.grid').scrollTop = 30 * 50000")
+    page.evaluate("document.querySelector('.grid').scrollTop = 30 * 10000")
     page.wait(
-        "[...document.querySelectorAll('.line')].some((l) => l.firstElementChild.innerText === '50000')"
+        "[...document.querySelectorAll('.line')].some((l) => l.firstElementChild.innerText === '10000')"
     )
     assert len(listed()) < 60
     assert page.evaluate("document.querySelectorAll('*').length") < 5000
