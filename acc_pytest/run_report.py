@@ -149,8 +149,8 @@ class RunReport:
 
     @guarded("summing up the run")
     def _sum_up(self, session: pytest.Session) -> None:
-        """A run is red that compared nothing, whose mapping covers less than the floor, in which a view
-        found something wrong, or of which a report could not be written.
+        """A run is red that compared nothing, that was to compute operators again and computed none, whose
+        mapping covers less than the floor, in which a view found something wrong, or that lacks a report.
         """
         tally = self._recorder.tally
         for row in [row for mode in self._modes for row in mode.late_rows(tally.tests)]:
@@ -161,7 +161,8 @@ class RunReport:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
         self._recorder.end(self._is_complete(session))
         plan = self._plan
-        if self._recorder.problems or (plan and plan.pairs and coverage(plan) < self._floor):
+        uncovered = plan and plan.pairs and coverage(plan) < self._floor
+        if self._recorder.problems or uncovered or (tally.compared and tally.nothing_replayed):
             _redden(session)
         result = result_of(self._recorder, self._ledger, plan, self._floor, int(session.exitstatus))
         if wrong := self._recorder.finish(result):

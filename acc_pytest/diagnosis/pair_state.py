@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from ..mapping.fed import BLOCKED
-from ..reporting.row import Row
-from .replayed import METRIC, replay_of
+from ..reporting.row import REPLAY, Row
+from .replayed import replay_of
 
 FAILING = frozenset({"fail", "inherited", "known"})
 """Verdicts of pairs that are beyond their thresholds, whatever is made of it."""
@@ -57,6 +57,6 @@ class PairState:
 def level_of(row: Row) -> float:
     """The largest share of an allowed error that was measured; metrics that are switched off do not count,
     nor what replay measured: that is no error against golden."""
-    checks = [check for check in row.checks if not check.metric.startswith(METRIC)]
+    checks = [check for check in row.checks if not check.metric.startswith(REPLAY)]
     levels = [check.excess for check in checks if not math.isinf(check.allowed)]
     return max(levels, default=math.inf if row.verdict in FAILING else 0.0)

@@ -11,11 +11,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ..judging.verdict import Check
-from ..reporting.row import Row, Scalar
+from ..reporting.row import REPLAY, Row, Scalar
 from .recomputation import WRONG, Recomputation
 
-METRIC = "replay_"
-"""What the metrics of the checks begin with, and the names in the context."""
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "outcome": (str,),
     "why": (str,),
@@ -28,7 +26,7 @@ def with_replay(row: Row, recomputed: Recomputation) -> Row:
     """The row of a pair with what became of the operator of mine on its own inputs."""
     values = {one.name: getattr(recomputed, one.name) for one in fields(recomputed)}
     kept: dict[str, Scalar] = {
-        METRIC + name: value for name, value in values.items() if value is not None and value != ""
+        REPLAY + name: value for name, value in values.items() if value is not None and value != ""
     }
     return as_replayed(replace(row, context={**row.context, **kept}))
 
@@ -47,7 +45,7 @@ def judged_by_replay(row: Row, recomputed: Recomputation) -> Row:
 def replay_of(row: Row) -> Recomputation | None:
     """What replay found of the pair; `None` where the run was without, or its file holds something else."""
     found: dict[str, Any] = {
-        name: row.context[METRIC + name] for name in _KINDS if METRIC + name in row.context
+        name: row.context[REPLAY + name] for name in _KINDS if REPLAY + name in row.context
     }
     sound = all(isinstance(value, _KINDS[name]) for name, value in found.items())
     if not found or not sound or found.get("outcome", "") not in ("", "right", "wrong"):
@@ -70,7 +68,7 @@ def as_replayed(row: Row) -> Row:
     found = replay_of(row)
     if found is None:
         return row
-    checks = (*(check for check in row.checks if not check.metric.startswith(METRIC)), *_checks(found))
+    checks = (*(check for check in row.checks if not check.metric.startswith(REPLAY)), *_checks(found))
     if found.outcome != "wrong":
         note = f"not computed again: {found.why}"
         said = found.outcome or note in (*row.notes, *row.reasons)
@@ -114,4 +112,4 @@ def _checks(found: Recomputation) -> Iterator[Check]:
 
 
 def _check(name: str, measured: float, allowed: float, reason: str) -> Check:
-    return Check(METRIC + name, measured, allowed, False, reason, measured <= allowed)
+    return Check(REPLAY + name, measured, allowed, False, reason, measured <= allowed)

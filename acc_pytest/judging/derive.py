@@ -18,6 +18,7 @@ The other metrics are reported without a bound, docs/thresholds.md says why.
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -104,8 +105,8 @@ def tolerance_of(
 
 
 def _rows(measurement: Measurement) -> int | None:
-    channels = measurement.shape[-1] if measurement.shape else 1
-    return measurement.numel // channels if channels else None
+    """The number of rows; `None` for what has none: vectors, and tensors without elements."""
+    return math.prod(measurement.shape[:-1]) or None if len(measurement.shape) > 1 else None
 
 
 def element_scale(rms: float, peak: float) -> float:

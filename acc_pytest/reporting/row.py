@@ -24,6 +24,9 @@ VERDICTS = ("pass", "tie", "fail", "inherited", "known", "incomparable", "unmapp
 """`tie`: another choice than golden's (top-k, argmax) among values closer than their bound, or a tensor whose
 tokens all come after such a choice; `inherited`: beyond its thresholds, but what it computes from differs
 already; `known`: a difference that a `[[known]]` entry accepts."""
+REPLAY = "replay_"
+"""What the context of a row keeps of replay (`--acc-replay`) begins with this: `outcome`, empty where the
+operator was not computed again, and then `why`."""
 AFTER_TIE, TOKENS = "tokens_after_tie", "tokens"
 """What the context of a row keeps where some of its tokens come after a tie and are not judged: how many, and
 of how many."""
@@ -150,6 +153,13 @@ class Row:
         if self.verdict == "incomparable":
             return not self.skipped
         return self.verdict == "fail" or (self.verdict in ("inherited", "unmapped") and self.strict)
+
+    @property
+    def replayed(self) -> bool | None:
+        """Whether the operator was computed again (`--acc-replay`); `None` where that was not asked for."""
+        if self.context.get(f"{REPLAY}outcome"):
+            return True
+        return False if f"{REPLAY}why" in self.context else None
 
     @property
     def after_tie(self) -> str:

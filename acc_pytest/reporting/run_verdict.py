@@ -73,6 +73,8 @@ def _green(run: Run, result: Result) -> RunVerdict:
     why = printable(result.problems[0], SENTENCE) if result.problems else ""
     if not why and result.coverage is not None and result.coverage < run.floor:
         why = f"only {result.coverage:.1%} of the nodes could be mapped, the floor is {run.floor:.1%}"
+    if not why and tally.nothing_replayed:
+        why = "no operator could be computed again (--acc-replay)"
     return RunVerdict(
         "bad", f"{said}, but the run fails", why or f"pytest ended with exit status {result.exit_status}."
     )

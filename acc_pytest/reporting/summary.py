@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .numbers import in_numbers
 from .printable import printable
-from .row import VERDICTS, Row
+from .row import REPLAY, VERDICTS, Row
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan
@@ -24,7 +24,8 @@ class Tally:
     """Counts rows as they arrive and keeps the first failing one and the worst few.
 
     `tests` are the ids of the tests that rows have come from, `red_tests` of those that fail. `after_tie`
-    counts the tensors of which all tokens, or some, come after a tie.
+    counts the tensors of which all tokens, or some, come after a tie, `replayed` those whose operator was
+    computed again or was not (`--acc-replay`), and `unreplayed` why one was not.
     """
 
     def __init__(self) -> None:
@@ -32,6 +33,8 @@ class Tally:
         self.tests: set[str] = set()
         self.red_tests: set[str] = set()
         self.after_tie: Counter[str] = Counter()
+        self.replayed: Counter[bool] = Counter()
+        self.unreplayed = ""
         self.first: Row | None = None
         self._worst: list[tuple[float, int, Row]] = []
 
@@ -40,6 +43,9 @@ class Tally:
         self.counts[row.verdict] += 1
         self.tests.add(row.test_id)
         self.after_tie.update([row.after_tie] if row.after_tie else ())
+        if row.replayed is not None:
+            self.replayed[row.replayed] += 1
+            self.unreplayed = self.unreplayed or str(row.context.get(f"{REPLAY}why", ""))
         if not row.red:
             return
         self.red_tests.add(row.test_id)
@@ -58,6 +64,11 @@ class Tally:
         """Comparisons that produced numbers."""
         judged = sum(self.counts[verdict] for verdict in ("pass", "tie", "fail", "inherited", "known"))
         return judged - self.after_tie["wholly"]
+
+    @property
+    def nothing_replayed(self) -> bool:
+        """Whether replay was asked for and computed no operator again."""
+        return self.replayed[False] > 0 and not self.replayed[True]
 
     @property
     def tried(self) -> int:
@@ -113,7 +124,9 @@ def summary_lines(
     if tally.after_tie:
         lines.append(after_tie_line(tally))
     if plan is not None:
-        lines.append(coverage_line(plan, floor) if plan.golden_kind else _replayed(tally))
+        lines += [coverage_line(plan, floor)] if plan.golden_kind else []
+    if tally.replayed:
+        lines.append(replayed_line(tally))
     if tally.tried and not tally.compared:
         lines.append("nothing was compared: every pair is incomparable, so the run is not a success")
     lines += [_cut(line, ROOT_WIDTH) for line in roots[fed:]]
@@ -125,9 +138,12 @@ def summary_lines(
     return lines
 
 
-def _replayed(tally: Tally) -> str:
-    """How much of a dump without golden was judged."""
-    return f"replay: {tally.compared} of {tally.tried} tensors of operators were computed again"
+def replayed_line(tally: Tally) -> str:
+    """How many tensors replay has judged, and why not the first of the others."""
+    computed, others = tally.replayed[True], tally.replayed[False]
+    line = f"replay: {computed} of {computed + others} tensors of operators were computed again"
+    line += ", so the run is not a success" if tally.nothing_replayed else ""
+    return _cut(f"{line}; one was not because {tally.unreplayed}" if others else line, ROOT_WIDTH)
 
 
 def after_tie_line(tally: Tally) -> str:

@@ -169,3 +169,8 @@ def make_trouble() -> Decoder:
 def make_sized(width: int) -> Decoder:
     """A factory that nobody can call."""
     return Decoder(width)
+
+
+def make_other() -> nn.Module:
+    """A model that has no module of the dumps."""
+    return nn.Sequential(nn.Linear(2, 2))

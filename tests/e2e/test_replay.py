@@ -120,11 +120,15 @@ FAULTS: dict[Spoil, str] = {
 
 
 def test_a_right_port_is_green_and_every_operator_was_computed_again(dumps: Dumps, replay: Replay) -> None:
-    assert replay(dumps.dump("right")).ret == 0
+    result = replay(dumps.dump("right"))
+    assert result.ret == 0
     rows = [row for row in read_rows() if not row["fed"]]
     assert len(rows) > 20
     assert not [row["test_id"] for row in rows if "replay_error <=" not in row["thresholds"]]
     assert not [row for row in rows if "not computed again" in row["notes"]]
+    result.stdout.fnmatch_lines(
+        [f"replay: {len(rows)} of {len(rows)} tensors of operators were computed again"]
+    )
 
 
 @pytest.mark.parametrize("spoil", FAULTS, ids=lambda spoil: spoil.__name__)
@@ -193,6 +197,14 @@ def test_a_module_that_the_model_lacks_is_said(dumps: Dumps, replay: Replay) -> 
     assert replay(dumps.dump("right_too"), model="make_smaller").ret == 0
     said = "not computed again: the model of --acc-model has no module root.layers.1"
     assert said in of_rows("notes")["root.layers.1"]
+
+
+def test_a_run_in_which_no_module_could_be_computed_again_is_red(dumps: Dumps, replay: Replay) -> None:
+    result = replay(dumps.dump("right_for_another"), model="make_other")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert result.parseoutcomes().keys() == {"passed"}
+    said = "replay: 0 of * computed again, so the run is not a success; one was not because * has no module *"
+    result.stdout.fnmatch_lines([said])
 
 
 def test_an_input_that_was_not_dumped_is_said(dumps: Dumps, replay: Replay) -> None:

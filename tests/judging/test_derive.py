@@ -233,6 +233,13 @@ def test_rounded_frequencies_of_position_tables_are_added_up_to_the_cap() -> Non
     assert tolerance_of(JudgeContext(rounded_frequencies=9.0), found).value == 0.25
 
 
+def test_a_vector_has_no_tokens_that_differ() -> None:
+    row, vector = (
+        tolerance_of(JudgeContext(), measured(one, one)) for one in (torch.ones(1, 8), torch.ones(8))
+    )
+    assert row.value == pytest.approx(2 * vector.value)
+
+
 def test_an_operator_alone_has_no_tokens_that_differ() -> None:
     found = measured(torch.ones(1, 8), torch.ones(1, 8))
     alone = tolerance_of(JudgeContext(written="float16"), found)

@@ -14,6 +14,7 @@ const PHRASES = [
   ["No difference beyond its bound: {0} {1}, but the run fails", "没有超出允许值的差异（{0} 个{1}），但运行未通过"],
   ["No difference beyond its bound: {0} {1}", "没有超出允许值的差异：{0} 个{1}"],
   ["{0} of them differ in a way that is known and accepted.", "其中 {0} 个存在已知并已接受的差异。"],
+  ["no operator could be computed again (--acc-replay)", "没有算子能够重新计算（--acc-replay）"],
   ["only {0} of the nodes could be mapped, the floor is {1}", "只映射了 {0} 的节点，低于下限 {1}"],
   ["pytest ended with exit status {0}.", "pytest 的退出码为 {0}。"],
   ["The models differ: {0}", "两侧的模型不同：{0}"],
