@@ -12,6 +12,7 @@ computed, so the operator is refused. Names with `_` in front are notes of the c
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, Union
@@ -76,8 +77,12 @@ class GeCall:
         return self.common_shape(*(tensor.shape for tensor in tensors))
 
     def common_shape(self, *shapes: Sequence[int]) -> tuple[int, ...]:
-        """The same of shapes."""
-        return self.room(torch.broadcast_shapes(*shapes))
+        """The same of shapes. (`torch.broadcast_shapes` imports sympy for it, which takes a second.)"""
+        aligned = itertools.zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
+        sizes = [{size for size in axis if size != 1} for axis in aligned]
+        fits = all(len(found) <= 1 for found in sizes)
+        self.need(fits, f"tensors of shapes {', '.join(map(str, map(list, shapes)))} do not fit together")
+        return self.room([max(found, default=1) for found in reversed(sizes)])
 
     def whole(self, tensor: torch.Tensor, name: str) -> list[int]:
         """Whole numbers that an operand holds. Raises `OperatorError` for a tensor of another kind."""

@@ -13,20 +13,20 @@ import pytest
 import torch
 
 from acc_pytest.cli import main
-from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
+from acc_pytest.demo import DemoPaths, DemoSpec, Fault
 from acc_pytest.modes.comparison import ComparisonMode
 from acc_pytest.modes.run import CHANNEL, AccRun, received
 from acc_pytest.session import make_noise_plan, make_plan
 from acc_pytest.settings import Settings
 
-from .conftest import QUICKER, Run, read_rows
+from .conftest import QUICKER, Run, read_rows, small_demo
 
 
 @pytest.fixture(scope="module")
 def noisy(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
     """One layer in bfloat16, with a noise run: golden in bfloat16."""
     spec = DemoSpec(layers=1, decode_steps=0, dtype="bfloat16", noise=True)
-    return make_demo(tmp_path_factory.mktemp("noisy"), spec)
+    return small_demo(tmp_path_factory.mktemp("noisy"), spec)
 
 
 def noise(paths: DemoPaths) -> str:
@@ -88,7 +88,7 @@ def test_a_fault_that_the_derived_bound_lets_pass_fails_by_the_noise_run(
 
 def test_a_wrong_operator_fails(acc: Run, tmp_path_factory: pytest.TempPathFactory) -> None:
     spec = DemoSpec(layers=1, decode_steps=0, noise=True, fault=Fault("residual", 0))
-    paths = make_demo(tmp_path_factory.mktemp("wrong"), spec)
+    paths = small_demo(tmp_path_factory.mktemp("wrong"), spec)
     result = acc(paths, noise(paths), "--tb=no", "-q", "-rN")
     assert result.ret == 1
     failed = {row["my_name"] for row in read_rows() if row["verdict"] not in ("pass", "unmapped")}

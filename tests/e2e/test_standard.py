@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
+from acc_pytest.demo import DemoPaths, DemoSpec
 
-from .conftest import Run, read_rows
+from .conftest import Run, read_rows, small_demo
 
 # It imports torch.distributed when it is first called. In a test with pytester that is forgotten again, and
 # torch cannot import it twice.
@@ -19,7 +19,7 @@ torch.testing.assert_close(torch.ones(1), torch.ones(1))
 @pytest.fixture(scope="module")
 def half(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
     """One layer, with golden again in float16: two torch dumps of equal names and other dtypes."""
-    return make_demo(tmp_path_factory.mktemp("half"), DemoSpec(layers=1, decode_steps=0, noise=True))
+    return small_demo(tmp_path_factory.mktemp("half"), DemoSpec(layers=1, decode_steps=0, noise=True))
 
 
 def compared() -> list[dict[str, str]]:
@@ -106,7 +106,7 @@ def test_a_standard_that_does_not_exist_is_a_mistake(
 def test_statistics_are_judged_by_the_default_whatever_the_standard(
     acc: Run, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    paths = make_demo(tmp_path_factory.mktemp("stated"), DemoSpec(layers=1, decode_steps=0, statistics=True))
+    paths = small_demo(tmp_path_factory.mktemp("stated"), DemoSpec(layers=1, decode_steps=0, statistics=True))
     assert acc(paths, "--acc-standard=torch", "--tb=no", "-q").ret == 0
     assert all("max_stat_absolute_error" in bounds(row) for row in compared())
 

@@ -320,6 +320,7 @@ def test_places_among_equal_values_stand_for_the_same() -> None:
         ("MatMul", {}, (X, None), "input x2 is missing"),
         ("MatMul", {}, (X, WEIGHT), "do not fit"),
         ("MatMul", {}, (X, WEIGHT.T, None, X), "has 4 inputs"),
+        ("Add", {}, (X, some(2)), r"shapes \[3, 4\], \[2\] do not fit together"),
         ("Cast", {}, (X,), "attribute dst_type is missing"),
         ("Transpose", {}, (X, whole(0, 0)), "do not fit"),
         ("Transpose", {}, (X, X), "no list of numbers"),
