@@ -37,7 +37,7 @@ def attempt(name: str, param: dict[str, object], inputs: list[torch.Tensor | Non
 def random_tensors(name: str) -> None:
     count = len(operator_of(name).inputs)
 
-    @settings(max_examples=12, deadline=None)
+    @settings(max_examples=8, deadline=None)
     @given(st.lists(tensors() | st.none(), min_size=count, max_size=count))
     def ends_well(inputs: list[torch.Tensor | None]) -> None:
         attempt(name, {}, inputs)
@@ -59,7 +59,7 @@ def one_wrong_tensor(case: corpus.Case) -> None:
     directory = case.directories()[0]
     right, param = case.inputs(directory), case.param(directory)
 
-    @settings(max_examples=4, deadline=None)
+    @settings(max_examples=2, deadline=None)
     @given(st.data())
     def ends_well(data: st.DataObject) -> None:
         inputs: list[torch.Tensor | None] = [*right]

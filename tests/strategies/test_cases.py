@@ -41,7 +41,7 @@ def test_every_drawn_case_agrees_with_the_oracle() -> None:
 
 
 def is_caught_and_named(operator: str) -> None:
-    @few
+    @settings(few, max_examples=(few.max_examples + 1) // 2)
     @given(strategies.cases(operator), st.data())
     def caught(case: DrawnCase, data: st.DataObject) -> None:
         outputs = [output.clone() for output in compute(case.operator, case.param, case.inputs)]

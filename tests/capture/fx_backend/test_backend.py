@@ -19,6 +19,7 @@ from torch.fx.node import Node
 
 from acc_pytest.capture.fx_backend import fx_dump_backend
 from acc_pytest.errors import AccError, CaptureError
+from tests.capture.conftest import Graphs
 from tests.capture.torchair.models import PROGRAMS, Attention, Mlp, run_program
 from tests.capture.torchair.tree import contents, graphs
 
@@ -31,7 +32,7 @@ class Program:
     """A small program, and what the backend dumps of its graphs when it runs them eagerly."""
 
     name: str
-    eager: list[dict[str, bytes]]
+    eager: Graphs
 
 
 @pytest.fixture(autouse=True)
@@ -169,11 +170,9 @@ def test_a_wrong_argument_is_refused(options: dict[str, Any], message: str) -> N
 
 
 @pytest.fixture(scope="module", params=PROGRAMS)
-def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Program:
+def program(request: pytest.FixtureRequest, eager_graphs: Callable[[str], Graphs]) -> Program:
     """Each program, and the graphs of its eager run."""
-    path = tmp_path_factory.mktemp("eager")
-    run_program(request.param, fx_dump_backend(path))
-    return Program(request.param, graphs(path))
+    return Program(request.param, eager_graphs(request.param))
 
 
 def test_two_dumps_of_one_program_are_equal(program: Program, tmp_path: Path) -> None:
@@ -340,7 +339,7 @@ def test_ranks_are_those_of_torch_distributed(tmp_path: Path, python_with_torch:
     assert graphs_of_rank(tmp_path, 0) != graphs_of_rank(tmp_path, 1)
 
 
-def graphs_of_rank(path: Path, rank: int) -> list[dict[str, bytes]]:
+def graphs_of_rank(path: Path, rank: int) -> Graphs:
     return [contents(graph) for graph in path.glob(f"worldsize2_global_rank{rank}/graph_*")]
 
 

@@ -6,17 +6,17 @@ import importlib.util
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from acc_pytest.capture.fx_backend import fx_dump_backend
 from acc_pytest.topology.ge_graph import read_graph, write_graph
 from acc_pytest.topology.ge_graph.schema import schema
+from tests.capture.conftest import Graphs
 
-from .models import PROGRAMS, run_program
+from .models import PROGRAMS
 from .tree import graphs
 from .wheel import needs_same_torch, torchair_home
 
@@ -43,9 +43,10 @@ def written(tmp_path_factory: pytest.TempPathFactory, commands_with_torch: Path)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_files_are_those_of_torchair_byte_for_byte(program: str, written: Path, tmp_path: Path) -> None:
-    run_program(program, fx_dump_backend(tmp_path))
-    theirs, ours = graphs(written / "fx" / program), graphs(tmp_path)
+def test_files_are_those_of_torchair_byte_for_byte(
+    program: str, written: Path, eager_graphs: Callable[[str], Graphs]
+) -> None:
+    theirs, ours = graphs(written / "fx" / program), eager_graphs(program)
     assert len(ours) == len(theirs) > 0
     for their, our in zip(theirs, ours):
         same = {name: content for name, content in our.items() if ".KWARG." not in name}
