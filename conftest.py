@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,11 @@ with contextlib.suppress(ModuleNotFoundError):
     settings.register_profile("suite", deadline=None, derandomize=True)
     settings.load_profile("suite")
 
+CONSTANTS: Any = None
+"""What hypothesis collects the constants of the package with, to draw them. (It is nowhere in public.)"""
+with contextlib.suppress(ModuleNotFoundError):
+    CONSTANTS = importlib.import_module("hypothesis.internal.constants_ast")
+
 LONGEST = (
     "test_torchair_document.py",
     "test_fuzz_sample.py",
@@ -52,10 +58,14 @@ LONGEST = (
 """Files whose tests cannot be split: a worker that met them last would keep the others waiting."""
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """In a fresh tree, have pytest rewrite the asserts of each file once: each worker would do so for all."""
-    hook = session.config.pluginmanager.rewrite_hook
-    if not session.config.getoption("numprocesses", None) or not isinstance(hook, MetaPathFinder):
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """In a fresh tree, do once what each worker would do for all files.
+
+    Their asserts are rewritten, and their constants collected.
+    """
+    hook = config.pluginmanager.rewrite_hook
+    if not isinstance(hook, MetaPathFinder):
         return
     tail = f".{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
     files = [
@@ -70,7 +80,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def _rewriting(hook: MetaPathFinder, files: Iterable[tuple[Path, Path]]) -> int:
-    """A process in which pytest's importer reads these files and keeps them rewritten, but runs none."""
+    """A process in which pytest's importer keeps these files rewritten, and hypothesis what they hold.
+
+    None of them is run.
+    """
     process = os.fork()
     if process:
         return process
@@ -84,6 +97,8 @@ def _rewriting(hook: MetaPathFinder, files: Iterable[tuple[Path, Path]]) -> int:
                 vars(module)["__builtins__"] = {}  # without __import__: the first line of each file fails
                 with contextlib.suppress(ImportError):
                     spec.loader.exec_module(module)
+                if CONSTANTS is not None and not name.startswith("tests."):
+                    CONSTANTS.constants_from_module(module)
     finally:
         os._exit(0)
 
