@@ -2,8 +2,7 @@
 
 Products and sums of a block of float32 values stay within about 1e-7 of the truth because torch sums
 pairwise; blocks are added in float64. NumPy does the elementwise work (one thread, no dispatch cost),
-torch the conversions (it knows bf16 and fp8) and the sums (it is faster at them). Of a few elements the
-calls themselves are what costs: those NumPy sums, in float64.
+torch the conversions (it knows bf16 and fp8) and the sums (`values.total`).
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import math
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from .divergence import BlockDivergence
 from .double_block import divergence_sums
@@ -20,8 +18,7 @@ from .element_tolerance import ElementTolerance
 from .sides import SideSums
 from .slices import SliceSums
 from .totals import BlockSums, Totals
-
-Floats = NDArray[np.float32]
+from .values import Floats, total
 
 _LARGEST = 1e15
 _SMALLEST = 1e-12
@@ -35,9 +32,6 @@ _SERIES = 0.25
 
 _NARROW = 10.0
 """Weights e^golden need no shift while the largest golden value is within this of zero."""
-
-_FEW = 4096
-"""Up to so many elements the dispatch of a sum by torch takes longer than NumPy in all."""
 
 _NAMES = (
     "float16 bfloat16 float32 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz int8 uint8 int16 bool"
@@ -57,15 +51,14 @@ class SingleBlock:
         self, size: int, tolerance: ElementTolerance, slices: SliceSums | None = None, *, exact: bool
     ) -> None:
         self._tolerance, self._exact, self._slices = tolerance, exact, slices
-        self._buffers = torch.empty((5 if slices is None else 8, size), dtype=torch.float32)
+        self._buffers = np.empty((5 if slices is None else 8, size), dtype=np.float32)
         self._all_flags = np.empty(size, dtype=np.bool_)
         self._take(size)
 
     def _take(self, n: int) -> None:
         """Look at the first `n` elements of the buffers alone."""
         self._size = n
-        self._tensors = self._buffers[:5, :n].unbind()
-        self._arrays = list(self._buffers.numpy()[:, :n])
+        self._arrays = list(self._buffers[:, :n])
         self._flags = self._all_flags[:n]
 
     def load(self, golden: torch.Tensor, mine: torch.Tensor) -> tuple[SideSums, SideSums] | None:
@@ -76,8 +69,8 @@ class SingleBlock:
         if golden.numel() != self._size:
             self._take(golden.numel())
         self._mine = mine
-        self._tensors[0].copy_(golden)
-        self._tensors[1].copy_(mine)
+        torch.from_numpy(self._arrays[0]).copy_(golden)
+        torch.from_numpy(self._arrays[1]).copy_(mine)
         sides = _side_sums(self._arrays[0]), _side_sums(self._arrays[1])
         return sides if _ordinary(sides[0].peak) and _ordinary(sides[1].peak) else None
 
@@ -95,7 +88,7 @@ class SingleBlock:
         if not _ordinary(peak):
             return None
         floor = totals.floor(sides[0].peak)
-        golden_sum, difference_sum = self._sum(0), self._sum(2)
+        golden_sum, difference_sum = total(g), total(d)
         sides[0].total, sides[1].total = golden_sum, golden_sum + difference_sum
         gg, gd, dd = self._products(g, d, start)
         mm, gm = gg + 2 * gd + dd, gg + gd
@@ -112,7 +105,7 @@ class SingleBlock:
             golden_mine=gm,
             golden_difference=gd,
             difference_squared=dd,
-            absolute=self._sum(4),
+            absolute=total(absolute),
             golden_peak=sides[0].peak,
             peak=peak,
             peak_at=at if peak > totals.peak else -1,
@@ -150,7 +143,7 @@ class SingleBlock:
         if block.peak > 0:
             np.divide(absolute, size, out=absolute)
             block.relative_peak = float(np.maximum.reduce(absolute))
-            block.relative = self._sum(4)
+            block.relative = total(absolute)
         return math.isfinite(block.relative)
 
     def _divergence(self, top: float, peak: float, mean: float, rms: float) -> BlockDivergence:
@@ -160,21 +153,21 @@ class SingleBlock:
             return self._wide_divergence()
         scale = 0.0 if -_NARROW <= top <= _NARROW else top
         np.exp(np.subtract(g, np.float32(scale), out=weights) if scale else g, out=weights)
-        weight = self._sum(3)
+        weight = total(weights)
         if peak == 0:
             return BlockDivergence(weight, 0.0, 0.0, scale, scale, 0.0)
         np.multiply(weights, d, out=power)
-        first, curved = self._sum(4), 0.0
+        first, curved = total(power), 0.0
         for order in range(2, _terms(peak) + 1):
             np.multiply(power, d, out=power)
-            curved += self._sum(4) / math.factorial(order)
+            curved += total(power) / math.factorial(order)
         if first * first > curved * weight:
             return self._wide_divergence()
         return BlockDivergence(weight, first, curved, scale, scale, 0.0)
 
     def _wide_divergence(self) -> BlockDivergence:
         """In float64, where d is large or mostly one common offset: float32 would lose the spread."""
-        self._tensors[1].copy_(self._mine)
+        torch.from_numpy(self._arrays[1]).copy_(self._mine)
         g, m = (array.astype(np.float64) for array in self._arrays[:2])
         return divergence_sums(g, m - g)
 
@@ -189,12 +182,7 @@ class SingleBlock:
 
     def _dot(self, first: Floats, second: Floats) -> float:
         np.multiply(first, second, out=self._arrays[3])
-        return self._sum(3)
-
-    def _sum(self, buffer: int) -> float:
-        if self._size <= _FEW:
-            return float(np.add.reduce(self._arrays[buffer], dtype=np.float64))
-        return self._tensors[buffer].sum().item()
+        return total(self._arrays[3])
 
 
 def _side_sums(values: Floats) -> SideSums:

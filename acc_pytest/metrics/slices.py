@@ -16,11 +16,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from .measurement import SliceErrors
-from .values import Doubles
+from .values import Doubles, Floats, sums
 
 FEWEST = 8
 """Rows and channels of which a median and quartiles say something."""
@@ -46,7 +45,7 @@ class SliceSums:
         self._rows = np.zeros((3, math.prod(shape[:-1])))
         self._channels = np.zeros((3, shape[-1]))
         self._first, self._start = 0, 0
-        self._of_rows = self._of_channels = np.zeros((3, 0), dtype=np.float32)
+        self._of_rows = self._of_channels = np.zeros((3, 0))
 
     @staticmethod
     def possible(shape: Sequence[int]) -> bool:
@@ -55,23 +54,17 @@ class SliceSums:
             return False
         return FEWEST <= shape[-1] <= MOST and FEWEST <= math.prod(shape[:-1]) <= MOST
 
-    def of_block(self, start: int, products: torch.Tensor) -> list[float]:
+    def of_block(self, start: int, products: Floats) -> list[float]:
         """The sums of a block's products, [3, elements], from the flat position `start`.
 
         A block is whole rows, or a part of one.
         """
         channels, elements = self._shape[-1], products.shape[1]
         self._first, self._start = divmod(start, channels)
-        if elements % channels:
-            self._of_rows, self._of_channels = (
-                products.sum(1, keepdim=True).numpy(),
-                products.numpy(),
-            )
-        else:
-            table = products.view(3, elements // channels, channels)
-            self._of_rows, self._of_channels = table.sum(2).numpy(), table.sum(1).numpy()
-        sums: list[float] = np.add.reduce(self._of_rows, 1, dtype=np.float64).tolist()
-        return sums
+        table = products.reshape(3, -1, min(channels, elements))
+        self._of_rows, self._of_channels = sums(table, 2), sums(table, 1)
+        whole: list[float] = np.add.reduce(self._of_rows, 1, dtype=np.float64).tolist()
+        return whole
 
     def keep(self) -> None:
         """Count the last block."""

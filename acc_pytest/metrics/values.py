@@ -18,6 +18,7 @@ from ..tensors.dtypes import by_torch
 from .measurement import Scalar
 
 Doubles = NDArray[np.float64]
+Floats = NDArray[np.float32]
 Wide = NDArray[Any]
 """float64, or complex128 for complex tensors."""
 
@@ -28,6 +29,8 @@ _NARROW_UNSIGNED = {
 }
 _SIGNED = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """The signed type of a width: torch reads, and gives to NumPy, the bits of unsigned ones as these."""
+
+_FEW = 8192
 
 _UINT64 = getattr(torch, "uint64", None)
 _NAMES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128"
@@ -90,6 +93,25 @@ def difference(mine: Values, golden: Values) -> Wide:
     lower = (0.0 if mine.low is None else mine.low) - (0.0 if golden.low is None else golden.low)
     result: Wide = upper + lower
     return result
+
+
+def total(values: Floats) -> float:
+    """The sum of all elements, within about 1e-7 of the sum of their sizes.
+
+    Torch sums pairwise, along any axis, and is fast at it. Of a few elements its dispatch is what costs:
+    those NumPy sums, in float64.
+    """
+    if values.size <= _FEW:
+        return float(np.add.reduce(values, dtype=np.float64))
+    return torch.from_numpy(values).sum().item()
+
+
+def sums(values: Floats, axis: int) -> NDArray[Any]:
+    """The sums along an axis, float32 or float64, as `total` takes them."""
+    if values.size <= _FEW:
+        few: Doubles = np.add.reduce(values, axis, dtype=np.float64)
+        return few
+    return torch.from_numpy(values).sum(axis).numpy()
 
 
 def scalar(element: torch.Tensor) -> Scalar:
