@@ -20,6 +20,7 @@ from ..mapping.choices_above import ChoicesAbove, is_choice
 from ..mapping.pair import Plan
 from ..mapping.reconcile import Comparison, open_pair
 from .after_ties import Left
+from .expert_calls import ExpertCalls
 from .tied_choices import TiedChoices
 from .token_rows import Sequences, TokenRows, levels, routed_rows, strangers, token_rows
 
@@ -68,6 +69,7 @@ class AfterTies:
         self._plan = plan
         self._above = ChoicesAbove(plan)
         self._tied = TiedChoices(plan, self._above)
+        self._experts = ExpertCalls(plan)
         self._moved = functools.lru_cache(REMEMBERED)(self._moved_of)
 
     def reached(self, number: int) -> torch.Tensor | None:
@@ -103,7 +105,7 @@ class AfterTies:
         """How the tensors of a pair hold the tokens of its step."""
         pair = self._plan.pairs[number]
         several = self._tied.sequences(pair)
-        if comparison is None:
+        if comparison is None or self._experts.holds(pair):
             return _Layout.unknown(several[0])
         golden, mine = comparison.golden, comparison.mine
         for sequences in several:

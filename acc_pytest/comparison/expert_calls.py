@@ -1,0 +1,37 @@
+"""Calls of one expert: a module that runs several times in a step, each time on other tokens."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+
+from ..mapping.pair import Pair, Plan
+from ..tensors.ref import readable
+
+_LATER_CALL = re.compile(r"\.call[0-9]+$")
+"""The end of the path of a module's second and later calls in a step."""
+
+
+class ExpertCalls:
+    """Which pairs of a plan hold the tokens of one expert. Their number of rows may happen to be that of all
+    tokens."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._calls: dict[object, list[Pair]] = defaultdict(list)
+        for pair in plan.pairs:
+            self._calls[_module(pair)].append(pair)
+        self._known: dict[object, bool] = {}
+
+    def holds(self, pair: Pair) -> bool:
+        """Whether the calls of the pair's module had different numbers of rows."""
+        module = _module(pair)
+        if module not in self._known:
+            calls = self._calls[module]
+            headers = [readable(ref) for call in calls for ref in call.golden.refs] if len(calls) > 1 else []
+            self._known[module] = len({math.prod(header.shape[:-1]) for header in headers if header}) > 1
+        return self._known[module]
+
+
+def _module(pair: Pair) -> object:
+    return pair.step, pair.rank, pair.graph, _LATER_CALL.sub("", pair.mine.node), pair.mine.slot
