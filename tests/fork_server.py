@@ -13,7 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
-import importlib
+import importlib.metadata
 import os
 import pkgutil
 import runpy
@@ -71,8 +71,14 @@ def _started(directory: Path) -> subprocess.Popen[bytes]:
 
 def _import(path: list[str]) -> None:
     """All that programs begin with, found as the tests find it."""
-    import pytest  # noqa: F401
     import torch._dynamo  # noqa: F401
+    from _pytest.config import default_plugins
+
+    for name in default_plugins:
+        importlib.import_module(f"_pytest.{name}")
+    for plugin in importlib.metadata.entry_points(group="pytest11"):
+        if plugin.name != "acc":
+            importlib.import_module(plugin.module)
 
     before = sys.path.copy()
     sys.path[:] = path
