@@ -18,12 +18,14 @@ def result_of(
     recorder: Recorder, ledger: Ledger | None, plan: Plan | None, floor: float, exit_status: int
 ) -> Result:
     """The result of a run whose rows have all come to `recorder`, `ledger` (with a plan) among its views."""
-    from .summary import MOST_LINES, root_lines
+    diagnosis, roots, fed = None, [], 0
+    if ledger is not None and plan is not None:
+        from .summary import MOST_LINES, root_lines  # imports torch, which a run without a plan does without
 
-    diagnosis = ledger.diagnosis(plan) if ledger is not None and plan is not None else None
-    roots = root_lines(diagnosis) if diagnosis is not None else []
+        diagnosis = ledger.diagnosis(plan)
+        roots = root_lines(diagnosis)
+        fed = sum(1 for root in diagnosis.roots[:MOST_LINES] if root.fed)
     problems = recorder.problems
-    fed = 0 if diagnosis is None else sum(1 for root in diagnosis.roots[:MOST_LINES] if root.fed)
     lines = summary_lines(recorder.tally, plan, floor, roots, fed)
     lines += map(message, (*recorder.lines, *problems))
     if plan is not None or recorder.tally.tried:
