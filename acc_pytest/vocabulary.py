@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 
@@ -70,6 +71,7 @@ def selectable(name: str, unfit: re.Pattern[str] = NOT_SELECTABLE) -> str:
     return f"{text[: LONGEST - 11]}.{digest}"
 
 
+@functools.lru_cache(maxsize=1024)  # a bound stands in several reports
 def number(value: bool | int | float | str | None) -> str:
     """A number for people: six digits, but `1 - 6.6e-13` where six digits would say 1."""
     if not isinstance(value, float):

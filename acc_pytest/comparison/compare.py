@@ -90,7 +90,7 @@ def _compare_opened(
             notes += (context.noise_reason,)
         if comparison.label:
             notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
-        rows.append(replace(measured, notes=(*notes, *measured.notes)))
+        rows.append(replace(measured, notes=(*notes, *measured.notes)) if notes else measured)
     return worst_replica(rows)
 
 

@@ -57,6 +57,5 @@ class PairState:
 def level_of(row: Row) -> float:
     """The largest share of an allowed error that was measured; metrics that are switched off do not count,
     nor what replay measured: that is no error against golden."""
-    checks = [check for check in row.checks if not check.metric.startswith(REPLAY)]
-    levels = [check.excess for check in checks if not math.isinf(check.allowed)]
+    levels = [check.excess for check in row.checks if not (check.off or check.metric.startswith(REPLAY))]
     return max(levels, default=math.inf if row.verdict in FAILING else 0.0)

@@ -44,6 +44,8 @@ def judged_by_replay(row: Row, recomputed: Recomputation) -> Row:
 
 def replay_of(row: Row) -> Recomputation | None:
     """What replay found of the pair; `None` where the run was without, or its file holds something else."""
+    if row.replayed is None:
+        return None
     found: dict[str, Any] = {
         name: row.context[REPLAY + name] for name in _KINDS if REPLAY + name in row.context
     }

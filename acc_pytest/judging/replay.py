@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any, Union
 
 from ..metrics.catalogue import STATISTICS, STATISTICS_METRICS
@@ -23,13 +24,19 @@ _LEFT_OUT = ("worst", "custom", "elements", "further")
 """Values of elements, of the user's own metrics and of operators: rows have them in words of their own."""
 _STORED = tuple(field.name for field in fields(Measurement) if field.name not in _LEFT_OUT)
 
+_PLAIN = tuple(name for name in _STORED if name not in (*_NESTED, "shape"))
+_PLAIN_VALUES = attrgetter(*_PLAIN)
+_PART_VALUES = {name: attrgetter(*parts) for name, parts in _PARTS.items()}
+_PART_NAMES = {name: [f"{name}.{part}" for part in parts] for name, parts in _PARTS.items()}
+
 _CONTEXT = {field.name: field.default for field in fields(JudgeContext)}
+_CONTEXT_VALUES = attrgetter(*_CONTEXT)
 
 
 def context_scalars(context: JudgeContext) -> dict[str, Scalar]:
     """The context by field, neutral values left out."""
-    values = ((name, getattr(context, name), default) for name, default in _CONTEXT.items())
-    return {name: value for name, value, default in values if value != default}
+    values = zip(_CONTEXT.items(), _CONTEXT_VALUES(context))
+    return {name: value for (name, neutral), value in values if value != neutral}
 
 
 def context_of(scalars: Mapping[str, Scalar]) -> JudgeContext:
@@ -40,16 +47,12 @@ def context_of(scalars: Mapping[str, Scalar]) -> JudgeContext:
 
 def statistics_scalars(measurement: Measurement) -> dict[str, Scalar]:
     """The measurement by field, those of its parts as `moments.golden`; the shape as `2x3x4`."""
-    scalars: dict[str, Scalar] = {}
-    for name in _STORED:
-        value = getattr(measurement, name)
-        if name == "shape":
-            scalars["shape"] = "x".join(map(str, value))
-        elif name in _NESTED:
-            if value != _LEFT_OUT_IF.get(name):
-                scalars |= {f"{name}.{part}": getattr(value, part) for part in _PARTS[name]}
-        else:
-            scalars[name] = value
+    scalars: dict[str, Scalar] = {"shape": "x".join(map(str, measurement.shape))}
+    scalars.update(zip(_PLAIN, _PLAIN_VALUES(measurement)))
+    for name, values in _PART_VALUES.items():
+        part = getattr(measurement, name)
+        if part != _LEFT_OUT_IF.get(name):
+            scalars.update(zip(_PART_NAMES[name], values(part)))
     return scalars
 
 

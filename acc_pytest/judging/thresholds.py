@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import SettingsError
@@ -19,6 +18,9 @@ from .tolerance import PER_LAYER, Tolerance, coarser
 if TYPE_CHECKING:
     from ..metrics.element_tolerance import ElementTolerance
     from ..metrics.measurement import Measurement
+
+_PLACES = {name: place for place, name in enumerate(METRICS)}
+"""The order of metrics in reports."""
 
 
 def thresholds_for(
@@ -43,8 +45,8 @@ def thresholds_for(
     matching = matching_rules(context, dtypes, rules)
     adjustment = adjustment_of(matching, dtypes)
     chosen = {
-        threshold.metric: replace(threshold, reason=f"{standard.name}: {threshold.reason}")
-        for threshold in standard.thresholds(context, measurement, adjustment)
+        t.metric: Threshold(t.metric, t.bound, t.at_least, f"{standard.name}: {t.reason}", t.strict)
+        for t in standard.thresholds(context, measurement, adjustment)
     }
     if context.written:
         further: dict[str, Threshold] = {}
@@ -151,8 +153,7 @@ def refuse_blind(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule]) -
 
 def in_order(thresholds: Iterable[Threshold]) -> tuple[Threshold, ...]:
     """Thresholds in catalogue order, custom metrics last by name."""
-    place = {name: index for index, name in enumerate(METRICS)}
-    return tuple(sorted(thresholds, key=lambda t: (place.get(t.metric, len(place)), t.metric)))
+    return tuple(sorted(thresholds, key=lambda t: (_PLACES.get(t.metric, len(_PLACES)), t.metric)))
 
 
 def _sizes(metric: str) -> bool:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Union
 
+from .catalogue import COLUMN_METRICS
+
 if TYPE_CHECKING:
     from .elements import ElementErrors
 
@@ -100,6 +102,10 @@ class SliceErrors:
     neighbour_error: float | None = None
 
 
+_FIELDS = frozenset((*COLUMN_METRICS, "max_scaled_error", "mean_error", "beyond_fraction"))
+"""The fields of a `Measurement` that are metrics."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One pair, measured. `docs/metrics.md` defines every field; `None` means undefined.
@@ -160,6 +166,9 @@ class Measurement:
 
         A position where both sides are non-finite but differ counts as new: mine put it there.
         """
+        if metric in _FIELDS and self.elements is None and metric not in self.custom:
+            plain: float | None = getattr(self, metric)
+            return plain
         counts = self.nonfinite
         if metric == "new_nonfinite":
             return float(counts.new + counts.changed)

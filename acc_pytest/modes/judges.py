@@ -37,7 +37,12 @@ class Judges:
 
         return load_customs(self.settings.metrics)
 
-    @property
+    @functools.cached_property
+    def _names(self) -> tuple[str, ...]:
+        """The names of the user's metrics, which rules may bound."""
+        return self.settings.custom_metrics
+
+    @functools.cached_property
     def standard(self) -> Standard:
         """By which standard pairs are judged."""
         from ..judging.standards import STANDARDS
@@ -60,17 +65,16 @@ class Judges:
         from ..judging.judges import Judge
         from ..judging.rules import rule_from_table
 
-        names = self.settings.custom_metrics
-        stronger = [] if pair is None else hook_rules(item, "pytest_acc_thresholds", names, pair=pair)
+        stronger = [] if pair is None else hook_rules(item, "pytest_acc_thresholds", self._names, pair=pair)
         if arguments:
-            stronger.append(rule_from_table(arguments, "arguments of the call", names))
+            stronger.append(rule_from_table(arguments, "arguments of the call", self._names))
         return Judge(self._rules(item, ignored, stronger), self.custom, self.standard)
 
     def rules_of_case(
         self, item: pytest.Item, ignored: pytest.Mark | None, case: Case
     ) -> tuple[ThresholdRule, ...]:
         """The rules for the case of a single operator, in the same order. Raises `SettingsError`."""
-        answered = hook_rules(item, "pytest_acc_case_thresholds", self.settings.custom_metrics, case=case)
+        answered = hook_rules(item, "pytest_acc_case_thresholds", self._names, case=case)
         return self._rules(item, ignored, answered)
 
     def _rules(
@@ -78,7 +82,7 @@ class Judges:
     ) -> tuple[ThresholdRule, ...]:
         from ..judging.rules import in_precedence
 
-        markers = marker_rules(item, self.settings.custom_metrics, ignored)
+        markers = marker_rules(item, self._names, ignored)
         return in_precedence(self.settings.rules, markers, stronger)
 
     def levelled(self, row: Row, make_judge: Callable[[], Judge]) -> Row:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
@@ -94,14 +95,27 @@ _FORMULA_STARTS = frozenset("=+-@'")
 """What a spreadsheet takes for a formula, and the apostrophe itself, so that a leading one is always ours."""
 
 
-def _getter(place: str) -> Callable[[Row], Scalar]:
-    """What fetches the value at `place` (`golden.path`, `metrics.mean_error`) of a row."""
-    group, _, name = place.partition(".")
-    if group in ("metrics", "counts", "custom", "case"):
-        return lambda row: getattr(row, group).get(name)
-    if group == "cause":
-        return lambda row: None if row.cause is None else getattr(row.cause, name)
-    return attrgetter(place)
+def _getter(places: Iterable[str]) -> Callable[[Row], list[Scalar]]:
+    """What fetches the values at `places` (`golden.path`, `metrics.mean_error`) of a row.
+
+    Neighbours of one kind are fetched by one call: a table has seventy columns, and each row is a test.
+    """
+    kinds = itertools.groupby(places, lambda place: place.partition(".")[0] if "." in place else "")
+    parts = [_part(kind, list(group)) for kind, group in kinds]
+    return lambda row: [value for get in parts for value in get(row)]
+
+
+def _part(kind: str, places: list[str]) -> Callable[[Row], Iterable[Scalar]]:
+    """What fetches values that all belong to the part `kind` of a row, or to the row itself."""
+    names = [place.removeprefix(f"{kind}.") for place in places]
+    if kind in ("metrics", "counts", "custom", "case"):
+        return lambda row: map(getattr(row, kind).get, names)
+    if kind == "cause":
+        return lambda row: [None if row.cause is None else getattr(row.cause, name) for name in names]
+    if len(places) == 1:
+        get = attrgetter(places[0])
+        return lambda row: (get(row),)
+    return attrgetter(*places)
 
 
 @functools.lru_cache(maxsize=1024)  # types, layers and reasons are those of thousands of rows
@@ -146,21 +160,22 @@ class CsvReport(GrowingFileView):
         self._wanted = False
         known = OLD_COLUMNS | OUR_COLUMNS if columns is None else dict(columns)
         self._columns = known | {name: f"custom.{name}" for name in custom}
-        self._getters = [_getter(place) for place in self._columns.values()]
+        self._lines = _Lines()
+        self._values = _getter(self._columns.values())
 
     def begin(self, run: Run) -> None:
         """Begin the file. Raises `SettingsError` where that cannot be."""
         self._file = self._begin_file()
         self._wanted = run.plan is not None and bool(run.plan.pairs)
-        self._file.write(_line(self._columns), head=True)
+        self._file.write(self._lines.line(self._columns), head=True)
 
     def add(self, row: Row) -> None:
         """Append one row and hand it to the operating system, so that a killed run keeps it."""
         if self._file is None:
             return
         self._wanted = True
-        values = [get(row) for get in self._getters]
-        self._file.write(_line([text(value) if type(value) is str else value for value in values]))
+        cells = [text(value) if type(value) is str else value for value in self._values(row)]
+        self._file.write(self._lines.line(cells))
 
     def land(self) -> None:
         """Give the file its name; none where nothing was compared, nor was to be."""
@@ -169,8 +184,15 @@ class CsvReport(GrowingFileView):
         super().land()
 
 
-def _line(cells: Iterable[Scalar]) -> bytes:
-    """One line of the file."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow(cells)
-    return text.getvalue().encode("utf-8")
+class _Lines:
+    """Makes lines of the file."""
+
+    def __init__(self) -> None:
+        self._text = io.StringIO()
+        self._writer = csv.writer(self._text, lineterminator="\r\n")
+
+    def line(self, cells: Iterable[Scalar]) -> bytes:
+        self._text.seek(0)
+        self._text.truncate()
+        self._writer.writerow(cells)
+        return self._text.getvalue().encode("utf-8")
