@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-REPEATS = 3
+REPEATS = 7
 
 COMMON = """
 import time, pytest, torch
