@@ -77,13 +77,12 @@ def marker_rules(
     `ignored` is the marker a generated test got from the config files, whose rules count already.
     Raises `SettingsError` for a wrong marker.
     """
+    marks = [mark for mark in item.iter_markers("acc_threshold") if mark is not ignored]
+    if not marks:
+        return []
     from .judging.rules import rule_from_marker
 
-    return [
-        rule_from_marker(mark.kwargs, item.nodeid, custom)
-        for mark in item.iter_markers("acc_threshold")
-        if mark is not ignored
-    ]
+    return [rule_from_marker(mark.kwargs, item.nodeid, custom) for mark in marks]
 
 
 def hook_rules(

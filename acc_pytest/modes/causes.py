@@ -8,7 +8,7 @@ where it runs: a serial run has judged it already.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -47,22 +47,25 @@ class Causes:
 
     def examine(self, item: GeneratedItem) -> Row:
         """The row of the test `item`, with its cause where it fails."""
-        from ..diagnosis.pair_state import FAILING, PairState
-        from ..diagnosis.replayed import as_accumulated, may_accumulate
-        from ..diagnosis.run import with_cause
-
         number = item.test.number
         assert number is not None
         row = self._ahead.pop(number, None) or self._mode.examined(item)
-        state = self._states[number] = PairState.of(row, number)
-        cause: Cause | None = None
+        state = self._states[number] = self._state_in(row, number)
+        return self._explained(item, row, state) if state.failing or row.shapes_differ else row
+
+    def _explained(self, item: GeneratedItem, row: Row, state: PairState) -> Row:
+        """A row that fails, or whose tensors have other shapes, with the cause of that."""
+        from ..diagnosis.replayed import as_accumulated, may_accumulate
+        from ..diagnosis.run import with_cause
+
+        cause: Cause | None
         with guarded(f"finding the cause of the failure of {item.nodeid}"):
             if may_accumulate(row) and self._inheritance.accumulated(state):
                 return as_accumulated(row)
-            if row.verdict in FAILING:
-                stored = self._stored.get(number)
+            if state.failing:
+                stored = self._stored.get(state.number)
                 cause = (stored and stored.cause) or self._inheritance.cause(state)
-            elif row.shapes_differ:
+            else:
                 cause = self._inheritance.cause_of_shapes(state)
         if cause is None:
             return row
@@ -86,14 +89,19 @@ class Causes:
         item = self._running.get(number)
         if item is None:
             return None
-        from ..diagnosis.pair_state import PairState
-
         row = self._mode.examined(item)
         if len(self._ahead) >= AHEAD:
             del self._ahead[next(iter(self._ahead))]
         self._ahead[number] = row
-        state = self._states[number] = PairState.of(row, number)
+        state = self._states[number] = self._state_in(row, number)
         return state
+
+    @functools.cached_property
+    def _state_in(self) -> Callable[[Row, int], PairState]:
+        """How a pair stands, from its row and number."""
+        from ..diagnosis.pair_state import PairState
+
+        return PairState.of
 
     @functools.cached_property
     def _running(self) -> dict[int, GeneratedItem]:

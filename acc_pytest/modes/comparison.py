@@ -68,14 +68,19 @@ class ComparisonMode(PairMode):
 
         return AfterTies(self.plan)
 
-    def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
-        """Open, measure and judge the pair. Imports torch."""
+    @functools.cached_property
+    def _compare(self) -> Callable[..., Row]:
+        """`compare_pair`, for whose torch this process takes its share of the cores."""
         from ..comparison import compare_pair
         from ..threads import share_cores
 
         share_cores()
+        return compare_pair
+
+    def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
+        """Open, measure and judge the pair. Imports torch."""
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
-        row = compare_pair(pair, make_judge, test_id, number, counterpart, self.ties)
+        row = self._compare(pair, make_judge, test_id, number, counterpart, self.ties)
         written = pair.mine.slot.startswith("output") or number in self.plan.gaps
         if self.settings.replay is None or pair.fed or not written:
             return row

@@ -62,13 +62,12 @@ class Judges:
         `ignored` is the marker that stands for the config files. Raises `SettingsError` for a marker,
         an answer of the hook or an argument that is wrong.
         """
-        from ..judging.judges import Judge
-        from ..judging.rules import rule_from_table
-
         stronger = [] if pair is None else hook_rules(item, "pytest_acc_thresholds", self._names, pair=pair)
         if arguments:
+            from ..judging.rules import rule_from_table
+
             stronger.append(rule_from_table(arguments, "arguments of the call", self._names))
-        return Judge(self._rules(item, ignored, stronger), self.custom, self.standard)
+        return self._judge(self._rules(item, ignored, stronger), self.custom, self.standard)
 
     def rules_of_case(
         self, item: pytest.Item, ignored: pytest.Mark | None, case: Case
@@ -80,10 +79,19 @@ class Judges:
     def _rules(
         self, item: pytest.Item, ignored: pytest.Mark | None, stronger: list[ThresholdRule]
     ) -> tuple[ThresholdRule, ...]:
+        return self._in_precedence(self.settings.rules, marker_rules(item, self._names, ignored), stronger)
+
+    @functools.cached_property
+    def _judge(self) -> type[Judge]:
+        from ..judging.judges import Judge
+
+        return Judge
+
+    @functools.cached_property
+    def _in_precedence(self) -> Callable[..., tuple[ThresholdRule, ...]]:
         from ..judging.rules import in_precedence
 
-        markers = marker_rules(item, self._names, ignored)
-        return in_precedence(self.settings.rules, markers, stronger)
+        return in_precedence
 
     def levelled(self, row: Row, make_judge: Callable[[], Judge]) -> Row:
         """The row with its thresholds apart from its data, where a lock is in use."""
