@@ -7,29 +7,16 @@ row-major order, so that equal sums of one dtype and shape mean equal tensors.
 
 from __future__ import annotations
 
-import io
 import math
-import pickle
-import pickletools
 import re
 import zipfile
-from typing import Any
-
-import torch
 
 from .mapped import opened
+from .torch_pickle import LONGEST, declared
 
-_LARGEST_PICKLE = 1 << 20
 _MOST_ENTRIES = 64
 _DATA = re.compile(r"[^/]+/data/[^/]+")
 _PICKLE = re.compile(r"[^/]+/data\.pkl")
-_REBUILT = {"_rebuild_tensor_v2", "_rebuild_tensor_v3"}
-_PROGRAM = """
-    PROTO GLOBAL BINPUT BINGET MARK BINUNICODE BINPERSID BININT BININT1 BININT2 LONG1 NEWTRUE NEWFALSE
-    EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 REDUCE STOP
-"""
-_OPCODES = frozenset(_PROGRAM.split())
-"""What the pickle of one tensor is made of. Others could ask for memory that the file does not have."""
 
 
 def stored_crc(path: str) -> tuple[int, int] | None:
@@ -47,58 +34,18 @@ def stored_crc(path: str) -> tuple[int, int] | None:
                 return None
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in (*data, *pickles)):
                 return None
-            if pickles[0].file_size > _LARGEST_PICKLE:
+            if pickles[0].file_size > LONGEST:
                 return None
             whole = _is_whole_storage(archive.read(pickles[0]))
-    except Exception:  # noqa: BLE001 - zipfile and pickle raise nearly anything for damaged files
+    except Exception:  # noqa: BLE001 - zipfile raises nearly anything for damaged files
         return None
     # torch can be told to leave the sums out, and then writes 0.
     return (data[0].CRC, data[0].file_size) if whole and data[0].CRC else None
 
 
-class _Outline(pickle.Unpickler):
-    """Reads the pickle of one tensor for its shape and strides. It can call nothing but `_outlined`."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module == "torch._utils" and name in _REBUILT:
-            return _outlined
-        if (module, name) == ("torch._utils", "_rebuild_parameter"):
-            return _first
-        if (module, name) == ("collections", "OrderedDict"):
-            return dict
-        if module in ("torch", "torch.storage"):
-            return name
-        raise pickle.UnpicklingError(f"{module}.{name} is not part of a tensor")
-
-    def persistent_load(self, pid: Any) -> Any:
-        return pid
-
-
-def _first(tensor: Any, *_options: object) -> Any:
-    return tensor
-
-
-def _outlined(
-    storage: Any,
-    offset: int,
-    shape: tuple[int, ...],
-    stride: tuple[int, ...],
-    _requires_grad: bool,
-    _hooks: object,
-    dtype: str = "",
-    *_others: object,
-) -> bool:
+def _is_whole_storage(pickled: bytes) -> bool:
     """Whether a tensor is its storage from the first element to the last, in row-major order."""
-    unit = getattr(torch, dtype).itemsize if dtype else 1  # a storage without a dtype counts bytes
-    step = 1
-    for size, apart in zip(reversed(shape), reversed(stride)):
-        if size != 1 and apart != step:
-            return False
-        step *= size
-    return bool(offset == 0 and len(shape) == len(stride) and storage[4] == math.prod(shape) * unit)
-
-
-def _is_whole_storage(content: bytes) -> bool:
-    if any(opcode.name not in _OPCODES for opcode, _, _ in pickletools.genops(content)):
+    tensor = declared(pickled)
+    if tensor is None or tensor.first:
         return False
-    return _Outline(io.BytesIO(content)).load() is True
+    return tensor.stored == math.prod(tensor.shape) * tensor.dtype.itemsize

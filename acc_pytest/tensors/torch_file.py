@@ -22,7 +22,7 @@ from ..errors import FormatError, NoPayload
 from .dtypes import by_torch
 from .header import Location, TensorHeader
 from .mapped import mapped, opened, watch
-from .torch_layout import TorchLayout, layout_of
+from .plain_tensor import PlainTensor, plain_tensor_in
 
 _ZIP = b"PK\x03\x04"
 # Both older ways of torch.save start with the magic number, pickled with protocol 2.
@@ -69,11 +69,9 @@ class TorchFile:
 
         Those are mapped for it, or read whole where they are older than torch 1.6.
         """
-        layout, _ = _examined(place.path)
-        if layout is not None:
-            return TensorHeader(
-                by_torch(layout.dtype), layout.shape, offset=layout.offset, nbytes=layout.nbytes
-            )
+        plain, _ = _examined(place.path)
+        if plain is not None:
+            return TensorHeader(by_torch(plain.dtype), plain.shape, offset=plain.offset, nbytes=plain.nbytes)
         tensor = self._tensor(place.path)
         nbytes = tensor.numel() * tensor.element_size()
         return TensorHeader(by_torch(tensor.dtype), tuple(tensor.shape), nbytes=nbytes)
@@ -155,7 +153,7 @@ def pickle_advice(version: str = "") -> str:
     )
 
 
-def _examined(path: str) -> tuple[TorchLayout | None, bool]:
+def _examined(path: str) -> tuple[PlainTensor | None, bool]:
     """Where the values lie, if they are those of one plain tensor, and whether torch can map the file.
 
     It can map zip archives; older files are checked for what they ask for. `torch.save` stores entries
@@ -177,7 +175,7 @@ def _examined(path: str) -> tuple[TorchLayout | None, bool]:
                 f"{path}: is a damaged torch file (zip directory: {error}); was it truncated?"
             ) from error
         _check_entries(path, size, entries)
-        return layout_of(file, size, entries), True
+        return plain_tensor_in(file, size, entries), True
 
 
 def _check_entries(path: str, size: int, entries: list[zipfile.ZipInfo]) -> None:

@@ -1,4 +1,4 @@
-"""torch_layout: where the values of plain `.pth` files lie; it agrees with `torch.load` or says nothing."""
+"""plain_tensor: where the values of plain `.pth` files lie; it agrees with `torch.load` or says nothing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acc_pytest.tensors.mapped import mapped, opened
+from acc_pytest.tensors.plain_tensor import PlainTensor, plain_tensor_in
 from acc_pytest.tensors.torch_archive import LEGACY_STORAGES, encode
-from acc_pytest.tensors.torch_layout import TorchLayout, layout_of
 
 PLAIN = {
     "matrix": torch.arange(12.0).reshape(3, 4),
@@ -39,13 +39,13 @@ needs_float8 = pytest.mark.skipif(
 )
 
 
-def layout(path: Path) -> TorchLayout | None:
+def found_in(path: Path) -> PlainTensor | None:
     with opened(str(path)) as (file, size), zipfile.ZipFile(file) as archive:
-        return layout_of(file, size, archive.infolist())
+        return plain_tensor_in(file, size, archive.infolist())
 
 
-def same(path: Path, found: TorchLayout) -> bool:
-    """Whether torch reads what the layout says, bit for bit."""
+def same(path: Path, found: PlainTensor) -> bool:
+    """Whether torch reads the same, bit for bit."""
     expected = torch.load(path, map_location="cpu", weights_only=True).detach()
     mine = mapped(str(path), found.dtype, found.shape, found.offset)
     return (
@@ -63,7 +63,7 @@ def same(path: Path, found: TorchLayout) -> bool:
 def test_plain_tensors_have_one(name: str, tmp_path: Path) -> None:
     path = tmp_path / "t.pth"
     torch.save(PLAIN[name], path)
-    found = layout(path)
+    found = found_in(path)
     assert found is not None
     assert same(path, found)
 
@@ -73,7 +73,7 @@ def test_so_have_the_files_that_we_write(name: str, tmp_path: Path) -> None:
     path = tmp_path / "t.pth"
     archive = encode(PLAIN[name].detach())
     path.write_bytes(archive.head + bytes(archive.data) + archive.tail)
-    found = layout(path)
+    found = found_in(path)
     assert found is not None
     assert same(path, found)
 
@@ -82,7 +82,7 @@ def test_so_have_the_files_that_we_write(name: str, tmp_path: Path) -> None:
 def test_whatever_else_a_file_holds_is_left_to_torch(name: str, tmp_path: Path) -> None:
     path = tmp_path / "t.pth"
     torch.save(OTHER[name], path)
-    assert layout(path) is None
+    assert found_in(path) is None
 
 
 def rewritten(path: Path, change: dict[str, bytes | None]) -> None:
@@ -111,7 +111,7 @@ def test_files_that_are_not_what_they_say_have_none(change: dict[str, bytes | No
     path = tmp_path / "t.pth"
     torch.save(torch.ones(3, 4), path)
     rewritten(path, change)
-    assert layout(path) is None
+    assert found_in(path) is None
 
 
 def test_two_entries_of_one_name_are_left_to_torch(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_two_entries_of_one_name_are_left_to_torch(tmp_path: Path) -> None:
     torch.save(torch.ones(2), path)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("other/data/0", bytes(8))
-    assert layout(path) is None
+    assert found_in(path) is None
 
 
 def _pickle() -> bytes:
@@ -145,6 +145,6 @@ def test_a_spoilt_pickle_is_read_as_torch_reads_it_or_not_at_all(
     for place, value in changes:
         data[place] = value
     rewritten(path, {"data.pkl": bytes(data)})
-    found = layout(path)
+    found = found_in(path)
     if found is not None:
         assert same(path, found)

@@ -1,85 +1,27 @@
-"""Where the values of an ordinary `.pth` file lie: what its pickle says, read without `torch.load`.
+"""The pickle in a `.pth` file: what it says of one plain tensor. Nothing is called or imported.
 
-Dumps are thousands of small files, for each of which `torch.load` takes several times as long as the values
-themselves, and pickles of one shape are equal byte for byte. Anything but one dense row-major tensor, as
-`torch.save` writes it, has no layout here and is left to `torch.load`.
+Pickles of one dtype and shape are equal byte for byte, so that each is read once for thousands of files.
 """
 
 from __future__ import annotations
 
 import functools
-import math
-import os
 import pickletools
-import struct
-import sys
-import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
 from .torch_archive import LEGACY_STORAGES
 
-_LONGEST_PICKLE = 4096
-"""Bytes; that of one tensor has less than 1,000."""
-_LOCAL_HEADER = struct.Struct("<26xHH")
-"""Of a zip entry: the lengths of its name and of its extra field, which stand before its bytes."""
+LONGEST = 4096
+"""Bytes; the pickle of one tensor has less than 1,000."""
 _UNTYPED = "UntypedStorage"
 
 
 @dataclass(frozen=True, slots=True)
-class TorchLayout:
-    """A row-major tensor: `offset` in bytes from the start of the file."""
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    offset: int
-    nbytes: int
-
-
-def layout_of(file: BinaryIO, size: int, entries: Sequence[zipfile.ZipInfo]) -> TorchLayout | None:
-    """Where the tensor of an archive of `size` bytes lies; `None` for what only `torch.load` understands.
-
-    `entries` are stored, not compressed, and none is larger than the file.
-    """
-    by_name = {entry.filename.partition("/")[2]: entry for entry in entries}
-    wanted = by_name.get("data.pkl")
-    if len(by_name) != len(entries) or wanted is None or wanted.file_size > _LONGEST_PICKLE:
-        return None
-    order = by_name.get("byteorder")
-    if order is not None and _content(file, order) != sys.byteorder.encode():
-        return None
-    tensor = _declared(_content(file, wanted))
-    held = by_name.get(f"data/{tensor.key}") if tensor is not None else None
-    if tensor is None or held is None:
-        return None
-    itemsize = tensor.dtype.itemsize
-    nbytes = math.prod(tensor.shape) * itemsize
-    before = tensor.first * itemsize
-    start = _start(file, held)
-    if before + nbytes > held.file_size or held.file_size != tensor.stored or start + held.file_size > size:
-        return None
-    return TorchLayout(tensor.dtype, tensor.shape, start + before, nbytes)
-
-
-def _start(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
-    """Where the bytes of an entry begin."""
-    head = os.pread(file.fileno(), _LOCAL_HEADER.size, entry.header_offset)
-    if len(head) != _LOCAL_HEADER.size:
-        return sys.maxsize
-    name, extra = _LOCAL_HEADER.unpack(head)
-    return int(entry.header_offset + len(head) + name + extra)
-
-
-def _content(file: BinaryIO, entry: zipfile.ZipInfo) -> bytes:
-    start = _start(file, entry)
-    return b"" if start == sys.maxsize else os.pread(file.fileno(), entry.file_size, start)
-
-
-@dataclass(frozen=True, slots=True)
-class _Declared:
+class DeclaredTensor:
     """What a pickle says: the entry and the bytes of its storage, and the tensor's first element in it."""
 
     key: str
@@ -99,13 +41,13 @@ class _Unusual(Exception):
 
 
 @functools.lru_cache(maxsize=4096)
-def _declared(pickled: bytes) -> _Declared | None:
-    """What the pickle of a plain tensor says; `None` for every other. Nothing is called or imported."""
+def declared(pickled: bytes) -> DeclaredTensor | None:
+    """What the pickle of a dense row-major tensor says; `None` for every other."""
     try:
         tensor = _evaluated(pickled)
     except (_Unusual, ValueError, LookupError, TypeError, AttributeError):
         return None
-    return tensor if isinstance(tensor, _Declared) else None
+    return tensor if isinstance(tensor, DeclaredTensor) else None
 
 
 def _evaluated(pickled: bytes) -> object:
@@ -185,7 +127,7 @@ def _tensor(
     hooks: None,
     *,
     dtype: str = "",
-) -> _Declared:
+) -> DeclaredTensor:
     key, name, count = storage
     known = getattr(torch, dtype or LEGACY_STORAGES.get(name, ""), None)
     if not isinstance(known, torch.dtype) or hooks is not None:
@@ -194,7 +136,7 @@ def _tensor(
         raise _Unusual
     if not _is_row_major(shape, strides):
         raise _Unusual
-    return _Declared(key, count * (1 if name == _UNTYPED else known.itemsize), known, shape, first)
+    return DeclaredTensor(key, count * (1 if name == _UNTYPED else known.itemsize), known, shape, first)
 
 
 def _is_row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
