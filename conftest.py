@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
-from importlib.abc import Loader, MetaPathFinder
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-
-import acc_pytest
 
 pytest_plugins = ["pytester"]
 
@@ -44,11 +38,6 @@ with contextlib.suppress(ModuleNotFoundError):
     settings.register_profile("suite", deadline=None, derandomize=True)
     settings.load_profile("suite")
 
-CONSTANTS: Any = None
-"""What hypothesis collects the constants of the package with, to draw them. (It is nowhere in public.)"""
-with contextlib.suppress(ModuleNotFoundError):
-    CONSTANTS = importlib.import_module("hypothesis.internal.constants_ast")
-
 LONGEST = (
     "test_torchair_document.py",
     "test_fuzz_sample.py",
@@ -56,51 +45,6 @@ LONGEST = (
     "test_real_torchair.py",
 )
 """Files whose tests cannot be split: a worker that met them last would keep the others waiting."""
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    """In a fresh tree, do once what each worker would do for all files.
-
-    Their asserts are rewritten, and their constants collected.
-    """
-    hook = config.pluginmanager.rewrite_hook
-    if not isinstance(hook, MetaPathFinder):
-        return
-    tail = f".{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
-    files = [
-        (home.parent, file)
-        for home in (Path(__file__).parent / "tests", Path(acc_pytest.__path__[0]))
-        for file in home.rglob("*.py")
-        if not (file.parent / "__pycache__" / f"{file.stem}{tail}").exists()
-    ]
-    cores = len(os.sched_getaffinity(0))
-    for process in [_rewriting(hook, files[first::cores]) for first in range(cores)]:
-        os.waitpid(process, 0)
-
-
-def _rewriting(hook: MetaPathFinder, files: Iterable[tuple[Path, Path]]) -> int:
-    """A process in which pytest's importer keeps these files rewritten, and hypothesis what they hold.
-
-    None of them is run.
-    """
-    process = os.fork()
-    if process:
-        return process
-    try:
-        for root, file in files:
-            module_file = file.parent if file.name == "__init__.py" else file.with_suffix("")
-            name = ".".join(module_file.relative_to(root).parts)
-            spec = hook.find_spec(name, [str(module_file.parent)])
-            if spec is not None and isinstance(spec.loader, Loader):
-                module = importlib.util.module_from_spec(spec)
-                vars(module)["__builtins__"] = {}  # without __import__: the first line of each file fails
-                with contextlib.suppress(ImportError):
-                    spec.loader.exec_module(module)
-                if CONSTANTS is not None and not name.startswith("tests."):
-                    CONSTANTS.constants_from_module(module)
-    finally:
-        os._exit(0)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

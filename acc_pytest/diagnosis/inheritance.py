@@ -69,7 +69,7 @@ class Inheritance:
         self._local = local
         self._ancestors = Ancestors(plan.parents, self._state_of, lambda number: plan.pairs[number].step)
         self._suspects = Suspects(plan, self._ancestors, local)
-        self._inputs = KnownInputs(plan, self._ancestors)
+        self._inputs = KnownInputs(plan, self._ancestors, self._suspects)
         self._fed = [number for number, pair in enumerate(plan.pairs) if pair.fed in PROMPTS]
         self._decided: dict[int, _Decision] = {}
         self._roots: dict[int, tuple[int, str]] = {}
@@ -215,7 +215,7 @@ class Inheritance:
             return _inherited(replace(cause, parents=(via.number,)), via, "what is between passes")
         return self._is_root(
             state,
-            replace(cause, text=self._inputs.said(number, above, self._suspects.unlike(number), local.why)),
+            replace(cause, text=self._inputs.said(number, above, local.why)),
         )
 
     def _accumulated(self, state: PairState, above: Sequence[PairState], cause: Cause) -> _Decision:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .ancestors import Ancestors
 from .names import full_name, listed, shown
 from .pair_state import PairState
+from .suspects import Suspects
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan
@@ -16,21 +17,21 @@ if TYPE_CHECKING:
 class KnownInputs:
     """Sentences about the inputs of the pairs of a plan, of which not all need be compared."""
 
-    def __init__(self, plan: Plan, ancestors: Ancestors) -> None:
+    def __init__(self, plan: Plan, ancestors: Ancestors, suspects: Suspects) -> None:
         self._plan = plan
         self._ancestors = ancestors
+        self._suspects = suspects
 
-    def said(self, number: int, above: Sequence[PairState], unlike: str, why: str) -> str:
-        """Of a root with the pairs `above`; `unlike` says which parameters are not those of other layers, and
-        `why` its operator was not computed again."""
+    def said(self, number: int, above: Sequence[PairState], why: str) -> str:
+        """Of a root with the pairs `above`; `why` says why its operator was not computed again."""
         if number in self._plan.gaps:
             return self._inside(number, above)
         agree = self._agreement(number, above)
-        suspects = [full_name(path) for path in self._plan.between.get(number, ())]
-        suspects += [self._plan.pairs[passed].mine.name for passed in self._ancestors.passed(number)]
-        if suspects:
-            agree += f"; between them, not compared: {listed(suspects)}"
-        if unlike:
+        between = [full_name(path) for path in self._plan.between.get(number, ())]
+        between += [self._plan.pairs[passed].mine.name for passed in self._ancestors.passed(number)]
+        if between:
+            agree += f"; between them, not compared: {listed(between)}"
+        if unlike := self._suspects.unlike(number):
             agree += f"; {unlike}"
         return f"{agree} (not computed again: {why})"
 

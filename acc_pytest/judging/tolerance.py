@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..tensors.dtypes import FloatFormat, by_name
@@ -90,16 +91,10 @@ def tolerance(
     words.append(f"sums of {terms} terms at {_power(accumulator)}")
     words.append(f"{depth} layer{'' if depth == 1 else 's'} before")
     formula = f"T = {PER_LAYER:g}*(u + sqrt({terms})*{_power(accumulator)})*sqrt(1+{depth})"
-    scatter = scatter_of(elements) if elements else 1.0
-    if scatter >= _WORTH_SAYING:
-        value *= scatter
-        formula += f"*{scatter:.3g}"
-        words.append(f"{scatter:.3g} for the scatter of only {elements} elements")
-    spread = SAFETY ** (1 / math.sqrt(rows)) if rows else 1.0
-    if spread >= _WORTH_SAYING:
-        value *= spread
-        formula += f"*{spread:.3g}"
-        words.append(f"{spread:.3g} for the spread of only {rows} row{'' if rows == 1 else 's'}")
+    for more, why in _of_few(elements, rows):
+        value *= more
+        formula += f"*{more:.3g}"
+        words.append(why)
     if factor != 1.0:
         formula += f" * {factor:g}"
         words.append(f"factor {factor:g} from {factor_origin}")
@@ -107,6 +102,16 @@ def tolerance(
         value = CAP
         formula += f", capped at {CAP:g}"
     return Tolerance(value, fmt, f"{formula} = {value:.3g} ({', '.join(words)})", rounding)
+
+
+def _of_few(elements: int | None, rows: int | None) -> Iterator[tuple[float, str]]:
+    """The factors of a tensor of few elements and few rows, and the words of each."""
+    scatter = scatter_of(elements) if elements else 1.0
+    if scatter >= _WORTH_SAYING:
+        yield scatter, f"{scatter:.3g} for the scatter of only {elements} elements"
+    spread = SAFETY ** (1 / math.sqrt(rows)) if rows else 1.0
+    if spread >= _WORTH_SAYING:
+        yield spread, f"{spread:.3g} for the spread of only {rows} row{'' if rows == 1 else 's'}"
 
 
 def _rounding(

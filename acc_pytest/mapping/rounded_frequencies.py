@@ -9,6 +9,7 @@ that are evenly spread, by P rms(f) u / 3. Rotated keys are off by that, relativ
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from ..dumps.calls import NodeSlot
 from ..dumps.torch import TorchDump
@@ -26,15 +27,21 @@ def explained_by_frequencies(
 ) -> dict[NodeSlot, float]:
     """The relative error that rounded frequencies explain in tables and in caches of keys, of one step."""
     modules = _rounded(golden, mine)
-    largest = _largest_position(evidence, flow) if modules else 0
+    largest = _largest_position(evidence, flow, modules) if modules else 0
     if not largest:
         return {}
     most = max(modules.values())
     return {
         place: largest * modules.get(place.path, most) / 3
         for place in flow.order
-        if place in flow.caches or (place.path in modules and place.slot.kind == "output")
+        if (place in flow.caches and _holds_keys(place))
+        or (place.path in modules and place.slot.kind == "output")
     }
+
+
+def _holds_keys(place: NodeSlot) -> bool:
+    """Whether a cache may hold keys: values are not rotated."""
+    return not any("value" in str(part) for part in place.slot.index[1:])
 
 
 def _rounded(golden: TorchDump, mine: TorchDump) -> dict[str, float]:
@@ -53,14 +60,19 @@ def _rounded(golden: TorchDump, mine: TorchDump) -> dict[str, float]:
     return modules
 
 
-def _largest_position(evidence: Evidence, flow: ModuleFlow) -> int:
-    """The largest position that golden was fed at this step; 0 where none was dumped."""
+def _largest_position(evidence: Evidence, flow: ModuleFlow, modules: Iterable[str]) -> int:
+    """The largest position that golden's modules, or its step, were given; 0 where none was dumped."""
     nodes = evidence.golden.tree.by_path
+    places = [place for place, kind in flow.fed.items() if kind == "positions" and place.path in nodes]
+    for path in (path for path in modules if path in nodes):
+        places += [
+            NodeSlot(path, slot) for slot in evidence.golden.slots(nodes[path]) if slot.kind == "input"
+        ]
     largest = 0
-    for place in (place for place, kind in flow.fed.items() if kind == "positions" and place.path in nodes):
+    for place in places:
         ref = evidence.golden.slots(nodes[place.path]).get(place.slot)
         try:
-            if ref is not None and ref.header().numel:
+            if ref is not None and ref.header().numel and ref.header().dtype.format is None:
                 largest = max(largest, int(ref.open().max()))
         except AccError:
             continue  # its own pair says what is wrong with it

@@ -87,7 +87,6 @@ class SingleBlock:
         peak = float(absolute[at])
         if not _ordinary(peak):
             return None
-        floor = totals.floor(sides[0].peak)
         golden_sum, difference_sum = total(g), total(d)
         sides[0].total, sides[1].total = golden_sum, golden_sum + difference_sum
         gg, gd, dd = self._products(g, d, start)
@@ -111,7 +110,7 @@ class SingleBlock:
             peak_at=at if peak > totals.peak else -1,
         )
         self._count_elements(block)
-        if not self._relative_errors(block, totals, floor):
+        if not self._relative_errors(block, totals, totals.floor(sides[0].peak)):
             return None
         block.divergence = self._divergence(sides[0].max, peak, difference_sum / n, math.sqrt(dd / n))
         return block

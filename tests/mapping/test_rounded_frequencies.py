@@ -101,3 +101,17 @@ def test_another_base_is_another_buffer_and_red(golden: Path, tmp_path: Path) ->
     verdicts = compared(golden, dump(tmp_path, torch.float16, buffers=True, base=1.1e4))
     assert explained(verdicts) == {}
     assert verdicts.roots[0] == "root.rotary_emb.inv_freq"
+
+
+def test_of_caches_keys_are_rotated_and_values_are_not(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    for name, dtype in (("golden", torch.float32), ("mine", torch.bfloat16)):
+        torch.manual_seed(4)
+        config = transformers.LlamaConfig(vocab_size=32, num_key_value_heads=1, **sizes)
+        model = transformers.LlamaForCausalLM(config).to(dtype)
+        with torch.no_grad(), register_hook(model, DumpConfig(tmp_path / name)):
+            model(torch.arange(24)[None])
+    names = explained(compared(tmp_path / "golden", tmp_path / "mine")).keys()
+    assert any("key" in name.rpartition("past_key_values")[2] for name in names)
+    assert not any("value" in name.rpartition("past_key_values")[2] for name in names)
