@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import DumpError
 from ..tensors.ref import TensorRef
-from ..tensors.stored_crc import stored_crc
 from ..topology.torch_modules import read_tree, tree_of_folders
 from ..topology.tree import Node, Tree
-from .base import Dump, Rank, Slot, Step
-from .calls import Calls, trace_calls
+from .base import Rank, Slot, Step
 from .listing import Listing
+from .modules import ModuleDump, stored_tensor
 from .naming import stable_name
 from .ranks import Worker, select, torch_worker
 from .statistics_rows import TORCH_FILE, torch_rows
@@ -49,12 +48,13 @@ class TorchLayout:
     token: str = ""
 
 
-class TorchDump(Dump):
+class TorchDump(ModuleDump):
     """A torch dump; one tree for all steps, made when the dump is opened."""
 
     kind = "torch"
 
     def __init__(self, layout: TorchLayout, listing: Listing) -> None:
+        super().__init__()
         self._listing = listing
         self._home = layout.home
         self.root = layout.root
@@ -64,7 +64,6 @@ class TorchDump(Dump):
         self.forced = bool(layout.token)
         notes: list[str] = []
         workers = self._workers(layout, notes)
-        self._calls: dict[str, Calls] = {}
         self._manifests = {worker.name: process_manifest(layout.home / worker.name) for worker in workers}
         self.ranks = tuple(Rank(index, name) for index, name in enumerate(self._in_rank_order(workers)))
         first = layout.home / self.ranks[0].name
@@ -138,12 +137,6 @@ class TorchDump(Dump):
             )
         return tensors
 
-    def calls(self, step: Step) -> Calls:
-        """What ran in a step, as the first rank dumped it."""
-        if step.directory not in self._calls:
-            self._calls[step.directory] = self._traced(step)
-        return self._calls[step.directory]
-
     def weights(self, rank: Rank) -> Mapping[str, SavedWeight]:
         """What is known of the parameters and buffers of a rank, by full name."""
         return weights_of(self._home / rank.name)
@@ -158,25 +151,23 @@ class TorchDump(Dump):
         named = ((*os.path.splitext(file), file) for file in self._listing.files(folder))
         return {name: TensorRef(f"{folder}/{file}") for name, suffix, file in named if suffix in _SUFFIXES}
 
-    def _traced(self, step: Step) -> Calls:
-        rank = self.ranks[0]
-        place = f"{self._home}/{rank.name}/{step.directory}"
-        dumped = {node: self.tensors(step, rank, node) for node in step.tree.walk()}
-        manifest = step_manifest(place)
+    def _began(self, step: Step) -> Callable[[Node], int]:
+        """As the manifest of the step has it."""
+        manifest = step_manifest(f"{self._home}/{self.ranks[0].name}/{step.directory}")
         started = {name: number for number, name in enumerate(manifest.started)}
-        as_listed = {node: number for number, node in enumerate(dumped)}
+        return lambda node: started.get(node.path, len(started))
 
-        def began(node: Node) -> tuple[int, int]:
-            return started.get(node.path, len(started)), as_listed[node]
+    def _saved(self, step: Step) -> Callable[[Node, TensorRef], SavedTensor | None]:
+        """As the manifest of the step has it; else as the files themselves."""
+        place = f"{self._home}/{self.ranks[0].name}/{step.directory}"
+        entries = step_manifest(place).entries
 
-        def saved(node: Node, slot: Slot) -> SavedTensor | None:
-            ref = dumped[node][slot]
+        def saved(node: Node, ref: TensorRef) -> SavedTensor | None:
             if ref.member:
                 return None
-            return manifest.entries.get(ref.path[len(place) + 1 :]) or _stored(ref.path)
+            return entries.get(ref.path[len(place) + 1 :]) or stored_tensor(ref)
 
-        ran = [node for node, tensors in dumped.items() if tensors]
-        return trace_calls(ran, began, lambda node: tuple(dumped[node]), saved)
+        return saved
 
 
 def _rows_without_file(folder: str, files: Collection[str]) -> dict[Slot, TensorRef]:
@@ -187,12 +178,6 @@ def _rows_without_file(folder: str, files: Collection[str]) -> dict[Slot, Tensor
         for slot, ref in rows.items()
         if f"{slot.kind}_{ref.member.partition('/')[2]}.pth" not in files
     }
-
-
-def _stored(path: str) -> SavedTensor | None:
-    """What a file says of its tensor that is not in a manifest."""
-    crc_and_size = stored_crc(path)
-    return None if crc_and_size is None else SavedTensor(crc32=crc_and_size[0], shape=(crc_and_size[1],))
 
 
 def _key(text: str, place: str, file: str) -> Key:

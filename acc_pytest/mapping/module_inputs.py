@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..dumps.base import Dump
 from ..dumps.calls import NodeSlot
-from ..dumps.torch import TorchDump
+from ..dumps.modules import ModuleDump
 from ..tensors.dtypes import by_name
 from .evidence import Evidence
 from .match import Match
@@ -43,7 +43,7 @@ class ModuleInputs:
 
 def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
     """Of one step of two torch dumps with equal names."""
-    if not (isinstance(golden, TorchDump) and isinstance(mine, TorchDump)):
+    if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
         return ModuleInputs()
     golden_calls, mine_calls = golden.calls(evidence.golden.step), mine.calls(evidence.mine.step)
     flow = module_flow(golden_calls, mine_calls, lambda _: True)

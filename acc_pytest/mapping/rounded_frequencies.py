@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 
 from ..dumps.calls import NodeSlot
-from ..dumps.torch import TorchDump
+from ..dumps.modules import ModuleDump
 from ..errors import AccError
 from ..tensors.dtypes import by_name
 from .evidence import Evidence
@@ -23,7 +23,7 @@ _NAMED = "freq"
 
 
 def explained_by_frequencies(
-    golden: TorchDump, mine: TorchDump, evidence: Evidence, flow: ModuleFlow
+    golden: ModuleDump, mine: ModuleDump, evidence: Evidence, flow: ModuleFlow
 ) -> dict[NodeSlot, float]:
     """The relative error that rounded frequencies explain in tables and in caches of keys, of one step."""
     modules = _rounded(golden, mine)
@@ -44,7 +44,7 @@ def _holds_keys(place: NodeSlot) -> bool:
     return not any("value" in str(part) for part in place.slot.index[1:])
 
 
-def _rounded(golden: TorchDump, mine: TorchDump) -> dict[str, float]:
+def _rounded(golden: ModuleDump, mine: ModuleDump) -> dict[str, float]:
     """rms(f) u of the modules whose frequencies are golden's, rounded to a coarser dtype."""
     modules: dict[str, float] = {}
     exact = golden.weights(golden.ranks[0])

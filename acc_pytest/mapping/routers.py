@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..dumps.base import Dump, StepLabel
-from ..dumps.torch import TorchDump
+from ..dumps.modules import ModuleDump
 from .choices import chosen
 from .pair import Pair, Plan, Whole
 from .steps import common_steps
@@ -32,7 +32,7 @@ def with_module_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     That is what their module hands out beside them, and what they are computed from. Whether they are the
     largest of any of these is asked where the pair is compared.
     """
-    if not (isinstance(golden, TorchDump) and isinstance(mine, TorchDump)):
+    if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
         return plan
     steps = {step.label: _places(golden, mine, step.label) for step, _ in common_steps(golden, mine)}
     numbers = [
@@ -81,7 +81,7 @@ def _kind(pair: Pair, steps: dict[StepLabel, _Places]) -> str:
     return "whole" if place in places.whole else "float" if place in places.float else ""
 
 
-def _places(golden: TorchDump, mine: TorchDump, label: StepLabel) -> _Places:
+def _places(golden: ModuleDump, mine: ModuleDump, label: StepLabel) -> _Places:
     (pair,) = [steps for steps in common_steps(golden, mine) if steps[0].label == label]
     sides = [dump.calls(step).dtypes for dump, step in zip((golden, mine), pair)]
     both = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..dumps.base import Dump, Rank, Slot, StepLabel
-from ..dumps.torch import TorchDump
+from ..dumps.modules import ModuleDump
 from ..dumps.torch_weights import SavedWeight
 from ..tensors.ref import TensorRef
 from ..vocabulary import selectable
@@ -28,7 +28,7 @@ class WeightPairs:
 def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence) -> WeightPairs:
     """A pair for each weight that both dumps describe, rank by rank; none where their ranks do not meet
     so."""
-    if not (isinstance(golden, TorchDump) and isinstance(mine, TorchDump)):
+    if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
         return WeightPairs()
     if len(golden.ranks) != len(mine.ranks):
         return WeightPairs()
@@ -55,7 +55,7 @@ class _Weights:
     """The weights of a rank by all of their names; each is listed under one. Those without a digest are
     read."""
 
-    def __init__(self, dump: TorchDump, rank: Rank) -> None:
+    def __init__(self, dump: ModuleDump, rank: Rank) -> None:
         self._dumped = dump.dumped_weights(rank)
         self.listed = dict.fromkeys(self._dumped, _DUMPED) | dict(dump.weights(rank))
         self.names = {alias: name for name, saved in self.listed.items() for alias in saved.aliases}
@@ -95,7 +95,7 @@ def _pairs(golden: _Weights, mine: _Weights, step: StepLabel, rank: int | None) 
 
 def readers(mine: Dump) -> Mapping[str, tuple[str, ...]]:
     """The full names of the weights that a module has itself, by its path, as the first rank lists them."""
-    if not isinstance(mine, TorchDump):
+    if not isinstance(mine, ModuleDump):
         return {}
     by_module: dict[str, tuple[str, ...]] = {}
     for name, listed in _Weights(mine, mine.ranks[0]).names.items():

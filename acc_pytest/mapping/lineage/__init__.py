@@ -15,7 +15,7 @@ from typing import TypeVar
 from ...dumps.base import Dump, StepLabel
 from ...dumps.fx import FxDump
 from ...dumps.ge import GeDump
-from ...dumps.torch import TorchDump
+from ...dumps.modules import ModuleDump
 from ...dumps.torchair import TorchairDump
 from ..pair import Gap, Pair
 from ..tables import Tables
@@ -144,7 +144,7 @@ def _flows(golden: Dump, mine: Dump, tables: Tables) -> tuple[FlowOf, str]:
         return ge_flows(mine), "edges of the graph"
     if isinstance(mine, FxDump):
         return fx_flows(mine), "copies of results among the arguments of calls"
-    if isinstance(golden, TorchDump) and isinstance(mine, TorchDump):
+    if isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump):
         return torch_flows(golden, mine), "tensors that both dumps saw at the same places"
     return lambda *_: None, ORDER
 

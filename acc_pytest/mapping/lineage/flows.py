@@ -9,7 +9,7 @@ from typing import Any
 from ...dumps.base import Dump, Rank, Step, StepLabel
 from ...dumps.fx import FxDump
 from ...dumps.ge import GeDump
-from ...dumps.torch import TorchDump
+from ...dumps.modules import ModuleDump
 from ...dumps.torchair import TorchairDump
 from ..steps import common_steps
 from ..tables import Tables
@@ -33,7 +33,7 @@ def atb_flows(golden: Dump, mine: Dump, tables: Tables) -> FlowOf:
     return flow
 
 
-def torch_flows(golden: TorchDump, mine: TorchDump) -> FlowOf:
+def torch_flows(golden: ModuleDump, mine: ModuleDump) -> FlowOf:
     """The flows of two torch dumps, as their first ranks tell. A pair's step has golden's label."""
     from .modules import modules_flow
 

@@ -1,0 +1,68 @@
+"""`ModuleDump`: a dump whose nodes are the modules of a torch model, and perhaps the functions they call.
+
+What is common to torch dumps of ours and to those of other tools: which calls ran inside which, and which
+slots held the same tensor (`calls`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..tensors.ref import TensorRef
+from ..tensors.stored_crc import stored_crc
+from ..topology.tree import Node
+from .base import Dump, Rank, Step
+from .calls import Calls, trace_calls
+from .torch_manifest import SavedTensor
+from .torch_weights import SavedWeight
+
+
+class ModuleDump(Dump):
+    """A dump of a torch model. A call of a module is a node; the second one is `{module}.call1`."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, Calls] = {}
+
+    def calls(self, step: Step) -> Calls:
+        """What ran in a step, as the first rank dumped it."""
+        if step.directory not in self._calls:
+            self._calls[step.directory] = self._traced(step)
+        return self._calls[step.directory]
+
+    def weights(self, rank: Rank) -> Mapping[str, SavedWeight]:
+        """What is known of the parameters and buffers of a rank, by full name."""
+        return {}
+
+    def weights_file(self, rank: Rank) -> str:
+        """Where that stands."""
+        return ""
+
+    def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
+        """The parameters that were dumped whole, by full name."""
+        return {}
+
+    def _traced(self, step: Step) -> Calls:
+        dumped = {node: self.tensors(step, self.ranks[0], node) for node in step.tree.walk()}
+        as_listed = {node: number for number, node in enumerate(dumped)}
+        began, saved = self._began(step), self._saved(step)
+        ran = [node for node, tensors in dumped.items() if tensors]
+        return trace_calls(
+            ran,
+            lambda node: (began(node), as_listed[node]),
+            lambda node: tuple(dumped[node]),
+            lambda node, slot: saved(node, dumped[node][slot]),
+        )
+
+    def _began(self, step: Step) -> Callable[[Node], int]:
+        """The place of each node in the order in which they began; the same for all where it is not known."""
+        return lambda node: 0
+
+    def _saved(self, step: Step) -> Callable[[Node, TensorRef], SavedTensor | None]:
+        """What is known of each tensor of the first rank before it is read."""
+        return lambda node, ref: stored_tensor(ref)
+
+
+def stored_tensor(ref: TensorRef) -> SavedTensor | None:
+    """What a file of one tensor says of it at its end; `None` for files that do not."""
+    crc_and_size = None if ref.member else stored_crc(ref.path)
+    return None if crc_and_size is None else SavedTensor(crc32=crc_and_size[0], shape=(crc_and_size[1],))

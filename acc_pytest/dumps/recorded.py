@@ -1,0 +1,148 @@
+"""`RecordedDump`: a torch model as another tool recorded it, call by call.
+
+A reader of a format makes `Record`s; what they have in common is made here: the tree, the names of nodes,
+and the numbers of calls. A node is `root.{path}`, the second call of it in a step `root.{path}.call1`, as in
+dumps of `register_hook`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import DumpError
+from ..tensors.ref import TensorRef
+from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE
+from ..topology.tree import Node, Tree
+from .base import Rank, Slot, Step
+from .modules import ModuleDump
+from .naming import stable_name
+
+ROOT = "root"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One call: of the module at a dotted `path` below the model (empty for the model itself), or of a
+    function below the module that called it.
+
+    `began` and `ended` order the calls of a step; equal numbers keep the order in which the records are
+    given. `called` gives a call its own number where the tool says it, else calls are counted.
+    """
+
+    path: str
+    op_type: str
+    slots: Mapping[Slot, TensorRef]
+    began: int = 0
+    ended: int = 0
+    called: int | None = None
+
+
+class RecordedDump(ModuleDump):
+    """The records of each step and rank as a dump. Subclasses set `kind`, and read."""
+
+    def __init__(
+        self,
+        root: Path,
+        records: Mapping[int, Mapping[str, Sequence[Record]]],
+        *,
+        model: str = UNKNOWN_TYPE,
+        notes: Iterable[str] = (),
+        name: str = "",
+    ) -> None:
+        """`records` of each step, by the name of each rank in rank order; `model` is the type of the model.
+
+        `name` overrides the one that the directory gives.
+        """
+        super().__init__()
+        self.root = root
+        self.name = name or stable_name(root.name, f"{self.kind}_dump")
+        names = list(dict.fromkeys(rank for ranks in records.values() for rank in ranks))
+        self.ranks = tuple(Rank(index, rank) for index, rank in enumerate(names))
+        self._steps: dict[str, _RecordedStep] = {}
+        steps = []
+        for label in sorted(records):
+            recorded = _RecordedStep(records[label], model)
+            self._steps[str(label)] = recorded
+            steps.append(Step(label, recorded.tree, str(label)))
+        self.steps = tuple(steps)
+        self.notes = tuple(notes)
+
+    def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
+        """See `Dump.tensors`."""
+        return self._steps[step.directory].tensors.get((rank.name, node.path), {})
+
+    def _began(self, step: Step) -> Callable[[Node], int]:
+        began = self._steps[step.directory].began
+        return lambda node: began.get(node.path, len(began))
+
+
+class _RecordedStep:
+    """The tree of a step, its tensors by rank and path, and the place of each path among those that began."""
+
+    def __init__(self, ranks: Mapping[str, Sequence[Record]], model: str) -> None:
+        self.tensors: dict[tuple[str, str], Mapping[Slot, TensorRef]] = {}
+        known: dict[str, Record] = {}
+        for rank, records in ranks.items():
+            for path, record in _numbered(records):
+                self.tensors[rank, path] = dict(sorted(record.slots.items(), key=lambda item: item[0]))
+                known.setdefault(path, record)
+        self.tree = _tree(known, model)
+        in_order = sorted(known, key=lambda path: known[path].began)
+        self.began = {path: number for number, path in enumerate(in_order)}
+
+
+def _numbered(records: Iterable[Record]) -> Iterable[tuple[str, Record]]:
+    """Each record with the path of its node."""
+    seen: Counter[str] = Counter()
+    for record in records:
+        path = f"{ROOT}.{record.path}" if record.path else ROOT
+        call = seen[path] if record.called is None else record.called
+        seen[path] += 1
+        yield f"{path}.call{call}" if call else path, record
+
+
+def _tree(known: Mapping[str, Record], model: str) -> Tree:
+    """Nodes below the nearest module that their path starts with.
+
+    What no record names stands in the tree where something below it ran, but for lists of modules, which
+    never run.
+    """
+    deepest = max((path.count(".") for path in known), default=0)
+    if deepest > MAX_DEPTH:
+        raise DumpError(f"the name of a module has {deepest} dots; no model is nested so deeply")
+    ended = {path: record.ended for path, record in known.items()}
+    nodes: dict[str, Node] = {}
+
+    def node_of(path: str) -> Node:
+        if path not in nodes:
+            record = known.get(path)
+            kind = record.op_type if record is not None else UNKNOWN_TYPE if path != ROOT else model
+            nodes[path] = Node(name=path, op_type=kind, path=path)
+            if path != ROOT:
+                node_of(_above(path, known)).add(nodes[path])
+        return nodes[path]
+
+    for path in known:
+        node_of(path)
+    root = node_of(ROOT)
+    _in_order_of_ends(root, ended)
+    return Tree(root, root.op_type)
+
+
+def _above(path: str, known: Mapping[str, Record]) -> str:
+    """The path of the node that a path hangs below: a list of modules (`layers` of `layers.0`) is none."""
+    above, _, last = path.rpartition(".")
+    if last.startswith("call") and last[4:].isdecimal() and above in known:
+        return _above(above, known)
+    in_list = last.isdecimal() and above not in known
+    return (above.rpartition(".")[0] if in_list else above) or ROOT
+
+
+def _in_order_of_ends(node: Node, ended: Mapping[str, int]) -> int:
+    """Sort the children of every node by when they ended; returns when the last of all ended."""
+    ends = {child: _in_order_of_ends(child, ended) for child in node.children}
+    node.children.sort(key=lambda child: ends[child])
+    return ended.get(node.path, max(ends.values(), default=-1))
