@@ -11,6 +11,8 @@ from .fx import FxDump
 from .ge import GeDump
 from .listing import Listing
 from .manual import ManualDump, ManualEntry
+from .msprobe import MsprobeDump
+from .msprobe_files import MsprobeLayout
 from .single import SingleDump
 from .torch import TorchDump, TorchLayout
 from .torchair_files import TorchairLayout
@@ -22,6 +24,7 @@ __all__ = [
     "GeDump",
     "ManualDump",
     "ManualEntry",
+    "MsprobeDump",
     "Rank",
     "SingleDump",
     "Slot",
@@ -59,6 +62,8 @@ def _opened(path: str, token_policy: str, other: Dump | None) -> Dump:
         return TorchDump(layout, listing)
     if isinstance(layout, TorchairLayout):
         return GeDump(layout) if layout.kind == "ge" else FxDump(layout)
+    if isinstance(layout, MsprobeLayout):
+        return MsprobeDump(layout, listing)
     if isinstance(layout, ManualLayout):
         return ManualDump(layout.root, layout.metadata)
     assert isinstance(layout, FilesLayout)
