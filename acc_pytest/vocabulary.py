@@ -35,6 +35,8 @@ SOCS = ("Ascend910A", "Ascend910B", "Ascend310B", "Ascend310P", "Ascend950")
 """Chips whose operators differ."""
 DEFAULT_SOC = "Ascend910B"
 """The chip whose rules are followed where nothing says which one the dump is of."""
+GRADIENTS = ("backward", "parameters_grad")
+"""What the names of nodes of gradients have behind that of the forward call."""
 JUNIT_PROPERTIES = ("all", "none")
 """What the cases of a JUnit file say beside their outcome."""
 UNMAPPED_OUTCOMES = ("skip", "fail", "ignore")

@@ -21,6 +21,7 @@ from ..mapping.pair import LastToken, Operand, Pair, Permuted, RankSum, Whole
 from ..noise.stated import statistics_of
 from ..reporting.row import Row
 from ..tensors.header import Statistics
+from .digests import DIFFERENT, EQUAL, has_numbers, judged_by_digests, same_bytes
 from .noise import with_noise_of_statistics
 from .rows import judged, worst_replica
 
@@ -28,15 +29,23 @@ if TYPE_CHECKING:
     from ..noise.run import Counterpart
 
 _NOTE = "only statistics were dumped: max, min, mean, l2norm"
+_ONLY_DIGESTS = "only digests were dumped"
 
 
 def compare_statistics(pair: Pair, row: Row, judge: Judge, counterpart: Counterpart | None = None) -> Row:
     """Fill `row` from the statistics of both sides; of replicas, one per rank, from the worst.
 
+    Where both sides have nothing but digests of the bytes, these are compared.
+
     Raises `NoPayload` when the pair needs values (a slice of a packed tensor, the sum of partial
     results), `Incomparable` when the sides have different numbers of elements, and what opening a
     file raises.
     """
+    same = same_bytes(pair)
+    if same is not None and not has_numbers(pair):
+        elements = sum(ref.header().numel for ref in pair.golden.refs)
+        return judged(row, judged_by_digests(same), counts={"elements": elements}, notes=(_ONLY_DIGESTS,))
+    said = "" if same is None else EQUAL if same else DIFFERENT
     golden, mine = _shards(pair.golden), _shards(pair.mine)
     rows = []
     for of_golden, of_mine in _aligned(pair, golden, mine):
@@ -60,7 +69,7 @@ def compare_statistics(pair: Pair, row: Row, judge: Judge, counterpart: Counterp
                 mine=replace(row.mine, max=m.max, min=m.min, mean=m.mean),
                 metrics=dict(measurement.values),
                 counts={} if count is None else {"elements": count},
-                notes=tuple(filter(None, (_NOTE, context.noise_reason))),
+                notes=tuple(filter(None, (_NOTE, said, context.noise_reason))),
                 statistics=stated_scalars(measurement),
                 context=context_scalars(context),
             )

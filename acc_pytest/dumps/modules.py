@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from ..tensors.ref import TensorRef
 from ..tensors.stored_crc import stored_crc
 from ..topology.tree import Node
-from .base import Dump, Rank, Step
+from .base import Dump, Rank, Slot, Step
 from .calls import Calls, trace_calls
 from .torch_manifest import SavedTensor
 from .torch_weights import SavedWeight
@@ -40,6 +40,10 @@ class ModuleDump(Dump):
     def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
         """The parameters that were dumped whole, by full name."""
         return {}
+
+    def is_partial(self, step: Step, rank: Rank, node: Node, slot: Slot) -> bool:
+        """Whether the dump says that a tensor is a summand of a rank, and the sum of all ranks the tensor."""
+        return False
 
     def _traced(self, step: Step) -> Calls:
         dumped = {node: self.tensors(step, self.ranks[0], node) for node in step.tree.walk()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 from ..errors import DumpError, FormatError
@@ -21,6 +22,7 @@ from .base import Rank, Slot, Step
 from .listing import Listing
 from .msprobe_calls import MsprobeCalls, calls_of
 from .msprobe_files import RECORDS, TENSORS, MsprobeLayout, records_file
+from .msprobe_in_place import fingerprint
 from .msprobe_stacks import source_lines
 from .recorded import RecordedDump
 from .torch_manifest import SavedTensor
@@ -75,6 +77,10 @@ class MsprobeDump(RecordedDump):
         tensor = self._tensor(step, rank, ref) if ref is not None else None
         return tensor.placements if tensor is not None else ()
 
+    def is_partial(self, step: Step, rank: Rank, node: Node, slot: Slot) -> bool:
+        """As the placements of a DTensor say."""
+        return any(place.startswith("Partial") for place in self.placements(step, rank, node, slot))
+
     def source_line(self, step: Step, rank: Rank, node: Node) -> str:
         """Where the program made a call, by `stack.json`: `model.py:7 in forward: x = f(x)`; empty where
         nothing says so."""
@@ -95,22 +101,26 @@ class MsprobeDump(RecordedDump):
             tensor = self._tensor(step, self.ranks[0], ref)
             if tensor is None:
                 return None
-            return SavedTensor(
-                dtype=tensor.dtype.removeprefix("torch."), shape=tensor.shape, crc32=_crc(ref, tensor)
-            )
+            dtype = tensor.dtype.removeprefix("torch.")
+            return SavedTensor(dtype=dtype, shape=tensor.shape, crc32=crc(ref, tensor))
 
+        found = self._recorded.get((step.directory, self.ranks[0].name))
+        crc = _crc if found is not None and found.records.task == "tensor" else _crc_of_record
         return saved
 
 
 def _crc(ref: TensorRef, tensor: RecordedTensor) -> int | None:
     """The CRC-32 of the bytes of a tensor."""
-    if len(tensor.digest) == 8:
-        try:
-            return int(tensor.digest, 16)
-        except ValueError:
-            return None
     stored = None if ref.member else stored_crc(ref.path)
-    return None if stored is None else stored[0]
+    return _crc_of_record(ref, tensor) if stored is None else stored[0]
+
+
+def _crc_of_record(ref: TensorRef, tensor: RecordedTensor) -> int | None:
+    """A number that is equal for equal tensors, and hardly ever for others: of what was recorded of each."""
+    mark = fingerprint(tensor)
+    if mark is None:
+        return None
+    return int.from_bytes(blake2b(repr(mark).encode(), digest_size=8).digest(), "big")
 
 
 def _steps(layout: MsprobeLayout, listing: Listing, notes: list[str]) -> dict[int, dict[str, _Recorded]]:

@@ -14,6 +14,7 @@ from typing import Literal
 from ..tensors.msprobe_records import Entry, Key, Records
 from ..tensors.ref import TensorRef
 from ..topology.function_names import function_name
+from ..vocabulary import GRADIENTS
 from .base import Slot
 from .msprobe_in_place import TimedCall, fingerprint, overwritten_inputs
 from .msprobe_names import CallName, FunctionPaths, call_name
@@ -72,8 +73,12 @@ class _Builder:
             if not call.is_module and call.direction == "forward":
                 mine = own.get(self._parents.get(name) or "", frozenset())
                 kept = [entry for entry in kept if entry.part == "output" or _print(entry) not in mine]
-            self._add(name, call, kept, time, ended)
+            self._add(name, call, self._slots(kept), time, ended)
+            self._keep_parameters(call.path, kept)
         return self._found
+
+    def _slots(self, entries: list[Entry]) -> dict[Slot, TensorRef]:
+        return {Slot(side, key): self._ref_of(entry) for side, key, entry in _slots(entries)}
 
     def _own_parameters(self) -> dict[str, frozenset[object]]:
         """The parameters of each module: functions that it calls get them as inputs, but they are compared as
@@ -84,27 +89,23 @@ class _Builder:
             if any(entry.part == "parameters" for entry in entries)
         }
 
-    def _add(self, name: str, call: CallName, entries: list[Entry], time: int, ended: int) -> None:
-        slots = {Slot(side, key): self._ref_of(entry) for side, key, entry in _slots(entries)}
+    def _add(self, name: str, call: CallName, slots: dict[Slot, TensorRef], time: int, ended: int) -> None:
         path = call.path or self._paths.path(name, call)
         again = call.number if call.is_module or call.direction == "debug" else 0
         kind = call.kind if call.is_module else function_name(call.kind)
-        if call.direction in ("backward", "parameters_grad"):
-            slots |= self._arriving(name, call)
+        apart = call.direction in GRADIENTS
+        if apart:
+            slots |= self._arriving(call)
             path, kind = f"{path}.{call.direction}", f"{kind}.{call.direction}"
-        else:
-            self._keep_parameters(path, entries)
-        apart = call.direction not in ("forward", "debug")
         self._found.records.append(Record(path, kind, slots, time, ended, again, apart))
         self._found.names.setdefault(f"{ROOT}.{path}.call{again}" if again else f"{ROOT}.{path}", name)
 
-    def _arriving(self, name: str, call: CallName) -> dict[Slot, TensorRef]:
+    def _arriving(self, call: CallName) -> dict[Slot, TensorRef]:
         """Gradients of parameters are computed of those that arrive at their module."""
         if call.direction != "parameters_grad":
             return {}
-        backward = self._entries.get(name.replace(".parameters_grad.", ".backward."), ())
-        inputs = [entry for entry in backward if entry.part == "input"]
-        return {Slot(side, key): self._ref_of(entry) for side, key, entry in _slots(inputs)}
+        backward = self._entries.get(f"{call.prefix}.{call.path}.{call.kind}.backward.{call.number}", ())
+        return self._slots([entry for entry in backward if entry.part == "input"])
 
     def _keep_parameters(self, path: str, entries: list[Entry]) -> None:
         for entry in entries:

@@ -20,6 +20,7 @@ _PARTS = {name: tuple(field.name for field in fields(part)) for name, part in _N
 _LEFT_OUT_IF = {"slices": SliceErrors()}
 """Parts that many tensors do not have, as they are there."""
 _REPLICA = "replica"
+_ROUNDING = "stated.rounding"
 _LEFT_OUT = ("worst", "custom", "elements", "further")
 """Values of elements, of the user's own metrics and of operators: rows have them in words of their own."""
 _STORED = tuple(field.name for field in fields(Measurement) if field.name not in _LEFT_OUT)
@@ -102,6 +103,7 @@ def stated_scalars(measurement: StatisticsMeasurement) -> dict[str, Scalar]:
         "numel": measurement.numel,
         "golden_dtype": measurement.golden_dtype,
         "mine_dtype": measurement.mine_dtype,
+        **({_ROUNDING: measurement.rounding} if measurement.rounding else {}),
         **{f"stated.{name}": getattr(measurement.golden, name) for name in STATISTICS},
         **measurement.values,
     }
@@ -121,4 +123,5 @@ def stated_of(scalars: Mapping[str, Scalar]) -> StatisticsMeasurement:
         known["mine_dtype"],
         Statistics(**{name: known[f"stated.{name}"] for name in STATISTICS}),
         {name: known[name] for name in STATISTICS_METRICS if name in known},
+        known.get(_ROUNDING, 0.0),
     )

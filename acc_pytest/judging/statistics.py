@@ -9,7 +9,8 @@ writes six decimals (5e-7 a side), two tensors within the default thresholds can
 
 so statistics never fail where the full tensors would pass. They see less: passing is no proof. T is that of
 the noise run where one is known.
- rms(g) is l2norm / sqrt(n). The relative errors of max, min and mean have
+Writers that compute mean and norm in the dtype of the tensor add its rounding R: T + R in the last two.
+rms(g) is l2norm / sqrt(n). The relative errors of max, min and mean have
 no bound: they grow without limit where the statistic is near zero. Integers: all four absolute errors are
 bounded by P alone.
 """
@@ -42,7 +43,8 @@ class StatisticsMeasurement:
     """Differences of the statistics of two tensors of `numel` elements.
 
     `values` maps `{max,min,mean,l2norm}_stat_{absolute,relative}_error` to the error, for the
-    statistics both sides state.
+    statistics both sides state. `rounding` is by how much mean and l2norm may be off in relation to the rms
+    and the norm, because the writers rounded them.
     """
 
     numel: int
@@ -50,6 +52,7 @@ class StatisticsMeasurement:
     mine_dtype: str
     golden: Statistics
     values: Mapping[str, float]
+    rounding: float = 0.0
 
 
 def measure_statistics(
@@ -64,7 +67,8 @@ def measure_statistics(
         raise Incomparable(
             "no statistic (max, min, mean, l2norm) is in both dumps (N/A), so there is nothing to compare"
         )
-    return StatisticsMeasurement(numel, golden_dtype, mine_dtype, golden, values)
+    rounding = golden.rounding + mine.rounding
+    return StatisticsMeasurement(numel, golden_dtype, mine_dtype, golden, values, rounding)
 
 
 def thresholds_for_statistics(
@@ -127,14 +131,19 @@ def _derived(
     element = max(largest, t.value * max(ELEMENT_SIGMAS * rms, peak)) + PRINTED
     printed = f"plus {PRINTED:g} for printing six decimals"
     extremum = f"T * max({ELEMENT_SIGMAS}*rms(golden), max|golden|) {printed}; {t.reason}"
+    rounding = measurement.rounding
+    if rounding:
+        written = " and ".join(dict.fromkeys(dtypes))
+        printed = f"plus {rounding:.2g} because it was computed in {written}, {printed}"
     mean = f"T * rms(golden), which no mean error can exceed, {printed}; {t.reason}"
     bounds = [
         ("max_stat_absolute_error", element, extremum),
         ("min_stat_absolute_error", element, extremum),
-        ("mean_stat_absolute_error", t.value * rms + PRINTED, mean),
+        ("mean_stat_absolute_error", (t.value + rounding) * rms + PRINTED, mean),
     ]
     if norm:
-        bounds.append(("l2norm_stat_relative_error", t.value + PRINTED / norm, f"{t.reason} {printed}"))
+        bound = t.value + rounding + PRINTED / norm
+        bounds.append(("l2norm_stat_relative_error", bound, f"{t.reason} {printed}"))
     elif norm == 0:
         reason = f"golden is all zero; {PRINTED:g} is printing"
         bounds.append(("l2norm_stat_absolute_error", PRINTED, reason))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..dumps.base import Dump, Rank, Slot, Step
+from ..dumps.modules import ModuleDump
 from ..errors import AccError
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
@@ -53,6 +54,12 @@ class DumpStep:
         """The names of the ranks among `ranks` that did not dump an export."""
         return [rank.name for rank in ranks if export.slot not in self.slots(export.node, rank)]
 
+    def partial(self, export: Export, ranks: Sequence[Rank]) -> bool:
+        """Whether the dump says that what several ranks hold of an export are summands of it."""
+        if len(ranks) < 2 or not isinstance(self.dump, ModuleDump):
+            return False
+        return self.dump.is_partial(self.step, ranks[0], export.node, export.slot)
+
     def refs(self, export: Export, ranks: Sequence[Rank]) -> tuple[TensorRef, ...]:
         """The references of an export on every rank given; empty when one of them is missing."""
         refs = [self.slots(export.node, rank).get(export.slot) for rank in ranks]
@@ -98,6 +105,10 @@ class Evidence:
         mine_view = self._view(match.mine_view, (self.mine, mine_ranks), (self.golden, golden_ranks))
         if golden_view is None or mine_view is None:
             return None
+        if golden_view == Whole() and self.golden.partial(match.golden, golden_ranks):
+            golden_view = RankSum()
+        if mine_view == Whole() and self.mine.partial(match.mine, mine_ranks):
+            mine_view = RankSum()
         scales = self._scales(match.mine, mine_ranks)
         mine = _operand(match.mine, mine_refs, mine_view, scales)
         return _operand(match.golden, golden_refs, golden_view), mine

@@ -40,6 +40,8 @@ _LONGEST_NAME = 255
 _PARTS = {"input_args": "input", "input_kwargs": "kwargs"}
 """Words of the file that are others in the names of tensor files."""
 _UNFIT = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")
+_SUMMED = 2.0**-24
+"""Unit roundoff of float32."""
 _NOT_COMPUTED = Statistics(None, None, None, None)
 
 
@@ -239,7 +241,8 @@ def statistics_of(tensor: RecordedTensor) -> Statistics:
     """The statistics of a tensor as they can be compared with those of other writers.
 
     msprobe computes mean and norm in the dtype of the tensor, so they are rounded to it, and overflow in it:
-    infinite ones beside finite extremes are not known. Where there is a NaN, all four are NaN. The mean of a
+    infinite ones beside finite extremes are not known. Sums are those of float32 at best, of which the
+    roundings of n terms come to about sqrt(n). Where there is a NaN, all four are NaN. The mean of a
     complex tensor is that of the moduli, which nobody else computes. One value is its own mean and norm.
     """
     known = by_name(tensor.dtype)
@@ -255,7 +258,8 @@ def statistics_of(tensor: RecordedTensor) -> Statistics:
         mean = None
     if norm is not None:
         norm = abs(norm)
-    return Statistics(largest, smallest, mean, norm, rounding=known.roundoff or 0.0)
+    rounding = (known.roundoff or 0.0) + math.sqrt(math.prod(tensor.shape)) * _SUMMED
+    return Statistics(largest, smallest, mean, norm, rounding=rounding if known.roundoff else 0.0)
 
 
 def _number(value: Stated) -> float | None:

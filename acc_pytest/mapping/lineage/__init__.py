@@ -23,6 +23,7 @@ from ..torchair.self_checks import POLICY as SELF_CHECK
 from ..weights import POLICY as WEIGHTS
 from .flows import FlowOf, atb_flows, fx_flows, ge_flows, torch_flows
 from .given import GivenBefore
+from .gradients import forward_held
 from .order import by_order
 from .read_weights import weights_read
 from .steps import Block, Flow, from_the_step_before, parents_in_step, place_of, signature
@@ -66,6 +67,7 @@ def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Li
         if isinstance(step, int):
             tracing.from_before((graph, rank), Block(numbers, group, flow))
     tracing.add(weights_read(pairs, tracing.gaps, mine))
+    tracing.add(forward_held(pairs, tracing.parents))
     return tracing.lineage(words)
 
 
@@ -123,6 +125,11 @@ class _Tracing:
         """Further parents of pairs, behind those that are known."""
         for number, others in more.items():
             self._parents[number] = (*self._parents[number], *others)
+
+    @property
+    def parents(self) -> Sequence[tuple[int, ...]]:
+        """The parents of all pairs that are known so far."""
+        return self._parents
 
     def lineage(self, words: str) -> Lineage:
         """What was found; `words` say how the dataflow is known."""

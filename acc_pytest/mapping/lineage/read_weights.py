@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from ...dumps.base import Dump
-from ..pair import Gap, Pair
+from ..pair import Gap, Operand, Pair
 from ..weights import POLICY, readers
+
+_SUFFIXES = re.compile(r"(\.backward)?(\.call\d+)?$")
+_NUMBER = re.compile(r"\.\d+$")
 
 
 def weights_read(pairs: Sequence[Pair], gaps: Mapping[int, Gap], mine: Dump) -> dict[int, tuple[int, ...]]:
@@ -23,7 +27,16 @@ def weights_read(pairs: Sequence[Pair], gaps: Mapping[int, Gap], mine: Dump) -> 
         gap = gaps.get(number)
         if pair.fed or (gap is None and pair.mine.slot.startswith("input")):
             continue
-        for name in own.get(gap.module if gap is not None else pair.mine.node, ()):
+        for name in own.get(gap.module if gap is not None else _module(pair.mine), ()):
             if (name, pair.rank) in numbers:
                 weights[number].append(numbers[name, pair.rank])
     return {number: tuple(several) for number, several in weights.items()}
+
+
+def _module(operand: Operand) -> str:
+    """The module whose weights an operation reads: itself, in whichever call; that of a gradient; for a
+    function, which is named after what it does, the module around it."""
+    node = _SUFFIXES.sub("", operand.node)
+    module, _, function = _NUMBER.sub("", node).rpartition(".")
+    kind = operand.op_type.partition(".")[0]
+    return module if function.rstrip("_") == kind.rstrip("_") else node
