@@ -23,6 +23,8 @@ _PRIVATE = frozenset(
     {"_softmax", "_log_softmax", "_safe_softmax", "_to_copy", "_unsafe_view", "_unsafe_index"}
 )
 """Of the operators that are no public interface, which check their arguments less, those in traced graphs."""
+_WITH_DROPOUT = frozenset({"scaled_dot_product_attention"})
+"""Operators that draw numbers only where they drop some."""
 _MOVING = frozenset({"cat", "stack", "index", "gather", "index_select", "embedding", "clone", "copy"})
 _MOVING |= {"repeat", "flip", "roll", "where", "masked_fill", "scatter", "slice_scatter", "select_scatter"}
 _MOVING |= {"index_put", "tril", "triu", "constant_pad_nd", "_unsafe_view", "contiguous"}
@@ -35,7 +37,7 @@ _NUMBERS: Mapping[str, Callable[[Any], Any]] = {
     "bool": bool,
     "number": lambda value: value,
 }
-_WRITTEN_HOW = ("dtype", "layout", "device", "pin_memory", "non_blocking", "memory_format")
+WRITTEN_HOW = frozenset({"dtype", "layout", "device", "pin_memory", "non_blocking", "memory_format"})
 """Keywords that say how a result is stored, not what it is."""
 _CHOICES: Mapping[str, tuple[object, ...]] = {
     "approximate": ("none", "tanh"),
@@ -63,7 +65,8 @@ def operator_named(target: str) -> torch._ops.OpOverload:
         raise OperatorError(f"{target} writes to its arguments")
     if name.startswith("_") and name not in _PRIVATE:
         raise OperatorError(f"{target} is not a public aten operator")
-    if _UNKNOWN_VALUES.search(name) or torch.Tag.nondeterministic_seeded in overload.tags:
+    drawn = torch.Tag.nondeterministic_seeded in overload.tags and name not in _WITH_DROPOUT
+    if _UNKNOWN_VALUES.search(name) or drawn:
         raise OperatorError(f"{target} may give other values each time")
     return overload
 
@@ -81,8 +84,8 @@ def results(target: str, stored: Stored, shapes: Sequence[tuple[int, ...]], *, k
         raise OperatorError(f"{target}: takes {len(positional)} arguments, {count} were dumped")
     args = [_argument(positional[place], place, stored) for place in range(count)]
     given = {arg.name: _argument(arg, arg.name, stored) for arg in named if (arg.name,) in stored}
-    given = {name: value for name, value in given.items() if name not in _WRITTEN_HOW}
-    unknown = [arg.name for arg in named if arg.name not in _WRITTEN_HOW and not keywords]
+    given = {name: value for name, value in given.items() if name not in WRITTEN_HOW}
+    unknown = [arg.name for arg in named if arg.name not in WRITTEN_HOW and not keywords]
     return Results(overload, args, given, tuple(unknown), tuple(shapes))
 
 
@@ -101,6 +104,7 @@ class Results:
         self._args = args
         self._choices = [name for name in unknown if name in _CHOICES]
         self._given = {**{name: _CHOICES[name][0] for name in self._choices}, **given}
+        self._check_dropout()
         self._check_shapes(shapes)
         self.certain = all(name in _CHOICES for name in unknown)
 
@@ -163,10 +167,14 @@ class Results:
         if not wide:
             return _called(self._overload, self._args, given)
         names = [argument.name for argument in self._overload._schema.arguments]
-        args = [
-            False if name == "half_to_float" else argument for name, argument in zip(names, _wide(self._args))
-        ]
-        return _called(self._overload, args, given)
+        finest = [_finest(argument) for argument in _wide(self._args)]
+        args = [False if name == "half_to_float" else argument for name, argument in zip(names, finest)]
+        return _called(self._overload, args, {name: _finest(value) for name, value in given.items()})
+
+    def _check_dropout(self) -> None:
+        names = [argument.name for argument in self._overload._schema.arguments]
+        if (dict(zip(names, self._args)) | self._given).get("dropout_p"):
+            raise OperatorError(f"{self._overload}: drops numbers at random")
 
     def _check_shapes(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Run it without values first: what a file asks for must not be larger than what was dumped."""
@@ -178,6 +186,12 @@ class Results:
         made = _called(self._overload, described, given)
         if [tuple(value.shape) for value in made[: len(shapes)]] != list(shapes):
             raise OperatorError(f"{self._overload}: its results have other shapes than were dumped")
+
+
+def _finest(value: Any) -> Any:
+    """A float type that a call asks for, as it is where nothing is rounded."""
+    floats = isinstance(value, torch.dtype) and value.is_floating_point
+    return torch.float64 if floats else value
 
 
 def _called(

@@ -25,6 +25,10 @@ def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = ""
         from .recompute_fx import FxRecomputer
 
         return FxRecomputer(plan.pairs, budget)
+    if plan.mine_kind == "msprobe":
+        from .recompute_msprobe import MsprobeRecomputer
+
+        return MsprobeRecomputer(plan.pairs, budget)
     from .recompute_atb import AtbRecomputer
 
     return AtbRecomputer(plan.pairs, budget)

@@ -1,0 +1,221 @@
+"""Is a call of an msprobe dump right? The function that its record names, called again on what it was given.
+
+Modules are computed again where their class is one of torch's own whose result its inputs and parameters
+determine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+
+from ..dumps.msprobe_files import TENSORS
+from ..dumps.msprobe_names import CallName, call_name
+from ..errors import AccError, OperatorError
+from ..guard import guarded
+from ..mapping.pair import Operand, Pair
+from ..tensors.header import version_of
+from ..tensors.msprobe_records import Entry, Records, json_of, records_in
+from ..tensors.ref import TensorRef
+from .aten import Results
+from .functions import function_results
+from .measured_bound import agrees_as_measured
+from .one_operator import agrees, check_size
+from .recomputation import LOOKING, Recomputation, Recomputations, RecomputeBudget, worst
+
+_RECORDS = "dump.json"
+_OF_CLASSES = {
+    "Linear": ("linear", ("weight", "bias")),
+    "Embedding": ("embedding", ("weight",)),
+    "SiLU": ("silu", ()),
+    "SiLUActivation": ("silu", ()),
+    "ReLU": ("relu", ()),
+    "Sigmoid": ("sigmoid", ()),
+    "Tanh": ("tanh", ()),
+}
+"""Classes of modules: the function that each calls, and its parameters in the order of the arguments."""
+_DEEPEST = 4
+_PLAIN = {"int": int, "float": (int, float), "bool": bool, "str": str}
+
+
+class _Place(NamedTuple):
+    """Where a tensor stands: the file of records, the call in it, and which of its tensors it is."""
+
+    file: str
+    call: str
+    entry: Entry
+
+
+class MsprobeRecomputer:
+    """Computes calls of an msprobe dump again, each output once. See `Recomputer`."""
+
+    def __init__(self, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
+        self._pairs = pairs
+        self._budget = budget
+        self._known = Recomputations()
+
+    def of_pair(self, number: int) -> Recomputation:
+        """Whether the call that gave the tensor of a pair is right."""
+        return self._of_operand(self._pairs[number].mine)
+
+    def of_operator(self, number: int, path: str) -> Recomputation:
+        """The same of the call at `path`, which is known where one of its tensors is compared."""
+        pair = self._pairs[number]
+        for other in self._pairs:
+            same = (other.step, other.rank, other.mine.node) == (pair.step, pair.rank, path)
+            if same and other.mine.slot.startswith("output"):
+                return self._of_operand(other.mine)
+        return Recomputation(why=f"no result of {path} is compared")
+
+    def of_golden(self, number: int) -> Recomputation:
+        """Whether the call of a pair makes golden's result of golden's inputs: golden made the same call."""
+        pair = self._pairs[number]
+        try:
+            with guarded(f"reading the calls of {pair.mine.name}", (OSError,)):
+                mine, golden = (_called(_place(side.refs[0]))[0].said for side in (pair.mine, pair.golden))
+                if mine != golden:
+                    return Recomputation(why="golden makes another call")
+        except (AccError, OSError) as error:
+            return Recomputation(why=str(error))
+        return self._of_operand(pair.golden)
+
+    def unlike(self, number: int, path: str) -> str:
+        """Calls have no parameters that other layers could be held against."""
+        return ""
+
+    def _of_operand(self, operand: Operand) -> Recomputation:
+        if not operand.slot.startswith("output"):
+            return Recomputation(why=f"{operand.slot} is read, not written by it")
+        return worst([self._of(ref) for ref in operand.refs])
+
+    def _of(self, ref: TensorRef) -> Recomputation:
+        return self._known.of(ref, lambda: self._computed(ref), f"computing {ref} again")
+
+    def _computed(self, ref: TensorRef) -> Recomputation:
+        """Raises `AccError` for everything that keeps the call from being made again."""
+        place = _place(ref)
+        results, index, refs = _called(place)
+        check_size(refs, self._budget.most)
+        mine = ref.open()
+        if not self._budget.measured:
+            return agrees(results.output(index), mine)
+        how = f"the function in {str(mine.dtype).removeprefix('torch.')} against float64"
+        rounded = results.output(index), lambda: results.rounded(index, mine.dtype, lambda tensor: tensor)
+        return agrees_as_measured(*rounded, mine, how)
+
+
+def _place(ref: TensorRef) -> _Place:
+    """Where a tensor of an msprobe dump stands. Raises `OperatorError` for one of another dump."""
+    home, name = os.path.split(ref.path)
+    if ref.member:
+        raise OperatorError("only statistics of it were recorded")
+    if os.path.basename(home) != TENSORS:
+        raise OperatorError(f"{ref} is no tensor of an msprobe dump")
+    file = os.path.join(os.path.dirname(home), _RECORDS)
+    found = _places(file, version_of(file)).get(name)
+    if found is None:
+        raise OperatorError(f"{ref} stands in no record")
+    return _Place(file, *found)
+
+
+@lru_cache(maxsize=16)
+def _places(file: str, _version: tuple[int, ...]) -> Mapping[str, tuple[str, Entry]]:
+    """The call and the tensor of each tensor file."""
+    calls = records_in(file).calls
+    return {entry.tensor.file: (name, entry) for name, entries in calls.items() for entry in entries}
+
+
+@lru_cache(maxsize=2)
+def _data(file: str, _version: tuple[int, ...]) -> Mapping[str, Any]:
+    data: Mapping[str, Any] = json_of(file)["data"]
+    return data
+
+
+def _called(place: _Place) -> tuple[Results, int, list[TensorRef]]:
+    """What the call of a tensor makes, which of its results the tensor is, and the files that takes."""
+    call = call_name(place.call)
+    if call is None or call.direction != "forward":
+        raise OperatorError(f"{place.call} is no forward call")
+    if place.entry.part != "output":
+        raise OperatorError("it is read, not written by it")
+    record = _data(place.file, version_of(place.file))[place.call]
+    arguments = _Arguments(place.file, place.call, records_in(place.file))
+    outputs = [entry for entry in records_in(place.file).calls[place.call] if entry.part == "output"]
+    name, args, kwargs = _function(call, record, arguments)
+    shapes = [entry.tensor.shape for entry in outputs]
+    results = function_results("Functional" if call.is_module else call.prefix, name, args, kwargs, shapes)
+    return results, outputs.index(place.entry), arguments.refs
+
+
+def _function(
+    call: CallName, record: Mapping[str, Any], arguments: _Arguments
+) -> tuple[str, list[Any], dict[str, Any]]:
+    """The function of a call, and its arguments. Raises `OperatorError`."""
+    args = [
+        arguments.value(value, "input_args", (place,)) for place, value in enumerate(record["input_args"])
+    ]
+    kwargs = {
+        name: arguments.value(value, "input_kwargs", (name,))
+        for name, value in record["input_kwargs"].items()
+        if not _is_device(value)
+    }
+    if not call.is_module:
+        return call.kind, args, kwargs
+    if call.kind not in _OF_CLASSES or kwargs or len(args) != 1:
+        raise OperatorError(f"modules of class {call.kind} are not computed again without a model")
+    function, names = _OF_CLASSES[call.kind]
+    own = record.get("parameters") or {}
+    if not own.keys() <= set(names) or (names and names[0] not in own):
+        raise OperatorError(f"{call.path} has parameters that {function} does not have, or lacks some")
+    given = [arguments.value(own[name], "parameters", (name,)) if name in own else None for name in names]
+    return function, [*args, *given], {}
+
+
+def _is_device(value: object) -> bool:
+    return isinstance(value, dict) and value.get("type") == "torch.device"
+
+
+class _Arguments:
+    """The values of a record; `refs` are the files of those that were asked for."""
+
+    def __init__(self, file: str, call: str, records: Records) -> None:
+        self._folder = os.path.join(os.path.dirname(file), TENSORS)
+        self._entries = {(entry.part, entry.key): entry for entry in records.calls[call]}
+        self.refs: list[TensorRef] = []
+
+    def value(self, stated: Any, part: str, key: tuple[int | str, ...]) -> Any:
+        """A value as the call got it. Raises `OperatorError` for one that is not known."""
+        if stated is None:
+            return None
+        if isinstance(stated, list) and len(key) < _DEEPEST:
+            return [self.value(item, part, (*key, number)) for number, item in enumerate(stated)]
+        if isinstance(stated, dict):
+            if (part, key) in self._entries:
+                return self._tensor(self._entries[part, key])
+            return _plain(stated)
+        raise OperatorError("an argument of it is not known")
+
+    def _tensor(self, entry: Entry) -> torch.Tensor:
+        if not entry.tensor.file:
+            raise OperatorError(f"only statistics of its {entry.part} {entry.key} were recorded")
+        ref = TensorRef(f"{self._folder}/{entry.tensor.file}")
+        self.refs.append(ref)
+        return ref.open()
+
+
+def _plain(stated: Mapping[str, Any]) -> Any:
+    """A number, a text, or a type of elements. Raises `OperatorError`."""
+    kind, value = stated.get("type"), stated.get("value")
+    if kind in _PLAIN and isinstance(value, _PLAIN[kind]):  # type: ignore[arg-type]
+        return value
+    if kind == "torch.Size" and isinstance(value, list) and all(isinstance(size, int) for size in value):
+        return value
+    if kind == "torch.dtype" and isinstance(value, str):
+        dtype = getattr(torch, value.removeprefix("torch."), None)
+        if isinstance(dtype, torch.dtype):
+            return dtype
+    raise OperatorError("an argument of it is not known")
