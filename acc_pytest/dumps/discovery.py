@@ -2,7 +2,7 @@
 
 A path may be a dump, lie inside one (any depth), or be a parent of exactly one. What is inside a dump
 decides the kind: process directories of ATB or torch, `golden_tensor/metadata.json`, names that only TorchAir
-gives its files (GE and FX), plain tensor files.
+gives its files (GE and FX) or only another tool its own (`tools`), plain tensor files.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import DumpError
+from ..tensors.debug_tree import is_tree
 from .atb_files import AtbLayout
 from .listing import Listing
 from .manual import FOLDER, METADATA, is_manual
 from .ranks import atb_worker
 from .single import SUFFIXES
+from .tools import ToolLayout, tool_at
 from .torch import TREE_FILE, TorchLayout, is_process_folder
 from .torchair_files import TorchairLayout, torchair_at
 
@@ -50,7 +52,7 @@ class FilesLayout:
     files: tuple[Path, ...]
 
 
-DumpLayout = AtbLayout | TorchLayout | ManualLayout
+DumpLayout = AtbLayout | TorchLayout | ManualLayout | ToolLayout
 Layout = DumpLayout | FilesLayout | TorchairLayout
 
 
@@ -96,6 +98,8 @@ def _file(given: Path, listing: Listing) -> Layout:
         return FilesLayout(given, (given,))
     if given.name == METADATA and is_manual(given):
         return ManualLayout(given.parent, given)
+    if is_tree(given.name, ()):
+        return ToolLayout("hf-debugger", given.parent, given.name)
     record = torchair_at(given)
     if record is not None:
         return record
@@ -161,12 +165,14 @@ def _handle(layout: DumpLayout) -> str:
         return f"{layout.data if layout.data.is_dir() else layout.info / 'model'} (ATB)"
     if isinstance(layout, TorchLayout):
         return f"{layout.home} (torch)"
+    if isinstance(layout, ToolLayout):
+        return f"{layout.root / layout.only} ({layout.kind})"
     return f"{layout.metadata.parent} (manual)"
 
 
 def _starting_at(root: Path, listing: Listing) -> list[DumpLayout]:
     """Every dump whose own directory is `root`; an ATB and a torch dump may share one."""
-    return [layout for find in (_atb_at, _torch_at, _manual_at) for layout in find(root, listing)]
+    return [layout for find in (_atb_at, _torch_at, _manual_at, tool_at) for layout in find(root, listing)]
 
 
 def _atb_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
@@ -215,6 +221,8 @@ def _narrowed(layout: DumpLayout, given: Path) -> DumpLayout | None:
     if isinstance(layout, ManualLayout):
         folder = layout.metadata.parent
         return layout if folder.is_relative_to(given) or given.is_relative_to(folder) else None
+    if isinstance(layout, ToolLayout):
+        return layout
     if isinstance(layout, TorchLayout):
         worker, token, *_ = [*given.relative_to(layout.home).parts, "", ""]
         return replace(layout, worker=worker, token=token if token.isdecimal() else "")

@@ -64,5 +64,5 @@ class ModuleDump(Dump):
 
 def stored_tensor(ref: TensorRef) -> SavedTensor | None:
     """What a file of one tensor says of it at its end; `None` for files that do not."""
-    crc_and_size = None if ref.member else stored_crc(ref.path)
+    crc_and_size = stored_crc(ref.path, ref.member)
     return None if crc_and_size is None else SavedTensor(crc32=crc_and_size[0], shape=(crc_and_size[1],))

@@ -29,7 +29,8 @@ class Record:
     function below the module that called it.
 
     `began` and `ended` order the calls of a step; equal numbers keep the order in which the records are
-    given. `called` gives a call its own number where the tool says it, else calls are counted.
+    given. `called` gives a call its own number where the tool says it, else calls are counted. `inside` is
+    the path of the node that it ran in, where its name does not say.
     """
 
     path: str
@@ -38,6 +39,7 @@ class Record:
     began: int = 0
     ended: int = 0
     called: int | None = None
+    inside: str | None = None
 
 
 class RecordedDump(ModuleDump):
@@ -122,7 +124,7 @@ def _tree(known: Mapping[str, Record], model: str) -> Tree:
             kind = record.op_type if record is not None else UNKNOWN_TYPE if path != ROOT else model
             nodes[path] = Node(name=path, op_type=kind, path=path)
             if path != ROOT:
-                node_of(_above(path, known)).add(nodes[path])
+                node_of(_around(path, known)).add(nodes[path])
         return nodes[path]
 
     for path in known:
@@ -130,6 +132,14 @@ def _tree(known: Mapping[str, Record], model: str) -> Tree:
     root = node_of(ROOT)
     _in_order_of_ends(root, ended)
     return Tree(root, root.op_type)
+
+
+def _around(path: str, known: Mapping[str, Record]) -> str:
+    """The path of the node that one ran in."""
+    inside = known[path].inside if path in known else None
+    if inside is not None and inside in known and not f"{inside}.".startswith(f"{path}."):
+        return inside
+    return _above(path, known)
 
 
 def _above(path: str, known: Mapping[str, Record]) -> str:

@@ -1,0 +1,215 @@
+"""The calls of one step and rank that files of SGLang's dumper show, in the order in which they were written.
+
+    non_intrusive__{module}.inputs.0, ....output.1   slots of a module
+    {name}                                           a node `{layer}.{name}`, inside the module that ran
+    input_ids, positions, ... without a layer        inputs of the model
+    grad__{either}                                   `{module}.backward`, `{layer}.{name}.backward`
+    grad__param__{module}.weight                     `{module}.parameters_grad`
+
+Inputs of `.backward` are the gradients that arrive, those of the outputs of the forward pass, as in dumps of
+msprobe. What ran again in the backward pass is `{node}.recompute`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ..tensors.ref import TensorRef
+from ..topology.torch_modules import UNKNOWN_TYPE
+from .base import Slot
+from .recorded import ROOT, Record
+from .sglang_names import SglangFile
+
+MODULE = "non_intrusive__"
+GRADIENT = "grad__"
+PARAMETER = "param__"
+CORE = frozenset({"input_ids", "positions", "seq_lens", "req_pool_indices", "rids", "position_ids"})
+"""Fields of a batch, which the tool writes without the module that got them."""
+_SAVED = "Tensor"
+"""Type of a node that the program saved by name."""
+_LAYERS = "model.layers"
+"""Where layers stand in the models of these tools; taken where no module of a dump says."""
+_IN_LAYER = re.compile(r"(?:^|(?<=\.))layers\.(\d+)(?=\.|$)", re.ASCII)
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call of a node: its slots, and the places in time of its first and last file."""
+
+    path: str
+    number: int
+    slots: dict[Slot, TensorRef] = field(default_factory=dict)
+    began: int = 0
+    ended: int = 0
+    inside: str | None = None
+    op_type: str = UNKNOWN_TYPE
+
+    @property
+    def node(self) -> str:
+        """The path of its node."""
+        path = f"{ROOT}.{self.path}" if self.path else ROOT
+        return f"{path}.call{self.number}" if self.number else path
+
+    def holds(self, kind: str) -> bool:
+        """Whether an input or output of it was dumped."""
+        return any(slot.kind == kind for slot in self.slots)
+
+
+def module_slot(text: str) -> tuple[str, Slot] | None:
+    """Module and slot of `model.layers.0.mlp.inputs.0`; `None` where the text names none.
+
+    Modules may be called `output` themselves: the last such word counts, and an argument stands behind
+    `inputs` whatever it is called.
+    """
+    words = text.split(".")
+    for place in range(len(words) - 1, -1, -1):
+        if words[place] not in ("inputs", "output"):
+            continue
+        if place and words[place - 1] == "inputs":
+            place -= 1
+        index = tuple(int(word) if _is_number(word) else word for word in words[place + 1 :])
+        if words[place] == "inputs" and not index:
+            return None
+        kind = "input" if words[place] == "inputs" else "output"
+        return ".".join(words[:place]), Slot("input" if kind == "input" else "output", index or (0,))
+    return None
+
+
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) < 10
+
+
+def calls_of(files: Sequence[SglangFile], ref_of: Callable[[SglangFile], TensorRef]) -> list[Record]:
+    """The records of `files`, which are those of one step and rank in order."""
+    return _Calls(files, ref_of).records()
+
+
+class _Calls:
+    def __init__(self, files: Sequence[SglangFile], ref_of: Callable[[SglangFile], TensorRef]) -> None:
+        self._ref_of = ref_of
+        self._calls: dict[str, list[_Call]] = defaultdict(list)
+        self._running: list[_Call] = []
+        self._layers = _layers(files)
+        self._with_outputs = _with_outputs(files)
+        for file in files:
+            name = file.name
+            if name.startswith(GRADIENT):
+                self._add_gradient(file, name.removeprefix(GRADIENT))
+            elif not name.startswith(PARAMETER):
+                self._add(file, name)
+
+    def records(self) -> list[Record]:
+        """One for each call, in the order in which they began."""
+        for path, calls in self._calls.items():
+            forward = (
+                self._calls.get(path.removesuffix(".backward"), ()) if path.endswith(".backward") else ()
+            )
+            if len(calls) > 1 and len(calls) == len(forward):
+                for call in calls:  # the gradient of the last call arrives first
+                    call.number = len(calls) - 1 - call.number
+        found = sorted((call for calls in self._calls.values() for call in calls), key=lambda c: c.began)
+        return [
+            Record(c.path, c.op_type, c.slots, c.began, c.ended, called=c.number, inside=c.inside)
+            for c in found
+        ]
+
+    def _add(self, file: SglangFile, name: str) -> None:
+        placed = module_slot(name.removeprefix(MODULE)) if name.startswith(MODULE) else None
+        if placed is not None:
+            module, slot = placed
+            if file.recomputed:
+                self._put(file, f"{module}.recompute" if module else "recompute", slot)
+                return
+            call = self._put(file, module, slot)
+            self._follow(call, slot)
+        elif name in CORE and file.layer is None and not self._has_root_input(name):
+            self._put(file, "", Slot("input", (name,)), again=False)
+        else:
+            self._put(file, self._named(file, name), Slot("output"), op_type=_SAVED)
+
+    def _has_root_input(self, name: str) -> bool:
+        calls = self._calls.get("", [])
+        return bool(calls) and Slot("input", (name,)) in calls[0].slots
+
+    def _add_gradient(self, file: SglangFile, name: str) -> None:
+        if name.startswith(PARAMETER):
+            module, _, parameter = name.removeprefix(PARAMETER).rpartition(".")
+            path = f"{module}.parameters_grad" if module else "parameters_grad"
+            self._put(file, path, Slot("output", (parameter,)), op_type="parameters_grad")
+            return
+        placed = module_slot(name.removeprefix(MODULE)) if name.startswith(MODULE) else None
+        if placed is None:
+            self._put(file, f"{self._named(file, name)}.backward", Slot("input"), op_type="backward")
+            return
+        module, slot = placed
+        arrived = Slot("input" if slot.kind == "output" else "output", slot.index)
+        self._put(file, f"{module}.backward" if module else "backward", arrived, op_type="backward")
+
+    def _put(
+        self,
+        file: SglangFile,
+        path: str,
+        slot: Slot,
+        *,
+        op_type: str = UNKNOWN_TYPE,
+        again: bool = True,
+    ) -> _Call:
+        """The call that a file belongs to: the one under way, or the next one where that has its slot."""
+        calls = self._calls[path]
+        last = calls[-1] if calls else None
+        late = slot.kind == "input" and last is not None and last.holds("output") and op_type != "backward"
+        if last is None or (again and (slot in last.slots or late)):
+            last = _Call(path, len(calls), began=file.index, op_type=op_type)
+            if op_type == _SAVED and self._running:
+                last.inside = self._running[-1].node
+            calls.append(last)
+        last.slots[slot] = self._ref_of(file)
+        last.ended = max(last.ended, file.index)
+        return last
+
+    def _follow(self, call: _Call, slot: Slot) -> None:
+        """Keep the modules that run: one ends with its outputs, or with a module around it."""
+        if slot.kind == "output":
+            if call in self._running:
+                del self._running[self._running.index(call) :]
+            return
+        if call in self._running:
+            return
+        while self._running and self._running[-1].path not in self._with_outputs:
+            above = self._running[-1].path
+            if not above or call.path.startswith(above + "."):
+                break
+            self._running.pop()
+        self._running.append(call)
+
+    def _named(self, file: SglangFile, name: str) -> str:
+        """The path of a tensor that was saved by name: below its layer, with what else the program said."""
+        said = "".join(f"[{key}={value}]" for key, value in file.kwargs).replace(".", "_")
+        name = name + said + (".recompute" if file.recomputed else "")
+        if file.layer is None:
+            return name
+        for call in reversed(self._running):
+            found = _IN_LAYER.search(call.path)
+            if found is not None and int(found[1]) == file.layer:
+                return f"{call.path[: found.end()]}.{name}"
+        return f"{self._layers.get(file.layer, f'{_LAYERS}.{file.layer}')}.{name}"
+
+
+def _layers(files: Iterable[SglangFile]) -> dict[int, str]:
+    """The module of each layer, as the first module inside of it shows."""
+    known: dict[int, str] = {}
+    for file in files:
+        module = file.name.removeprefix(MODULE)
+        found = _IN_LAYER.search(module) if module != file.name else None
+        if found is not None:
+            known.setdefault(int(found[1]), module[: found.end()])
+    return known
+
+
+def _with_outputs(files: Iterable[SglangFile]) -> frozenset[str]:
+    """The modules whose outputs were dumped."""
+    placed = (module_slot(f.name[len(MODULE) :]) for f in files if f.name.startswith(MODULE))
+    return frozenset(found[0] for found in placed if found is not None and found[1].kind == "output")
