@@ -81,8 +81,10 @@ class HfDebuggerDump(RecordedDump):
 def _told(ref: TensorRef, printed: tuple[str, ...]) -> SavedTensor | None:
     """The check sum of a tensor; of a large one that of both ends and of its statistics."""
     header = readable(ref)
-    if header is None or header.payload != "data" or not header.nbytes:
+    if header is None:
         return None
+    if header.payload != "data" or not header.nbytes:
+        return SavedTensor(dtype=str(header.dtype))
     size, seed = header.nbytes, 0
     parts = [(header.offset, size)]
     if size > 2 * _SAMPLE:
@@ -97,7 +99,7 @@ def _told(ref: TensorRef, printed: tuple[str, ...]) -> SavedTensor | None:
                 seed = zlib.crc32(file.read(length), seed)
     except (FormatError, OSError):
         return None
-    return SavedTensor(crc32=seed, shape=(size,))
+    return SavedTensor(crc32=seed, dtype=str(header.dtype), shape=(size,))
 
 
 def _said(pruned: int, replaced: int, records: Sequence[Record], tree: str) -> Iterator[str]:

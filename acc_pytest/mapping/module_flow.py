@@ -177,6 +177,11 @@ class _FlowBuilder:
     def _end(self, call: NodeCall) -> None:
         scope, around = self._scopes.pop(call), self._scopes[call.inside]
         self._store(scope)
+        if not call.outputs and call.inside is not None:
+            # They were not dumped: they may hold all that was at hand.
+            around.made.update(dict.fromkeys(scope.at_hand()))
+            for place, node in scope.open_ends.items():
+                around.give(place, node)
         for slot in call.outputs:
             place = NodeSlot(call.node.path, slot)
             if place in scope.caches:
