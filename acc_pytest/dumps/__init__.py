@@ -12,6 +12,8 @@ from .ge import GeDump
 from .hf_debugger import HfDebuggerDump
 from .listing import Listing
 from .manual import ManualDump, ManualEntry
+from .msprobe import MsprobeDump
+from .msprobe_files import MsprobeLayout
 from .sglang import SglangDump
 from .sglang_passes import SglangPasses
 from .single import SingleDump
@@ -27,6 +29,7 @@ __all__ = [
     "HfDebuggerDump",
     "ManualDump",
     "ManualEntry",
+    "MsprobeDump",
     "Rank",
     "SglangDump",
     "SglangPasses",
@@ -68,6 +71,8 @@ def _opened(path: str, token_policy: str, other: Dump | None) -> Dump:
         return _of_tool(layout, listing)
     if isinstance(layout, TorchairLayout):
         return GeDump(layout) if layout.kind == "ge" else FxDump(layout)
+    if isinstance(layout, MsprobeLayout):
+        return MsprobeDump(layout, listing)
     if isinstance(layout, ManualLayout):
         return ManualDump(layout.root, layout.metadata)
     assert isinstance(layout, FilesLayout)

@@ -70,15 +70,16 @@ def trace_calls(
     began: Callable[[Node], tuple[int, int]],
     slots: Callable[[Node], Sequence[Slot]],
     saved: Callable[[Node, Slot], SavedTensor | None],
+    ended: Callable[[Node], int] = lambda node: node.order,
 ) -> Calls:
-    """The calls of `nodes`, each of which ran once; `Node.order` says in which order they ended.
+    """The calls of `nodes`, each of which ran once.
 
     A call that began after another and ended before it ran inside it.
     """
     events: list[CallEvent] = []
     running: list[NodeCall] = []
     for node in sorted(nodes, key=began):
-        while running and running[-1].node.order < node.order:
+        while running and ended(running[-1].node) < ended(node):
             events.append(CallEvent(running.pop(), True))
         node_slots = slots(node)
         call = NodeCall(

@@ -1,8 +1,8 @@
 """From any path a user may type to the one dump it means, told by content before names.
 
 A path may be a dump, lie inside one (any depth), or be a parent of exactly one. What is inside a dump
-decides the kind: process directories of ATB or torch, `golden_tensor/metadata.json`, names that only TorchAir
-gives its files (GE and FX) or only another tool its own (`tools`), plain tensor files.
+decides the kind: process directories of ATB or torch, `golden_tensor/metadata.json`, `dump.json` of msprobe,
+names that only TorchAir gives its files (GE and FX) or another tool its own (`tools`), plain tensor files.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ..tensors.debug_tree import is_tree
 from .atb_files import AtbLayout
 from .listing import Listing
 from .manual import FOLDER, METADATA, is_manual
+from .msprobe_files import MsprobeLayout, msprobe_at, records_file
 from .ranks import atb_worker
 from .single import SUFFIXES
 from .tools import ToolLayout, tool_at
@@ -52,7 +53,7 @@ class FilesLayout:
     files: tuple[Path, ...]
 
 
-DumpLayout = AtbLayout | TorchLayout | ManualLayout | ToolLayout
+DumpLayout = AtbLayout | TorchLayout | ManualLayout | MsprobeLayout | ToolLayout
 Layout = DumpLayout | FilesLayout | TorchairLayout
 
 
@@ -79,7 +80,8 @@ def locate(path: str, listing: Listing) -> Layout:
         raise DumpError(f"{given}: is an empty directory; was the dump written somewhere else?")
     raise DumpError(
         f"{given}: no dump here: no {TREE_FILE} (torch), no model and tensors directories (ATB), "
-        f"no {METADATA} (manual), no GE records or FX tensors (TorchAir), no tensor files"
+        f"no {METADATA} (manual), no dump.json (msprobe), no GE records or FX tensors (TorchAir), "
+        "no tensor files"
     )
 
 
@@ -131,6 +133,8 @@ def _holding(above: Path, listing: Listing) -> Iterator[DumpLayout]:
     yield from _atb_at(above, listing)
     if is_process_folder(above, listing):
         yield _torch_of(above.parent)
+    if records_file(above, listing) is not None:
+        yield from _msprobe_at(above, listing)
     for folder in (above, above / FOLDER):
         if METADATA in listing.files(folder) and is_manual(folder / METADATA):
             yield ManualLayout(folder.parent, folder / METADATA)
@@ -165,6 +169,8 @@ def _handle(layout: DumpLayout) -> str:
         return f"{layout.data if layout.data.is_dir() else layout.info / 'model'} (ATB)"
     if isinstance(layout, TorchLayout):
         return f"{layout.home} (torch)"
+    if isinstance(layout, MsprobeLayout):
+        return f"{layout.root} (msprobe)"
     if isinstance(layout, ToolLayout):
         return f"{layout.root / layout.only} ({layout.kind})"
     return f"{layout.metadata.parent} (manual)"
@@ -172,7 +178,8 @@ def _handle(layout: DumpLayout) -> str:
 
 def _starting_at(root: Path, listing: Listing) -> list[DumpLayout]:
     """Every dump whose own directory is `root`; an ATB and a torch dump may share one."""
-    return [layout for find in (_atb_at, _torch_at, _manual_at, tool_at) for layout in find(root, listing)]
+    finders = (_atb_at, _torch_at, _manual_at, _msprobe_at, tool_at)
+    return [layout for find in finders for layout in find(root, listing)]
 
 
 def _atb_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
@@ -216,8 +223,16 @@ def _manual_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
             yield ManualLayout(root, folder / METADATA)
 
 
+def _msprobe_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
+    layout = msprobe_at(root, listing)
+    if layout is not None:
+        yield layout
+
+
 def _narrowed(layout: DumpLayout, given: Path) -> DumpLayout | None:
     """What `given`, a place below a dump, picks of it; `None` where it is not part of the dump after all."""
+    if isinstance(layout, MsprobeLayout):
+        return layout
     if isinstance(layout, ManualLayout):
         folder = layout.metadata.parent
         return layout if folder.is_relative_to(given) or given.is_relative_to(folder) else None

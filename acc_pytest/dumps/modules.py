@@ -51,11 +51,16 @@ class ModuleDump(Dump):
             lambda node: (began(node), as_listed[node]),
             lambda node: tuple(dumped[node]),
             lambda node, slot: saved(node, dumped[node][slot]),
+            self._ended(step),
         )
 
     def _began(self, step: Step) -> Callable[[Node], int]:
         """The place of each node in the order in which they began; the same for all where it is not known."""
         return lambda node: 0
+
+    def _ended(self, step: Step) -> Callable[[Node], int]:
+        """The place of each node in the order in which they ended."""
+        return lambda node: node.order
 
     def _saved(self, step: Step) -> Callable[[Node, TensorRef], SavedTensor | None]:
         """What is known of each tensor of the first rank before it is read."""

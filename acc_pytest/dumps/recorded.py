@@ -30,7 +30,8 @@ class Record:
 
     `began` and `ended` order the calls of a step; equal numbers keep the order in which the records are
     given. `called` gives a call its own number where the tool says it, else calls are counted. `inside` is
-    the path of the node that it ran in, where its name does not say.
+    the path of the node that it ran in, where its name does not say. What runs `apart` is in no module,
+    whatever its path: gradients are computed when the model has run.
     """
 
     path: str
@@ -39,6 +40,7 @@ class Record:
     began: int = 0
     ended: int = 0
     called: int | None = None
+    apart: bool = False
     inside: str | None = None
 
 
@@ -80,6 +82,10 @@ class RecordedDump(ModuleDump):
         began = self._steps[step.directory].began
         return lambda node: began.get(node.path, len(began))
 
+    def _ended(self, step: Step) -> Callable[[Node], int]:
+        ended = self._steps[step.directory].ended
+        return lambda node: ended.get(node.path, len(ended))
+
 
 class _RecordedStep:
     """The tree of a step, its tensors by rank and path, and the place of each path among those that began."""
@@ -92,8 +98,14 @@ class _RecordedStep:
                 self.tensors[rank, path] = dict(sorted(record.slots.items(), key=lambda item: item[0]))
                 known.setdefault(path, record)
         self.tree = _tree(known, model)
-        in_order = sorted(known, key=lambda path: known[path].began)
-        self.began = {path: number for number, path in enumerate(in_order)}
+        self.began = _places(known, lambda record: record.began)
+        self.ended = _places(known, lambda record: record.ended)
+
+
+def _places(known: Mapping[str, Record], time: Callable[[Record], int]) -> dict[str, int]:
+    """The place of each path in the order of a time."""
+    in_order = sorted(known, key=lambda path: time(known[path]))
+    return {path: number for number, path in enumerate(in_order)}
 
 
 def _numbered(records: Iterable[Record]) -> Iterable[tuple[str, Record]]:
@@ -124,7 +136,8 @@ def _tree(known: Mapping[str, Record], model: str) -> Tree:
             kind = record.op_type if record is not None else UNKNOWN_TYPE if path != ROOT else model
             nodes[path] = Node(name=path, op_type=kind, path=path)
             if path != ROOT:
-                node_of(_around(path, known)).add(nodes[path])
+                apart = record is not None and record.apart
+                node_of(ROOT if apart else _around(path, known)).add(nodes[path])
         return nodes[path]
 
     for path in known:

@@ -28,6 +28,7 @@ GRADIENT = "grad__"
 PARAMETER = "param__"
 CORE = frozenset({"input_ids", "positions", "seq_lens", "req_pool_indices", "rids", "position_ids"})
 """Fields of a batch, which the tool writes without the module that got them."""
+_APART = frozenset({"backward", "recompute", "parameters_grad"})
 _SAVED = "Tensor"
 """Type of a node that the program saved by name."""
 _LAYERS = "model.layers"
@@ -46,6 +47,11 @@ class _Call:
     ended: int = 0
     inside: str | None = None
     op_type: str = UNKNOWN_TYPE
+
+    @property
+    def apart(self) -> bool:
+        """Whether it is a gradient, or ran again to get one: when the model had run."""
+        return self.path.rpartition(".")[2] in _APART
 
     @property
     def node(self) -> str:
@@ -112,8 +118,7 @@ class _Calls:
                     call.number = len(calls) - 1 - call.number
         found = sorted((call for calls in self._calls.values() for call in calls), key=lambda c: c.began)
         return [
-            Record(c.path, c.op_type, c.slots, c.began, c.ended, called=c.number, inside=c.inside)
-            for c in found
+            Record(c.path, c.op_type, c.slots, c.began, c.ended, c.number, c.apart, c.inside) for c in found
         ]
 
     def _add(self, file: SglangFile, name: str) -> None:

@@ -9,7 +9,17 @@ from typing import Protocol
 import torch
 
 from ..errors import FormatError
-from . import atb_bin, debug_tree, ge_file, info_file, numpy_file, safetensors_file, statistics, torch_file
+from . import (
+    atb_bin,
+    debug_tree,
+    ge_file,
+    info_file,
+    msprobe_records,
+    numpy_file,
+    safetensors_file,
+    statistics,
+    torch_file,
+)
 from .header import Location, TensorHeader, version_of
 from .mapped import opened
 
@@ -41,6 +51,7 @@ FORMATS: tuple[TensorFormat, ...] = (
     ge_file.FORMAT,
     info_file.FORMAT,
     debug_tree.FORMAT,
+    msprobe_records.FORMAT,
 )
 
 _BY_SUFFIX = {suffix: format_ for format_ in FORMATS for suffix in format_.suffixes}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ..errors import FormatError
@@ -17,12 +17,16 @@ _Member = TypeVar("_Member")
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a statistics dump keeps of a tensor; `None` where the writer could not say (`N/A`)."""
+    """What a statistics dump keeps of a tensor; `None` where the writer could not say (`N/A`).
+
+    `rounding` is the relative error of mean and l2norm where these were rounded to the dtype of the tensor.
+    """
 
     max: float | None
     min: float | None
     mean: float | None
     l2norm: float | None
+    rounding: float = field(default=0.0, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class TensorHeader:
 
     `payload` says what the file holds: `data`, `description` (dtype and shape only), `statistics`,
     or `alias` (the values are in `alias`, a file name to be resolved by the dump).
+    `digest` is a check sum of the bytes, equal for equal bytes, where a writer gives one beside statistics.
     `counted` is false where statistics do not say of how many elements they are; `shape` is then ().
     `offset` and `nbytes` locate the payload inside the file, both already checked against its size.
     """
@@ -44,6 +49,7 @@ class TensorHeader:
     statistics: Statistics | None = None
     alias: str = ""
     counted: bool = True
+    digest: str = ""
 
     @property
     def numel(self) -> int:

@@ -1,0 +1,262 @@
+"""`dump.json` and `debug.json` of msprobe: what it recorded of each call, with the statistics of each tensor.
+
+    {"task": "statistics", "level": "L0", "framework": "pytorch", "dump_data_dir": null, "data": {
+      "Module.model.norm.RMSNorm.forward.0": {"input_args": [...], "input_kwargs": {...}, "output": [...]}}}
+
+A tensor is an object with `type`, `dtype`, `shape`, `Max`, `Min`, `Mean`, `Norm`, perhaps `md5` and
+`data_name`. Its member is named as its file is or would be, without the suffix:
+`Module.model.norm.RMSNorm.forward.0.output.0`. NaN and Infinity stand bare in these files.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple, Union
+
+import torch
+
+from ..errors import FormatError, NoPayload
+from ..json_text import parsed
+from .dtypes import by_name
+from .header import Location, Statistics, TensorHeader, member_of, version_of
+from .mapped import byte_count, opened
+
+Key = tuple[Union[int, str], ...]
+Stated = Union[None, bool, int, float]
+
+HEAD = re.compile(rb'\s*\{\s*"task"\s*:')
+"""How such a file starts."""
+_LONGEST = 1 << 30
+_DEEPEST = 16
+_MOST_DIMENSIONS = 64
+_LARGEST_SIZE = 1 << 63
+_LONGEST_NAME = 255
+_PARTS = {"input_args": "input", "input_kwargs": "kwargs"}
+"""Words of the file that are others in the names of tensor files."""
+_UNFIT = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")
+_NOT_COMPUTED = Statistics(None, None, None, None)
+
+
+class RecordedTensor(NamedTuple):
+    """What is said of one tensor. `stated` are Max, Min, Mean and Norm as they stand there; `digest` is the
+    `md5` (a CRC-32 or an exclusive or), `file` the name of its file, each empty where there is none."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stated: tuple[Stated, Stated, Stated, Stated]
+    digest: str = ""
+    file: str = ""
+    placements: tuple[str, ...] = ()
+
+
+class Entry(NamedTuple):
+    """A tensor of a call: under which word it stands (`input_args`, `output`, ...), where in that, and its
+    member."""
+
+    part: str
+    key: Key
+    member: str
+    tensor: RecordedTensor
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The content of a file: `calls` by their names in the order in which they ended, with their tensors.
+
+    `broken` counts records that are none.
+    """
+
+    task: str
+    level: str
+    framework: str
+    calls: Mapping[str, tuple[Entry, ...]]
+    tensors: Mapping[str, RecordedTensor]
+    broken: int = 0
+
+
+class MsprobeRecords:
+    """The format object of tensors of which msprobe kept statistics only."""
+
+    name = "msprobe statistics"
+    suffixes: tuple[str, ...] = ()
+
+    def matches(self, head: bytes) -> bool:
+        """Whether these first bytes start such a file."""
+        return HEAD.match(head) is not None
+
+    def header(self, place: Location) -> TensorHeader:
+        """Dtype, shape, statistics and digest of one member. Raises `FormatError`."""
+        return header_of(member_of(place, records_in(place.path).tensors, "tensor"), str(place))
+
+    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
+        """Never a tensor: raises `NoPayload`."""
+        kept = "only the statistics" if header.payload == "statistics" else "neither values nor statistics"
+        raise NoPayload(f"{place}: holds {kept} of its tensor; dump again with task tensor")
+
+
+FORMAT = MsprobeRecords()
+
+
+def records_in(path: str) -> Records:
+    """All records of a file, remembered until it changes. Raises `FormatError`."""
+    return _records_as_of(path, version_of(path))
+
+
+# A file for each step and rank.
+@functools.lru_cache(maxsize=256)
+def _records_as_of(path: str, _version: tuple[int, ...]) -> Records:
+    content = json_of(path)
+    data = content.get("data") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or not isinstance(data, dict):
+        raise FormatError(f"{path}: is no dump.json of msprobe: it has no object `data`")
+    tensors: dict[str, RecordedTensor] = {}
+    calls = {fit(name): _call(fit(name), value, tensors) for name, value in data.items() if _is_call(value)}
+    task, level, framework = (fit(content.get(name)) for name in ("task", "level", "framework"))
+    broken = len(data) - len(calls)
+    return Records(task, level, framework, MappingProxyType(calls), MappingProxyType(tensors), broken)
+
+
+def json_of(path: str) -> Any:
+    """The value in a JSON file of msprobe. Raises `FormatError`."""
+    with opened(path) as (file, size):
+        if size > _LONGEST:
+            raise FormatError(f"{path}: has {size} bytes, more than the {_LONGEST} allowed for records")
+        content = file.read(size)
+    try:
+        return parsed(content)
+    except ValueError as error:
+        raise FormatError(
+            f"{path}: is not readable JSON ({error}); was the program killed while msprobe wrote it?"
+        ) from error
+
+
+def _is_call(value: object) -> bool:
+    """A record of level debug may be a list, or nothing where no gradient arrived."""
+    return value is None or isinstance(value, (dict, list))
+
+
+def _call(name: str, value: Any, tensors: dict[str, RecordedTensor]) -> tuple[Entry, ...]:
+    parts = value.items() if isinstance(value, dict) and not _is_tensor(value) else [("", value)]
+    entries = []
+    for part, held in parts:
+        for key, tensor in _tensors(held, ()):
+            word = _PARTS.get(part, part)
+            member = ".".join([name, *([fit(word)] if word else []), *map(str, key)])
+            if member in tensors:
+                member = f"{member}#{len(tensors)}"
+            tensors[member] = tensor
+            entries.append(Entry(fit(part), key, member, tensor))
+    return tuple(entries)
+
+
+def _tensors(value: Any, key: Key) -> Iterator[tuple[Key, RecordedTensor]]:
+    """All tensors in a value, each with the positions and names that lead to it."""
+    if len(key) > _DEEPEST:
+        return
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            if isinstance(item, (dict, list)):
+                yield from _tensors(item, (*key, index))
+    elif isinstance(value, dict):
+        if _is_tensor(value):
+            yield key, _tensor(value)
+            return
+        for name, item in value.items():
+            if isinstance(item, (dict, list)):
+                yield from _tensors(item, (*key, int(name) if _is_place(name) else fit(name)))
+
+
+def _is_place(name: str) -> bool:
+    return name.isdecimal() and name.isascii() and len(name) < 10
+
+
+def _is_tensor(value: Mapping[str, Any]) -> bool:
+    """An object of the user's may have fields of these names, but then they are objects."""
+    shape = value.get("shape")
+    return (
+        isinstance(shape, list)
+        and isinstance(value.get("type"), str)
+        and isinstance(value.get("dtype"), str)
+        and len(shape) <= _MOST_DIMENSIONS
+        and all(type(size) is int and 0 <= size < _LARGEST_SIZE for size in shape)
+    )
+
+
+def _tensor(value: Mapping[str, Any]) -> RecordedTensor:
+    get = value.get
+    digest, file, placements = get("md5"), get("data_name"), get("placements")
+    return RecordedTensor(
+        value["dtype"],
+        tuple(value["shape"]),
+        (_stated(get("Max")), _stated(get("Min")), _stated(get("Mean")), _stated(get("Norm"))),
+        digest if isinstance(digest, str) and len(digest) < 64 else "",
+        file if isinstance(file, str) and is_plain_name(file) else "",
+        tuple(map(_placement, placements)) if isinstance(placements, list) else (),
+    )
+
+
+def _stated(value: object) -> Stated:
+    return value if isinstance(value, (bool, int, float)) else None
+
+
+def _placement(value: object) -> str:
+    """`{"Shard": {"dim": 2}}` as `Shard(2)`, of a mesh dimension."""
+    if not isinstance(value, dict) or len(value) != 1:
+        return "?"
+    ((kind, fields),) = value.items()
+    said = ", ".join(str(field)[:20] for field in fields.values()) if isinstance(fields, dict) else ""
+    return fit(f"{kind}({said})" if said else kind)
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether this names a tensor file in a directory and nothing outside of it."""
+    if not name.endswith((".pt", ".npy")) or _UNFIT.search(name) or "/" in name or "\\" in name:
+        return False
+    return len(os.fsencode(name)) <= _LONGEST_NAME
+
+
+def fit(name: object) -> str:
+    """A name out of a file without what cannot be printed; empty for what is no text."""
+    return (_UNFIT.sub("_", name) if _UNFIT.search(name) else name) if isinstance(name, str) else ""
+
+
+def header_of(tensor: RecordedTensor, place: str) -> TensorHeader:
+    """The header of a tensor without a file. Raises `FormatError` for a shape that no tensor can have."""
+    known = by_name(tensor.dtype)
+    byte_count(place, tensor.shape, known.bits)
+    statistics = statistics_of(tensor)
+    payload = "statistics" if tensor.digest or statistics != _NOT_COMPUTED else "description"
+    return TensorHeader(known, tensor.shape, payload, statistics=statistics, digest=tensor.digest)
+
+
+def statistics_of(tensor: RecordedTensor) -> Statistics:
+    """The statistics of a tensor as they can be compared with those of other writers.
+
+    msprobe computes mean and norm in the dtype of the tensor, so they are rounded to it, and overflow in it:
+    infinite ones beside finite extremes are not known. Where there is a NaN, all four are NaN. The mean of a
+    complex tensor is that of the moduli, which nobody else computes. One value is its own mean and norm.
+    """
+    known = by_name(tensor.dtype)
+    largest, smallest, mean, norm = map(_number, tensor.stated)
+    if largest is None and smallest is None and mean is None and norm is None:
+        return _NOT_COMPUTED
+    extremes = [value for value in (largest, smallest) if value is not None]
+    if any(map(math.isnan, extremes)):
+        return Statistics(None, None, math.nan, math.nan)
+    if extremes and all(map(math.isfinite, extremes)):
+        mean, norm = (None if value is None or math.isinf(value) else value for value in (mean, norm))
+    if known.kind == "complex":
+        mean = None
+    if norm is not None:
+        norm = abs(norm)
+    return Statistics(largest, smallest, mean, norm, rounding=known.roundoff or 0.0)
+
+
+def _number(value: Stated) -> float | None:
+    return None if value is None else float(value)
