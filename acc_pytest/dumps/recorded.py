@@ -21,6 +21,8 @@ from .modules import ModuleDump
 from .naming import stable_name
 
 ROOT = "root"
+SAVED = "Tensor"
+"""Type of a node that is no call, but a tensor that the program saved by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from ..tensors.ref import TensorRef
 from ..topology.torch_modules import UNKNOWN_TYPE
 from .base import Slot
-from .recorded import ROOT, Record
+from .recorded import ROOT, SAVED, Record
 from .sglang_names import SglangFile
 
 MODULE = "non_intrusive__"
@@ -29,8 +29,7 @@ PARAMETER = "param__"
 CORE = frozenset({"input_ids", "positions", "seq_lens", "req_pool_indices", "rids", "position_ids"})
 """Fields of a batch, which the tool writes without the module that got them."""
 _APART = frozenset({"backward", "recompute", "parameters_grad"})
-_SAVED = "Tensor"
-"""Type of a node that the program saved by name."""
+_BACKWARD = f"{UNKNOWN_TYPE}.backward"
 _LAYERS = "model.layers"
 """Where layers stand in the models of these tools; taken where no module of a dump says."""
 _IN_LAYER = re.compile(r"(?:^|(?<=\.))layers\.(\d+)(?=\.|$)", re.ASCII)
@@ -110,16 +109,22 @@ class _Calls:
     def records(self) -> list[Record]:
         """One for each call, in the order in which they began."""
         for path, calls in self._calls.items():
-            forward = (
-                self._calls.get(path.removesuffix(".backward"), ()) if path.endswith(".backward") else ()
-            )
-            if len(calls) > 1 and len(calls) == len(forward):
+            forward = self._calls.get(path.removesuffix(".backward"), [])
+            if forward is not calls and len(calls) == len(forward):
                 for call in calls:  # the gradient of the last call arrives first
                     call.number = len(calls) - 1 - call.number
+            if path.rpartition(".")[2] == "parameters_grad":
+                self._add_arriving(path, calls[-1])
         found = sorted((call for calls in self._calls.values() for call in calls), key=lambda c: c.began)
+        _end_with_what_is_inside(found)
         return [
             Record(c.path, c.op_type, c.slots, c.began, c.ended, c.number, c.apart, c.inside) for c in found
         ]
+
+    def _add_arriving(self, path: str, call: _Call) -> None:
+        """Gradients of parameters are computed of those that arrive at their module."""
+        for backward in self._calls.get(f"{path.removesuffix('parameters_grad')}backward", [])[-1:]:
+            call.slots |= {slot: ref for slot, ref in backward.slots.items() if slot.kind == "input"}
 
     def _add(self, file: SglangFile, name: str) -> None:
         placed = module_slot(name.removeprefix(MODULE)) if name.startswith(MODULE) else None
@@ -133,7 +138,7 @@ class _Calls:
         elif name in CORE and file.layer is None and not self._has_root_input(name):
             self._put(file, "", Slot("input", (name,)), again=False)
         else:
-            self._put(file, self._named(file, name), Slot("output"), op_type=_SAVED)
+            self._put(file, self._named(file, name), Slot("output"), op_type=SAVED)
 
     def _has_root_input(self, name: str) -> bool:
         calls = self._calls.get("", [])
@@ -143,15 +148,15 @@ class _Calls:
         if name.startswith(PARAMETER):
             module, _, parameter = name.removeprefix(PARAMETER).rpartition(".")
             path = f"{module}.parameters_grad" if module else "parameters_grad"
-            self._put(file, path, Slot("output", (parameter,)), op_type="parameters_grad")
+            self._put(file, path, Slot("output", (parameter,)), op_type=f"{UNKNOWN_TYPE}.parameters_grad")
             return
         placed = module_slot(name.removeprefix(MODULE)) if name.startswith(MODULE) else None
         if placed is None:
-            self._put(file, f"{self._named(file, name)}.backward", Slot("input"), op_type="backward")
+            self._put(file, f"{self._named(file, name)}.backward", Slot("input"), op_type=_BACKWARD)
             return
         module, slot = placed
         arrived = Slot("input" if slot.kind == "output" else "output", slot.index)
-        self._put(file, f"{module}.backward" if module else "backward", arrived, op_type="backward")
+        self._put(file, f"{module}.backward" if module else "backward", arrived, op_type=_BACKWARD)
 
     def _put(
         self,
@@ -165,10 +170,10 @@ class _Calls:
         """The call that a file belongs to: the one under way, or the next one where that has its slot."""
         calls = self._calls[path]
         last = calls[-1] if calls else None
-        late = slot.kind == "input" and last is not None and last.holds("output") and op_type != "backward"
+        late = slot.kind == "input" and last is not None and last.holds("output") and op_type != _BACKWARD
         if last is None or (again and (slot in last.slots or late)):
             last = _Call(path, len(calls), began=file.index, op_type=op_type)
-            if op_type == _SAVED and self._running:
+            if op_type == SAVED and self._running:
                 last.inside = self._running[-1].node
             calls.append(last)
         last.slots[slot] = self._ref_of(file)
@@ -201,6 +206,24 @@ class _Calls:
             if found is not None and int(found[1]) == file.layer:
                 return f"{call.path[: found.end()]}.{name}"
         return f"{self._layers.get(file.layer, f'{_LAYERS}.{file.layer}')}.{name}"
+
+
+def _end_with_what_is_inside(calls: Sequence[_Call]) -> None:
+    """A module whose outputs were not dumped ended after all that ran in it.
+
+    `calls` are in the order in which they began: what is inside of one began before the next of its module.
+    """
+    open_ended: dict[str, _Call] = {}
+    for call in calls:
+        words = call.path.split(".") if call.path and not call.apart else []
+        for count in range(len(words)):
+            around = open_ended.get(".".join(words[:count]))
+            if around is not None:
+                around.ended = max(around.ended, call.ended)
+        if call.op_type == UNKNOWN_TYPE and not call.apart and not call.holds("output"):
+            open_ended[call.path] = call
+        else:
+            open_ended.pop(call.path, None)
 
 
 def _layers(files: Iterable[SglangFile]) -> dict[int, str]:
