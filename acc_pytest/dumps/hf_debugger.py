@@ -46,13 +46,13 @@ class HfDebuggerDump(RecordedDump):
         modules, pruned = with_pruned(list(modules_of(self._tree, content, there)), model, there)
         modules, replaced = last_calls(modules)
         whole = replace(modules[0], tensors=[*modules[0].tensors, *outputs_of_model(modules, model, there)])
-        records = list(self._records([whole, *modules[1:]]))
+        records = list(self._records([whole, *modules[1:]], model))
         if not any(record.slots for record in records):
             raise DumpError(f"{self._tree}: names no tensor; was the model called while it was debugged?")
         notes = list(_said(pruned, replaced, records, self._tree))
         super().__init__(root, {0: {"rank0": records}}, model=model, notes=notes)
 
-    def _records(self, modules: Sequence[DebugModule]) -> Iterator[Record]:
+    def _records(self, modules: Sequence[DebugModule], model: str) -> Iterator[Record]:
         """A record for each call; it ends before what begins outside of it."""
         ended: dict[int, int] = {}
         running: list[int] = []
@@ -64,7 +64,7 @@ class HfDebuggerDump(RecordedDump):
             ended[place] = len(ended)
         for place, module in enumerate(modules):
             slots = {tensor.slot: self._ref(tensor) for tensor in module.tensors}
-            yield Record(module.path, UNKNOWN_TYPE, slots, place, ended[place])
+            yield Record(module.path, UNKNOWN_TYPE if module.path else model, slots, place, ended[place])
 
     def _ref(self, tensor: DebugTensor) -> TensorRef:
         if not tensor.file:

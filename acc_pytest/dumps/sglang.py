@@ -19,14 +19,16 @@ from ..tensors.torch_members import content_of
 from ..topology.tree import Node
 from .base import Rank, Slot, Step
 from .listing import Listing
+from .naming import stable_name
 from .recorded import ROOT, Record, RecordedDump
-from .sglang_calls import MODULE, PARAMETER, calls_of
+from .sglang_calls import calls_of
 from .sglang_dims import Dims, parsed_dims
-from .sglang_names import SglangFile, is_sglang_file, sglang_file
+from .sglang_names import MODULE, PARAMETER, SglangFile, is_sglang_file, sglang_file
 
 VALUE = "value"
 """The key of a tensor in its file; before 2026 a file is the tensor."""
 _OWN_RANK = re.compile(r"(.+)_(\d{1,9})", re.ASCII)
+_TIME = re.compile(r"_?\d{8}_\d{6}(?:_\d{1,9})?$", re.ASCII)
 _LISTED = 5
 _TRIED = 8
 
@@ -52,7 +54,7 @@ class SglangDump(RecordedDump):
             listed = ", ".join(list(others)[:_LISTED]) + (", ..." if len(others) > _LISTED else "")
             notes.append(f"{others.total()} files hold something else than a tensor: {listed}")
         self._weights: dict[str, dict[str, TensorRef]] = {}
-        super().__init__(root, self._records(kept), notes=notes)
+        super().__init__(root, self._records(kept), notes=notes, name=_name(root))
 
     def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
         """The parameters (`dump_model`), as they were in the first step that has them."""
@@ -157,6 +159,11 @@ def rank_folders(root: Path, listing: Listing) -> dict[int, Path]:
         if match and any(is_sglang_file(file) for file in files) and not any("___rank=" in f for f in files):
             found.setdefault(match[1], {})[int(match[2])] = root / name
     return next(iter(found.values())) if len(found) == 1 else {}
+
+
+def _name(root: Path) -> str:
+    """The name without the time that the tool appends, and without the rank."""
+    return stable_name(_TIME.sub("", root.name), "sglang_dump")
 
 
 def _number_of(root: Path) -> int:

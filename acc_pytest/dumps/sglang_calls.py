@@ -14,18 +14,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..tensors.ref import TensorRef
 from ..topology.torch_modules import UNKNOWN_TYPE
 from .base import Slot
 from .recorded import ROOT, SAVED, Record
-from .sglang_names import SglangFile
+from .sglang_names import GRADIENT, MODULE, PARAMETER, SglangFile, module_slot
 
-MODULE = "non_intrusive__"
-GRADIENT = "grad__"
-PARAMETER = "param__"
 CORE = frozenset({"input_ids", "positions", "seq_lens", "req_pool_indices", "rids", "position_ids"})
 """Fields of a batch, which the tool writes without the module that got them."""
 _APART = frozenset({"backward", "recompute", "parameters_grad"})
@@ -44,7 +41,7 @@ class _Call:
     slots: dict[Slot, TensorRef] = field(default_factory=dict)
     began: int = 0
     ended: int = 0
-    inside: str | None = None
+    inside: _Call | None = None
     op_type: str = UNKNOWN_TYPE
 
     @property
@@ -58,33 +55,16 @@ class _Call:
         path = f"{ROOT}.{self.path}" if self.path else ROOT
         return f"{path}.call{self.number}" if self.number else path
 
+    def record(self) -> Record:
+        """The same for a dump."""
+        inside = self.inside.node if self.inside is not None else None
+        return Record(
+            self.path, self.op_type, self.slots, self.began, self.ended, self.number, self.apart, inside
+        )
+
     def holds(self, kind: str) -> bool:
         """Whether an input or output of it was dumped."""
         return any(slot.kind == kind for slot in self.slots)
-
-
-def module_slot(text: str) -> tuple[str, Slot] | None:
-    """Module and slot of `model.layers.0.mlp.inputs.0`; `None` where the text names none.
-
-    Modules may be called `output` themselves: the last such word counts, and an argument stands behind
-    `inputs` whatever it is called.
-    """
-    words = text.split(".")
-    for place in range(len(words) - 1, -1, -1):
-        if words[place] not in ("inputs", "output"):
-            continue
-        if place and words[place - 1] == "inputs":
-            place -= 1
-        index = tuple(int(word) if _is_number(word) else word for word in words[place + 1 :])
-        if words[place] == "inputs" and not index:
-            return None
-        kind = "input" if words[place] == "inputs" else "output"
-        return ".".join(words[:place]), Slot("input" if kind == "input" else "output", index or (0,))
-    return None
-
-
-def _is_number(word: str) -> bool:
-    return word.isascii() and word.isdecimal() and len(word) < 10
 
 
 def calls_of(files: Sequence[SglangFile], ref_of: Callable[[SglangFile], TensorRef]) -> list[Record]:
@@ -117,9 +97,10 @@ class _Calls:
                 self._add_arriving(path, calls[-1])
         found = sorted((call for calls in self._calls.values() for call in calls), key=lambda c: c.began)
         _end_with_what_is_inside(found)
-        return [
-            Record(c.path, c.op_type, c.slots, c.began, c.ended, c.number, c.apart, c.inside) for c in found
-        ]
+        # Of two that ended with the same file the one that began first is around the other.
+        for place, call in enumerate(sorted(found, key=lambda c: (c.ended, -c.began))):
+            call.ended = place
+        return [call.record() for call in found]
 
     def _add_arriving(self, path: str, call: _Call) -> None:
         """Gradients of parameters are computed of those that arrive at their module."""
@@ -174,7 +155,7 @@ class _Calls:
         if last is None or (again and (slot in last.slots or late)):
             last = _Call(path, len(calls), began=file.index, op_type=op_type)
             if op_type == SAVED and self._running:
-                last.inside = self._running[-1].node
+                last.inside = self._running[-1]
             calls.append(last)
         last.slots[slot] = self._ref_of(file)
         last.ended = max(last.ended, file.index)
@@ -215,15 +196,21 @@ def _end_with_what_is_inside(calls: Sequence[_Call]) -> None:
     """
     open_ended: dict[str, _Call] = {}
     for call in calls:
-        words = call.path.split(".") if call.path and not call.apart else []
-        for count in range(len(words)):
-            around = open_ended.get(".".join(words[:count]))
-            if around is not None:
-                around.ended = max(around.ended, call.ended)
+        if not call.apart:
+            path = call.inside.path if call.inside is not None else call.path.rpartition(".")[0]
+            for around in (path[:end] for end in (*_ends_of_words(path), len(path))):
+                if around in open_ended and open_ended[around] is not call:
+                    open_ended[around].ended = max(open_ended[around].ended, call.ended)
         if call.op_type == UNKNOWN_TYPE and not call.apart and not call.holds("output"):
             open_ended[call.path] = call
         else:
             open_ended.pop(call.path, None)
+
+
+def _ends_of_words(path: str) -> Iterator[int]:
+    """Where the names of the modules around a path end; 0 is the model."""
+    yield 0
+    yield from (place for place, sign in enumerate(path) if sign == ".")
 
 
 def _layers(files: Iterable[SglangFile]) -> dict[int, str]:

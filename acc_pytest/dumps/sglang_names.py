@@ -13,7 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .base import Slot
+
 SUFFIX = ".pt"
+MODULE = "non_intrusive__"
+GRADIENT = "grad__"
+PARAMETER = "param__"
+"""What names of tensors begin with that the tool took by itself; gradients are those of either."""
 _BETWEEN = "___"
 _BEHIND_NAME = frozenset({"recompute_status", "dump_index"})
 """Tags of the tool that stand behind a name: what is between the two belongs to the name."""
@@ -122,3 +128,27 @@ def _number(text: str | None, otherwise: int | None) -> int | None:
     if text is None:
         return otherwise
     return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def module_slot(text: str) -> tuple[str, Slot] | None:
+    """Module and slot of `model.layers.0.mlp.inputs.0`; `None` where the text names none.
+
+    Modules may be called `output` themselves: the last such word counts, and an argument stands behind
+    `inputs` whatever it is called.
+    """
+    words = text.split(".")
+    for place in range(len(words) - 1, -1, -1):
+        if words[place] not in ("inputs", "output"):
+            continue
+        if place and words[place - 1] == "inputs":
+            place -= 1
+        index = tuple(int(word) if _is_number(word) else word for word in words[place + 1 :])
+        if words[place] == "inputs" and not index:
+            return None
+        kind = "input" if words[place] == "inputs" else "output"
+        return ".".join(words[:place]), Slot("input" if kind == "input" else "output", index or (0,))
+    return None
+
+
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) < 10

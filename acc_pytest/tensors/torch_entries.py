@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from ..errors import FormatError
 
+ZIP = b"PK\x03\x04"
 LARGEST_PICKLE = 16 << 20
 _MOST_ENTRIES = 10_000
 _LOCAL_HEADER = struct.Struct("<26xHH")
@@ -47,6 +48,8 @@ def _check(path: str, size: int, entries: list[zipfile.ZipInfo]) -> None:
 
 def start_of(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
     """Where the bytes of an entry begin; behind the end of every file for one that is not there."""
+    if entry.header_offset < 0:  # what is in front of an archive moves it
+        return sys.maxsize
     head = os.pread(file.fileno(), _LOCAL_HEADER.size, entry.header_offset)
     if len(head) != _LOCAL_HEADER.size:
         return sys.maxsize

@@ -24,9 +24,8 @@ from .dtypes import by_torch
 from .header import Location, TensorHeader
 from .mapped import mapped, opened, watch
 from .plain_tensor import PlainTensor, plain_tensor_in
-from .torch_entries import LARGEST_PICKLE, entries_in
+from .torch_entries import LARGEST_PICKLE, ZIP, entries_in
 
-_ZIP = b"PK\x03\x04"
 # Both older ways of torch.save start with the magic number, pickled with protocol 2.
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _MOST_SPREAD = 4096
@@ -62,7 +61,7 @@ class TorchFile:
 
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes start a file of `torch.save`, of any age."""
-        return head.startswith((_ZIP, _LEGACY))
+        return head.startswith((ZIP, _LEGACY))
 
     def header(self, place: Location) -> TensorHeader:
         """Dtype and shape; where the values lie too, but of files that only `torch.load` understands.
@@ -178,7 +177,7 @@ def _examined(path: str) -> tuple[PlainTensor | None, bool]:
     """
     with opened(path) as (file, size):
         head = file.read(len(_LEGACY))
-        if not head.startswith(_ZIP):
+        if not head.startswith(ZIP):
             if not head.startswith(_LEGACY):
                 raise FormatError(f"{path}: was not written by torch.save: it starts with {head!r}")
             _check_legacy(path)

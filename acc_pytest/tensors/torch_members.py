@@ -18,7 +18,7 @@ from ..errors import FormatError
 from .dtypes import by_torch
 from .header import Location, TensorHeader, member_of, version_of
 from .mapped import byte_count, mapped, opened
-from .torch_entries import bytes_of, entries_in, is_foreign, start_of
+from .torch_entries import ZIP, bytes_of, entries_in, is_foreign, start_of
 from .torch_pickle import DeclaredTensor, content
 
 _DEEPEST = 16
@@ -101,6 +101,10 @@ def _last(declared: DeclaredTensor) -> int:
 @functools.lru_cache(maxsize=256)
 def _content_as_of(path: str, _version: tuple[int, ...]) -> TorchContent:
     with opened(path) as (file, size):
+        if file.read(len(ZIP)) != ZIP:
+            raise FormatError(
+                f"{path}: its tensors have no names: it is older than torch 1.6, or not of torch.save"
+            )
         entries = entries_in(path, file, size)
         by_name = {entry.filename.partition("/")[2]: entry for entry in entries}
         pickled = by_name.get("data.pkl")
