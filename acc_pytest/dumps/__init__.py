@@ -9,11 +9,15 @@ from .base import Dump, Rank, Slot, Step, StepLabel
 from .discovery import FilesLayout, ManualLayout, dump_around, locate
 from .fx import FxDump
 from .ge import GeDump
+from .hf_debugger import HfDebuggerDump
 from .listing import Listing
 from .manual import ManualDump, ManualEntry
 from .msprobe import MsprobeDump
 from .msprobe_files import MsprobeLayout
+from .sglang import SglangDump
+from .sglang_passes import SglangPasses
 from .single import SingleDump
+from .tools import ToolLayout
 from .torch import TorchDump, TorchLayout
 from .torchair_files import TorchairLayout
 
@@ -22,10 +26,13 @@ __all__ = [
     "Dump",
     "FxDump",
     "GeDump",
+    "HfDebuggerDump",
     "ManualDump",
     "ManualEntry",
     "MsprobeDump",
     "Rank",
+    "SglangDump",
+    "SglangPasses",
     "SingleDump",
     "Slot",
     "Step",
@@ -60,6 +67,8 @@ def _opened(path: str, token_policy: str, other: Dump | None) -> Dump:
         return open_atb(layout, listing, token_policy=token_policy, other=other)
     if isinstance(layout, TorchLayout):
         return TorchDump(layout, listing)
+    if isinstance(layout, ToolLayout):
+        return _of_tool(layout, listing)
     if isinstance(layout, TorchairLayout):
         return GeDump(layout) if layout.kind == "ge" else FxDump(layout)
     if isinstance(layout, MsprobeLayout):
@@ -74,3 +83,11 @@ def _opened(path: str, token_policy: str, other: Dump | None) -> Dump:
             dump.only = str(layout.root)
             return dump
     return SingleDump(layout.root, layout.files)
+
+
+def _of_tool(layout: ToolLayout, listing: Listing) -> Dump:
+    if layout.kind == SglangDump.kind:
+        return SglangDump(layout.root, listing)
+    if layout.kind == SglangPasses.kind:
+        return SglangPasses(layout.root, listing, layout.only)
+    return HfDebuggerDump(layout.root, layout.only, listing)

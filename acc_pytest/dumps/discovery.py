@@ -2,7 +2,7 @@
 
 A path may be a dump, lie inside one (any depth), or be a parent of exactly one. What is inside a dump
 decides the kind: process directories of ATB or torch, `golden_tensor/metadata.json`, `dump.json` of msprobe,
-names that only TorchAir gives its files (GE and FX), plain tensor files.
+names that only TorchAir gives its files (GE and FX) or another tool its own (`tools`), plain tensor files.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import DumpError
+from ..tensors.debug_tree import is_tree
 from .atb_files import AtbLayout
 from .listing import Listing
 from .manual import FOLDER, METADATA, is_manual
 from .msprobe_files import MsprobeLayout, msprobe_at, records_file
 from .ranks import atb_worker
 from .single import SUFFIXES
+from .tools import ToolLayout, tool_at
 from .torch import TREE_FILE, TorchLayout, is_process_folder
 from .torchair_files import TorchairLayout, torchair_at
 
@@ -51,7 +53,7 @@ class FilesLayout:
     files: tuple[Path, ...]
 
 
-DumpLayout = AtbLayout | TorchLayout | ManualLayout | MsprobeLayout
+DumpLayout = AtbLayout | TorchLayout | ManualLayout | MsprobeLayout | ToolLayout
 Layout = DumpLayout | FilesLayout | TorchairLayout
 
 
@@ -98,6 +100,8 @@ def _file(given: Path, listing: Listing) -> Layout:
         return FilesLayout(given, (given,))
     if given.name == METADATA and is_manual(given):
         return ManualLayout(given.parent, given)
+    if is_tree(given.name, ()):
+        return ToolLayout("hf-debugger", given.parent, given.name)
     record = torchair_at(given)
     if record is not None:
         return record
@@ -167,12 +171,14 @@ def _handle(layout: DumpLayout) -> str:
         return f"{layout.home} (torch)"
     if isinstance(layout, MsprobeLayout):
         return f"{layout.root} (msprobe)"
+    if isinstance(layout, ToolLayout):
+        return f"{layout.root / layout.only} ({layout.kind})"
     return f"{layout.metadata.parent} (manual)"
 
 
 def _starting_at(root: Path, listing: Listing) -> list[DumpLayout]:
     """Every dump whose own directory is `root`; an ATB and a torch dump may share one."""
-    finders = (_atb_at, _torch_at, _manual_at, _msprobe_at)
+    finders = (_atb_at, _torch_at, _manual_at, _msprobe_at, tool_at)
     return [layout for find in finders for layout in find(root, listing)]
 
 
@@ -230,6 +236,8 @@ def _narrowed(layout: DumpLayout, given: Path) -> DumpLayout | None:
     if isinstance(layout, ManualLayout):
         folder = layout.metadata.parent
         return layout if folder.is_relative_to(given) or given.is_relative_to(folder) else None
+    if isinstance(layout, ToolLayout):
+        return layout
     if isinstance(layout, TorchLayout):
         worker, token, *_ = [*given.relative_to(layout.home).parts, "", ""]
         return replace(layout, worker=worker, token=token if token.isdecimal() else "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ..tensors.ref import TensorRef
+from ..tensors.ref import TensorRef, readable
 from ..tensors.stored_crc import stored_crc
 from ..topology.tree import Node
 from .base import Dump, Rank, Slot, Step
@@ -72,6 +72,10 @@ class ModuleDump(Dump):
 
 
 def stored_tensor(ref: TensorRef) -> SavedTensor | None:
-    """What a file of one tensor says of it at its end; `None` for files that do not."""
-    crc_and_size = None if ref.member else stored_crc(ref.path)
-    return None if crc_and_size is None else SavedTensor(crc32=crc_and_size[0], shape=(crc_and_size[1],))
+    """What a file of one tensor says of it at its end, and its dtype; `None` for files that do not."""
+    crc_and_size = stored_crc(ref.path, ref.member)
+    if crc_and_size is None:
+        return None
+    header = readable(ref)
+    dtype = str(header.dtype) if header is not None else ""
+    return SavedTensor(crc32=crc_and_size[0], dtype=dtype, shape=(crc_and_size[1],))

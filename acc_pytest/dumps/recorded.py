@@ -21,6 +21,8 @@ from .modules import ModuleDump
 from .naming import stable_name
 
 ROOT = "root"
+SAVED = "Tensor"
+"""Type of a node that is no call, but a tensor that the program saved by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,9 @@ class Record:
     function below the module that called it.
 
     `began` and `ended` order the calls of a step; equal numbers keep the order in which the records are
-    given. `called` gives a call its own number where the tool says it, else calls are counted. What runs
-    `apart` is in no module, whatever its path: gradients are computed when the model has run.
+    given. `called` gives a call its own number where the tool says it, else calls are counted. `inside` is
+    the path of the node that it ran in, where its name does not say. What runs `apart` is in no module,
+    whatever its path: gradients are computed when the model has run.
     """
 
     path: str
@@ -40,6 +43,7 @@ class Record:
     ended: int = 0
     called: int | None = None
     apart: bool = False
+    inside: str | None = None
 
 
 class RecordedDump(ModuleDump):
@@ -135,7 +139,7 @@ def _tree(known: Mapping[str, Record], model: str) -> Tree:
             nodes[path] = Node(name=path, op_type=kind, path=path)
             if path != ROOT:
                 apart = record is not None and record.apart
-                node_of(ROOT if apart else _above(path, known)).add(nodes[path])
+                node_of(ROOT if apart else _around(path, known)).add(nodes[path])
         return nodes[path]
 
     for path in known:
@@ -143,6 +147,14 @@ def _tree(known: Mapping[str, Record], model: str) -> Tree:
     root = node_of(ROOT)
     _in_order_of_ends(root, ended)
     return Tree(root, root.op_type)
+
+
+def _around(path: str, known: Mapping[str, Record]) -> str:
+    """The path of the node that one ran in."""
+    inside = known[path].inside if path in known else None
+    if inside is not None and inside in known and not f"{inside}.".startswith(f"{path}."):
+        return inside
+    return _above(path, known)
 
 
 def _above(path: str, known: Mapping[str, Record]) -> str:

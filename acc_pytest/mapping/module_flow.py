@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ..dumps.base import Slot
 from ..dumps.calls import Calls, NodeCall, NodeSlot
+from ..dumps.recorded import SAVED
 from ..topology.tree import Node
 from .fed import fed_kind
 from .pair import Gap
@@ -134,7 +135,7 @@ class _FlowBuilder:
         scope.caches = [place for slot in call.outputs if is_cache(place := NodeSlot(path, slot))]
         for slot in call.inputs:
             scope.given.update(dict.fromkeys(self._arrived(call, NodeSlot(path, slot), around)))
-        if not call.inputs and call.inside is not None:
+        if not call.inputs and (call.inside is not None or around.made):
             scope.given.update(dict.fromkeys(around.at_hand()))
             self._unseen[path] = ("inputs, which were not dumped",)
         around.called = True
@@ -177,14 +178,19 @@ class _FlowBuilder:
     def _end(self, call: NodeCall) -> None:
         scope, around = self._scopes.pop(call), self._scopes[call.inside]
         self._store(scope)
+        if not call.outputs:
+            # They were not dumped: they may hold all that was at hand.
+            around.made.update(dict.fromkeys(scope.at_hand()))
+            for place, node in scope.open_ends.items():
+                around.give(place, node)
         for slot in call.outputs:
             place = NodeSlot(call.node.path, slot)
             if place in scope.caches:
                 continue
             origin = self._origin(place)
             if origin is None:
-                if scope.called:
-                    self._gaps[place] = scope.gap()
+                if scope.called or call.node.op_type == SAVED:
+                    self._gaps[place] = (scope if scope.called else around).gap()
                 shown = self._show(place, scope.at_hand())
             else:
                 shown = self._show(place, self._shown[origin])

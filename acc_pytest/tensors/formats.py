@@ -11,6 +11,7 @@ import torch
 from ..errors import FormatError
 from . import (
     atb_bin,
+    debug_tree,
     ge_file,
     info_file,
     msprobe_records,
@@ -49,6 +50,7 @@ FORMATS: tuple[TensorFormat, ...] = (
     statistics.FORMAT,
     ge_file.FORMAT,
     info_file.FORMAT,
+    debug_tree.FORMAT,
     msprobe_records.FORMAT,
 )
 

@@ -7,9 +7,6 @@ themselves. Anything but one dense row-major tensor, as `torch.save` writes it, 
 from __future__ import annotations
 
 import math
-import os
-import struct
-import sys
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +14,8 @@ from typing import BinaryIO
 
 import torch
 
+from .torch_entries import bytes_of, is_foreign, start_of
 from .torch_pickle import LONGEST, declared
-
-_LOCAL_HEADER = struct.Struct("<26xHH")
-"""Of a zip entry: the lengths of its name and of its extra field, which stand before its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,31 +37,16 @@ def plain_tensor_in(file: BinaryIO, size: int, entries: Sequence[zipfile.ZipInfo
     wanted = by_name.get("data.pkl")
     if len(by_name) != len(entries) or wanted is None or wanted.file_size > LONGEST:
         return None
-    order = by_name.get("byteorder")
-    if order is not None and _content(file, order) != sys.byteorder.encode():
+    if is_foreign(file, by_name):
         return None
-    tensor = declared(_content(file, wanted))
+    tensor = declared(bytes_of(file, wanted))
     held = by_name.get(f"data/{tensor.key}") if tensor is not None else None
     if tensor is None or held is None:
         return None
     itemsize = tensor.dtype.itemsize
     nbytes = math.prod(tensor.shape) * itemsize
     before = tensor.first * itemsize
-    start = _start(file, held)
+    start = start_of(file, held)
     if before + nbytes > held.file_size or held.file_size != tensor.stored or start + held.file_size > size:
         return None
     return PlainTensor(tensor.dtype, tensor.shape, start + before, nbytes)
-
-
-def _start(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
-    """Where the bytes of an entry begin."""
-    head = os.pread(file.fileno(), _LOCAL_HEADER.size, entry.header_offset)
-    if len(head) != _LOCAL_HEADER.size:
-        return sys.maxsize
-    name, extra = _LOCAL_HEADER.unpack(head)
-    return int(entry.header_offset + len(head) + name + extra)
-
-
-def _content(file: BinaryIO, entry: zipfile.ZipInfo) -> bytes:
-    start = _start(file, entry)
-    return b"" if start == sys.maxsize else os.pread(file.fileno(), entry.file_size, start)

@@ -11,20 +11,38 @@ import math
 import re
 import zipfile
 
+from ..errors import FormatError
 from .mapped import opened
+from .torch_members import content_of
 from .torch_pickle import LONGEST, declared
 
+_SUFFIXES = (".pt", ".pth")
 _MOST_ENTRIES = 64
 _DATA = re.compile(r"[^/]+/data/[^/]+")
 _PICKLE = re.compile(r"[^/]+/data\.pkl")
 
 
-def stored_crc(path: str) -> tuple[int, int] | None:
+def stored_crc(path: str, member: str = "") -> tuple[int, int] | None:
     """CRC-32 and bytes of a file's tensor in row-major order, as the directory of its zip archive has them.
 
     `None` for files without such a number: of another format or older than torch 1.6, damaged, with more than
-    one tensor, or with a tensor that shows only a part of its storage or in another order.
+    one tensor where no member is named, or with a tensor that shows only a part of its storage or in another
+    order.
     """
+    return _of_member(path, member) if member else _of_file(path)
+
+
+def _of_member(path: str, member: str) -> tuple[int, int] | None:
+    if not path.lower().endswith(_SUFFIXES):
+        return None
+    try:
+        stored = content_of(path).tensors.get(member)
+    except FormatError:
+        return None
+    return (stored.crc32, stored.declared.stored) if stored and stored.whole and stored.crc32 else None
+
+
+def _of_file(path: str) -> tuple[int, int] | None:
     try:
         with opened(path) as (file, _size), zipfile.ZipFile(file) as archive:
             entries = archive.infolist()

@@ -1,7 +1,8 @@
-"""`.pth` and `.pt` files: one tensor saved with `torch.save`, loaded without running its pickle.
+"""`.pth` and `.pt` files: tensors saved with `torch.save`, loaded without running its pickle.
 
-Only `weights_only=True`, never a fallback to full pickle. That restriction is sound from torch 2.6 on
-(CVE-2025-32434) and has a memory bug up to 2.9 (CVE-2026-24747); see `pickle_advice` and SECURITY.md.
+A file that is no single tensor has members (`torch_members`). Only `weights_only=True`, never a fallback to
+full pickle. That restriction is sound from torch 2.6 on (CVE-2025-32434) and has a memory bug up to 2.9
+(CVE-2026-24747); see `pickle_advice` and SECURITY.md.
 """
 
 from __future__ import annotations
@@ -13,22 +14,20 @@ import pickletools
 import re
 import struct
 import warnings
-import zipfile
 from collections.abc import Iterator
 
 import torch
 
 from ..errors import FormatError, NoPayload
+from . import torch_members
 from .dtypes import by_torch
 from .header import Location, TensorHeader
 from .mapped import mapped, opened, watch
 from .plain_tensor import PlainTensor, plain_tensor_in
+from .torch_entries import LARGEST_PICKLE, ZIP, entries_in
 
-_ZIP = b"PK\x03\x04"
 # Both older ways of torch.save start with the magic number, pickled with protocol 2.
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-_LARGEST_PICKLE = 16 << 20
-_MOST_ENTRIES = 10_000
 _MOST_SPREAD = 4096
 """Times that a tensor may show each element of its storage: heads times sequences of a batch."""
 _SPREAD_FREELY = 1 << 24
@@ -62,16 +61,20 @@ class TorchFile:
 
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes start a file of `torch.save`, of any age."""
-        return head.startswith((_ZIP, _LEGACY))
+        return head.startswith((ZIP, _LEGACY))
 
     def header(self, place: Location) -> TensorHeader:
         """Dtype and shape; where the values lie too, but of files that only `torch.load` understands.
 
         Those are mapped for it, or read whole where they are older than torch 1.6.
         """
-        plain, _ = _examined(place.path)
+        if place.member:
+            return torch_members.header(place)
+        plain, is_archive = _examined(place.path)
         if plain is not None:
             return TensorHeader(by_torch(plain.dtype), plain.shape, offset=plain.offset, nbytes=plain.nbytes)
+        if is_archive and _holds_one(place.path):
+            return torch_members.header(place)
         tensor = self._tensor(place.path)
         nbytes = tensor.numel() * tensor.element_size()
         return TensorHeader(by_torch(tensor.dtype), tuple(tensor.shape), nbytes=nbytes)
@@ -84,6 +87,10 @@ class TorchFile:
         """
         if header.offset:
             return mapped(place.path, header.dtype.torch_dtype(place.path), header.shape, header.offset)
+        if place.member or _holds_one(place.path):
+            tensor = torch_members.strided(place)
+            _check_spread(place.path, tensor)
+            return tensor
         return watch(self._tensor(place.path), place.path)
 
     def _tensor(self, path: str) -> torch.Tensor:
@@ -103,6 +110,15 @@ class TorchFile:
 
 
 FORMAT = TorchFile()
+
+
+def _holds_one(path: str) -> bool:
+    """Whether a file is a dict or list with one tensor in it: what is beside that tensor is not loaded."""
+    try:
+        members = torch_members.content_of(path).tensors
+    except FormatError:
+        return False
+    return len(members) == 1 and "" not in members
 
 
 def _check_spread(path: str, tensor: torch.Tensor) -> None:
@@ -125,7 +141,7 @@ def _check_legacy(path: str) -> None:
     which torch takes memory before it looks whether they are there.
     """
     with opened(path) as (file, size):
-        content = io.BytesIO(file.read(_LARGEST_PICKLE))
+        content = io.BytesIO(file.read(LARGEST_PICKLE))
     most = max(_SPREAD_FREELY, _MOST_SPREAD * size)
     try:
         for number in range(4):
@@ -156,38 +172,18 @@ def pickle_advice(version: str = "") -> str:
 def _examined(path: str) -> tuple[PlainTensor | None, bool]:
     """Where the values lie, if they are those of one plain tensor, and whether torch can map the file.
 
-    It can map zip archives; older files are checked for what they ask for. `torch.save` stores entries
-    uncompressed, so none can be larger than the file; torch would inflate a compressed pickle to any size.
-    Raises `FormatError` for a file that lies.
+    It can map zip archives; older files are checked for what they ask for. Raises `FormatError` for a file
+    that lies.
     """
     with opened(path) as (file, size):
         head = file.read(len(_LEGACY))
-        if not head.startswith(_ZIP):
+        if not head.startswith(ZIP):
             if not head.startswith(_LEGACY):
                 raise FormatError(f"{path}: was not written by torch.save: it starts with {head!r}")
             _check_legacy(path)
             return None, False
-        try:
-            with zipfile.ZipFile(file) as archive:
-                entries = archive.infolist()
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
-            raise FormatError(
-                f"{path}: is a damaged torch file (zip directory: {error}); was it truncated?"
-            ) from error
-        _check_entries(path, size, entries)
+        entries = entries_in(path, file, size)
         return plain_tensor_in(file, size, entries), True
-
-
-def _check_entries(path: str, size: int, entries: list[zipfile.ZipInfo]) -> None:
-    if len(entries) > _MOST_ENTRIES:
-        raise FormatError(f"{path}: has {len(entries)} entries, so it is not a file of one tensor")
-    for entry in entries:
-        limit = _LARGEST_PICKLE if entry.filename.endswith(".pkl") else size
-        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > min(limit, size):
-            raise FormatError(
-                f"{path}: entry {entry.filename[:80]!r} is compressed or larger than the file can hold; "
-                "torch.save writes no such file"
-            )
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The pickle in a `.pth` file: what it says of one plain tensor. Nothing is called or imported.
+"""The pickle in a `.pth` file: what it says of the tensors in it. Nothing is called or imported.
 
 Pickles of one dtype and shape are equal byte for byte, so that each is read once for thousands of files.
 """
@@ -18,17 +18,32 @@ from .torch_archive import LEGACY_STORAGES
 LONGEST = 4096
 """Bytes; the pickle of one tensor has less than 1,000."""
 _UNTYPED = "UntypedStorage"
+_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTensor:
-    """What a pickle says: the entry and the bytes of its storage, and the tensor's first element in it."""
+    """What a pickle says: the entry and the bytes of its storage, and where in it the tensor's elements are.
+
+    `first` and `strides` count elements.
+    """
 
     key: str
     stored: int
     dtype: torch.dtype
     shape: tuple[int, ...]
     first: int
+    strides: tuple[int, ...]
+
+    @property
+    def row_major(self) -> bool:
+        """Whether the elements lie one behind the other."""
+        expected = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides)):
+            if size != 1 and stride != expected:
+                return 0 in self.shape
+            expected *= size
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +51,15 @@ class _Global:
     name: str
 
 
+class OtherObject:
+    """Stands for what a pickle makes by calling something: no tensor, and not made here."""
+
+
+OTHER = OtherObject()
+
+
 class _Unusual(Exception):
-    """The pickle is not that of one plain tensor."""
+    """An object that is not made here."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -45,13 +67,26 @@ def declared(pickled: bytes) -> DeclaredTensor | None:
     """What the pickle of a dense row-major tensor says; `None` for every other."""
     try:
         tensor = _evaluated(pickled)
-    except (_Unusual, ValueError, LookupError, TypeError, AttributeError):
+    except _DAMAGE:
         return None
-    return tensor if isinstance(tensor, DeclaredTensor) else None
+    return tensor if isinstance(tensor, DeclaredTensor) and tensor.row_major else None
+
+
+# Steps of one batch size have the same pickle, which may list thousands of tensors.
+@functools.lru_cache(maxsize=32)
+def content(pickled: bytes) -> object:
+    """The value of a pickle: dicts, lists and tuples of texts, numbers, `DeclaredTensor`s and `OTHER`.
+
+    Raises `ValueError` for a pickle that is damaged, or has what `torch.save` does not write.
+    """
+    try:
+        return _evaluated(pickled)
+    except _DAMAGE as error:
+        raise ValueError(f"{type(error).__name__}: {error}"[:200]) from error
 
 
 def _evaluated(pickled: bytes) -> object:
-    """The value of a pickle in the opcodes that `torch.save` needs for one tensor."""
+    """The value of a pickle in the opcodes of protocol 2."""
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[int, Any] = {}
@@ -64,37 +99,72 @@ def _evaluated(pickled: bytes) -> object:
             memo[argument] = stack[-1]
         elif name in ("BINGET", "LONG_BINGET"):
             stack.append(memo[argument])
-        elif name in _TAKEN:
-            count = _TAKEN[name](stack, marks)
-            taken = stack[len(stack) - count :]
-            del stack[len(stack) - count :]
-            stack.append(tuple(taken))
         elif name in _CONSTANTS:
             stack.append(_CONSTANTS[name](argument))
-        elif name == "BINPERSID":
-            stack.append(_storage(*stack.pop()))
-        elif name == "REDUCE":
-            arguments = stack.pop()
-            stack.append(_called(stack.pop(), arguments))
+        elif name in _TAKEN:
+            count, made = _TAKEN[name]
+            first = marks.pop() if count is None else len(stack) - count
+            taken = stack[first:] if first >= 0 else []
+            del stack[first:]
+            made(stack, taken)
         elif name not in ("PROTO", "STOP"):
-            raise _Unusual
+            raise ValueError(f"opcode {name}")
     return stack.pop()
 
 
-_TAKEN: dict[str, Callable[[list[Any], list[int]], int]] = {
-    "EMPTY_TUPLE": lambda stack, marks: 0,
-    "TUPLE1": lambda stack, marks: 1,
-    "TUPLE2": lambda stack, marks: 2,
-    "TUPLE3": lambda stack, marks: 3,
-    "TUPLE": lambda stack, marks: len(stack) - marks.pop(),
+def _pushed(make: Callable[[list[Any]], Any]) -> Callable[[list[Any], list[Any]], None]:
+    return lambda stack, taken: stack.append(make(taken))
+
+
+def _set_items(stack: list[Any], taken: list[Any]) -> None:
+    if isinstance(stack[-1], dict):
+        stack[-1].update(zip(taken[::2], taken[1::2], strict=True))
+
+
+def _append(stack: list[Any], taken: list[Any]) -> None:
+    if isinstance(stack[-1], list):
+        stack[-1].extend(taken)
+
+
+def _made(make: Callable[..., Any], taken: list[Any]) -> Any:
+    """What a call makes of its arguments, `OTHER` where nobody knows."""
+    try:
+        return make(*taken)
+    except (_Unusual, ValueError, LookupError, TypeError, AttributeError):
+        return OTHER
+
+
+_TAKEN: dict[str, tuple[int | None, Callable[[list[Any], list[Any]], None]]] = {
+    "TUPLE1": (1, _pushed(tuple)),
+    "TUPLE2": (2, _pushed(tuple)),
+    "TUPLE3": (3, _pushed(tuple)),
+    "TUPLE": (None, _pushed(tuple)),
+    "BINPERSID": (1, _pushed(lambda taken: _made(lambda identity: _storage(*identity), taken))),
+    "REDUCE": (2, _pushed(lambda taken: _made(_called, taken))),
+    "NEWOBJ": (2, _pushed(lambda taken: OTHER)),
+    # The state of an object: that of a tensor could change it.
+    "BUILD": (2, _pushed(lambda taken: taken[0] if isinstance(taken[0], dict) else OTHER)),
+    "SETITEM": (2, _set_items),
+    "SETITEMS": (None, _set_items),
+    "APPEND": (1, _append),
+    "APPENDS": (None, _append),
+    "POP": (1, lambda stack, taken: None),
+    "POP_MARK": (None, lambda stack, taken: None),
 }
-"""How many values of the stack an opcode makes a tuple of."""
+"""How many values an opcode takes from the stack (`None`: all behind the last mark), and what it does."""
 
 _CONSTANTS: dict[str, Callable[[Any], Any]] = {
     "GLOBAL": _Global,
     "NEWTRUE": lambda _: True,
     "NEWFALSE": lambda _: False,
-    **dict.fromkeys(("BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1"), lambda argument: argument),
+    "NONE": lambda _: None,
+    "EMPTY_TUPLE": lambda _: (),
+    "EMPTY_LIST": lambda _: [],
+    "EMPTY_DICT": lambda _: {},
+    **dict.fromkeys(
+        ("BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "SHORT_BINSTRING"),
+        lambda argument: argument,
+    ),
 }
 
 
@@ -108,7 +178,7 @@ def _storage(kind: str, storage: _Global, key: str, device: str, count: int) -> 
 
 def _called(function: object, arguments: tuple[Any, ...]) -> object:
     if function == _Global("collections OrderedDict") and not arguments:
-        return None  # the hooks of gradients
+        return {}
     if function == _Global("torch._utils _rebuild_parameter"):
         return arguments[0]
     if function == _Global("torch._utils _rebuild_tensor_v2"):
@@ -124,25 +194,16 @@ def _tensor(
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     gradient: bool,
-    hooks: None,
+    hooks: dict[Any, Any],
     *,
     dtype: str = "",
 ) -> DeclaredTensor:
+    """A dense tensor; `hooks` are those of its gradient, of which a file has none."""
     key, name, count = storage
     known = getattr(torch, dtype or LEGACY_STORAGES.get(name, ""), None)
-    if not isinstance(known, torch.dtype) or hooks is not None:
+    if not isinstance(known, torch.dtype) or hooks != {} or len(shape) != len(strides):
         raise _Unusual
-    if any(type(number) is not int or number < 0 for number in (first, *shape)):
+    if any(type(number) is not int or number < 0 for number in (first, count, *shape, *strides)):
         raise _Unusual
-    if not _is_row_major(shape, strides):
-        raise _Unusual
-    return DeclaredTensor(key, count * (1 if name == _UNTYPED else known.itemsize), known, shape, first)
-
-
-def _is_row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    expected = 1
-    for size, stride in zip(reversed(shape), reversed(strides)):
-        if size != 1 and stride != expected:
-            return 0 in shape
-        expected *= size
-    return len(shape) == len(strides)
+    stored = count * (1 if name == _UNTYPED else known.itemsize)
+    return DeclaredTensor(key, stored, known, shape, first, strides)

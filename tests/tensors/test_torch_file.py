@@ -83,8 +83,8 @@ def test_a_transposed_tensor_keeps_its_strides(path: Path) -> None:
     ("value", "said"),
     [
         ((torch.ones(1), torch.ones(2)), "a tuple of 2"),
-        ([torch.ones(1)], "a list of 1"),
-        ({"weight": torch.ones(1)}, "a dict with keys 'weight'"),
+        ([torch.ones(1), torch.ones(2)], "a list of 2"),
+        ({"weight": torch.ones(1), "bias": torch.ones(2)}, "a dict with keys 'weight', 'bias'"),
         (3, "a int"),
     ],
 )

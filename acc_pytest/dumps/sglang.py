@@ -1,0 +1,172 @@
+"""Dumps of SGLang's `dumper`: one directory of `step=0___rank=0___dump_index=7___name=attn_q___....pt`.
+
+All ranks and steps lie side by side; only the first releases wrote a directory for each rank. Names say which
+tensor is which (`sglang_names`), their order says which call (`sglang_calls`). Nothing is read but the names,
+and of each name that the program chose one file: it may hold something else than a tensor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import AccError, DumpError
+from ..tensors.ref import TensorRef
+from ..tensors.torch_members import content_of
+from ..topology.tree import Node
+from .base import Rank, Slot, Step
+from .listing import Listing
+from .naming import stable_name
+from .recorded import ROOT, Record, RecordedDump
+from .sglang_calls import calls_of
+from .sglang_dims import Dims, parsed_dims
+from .sglang_names import MODULE, PARAMETER, SglangFile, is_sglang_file, sglang_file
+
+VALUE = "value"
+"""The key of a tensor in its file; before 2026 a file is the tensor."""
+_OWN_RANK = re.compile(r"(.+)_(\d{1,9})", re.ASCII)
+_TIME = re.compile(r"_?\d{8}_\d{6}(?:_\d{1,9})?$", re.ASCII)
+_LISTED = 5
+_TRIED = 8
+
+
+class SglangDump(RecordedDump):
+    """A directory of SGLang's dumper. Releases before 2026 count forward passes from 1; here they are steps
+    from 0."""
+
+    kind = "sglang"
+
+    def __init__(self, root: Path, listing: Listing) -> None:
+        homes = rank_folders(root, listing) or {_number_of(root): root}
+        notes: list[str] = []
+        found = [
+            file for rank, home in homes.items() for file in _files(home, listing.files(home), rank, notes)
+        ]
+        self._member = _members(found)
+        kept = [file for file in found if self._member[_chosen(file)] is not None]
+        if not kept:
+            raise DumpError(f"{root}: no file of this SGLang dump holds a tensor")
+        others = Counter(file.name for file in found if self._member[_chosen(file)] is None)
+        if others:
+            listed = ", ".join(list(others)[:_LISTED]) + (", ..." if len(others) > _LISTED else "")
+            notes.append(f"{others.total()} files hold something else than a tensor: {listed}")
+        self._weights: dict[str, dict[str, TensorRef]] = {}
+        super().__init__(root, self._records(kept), notes=notes, name=_name(root))
+
+    def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
+        """The parameters (`dump_model`), as they were in the first step that has them."""
+        return self._weights.get(rank.name, {})
+
+    def dims(self, step: Step, rank: Rank, node: Node, slot: Slot) -> Dims | None:
+        """What the program said of a tensor's dimensions and of how ranks share it; `None` where it did not.
+
+        For a mapper: an axis that is `sharded` is put together along `dim` in the order of `rank`, `size`
+        parts of it; one that is `partial` is summed; one that is `replicated` is the same on all ranks.
+        `dump(name, tensor, dims=...)` is the only source: tensors that the tool took from modules by itself
+        have none, and shapes and values must tell.
+        """
+        ref = self.tensors(step, rank, node).get(slot)
+        meta = _meta(ref.path) if ref is not None else {}
+        text = meta.get("dims_grad" if node.path.endswith(".backward") else "dims")
+        if not isinstance(text, str):
+            return None
+        sizes: dict[str, Any] = {}
+        for key, value in meta.items():
+            if isinstance(key, str) and key.endswith("_parallel_info") and isinstance(value, dict):
+                sizes |= {name: size for name, size in value.items() if isinstance(name, str)}
+        return parsed_dims(text, sizes)
+
+    def _records(self, kept: Iterable[SglangFile]) -> dict[int, dict[str, list[Record]]]:
+        """The records of each rank, in rank order, by step."""
+        by_place: dict[tuple[int, int], list[SglangFile]] = {}
+        for file in kept:
+            by_place.setdefault((file.step, file.rank), []).append(file)
+        steps: dict[int, dict[str, list[Record]]] = {}
+        for (step, number), files in sorted(by_place.items()):
+            files.sort(key=lambda file: file.index)
+            rank = f"rank{number}"
+            weights = self._weights.setdefault(rank, {})
+            for file in files:
+                if file.name.startswith(PARAMETER):
+                    weights.setdefault(f"{ROOT}.{file.name.removeprefix(PARAMETER)}", self._ref(file))
+            steps.setdefault(step, {})[rank] = calls_of(files, self._ref)
+        return steps
+
+    def _ref(self, file: SglangFile) -> TensorRef:
+        return TensorRef(file.path, self._member[_chosen(file)] or "")
+
+
+def _members(found: Iterable[SglangFile]) -> dict[str, str | None]:
+    """Where a tensor is in its file, by the name that the program chose; `None` for what is no tensor.
+
+    One file of each name is looked into that can be read. What cannot fails in its own test.
+    """
+    members: dict[str, str | None] = {}
+    tried: Counter[str] = Counter()
+    for file in found:
+        chosen = _chosen(file)
+        if chosen in members or tried[chosen] >= _TRIED:
+            continue
+        tried[chosen] += 1
+        try:
+            tensors = content_of(file.path).tensors
+        except AccError:
+            continue
+        members[chosen] = next((name for name in (VALUE, "") if name in tensors), None)
+    known = next((member for member in members.values() if member is not None), VALUE)
+    return dict.fromkeys(tried, known) | members
+
+
+def _files(home: Path, names: Sequence[str], rank: int, notes: list[str]) -> Iterator[SglangFile]:
+    odd: list[str] = []
+    for place, name in enumerate(names):
+        file = sglang_file(f"{home}/{name}", place, _meta, rank) if is_sglang_file(name) else None
+        if file is not None:
+            yield file
+        elif is_sglang_file(name):
+            odd.append(name)
+    if odd:
+        notes.append(f"{len(odd)} files have names that the dumper does not give, such as {odd[0][:100]}")
+
+
+def _meta(path: str) -> Mapping[Any, Any]:
+    """What a file says of itself; empty where it says nothing."""
+    try:
+        value = content_of(path).value
+    except AccError:
+        return {}
+    meta = value.get("meta") if isinstance(value, dict) else None
+    return meta if isinstance(meta, dict) else {}
+
+
+def _chosen(file: SglangFile) -> str:
+    """Names that the tool gives stand for tensors only, so one stands for all."""
+    return MODULE if file.name.startswith(MODULE) else file.name
+
+
+def rank_folders(root: Path, listing: Listing) -> dict[int, Path]:
+    """The directories of the ranks of one run, as the first releases wrote them: `sglang_dump_{time}_{rank}`.
+
+    Empty for a directory that holds none, or those of several runs.
+    """
+    found: dict[str, dict[int, Path]] = {}
+    for name in listing.directories(root):
+        match = _OWN_RANK.fullmatch(name)
+        files = listing.files(root / name) if match else ()
+        if match and any(is_sglang_file(file) for file in files) and not any("___rank=" in f for f in files):
+            found.setdefault(match[1], {})[int(match[2])] = root / name
+    return next(iter(found.values())) if len(found) == 1 else {}
+
+
+def _name(root: Path) -> str:
+    """The name without the time that the tool appends, and without the rank."""
+    return stable_name(_TIME.sub("", root.name), "sglang_dump")
+
+
+def _number_of(root: Path) -> int:
+    """The rank that the name of a directory gives, where its files do not."""
+    match = _OWN_RANK.fullmatch(root.name)
+    return int(match[2]) if match is not None else 0

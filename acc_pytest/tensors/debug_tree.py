@@ -1,0 +1,144 @@
+"""Trees that Hugging Face's model debugger writes: `{Class}_debug_tree_FULL_TENSORS.json`.
+
+A node has `module_path`, `inputs` (`args`, `kwargs`), `outputs` and `children`. A tensor is an object with
+`shape`, `dtype`, `value` (the name of its file, or its print as lines) and, where it is of floats, `mean`,
+`std`, `min` and `max` as torch prints them: with five digits. A print of more than 1,000 elements leaves most
+of them out, so prints are read for their statistics only: those of whole numbers, which are exact, where all
+are there.
+
+The member of a tensor is the way to it through the JSON: `children/0/outputs`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import FormatError, NoPayload
+from ..json_text import read_json
+from .dtypes import by_name
+from .header import Location, Statistics, TensorHeader, version_of
+from .mapped import byte_count
+
+FULL = "_debug_tree_FULL_TENSORS.json"
+SUMMARY = "_debug_tree_SUMMARY.json"
+_LARGEST = 1 << 28
+_HEAD = re.compile(rb'\s*\{\s*"module_path"\s*:')
+_SHAPE = re.compile(r"torch\.Size\(\[((?:\d{1,19}(?:, )?)*)\]\)", re.ASCII)
+_PRINTED = re.compile(r"tensor\(([^,()\[\]]{1,40})(?:, .*)?\)")
+_WHOLE = re.compile(r"-?\d{1,19}|True|False", re.ASCII)
+
+
+class DebugTreeFile:
+    """The format object of debug trees, as far as they hold statistics."""
+
+    name = "debug tree"
+    suffixes: tuple[str, ...] = ()
+
+    def matches(self, head: bytes) -> bool:
+        """Whether these first bytes start a node."""
+        return _HEAD.match(head) is not None
+
+    def header(self, place: Location) -> TensorHeader:
+        """Dtype, shape and statistics of one tensor. Raises `FormatError`."""
+        found: Any = read_tree(place.path)
+        for step in place.member.split("/"):
+            if isinstance(found, list):
+                found = dict(zip(map(str, range(len(found))), found))
+            found = found.get(step) if isinstance(found, dict) else None
+        if not is_tensor(found):
+            raise FormatError(f"{place.path}: has no tensor at {place.member!r:.200}")
+        return _header(place.path, found)
+
+    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
+        """Never a tensor: raises `NoPayload`."""
+        raise NoPayload(f"{place}: holds only a print of its tensor; dump again with use_repr=False")
+
+
+FORMAT = DebugTreeFile()
+
+
+def is_tree(name: str, files: Collection[str]) -> bool:
+    """Whether a file among others is the tree of a dump; a summary is, where the whole tree is not there."""
+    if name.endswith(FULL):
+        return True
+    return name.endswith(SUMMARY) and name.removesuffix(SUMMARY) + FULL not in files
+
+
+def read_tree(path: str) -> dict[str, Any]:
+    """The root of a tree. Raises `FormatError` for a file that is cut, or no tree."""
+    return _tree_as_of(path, version_of(path))
+
+
+@functools.lru_cache(maxsize=4)
+def _tree_as_of(path: str, version: tuple[int, ...]) -> dict[str, Any]:
+    if version and version[0] > _LARGEST:
+        raise FormatError(
+            f"{path}: has {version[0]} bytes, more than the {_LARGEST} allowed for a debug tree"
+        )
+    tree = read_json(Path(path), "debug tree", "; was the dump stopped while writing it?")
+    if not isinstance(tree, dict) or not isinstance(tree.get("module_path"), str):
+        raise FormatError(f"{path}: is not a debug tree: its root has no module_path")
+    return tree
+
+
+def is_tensor(value: object) -> bool:
+    """Whether a value of a tree is a tensor, and not a dict that the model passed."""
+    if not isinstance(value, dict):
+        return False
+    shape, dtype = value.get("shape"), value.get("dtype")
+    return isinstance(shape, str) and isinstance(dtype, str) and _SHAPE.fullmatch(shape) is not None
+
+
+def _header(path: str, tensor: Mapping[str, Any]) -> TensorHeader:
+    found = _SHAPE.fullmatch(tensor["shape"])
+    sizes = found[1] if found is not None else ""
+    shape = tuple(int(size) for size in sizes.split(",") if size.strip())
+    dtype = by_name(tensor["dtype"].removeprefix("torch."))
+    byte_count(path, shape, dtype.bits)
+    low, high, mean, std = (_printed(tensor.get(key)) for key in ("min", "max", "mean", "std"))
+    count = math.prod(shape)
+    known = Statistics(high, low, mean, _norm(mean, std, count))
+    if low is None and high is None:
+        known = _of_whole_numbers(tensor.get("value"), count)
+    return TensorHeader(dtype, shape, "statistics", statistics=known)
+
+
+def _printed(text: object) -> float | None:
+    """The number in `tensor(2.6835e-02)`."""
+    found = _PRINTED.fullmatch(text) if isinstance(text, str) else None
+    try:
+        return float(found[1]) if found is not None else None
+    except ValueError:
+        return None
+
+
+def _norm(mean: float | None, std: float | None, count: int) -> float | None:
+    """The 2-norm: the squares of `count` numbers sum up to n mean^2 + (n - 1) std^2, by definition of std."""
+    if mean is None or not count:
+        return None
+    if count == 1:
+        return abs(mean)  # the deviation of one number is NaN
+    if std is None:
+        return None
+    return math.hypot(math.sqrt(count) * mean, math.sqrt(count - 1) * std)
+
+
+def _of_whole_numbers(lines: object, count: int) -> Statistics:
+    """Statistics of a print that has all numbers of a tensor, each whole."""
+    nothing = Statistics(None, None, None, None)
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines) or not count:
+        return nothing
+    text = "".join(lines).partition("dtype=")[0].removeprefix("tensor(")
+    words = re.split(r"[\s,\[\])]+", text)
+    found = [word for word in words if word]
+    if len(found) != count or not all(_WHOLE.fullmatch(word) for word in found):
+        return nothing
+    numbers = [float(word == "True") if word.isalpha() else float(word) for word in found]
+    return Statistics(max(numbers), min(numbers), math.fsum(numbers) / count, math.hypot(*numbers))

@@ -1,0 +1,149 @@
+"""The tensors of a `.pt` file that holds several, or one with something beside it. Its pickle is not run.
+
+A member is the way to a tensor through dicts, lists and tuples: `value`, `model.norm/1` for an entry of a
+list; it is empty where the file is one tensor.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+
+from ..errors import FormatError
+from .dtypes import by_torch
+from .header import Location, TensorHeader, member_of, version_of
+from .mapped import byte_count, mapped, opened
+from .torch_entries import ZIP, bytes_of, entries_in, is_foreign, start_of
+from .torch_pickle import DeclaredTensor, content
+
+_DEEPEST = 16
+_MOST = 100_000
+"""Values of a file that are looked at on the way to its tensors: lists may hold each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor of a file: what the pickle says of it, and where its storage starts.
+
+    `start` is -1 where the storage is not there. `crc32` is that of the whole storage, 0 where the file does
+    not say.
+    """
+
+    declared: DeclaredTensor
+    start: int
+    crc32: int
+
+    @property
+    def offset(self) -> int:
+        """Where the first element is."""
+        return self.start + self.declared.first * self.declared.dtype.itemsize
+
+    @property
+    def whole(self) -> bool:
+        """Whether the tensor is its storage from the first element to the last, in row-major order."""
+        declared = self.declared
+        nbytes = math.prod(declared.shape) * declared.dtype.itemsize
+        return declared.row_major and not declared.first and declared.stored == nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class TorchContent:
+    """What a file holds: its value, with a `DeclaredTensor` for each tensor, and the tensors by member."""
+
+    value: object
+    tensors: Mapping[str, StoredTensor]
+
+
+def content_of(path: str) -> TorchContent:
+    """What a file of `torch.save` holds. Raises `FormatError` for one that is damaged, or older than 1.6."""
+    return _content_as_of(path, version_of(path))
+
+
+def header(place: Location) -> TensorHeader:
+    """Dtype, shape and place of one tensor; of the only one where `place.member` is empty."""
+    stored = _stored(place)
+    declared = stored.declared
+    kind = by_torch(declared.dtype)
+    nbytes = byte_count(place.path, declared.shape, declared.dtype.itemsize * 8)
+    if stored.start < 0 or _last(declared) * declared.dtype.itemsize > declared.stored:
+        raise FormatError(f"{place}: lies outside of the file; was it truncated?")
+    return TensorHeader(
+        kind, declared.shape, offset=stored.offset if declared.row_major else 0, nbytes=nbytes
+    )
+
+
+def strided(place: Location) -> torch.Tensor:
+    """A tensor that `header` has checked, whose elements do not lie one behind the other."""
+    stored = _stored(place)
+    declared = stored.declared
+    elements = declared.stored // declared.dtype.itemsize
+    storage = mapped(place.path, declared.dtype, (elements,), stored.start)
+    return storage.as_strided(declared.shape, declared.strides, declared.first)
+
+
+def _stored(place: Location) -> StoredTensor:
+    return member_of(place, content_of(place.path).tensors, "tensor")
+
+
+def _last(declared: DeclaredTensor) -> int:
+    """How many elements the storage must have at least."""
+    if 0 in declared.shape:
+        return declared.first
+    return declared.first + 1 + sum((n - 1) * step for n, step in zip(declared.shape, declared.strides))
+
+
+# Files of one tensor are small; a forward pass is a file of some thousand.
+@functools.lru_cache(maxsize=256)
+def _content_as_of(path: str, _version: tuple[int, ...]) -> TorchContent:
+    with opened(path) as (file, size):
+        if file.read(len(ZIP)) != ZIP:
+            raise FormatError(
+                f"{path}: its tensors have no names: it is older than torch 1.6, or not of torch.save"
+            )
+        entries = entries_in(path, file, size)
+        by_name = {entry.filename.partition("/")[2]: entry for entry in entries}
+        pickled = by_name.get("data.pkl")
+        if pickled is None or len(by_name) != len(entries):
+            raise FormatError(f"{path}: is a zip archive, but not one of torch.save")
+        if is_foreign(file, by_name):
+            raise FormatError(f"{path}: was written on a machine with another byte order")
+        try:
+            value = content(bytes_of(file, pickled))
+        except ValueError as error:
+            raise FormatError(f"{path}: its pickle is damaged, or of another writer ({error})") from error
+        tensors: dict[str, StoredTensor] = {}
+        for member, tensor in _tensors(path, value):
+            entry = by_name.get(f"data/{tensor.key}")
+            start = start_of(file, entry) if entry is not None else size
+            held = entry is not None and entry.file_size == tensor.stored and start + tensor.stored <= size
+            crc = entry.CRC if entry is not None else 0
+            tensors.setdefault(member, StoredTensor(tensor, start if held else -1, crc))
+    return TorchContent(value, MappingProxyType(tensors))
+
+
+def _tensors(path: str, value: object) -> Iterator[tuple[str, DeclaredTensor]]:
+    """Each tensor below a value with its member, in the order in which it stands there."""
+    waiting: list[tuple[str, object, int]] = [("", value, 0)]
+    seen = 0
+    while waiting:
+        member, found, depth = waiting.pop()
+        seen += 1
+        if seen > _MOST or depth > _DEEPEST:
+            raise FormatError(f"{path}: holds more than {_MOST} values, or values {_DEEPEST} deep")
+        if isinstance(found, DeclaredTensor):
+            yield member, found
+        inside: list[tuple[object, object]] = []
+        if isinstance(found, dict):
+            inside = [(key, entry) for key, entry in found.items() if isinstance(key, (str, int))]
+        elif isinstance(found, (list, tuple)):
+            inside = list(enumerate(found))
+        if len(inside) > _MOST:
+            raise FormatError(f"{path}: holds more than {_MOST} values")
+        for key, entry in reversed(inside):
+            if isinstance(entry, (DeclaredTensor, dict, list, tuple)):
+                waiting.append((f"{member}/{key}" if member else str(key), entry, depth + 1))

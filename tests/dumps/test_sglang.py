@@ -1,0 +1,345 @@
+"""SglangDump: directories of SGLang's dumper become modules, steps and ranks."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from acc_pytest.dumps import Dump, SglangDump, Slot, open_dump
+from acc_pytest.dumps.sglang_dims import Axis
+from acc_pytest.dumps.sglang_names import module_slot
+from acc_pytest.errors import AccError, DumpError, FormatError
+
+from .tool_dumps import SglangWriter, tensor, two_layers
+
+
+def opened(path: Path) -> SglangDump:
+    dump = open_dump(str(path))
+    assert isinstance(dump, SglangDump)
+    return dump
+
+
+def slots(dump: Dump, step: int = 0, rank: int = 0) -> dict[str, list[str]]:
+    """The slots of every node that has some."""
+    at = dump.steps[step]
+    found = {node.path: dump.tensors(at, dump.ranks[rank], node) for node in at.tree.walk()}
+    return {path: [str(slot) for slot in tensors] for path, tensors in found.items() if tensors}
+
+
+def value(dump: Dump, path: str, slot: Slot = Slot("output"), step: int = 0, rank: int = 0) -> torch.Tensor:  # noqa: B008
+    at = dump.steps[step]
+    return dump.tensors(at, dump.ranks[rank], at.tree.by_path[path])[slot].open()
+
+
+@pytest.fixture
+def dumped(tmp_path: Path) -> Path:
+    writer = SglangWriter(tmp_path / "out" / "dump_20260801_101112_123456")
+    two_layers(writer)
+    writer.step = 1
+    two_layers(writer)
+    (writer.folder / "comparator_report.jsonl").write_text("{}\n")
+    return writer.folder
+
+
+def test_it_opens_at_every_depth(dumped: Path) -> None:
+    for path in (dumped, dumped.parent, dumped.parent.parent):
+        dump = opened(path)
+        assert (dump.kind, dump.name) == ("sglang", "dump")
+        assert [step.label for step in dump.steps] == [0, 1]
+        assert [rank.name for rank in dump.ranks] == ["rank0"]
+    shutil.copytree(dumped, dumped.parent / "other")
+    with pytest.raises(DumpError, match="holds 2 dumps"):
+        open_dump(str(dumped.parent))
+
+
+def test_one_of_its_files_is_one_tensor(dumped: Path) -> None:
+    file = next(dumped.glob("*name=mlp_act*layer_id=1.pt"))
+    dump = open_dump(str(file))
+    node = dump.steps[0].tree.root.children[0]
+    assert torch.equal(
+        dump.tensors(dump.steps[0], dump.ranks[0], node)[Slot("output")].open(),
+        torch.load(file, weights_only=True)["value"],
+    )
+
+
+def test_modules_have_their_slots(dumped: Path) -> None:
+    found = slots(opened(dumped))
+    assert found["root"] == ["input[0]", "input[input_ids]"]
+    assert found["root.model.layers.1"] == ["input[0]", "output[0]"]
+    assert found["root.model.layers.1.norm"] == ["input[0]", "output[0]", "output[1]"]
+    assert found["root.lm_head"] == ["input[0]", "output[0]"]
+    assert torch.equal(value(opened(dumped), "root.model.embed_tokens"), tensor(1))
+
+
+def test_what_the_program_saved_stands_in_its_layer_and_ran_where_it_was_saved(dumped: Path) -> None:
+    dump = opened(dumped)
+    node = dump.steps[0].tree.by_path["root.model.layers.1.mlp_act"]
+    assert node.parent is not None
+    assert node.parent.path == "root.model.layers.1.mlp"
+    assert "root.model.layers.0.positions" in slots(dump)
+
+
+def test_the_order_is_that_of_the_index_and_not_that_of_the_listing(dumped: Path) -> None:
+    dump = opened(dumped)
+    began = [event.call.node.path for event in dump.calls(dump.steps[0]).events if not event.ends]
+    assert began[:4] == [
+        "root",
+        "root.model.embed_tokens",
+        "root.model.layers.0",
+        "root.model.layers.0.positions",
+    ]
+    assert began.index("root.model.layers.1") > began.index("root.model.layers.0.mlp_act")
+    assert began[-1] == "root.lm_head"
+    inside = {
+        event.call.node.path: event.call.inside.node.path
+        for event in dump.calls(dump.steps[0]).events
+        if event.call.inside is not None
+    }
+    assert inside["root.model.layers.0.mlp_act"] == "root.model.layers.0.mlp"
+    assert inside["root.lm_head"] == "root"
+
+
+def test_equal_bytes_are_seen_without_reading_them(dumped: Path) -> None:
+    dump = opened(dumped)
+    origins = dump.calls(dump.steps[0]).origins
+    came = {f"{place.path} {place.slot}": origin.place.path for place, origin in origins.items()}
+    assert came["root.model.layers.0 input[0]"] == "root.model.embed_tokens"
+    assert came["root.lm_head input[0]"] == "root.model.layers.1"
+    assert came["root.model.layers.1.mlp output[0]"] == "root.model.layers.1.mlp_act"
+
+
+def test_what_is_no_tensor_is_left_out_and_said(dumped: Path) -> None:
+    dump = opened(dumped)
+    assert not any("rids" in path for path in slots(dump))
+    assert dump.notes == ("2 files hold something else than a tensor: rids",)
+
+
+def test_ranks_lie_side_by_side(tmp_path: Path) -> None:
+    for rank in (0, 1, 10, 2):
+        SglangWriter(tmp_path, rank, 11).dump("x", torch.full((2,), rank), dims="t[tp] # dp:replicated")
+    dump = opened(tmp_path)
+    assert [rank.name for rank in dump.ranks] == ["rank0", "rank1", "rank2", "rank10"]
+    assert value(dump, "root.x", rank=3).tolist() == [10, 10]
+    step, node = dump.steps[0], dump.steps[0].tree.by_path["root.x"]
+    dims = dump.dims(step, dump.ranks[3], node, Slot("output"))
+    assert dims is not None
+    assert dims.axes == (Axis("tp", "sharded", 0, 10, 11), Axis("dp", "replicated"))
+    assert dump.dims(step, dump.ranks[0], node, Slot("input")) is None
+
+
+def test_calls_in_one_step_are_numbered(tmp_path: Path) -> None:
+    writer = SglangWriter(tmp_path)
+    for token in range(3):
+        writer.module("model.norm", {"0": torch.full((1,), token)}, [torch.full((1,), 10 + token)])
+        writer.dump("logits", torch.full((1,), 20 + token))
+    dump = opened(tmp_path)
+    assert sorted(slots(dump)) == [
+        "root.logits",
+        "root.logits.call1",
+        "root.logits.call2",
+        "root.model.norm",
+        "root.model.norm.call1",
+        "root.model.norm.call2",
+    ]
+    assert value(dump, "root.model.norm.call2", Slot("input")).item() == 2
+    assert value(dump, "root.logits.call1").item() == 21
+
+
+def test_tags_of_the_user_tell_tensors_apart(tmp_path: Path) -> None:
+    writer = SglangWriter(tmp_path)
+    for expert in (0, 1):
+        writer.dump("h", torch.full((1,), expert), expert=expert, scale=0.5)
+    assert list(slots(opened(tmp_path))) == ["root.h[expert=0][scale=0_5]", "root.h[expert=1][scale=0_5]"]
+
+
+def test_gradients_are_nodes_beside_their_module(tmp_path: Path) -> None:
+    writer = SglangWriter(tmp_path)
+    for layer in (0, 1):
+        at = f"model.layers.{layer}.mlp"
+        writer.enter(at, {"x": tensor(layer)}, layer_id=layer)
+        writer.leave(at, [tensor(layer + 5)], layer_id=layer)
+    for layer in (1, 0):
+        at = f"non_intrusive__model.layers.{layer}.mlp"
+        writer.gradient(f"{at}.output", torch.full((1,), layer))
+        writer.gradient(f"{at}.inputs.x", tensor(1))
+    writer.dump("param__model.layers.0.mlp.weight", torch.nn.Parameter(tensor(9)))
+    writer.dump("grad__param__model.layers.0.mlp.weight", tensor(10))
+    dump = opened(tmp_path)
+    found = slots(dump)
+    assert found["root.model.layers.1.mlp.backward"] == ["input[0]", "output[x]"]
+    assert found["root.model.layers.0.mlp.parameters_grad"] == ["input[0]", "output[weight]"]
+    assert value(dump, "root.model.layers.1.mlp.backward", Slot("input")).item() == 1
+    assert torch.equal(dump.dumped_weights(dump.ranks[0])["root.model.layers.0.mlp.weight"].open(), tensor(9))
+    nodes = dump.steps[0].tree.by_path
+    assert nodes["root.model.layers.1.mlp.backward"].order < nodes["root.model.layers.0.mlp.backward"].order
+    assert nodes["root.model.layers.1.mlp"].order < nodes["root.model.layers.1.mlp.backward"].order
+
+
+def test_the_gradient_of_the_last_call_arrives_first(tmp_path: Path) -> None:
+    writer = SglangWriter(tmp_path)
+    for call in range(3):
+        writer.dump("h", torch.full((1,), call))
+    for call in (2, 1, 0):
+        writer.gradient("h", torch.full((1,), 10 + call))
+    dump = opened(tmp_path)
+    for call, path in enumerate(("root.h.backward", "root.h.backward.call1", "root.h.backward.call2")):
+        assert value(dump, path, Slot("input")).item() == 10 + call
+
+
+def test_what_ran_again_for_gradients_is_no_second_call(tmp_path: Path) -> None:
+    writer = SglangWriter(tmp_path)
+    for status in ("original", "recompute"):
+        writer.module("model.mlp", {"0": tensor(1)}, [tensor(2)], recompute=status)
+        writer.dump("h", tensor(3), recompute=status)
+    assert sorted(slots(opened(tmp_path))) == [
+        "root.h",
+        "root.h.recompute",
+        "root.model.mlp",
+        "root.model.mlp.recompute",
+    ]
+
+
+def test_modules_that_gave_no_tensor_end_with_what_ran_in_them(tmp_path: Path) -> None:
+    writer = SglangWriter(tmp_path)
+    writer.enter("", {"ids": tensor(1)})
+    writer.enter("model", {"ids": tensor(1)})
+    writer.module("model.embed", {"0": tensor(1)}, [tensor(2)])
+    writer.dump("saved", tensor(5))
+    writer.module("lm_head", {"0": tensor(2)}, [tensor(3)])
+    dump = opened(tmp_path)
+    inside = {
+        event.call.node.path: event.call.inside.node.path
+        for event in dump.calls(dump.steps[0]).events
+        if event.call.inside is not None
+    }
+    assert inside == {
+        "root.model": "root",
+        "root.model.embed": "root.model",
+        "root.saved": "root.model",
+        "root.lm_head": "root",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "module", "slot"),
+    [
+        ("inputs.0", "", "input[0]"),
+        ("output.next_token_logits", "", "output[next_token_logits]"),
+        ("a.inputs.position_embeddings.1", "a", "input[position_embeddings][1]"),
+        ("encoder.0.output", "encoder.0", "output[0]"),
+        ("encoder.0.output.output", "encoder.0.output", "output[0]"),
+        ("encoder.0.output.dense.output.1", "encoder.0.output.dense", "output[1]"),
+        ("encoder.0.output.inputs.0", "encoder.0.output", "input[0]"),
+        ("a.inputs.output", "a", "input[output]"),
+        ("a.inputs.inputs", "a", "input[inputs]"),
+    ],
+)
+def test_module_and_slot_of_a_name(text: str, module: str, slot: str) -> None:
+    found = module_slot(text)
+    assert found is not None
+    assert (found[0], str(found[1])) == (module, slot)
+
+
+def test_a_name_without_a_slot_is_the_programs_own() -> None:
+    assert module_slot("attn_q") is None
+    assert module_slot("a.inputs") is None
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_directories_of_earlier_releases(tmp_path: Path, bare: bool) -> None:
+    home = tmp_path / "sglang_dump_20250101_000000"
+    home.mkdir()
+    for index, name in ((9, "a"), (10, "b")):
+        held = tensor(index)
+        torch.save(
+            held if bare else {"value": held, "meta": {"name": name}},
+            home / f"forward_pass_id=1___rank=0___name={name}___dump_index={index}___layer_id=2.pt",
+        )
+    dump = opened(tmp_path)
+    assert [step.label for step in dump.steps] == [0]
+    assert list(slots(dump)) == ["root.model.layers.2.a", "root.model.layers.2.b"]
+    assert torch.equal(value(dump, "root.model.layers.2.b"), tensor(10))
+
+
+def test_the_first_releases_wrote_a_directory_for_each_rank(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        home = tmp_path / f"sglang_dump_20250101_000000_{rank}"
+        home.mkdir()
+        torch.save(torch.full((1,), rank), home / "forward_pass_id=1___name=a.pt")
+    dump = opened(tmp_path)
+    assert [rank.name for rank in dump.ranks] == ["rank0", "rank1"]
+    assert value(dump, "root.a", rank=1).item() == 1
+    alone = opened(tmp_path / "sglang_dump_20250101_000000_1")
+    assert [rank.name for rank in alone.ranks] == ["rank1"]
+
+
+def test_a_broken_file_costs_its_own_tensor(dumped: Path) -> None:
+    file = next(dumped.glob("step=0*name=mlp_act*layer_id=0.pt"))
+    file.write_bytes(file.read_bytes()[:-40])
+    dump = opened(dumped)
+    step = dump.steps[0]
+    with pytest.raises(FormatError, match="truncated"):
+        value(dump, "root.model.layers.0.mlp_act")
+    for node in step.tree.walk():
+        for ref in dump.tensors(step, dump.ranks[0], node).values():
+            if ref.path != str(file):
+                ref.open()
+
+
+def test_a_dump_without_a_tensor_is_refused(tmp_path: Path) -> None:
+    SglangWriter(tmp_path).dump("rids", ["a"])
+    with pytest.raises(DumpError, match="no file of this SGLang dump holds a tensor"):
+        open_dump(str(tmp_path))
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return exec, ("raise SystemExit('run')",)
+
+
+def test_nothing_in_a_file_is_run(tmp_path: Path) -> None:
+    writer = SglangWriter(tmp_path)
+    writer.dump("good", tensor(1))
+    writer.dump("bad", _Evil())
+    writer.dump("beside", tensor(2), recompute="", tag=_Evil())
+    dump = opened(tmp_path)
+    assert [path for path in slots(dump) if "bad" in path] == []
+    assert torch.equal(value(dump, next(path for path in slots(dump) if "beside" in path)), tensor(2))
+
+
+def test_damaged_files_and_names_give_typed_errors(tmp_path: Path) -> None:
+    writer = SglangWriter(tmp_path / "sound")
+    two_layers(writer)
+    files = sorted(writer.folder.iterdir())
+    chance = random.Random(7)
+    for number in range(40):
+        home = tmp_path / str(number)
+        home.mkdir()
+        for file in files[::5]:
+            content = bytearray(file.read_bytes())
+            if chance.random() < 0.5:
+                content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+            if chance.random() < 0.2:
+                del content[chance.randrange(len(content)) :]
+            name = list(file.name)
+            if chance.random() < 0.5:
+                name[chance.randrange(len(name))] = chance.choice("=_.0é\n")
+            (home / "".join(name)).write_bytes(content)
+        try:
+            dump = open_dump(str(home))
+            for step in dump.steps:
+                dump.calls(step) if isinstance(dump, SglangDump) else None
+                for node in step.tree.walk():
+                    for slot, ref in dump.tensors(step, dump.ranks[0], node).items():
+                        if isinstance(dump, SglangDump):
+                            dump.dims(step, dump.ranks[0], node, slot)
+                        try:
+                            ref.open()
+                        except AccError:
+                            continue
+        except AccError:
+            continue
