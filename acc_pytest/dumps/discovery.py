@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import DumpError
+from ..tensors.kept_index import FILES, INDEX, kept_version, read_index
 from .atb_files import AtbLayout
 from .listing import Listing
 from .manual import FOLDER, METADATA, is_manual
@@ -27,7 +28,7 @@ _MOST_DIRECTORIES = 2000
 """Directories looked at on the way down; a home directory is no dump."""
 _TORCH = "torch_tensors"
 _INFO = "info"
-_ATB_PARTS = frozenset(
+ATB_PARTS = frozenset(
     {"tensors", "model", "layer", "operation_graph", "operation_io_tensors", "kernel_io_tensors"}
     | {"cpu_profiling", "tiling"}
 )
@@ -56,8 +57,8 @@ Layout = DumpLayout | FilesLayout | TorchairLayout
 
 def locate(path: str, listing: Listing) -> Layout:
     """Find the dump that `path` means. Raises `DumpError` with one clear sentence and the way out."""
-    given = Path(os.path.abspath(path))
-    if not path or not os.path.lexists(given):
+    given = _dump_kept_at(Path(os.path.abspath(path)))
+    if not path or not (os.path.lexists(given) or kept_version(str(given))):
         raise DumpError(f"{path or '(empty path)'}: no such file or directory")
     if not given.is_dir():
         return _file(given, listing)
@@ -79,6 +80,12 @@ def locate(path: str, listing: Listing) -> Layout:
         f"{given}: no dump here: no {TREE_FILE} (torch), no model and tensors directories (ATB), "
         f"no {METADATA} (manual), no GE records or FX tensors (TorchAir), no tensor files"
     )
+
+
+def _dump_kept_at(given: Path) -> Path:
+    """The root of the dump that a kept dump was made of, for the path of the latter; else `given`."""
+    home = given.parent if given.name == INDEX else given
+    return home / FILES / read_index(str(home)).root if os.path.isfile(home / INDEX) else given
 
 
 def dump_around(file: Path, listing: Listing) -> AtbLayout | None:
@@ -170,7 +177,7 @@ def _starting_at(root: Path, listing: Listing) -> list[DumpLayout]:
 
 
 def _atb_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
-    parts = _ATB_PARTS.intersection(listing.directories(root)) if root.name != _INFO else ()
+    parts = ATB_PARTS.intersection(listing.directories(root)) if root.name != _INFO else ()
     if any(_has_processes(root / part, listing) for part in parts):
         yield AtbLayout(root, root / "tensors", root)
     elif _has_processes(root / _INFO / "model", listing) or _has_executions(root / "data", listing):
@@ -228,4 +235,4 @@ def _narrowed_atb(layout: AtbLayout, given: Path) -> AtbLayout | None:
     if not given.is_relative_to(layout.info):
         return None
     part, pid, *_ = [*given.relative_to(layout.info).parts, "", ""]
-    return replace(layout, pid=pid) if part in _ATB_PARTS or given == layout.info else None
+    return replace(layout, pid=pid) if part in ATB_PARTS or given == layout.info else None

@@ -7,7 +7,6 @@ themselves. Anything but one dense row-major tensor, as `torch.save` writes it, 
 from __future__ import annotations
 
 import math
-import os
 import struct
 import sys
 import zipfile
@@ -60,7 +59,7 @@ def plain_tensor_in(file: BinaryIO, size: int, entries: Sequence[zipfile.ZipInfo
 
 def _start(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
     """Where the bytes of an entry begin."""
-    head = os.pread(file.fileno(), _LOCAL_HEADER.size, entry.header_offset)
+    head = _bytes_at(file, entry.header_offset, _LOCAL_HEADER.size)
     if len(head) != _LOCAL_HEADER.size:
         return sys.maxsize
     name, extra = _LOCAL_HEADER.unpack(head)
@@ -69,4 +68,9 @@ def _start(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
 
 def _content(file: BinaryIO, entry: zipfile.ZipInfo) -> bytes:
     start = _start(file, entry)
-    return b"" if start == sys.maxsize else os.pread(file.fileno(), entry.file_size, start)
+    return b"" if start == sys.maxsize else _bytes_at(file, start, entry.file_size)
+
+
+def _bytes_at(file: BinaryIO, offset: int, count: int) -> bytes:
+    file.seek(offset)
+    return file.read(count)
