@@ -137,9 +137,10 @@ def _index_as_of(home: str, _version: tuple[int, ...]) -> KeptIndex:
     kind, root, files = content.get("kind"), content.get("root"), content.get("files")
     if type(kind) is not str or type(root) is not str or type(files) is not dict:
         raise FormatError(f"{path}: must have the texts kind and root, and an object of files")
-    if any(part in ("", ".", "..") or "\0" in part for part in root.split("/")):
-        raise FormatError(f"{path}: root must be a path below {FILES}, got {root!r:.200}")
     names: dict[str, list[str]] = {}
+    for name in (root, *files):
+        if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")):
+            raise FormatError(f"{path}: every name in it must be a path below {FILES}, got {name!r:.200}")
     for name in files:
         directory, _, base = name.rpartition("/")
         names.setdefault(directory, []).append(base)

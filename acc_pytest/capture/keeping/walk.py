@@ -48,11 +48,13 @@ class Walk:
         for name in names:
             below = f"{path}/{name}"
             real = os.path.realpath(below)
-            # A link may lead to a directory above it.
-            if os.path.islink(below) and os.path.isdir(below) and real in above:
-                self._leave_out("links to a directory above them")
+            if os.path.islink(below) and os.path.isdir(below) and not self._may_follow(real, above):
+                self._leave_out("links to directories above them or outside of the dump")
                 continue
             yield from self._below(below, (*above, real))
+
+    def _may_follow(self, real: str, above: tuple[str, ...]) -> bool:
+        return real not in above and real.startswith(f"{os.path.realpath(self._top)}/")
 
     def _file(self, path: str) -> Iterator[Found]:
         name = os.path.relpath(path, self._top)
