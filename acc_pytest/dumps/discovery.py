@@ -8,13 +8,14 @@ gives its files (GE and FX), plain tensor files.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import DumpError
 from ..tensors.kept_index import FILES, INDEX, kept_version, read_index
 from .atb_files import AtbLayout
+from .debug_mode import DebugModeLayout, is_debug_log
 from .listing import Listing
 from .manual import FOLDER, METADATA, is_manual
 from .ranks import atb_worker
@@ -52,7 +53,7 @@ class FilesLayout:
 
 
 DumpLayout = AtbLayout | TorchLayout | ManualLayout
-Layout = DumpLayout | FilesLayout | TorchairLayout
+Layout = DumpLayout | FilesLayout | TorchairLayout | DebugModeLayout
 
 
 def locate(path: str, listing: Listing) -> Layout:
@@ -74,6 +75,11 @@ def locate(path: str, listing: Listing) -> Layout:
         return below
     if files:
         return FilesLayout(given, files)
+    logs = [given / name for name in listing.files(given) if is_debug_log(given / name)]
+    if len(logs) == 1:
+        return DebugModeLayout(logs[0])
+    if logs:
+        raise DumpError(_one_of(given, [f"{log} (DebugMode)" for log in logs]))
     if not listing.directories(given) and not listing.files(given):
         raise DumpError(f"{given}: is an empty directory; was the dump written somewhere else?")
     raise DumpError(
@@ -106,6 +112,8 @@ def _file(given: Path, listing: Listing) -> Layout:
     record = torchair_at(given)
     if record is not None:
         return record
+    if is_debug_log(given):
+        return DebugModeLayout(given)
     inside = _around(given.parent, listing) if given.suffix in {".json", ".csv"} else None
     if inside is None:
         raise DumpError(f"{given}: is neither a dump nor a tensor file ({' '.join(SUFFIXES)})")
@@ -125,7 +133,7 @@ def _around(given: Path, listing: Listing) -> DumpLayout | None:
             mine for layout in _holding(above, listing) if (mine := _narrowed(layout, given)) is not None
         ]
     if len(starting) > 1:
-        raise DumpError(_which(given, starting))
+        raise DumpError(_one_of(given, map(_handle, starting)))
     return starting[0] if starting else None
 
 
@@ -149,7 +157,7 @@ def _below(given: Path, listing: Listing, levels: int) -> DumpLayout | None:
         if len(layouts) == 1:
             return layouts[0]
         if layouts:
-            raise DumpError(_which(given, layouts))
+            raise DumpError(_one_of(given, map(_handle, layouts)))
         if seen > _MOST_DIRECTORIES:
             raise DumpError(
                 f"{given}: has too many directories to search; give the directory of the dump itself"
@@ -157,9 +165,9 @@ def _below(given: Path, listing: Listing, levels: int) -> DumpLayout | None:
     return None
 
 
-def _which(given: Path, layouts: list[DumpLayout]) -> str:
-    lines = "\n".join(f"  {_handle(layout)}" for layout in layouts)
-    return f"{given}: holds {len(layouts)} dumps; give the path of one of them:\n{lines}"
+def _one_of(given: Path, handles: Iterable[str]) -> str:
+    lines = [f"  {handle}" for handle in handles]
+    return "\n".join((f"{given}: holds {len(lines)} dumps; give the path of one of them:", *lines))
 
 
 def _handle(layout: DumpLayout) -> str:

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from ..errors import FormatError
-from . import atb_bin, ge_file, info_file, numpy_file, safetensors_file, statistics, torch_file
+from . import atb_bin, debug_log, ge_file, info_file, numpy_file, safetensors_file, statistics, torch_file
 from .header import Location, TensorHeader, version_of
 from .mapped import opened
 
@@ -40,6 +40,7 @@ FORMATS: tuple[TensorFormat, ...] = (
     statistics.FORMAT,
     ge_file.FORMAT,
     info_file.FORMAT,
+    debug_log.FORMAT,
 )
 
 _BY_SUFFIX = {suffix: format_ for format_ in FORMATS for suffix in format_.suffixes}

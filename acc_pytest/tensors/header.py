@@ -24,6 +24,7 @@ class Statistics:
     min: float | None
     mean: float | None
     l2norm: float | None
+    l1norm: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
