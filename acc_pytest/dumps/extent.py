@@ -32,7 +32,8 @@ class Extent:
 
 def extent_of(layout: Layout) -> Extent:
     """The extent of a dump that `locate` found; of one whose path meant a part of it, that of the whole."""
-    top = root = layout.root
+    root = layout.root
+    top = root.parent if root.is_file() else root
     parts = [root]
     if isinstance(layout, AtbLayout):
         parts = [layout.data, layout.info]
@@ -43,7 +44,6 @@ def extent_of(layout: Layout) -> Extent:
     elif isinstance(layout, ManualLayout):
         parts = [layout.metadata.parent]
     elif isinstance(layout, FilesLayout):
-        top = root.parent if root.is_file() else root
         parts = list(layout.files)
     elif isinstance(layout, TorchairLayout):
         top = _first_level(root)
@@ -51,7 +51,7 @@ def extent_of(layout: Layout) -> Extent:
         parts += [Path(text) for text, _ in layout.files.graphs]
         if root.is_file():
             parts.append(root.parent / MAPPING_FILE)
-    parts.append(root / NOISE_PROFILE)
+    parts.append(top / NOISE_PROFILE)
     return Extent(top, root, tuple(part for part in dict.fromkeys(parts) if os.path.lexists(part)))
 
 

@@ -154,10 +154,11 @@ def _of_sums(
 ) -> list[tuple[str, float, str]]:
     """The bound on the sum of absolute values, where golden states one."""
     total = golden.l1norm
-    if total is None or not math.isfinite(total):
+    if total is None:
         return []
-    if total == 0:
-        return [("l1norm_stat_absolute_error", PRINTED, f"golden is all zero; {PRINTED:g} is printing")]
+    if total == 0 or not math.isfinite(total):
+        kind = "is all zero" if total == 0 else "has NaN or Inf, and so must mine"
+        return [("l1norm_stat_absolute_error", PRINTED, f"golden {kind}; {PRINTED:g} is printing")]
     spread, how = NORMAL_SPREAD, "its value for normally distributed numbers"
     if norm:
         spread, how = math.sqrt(max(1, numel)) * norm / total, "of golden"

@@ -35,7 +35,7 @@ _LARGEST = 1 << 28
 _LONGEST_LINE = 1 << 20
 _DEEPEST = 50
 _MODULE = re.compile(r"( *)\[nn\.Mod\] ([^\s.][^\n]*)")
-_CALL = re.compile(r"( *)([A-Za-z_][\w.:]*)\((.*)\)(  ->  .*)?")
+_CALL = re.compile(r"( *)([A-Za-z_][\w.:]*)\((.*)\)")
 _HEAD = re.compile(rb"(?: {2})*(?:\[nn\.Mod\] \S|\w+::\w[\w.]*\()")
 _TENSOR = re.compile(r"\b(?:dt|ft|t)(?:\$(\d{1,18}))?: ([a-z]\w*)\[((?:\d{1,18}(?:, )?)*)\]")
 _COMMENT = "  # {"
@@ -145,12 +145,12 @@ def _called(path: str, line: str, norms: dict[int, float | None]) -> LoggedCall 
     """The operator of a line; `norms` are those of tensors by their number, and are brought up to date."""
     text, comment, rest = line.rpartition(_COMMENT)
     log = _literal(comment[-1] + rest) if comment else {}
-    found = _CALL.fullmatch(text if comment else line)
+    said, arrow, results = (text if comment else line).rpartition(_ARROW)
+    found = _CALL.fullmatch(said if arrow else results)
     if found is None:
         return None
     log = log if isinstance(log, dict) else {}
-    arguments, results = found[3], (found[4] or "")
-    given, made = list(_tensors(path, arguments)), list(_tensors(path, results))
+    given, made = list(_tensors(path, found[3])), list(_tensors(path, results if arrow else ""))
     inputs = _placed(given, _leaves(log.get("input_hash")), norms)
     hashed = log.get("hash")
     several = isinstance(hashed, (tuple, list)) and len(hashed) == len(made)

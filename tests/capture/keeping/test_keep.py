@@ -160,6 +160,15 @@ def test_one_file_stays_one_tensor_of_its_name(tmp_path: Path, name: str) -> Non
     )
 
 
+def test_a_log_is_kept_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "run.txt"
+    path.write_text("[nn.Mod] M\n  aten::add(t: f32[2])  ->  t: f32[2]  # {'hash': 1.0}\n")
+    keep(str(path), str(tmp_path / "kept"))
+    dump = open_dump(str(tmp_path / "kept"))
+    assert (dump.kind, dump.name) == ("debug_mode", "run")
+    assert dump.tensors(dump.steps[0], dump.ranks[0], dump.steps[0].tree.by_path["root.add"])
+
+
 def test_links_of_the_probe_are_followed_inside_the_dump(tmp_path: Path) -> None:
     """They are absolute, so that they lead nowhere once the dump was moved."""
     root = atb(tmp_path / "ait_dump", {0: {"prefill": (1, 2, 3)}, 1: {"decode": (4,)}})
