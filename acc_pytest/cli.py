@@ -14,6 +14,7 @@ from . import __version__
 from .commands import (
     calibrate,
     compare,
+    convert,
     demo,
     demo_torchair,
     dump,
@@ -33,7 +34,7 @@ from .reporting.printable import message
 from .reporting.wrapping import paragraph
 
 COMMANDS = (
-    *(compare, opcheck, dump, dump_info, map, onnx, noise_profile, calibrate, report),
+    *(compare, opcheck, dump, dump_info, convert, map, onnx, noise_profile, calibrate, report),
     *(demo, demo_torchair, generate),
 )
 INTERRUPTED = 128 + 2

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _NOTE = "only statistics were dumped: max, min, mean, l2norm"
 _ONLY_DIGESTS = "only digests were dumped"
+_SUMS_NOTE = "only statistics were dumped: the sum of absolute values (l1norm)"
 
 
 def compare_statistics(pair: Pair, row: Row, judge: Judge, counterpart: Counterpart | None = None) -> Row:
@@ -69,7 +70,9 @@ def compare_statistics(pair: Pair, row: Row, judge: Judge, counterpart: Counterp
                 mine=replace(row.mine, max=m.max, min=m.min, mean=m.mean),
                 metrics=dict(measurement.values),
                 counts={} if count is None else {"elements": count},
-                notes=tuple(filter(None, (_NOTE, said, context.noise_reason))),
+                notes=tuple(
+                    filter(None, (_SUMS_NOTE if g.l1norm is not None else _NOTE, said, context.noise_reason))
+                ),
                 statistics=stated_scalars(measurement),
                 context=context_scalars(context),
             )
@@ -132,6 +135,7 @@ def _whole(shards: list[_Shard]) -> _Shard:
             min=_merged(min, [part.min for part in parts]),
             mean=_merged(lambda means: _weighted(means, known), means),
             l2norm=_merged(lambda norms: math.hypot(*norms), [part.l2norm for part in parts]),
+            l1norm=_merged(math.fsum, [part.l1norm for part in parts]),
         ),
         sum(known) if all_known else None,
     )

@@ -9,7 +9,8 @@ compared. Four rules refine this:
 - A root whose operator is right on its own inputs got its error from above, where it is below the thresholds:
   it is called after the operator above that is wrong, or inherits from the nearest failing pair behind those
   that pass. A jump beyond `JUMP` speaks against that: then its parameters or weights are other ones, unless
-  it makes golden's result of golden's inputs (the values of a mask hide what passes through a sum).
+  it makes golden's result of golden's inputs (the values of a mask hide what passes through a sum, and
+  statistics hide much).
 - A root whose operator could not be computed again inherits the same way, if it does not jump.
 - Where only the order of execution is known, a jump beyond `RATE` makes a root (rate of change).
 
@@ -255,10 +256,11 @@ class Inheritance:
     def _behind_passing(self, number: int, cause: Cause) -> PairState | None:
         """The nearest failing pair behind those that pass: the error may have come from there; or `None`.
 
-        A jump speaks against that, but for pairs that pass within the bound that the values of a mask make.
+        A jump speaks against that, but for pairs that pass within the bound that the values of a mask make,
+        and for those that pass by their statistics.
         """
         jumps = cause.amplification is None or cause.amplification > JUMP
-        return self._failing_behind(number, lambda passing: passing.masked or not jumps)
+        return self._failing_behind(number, lambda passing: passing.masked or passing.stated or not jumps)
 
     def _failing_behind(self, number: int, passable: Callable[[PairState], bool]) -> PairState | None:
         """The nearest failing pair above that is reached through `passable` pairs that pass; or `None`."""

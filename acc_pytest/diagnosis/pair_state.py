@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..judging.replay import is_stated
 from ..mapping.fed import BLOCKED
 from ..reporting.row import REPLAY, Row
 from .replayed import replay_of
@@ -20,7 +21,8 @@ class PairState:
     `level` is the largest share of an allowed error that was measured, also where it is within its bound:
     infinite for NaN where golden has none. `error` is the relative L2 distance, `None` where it has no value.
     `masked` says that golden has values as a mask puts them: beside them the bound is so wide that passing
-    tells little of the others. `shapes_differ` is that of the row. `said` is the sentence of a row about what
+    tells little of the others. `stated` says that only statistics were compared, which other tensors may have
+    too. `shapes_differ` is that of the row. `said` is the sentence of a row about what
     the run was fed, empty for all others. `replayed` is what replay found of the operator of
     mine: `right`, `wrong`, or empty.
     """
@@ -34,6 +36,7 @@ class PairState:
     shapes_differ: bool = False
     said: str = ""
     masked: bool = False
+    stated: bool = False
     replayed: str = ""
 
     @classmethod
@@ -50,6 +53,7 @@ class PairState:
             row.shapes_differ,
             row.sentence if row.fed else "",
             row.golden.min is not None and row.golden.min <= BLOCKED,
+            is_stated(row.statistics),
             found.outcome if (found := replay_of(row)) is not None else "",
         )
 

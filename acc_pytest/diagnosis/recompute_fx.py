@@ -11,6 +11,7 @@ from ..dumps.torchair_names import FxFileName, parse_fx_name
 from ..errors import AccError, OperatorError
 from ..guard import guarded
 from ..mapping.pair import Pair
+from ..tensors.kept_index import names_in
 from ..tensors.numpy_file import stored_dtype
 from ..tensors.ref import TensorRef
 from .aten import Results, results
@@ -110,7 +111,9 @@ class FxRecomputer:
         if home not in self._calls:
             latest: dict[str, int] = {}
             listed = [
-                (name, parsed) for name in os.listdir(home) if (parsed := parse_fx_name(name)) is not None
+                (name, parsed)
+                for name in (*os.listdir(home), *names_in(home))
+                if (parsed := parse_fx_name(name)) is not None
             ]
             for _, parsed in listed:
                 path = f"{parsed.node}-{parsed.target}"

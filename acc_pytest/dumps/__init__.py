@@ -6,6 +6,7 @@ from ..guard import guarded
 from .atb import AtbDump, open_atb
 from .atb_files import AtbLayout
 from .base import Dump, Rank, Slot, Step, StepLabel
+from .debug_mode import DebugModeDump, DebugModeLayout
 from .discovery import FilesLayout, ManualLayout, dump_around, locate
 from .fx import FxDump
 from .ge import GeDump
@@ -23,6 +24,7 @@ from .torchair_files import TorchairLayout
 
 __all__ = [
     "AtbDump",
+    "DebugModeDump",
     "Dump",
     "FxDump",
     "GeDump",
@@ -75,6 +77,8 @@ def _opened(path: str, token_policy: str, other: Dump | None) -> Dump:
         return MsprobeDump(layout, listing)
     if isinstance(layout, ManualLayout):
         return ManualDump(layout.root, layout.metadata)
+    if isinstance(layout, DebugModeLayout):
+        return DebugModeDump(layout, other)
     assert isinstance(layout, FilesLayout)
     if layout.root.is_file() and other is not None and other.kind in _OF_MODULES:
         around = dump_around(layout.root, listing)

@@ -8,13 +8,15 @@ names that only TorchAir gives its files (GE and FX) or another tool its own (`t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import DumpError
 from ..tensors.debug_tree import is_tree
+from ..tensors.kept_index import FILES, INDEX, kept_version, read_index
 from .atb_files import AtbLayout
+from .debug_mode import DebugModeLayout, is_debug_log
 from .listing import Listing
 from .manual import FOLDER, METADATA, is_manual
 from .msprobe_files import MsprobeLayout, msprobe_at, records_file
@@ -30,7 +32,7 @@ _MOST_DIRECTORIES = 2000
 """Directories looked at on the way down; a home directory is no dump."""
 _TORCH = "torch_tensors"
 _INFO = "info"
-_ATB_PARTS = frozenset(
+ATB_PARTS = frozenset(
     {"tensors", "model", "layer", "operation_graph", "operation_io_tensors", "kernel_io_tensors"}
     | {"cpu_profiling", "tiling"}
 )
@@ -54,13 +56,13 @@ class FilesLayout:
 
 
 DumpLayout = AtbLayout | TorchLayout | ManualLayout | MsprobeLayout | ToolLayout
-Layout = DumpLayout | FilesLayout | TorchairLayout
+Layout = DumpLayout | FilesLayout | TorchairLayout | DebugModeLayout
 
 
 def locate(path: str, listing: Listing) -> Layout:
     """Find the dump that `path` means. Raises `DumpError` with one clear sentence and the way out."""
-    given = Path(os.path.abspath(path))
-    if not path or not os.path.lexists(given):
+    given = _dump_kept_at(Path(os.path.abspath(path)))
+    if not path or not (os.path.lexists(given) or kept_version(str(given))):
         raise DumpError(f"{path or '(empty path)'}: no such file or directory")
     if not given.is_dir():
         return _file(given, listing)
@@ -76,6 +78,11 @@ def locate(path: str, listing: Listing) -> Layout:
         return below
     if files:
         return FilesLayout(given, files)
+    logs = [given / name for name in listing.files(given) if is_debug_log(given / name)]
+    if len(logs) == 1:
+        return DebugModeLayout(logs[0])
+    if logs:
+        raise DumpError(_one_of(given, [f"{log} (DebugMode)" for log in logs]))
     if not listing.directories(given) and not listing.files(given):
         raise DumpError(f"{given}: is an empty directory; was the dump written somewhere else?")
     raise DumpError(
@@ -83,6 +90,12 @@ def locate(path: str, listing: Listing) -> Layout:
         f"no {METADATA} (manual), no dump.json (msprobe), no GE records or FX tensors (TorchAir), "
         "no tensor files"
     )
+
+
+def _dump_kept_at(given: Path) -> Path:
+    """The root of the dump that a kept dump was made of, for the path of the latter; else `given`."""
+    home = given.parent if given.name == INDEX else given
+    return home / FILES / read_index(str(home)).root if os.path.isfile(home / INDEX) else given
 
 
 def dump_around(file: Path, listing: Listing) -> AtbLayout | None:
@@ -105,6 +118,8 @@ def _file(given: Path, listing: Listing) -> Layout:
     record = torchair_at(given)
     if record is not None:
         return record
+    if is_debug_log(given):
+        return DebugModeLayout(given)
     inside = _around(given.parent, listing) if given.suffix in {".json", ".csv"} else None
     if inside is None:
         raise DumpError(f"{given}: is neither a dump nor a tensor file ({' '.join(SUFFIXES)})")
@@ -124,7 +139,7 @@ def _around(given: Path, listing: Listing) -> DumpLayout | None:
             mine for layout in _holding(above, listing) if (mine := _narrowed(layout, given)) is not None
         ]
     if len(starting) > 1:
-        raise DumpError(_which(given, starting))
+        raise DumpError(_one_of(given, map(_handle, starting)))
     return starting[0] if starting else None
 
 
@@ -150,7 +165,7 @@ def _below(given: Path, listing: Listing, levels: int) -> DumpLayout | None:
         if len(layouts) == 1:
             return layouts[0]
         if layouts:
-            raise DumpError(_which(given, layouts))
+            raise DumpError(_one_of(given, map(_handle, layouts)))
         if seen > _MOST_DIRECTORIES:
             raise DumpError(
                 f"{given}: has too many directories to search; give the directory of the dump itself"
@@ -158,9 +173,9 @@ def _below(given: Path, listing: Listing, levels: int) -> DumpLayout | None:
     return None
 
 
-def _which(given: Path, layouts: list[DumpLayout]) -> str:
-    lines = "\n".join(f"  {_handle(layout)}" for layout in layouts)
-    return f"{given}: holds {len(layouts)} dumps; give the path of one of them:\n{lines}"
+def _one_of(given: Path, handles: Iterable[str]) -> str:
+    lines = [f"  {handle}" for handle in handles]
+    return "\n".join((f"{given}: holds {len(lines)} dumps; give the path of one of them:", *lines))
 
 
 def _handle(layout: DumpLayout) -> str:
@@ -183,7 +198,7 @@ def _starting_at(root: Path, listing: Listing) -> list[DumpLayout]:
 
 
 def _atb_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
-    parts = _ATB_PARTS.intersection(listing.directories(root)) if root.name != _INFO else ()
+    parts = ATB_PARTS.intersection(listing.directories(root)) if root.name != _INFO else ()
     if any(_has_processes(root / part, listing) for part in parts):
         yield AtbLayout(root, root / "tensors", root)
     elif _has_processes(root / _INFO / "model", listing) or _has_executions(root / "data", listing):
@@ -251,4 +266,4 @@ def _narrowed_atb(layout: AtbLayout, given: Path) -> AtbLayout | None:
     if not given.is_relative_to(layout.info):
         return None
     part, pid, *_ = [*given.relative_to(layout.info).parts, "", ""]
-    return replace(layout, pid=pid) if part in _ATB_PARTS or given == layout.info else None
+    return replace(layout, pid=pid) if part in ATB_PARTS or given == layout.info else None

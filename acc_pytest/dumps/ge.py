@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import AccError
+from ..tensors.kept_file import file_size
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
 from .base import Rank, Slot, Step
@@ -203,8 +204,8 @@ def _members(entry: GeEntry) -> Iterable[str]:
 def _weight(entry: GeEntry) -> tuple[int, int, int]:
     """Which of several files of one operator counts, the larger the better."""
     try:
-        size = os.stat(entry.path).st_size
-    except OSError:
+        size = file_size(entry.path)
+    except (AccError, OSError):
         size = 0
     return _FORMS.index(entry.name.form), size, entry.name.time
 

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from ..errors import DumpError
+from ..tensors.kept_index import names_in
 
 _NUMBER = re.compile(r"(\d+)")
 
@@ -44,6 +45,7 @@ class Listing:
                 with os.scandir(key) as entries:
                     for entry in entries:
                         (directories if entry.is_dir() else files).append(entry.name)
+                files += names_in(key)
             except (FileNotFoundError, NotADirectoryError, ValueError):
                 pass  # a ValueError is for names that no file can have, which files may hold all the same
             except OSError as error:

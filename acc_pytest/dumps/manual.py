@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import FormatError
 from ..json_text import read_json
+from ..tensors.kept_index import kept_version
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
 from .base import Dump, Rank, Slot, Step
@@ -130,7 +131,7 @@ def _golden(given: str, step: int, metadata: Path) -> str:
     """The golden file beside the metadata, where the writer put it; else where the metadata says."""
     name = given.replace("\\", "/").rpartition("/")[2]
     for candidate in (metadata.parent / str(step) / name, metadata.parent / name):
-        if name and os.path.isfile(candidate):  # unlike Path's, false for what can be no path at all
+        if name and _is_file(candidate):
             return str(candidate)
     return _relative(given, metadata)
 
@@ -138,7 +139,12 @@ def _golden(given: str, step: int, metadata: Path) -> str:
 def _relative(given: str, metadata: Path) -> str:
     """A relative path counts from the metadata where that exists, else from the working directory."""
     beside = metadata.parent / given
-    return str(beside) if not os.path.isabs(given) and os.path.isfile(beside) else given
+    return str(beside) if not os.path.isabs(given) and _is_file(beside) else given
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a file lies there, on the disk or in a kept dump; not, for what can be no path at all."""
+    return os.path.isfile(path) or bool(kept_version(str(path)))
 
 
 def _some(names: list[str]) -> str:

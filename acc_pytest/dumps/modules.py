@@ -6,7 +6,7 @@ slots held the same tensor (`calls`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ..tensors.ref import TensorRef, readable
 from ..tensors.stored_crc import stored_crc
@@ -49,14 +49,17 @@ class ModuleDump(Dump):
         dumped = {node: self.tensors(step, self.ranks[0], node) for node in step.tree.walk()}
         as_listed = {node: number for number, node in enumerate(dumped)}
         began, saved = self._began(step), self._saved(step)
-        ran = [node for node, tensors in dumped.items() if tensors]
         return trace_calls(
-            ran,
+            self._ran(dumped),
             lambda node: (began(node), as_listed[node]),
             lambda node: tuple(dumped[node]),
             lambda node, slot: saved(node, dumped[node][slot]),
             self._ended(step),
         )
+
+    def _ran(self, dumped: Mapping[Node, Mapping[Slot, TensorRef]]) -> Sequence[Node]:
+        """The nodes that ran, of all nodes of a step with their tensors: those that have any."""
+        return [node for node, tensors in dumped.items() if tensors]
 
     def _began(self, step: Step) -> Callable[[Node], int]:
         """The place of each node in the order in which they began; the same for all where it is not known."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import DumpError, FormatError
+from ..tensors.kept_index import names_in
 from ..vocabulary import NOISE_PROFILE
 from .torchair_directories import is_level
 from .torchair_names import (
@@ -118,7 +119,7 @@ def _listed(home: str, linked: list[str]) -> tuple[list[str], list[str]]:
                     files.append(entry.name)
     except OSError as error:
         raise DumpError(f"{home}: cannot be listed: {error.strerror}; check its permissions") from error
-    return files, below
+    return [*files, *names_in(home)], below
 
 
 def _classify(home: str, names: list[str], files: TorchairFiles) -> None:
@@ -158,6 +159,9 @@ def _probe(given: Path) -> Iterator[bool]:
         home = waiting.pop()
         seen += 1
         below: list[str] = []
+        if any(map(is_torchair, names_in(home)[:_LOOKED_AT])):
+            yield True
+            return
         try:
             with os.scandir(home) as entries:
                 for count, entry in enumerate(entries):

@@ -23,6 +23,8 @@ _REPLICA = "replica"
 _ROUNDING = "stated.rounding"
 _LEFT_OUT = ("worst", "custom", "elements", "further")
 """Values of elements, of the user's own metrics and of operators: rows have them in words of their own."""
+_ALWAYS_STATED = ("max", "min", "mean", "l2norm")
+"""Statistics that a row has a place for, known or not."""
 _STORED = tuple(field.name for field in fields(Measurement) if field.name not in _LEFT_OUT)
 
 _PLAIN = tuple(name for name in _STORED if name not in (*_NESTED, "shape"))
@@ -104,7 +106,11 @@ def stated_scalars(measurement: StatisticsMeasurement) -> dict[str, Scalar]:
         "golden_dtype": measurement.golden_dtype,
         "mine_dtype": measurement.mine_dtype,
         **({_ROUNDING: measurement.rounding} if measurement.rounding else {}),
-        **{f"stated.{name}": getattr(measurement.golden, name) for name in STATISTICS},
+        **{
+            f"stated.{name}": value
+            for name in STATISTICS
+            if (value := getattr(measurement.golden, name)) is not None or name in _ALWAYS_STATED
+        },
         **measurement.values,
     }
 
@@ -121,7 +127,7 @@ def stated_of(scalars: Mapping[str, Scalar]) -> StatisticsMeasurement:
         known["numel"],
         known["golden_dtype"],
         known["mine_dtype"],
-        Statistics(**{name: known[f"stated.{name}"] for name in STATISTICS}),
+        Statistics(**{name: known.get(f"stated.{name}") for name in STATISTICS}),
         {name: known[name] for name in STATISTICS_METRICS if name in known},
         known.get(_ROUNDING, 0.0),
     )

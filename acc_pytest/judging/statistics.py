@@ -1,4 +1,4 @@
-"""Judging tensors of which only max, min, mean and l2norm were dumped.
+"""Judging tensors of which only max, min, mean, l2norm or l1norm were dumped.
 
 With g = golden, m = mine, T the tolerance of `tolerance.py` and P the printing error of a dump that
 writes six decimals (5e-7 a side), two tensors within the default thresholds cannot leave these bounds:
@@ -6,11 +6,13 @@ writes six decimals (5e-7 a side), two tensors within the default thresholds can
     |max m - max g|, |min m - min g| <= E + P    E = T * max(8 * rms(g), max|g|), the element bound
     |mean m - mean g|                <= T * rms(g) + P    the mean error is at most the rms error
     | ||m|| - ||g|| | / ||g||        <= T + P / ||g||     triangle inequality
+    | |m|_1 - |g|_1 | / |g|_1        <= T * rms(g) / mean|g| + P / |g|_1    as |e|_1 <= sqrt(n) * ||e||
 
 so statistics never fail where the full tensors would pass. They see less: passing is no proof. T is that of
 the noise run where one is known.
 Writers that compute mean and norm in the dtype of the tensor add its rounding R: T + R in the last two.
-rms(g) is l2norm / sqrt(n). The relative errors of max, min and mean have
+rms(g) is l2norm / sqrt(n); where no l2norm is stated, rms(g) / mean|g| is that of normally
+distributed numbers, sqrt(pi / 2). The relative errors of max, min and mean have
 no bound: they grow without limit where the statistic is near zero. Integers: all four absolute errors are
 bounded by P alone.
 """
@@ -38,11 +40,15 @@ PRINTED = 1e-6
 """Half a unit of the sixth decimal on each side: the probe prints statistics with `%f`."""
 
 
+NORMAL_SPREAD = math.sqrt(math.pi / 2)
+"""Root mean square by mean absolute value of normally distributed numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class StatisticsMeasurement:
     """Differences of the statistics of two tensors of `numel` elements.
 
-    `values` maps `{max,min,mean,l2norm}_stat_{absolute,relative}_error` to the error, for the
+    `values` maps `{max,min,mean,l2norm,l1norm}_stat_{absolute,relative}_error` to the error, for the
     statistics both sides state. `rounding` is by how much mean and l2norm may be off in relation to the rms
     and the norm, because the writers rounded them.
     """
@@ -65,7 +71,8 @@ def measure_statistics(
     values = {name: value for name, value in statistics_errors(golden, mine).items() if value is not None}
     if not values:
         raise Incomparable(
-            "no statistic (max, min, mean, l2norm) is in both dumps (N/A), so there is nothing to compare"
+            "no statistic (max, min, mean, l2norm, l1norm) is in both dumps (N/A), "
+            "so there is nothing to compare"
         )
     rounding = golden.rounding + mine.rounding
     return StatisticsMeasurement(numel, golden_dtype, mine_dtype, golden, values, rounding)
@@ -147,4 +154,22 @@ def _derived(
     elif norm == 0:
         reason = f"golden is all zero; {PRINTED:g} is printing"
         bounds.append(("l2norm_stat_absolute_error", PRINTED, reason))
+    bounds += _of_sums(g, norm, measurement.numel, t.value, f"{t.reason} {printed}")
     return tuple(Threshold(metric, bound, False, reason) for metric, bound, reason in bounds)
+
+
+def _of_sums(
+    golden: Statistics, norm: float | None, numel: int, t: float, reason: str
+) -> list[tuple[str, float, str]]:
+    """The bound on the sum of absolute values, where golden states one."""
+    total = golden.l1norm
+    if total is None:
+        return []
+    if total == 0 or not math.isfinite(total):
+        kind = "is all zero" if total == 0 else "has NaN or Inf, and so must mine"
+        return [("l1norm_stat_absolute_error", PRINTED, f"golden {kind}; {PRINTED:g} is printing")]
+    spread, how = NORMAL_SPREAD, "its value for normally distributed numbers"
+    if norm:
+        spread, how = math.sqrt(max(1, numel)) * norm / total, "of golden"
+    bound = t * spread + PRINTED / total
+    return [("l1norm_stat_relative_error", bound, f"T * {spread:.3g} (rms / mean |golden|, {how}); {reason}")]

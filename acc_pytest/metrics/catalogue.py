@@ -66,7 +66,7 @@ COLUMN_METRICS = (
 )
 """The seven metrics in the column order of the old report."""
 
-STATISTICS = ("max", "min", "mean", "l2norm")
+STATISTICS = ("max", "min", "mean", "l2norm", "l1norm")
 """What a statistics dump keeps of a tensor."""
 
 STATISTICS_METRICS: dict[str, MetricKind] = {

@@ -10,7 +10,7 @@ from .totals import NEAR_ZERO
 
 
 def statistics_errors(golden: Statistics, mine: Statistics) -> dict[str, float | None]:
-    """`{max,min,mean,l2norm}_stat_{absolute,relative}_error`, in column order.
+    """`{max,min,mean,l2norm,l1norm}_stat_{absolute,relative}_error`, in column order.
 
     Absolute: |m - g|. Relative: |m - g| / max(|g|, 2^-23). `None` where a side does not state the
     statistic. Equal infinities, or NaN on both sides, differ by 0; any other non-finite value by

@@ -8,11 +8,12 @@ whatever process asks, so that the shards of a matrix together are the whole run
 from __future__ import annotations
 
 import heapq
-import os
 from collections.abc import Sequence
 
 import pytest
 
+from ..errors import AccError
+from ..tensors.kept_file import file_size
 from .generated import GeneratedItem
 from .mode import GeneratedTest, Mode
 
@@ -44,8 +45,8 @@ def cost_of(test: GeneratedTest) -> int:
 
 def _size(path: str) -> int:
     try:
-        return os.stat(path).st_size
-    except (OSError, ValueError):
+        return file_size(path)
+    except (AccError, OSError, ValueError):
         return 0
 
 

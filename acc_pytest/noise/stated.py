@@ -48,6 +48,7 @@ def stated_errors(golden: TensorRef, noise: TensorRef) -> NoiseErrors:
         "min": element_scale(rms, peak),
         "mean": rms,
         "l2norm": g.l2norm,
+        "l1norm": g.l1norm,
     }
     shares = [
         abs(theirs - ours) / scale

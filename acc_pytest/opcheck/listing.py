@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 
+from ..tensors.kept_index import names_in
 from ..tensors.ref import TensorRef
 
 _TENSOR = re.compile(r"^(in|out)tensor(\d{1,4})(_.*)?\.bin$", re.ASCII | re.DOTALL)
@@ -40,7 +41,7 @@ def _changed(path: str) -> int:
 @functools.lru_cache(maxsize=4096)
 def _names(path: str, _version: int) -> tuple[str, ...]:
     try:
-        return tuple(os.listdir(path))
+        return (*os.listdir(path), *names_in(path))
     except (OSError, ValueError):
         return ()
 

@@ -11,6 +11,7 @@ import torch
 from ..errors import FormatError
 from . import (
     atb_bin,
+    debug_log,
     debug_tree,
     ge_file,
     info_file,
@@ -52,6 +53,7 @@ FORMATS: tuple[TensorFormat, ...] = (
     info_file.FORMAT,
     debug_tree.FORMAT,
     msprobe_records.FORMAT,
+    debug_log.FORMAT,
 )
 
 _BY_SUFFIX = {suffix: format_ for format_ in FORMATS for suffix in format_.suffixes}

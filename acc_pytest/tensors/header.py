@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from ..errors import FormatError
 from .dtypes import DType
+from .kept_index import kept_version
 
 _LISTED = 10
 _Member = TypeVar("_Member")
@@ -26,6 +27,7 @@ class Statistics:
     min: float | None
     mean: float | None
     l2norm: float | None
+    l1norm: float | None = None
     rounding: float = field(default=0.0, kw_only=True)
 
 
@@ -100,5 +102,5 @@ def version_of(path: str) -> tuple[int, ...]:
     try:
         status = os.stat(path)
     except (OSError, ValueError):
-        return ()
+        return kept_version(path)
     return status.st_size, status.st_mtime_ns, status.st_ino

@@ -13,12 +13,14 @@ import stat
 import sys
 import weakref
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..errors import FormatError
+from .kept_file import KeptFile, whereabouts
+from .kept_index import stretches
 
 # Below this size one read is cheaper than a mapping (two system calls and page faults), and a tensor
 # that was read holds no file descriptor open: a mapping keeps one for as long as the tensor lives.
@@ -48,8 +50,13 @@ def opened(path: str) -> Iterator[tuple[BinaryIO, int]]:
     """Open a regular file for unbuffered reading; gives it with its size in bytes.
 
     Raises `FormatError` for what cannot be opened and for pipes, devices and directories, on which
-    a read would block or never end.
+    a read would block or never end. A file of a kept dump is read from where its bytes lie.
     """
+    kept = stretches(path)
+    if kept is not None:
+        with KeptFile(path, kept) as stored:
+            yield cast(BinaryIO, stored), stored.size
+        return
     try:
         # O_NONBLOCK so that a named pipe without a writer does not hang the open itself.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -92,12 +99,15 @@ def mapped(path: str, dtype: torch.dtype, shape: tuple[int, ...], offset: int) -
     if nbytes == 0:
         # Not torch.empty: that warns about complex32, and a warning may be an error in the user's run.
         return torch.frombuffer(bytearray(dtype.itemsize), dtype=dtype)[:0].view(shape)
+    kept = stretches(path)
+    if kept is not None and (found := whereabouts(kept, offset, nbytes)) is not None:
+        (path, offset), kept = found, None
     with opened(path) as (file, size):
         if offset < 0 or offset + nbytes > size:
             raise FormatError(
                 f"{path}: is truncated: needs {nbytes} bytes at offset {offset}, the file has {size} bytes"
             )
-        if nbytes < _READ_BELOW:
+        if nbytes < _READ_BELOW or kept is not None:
             file.seek(offset)
             buffer = bytearray(nbytes)
             if file.readinto(buffer) != nbytes:  # type: ignore[attr-defined]

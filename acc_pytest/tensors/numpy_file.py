@@ -98,9 +98,9 @@ def described(path: str, head: bytes, size: int) -> tuple[TensorHeader, bool, bo
 def stored_dtype(path: str) -> np.dtype[Any] | None:
     """What the header says that the array is made of, objects and text too; `None` for a bad file."""
     try:
-        with open(path, "rb") as file:
+        with opened(path) as (file, _):
             return _declared(io.BytesIO(file.read(_LONGEST_HEADER)))[2]
-    except (OSError, *_REFUSALS):
+    except (OSError, FormatError, *_REFUSALS):
         return None
 
 

@@ -50,10 +50,10 @@ def readable(ref: TensorRef | None) -> TensorHeader | None:
 
 
 @functools.lru_cache(maxsize=65536)
-def _header(ref: TensorRef, _version: tuple[int, ...]) -> TensorHeader:
+def _header(ref: TensorRef, version: tuple[int, ...]) -> TensorHeader:
     from .formats import format_of
 
-    if not os.path.lexists(ref.path):
+    if not version and not os.path.lexists(ref.path):
         raise FormatError(f"{ref.path}: no such file; was the dump moved or deleted while in use?")
     with guarded(f"reading {ref}", (OSError,)):
         return format_of(ref.path).header(ref)

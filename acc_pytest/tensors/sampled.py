@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import zlib
+
+from ..errors import FormatError
+from .mapped import opened
 
 BLOCK = 4096
 BLOCKS = 4
@@ -16,14 +18,13 @@ def sampled(path: str) -> tuple[int, int] | None:
     Files that differ may have equal ones: it is evidence of where a tensor came from, never of its values.
     """
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+        with opened(path) as (file, size):
             crc32 = 0
             for number in range(BLOCKS):
                 file.seek(max(0, size - BLOCK) * number // (BLOCKS - 1))
                 crc32 = zlib.crc32(file.read(BLOCK), crc32)
                 if size <= BLOCK:
                     break
-    except OSError:
+    except (OSError, FormatError):
         return None
     return size, crc32

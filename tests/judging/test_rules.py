@@ -44,7 +44,7 @@ def test_a_marker_switches_off_with_none_and_names_its_test() -> None:
             "x.toml: unknown key 'cosine_similarty'; did you mean 'cosine_similarity'?",
         ),
         ({"zzz": 1}, "known: cosine_similarity, max_relative_error"),
-        ({"zzz": 1}, "l2norm_stat_relative_error, factor, match, reason"),
+        ({"zzz": 1}, "l1norm_stat_relative_error, factor, match, reason"),
         ({"cosine_similarity": float("nan")}, "cosine_similarity must be a finite number"),
         ({"max_absolute_error": float("inf")}, "max_absolute_error must be a finite number"),
         ({"max_absolute_error": True}, "must be a finite number"),

@@ -62,6 +62,60 @@ def test_a_wrong_scale_fails_by_its_norm() -> None:
     assert found.sentence.endswith("(statistics only)")
 
 
+def of_sum(total: float) -> Statistics:
+    return Statistics(None, None, None, None, l1norm=total)
+
+
+def test_a_sum_of_absolute_values_is_compared_by_its_relative_difference() -> None:
+    found = verdict(of_sum(200.0), of_sum(200.2))
+    assert ([check.metric for check in found.checks], found.verdict) == (
+        ["l1norm_stat_relative_error"],
+        "pass",
+    )
+    assert verdict(of_sum(200.0), of_sum(202.0)).verdict == "fail"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**31), st.floats(1e-6, 0.02), st.integers(1, 300))
+def test_sums_never_fail_where_the_tensors_pass_if_the_norm_is_stated_too(
+    seed: int, noise: float, numel: int
+) -> None:
+    """Outliers make the norm far larger than the mean, and let the sum move as far."""
+    generator = torch.Generator().manual_seed(seed)
+    golden = torch.randn(numel, generator=generator, dtype=torch.float64) ** 5
+    mine = (golden + noise * golden.std(correction=0)).half()
+    tensors = measured(golden, mine)
+    stated = [
+        Statistics(None, None, None, float(side.double().norm()), float(side.double().abs().sum()))
+        for side in (golden, mine)
+    ]
+    found = measure_statistics(*stated, numel=numel, golden_dtype="float64", mine_dtype="float16")
+    if judge(tensors, thresholds_for(CONTEXT, tensors)).verdict == "pass":
+        assert judge_statistics(found, thresholds_for_statistics(CONTEXT, found)).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("golden", "mine", "word"),
+    [
+        (0.0, 0.0, "pass"),
+        (0.0, 0.1, "fail"),
+        (math.nan, math.nan, "pass"),
+        (math.nan, 1.0, "fail"),
+        (math.inf, math.inf, "pass"),
+        (math.inf, 1.0, "fail"),
+        (1.0, math.inf, "fail"),
+        (1.0, math.nan, "fail"),
+    ],
+)
+def test_sums_of_zeros_and_of_what_is_not_finite(golden: float, mine: float, word: str) -> None:
+    assert verdict(of_sum(golden), of_sum(mine)).verdict == word
+
+
+def test_sums_of_whole_numbers_are_exact() -> None:
+    assert verdict(of_sum(15.0), of_sum(15.0), "int64").verdict == "pass"
+    assert verdict(of_sum(15.0), of_sum(16.0), "int64").verdict == "fail"
+
+
 def test_a_mean_near_zero_is_judged_by_the_rms_not_by_itself() -> None:
     golden = Statistics(2.0, -2.0, 0.0, 16.0)
     assert verdict(golden, Statistics(2.0, -2.0, 1e-4, 16.0)).verdict == "pass"
@@ -75,7 +129,7 @@ def test_what_a_side_does_not_state_is_left_out_and_nothing_at_all_is_incomparab
     with pytest.raises(Incomparable) as caught:
         verdict(Statistics(1.0, None, None, None), Statistics(None, 1.0, None, None))
     assert str(caught.value) == (
-        "no statistic (max, min, mean, l2norm) is in both dumps (N/A), so there is nothing to compare"
+        "no statistic (max, min, mean, l2norm, l1norm) is in both dumps (N/A), so there is nothing to compare"
     )
 
 

@@ -167,17 +167,17 @@ def test_divergence_does_not_depend_on_centers_and_order(
     assert total.value() == pytest.approx(wanted, rel=1e-12, abs=1e-30)
 
 
-STATS = Statistics(max=1.5, min=-1.0, mean=0.0, l2norm=3.0)
+STATS = Statistics(max=1.5, min=-1.0, mean=0.0, l2norm=3.0, l1norm=4.0)
 
 
 def test_statistics_errors() -> None:
-    errors = statistics_errors(STATS, Statistics(max=1.0, min=-1.0, mean=1e-9, l2norm=3.3))
+    errors = statistics_errors(STATS, Statistics(max=1.0, min=-1.0, mean=1e-9, l2norm=3.3, l1norm=3.0))
     assert list(errors) == [
         f"{name}_stat_{kind}_error"
-        for name in ("max", "min", "mean", "l2norm")
+        for name in ("max", "min", "mean", "l2norm", "l1norm")
         for kind in ("absolute", "relative")
     ]
-    wanted = (0.5, 0.33333334, 0.0, 0.0, 1e-9, 0.008388608, 0.3, 0.1)
+    wanted = (0.5, 0.33333334, 0.0, 0.0, 1e-9, 0.008388608, 0.3, 0.1, 1.0, 0.25)
     assert list(errors.values()) == pytest.approx(wanted, rel=1e-6)
 
 

@@ -14,6 +14,7 @@ from ...opcheck.stand_alone import CSV, export_case, folder_of
 from ...reporting.markdown import code
 from ...reporting.row import Row
 from ...tensors import atb_bin
+from ...tensors.kept_file import file_size
 from ...vocabulary import STANDARDS
 from . import texts
 from .folder import inside, write_text, write_texts
@@ -30,7 +31,7 @@ def write_case(home: Path, case: Case, rows: Sequence[Row], budget: int) -> Writ
     if any("of the other device" in check.reason for row in rows for check in row.checks):
         raise NoPayload("it is judged by the dump of a second device, which a bundle does not hold")
     refs = [ref for ref in (*case.inputs, *case.outputs, *case.written) if ref is not None]
-    size = sum(Path(ref.path).stat().st_size for ref in refs)
+    size = sum(file_size(ref.path) for ref in refs)
     if size > budget:
         raise NoPayload(f"its tensors have {size / 2**20:.0f} MiB, more than is left for bundles")
     export_case(in_precision(case), home)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from ...opcheck.prepare import prepare
 from ...opcheck.stand_alone import CSV, export_case
 from ...reporting.markdown import code
 from ...reporting.row import Row
+from ...tensors.kept_file import file_size
 from ...tensors.ref import TensorRef
 from ...tensors.source import Source
 from ..operator_directories import entry_of, operator_directory
@@ -142,7 +142,7 @@ def _write_operator(home: Path, pair: Pair, budget: int, written: Written) -> No
 
 
 def _size(refs: Sequence[TensorRef | None]) -> int:
-    return sum(os.path.getsize(ref.path) for ref in refs if ref is not None)
+    return sum(file_size(ref.path) for ref in refs if ref is not None)
 
 
 _BASELINE = "baseline."

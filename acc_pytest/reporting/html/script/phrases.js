@@ -337,6 +337,7 @@ const PHRASES = [
   ["int8 times its scale", "int8 乘以其 scale"],
   ["one side is int8, the other floating point: quantised values mean nothing without their scale", "一侧为 int8，另一侧为浮点：没有 scale 的量化值没有意义"],
   ["golden holds {0} elements, mine {1}", "标杆有 {0} 个元素，待测有 {1} 个"],
+  ["only statistics were dumped: the sum of absolute values (l1norm)", "只转储了绝对值之和（l1norm）"],
   ["only statistics were dumped: max, min, mean, l2norm", "只转储了统计量：max、min、mean、l2norm"],
   ["the worst element is {0} ULP of {1} from golden", "最差的元素与标杆相差 {0} 个 {1} ULP"],
   ["its exact value is {0}", "其精确值为 {0}"],

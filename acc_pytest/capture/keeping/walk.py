@@ -1,0 +1,77 @@
+"""The directories and files of a dump, those of a kept dump included."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ...errors import DumpError, FormatError
+from ...tensors.atb_links import located
+from ...tensors.kept_index import kept_version, names_in
+
+
+class Found(NamedTuple):
+    """A directory or file of a dump: its name below the top, and where to read it; empty for a directory."""
+
+    name: str
+    source: str
+
+
+class Walk:
+    """What lies at and below `parts`, named from `top`. `left_out` counts what is no file, by the reason."""
+
+    def __init__(self, top: str, parts: Sequence[str]) -> None:
+        self._top = top
+        self._parts = parts
+        self.left_out: dict[str, int] = {}
+
+    def __iter__(self) -> Iterator[Found]:
+        """Directories come before what is in them. Raises `DumpError` for one that cannot be listed."""
+        seen = set()
+        for part in self._parts:
+            for found in self._below(part, (os.path.realpath(part),)):
+                if found.name not in seen:
+                    seen.add(found.name)
+                    yield found
+
+    def _below(self, path: str, above: tuple[str, ...]) -> Iterator[Found]:
+        if not os.path.isdir(path):
+            yield from self._file(path)
+            return
+        yield Found(os.path.relpath(path, self._top), "")
+        try:
+            names = sorted((*os.listdir(path), *names_in(path)))
+        except OSError as error:
+            raise DumpError(f"{path}: cannot be listed: {error.strerror}; check its permissions") from error
+        for name in names:
+            below = f"{path}/{name}"
+            real = os.path.realpath(below)
+            if os.path.islink(below) and os.path.isdir(below) and not self._may_follow(real, above):
+                self._leave_out("links to directories above them or outside of the dump")
+                continue
+            yield from self._below(below, (*above, real))
+
+    def _may_follow(self, real: str, above: tuple[str, ...]) -> bool:
+        return real not in above and real.startswith(f"{os.path.realpath(self._top)}/")
+
+    def _file(self, path: str) -> Iterator[Found]:
+        name = os.path.relpath(path, self._top)
+        if kept_version(path):
+            yield Found(name, path)
+            return
+        try:
+            # The probe's links to absolute paths break when a dump is moved, and are found all the same.
+            source = located(path, "") if path.endswith(".bin") else path
+            regular = stat.S_ISREG(os.stat(source).st_mode)
+        except (OSError, FormatError):
+            self._leave_out("links to nowhere")
+            return
+        if regular:
+            yield Found(name, source)
+        else:
+            self._leave_out("neither files nor directories")
+
+    def _leave_out(self, reason: str) -> None:
+        self.left_out[reason] = self.left_out.get(reason, 0) + 1

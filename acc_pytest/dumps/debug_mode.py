@@ -1,0 +1,202 @@
+"""Logs of PyTorch's `DebugMode` as dumps: one file, of each tensor its L1 norm.
+
+A node is an operator below the module that called it: `root.model.norm.mul`, the next is `..mul_1`.
+Each run of the outermost module is a step. Where golden is such a log too, operators are named as in golden:
+those of a module are aligned by operator and shape in their order, because another dtype adds operators
+(`_to_copy`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from pathlib import Path
+
+from ..errors import DumpError
+from ..tensors.debug_log import FORMAT, LoggedCall, LoggedTensor, member, read_log
+from ..tensors.mapped import opened
+from ..tensors.ref import TensorRef
+from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE
+from ..topology.tree import Node, Tree
+from .base import Dump, Rank, Slot, Step
+from .modules import ModuleDump
+from .naming import stable_name
+from .recorded import ROOT
+from .torch_manifest import SavedTensor
+
+SUFFIXES = frozenset({".txt", ".log", ""})
+"""Of files that are looked into for a log."""
+_HEAD = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class DebugModeLayout:
+    """The one file of a log."""
+
+    root: Path
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One step while it is read: nodes by path, lines of operators, and how often names were given."""
+
+    root: Node
+    nodes: dict[str, Node] = field(default_factory=dict)
+    lines: dict[Node, int] = field(default_factory=dict)
+    given: Counter[str] = field(default_factory=Counter)
+
+
+class DebugModeDump(ModuleDump):
+    """A log. `other` is golden: see above."""
+
+    kind = "debug_mode"
+
+    def __init__(self, layout: DebugModeLayout, other: Dump | None) -> None:
+        super().__init__()
+        self.root = layout.root
+        self.name = stable_name(layout.root.stem, "debug_mode")
+        self.ranks = (Rank(0, ""),)
+        self._logged = read_log(str(layout.root))
+        self._lines: dict[tuple[str, str], int] = {}
+        runs = list(_runs(self._logged))
+        if not any(call.outputs for call in self._logged):
+            raise DumpError(
+                f"{layout.root}: a log of DebugMode without norms of tensors; run the model within "
+                "DebugMode.log_tensor_hashes(hash_inputs=True)"
+            )
+        steps = []
+        for label, run in enumerate(runs):
+            golden = (
+                other.steps[label].tree
+                if isinstance(other, DebugModeDump) and label < len(other.steps)
+                else None
+            )
+            names = _aligned(golden.root, run.root) if golden is not None else {}
+            _name(run.root, names)
+            tree = Tree(run.root, run.root.op_type)
+            steps.append(Step(label, tree, str(label)))
+            self._lines |= {(str(label), node.path): line for node, line in run.lines.items()}
+        self.steps = tuple(steps)
+
+    def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
+        """See `Dump.tensors`."""
+        line = self._lines.get((step.directory, node.path))
+        if line is None:
+            return {}
+        return {slot: self._ref(line, slot) for slot in sorted(_slots(self._logged[line]))}
+
+    def _ref(self, line: int, slot: Slot) -> TensorRef:
+        return TensorRef(str(self.root), member(line, slot.kind, slot.index))
+
+    def _began(self, step: Step) -> Callable[[Node], int]:
+        return lambda node: self._lines.get((step.directory, node.path), 0)
+
+    def _ran(self, dumped: Mapping[Node, Mapping[Slot, TensorRef]]) -> Sequence[Node]:
+        """Modules too, though nothing is known of their tensors: a log has all that ran."""
+        return list(dumped)
+
+    def _saved(self, step: Step) -> Callable[[Node, TensorRef], SavedTensor | None]:
+        """A tensor is the one that was there before if number and norm are equal; some are written to."""
+        known = {
+            self._ref(line, slot).member: tensor
+            for line in self._lines.values()
+            for slot, tensor in _slots(self._logged[line]).items()
+        }
+
+        def saved(node: Node, ref: TensorRef) -> SavedTensor | None:
+            tensor = known.get(ref.member)
+            if tensor is None or tensor.number is None:
+                return None
+            text = f"{tensor.number} {tensor.l1norm!r}"
+            return SavedTensor(dtype=tensor.dtype, shape=tensor.shape, crc32=zlib.crc32(text.encode()))
+
+        return saved
+
+
+def is_debug_log(path: Path) -> bool:
+    """Whether a file begins as a log does."""
+    if path.suffix not in SUFFIXES or not path.is_file():
+        return False
+    with opened(str(path)) as (file, _):
+        return FORMAT.matches(file.read(_HEAD))
+
+
+def _slots(call: LoggedCall) -> dict[Slot, LoggedTensor]:
+    return {Slot("input", index): tensor for index, tensor in call.inputs.items()} | {
+        Slot("output", index): tensor for index, tensor in call.outputs.items()
+    }
+
+
+def _runs(calls: tuple[LoggedCall, ...]) -> Iterator[_Run]:
+    """The steps of a log, as trees whose operators have no name yet."""
+    model = next((call.name for call in calls if call.is_module), "")
+    run = _Run(Node(ROOT, model or UNKNOWN_TYPE, ROOT))
+    above: list[tuple[int, Node]] = []
+    for line, call in enumerate(calls):
+        while above and above[-1][0] >= call.indent:
+            above.pop()
+        if len(above) > MAX_DEPTH:
+            raise DumpError(f"a log of DebugMode nests calls {len(above)} deep; no model does")
+        parent = above[-1][1] if above else run.root
+        if call.is_module and call.name == model and not above:
+            if ROOT in run.nodes:
+                yield run
+                run = _Run(Node(ROOT, model, ROOT))
+            node = run.nodes[ROOT] = run.root
+        elif call.is_module:
+            path = f"{ROOT}.{call.name.removeprefix(f'{model}.')}"
+            run.given[path] += 1
+            path = path if run.given[path] == 1 else f"{path}.call{run.given[path] - 1}"
+            node = run.nodes[path] = parent.add(Node(path, UNKNOWN_TYPE, path))
+        else:
+            node = parent.add(Node("", call.name.replace("::", "."), "", {"results": _shapes(call)}))
+        run.lines[node] = line
+        above.append((call.indent, node))
+    yield run
+
+
+def _shapes(call: LoggedCall) -> str:
+    return " ".join("x".join(map(str, tensor.shape)) for tensor in call.outputs.values())
+
+
+def _key(node: Node) -> tuple[str, str]:
+    """What operators are aligned by; modules have their path."""
+    return (node.op_type, str(node.param["results"])) if "results" in node.param else ("", node.path)
+
+
+def _aligned(golden: Node, mine: Node) -> dict[Node, str]:
+    """The last names of operators of mine that are operators of golden, children by children."""
+    names: dict[Node, str] = {}
+    golden_keys, mine_keys = ([_key(child) for child in side.children] for side in (golden, mine))
+    matcher = SequenceMatcher(None, golden_keys, mine_keys, autojunk=False)
+    for block in matcher.get_matching_blocks():
+        for i in range(block.size):
+            one, other = golden.children[block.a + i], mine.children[block.b + i]
+            if "results" in other.param:
+                names[other] = one.path.rpartition(".")[2]
+            names |= _aligned(one, other)
+    return names
+
+
+def _name(node: Node, names: Mapping[Node, str]) -> None:
+    """Name the operators below a node: as `names` has them, the others by what they are and a free number."""
+    taken = {names[child] for child in node.children if child in names}
+    for child in node.children:
+        if "results" in child.param:
+            name = names.get(child) or _free(child.op_type, taken)
+            taken.add(name)
+            child.path = child.name = f"{node.path}.{name}"
+        _name(child, names)
+
+
+def _free(op_type: str, taken: set[str]) -> str:
+    parts = op_type.split(".")
+    plain = parts[1] if len(parts) > 1 and parts[0] != "torch" else parts[-1]
+    name, count = plain, 0
+    while name in taken:
+        count += 1
+        name = f"{plain}_{count}"
+    return name

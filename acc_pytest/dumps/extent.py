@@ -1,0 +1,63 @@
+"""What belongs to a dump: the directory that it is named after, and the places below it that are its own.
+
+Around a dump may lie anything: a manual dump is a folder in somebody's project, a torch and an ATB dump may
+share a directory. A dump that is copied takes along what is its own and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..vocabulary import NOISE_PROFILE
+from .atb_files import AtbLayout
+from .discovery import ATB_PARTS, FilesLayout, Layout, ManualLayout
+from .torch import TorchLayout
+from .torchair_directories import is_level
+from .torchair_files import TorchairLayout
+from .torchair_names import MAPPING_FILE
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """`root` is the path that means the dump, `top` the directory that it is named after (`root` or above
+    it), `parts` the files and directories at or below `top` that are the dump's, without those that are
+    missing."""
+
+    top: Path
+    root: Path
+    parts: tuple[Path, ...]
+
+
+def extent_of(layout: Layout) -> Extent:
+    """The extent of a dump that `locate` found; of one whose path meant a part of it, that of the whole."""
+    root = layout.root
+    top = root.parent if root.is_file() else root
+    parts = [root]
+    if isinstance(layout, AtbLayout):
+        parts = [layout.data, layout.info]
+        if layout.info == root:
+            parts = [root / name for name in sorted(ATB_PARTS)]
+    elif isinstance(layout, TorchLayout):
+        parts = [layout.home]
+    elif isinstance(layout, ManualLayout):
+        parts = [layout.metadata.parent]
+    elif isinstance(layout, FilesLayout):
+        parts = list(layout.files)
+    elif isinstance(layout, TorchairLayout):
+        top = _first_level(root)
+        # The texts of the graphs lie beside the first level.
+        parts += [Path(text) for text, _ in layout.files.graphs]
+        if root.is_file():
+            parts.append(root.parent / MAPPING_FILE)
+    parts.append(top / NOISE_PROFILE)
+    return Extent(top, root, tuple(part for part in dict.fromkeys(parts) if os.path.lexists(part)))
+
+
+def _first_level(root: Path) -> Path:
+    """The directory above all levels of a TorchAir dump that the path of `root` has."""
+    place = root.parent if root.is_file() else root
+    while is_level(place.name) and place.parent != place:
+        place = place.parent
+    return place

@@ -1,0 +1,262 @@
+"""Logs of PyTorch's `DebugMode`: the text of `debug_string()`, a line for each operator that ran.
+
+    [nn.Mod] Llama.model.norm
+      aten::rsqrt(t$1: f32[2, 6, 1])  ->  t$3: f32[2, 6, 1]  # {'input_hash': ((9.5,), {}), 'hash': 3.25}
+
+Two blanks stand for one level of nesting. With `log_tensor_hashes` a line ends with a Python literal in which
+each tensor is its L1 norm in float64 (`norm`, the default): a statistic, by which two tensors can be told to
+be nearly equal. What the other function gives (`hash_tensor`) is a whole number and says equal or not; it is
+not read. A tensor is known again by the number behind its `$`, so an input has a norm where the operator that
+made it was logged with one.
+
+A broken line costs its own tensors. No part of a line is executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+
+from ..errors import FormatError, NoPayload
+from .dtypes import by_name
+from .header import Location, Statistics, TensorHeader, member_of, version_of
+from .mapped import byte_count, opened
+
+Index = tuple[int | str, ...]
+
+_LARGEST = 1 << 28
+_LONGEST_LINE = 1 << 20
+_DEEPEST = 50
+_MODULE = re.compile(r"( *)\[nn\.Mod\] ([^\s.][^\n]*)")
+_CALL = re.compile(r"( *)([A-Za-z_][\w.:]*)\((.*)\)")
+_HEAD = re.compile(rb"(?: {2})*(?:\[nn\.Mod\] \S|\w+::\w[\w.]*\()")
+_TENSOR = re.compile(r"\b(?:dt|ft|t)(?:\$(\d{1,18}))?: ([a-z]\w*)\[((?:\d{1,18}(?:, )?)*)\]")
+_COMMENT = "  # {"
+_ARROW = "  ->  "
+_ABBREVIATED = {
+    "b8": "bool",
+    "bf16": "bfloat16",
+    "c32": "complex32",
+    "f8e4m3fn": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+    "f8e4m3fnuz": "float8_e4m3fnuz",
+    "f8e5m2fnuz": "float8_e5m2fnuz",
+    "f8e8m0fnu": "float8_e8m0fnu",
+}
+"""Words of torch for dtypes that are nobody else's."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTensor:
+    """A tensor of a line: its number (`None` without), dtype by name, shape, L1 norm (`None` without)."""
+
+    number: int | None
+    dtype: str
+    shape: tuple[int, ...]
+    l1norm: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCall:
+    """A line: how far it is indented, the module that begins, or the operator with its tensors by place."""
+
+    indent: int
+    name: str
+    is_module: bool
+    inputs: Mapping[Index, LoggedTensor]
+    outputs: Mapping[Index, LoggedTensor]
+
+
+class DebugLog:
+    """The format object of these logs; a member is `{line} {input|output}{[place]...}`."""
+
+    name = "DebugMode log"
+    suffixes: tuple[str, ...] = ()
+
+    def matches(self, head: bytes) -> bool:
+        """Whether a log starts so: with a module, or with an operator and its namespace."""
+        return _HEAD.match(head) is not None
+
+    def header(self, place: Location) -> TensorHeader:
+        """Dtype, shape and norm of one tensor. Raises `FormatError`."""
+        return member_of(place, _headers_as_of(place.path, version_of(place.path)), "tensor")
+
+    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
+        """Never a tensor: raises `NoPayload`."""
+        raise NoPayload(f"{place}: a log of DebugMode has the norm of a tensor, not its values")
+
+
+FORMAT = DebugLog()
+
+
+def read_log(path: str) -> tuple[LoggedCall, ...]:
+    """The modules and operators of a log, in the order of its lines. Raises `FormatError`."""
+    return _calls_as_of(path, version_of(path))
+
+
+def member(line: int, side: str, index: Index) -> str:
+    """The member of a tensor: the number of its call in `read_log`, and its place there."""
+    return f"{line} {side}" + "".join(f"[{part}]" for part in index)
+
+
+@functools.lru_cache(maxsize=8)
+def _calls_as_of(path: str, _version: tuple[int, ...]) -> tuple[LoggedCall, ...]:
+    with opened(path) as (file, size):
+        if size > _LARGEST:
+            raise FormatError(f"{path}: has {size} bytes, more than the {_LARGEST} allowed for a log")
+        text = file.read(size).decode("utf-8", "surrogateescape")
+    return tuple(_parsed(path, text))
+
+
+@functools.lru_cache(maxsize=8)
+def _headers_as_of(path: str, version: tuple[int, ...]) -> Mapping[str, TensorHeader]:
+    headers = {}
+    for line, call in enumerate(_calls_as_of(path, version)):
+        for side, tensors in (("input", call.inputs), ("output", call.outputs)):
+            for index, tensor in tensors.items():
+                headers[member(line, side, index)] = TensorHeader(
+                    by_name(tensor.dtype),
+                    tensor.shape,
+                    "statistics",
+                    statistics=Statistics(None, None, None, None, l1norm=tensor.l1norm),
+                )
+    return MappingProxyType(headers)
+
+
+def _parsed(path: str, text: str) -> Iterator[LoggedCall]:
+    norms: dict[int, float | None] = {}
+    for line in text.split("\n"):
+        if len(line) > _LONGEST_LINE:
+            continue
+        if module := _MODULE.fullmatch(line.rstrip()):
+            yield LoggedCall(len(module[1]), module[2], True, {}, {})
+        elif call := _called(path, line.rstrip(), norms):
+            yield call
+
+
+def _called(path: str, line: str, norms: dict[int, float | None]) -> LoggedCall | None:
+    """The operator of a line; `norms` are those of tensors by their number, and are brought up to date."""
+    text, comment, rest = line.rpartition(_COMMENT)
+    log = _literal(comment[-1] + rest) if comment else {}
+    said, arrow, results = (text if comment else line).rpartition(_ARROW)
+    found = _CALL.fullmatch(said if arrow else results)
+    if found is None:
+        return None
+    log = log if isinstance(log, dict) else {}
+    given, made = list(_tensors(path, found[3])), list(_tensors(path, results if arrow else ""))
+    inputs = _placed(given, _leaves(log.get("input_hash")), norms)
+    hashed = log.get("hash")
+    several = isinstance(hashed, (tuple, list)) and len(hashed) == len(made)
+    outputs = _placed(made, _leaves(((hashed,) if not several else hashed, {})), {})
+    if not outputs:
+        outputs = {(place,): tensor for place, tensor in enumerate(made)}
+    for tensor in outputs.values():
+        if tensor.number is not None:
+            norms[tensor.number] = tensor.l1norm
+    return LoggedCall(len(found[1]), found[2], False, _known(inputs), _known(outputs))
+
+
+def _known(tensors: Mapping[Index, LoggedTensor]) -> dict[Index, LoggedTensor]:
+    return {index: tensor for index, tensor in tensors.items() if tensor.l1norm is not None}
+
+
+def _tensors(path: str, text: str) -> Iterator[LoggedTensor]:
+    for found in _TENSOR.finditer(text):
+        shape = tuple(int(size) for size in found[3].split(", ") if size)
+        try:
+            byte_count(path, shape, 64)
+        except FormatError:
+            continue
+        dtype = _ABBREVIATED.get(found[2], found[2])
+        yield LoggedTensor(int(found[1]) if found[1] else None, by_name(dtype).name, shape, None)
+
+
+def _placed(
+    tensors: list[LoggedTensor], leaves: list[tuple[Index, object]], norms: Mapping[int, float | None]
+) -> dict[Index, LoggedTensor]:
+    """Tensors by their place among the arguments, each with its norm.
+
+    Where there are no hashes, tensors are numbered as they stand, and have the norms of those that made them.
+    """
+    if len(leaves) != len(tensors):
+        leaves = [
+            ((place,), norms.get(tensor.number) if tensor.number is not None else None)
+            for place, tensor in enumerate(tensors)
+        ]
+    return {
+        index: LoggedTensor(tensor.number, tensor.dtype, tensor.shape, _norm(value))
+        for tensor, (index, value) in zip(tensors, leaves)
+    }
+
+
+def _norm(value: object) -> float | None:
+    """The L1 norm of a hash, or of several hashes of one tensor: norms are floats, digests whole numbers."""
+    if isinstance(value, tuple):
+        return next((part for part in value if isinstance(part, float)), None)
+    return value if isinstance(value, float) else None
+
+
+def _leaves(hashes: object) -> list[tuple[Index, object]]:
+    """What is not `None` among hashes of `(arguments, keyword arguments)`, by its place."""
+    if not isinstance(hashes, tuple) or len(hashes) != 2:
+        return []
+    positional, named = hashes
+    found: list[tuple[Index, object]] = []
+    if isinstance(positional, (tuple, list)):
+        for place, value in enumerate(positional):
+            _gather(value, (place,), found)
+    if isinstance(named, dict):
+        for name, value in named.items():
+            _gather(value, (str(name),), found)
+    return found
+
+
+def _gather(value: object, index: Index, found: list[tuple[Index, object]]) -> None:
+    several = isinstance(value, tuple) and value and all(isinstance(part, (float, int)) for part in value)
+    if several and len({type(part) for part in value}) > 1:  # type: ignore[attr-defined]
+        found.append((index, value))  # two hashes of one tensor
+    elif isinstance(value, (list, tuple)):
+        for place, part in enumerate(value):
+            _gather(part, (*index, place), found)
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            _gather(part, (*index, str(name)), found)
+    elif value is not None:
+        found.append((index, value))
+
+
+def _literal(text: str) -> object:
+    """The value of a Python literal in which `nan` and `inf` may stand; `None` for anything else."""
+    try:
+        return _value(ast.parse(text, mode="eval").body, 0)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _value(node: ast.expr, depth: int) -> object:
+    """Raises `ValueError` for what is no literal."""
+    if depth > _DEEPEST:
+        raise ValueError("nested too deeply")
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Tuple):
+        return tuple(_value(part, depth + 1) for part in node.elts)
+    if isinstance(node, ast.List):
+        return [_value(part, depth + 1) for part in node.elts]
+    if isinstance(node, ast.Dict):
+        keys = [None if key is None else _value(key, depth + 1) for key in node.keys]
+        return {key: _value(part, depth + 1) for key, part in zip(keys, node.values) if isinstance(key, str)}
+    if isinstance(node, ast.Name) and node.id in ("nan", "inf"):
+        return math.nan if node.id == "nan" else math.inf
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        number = _value(node.operand, depth + 1)
+        if isinstance(number, (int, float)):
+            return -number
+    raise ValueError("no literal")

@@ -1,0 +1,96 @@
+"""A file of a kept dump, read from the stretches that it is made of."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import FormatError
+from .kept_index import Stretch, stretches
+
+
+class KeptFile(io.RawIOBase):
+    """The bytes of `parts`, one after the other. `read(n)` gives n bytes but at the end, as of a file.
+
+    Raises `FormatError` where a stretch cannot be read to its end.
+    """
+
+    def __init__(self, path: str, parts: Sequence[Stretch]) -> None:
+        self._path = path
+        self._parts = parts
+        self._place = 0
+        self._open: dict[str, int] = {}
+        self.size = sum(stretch.length for stretch in parts)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.size}[whence]
+        if base + offset < 0:
+            raise OSError(22, "a place before the first byte")
+        self._place = base + offset
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        into = memoryview(buffer).cast("B")
+        done, begin = 0, 0
+        for stretch in self._parts:
+            inside = self._place - begin
+            begin += stretch.length
+            if done < len(into) and 0 <= inside < stretch.length:
+                count = min(len(into) - done, stretch.length - inside)
+                self._fill(into[done : done + count], stretch, inside)
+                done += count
+                self._place += count
+        return done
+
+    def _fill(self, into: memoryview, stretch: Stretch, inside: int) -> None:
+        descriptor = self._descriptor(stretch.path)
+        done = 0
+        while done < len(into):
+            read = os.preadv(descriptor, [into[done:]], stretch.offset + inside + done)
+            if not read:
+                raise FormatError(
+                    f"{stretch.path}: is shorter than the index of its dump says, so {self._path} cannot be "
+                    "read; was the dump copied whole?"
+                )
+            done += read
+
+    def _descriptor(self, path: str) -> int:
+        if path not in self._open:
+            try:
+                self._open[path] = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError as error:
+                raise FormatError(f"{path}: cannot be opened: {error.strerror}") from error
+        return self._open[path]
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+        super().close()
+
+
+def whereabouts(parts: Sequence[Stretch], offset: int, nbytes: int) -> tuple[str, int] | None:
+    """The file in which bytes of a kept file lie side by side, and where; `None` where they do not."""
+    begin = 0
+    for stretch in parts:
+        inside = offset - begin
+        if inside >= 0 and inside + nbytes <= stretch.length:
+            return stretch.path, stretch.offset + inside
+        begin += stretch.length
+    return None
+
+
+def file_size(path: str) -> int:
+    """Bytes of a file, of a kept dump or any other. Raises `OSError` or `FormatError`."""
+    kept = stretches(path)
+    return os.stat(path).st_size if kept is None else sum(stretch.length for stretch in kept)

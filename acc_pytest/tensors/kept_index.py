@@ -1,0 +1,151 @@
+"""The index of a kept dump: files that lie as stretches of a few large ones, byte for byte.
+
+    DIR/acc_kept.json                   the index: of each file with tensors, the stretches that it is made of
+    DIR/tensors-00001.safetensors, ...  tensors, each of them once
+    DIR/pieces.bin                      short pieces: headers of files, ends of archives, small tensors
+    DIR/kept_files/{dump}/...           the directories of the dump, and its texts as they were
+
+A file that the index lists is not on the disk. Whoever opens `DIR/kept_files/{dump}/.../x.pth` by
+`mapped.opened` gets its bytes all the same, so that every reader of a format, every layout of directories
+and all that tells an operator by its files work on a kept dump as they do on the dump that it was made of.
+A copy of what the readers make of a dump (trees, slots, calls) would have to know every kind of dump, and
+would lose what none of them knows yet.
+
+Nothing in an index is a path: files are numbers, and the names in it are only ever compared.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..errors import AccError, FormatError
+from .json_file import read_json
+
+FORMAT = "acc_pytest kept dump"
+VERSION = 1
+INDEX = "acc_kept.json"
+FILES = "kept_files"
+PIECES = 0
+"""The number of the file of short pieces; tensors are in the files 1, 2, ..."""
+_INSIDE = f"/{FILES}/"
+_MOST_STRETCHES = 10_000
+_LARGEST = 1 << 62
+
+
+class Stretch(NamedTuple):
+    """So many bytes of a file."""
+
+    path: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class KeptIndex:
+    """`kind` and `root` (below `kept_files`) of the dump; its files by name below `kept_files`."""
+
+    home: str
+    kind: str
+    root: str
+    files: Mapping[str, Any]
+    names: Mapping[str, tuple[str, ...]]
+
+
+def store_name(number: int) -> str:
+    """The file of a number in an index."""
+    return f"tensors-{number:05d}.safetensors" if number else "pieces.bin"
+
+
+def read_index(home: str) -> KeptIndex:
+    """The index of the kept dump at `home`. Raises `FormatError` for a broken one, `AccError` for none."""
+    return _index_as_of(home, _version(home))
+
+
+def stretches(path: str) -> tuple[Stretch, ...] | None:
+    """What a file of a kept dump is made of; `None` for every file that is on the disk.
+
+    Raises `FormatError` for a broken index.
+    """
+    found = _found(path)
+    if found is None:
+        return None
+    index, name = found
+    listed = index.files[name]
+    if type(listed) is not list or len(listed) > _MOST_STRETCHES:
+        raise FormatError(f"{index.home}/{INDEX}: {name!r:.200} must be a list of stretches")
+    made = []
+    for entry in listed:
+        if type(entry) is not list or len(entry) != 3 or not all(_natural(number) for number in entry):
+            raise FormatError(f"{index.home}/{INDEX}: {name!r:.200} has a stretch that is not three numbers")
+        number, offset, length = entry
+        made.append(Stretch(f"{index.home}/{store_name(number)}", offset, length))
+    return tuple(made)
+
+
+def names_in(directory: str) -> tuple[str, ...]:
+    """Names of the files that only the index has in a directory. Raises `FormatError` for a broken index."""
+    if f"/{FILES}" not in directory:
+        return ()
+    home, name = _split(f"{directory.rstrip('/')}/")
+    return read_index(home).names.get(name.rstrip("/"), ()) if home else ()
+
+
+def kept_version(path: str) -> tuple[int, ...]:
+    """What changes when the index of a file changes; empty for a file that no index has."""
+    try:
+        found = _found(path)
+    except AccError:
+        return ()
+    return _version(found[0].home) if found is not None else ()
+
+
+def _found(path: str) -> tuple[KeptIndex, str] | None:
+    if _INSIDE not in path:
+        return None
+    home, name = _split(path)
+    index = read_index(home) if home else None
+    return (index, name) if index is not None and name in index.files else None
+
+
+def _split(path: str) -> tuple[str, str]:
+    """The kept dump that a path lies in, and the rest of the path; both empty for any other path."""
+    start = path.find(_INSIDE)
+    while start >= 0:
+        home = path[:start]
+        if _version(home):
+            return home, path[start + len(_INSIDE) :]
+        start = path.find(_INSIDE, start + 1)
+    return "", ""
+
+
+def _version(home: str) -> tuple[int, ...]:
+    try:
+        status = os.stat(f"{home}/{INDEX}")
+    except (OSError, ValueError):
+        return ()
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+@functools.lru_cache(maxsize=8)
+def _index_as_of(home: str, _version: tuple[int, ...]) -> KeptIndex:
+    path = f"{home}/{INDEX}"
+    content = read_json(path, FORMAT, VERSION)
+    kind, root, files = content.get("kind"), content.get("root"), content.get("files")
+    if type(kind) is not str or type(root) is not str or type(files) is not dict:
+        raise FormatError(f"{path}: must have the texts kind and root, and an object of files")
+    names: dict[str, list[str]] = {}
+    for name in (root, *files):
+        if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")):
+            raise FormatError(f"{path}: every name in it must be a path below {FILES}, got {name!r:.200}")
+    for name in files:
+        directory, _, base = name.rpartition("/")
+        names.setdefault(directory, []).append(base)
+    return KeptIndex(home, kind, root, files, {where: tuple(bases) for where, bases in names.items()})
+
+
+def _natural(number: object) -> bool:
+    return type(number) is int and 0 <= number <= _LARGEST

@@ -1,0 +1,85 @@
+"""`acc convert`: a kept dump is compared like the dump that it was made of, with the same result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from acc_pytest.cli import main
+from acc_pytest.demo import DemoPaths
+from acc_pytest.demo.torchair import GeFault, TorchairPaths, TorchairSpec, make_torchair_demo
+from acc_pytest.reporting.rows_reading import StoredRows, read_rows
+
+from .conftest import Run
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def torchair(tmp_path_factory: pytest.TempPathFactory) -> TorchairPaths:
+    """For every test: what `torch.compile` imports must be there before pytester, which forgets the rest."""
+    spec = TorchairSpec(tokens=(5,), steps=1, fault=GeFault("Gelu"))
+    return make_torchair_demo(tmp_path_factory.mktemp("torchair"), spec)
+
+
+def kept(path: Path, name: str) -> Path:
+    assert main(["convert", str(path), "--to", "acc", "--out", name]) == 0
+    return Path(name).absolute()
+
+
+def rows_of(acc: Run, golden: Path, mine: Path) -> StoredRows:
+    acc(DemoPaths(golden, mine), "--acc-rows=out/rows.jsonl")
+    stored = read_rows("out/rows.jsonl")
+    Path("out/rows.jsonl").unlink()
+    return stored
+
+
+def same(acc: Run, golden: Path, mine: Path) -> StoredRows:
+    """Compares the dumps, the kept ones, and one of each; returns the rows of the first."""
+    sides = (golden, kept(golden, "kept_golden")), (mine, kept(mine, "kept_mine"))
+    runs = [rows_of(acc, one, other) for one in sides[0] for other in sides[1]]
+    for run in runs[1:]:
+        assert [row.test_id for row in run.rows] == [row.test_id for row in runs[0].rows]
+        assert run.verdict_hash == runs[0].verdict_hash
+        assert [row.metrics for row in run.rows] == [row.metrics for row in runs[0].rows]
+        assert [row.cause for row in run.rows] == [row.cause for row in runs[0].rows]
+    return runs[0]
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_torch_and_atb(acc: Run, faulty: DemoPaths) -> None:
+    run = same(acc, faulty.golden, faulty.mine)
+    assert {row.verdict for row in run.rows} >= {"pass", "fail", "inherited"}
+
+
+def test_atb_against_itself(acc: Run, clean: DemoPaths) -> None:
+    run = same(acc, clean.mine, clean.mine)
+    assert {row.verdict for row in run.rows} == {"pass"}
+
+
+def test_fx_and_ge(acc: Run, torchair: TorchairPaths) -> None:
+    run = same(acc, torchair.golden, torchair.mine)
+    assert any(row.verdict == "fail" for row in run.rows)
+
+
+def test_ge_and_ge(acc: Run, torchair: TorchairPaths) -> None:
+    run = same(acc, torchair.unfused, torchair.mine)
+    assert any(row.verdict == "fail" for row in run.rows)
+
+
+def test_the_command_says_what_it_did_and_makes_it_undone(
+    clean: DemoPaths, pytester: pytest.Pytester, capsys: Capture
+) -> None:
+    out = kept(clean.golden, "a")
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"acc: {out}: ")
+    assert " files of a dump of torch, " in printed
+    assert main(["convert", str(clean.golden), "--to", "acc", "--out", "a"]) == 4
+    assert "is there already" in capsys.readouterr().err
+    assert main(["convert", "a", "--to", "files", "--out", "b"]) == 0
+    (name,) = clean.golden.iterdir()
+    assert contents(Path("b")) == contents(name)

@@ -1,0 +1,154 @@
+"""Lines of DebugMode: tensors by their place, each with its norm; nothing in a line is executed."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from acc_pytest.errors import FormatError, NoPayload
+from acc_pytest.tensors.debug_log import Index, LoggedCall, read_log
+from acc_pytest.tensors.ref import TensorRef
+
+
+def logged(tmp_path: Path, *lines: str) -> tuple[LoggedCall, ...]:
+    path = tmp_path / "log.txt"
+    path.write_text("\n".join(lines))
+    return read_log(str(path))
+
+
+def norms(call: LoggedCall) -> tuple[dict[Index, float | None], dict[Index, float | None]]:
+    one, other = (
+        {index: tensor.l1norm for index, tensor in tensors.items()} for tensors in (call.inputs, call.outputs)
+    )
+    return one, other
+
+
+def test_a_line_has_its_tensors_by_place(tmp_path: Path) -> None:
+    module, call = logged(
+        tmp_path,
+        "    [nn.Mod] M.norm",
+        "      aten::add.Tensor(t$1: bf16[2, 6], t$2: i64[], alpha=2)  ->  t$3: f32[2, 6]"
+        "  # {'input_hash': ((1.5, 2.0), {'alpha': None}), 'hash': 3.25}",
+    )
+    assert (module.name, module.is_module, module.indent) == ("M.norm", True, 4)
+    assert (call.name, call.is_module, call.indent) == ("aten::add.Tensor", False, 6)
+    assert norms(call) == ({(0,): 1.5, (1,): 2.0}, {(0,): 3.25})
+    assert [(t.number, t.dtype, t.shape) for t in call.inputs.values()] == [
+        (1, "bfloat16", (2, 6)),
+        (2, "int64", ()),
+    ]
+
+
+def test_lists_and_keyword_arguments_have_places_of_their_own(tmp_path: Path) -> None:
+    (call,) = logged(
+        tmp_path,
+        "aten::cat(['t$8: i64[2, 1]', 't$6: i64[2, 6]'], -1, out=t$1: b8[0])  ->  t$9: i64[2, 7]"
+        "  # {'input_hash': (([2.0, 30.0], None), {'out': 4.0}), 'hash': 32.0}",
+    )
+    assert norms(call)[0] == {(0, 0): 2.0, (0, 1): 30.0, ("out",): 4.0}
+    assert call.inputs["out",].dtype == "bool"
+
+
+def test_several_results_are_told_apart(tmp_path: Path) -> None:
+    (call,) = logged(
+        tmp_path,
+        "aten::topk(t: f32[9], 2)  ->  ('t: f32[2]', 't: i64[2]')"
+        "  # {'input_hash': ((9.0, None), {}), 'hash': (5.0, 3.0)}",
+    )
+    assert norms(call) == ({(0,): 9.0}, {(0,): 5.0, (1,): 3.0})
+
+
+def test_of_two_hashes_of_one_tensor_the_norm_counts(tmp_path: Path) -> None:
+    (call,) = logged(
+        tmp_path,
+        "aten::neg(t: f32[9])  ->  t: f32[9]  # {'input_hash': (((9.0, 77),), {}), 'hash': (5.0, 78)}",
+    )
+    assert norms(call) == ({(0,): 9.0}, {(0,): 5.0})
+
+
+def test_digests_alone_are_no_norms(tmp_path: Path) -> None:
+    (call,) = logged(tmp_path, "aten::neg(t: f32[9])  ->  t: f32[9]  # {'hash': 78}")
+    assert norms(call) == ({}, {})
+
+
+def test_nan_and_inf_stand_bare_in_a_line(tmp_path: Path) -> None:
+    (call,) = logged(
+        tmp_path,
+        "aten::add(t: f32[1], t: f32[1])  ->  t: f32[1]  # {'input_hash': ((inf, -inf), {}), 'hash': nan}",
+    )
+    assert norms(call)[0] == {(0,): math.inf, (1,): -math.inf}
+    assert math.isnan(call.outputs[0,].l1norm or 0.0)
+
+
+def test_an_input_has_the_norm_of_the_operator_that_made_it(tmp_path: Path) -> None:
+    """As it is without `hash_inputs`."""
+    _, _, call = logged(
+        tmp_path,
+        "aten::neg(t$0: f32[9])  ->  t$1: f32[9]  # {'hash': 5.0}",
+        "aten::mul_(t$1: f32[9], 2)  ->  t$1: f32[9]  # {'hash': 10.0}",
+        "aten::add(t$1: f32[9], t$0: f32[9])  ->  t$2: f32[9]  # {'hash': 12.0}",
+    )
+    assert norms(call) == ({(0,): 10.0}, {(0,): 12.0})
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "{'hash': __import__('os').system('touch here')}",
+        "{'hash': [1.0]*9}",
+        "{'hash': 1.0",
+        "{**{'hash': 1.0}}",
+        "{'hash': " + "(" * 500 + "1.0" + ",)" * 500 + "}",
+        "{'hash': " + "9" * 10_000 + "}",
+        "{'hash': '\0'}",
+        "{1: 2}",
+        "{}",
+    ],
+)
+def test_a_comment_that_is_no_literal_costs_its_line(tmp_path: Path, comment: str) -> None:
+    first, second = logged(
+        tmp_path,
+        f"aten::neg(t: f32[9])  ->  t: f32[9]  # {comment}",
+        "aten::neg(t: f32[9])  ->  t: f32[9]  # {'hash': 5.0}",
+    )
+    assert norms(first) == ({}, {})
+    assert norms(second)[1] == {(0,): 5.0}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "# File: model.py:3 in forward, code: x + 1",
+        "-> output: S(0)",
+        "[annotate] here",
+        "[triton] kernel(x=t: f32[9])",
+        "words",
+        "aten::neg(",
+        "\0",
+        "x" * (1 << 21),
+    ],
+)
+def test_other_lines_are_passed_over(tmp_path: Path, line: str) -> None:
+    assert logged(tmp_path, line) == ()
+
+
+def test_shapes_that_no_tensor_has_are_left_out(tmp_path: Path) -> None:
+    big = ", ".join(["999999999999999999"] * 5)
+    (call,) = logged(tmp_path, f"aten::neg(t: f32[{big}])  ->  t: f32[9]  # {{'hash': 5.0}}")
+    assert call.inputs == {}
+
+
+def test_a_tensor_of_a_log_is_a_statistic(tmp_path: Path) -> None:
+    logged(tmp_path, "aten::neg(t: f32[3, 3])  ->  t: f32[3, 3]  # {'hash': 5.0}")
+    ref = TensorRef(str(tmp_path / "log.txt"), "0 output[0]")
+    header = ref.header()
+    assert (header.shape, header.dtype.name, header.payload) == ((3, 3), "float32", "statistics")
+    assert header.statistics is not None
+    assert (header.statistics.l1norm, header.statistics.l2norm) == (5.0, None)
+    with pytest.raises(NoPayload, match="norm of a tensor, not its values"):
+        ref.open()
+    with pytest.raises(FormatError, match="has no tensor"):
+        TensorRef(ref.path, "7 output[0]").header()
