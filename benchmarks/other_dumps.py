@@ -4,8 +4,8 @@
     python benchmarks/other_dumps.py ../shared/conformance/other_dumps --only 'engine/llama/*/acc_*' --details
 
 An expected pair is found where a planned pair opens the same values on both sides; `moved` ones do so from
-other files of the same bytes. A planned pair is wrong where both its tensors are in expected pairs, but in none
-together.
+other files of the same bytes. A planned pair is wrong where both its tensors are in expected pairs, but in
+none together.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Outcome:
 
 
 def _distance(golden: torch.Tensor, mine: torch.Tensor) -> float:
-    norm = golden.norm().item()
-    return (golden - mine).norm().item() / norm if norm else (golden - mine).norm().item()
+    norm, error = float(golden.norm()), float((golden - mine).norm())
+    return error / norm if norm else error
 
 
 class Sets:
@@ -144,16 +144,16 @@ def planned_values(pairs: Sequence[Pair]) -> Iterator[Values]:
             opened = open_pair(pair)
         except AccError:
             continue
-        files = [
+        golden_files, mine_files = (
             frozenset(str(Path(ref.path).resolve()) for ref in side.refs) for side in (pair.golden, pair.mine)
-        ]
+        )
         label = f"{pair.golden.node} {pair.golden.slot} = {pair.mine.node} {pair.mine.slot} [{pair.policy}]"
         for compared in opened.comparisons:
             golden, mine = (
                 each.read(0, math.prod(each.shape)).detach().float().reshape(-1)
                 for each in (compared.golden, compared.mine)
             )
-            yield Values(golden, mine, *files, label)
+            yield Values(golden, mine, golden_files, mine_files, label)
 
 
 def check(name: str, expected: Mapping[str, Any], sets: Sets) -> Outcome:
