@@ -27,7 +27,11 @@ class ViewRule:
     - `last`: last token may do;
     - `sum`: over ranks;
     - `bias`: with the bias added that is the one part, of this side;
-    - `bias_sum`: both.
+    - `bias_sum`: both;
+    - `own_columns`: piece `index` of two equal ones, or of three, whose first is as wide as the one part, of
+      this side;
+    - `row_parallel`: on every rank the whole or a summand of it;
+    - `residual`: with the tensor added that is the one part, of this side.
     """
 
     kind: str = "whole"

@@ -39,9 +39,18 @@ class ModuleFlow:
     unseen: Mapping[str, tuple[str, ...]]
 
 
-def module_flow(golden: Calls, mine: Calls, compared: Callable[[NodeSlot], bool]) -> ModuleFlow:
-    """Follow the calls of mine. `compared` says whether a place that both dumps have is compared."""
-    return _FlowBuilder(golden, mine, compared).flow()
+def module_flow(
+    golden: Calls,
+    mine: Calls,
+    compared: Callable[[NodeSlot], bool],
+    copied: Callable[[NodeSlot], bool] = lambda _: False,
+) -> ModuleFlow:
+    """Follow the calls of mine. `compared` says whether a place that both dumps have is compared, `copied`
+    whether an input is, although it holds a tensor that was seen before.
+
+    With mine for golden, too, it is what mine tells alone, whatever golden's modules are.
+    """
+    return _FlowBuilder(golden, mine, compared, copied).flow()
 
 
 @dataclass(slots=True, eq=False)
@@ -103,7 +112,14 @@ def _above(node: Node) -> list[str]:
 
 
 class _FlowBuilder:
-    def __init__(self, golden: Calls, mine: Calls, compared: Callable[[NodeSlot], bool]) -> None:
+    def __init__(
+        self,
+        golden: Calls,
+        mine: Calls,
+        compared: Callable[[NodeSlot], bool],
+        copied: Callable[[NodeSlot], bool],
+    ) -> None:
+        self._copied = copied
         self._golden = golden
         self._mine = mine
         self._golden_inputs = golden.inputs()
@@ -154,7 +170,7 @@ class _FlowBuilder:
         origin = self._origin(place)
         if origin is not None:
             around.hand_on(origin)
-            return self._shown[origin]
+            return self._show(place, self._shown[origin]) if self._copied(place) else self._shown[origin]
         kind = self._fed_kind(call, place)
         if kind:
             self._fed[place] = kind

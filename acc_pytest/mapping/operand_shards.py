@@ -7,8 +7,21 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..errors import Incomparable
-from .pair import HeadPart, Operand, OwnPart, Part, Permuted, RankSum, SlotRows, View, WithBias
+from .pair import (
+    ColumnRange,
+    HeadPart,
+    Operand,
+    OwnPart,
+    Part,
+    Permuted,
+    RankSum,
+    SlotRows,
+    View,
+    WithBias,
+    WithResidual,
+)
 from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order
+from .token_order import pick_tokens
 
 
 @dataclass(slots=True)
@@ -16,8 +29,8 @@ class OperandShards:
     """The shards of one operand, in rank order, and how they are to be looked at.
 
     `part_sizes` are the sizes of the other side's pieces: elements for a `Part`, the width of a head's
-    piece for a `HeadPart`. `bias` is what every shard lacks, for a `WithBias`. `gathered` says that an
-    operator collected the pieces of all ranks: `[ranks, ...]`.
+    piece for a `HeadPart`. `bias` is what every shard lacks, for a `WithBias`, `residual` what is to be
+    added, for a `WithResidual`. `gathered` says that an operator collected the pieces of all ranks: `[ranks, ...]`.
     """
 
     shards: list[torch.Tensor]
@@ -25,6 +38,7 @@ class OperandShards:
     part_sizes: tuple[int, ...] = ()
     bias: tuple[torch.Tensor, ...] = ()
     gathered: bool = False
+    residual: tuple[torch.Tensor, ...] = ()
 
     @property
     def shape(self) -> Shape:
@@ -66,7 +80,9 @@ def open_shards(operand: Operand) -> OperandShards:
     if isinstance(operand.view, SlotRows):
         shards = [_stored_rows(cache, ref.open()) for cache, ref in zip(shards, operand.view.slots)]
     bias = operand.view.bias if isinstance(operand.view, WithBias) else ()
-    return _viewed(shards, operand, tuple(ref.open() for ref in bias))
+    residual = operand.view.residual if isinstance(operand.view, WithResidual) else ()
+    viewed = _viewed(shards, operand, tuple(ref.open() for ref in bias))
+    return replace(viewed, residual=tuple(_of_tokens(ref.open(), operand) for ref in residual))
 
 
 def shards_of_shapes(operand: Operand) -> OperandShards:
@@ -80,7 +96,10 @@ def shards_of_shapes(operand: Operand) -> OperandShards:
 
 def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tensor, ...]) -> OperandShards:
     """The shards as far as the view needs nothing of the other side."""
-    if isinstance(operand.view, OwnPart):
+    shards = [_of_tokens(shard, operand) for shard in shards]
+    if isinstance(operand.view, ColumnRange):
+        shards = [_columns(shard, operand.view) for shard in shards]
+    elif isinstance(operand.view, OwnPart):
         shards = [_own_part(shard, operand.view) for shard in shards]
     elif isinstance(operand.view, Permuted):
         shards = [_permuted(shard, operand.view) for shard in shards]
@@ -94,6 +113,16 @@ def _part_sizes(operand: Operand) -> tuple[int, ...]:
     if isinstance(operand.view, HeadPart):
         return tuple(ref.header().shape[-1] for ref in operand.view.widths_of)
     return ()
+
+
+def _of_tokens(shard: torch.Tensor, operand: Operand) -> torch.Tensor:
+    return shard if operand.tokens is None else pick_tokens(shard, operand.tokens)
+
+
+def _columns(shard: torch.Tensor, view: ColumnRange) -> torch.Tensor:
+    if not shard.dim() or shard.shape[-1] < view.stop:
+        raise Incomparable(f"a tensor of shape {list(shard.shape)} has no columns {view.start}:{view.stop}")
+    return shard[..., view.start : view.stop]
 
 
 def _own_part(shard: torch.Tensor, view: OwnPart) -> torch.Tensor:

@@ -6,6 +6,7 @@ both go through `reconcile`, so the plan never promises what the test cannot do.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -26,9 +27,11 @@ from .pair import (
     Part,
     Permuted,
     Repeated,
+    RowParallel,
     TableRows,
     Whole,
 )
+from .partial_sums import settled
 from .quantised import dequantised
 from .shapes import Merge, Shape, rows_and_width, same_order
 
@@ -114,7 +117,7 @@ def agree(golden: Operand, mine: Operand) -> str:
 def _statistics_refusal(golden: Operand, mine: Operand) -> str:
     """Max, min, mean and norm of a whole say nothing of a part, so a pair must not need cutting."""
     for operand in (golden, mine):
-        if not isinstance(operand.view, (Whole, LastToken, Permuted)):
+        if not isinstance(operand.view, (Whole, LastToken, Permuted, RowParallel)):
             return "statistics cannot be sliced"
     if not all(ref.header().counted for ref in (*golden.refs, *mine.refs)):
         return ""
@@ -150,6 +153,13 @@ def reconcile(golden: OperandShards, mine: OperandShards) -> Opened:
 
     Raises `Incomparable` with both shapes when no rule makes them agree.
     """
+    (golden, golden_sum), (mine, mine_sum) = settled(golden, mine), settled(mine, golden)
+    opened = _reconciled(golden, mine)
+    told = tuple(note for note in (golden_sum, mine_sum) if note)
+    return replace(opened, notes=(*told, *opened.notes)) if told else opened
+
+
+def _reconciled(golden: OperandShards, mine: OperandShards) -> Opened:
     if isinstance(golden.view, _CUTS):
         cut, note = cut_out(golden, mine)
         others, merged = _merged(mine, tuple(cut.shape), golden, mine)
@@ -261,12 +271,23 @@ def _merged(
     if rule is None:
         raise _mismatch(golden, mine)
     sources, note = _joined(side, rule, whole)
+    if side.residual:
+        sources = [_with_residual(source, side.residual, place) for place, source in enumerate(sources)]
+        return sources, "; ".join(filter(None, (note, "residual added")))
     if not side.bias:
         return sources, note
     bias = torch.cat(side.bias[:: rule.replicas], -1) if rule.how == "columns" else side.bias[0]
     if rule.how == "rows" or bias.numel() != rows_and_width(whole)[1]:
         raise Incomparable(f"a bias of shape {list(bias.shape)} does not fit {side.describe()}")
     return [PlusRow(source, bias) for source in sources], "; ".join(filter(None, (note, "bias added")))
+
+
+def _with_residual(source: Source, residual: tuple[torch.Tensor, ...], rank: int) -> Source:
+    """What a layer adds, and the stream that it is added to, which every rank holds."""
+    stream = TensorSource(residual[min(rank, len(residual) - 1)])
+    if math.prod(stream.shape) != math.prod(source.shape):
+        raise Incomparable(f"a residual of shape {list(stream.shape)} does not fit {list(source.shape)}")
+    return Sum([source, stream])
 
 
 def _joined(side: OperandShards, rule: Merge, whole: Shape) -> tuple[list[Source], str]:
