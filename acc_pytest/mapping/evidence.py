@@ -224,8 +224,8 @@ def _of_tokens(golden: Operand, mine: Operand, *layouts: Sequences) -> tuple[Ope
         for ref, layout in ((golden.refs[0], layouts[0]), (mine.refs[0], layouts[1]))
     )
     return (
-        replace(golden, tokens=TokenRows(*layouts, own="golden", last=last)),
-        replace(mine, tokens=TokenRows(*layouts, own="mine", last=last)),
+        replace(golden, tokens=TokenRows(layouts[0], layouts[1], "golden", last)),
+        replace(mine, tokens=TokenRows(layouts[0], layouts[1], "mine", last)),
     )
 
 

@@ -30,7 +30,8 @@ class OperandShards:
 
     `part_sizes` are the sizes of the other side's pieces: elements for a `Part`, the width of a head's
     piece for a `HeadPart`. `bias` is what every shard lacks, for a `WithBias`, `residual` what is to be
-    added, for a `WithResidual`. `gathered` says that an operator collected the pieces of all ranks: `[ranks, ...]`.
+    added, for a `WithResidual`. `gathered` says that an operator collected the pieces of all ranks: `[ranks,
+    ...]`, `settled` that the values told that the shards are summands.
     """
 
     shards: list[torch.Tensor]
@@ -39,6 +40,7 @@ class OperandShards:
     bias: tuple[torch.Tensor, ...] = ()
     gathered: bool = False
     residual: tuple[torch.Tensor, ...] = ()
+    settled: bool = False
 
     @property
     def shape(self) -> Shape:

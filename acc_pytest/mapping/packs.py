@@ -15,8 +15,8 @@ from .pair import ColumnRange
 def range_by_pieces(
     index: int, packed: int, ranks: int, pieces: Sequence[int], piece_ranks: int
 ) -> ColumnRange | None:
-    """Piece `index` of a tensor that is `packed` wide on each of `ranks`, by the widths of the `pieces` of the
-    other side on each of its `piece_ranks`; `None` where these make up no such tensor."""
+    """Piece `index` of a tensor that is `packed` wide on each of `ranks`, by the widths of the `pieces` of
+    the other side on each of its `piece_ranks`; `None` where these make up no such tensor."""
     for copies, other_copies in itertools.product(
         _copies(ranks, len(pieces)), _copies(piece_ranks, len(pieces))
     ):

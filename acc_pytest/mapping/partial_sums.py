@@ -20,7 +20,7 @@ def settled(side: OperandShards, other: OperandShards) -> tuple[OperandShards, s
     view = side.view
     if not isinstance(view, (RowParallel, WithResidual)):
         return side, ""
-    whole, summed = replace(side, view=Whole()), replace(side, view=RankSum())
+    whole, summed = replace(side, view=Whole()), replace(side, view=RankSum(), settled=True)
     if side.count == 1 or side.shards[0].device.type == "meta" or _alike(side.shards):
         return whole, ""
     words = f"the tensors of {side.count} ranks differ"

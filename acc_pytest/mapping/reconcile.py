@@ -14,7 +14,7 @@ import torch
 from ..errors import Incomparable, ShapesDiffer
 from ..tensors.device_layouts import is_tiled
 from ..tensors.source import Source, TensorSource
-from ..tensors.views import Columns, Exceeding, Floored, PlusRow, Reshaped, Rows, Sum
+from ..tensors.views import Columns, ExactSum, Exceeding, Floored, PlusRow, Reshaped, Rows, Sum
 from .cuts import cut_out
 from .fed import BLOCKED
 from .operand_shards import OperandShards, open_shards, shards_of_shapes
@@ -287,7 +287,7 @@ def _with_residual(source: Source, residual: tuple[torch.Tensor, ...], rank: int
     stream = TensorSource(residual[min(rank, len(residual) - 1)])
     if math.prod(stream.shape) != math.prod(source.shape):
         raise Incomparable(f"a residual of shape {list(stream.shape)} does not fit {list(source.shape)}")
-    return Sum([source, stream])
+    return ExactSum([source, stream])
 
 
 def _joined(side: OperandShards, rule: Merge, whole: Shape) -> tuple[list[Source], str]:
@@ -297,7 +297,8 @@ def _joined(side: OperandShards, rule: Merge, whole: Shape) -> tuple[list[Source
     if rule.how == "replicated":
         return [TensorSource(shard) for shard in shards], note
     if rule.how == "sum":
-        return [Sum([TensorSource(shard) for shard in shards])], note
+        add = ExactSum if side.settled else Sum
+        return [add([TensorSource(shard) for shard in shards])], note
     rows, width = rows_and_width(whole)
     shards = shards[:: rule.replicas]
     if rule.how == "rows":

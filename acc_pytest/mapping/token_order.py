@@ -100,9 +100,11 @@ def token_order(golden: Sequences, mine: Sequences) -> TokenOrder | None:
     rows = {side: [row for pair in pairs for row in pair[number][1]] for number, side in enumerate(_SIDES)}
     last = {side: [pair[number][1][-1] for pair in pairs] for number, side in enumerate(_SIDES)}
     numbers = {side: [pair[number][0] for pair in pairs] for number, side in enumerate(_SIDES)}
-    return TokenOrder(
-        *(({side: torch.tensor(each[side]) for side in _SIDES}) for each in (rows, last, numbers)), counts
-    )
+    return TokenOrder(_tensors(rows), _tensors(last), _tensors(numbers), counts)
+
+
+def _tensors(rows: dict[str, list[int]]) -> dict[str, torch.Tensor]:
+    return {side: torch.tensor(numbers) for side, numbers in rows.items()}
 
 
 _SIDES = ("golden", "mine")
@@ -210,7 +212,7 @@ def _real(side: Sequences, batch: int, length: int) -> list[list[bool]] | None:
     else:
         own = mask[:, 0, -length:, -length:].diagonal(dim1=-2, dim2=-1)
         seen = own > BLOCKED / 2 if own.is_floating_point() else own != 0
-    return seen.tolist() if bool(seen.any(-1).all()) else None  # type: ignore[no-any-return]
+    return seen.tolist() if bool(seen.any(-1).all()) else None
 
 
 def _borders(side: Sequences, count: int, positions: Sequence[int], other: Sequences) -> list[int]:
