@@ -170,7 +170,7 @@ def check(name: str, expected: Mapping[str, Any], sets: Sets) -> Outcome:
     _compare_pairs(outcome, expected, places, made.pairs)
     rows, diagnosis = run(made)
     outcome.red = [f"{row.mine.node} {row.mine.slot}: {row.sentence}" for row in rows if row.red]
-    outcome.fault = expected.get("fault", {}).get("at", "")
+    outcome.fault = (expected.get("fault") or {}).get("at", "")
     if diagnosis.roots:
         first = diagnosis.roots[0]
         outcome.first_root = first.row.mine.node.removeprefix("root.")
