@@ -73,9 +73,9 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        """Whether the verdict is as expected: green, or red with the first root at the fault."""
+        """Whether the verdict is as expected: green, or red with the first root at the fault, or inside of it."""
         if self.fault:
-            return self.first_root == self.fault
+            return f"{self.first_root}.".startswith(f"{self.fault}.")
         return not self.red
 
 

@@ -27,6 +27,7 @@ from .pair import (
     SlotRows,
     TableRows,
     TokenRows,
+    Turned,
     View,
     Whole,
     WithBias,
@@ -149,6 +150,9 @@ class Evidence:
             return self._columns(export, rule, own, other)
         if rule.kind in ("row_parallel", "residual"):
             return _of_summands(export, rule, own)
+        if rule.kind == "turned":
+            tables = [own[0].refs(part, own[1][:1]) for part in rule.parts]
+            return Turned(tables[0][0], tables[1][0]) if all(tables) else None
         if rule.kind in ("part", "heads", "interleaved"):
             refs = [other[0].refs(part, other[1][:1]) for part in rule.parts]
             if not all(refs):

@@ -31,6 +31,7 @@ class ViewRule:
     - `own_columns`: piece `index` of two equal ones, or of three, whose first is as wide as the one part, of
       this side;
     - `row_parallel`: on every rank the whole or a summand of it;
+    - `turned`: by the position tables that are the two parts, of this side;
     - `residual`: with the tensor added that is the one part, of this side.
     """
 

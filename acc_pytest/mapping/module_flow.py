@@ -150,7 +150,7 @@ class _FlowBuilder:
         scope.caches = [place for slot in call.outputs if is_cache(place := NodeSlot(path, slot))]
         for slot in call.inputs:
             scope.given.update(dict.fromkeys(self._arrived(call, NodeSlot(path, slot), around)))
-        if not call.inputs and call.inside is not None:
+        if not call.inputs and (call.inside is not None or around.made):
             scope.given.update(dict.fromkeys(around.at_hand()))
             self._unseen[path] = ("inputs, which were not dumped",)
         around.called = True
@@ -170,7 +170,7 @@ class _FlowBuilder:
         origin = self._origin(place)
         if origin is not None:
             around.hand_on(origin)
-            return self._show(place, self._shown[origin]) if self._copied(place) else self._shown[origin]
+            return self._show_copy(place, origin) if self._copied(place) else self._shown[origin]
         kind = self._fed_kind(call, place)
         if kind:
             self._fed[place] = kind
@@ -203,7 +203,7 @@ class _FlowBuilder:
                     self._gaps[place] = scope.gap()
                 shown = self._show(place, scope.at_hand())
             else:
-                shown = self._show(place, self._shown[origin])
+                shown = self._show_copy(place, origin)
             around.made.update(dict.fromkeys(shown))
             around.give(origin or place, call.node)
 
@@ -216,6 +216,14 @@ class _FlowBuilder:
             if scope.called:
                 self._gaps[place] = scope.gap()
             scope.made.update(dict.fromkeys(self._show(place, scope.at_hand())))
+
+    def _show_copy(self, place: NodeSlot, origin: NodeSlot) -> tuple[NodeSlot, ...]:
+        """The same of a tensor that was seen before: where it was not compared there, this place stands for
+        it from now on."""
+        shown = self._show(place, self._shown[origin])
+        if origin not in self._order and shown == (place,):
+            self._shown[origin] = shown
+        return shown
 
     def _show(self, place: NodeSlot, above: Iterable[NodeSlot]) -> tuple[NodeSlot, ...]:
         """Note what is above a place, and tell which places stand for it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,6 +17,7 @@ from .pair import (
     Permuted,
     RankSum,
     SlotRows,
+    Turned,
     View,
     WithBias,
     WithResidual,
@@ -30,8 +32,9 @@ class OperandShards:
 
     `part_sizes` are the sizes of the other side's pieces: elements for a `Part`, the width of a head's
     piece for a `HeadPart`. `bias` is what every shard lacks, for a `WithBias`, `residual` what is to be
-    added, for a `WithResidual`. `gathered` says that an operator collected the pieces of all ranks: `[ranks,
-    ...]`, `settled` that the values told that the shards are summands.
+    added, for a `WithResidual`, `angles` are the tables of a `Turned`. `gathered` says that an operator
+    collected the pieces of all ranks: `[ranks, ...]`, `settled` that the values told that the shards are
+    summands.
     """
 
     shards: list[torch.Tensor]
@@ -40,6 +43,7 @@ class OperandShards:
     bias: tuple[torch.Tensor, ...] = ()
     gathered: bool = False
     residual: tuple[torch.Tensor, ...] = ()
+    angles: tuple[torch.Tensor, ...] = ()
     settled: bool = False
 
     @property
@@ -84,7 +88,11 @@ def open_shards(operand: Operand) -> OperandShards:
     bias = operand.view.bias if isinstance(operand.view, WithBias) else ()
     residual = operand.view.residual if isinstance(operand.view, WithResidual) else ()
     viewed = _viewed(shards, operand, tuple(ref.open() for ref in bias))
-    return replace(viewed, residual=tuple(_of_tokens(ref.open(), operand) for ref in residual))
+    return replace(
+        viewed,
+        residual=tuple(_of_tokens(ref.open(), operand) for ref in residual),
+        angles=_angles(operand, shards[0]),
+    )
 
 
 def shards_of_shapes(operand: Operand) -> OperandShards:
@@ -119,6 +127,29 @@ def _part_sizes(operand: Operand) -> tuple[int, ...]:
 
 def _of_tokens(shard: torch.Tensor, operand: Operand) -> torch.Tensor:
     return shard if operand.tokens is None else pick_tokens(shard, operand.tokens)
+
+
+def _angles(operand: Operand, turned: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The position tables of a `Turned`, with a row for each of `turned`."""
+    if not isinstance(operand.view, Turned):
+        return ()
+    layout = tuple(turned.shape[:2]) if turned.dim() > 2 else tuple(turned.shape[:1])
+    return tuple(
+        _of_tokens(_for_rows(ref.open(), layout), operand).flatten(0, -2)
+        for ref in (operand.view.cos, operand.view.sin)
+    )
+
+
+def _for_rows(table: torch.Tensor, layout: tuple[int, ...]) -> torch.Tensor:
+    """A position table for tokens that are laid out so: sequences of one batch may share its rows."""
+    positions, width = rows_and_width(tuple(table.shape))
+    rows = math.prod(layout)
+    if not positions or rows % positions:
+        raise Incomparable(
+            f"a position table of shape {list(table.shape)} has no row for each of {rows} tokens"
+        )
+    repeated = table.reshape(1, positions, width).expand(rows // positions, positions, width)
+    return repeated.reshape(*layout, width)
 
 
 def _columns(shard: torch.Tensor, view: ColumnRange) -> torch.Tensor:

@@ -142,6 +142,14 @@ class WithResidual:
 
 
 @dataclass(frozen=True, slots=True)
+class Turned:
+    """A query or key that its own side's position tables have yet to turn, as attention is handed it."""
+
+    cos: TensorRef
+    sin: TensorRef
+
+
+@dataclass(frozen=True, slots=True)
 class Permuted:
     """The dimensions in another order: a transposed weight, where the other side has it as stored.
 
@@ -176,6 +184,7 @@ View = Union[
     ColumnRange,
     RowParallel,
     WithResidual,
+    Turned,
     Permuted,
     Repeated,
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -15,23 +15,32 @@ _SAMPLE = 1 << 20
 """Elements that are looked at, from the start."""
 
 
-def settled(side: OperandShards, other: OperandShards) -> tuple[OperandShards, str]:
-    """The side as one of replicas or of summands, and in words what tells; other sides as they are."""
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the values told, in words, and what that says of a failure (empty where it says nothing)."""
+
+    note: str = ""
+    suspect: str = ""
+
+
+def settled(side: OperandShards, other: OperandShards) -> tuple[OperandShards, Told]:
+    """The side as one of replicas or of summands, and what told so; other sides as they are."""
     view = side.view
     if not isinstance(view, (RowParallel, WithResidual)):
-        return side, ""
+        return side, Told()
     whole, summed = replace(side, view=Whole()), replace(side, view=RankSum(), settled=True)
     if side.count == 1 or side.shards[0].device.type == "meta" or _alike(side.shards):
-        return whole, ""
+        return whole, Told()
     words = f"the tensors of {side.count} ranks differ"
-    if view.witness:
-        if _alike([ref.open() for ref in view.witness]):
-            return summed, f"{words}, what comes after them does not: they are partial sums"
-        fits = ", and only their sum fits: each rank kept its partial sum" if _sum_fits(side, other) else ""
-        return whole, f"{words}, and so does what comes after them{fits}"
-    if _sum_fits(side, other):
-        return summed, f"{words}, and their sum fits the other side: they are partial sums"
-    return whole, words
+    after = [ref.open() for ref in view.witness]
+    fits = _sum_fits(side, other)
+    if after and _alike(after):
+        return summed, Told(f"{words}, what comes after them does not: they are partial sums")
+    if fits and not after:
+        return summed, Told(f"{words}, and their sum fits the other side: they are partial sums")
+    note = f"{words}, and so does what comes after them" if after else words
+    missing = f"each rank kept its partial sum: {note}, only their sum fits" if fits else ""
+    return whole, Told(note, missing)
 
 
 def _alike(shards: Sequence[torch.Tensor]) -> bool:

@@ -129,7 +129,7 @@ class _Planner:
                     unmapped.append(result)
             unmapped.extend(self._unmapped(evidence, mapped))
             if weights is None:
-                weights = weight_pairs(self._golden, self._mine, evidence)
+                weights = weight_pairs(self._golden, self._mine, evidence, mapped.matcher.unlike)
                 self._notes += [weights.note] if weights.note else []
         pairs = [*weights.pairs, *pairs] if weights is not None else pairs
         numbered = (replace(pair, order=order) for order, pair in enumerate(pairs))

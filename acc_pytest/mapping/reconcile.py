@@ -34,6 +34,7 @@ from .pair import (
 from .partial_sums import settled
 from .quantised import dequantised
 from .shapes import Merge, Shape, rows_and_width, same_order
+from .turning import turned_alike
 
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
 """Views of a piece whose size the other side tells."""
@@ -52,11 +53,13 @@ class Comparison:
 class Opened:
     """A pair ready to be measured. Replicated shards give one comparison per replica.
 
-    `notes` says in words what was done to make the shapes agree; empty when nothing was.
+    `notes` says in words what was done to make the shapes agree; empty when nothing was. `suspect` is what
+    the tensors of the ranks tell of a failure, if any.
     """
 
     comparisons: tuple[Comparison, ...]
     notes: tuple[str, ...] = ()
+    suspect: str = ""
 
     @property
     def golden(self) -> Source:
@@ -153,10 +156,12 @@ def reconcile(golden: OperandShards, mine: OperandShards) -> Opened:
 
     Raises `Incomparable` with both shapes when no rule makes them agree.
     """
+    (golden, golden_turn), (mine, mine_turn) = turned_alike(golden, mine), turned_alike(mine, golden)
     (golden, golden_sum), (mine, mine_sum) = settled(golden, mine), settled(mine, golden)
     opened = _reconciled(golden, mine)
-    told = tuple(note for note in (golden_sum, mine_sum) if note)
-    return replace(opened, notes=(*told, *opened.notes)) if told else opened
+    told = tuple(note for note in (golden_turn, mine_turn, golden_sum.note, mine_sum.note) if note)
+    suspect = golden_sum.suspect or mine_sum.suspect
+    return replace(opened, notes=(*told, *opened.notes), suspect=suspect) if told else opened
 
 
 def _reconciled(golden: OperandShards, mine: OperandShards) -> Opened:

@@ -20,7 +20,7 @@ from .roles.export import Export
 from .roles.join import RoleJoin
 from .sequences import sequences_of
 from .tables import Tables
-from .unlike import Meanings, without_copies
+from .unlike import Meanings, turned, without_copies
 from .user_rules import UserRules
 
 Layouts = tuple["Sequences | None", "Sequences | None"]
@@ -148,6 +148,9 @@ class TreeMatcher:
         exports = self.golden.layer_exports(golden), self.mine.layer_exports(mine)
         if not any(export.form == "table" for export in exports[0]):
             exports[0].extend(export for export in self.golden.model_exports() if export.form == "table")
+        if self.unlike:
+            for side in exports:
+                side.extend(turned(side))
         join = self._join(self._unmatched(*exports, taken.by_name), fits, mine.node)
         for match in self._by_policy(scope, join):
             for transfer in transfers:

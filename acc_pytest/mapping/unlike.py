@@ -21,6 +21,8 @@ _Role = tuple[str, str]
 
 _SUMMED = frozenset({"embed", "o", "down", "routed", "shared.down", "mlp_residual"})
 """Roles of what row-parallel modules hand out: each rank may have a summand of it."""
+_TURNED = {"q_rope": ("q_norm", "q"), "k_rope": ("k_norm", "k")}
+"""What is turned, and what that is made of: the norm of heads where there is one."""
 _ONE_ROW = frozenset({"final_norm", "lm_head"})
 """Roles that one side may have of the last tokens only."""
 
@@ -124,6 +126,27 @@ def _dumped(tree: LayeredTree) -> set[_Place]:
 
 
 def without_copies(exports: list[Export]) -> list[Export]:
-    """Exports but for inputs of a role that an output has, too."""
+    """Exports but for inputs of a role that an output has, too. Of what a rotary module turned the inputs of
+    attention stay: all layers may share that module."""
     made = {export.role for export in exports if export.slot.kind == "output" and export.form != "repeated"}
-    return [export for export in exports if export.slot.kind == "output" or export.role not in made]
+    given = {export.role for export in exports if export.slot.kind == "input"} & _TURNED.keys()
+    return [
+        export
+        for export in exports
+        if (export.slot.kind == "input" and (export.role not in made or export.role in given))
+        or (export.slot.kind == "output" and not (export.role in given and export.form == "plain"))
+    ]
+
+
+def turned(exports: Sequence[Export]) -> Iterator[Export]:
+    """What tables of positions have yet to turn: query and key as they are handed to the code that does."""
+    tables = {
+        export.role: export for export in exports if export.form == "table" and export.component is None
+    }
+    made = {e.role: e for e in exports if e.slot.kind == "output" and e.form == "plain"}
+    if "cos" in tables and "sin" in tables:
+        for role, sources in _TURNED.items():
+            source = next((made[name] for name in sources if name in made), None)
+            if source is not None and role not in made:
+                both = tables["cos"], tables["sin"]
+                yield Export(source.node, source.slot, role, "turned", companions=both)

@@ -25,6 +25,7 @@ class Export:
     - `partial_unbiased`: both;
     - `passing`: moved around by an operator that computes nothing, perhaps fewer rows of it;
     - `repeated`: handed on by a container, and compared at the module that computed it;
+    - `turned`: the position tables in `companions` have yet to turn it;
     - `split`: what is in `companions` is to be added to it.
     """
 

@@ -62,12 +62,14 @@ class RoleJoin:
 
     def _plain(self, role: str, export: Export) -> Iterator[Match]:
         """The best golden tensor of the role; of a paged cache, the rows that this step wrote."""
-        forms = ("table",) if export.form == "table" else ("plain", "passing", "split")
+        forms = ("table",) if export.form == "table" else ("plain", "passing", "split", "turned")
         known = self._golden.get(role, ())
         candidates = [golden for golden in known if golden.form in forms]
         if not candidates:
             candidates = [golden for golden in known if golden.form == "repeated"]
         for golden in sorted(candidates, key=lambda candidate: self._preference(candidate, export)):
+            if golden.form == export.form == "turned":
+                continue
             match = self._match(role, golden, export)
             if self._fits(match):
                 yield match
@@ -122,6 +124,9 @@ class RoleJoin:
                 "rope",
                 ViewRule("table", -1 if golden.component is None else golden.component),
             )
+        elif "turned" in (golden.form, mine.form):
+            policy, reason = "rope", f"turned by the position tables it is `{role}`"
+            golden_view, mine_view = _completed(golden), _completed(mine)
         elif "split" in (golden.form, mine.form):
             reason = f"with the residual added it is `{role}`"
             golden_view, mine_view = _completed(golden), _completed(mine)
@@ -263,7 +268,9 @@ class RoleJoin:
 
 
 def _completed(export: Export) -> ViewRule:
-    return ViewRule("residual", parts=export.companions) if export.form == "split" else WHOLE
+    """How a tensor is read that needs others of its side, where it does."""
+    kinds = {"split": "residual", "turned": "turned"}
+    return ViewRule(kinds[export.form], parts=export.companions) if export.form in kinds else WHOLE
 
 
 def _written(paged: Export) -> ViewRule:
