@@ -64,6 +64,6 @@ class Match:
 
     @property
     def ends(self) -> set[End]:
-        """The two slots that have a partner by it."""
-        golden, mine = self.golden, self.mine
-        return {("golden", golden.node, golden.slot), ("mine", mine.node, mine.slot)}
+        """The two slots that have a partner by it. One that has yet to be turned may have another."""
+        sides = (("golden", self.golden, self.golden_view), ("mine", self.mine, self.mine_view))
+        return {(side, end.node, end.slot) for side, end, view in sides if view.kind != "turned"}

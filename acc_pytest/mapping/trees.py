@@ -149,8 +149,8 @@ class TreeMatcher:
         if not any(export.form == "table" for export in exports[0]):
             exports[0].extend(export for export in self.golden.model_exports() if export.form == "table")
         if self.unlike:
-            for side in exports:
-                side.extend(turned(side))
+            for tree, side in zip((self.golden, self.mine), exports):
+                side.extend(turned(side, tree.model_exports()))
         join = self._join(self._unmatched(*exports, taken.by_name), fits, mine.node)
         for match in self._by_policy(scope, join):
             for transfer in transfers:
@@ -169,8 +169,8 @@ class TreeMatcher:
         """Exports of nodes that have no partner by name: dumps of one kind need roles for those only. Of
         unlike modules those of tensors that have none."""
         if self.unlike:
-            mine = [export for export in mine if ("mine", export.node, export.slot) not in taken]
-            return without_copies(golden), without_copies(mine)
+            free = [e for e in mine if e.form == "turned" or ("mine", e.node, e.slot) not in taken]
+            return without_copies(golden), without_copies(free)
         matched = {(side, node) for side, node, _ in taken}
         return (
             [export for export in golden if ("golden", export.node) not in matched],

@@ -1,9 +1,9 @@
 """A query or key turned by position tables, in the way that the other side turned it.
 
 Tables hold the angles of a head, or of the first part of it: as halves `[a, b, a, b]` or as neighbours
-`[a, a, b, b]`. Models turn by halves or by neighbours whatever their tables look like, and some turn nothing in
-some layers. Which of these it is tells the nearest to the other side; that only turning lies between the two
-tells the length of heads, which turning keeps.
+`[a, a, b, b]`. Models turn by halves or by neighbours whatever their tables look like, and some turn nothing
+in some layers. Which of these it is tells the nearest to the other side; that only turning lies between the
+two tells the length of heads, which turning keeps.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ def turned_alike(side: OperandShards, other: OperandShards) -> tuple[OperandShar
     """
     if not isinstance(side.view, Turned):
         return side, ""
-    rows, width = rows_and_width(side.shape)
-    plain = [shard.reshape(rows, width) for shard in side.shards]
-    if plain[0].device.type == "meta":
-        return replace(side, shards=plain, view=Whole()), ""
+    if side.shards[0].device.type == "meta":
+        return replace(side, view=Whole()), ""
     cos, sin = side.angles
-    if cos.shape != sin.shape or cos.shape[0] != rows or not cos.shape[-1] or width % cos.shape[-1]:
+    rows, angles = cos.shape
+    width = side.shards[0].numel() // rows if rows else 0
+    if cos.shape != sin.shape or side.shape[0] != rows or not angles or not width or width % angles:
         raise Incomparable(
             f"position tables of shape {list(cos.shape)} do not turn a tensor of shape {side.describe()}"
         )
+    plain = [shard.reshape(rows, width) for shard in side.shards]
     first = plain[0][:_ROWS].float()
     wanted = _beside(first, other)
-    ways = list(_ways(width, cos.shape[-1]))
+    ways = list(_ways(width, angles))
     errors = [
         _distance(wanted, _turned(first, cos[:_ROWS], sin[:_ROWS], *way)[:, : wanted.shape[1]])
         for way in ways

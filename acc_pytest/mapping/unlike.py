@@ -138,11 +138,11 @@ def without_copies(exports: list[Export]) -> list[Export]:
     ]
 
 
-def turned(exports: Sequence[Export]) -> Iterator[Export]:
-    """What tables of positions have yet to turn: query and key as they are handed to the code that does."""
-    tables = {
-        export.role: export for export in exports if export.form == "table" and export.component is None
-    }
+def turned(exports: Sequence[Export], outside: Sequence[Export]) -> Iterator[Export]:
+    """What tables of positions have yet to turn: query and key as they are handed to the code that does. The
+    tables are in the layer, or `outside`."""
+    known = [e for e in (*outside, *exports) if e.form == "table" and e.component is None]
+    tables = {export.role: export for export in known}
     made = {e.role: e for e in exports if e.slot.kind == "output" and e.form == "plain"}
     if "cos" in tables and "sin" in tables:
         for role, sources in _TURNED.items():

@@ -140,7 +140,8 @@ class RoleJoin:
         elif mine.form in ("unbiased", "partial_unbiased"):
             reason = f"with the bias it is `{role}`"
             mine_view = ViewRule("bias" if mine.form == "unbiased" else "bias_sum", parts=mine.companions)
-        return Match(golden, mine, policy, reason, golden_view, mine_view)
+        tag = "turned" if mine.form == "turned" else ""
+        return Match(golden, mine, policy, reason, golden_view, mine_view, tag)
 
     def _policy(self, golden: Export, mine: Export) -> str:
         if self._mine_layer is None:
