@@ -90,6 +90,9 @@ def _compare_opened(
             notes += (context.noise_reason,)
         if comparison.label:
             notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
+        if opened.suspect and measured.verdict == "fail":
+            said = f"{opened.suspect}; {measured.sentence}"
+            measured = replace(measured, sentence=said, reasons=(opened.suspect, *measured.reasons))
         rows.append(replace(measured, notes=(*notes, *measured.notes)) if notes else measured)
     return worst_replica(rows)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..dumps.base import Dump, Rank, Slot, Step
 from ..dumps.modules import ModuleDump
 from ..errors import AccError
-from ..tensors.ref import TensorRef
+from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
+from .layers import next_norm
 from .match import Match, ViewRule
+from .packs import range_by_own, range_by_pieces
 from .pair import (
     CacheTail,
     HeadPart,
@@ -19,14 +22,20 @@ from .pair import (
     Part,
     RankSum,
     Repeated,
+    RowParallel,
+    Sequences,
     SlotRows,
     TableRows,
+    TokenRows,
+    Turned,
     View,
     Whole,
     WithBias,
+    WithResidual,
 )
 from .quantised import scale_and_offset
 from .roles.export import Export
+from .shapes import has_token_rows
 
 
 class DumpStep:
@@ -66,6 +75,10 @@ class DumpStep:
         return tuple(ref for ref in refs if ref is not None) if all(refs) else ()
 
 
+OnRanks = tuple[DumpStep, Sequence[Rank]]
+"""One side, and the ranks of it that are meant."""
+
+
 class Evidence:
     """Both sides at one step, able to turn a match into operands and to check their shapes."""
 
@@ -82,6 +95,12 @@ class Evidence:
         self.mine = mine
         self._table_start = table_start
         self._batches = batches
+        self._tokens: tuple[Sequences, Sequences] | None = None
+        self._modules = isinstance(golden.dump, ModuleDump) and isinstance(mine.dump, ModuleDump)
+
+    def lay_out(self, golden: Sequences | None, mine: Sequences | None) -> None:
+        """How both sides lay out tokens, where that is not alike."""
+        self._tokens = (golden, mine) if golden is not None and mine is not None else None
 
     def rank_groups(self) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
         """Which ranks meet: one by one for equal counts, all at once otherwise.
@@ -101,8 +120,9 @@ class Evidence:
         mine_refs = self.mine.refs(match.mine, mine_ranks)
         if not golden_refs or not mine_refs:
             return None
-        golden_view = self._view(match.golden_view, (self.golden, golden_ranks), (self.mine, mine_ranks))
-        mine_view = self._view(match.mine_view, (self.mine, mine_ranks), (self.golden, golden_ranks))
+        sides = (self.golden, golden_ranks), (self.mine, mine_ranks)
+        golden_view = self._view(match.golden, match.golden_view, *sides)
+        mine_view = self._view(match.mine, match.mine_view, *sides[::-1])
         if golden_view is None or mine_view is None:
             return None
         if golden_view == Whole() and self.golden.partial(match.golden, golden_ranks):
@@ -111,7 +131,8 @@ class Evidence:
             mine_view = RankSum()
         scales = self._scales(match.mine, mine_ranks)
         mine = _operand(match.mine, mine_refs, mine_view, scales)
-        return _operand(match.golden, golden_refs, golden_view), mine
+        golden = _operand(match.golden, golden_refs, golden_view)
+        return (golden, mine) if self._tokens is None else _of_tokens(golden, mine, *self._tokens)
 
     def _scales(self, export: Export, ranks: Sequence[Rank]) -> tuple[tuple[TensorRef, TensorRef], ...]:
         """Scale and offset of an operator of mine that quantises, where every rank dumped them."""
@@ -122,10 +143,26 @@ class Evidence:
         pairs = tuple((scale, offset) for scale, offset in scales if scale is not None and offset is not None)
         return pairs if len(pairs) == len(scales) else ()
 
-    def _view(
-        self, rule: ViewRule, own: tuple[DumpStep, Sequence[Rank]], other: tuple[DumpStep, Sequence[Rank]]
-    ) -> View | None:
+    def _columns(self, export: Export, rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
+        """The columns of a piece of what modules pack; `None` where headers do not tell."""
+        packed = _width(own, export)
+        if rule.kind == "own_columns":
+            first = _width(own, rule.parts[0]) if rule.parts else None
+            return range_by_own(rule.index, packed, first) if packed and first != 0 else None
+        widths = [_width(other, part) for part in rule.parts]
+        if not packed or not all(widths):
+            return None
+        return range_by_pieces(rule.index, packed, len(own[1]), widths, len(other[1]))
+
+    def _view(self, export: Export, rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
         """The view of one side, given that side's dump and ranks and those of the other."""
+        if self._modules and rule.kind in ("part", "own_columns"):
+            return self._columns(export, rule, own, other)
+        if rule.kind in ("row_parallel", "residual"):
+            return _of_summands(export, rule, own)
+        if rule.kind == "turned":
+            tables = [own[0].refs(part, own[1][:1]) for part in rule.parts]
+            return Turned(tables[0][0], tables[1][0]) if all(tables) else None
         if rule.kind in ("part", "heads", "interleaved"):
             refs = [other[0].refs(part, other[1][:1]) for part in rule.parts]
             if not all(refs):
@@ -172,6 +209,38 @@ class Evidence:
             return agree(*operands)
         except AccError:
             return ""
+
+
+def _width(side: OnRanks, export: Export) -> int:
+    """The last dimension of an export on the first of the ranks; 0 where it is not known."""
+    refs = side[0].refs(export, side[1][:1])
+    header = readable(refs[0]) if refs else None
+    return header.shape[-1] if header is not None and header.shape else 0
+
+
+def _of_summands(export: Export, rule: ViewRule, own: OnRanks) -> View | None:
+    """The view of what may be a summand on each rank, with the output of the norm that comes next."""
+    side, ranks = own
+    after = next_norm(side.tree, export.node) if len(ranks) > 1 else None
+    witness = side.refs(Export(after, Slot("output", (0,)), ""), ranks) if after is not None else ()
+    if rule.kind == "row_parallel":
+        return RowParallel(witness)
+    residual = side.refs(rule.parts[0], ranks)
+    return WithResidual(residual, witness) if residual else None
+
+
+def _of_tokens(golden: Operand, mine: Operand, *layouts: Sequences) -> tuple[Operand, Operand]:
+    """The operands with the rows of the tokens that both sides have; of one row a sequence, where one side
+    holds no more."""
+    one_row = isinstance(golden.view, LastToken) or isinstance(mine.view, LastToken)
+    last = one_row and not all(
+        has_token_rows(ref.header().shape, layout.shape)
+        for ref, layout in ((golden.refs[0], layouts[0]), (mine.refs[0], layouts[1]))
+    )
+    return (
+        replace(golden, tokens=TokenRows(layouts[0], layouts[1], "golden", last)),
+        replace(mine, tokens=TokenRows(layouts[0], layouts[1], "mine", last)),
+    )
 
 
 def _operand(

@@ -39,12 +39,17 @@ class LayeredTree:
     def has(self, node: Node, slot: Slot) -> bool:
         return slot in self.side.slots(node)
 
+    def shape(self, node: Node, slot: Slot) -> tuple[int, ...] | None:
+        """The shape of a tensor by its header; `None` where it was not dumped or is not known."""
+        header = readable(self.side.slots(node).get(slot))
+        return header.shape if header is not None and header.counted else None
+
     def layer_exports(self, layer: Layer) -> list[Export]:
         """Exports of one layer whose tensors were dumped."""
         if self.graph is not None:
             exports = atb_roles.layer_exports(layer.node, self.graph)
         else:
-            exports = torch_roles.layer_exports(layer, self.tables, self.slots)
+            exports = torch_roles.layer_exports(layer, self.tables, self.slots, self.shape)
         return [export for export in exports if self.has(export.node, export.slot)]
 
     def model_exports(self) -> list[Export]:
@@ -53,7 +58,9 @@ class LayeredTree:
             nodes = [layer.node for layer in self.layers]
             exports = atb_roles.model_exports(self.side.tree, nodes, self.graph)
         else:
-            exports = torch_roles.model_exports(self.side.tree, self.layers, self.tables, self.slots)
+            exports = torch_roles.model_exports(
+                self.side.tree, self.layers, self.tables, self.slots, self.shape
+            )
         return [export for export in exports if self.has(export.node, export.slot)]
 
     def outside(self) -> list[Node]:

@@ -42,6 +42,17 @@ def find_layers(tree: Tree, tables: Tables) -> list[Layer]:
     return layers
 
 
+def next_norm(tree: Tree, node: Node) -> Node | None:
+    """The first norm that ends after a node has; `None` where there is none."""
+    later = (other for other in tree.walk() if other.order > node.order and other.is_leaf)
+    return min((other for other in later if _is_norm(other)), key=lambda other: other.order, default=None)
+
+
+def _is_norm(node: Node) -> bool:
+    last = node.path.rpartition(".")[2].lower()
+    return "norm" in last or last.startswith("ln_") or "norm" in node.op_type.lower()
+
+
 def _numbered(node: Node) -> list[Node]:
     """Children with a number for a name, `root.model.layers.0`, topmost ones only."""
     layers: list[Node] = []

@@ -27,7 +27,12 @@ class ViewRule:
     - `last`: last token may do;
     - `sum`: over ranks;
     - `bias`: with the bias added that is the one part, of this side;
-    - `bias_sum`: both.
+    - `bias_sum`: both;
+    - `own_columns`: piece `index` of two equal ones, or of three, whose first is as wide as the one part, of
+      this side;
+    - `row_parallel`: on every rank the whole or a summand of it;
+    - `turned`: by the position tables that are the two parts, of this side;
+    - `residual`: with the tensor added that is the one part, of this side.
     """
 
     kind: str = "whole"
@@ -59,6 +64,6 @@ class Match:
 
     @property
     def ends(self) -> set[End]:
-        """The two slots that have a partner by it."""
-        golden, mine = self.golden, self.mine
-        return {("golden", golden.node, golden.slot), ("mine", mine.node, mine.slot)}
+        """The two slots that have a partner by it. One that has yet to be turned may have another."""
+        sides = (("golden", self.golden, self.golden_view), ("mine", self.mine, self.mine_view))
+        return {(side, end.node, end.slot) for side, end, view in sides if view.kind != "turned"}

@@ -40,9 +40,18 @@ class ModuleFlow:
     unseen: Mapping[str, tuple[str, ...]]
 
 
-def module_flow(golden: Calls, mine: Calls, compared: Callable[[NodeSlot], bool]) -> ModuleFlow:
-    """Follow the calls of mine. `compared` says whether a place that both dumps have is compared."""
-    return _FlowBuilder(golden, mine, compared).flow()
+def module_flow(
+    golden: Calls,
+    mine: Calls,
+    compared: Callable[[NodeSlot], bool],
+    copied: Callable[[NodeSlot], bool] = lambda _: False,
+) -> ModuleFlow:
+    """Follow the calls of mine. `compared` says whether a place that both dumps have is compared, `copied`
+    whether an input is, although it holds a tensor that was seen before.
+
+    With mine for golden, too, it is what mine tells alone, whatever golden's modules are.
+    """
+    return _FlowBuilder(golden, mine, compared, copied).flow()
 
 
 @dataclass(slots=True, eq=False)
@@ -104,7 +113,14 @@ def _above(node: Node) -> list[str]:
 
 
 class _FlowBuilder:
-    def __init__(self, golden: Calls, mine: Calls, compared: Callable[[NodeSlot], bool]) -> None:
+    def __init__(
+        self,
+        golden: Calls,
+        mine: Calls,
+        compared: Callable[[NodeSlot], bool],
+        copied: Callable[[NodeSlot], bool],
+    ) -> None:
+        self._copied = copied
         self._golden = golden
         self._mine = mine
         self._golden_inputs = golden.inputs()
@@ -155,7 +171,7 @@ class _FlowBuilder:
         origin = self._origin(place)
         if origin is not None:
             around.hand_on(origin)
-            return self._shown[origin]
+            return self._show_copy(place, origin) if self._copied(place) else self._shown[origin]
         kind = self._fed_kind(call, place)
         if kind:
             self._fed[place] = kind
@@ -193,7 +209,7 @@ class _FlowBuilder:
                     self._gaps[place] = (scope if scope.called else around).gap()
                 shown = self._show(place, scope.at_hand())
             else:
-                shown = self._show(place, self._shown[origin])
+                shown = self._show_copy(place, origin)
             around.made.update(dict.fromkeys(shown))
             around.give(origin or place, call.node)
 
@@ -206,6 +222,14 @@ class _FlowBuilder:
             if scope.called:
                 self._gaps[place] = scope.gap()
             scope.made.update(dict.fromkeys(self._show(place, scope.at_hand())))
+
+    def _show_copy(self, place: NodeSlot, origin: NodeSlot) -> tuple[NodeSlot, ...]:
+        """The same of a tensor that was seen before: where it was not compared there, this place stands for
+        it from now on."""
+        shown = self._show(place, self._shown[origin])
+        if origin not in self._order and shown == (place,):
+            self._shown[origin] = shown
+        return shown
 
     def _show(self, place: NodeSlot, above: Iterable[NodeSlot]) -> tuple[NodeSlot, ...]:
         """Note what is above a place, and tell which places stand for it."""

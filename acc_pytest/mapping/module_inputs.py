@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..dumps.base import Dump
-from ..dumps.calls import NodeSlot
+from ..dumps.calls import Calls, NodeSlot
 from ..dumps.modules import ModuleDump
 from ..tensors.dtypes import by_name
-from .evidence import Evidence
+from ..tensors.ref import readable
+from .evidence import DumpStep, Evidence
+from .layered_tree import LayeredTree
 from .match import Match
 from .module_flow import ModuleFlow, module_flow
 from .roles.export import Export
 from .rounded_frequencies import explained_by_frequencies
+from .trees import TreeMatcher
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +65,51 @@ def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
     coarsest = _coarsest(flow, golden_calls.dtypes, mine_calls.dtypes)
     frequencies = explained_by_frequencies(golden, mine, evidence, flow)
     return ModuleInputs(tuple(matches), flow.order, coarsest, frequencies)
+
+
+def unlike_inputs(mine: Dump, evidence: Evidence, matcher: TreeMatcher) -> ModuleInputs:
+    """Of one step of two torch dumps whose modules are not the same: their token ids. What else is compared
+    of inputs has a role."""
+    if not isinstance(mine, ModuleDump):
+        return ModuleInputs()
+    calls = mine.calls(evidence.mine.step)
+    flow = module_flow(calls, calls, lambda _: True)
+    order = {
+        NodeSlot(event.call.node.path, slot): number
+        for number, event in enumerate(calls.events)
+        for slot in (event.call.outputs if event.ends else event.call.inputs)
+    }
+    ids = [_looked_up(side, tree) for side, tree in _sides(evidence, matcher)]
+    golden_ids, mine_ids = ids
+    matches: tuple[Match, ...] = ()
+    if golden_ids is not None and mine_ids is not None:
+        reason = "the ids that the embedding looks up"
+        matches = (Match(golden_ids, mine_ids, "roles", reason, fed="token ids"),)
+    return ModuleInputs(matches, order, _coarsest(flow, _dtypes(calls, evidence.mine)))
+
+
+def _sides(evidence: Evidence, matcher: TreeMatcher) -> tuple[tuple[DumpStep, LayeredTree], ...]:
+    return (evidence.golden, matcher.golden), (evidence.mine, matcher.mine)
+
+
+def _looked_up(side: DumpStep, tree: LayeredTree) -> Export | None:
+    """Whole numbers that the first embedding is handed."""
+    for export in tree.model_exports():
+        if export.role == "embed":
+            for slot, ref in side.slots(export.node).items():
+                header = readable(ref) if slot.kind == "input" else None
+                if header is not None and header.dtype.name.startswith(("int", "uint")):
+                    return Export(export.node, slot, "ids")
+    return None
+
+
+def _dtypes(calls: Calls, side: DumpStep) -> dict[NodeSlot, str]:
+    """The dtypes of a step; those that the calls do not tell by the headers."""
+    dtypes = {}
+    for place, known in calls.dtypes.items():
+        header = None if known else readable(side.slots(side.tree.by_path[place.path]).get(place.slot))
+        dtypes[place] = header.dtype.name if header is not None else known
+    return dtypes
 
 
 def _coarsest(flow: ModuleFlow, *sides: Mapping[NodeSlot, str]) -> dict[NodeSlot, str]:

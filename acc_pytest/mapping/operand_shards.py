@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
 
 from ..errors import Incomparable
-from .pair import HeadPart, Operand, OwnPart, Part, Permuted, RankSum, SlotRows, View, WithBias
+from .pair import (
+    ColumnRange,
+    HeadPart,
+    Operand,
+    OwnPart,
+    Part,
+    Permuted,
+    RankSum,
+    SlotRows,
+    Turned,
+    View,
+    WithBias,
+    WithResidual,
+)
 from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order
+from .token_order import pick_tokens
 
 
 @dataclass(slots=True)
@@ -16,8 +31,10 @@ class OperandShards:
     """The shards of one operand, in rank order, and how they are to be looked at.
 
     `part_sizes` are the sizes of the other side's pieces: elements for a `Part`, the width of a head's
-    piece for a `HeadPart`. `bias` is what every shard lacks, for a `WithBias`. `gathered` says that an
-    operator collected the pieces of all ranks: `[ranks, ...]`.
+    piece for a `HeadPart`. `bias` is what every shard lacks, for a `WithBias`, `residual` what is to be
+    added, for a `WithResidual`, `angles` are the tables of a `Turned`. `gathered` says that an operator
+    collected the pieces of all ranks: `[ranks, ...]`, `settled` that the values told that the shards are
+    summands.
     """
 
     shards: list[torch.Tensor]
@@ -25,6 +42,9 @@ class OperandShards:
     part_sizes: tuple[int, ...] = ()
     bias: tuple[torch.Tensor, ...] = ()
     gathered: bool = False
+    residual: tuple[torch.Tensor, ...] = ()
+    angles: tuple[torch.Tensor, ...] = ()
+    settled: bool = False
 
     @property
     def shape(self) -> Shape:
@@ -66,7 +86,13 @@ def open_shards(operand: Operand) -> OperandShards:
     if isinstance(operand.view, SlotRows):
         shards = [_stored_rows(cache, ref.open()) for cache, ref in zip(shards, operand.view.slots)]
     bias = operand.view.bias if isinstance(operand.view, WithBias) else ()
-    return _viewed(shards, operand, tuple(ref.open() for ref in bias))
+    residual = operand.view.residual if isinstance(operand.view, WithResidual) else ()
+    viewed = _viewed(shards, operand, tuple(ref.open() for ref in bias))
+    return replace(
+        viewed,
+        residual=tuple(_of_tokens(ref.open(), operand) for ref in residual),
+        angles=_angles(operand, shards[0]),
+    )
 
 
 def shards_of_shapes(operand: Operand) -> OperandShards:
@@ -80,7 +106,10 @@ def shards_of_shapes(operand: Operand) -> OperandShards:
 
 def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tensor, ...]) -> OperandShards:
     """The shards as far as the view needs nothing of the other side."""
-    if isinstance(operand.view, OwnPart):
+    shards = [_of_tokens(shard, operand) for shard in shards]
+    if isinstance(operand.view, ColumnRange):
+        shards = [_columns(shard, operand.view) for shard in shards]
+    elif isinstance(operand.view, OwnPart):
         shards = [_own_part(shard, operand.view) for shard in shards]
     elif isinstance(operand.view, Permuted):
         shards = [_permuted(shard, operand.view) for shard in shards]
@@ -94,6 +123,39 @@ def _part_sizes(operand: Operand) -> tuple[int, ...]:
     if isinstance(operand.view, HeadPart):
         return tuple(ref.header().shape[-1] for ref in operand.view.widths_of)
     return ()
+
+
+def _of_tokens(shard: torch.Tensor, operand: Operand) -> torch.Tensor:
+    return shard if operand.tokens is None else pick_tokens(shard, operand.tokens)
+
+
+def _angles(operand: Operand, turned: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The position tables of a `Turned`, with a row for each of `turned`."""
+    if not isinstance(operand.view, Turned):
+        return ()
+    layout = tuple(turned.shape[:2]) if turned.dim() > 2 else tuple(turned.shape[:1])
+    return tuple(
+        _of_tokens(_for_rows(ref.open(), layout), operand).flatten(0, -2)
+        for ref in (operand.view.cos, operand.view.sin)
+    )
+
+
+def _for_rows(table: torch.Tensor, layout: tuple[int, ...]) -> torch.Tensor:
+    """A position table for tokens that are laid out so: sequences of one batch may share its rows."""
+    positions, width = rows_and_width(tuple(table.shape))
+    rows = math.prod(layout)
+    if not positions or rows % positions:
+        raise Incomparable(
+            f"a position table of shape {list(table.shape)} has no row for each of {rows} tokens"
+        )
+    repeated = table.reshape(1, positions, width).expand(rows // positions, positions, width)
+    return repeated.reshape(*layout, width)
+
+
+def _columns(shard: torch.Tensor, view: ColumnRange) -> torch.Tensor:
+    if not shard.dim() or shard.shape[-1] < view.stop:
+        raise Incomparable(f"a tensor of shape {list(shard.shape)} has no columns {view.start}:{view.stop}")
+    return shard[..., view.start : view.stop]
 
 
 def _own_part(shard: torch.Tensor, view: OwnPart) -> torch.Tensor:

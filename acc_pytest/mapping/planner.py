@@ -18,7 +18,7 @@ from .leftover import Leftover, leftovers
 from .lineage import trace
 from .manual import manual_plan
 from .match import Match
-from .module_inputs import module_inputs
+from .module_inputs import module_inputs, unlike_inputs
 from .naming import Names
 from .one_file import is_lone_file, kept_for, plan_of_lone_file
 from .op_mapping_file import FILE_NAME, missing_file_note, read_op_mapping_file, type_rules
@@ -28,7 +28,7 @@ from .steps import batches, common_steps, table_start
 from .tables import Tables, load_tables
 from .token_ids import token_ids
 from .torchair import is_torchair, torchair_plan
-from .trees import TreeMatcher
+from .trees import Layouts, TreeMatcher
 from .weights import WeightPairs, weight_pairs
 
 
@@ -115,11 +115,13 @@ class _Planner:
         pairs: list[Pair] = []
         unmapped: list[Unmapped] = []
         weights: WeightPairs | None = None
+        layouts: Layouts | None = None
         for golden_step, mine_step in common_steps(self._golden, self._mine):
             golden, mine = DumpStep(self._golden, golden_step), DumpStep(self._mine, mine_step)
             start = table_start(self._golden, golden_step)
             evidence = Evidence(golden, mine, start, batches(golden, mine))
-            mapped = self._map(evidence)
+            mapped, laid_out = self._map(evidence, layouts)
+            layouts = layouts or laid_out
             for result in self._pairs(evidence, mapped):
                 if isinstance(result, Pair):
                     pairs.append(result)
@@ -127,26 +129,32 @@ class _Planner:
                     unmapped.append(result)
             unmapped.extend(self._unmapped(evidence, mapped))
             if weights is None:
-                weights = weight_pairs(self._golden, self._mine, evidence)
+                weights = weight_pairs(self._golden, self._mine, evidence, mapped.matcher.unlike)
                 self._notes += [weights.note] if weights.note else []
         pairs = [*weights.pairs, *pairs] if weights is not None else pairs
         numbered = (replace(pair, order=order) for order, pair in enumerate(pairs))
         return Plan.of_dumps(self._golden, self._mine, numbered, unmapped, self._totals, self._notes)
 
-    def _map(self, evidence: Evidence) -> _Mapped:
+    def _map(self, evidence: Evidence, before: Layouts | None) -> tuple[_Mapped, Layouts | None]:
+        """What was found for the trees of a step, and how its tokens are laid out."""
         key = tuple((id(side.tree), side.inventory()) for side in (evidence.golden, evidence.mine))
-        if key not in self._mapped:
-            matcher = TreeMatcher(evidence, self._tables, self._rules)
-            matches = matcher.matches()
-            self._mapped[key] = _Mapped(matcher, matches, leftovers(matcher, matches, evidence))
-            self._notes.extend(matcher.notes)
-            self._notes.extend(_rank_note(self._golden, self._mine))
-        return self._mapped[key]
+        if key in self._mapped:
+            return self._mapped[key], self._mapped[key].matcher.lay_out(evidence, before)
+        matcher = TreeMatcher(evidence, self._tables, self._rules)
+        layouts = matcher.lay_out(evidence, before)
+        matches = matcher.matches()
+        self._mapped[key] = _Mapped(matcher, matches, leftovers(matcher, matches, evidence))
+        self._notes.extend(matcher.notes)
+        self._notes.extend(_rank_note(self._golden, self._mine))
+        return self._mapped[key], layouts
 
     def _pairs(self, evidence: Evidence, mapped: _Mapped) -> Iterator[Pair | Unmapped]:
         """The pairs of one step, and a reason for each that a rank's missing tensor makes impossible."""
         names = Names(mapped.matcher.mine.layers, self._tables)
-        inputs = module_inputs(self._golden, self._mine, evidence)
+        if mapped.matcher.unlike:
+            inputs = unlike_inputs(self._mine, evidence, mapped.matcher)
+        else:
+            inputs = module_inputs(self._golden, self._mine, evidence)
         ordered = sorted(
             (*mapped.matches, *inputs.matches, *token_ids(evidence, self._tables)),
             key=lambda m: (ORDER.index(m.fed), *inputs.when(m), m.mine.slot, m.tag, m.golden.node.order),

@@ -6,6 +6,7 @@ both go through `reconcile`, so the plan never promises what the test cannot do.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,7 +14,7 @@ import torch
 from ..errors import Incomparable, ShapesDiffer
 from ..tensors.device_layouts import is_tiled
 from ..tensors.source import Source, TensorSource
-from ..tensors.views import Columns, Exceeding, Floored, PlusRow, Reshaped, Rows, Sum
+from ..tensors.views import Columns, ExactSum, Exceeding, Floored, PlusRow, Reshaped, Rows, Sum
 from .cuts import cut_out
 from .fed import BLOCKED
 from .operand_shards import OperandShards, open_shards, shards_of_shapes
@@ -26,11 +27,14 @@ from .pair import (
     Part,
     Permuted,
     Repeated,
+    RowParallel,
     TableRows,
     Whole,
 )
+from .partial_sums import settled
 from .quantised import dequantised
 from .shapes import Merge, Shape, rows_and_width, same_order
+from .turning import turned_alike
 
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
 """Views of a piece whose size the other side tells."""
@@ -49,11 +53,13 @@ class Comparison:
 class Opened:
     """A pair ready to be measured. Replicated shards give one comparison per replica.
 
-    `notes` says in words what was done to make the shapes agree; empty when nothing was.
+    `notes` says in words what was done to make the shapes agree; empty when nothing was. `suspect` is what
+    the tensors of the ranks tell of a failure, if any.
     """
 
     comparisons: tuple[Comparison, ...]
     notes: tuple[str, ...] = ()
+    suspect: str = ""
 
     @property
     def golden(self) -> Source:
@@ -114,7 +120,7 @@ def agree(golden: Operand, mine: Operand) -> str:
 def _statistics_refusal(golden: Operand, mine: Operand) -> str:
     """Max, min, mean and norm of a whole say nothing of a part, so a pair must not need cutting."""
     for operand in (golden, mine):
-        if not isinstance(operand.view, (Whole, LastToken, Permuted)):
+        if not isinstance(operand.view, (Whole, LastToken, Permuted, RowParallel)):
             return "statistics cannot be sliced"
     if not all(ref.header().counted for ref in (*golden.refs, *mine.refs)):
         return ""
@@ -150,6 +156,15 @@ def reconcile(golden: OperandShards, mine: OperandShards) -> Opened:
 
     Raises `Incomparable` with both shapes when no rule makes them agree.
     """
+    (golden, golden_turn), (mine, mine_turn) = turned_alike(golden, mine), turned_alike(mine, golden)
+    (golden, golden_sum), (mine, mine_sum) = settled(golden, mine), settled(mine, golden)
+    opened = _reconciled(golden, mine)
+    told = tuple(note for note in (golden_turn, mine_turn, golden_sum.note, mine_sum.note) if note)
+    suspect = golden_sum.suspect or mine_sum.suspect
+    return replace(opened, notes=(*told, *opened.notes), suspect=suspect) if told else opened
+
+
+def _reconciled(golden: OperandShards, mine: OperandShards) -> Opened:
     if isinstance(golden.view, _CUTS):
         cut, note = cut_out(golden, mine)
         others, merged = _merged(mine, tuple(cut.shape), golden, mine)
@@ -261,12 +276,23 @@ def _merged(
     if rule is None:
         raise _mismatch(golden, mine)
     sources, note = _joined(side, rule, whole)
+    if side.residual:
+        sources = [_with_residual(source, side.residual, place) for place, source in enumerate(sources)]
+        return sources, "; ".join(filter(None, (note, "residual added")))
     if not side.bias:
         return sources, note
     bias = torch.cat(side.bias[:: rule.replicas], -1) if rule.how == "columns" else side.bias[0]
     if rule.how == "rows" or bias.numel() != rows_and_width(whole)[1]:
         raise Incomparable(f"a bias of shape {list(bias.shape)} does not fit {side.describe()}")
     return [PlusRow(source, bias) for source in sources], "; ".join(filter(None, (note, "bias added")))
+
+
+def _with_residual(source: Source, residual: tuple[torch.Tensor, ...], rank: int) -> Source:
+    """What a layer adds, and the stream that it is added to, which every rank holds."""
+    stream = TensorSource(residual[min(rank, len(residual) - 1)])
+    if math.prod(stream.shape) != math.prod(source.shape):
+        raise Incomparable(f"a residual of shape {list(stream.shape)} does not fit {list(source.shape)}")
+    return ExactSum([source, stream])
 
 
 def _joined(side: OperandShards, rule: Merge, whole: Shape) -> tuple[list[Source], str]:
@@ -276,7 +302,8 @@ def _joined(side: OperandShards, rule: Merge, whole: Shape) -> tuple[list[Source
     if rule.how == "replicated":
         return [TensorSource(shard) for shard in shards], note
     if rule.how == "sum":
-        return [Sum([TensorSource(shard) for shard in shards])], note
+        add = ExactSum if side.settled else Sum
+        return [add([TensorSource(shard) for shard in shards])], note
     rows, width = rows_and_width(whole)
     shards = shards[:: rule.replicas]
     if rule.how == "rows":

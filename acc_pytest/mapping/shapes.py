@@ -43,6 +43,13 @@ def rows_and_width(shape: Shape) -> tuple[int, int]:
     return math.prod(shape[:-1]), shape[-1]
 
 
+def has_token_rows(shape: Shape, tokens: Shape) -> bool:
+    """Whether a tensor has a row for each token of a step that lays them out as `tokens`."""
+    count = math.prod(tokens)
+    leading = {math.prod(shape[:dims]) for dims in range(1, len(shape))}
+    return len(shape) > 1 and (shape[: len(tokens)] == tokens or count in leading)
+
+
 @dataclass(frozen=True, slots=True)
 class Merge:
     """How the rank shards of one side become one tensor.

@@ -65,9 +65,9 @@ _LISTED = _record({"types": _TEXTS}, {})
 _ROLE = _record(
     {"path": _text},
     {
-        **dict.fromkeys(("output", "output_residual", "input", "sibling"), _text),
-        **dict.fromkeys(("outputs", "tables", "caches", "heads_in", "tokens_in"), _TEXTS),
-        "repeats": _flag,
+        **dict.fromkeys(("output", "output_residual", "input", "stream", "gated", "sibling"), _text),
+        **dict.fromkeys(("outputs", "tables", "turned", "caches", "heads_in", "tokens_in"), _TEXTS),
+        **dict.fromkeys(("repeats", "residual_beside"), _flag),
     },
 )
 _FORMS: Mapping[str, tuple[Form, str]] = {

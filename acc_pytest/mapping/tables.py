@@ -20,7 +20,8 @@ class ModuleRole:
 
     `output_residual` replaces `output` for types that add the residual themselves; `sibling` must
     exist in the same layer for the rule to apply. With `repeats` the module only hands on what a module
-    inside it computed: the tensor is known, but it is compared there.
+    inside it computed: the tensor is known, but it is compared there. `stream`, `gated`, `turned` and
+    `residual_beside` are for modules that engines fuse: `tables.toml` says what they mean.
     """
 
     path: re.Pattern[str]
@@ -28,12 +29,16 @@ class ModuleRole:
     outputs: tuple[str, ...] = ()
     output_residual: str = ""
     input: str = ""
+    stream: str = ""
+    gated: str = ""
     tables: tuple[str, ...] = ()
+    turned: tuple[str, ...] = ()
     caches: tuple[str, ...] = ()
     heads_in: tuple[str, ...] = ()
     tokens_in: tuple[str, ...] = ()
     sibling: str = ""
     repeats: bool = False
+    residual_beside: bool = False
 
 
 @dataclass(frozen=True, eq=False)

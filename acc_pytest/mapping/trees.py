@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..dumps.base import Slot
+from ..dumps.modules import ModuleDump
 from ..topology.tree import Node
 from . import policies, same_names
 from .evidence import Evidence
@@ -13,11 +14,17 @@ from .layered_tree import LayeredTree
 from .layers import Layer, align_layers
 from .match import End, Match, ViewRule
 from .op_mapping_file import TypeRule, type_rules
+from .pair import Sequences
 from .policies import Scope
 from .roles.export import Export
 from .roles.join import RoleJoin
+from .sequences import sequences_of
 from .tables import Tables
+from .unlike import Meanings, turned, without_copies
 from .user_rules import UserRules
+
+Layouts = tuple["Sequences | None", "Sequences | None"]
+"""How golden and mine lay out the tokens of a step."""
 
 _PROBED_LAYERS = 3
 """How many layers of one make are looked at before a rule is dropped because shapes disagree."""
@@ -42,10 +49,35 @@ class TreeMatcher:
         self.mine = LayeredTree(evidence.mine, tables)
         self.layer_pairs, note = align_layers(self.golden.layers, self.mine.layers)
         self.notes = [note] if note else []
-        self._same_kind = evidence.golden.dump.kind == evidence.mine.dump.kind
+        dumps = evidence.golden.dump, evidence.mine.dump
+        modules = all(isinstance(dump, ModuleDump) for dump in dumps)
+        self._same_kind = modules or dumps[0].kind == dumps[1].kind
+        ranks = tuple(map(len, evidence.rank_groups()[0][:2]))
+        self._meanings = (
+            Meanings(self.golden, self.mine, self.layer_pairs, (ranks[0], ranks[1])) if modules else None
+        )
+
+    @property
+    def unlike(self) -> bool:
+        """Whether these are torch dumps of models whose modules are not the same."""
+        return self._meanings is not None and self._meanings.unlike
+
+    def lay_out(self, evidence: Evidence, before: Layouts | None) -> Layouts | None:
+        """Tell a step how both sides lay out their tokens; `before` is what this gave for the first step."""
+        if not self.unlike:
+            return None
+        earlier = before or (None, None)
+        sides = (evidence.golden, self.golden, earlier[0]), (evidence.mine, self.mine, earlier[1])
+        layouts = tuple(sequences_of(side, tree.model_exports(), first) for side, tree, first in sides)
+        evidence.lay_out(layouts[0], layouts[1])
+        return layouts[0], layouts[1]
 
     def matches(self) -> list[Match]:
         """Every match, layers first; a slot of mine has one plain match at most."""
+        made = self._matches()
+        return made if self._meanings is None else [self._meanings.summed(match) for match in made]
+
+    def _matches(self) -> list[Match]:
         matches = list(self._user.named(self.places(), self._roles_of, self._fits))
         forced = {end for match in matches for end in match.ends}
         alike = self._same_names() if self._same_kind else ()
@@ -80,6 +112,9 @@ class TreeMatcher:
     def _same_names(self) -> Iterator[Match]:
         golden, mine = self.golden, self.mine
         named = list(same_names.by_name(golden.side.tree, mine.side.tree, golden.slots, mine.slots))
+        if self._meanings is not None and self._meanings.unlike:
+            meant = [match for match in map(self._meanings.named, named) if match is not None]
+            named = [match for match in meant if self._fits(match)]
         yield from named
         if golden.side.dump.kind == "atb":
             met = {end[:2] for match in named for end in match.ends}
@@ -113,7 +148,10 @@ class TreeMatcher:
         exports = self.golden.layer_exports(golden), self.mine.layer_exports(mine)
         if not any(export.form == "table" for export in exports[0]):
             exports[0].extend(export for export in self.golden.model_exports() if export.form == "table")
-        join = self._join(_unmatched(*exports, taken.by_name), fits, mine.node)
+        if self.unlike:
+            for tree, side in zip((self.golden, self.mine), exports):
+                side.extend(turned(side, tree.model_exports()))
+        join = self._join(self._unmatched(*exports, taken.by_name), fits, mine.node)
         for match in self._by_policy(scope, join):
             for transfer in transfers:
                 yield transfer(match)
@@ -121,14 +159,33 @@ class TreeMatcher:
     def _model_matches(self, taken: Taken) -> Iterator[Match]:
         scope = self._scope(self.golden.outside(), self.mine.outside(), self._fits, False, taken)
         exports = self.golden.model_exports(), self.mine.model_exports()
-        yield from self._by_policy(scope, self._join(_unmatched(*exports, taken.by_name), self._fits, None))
+        yield from self._by_policy(
+            scope, self._join(self._unmatched(*exports, taken.by_name), self._fits, None)
+        )
+
+    def _unmatched(
+        self, golden: list[Export], mine: list[Export], taken: set[End]
+    ) -> tuple[list[Export], list[Export]]:
+        """Exports of nodes that have no partner by name: dumps of one kind need roles for those only. Of
+        unlike modules those of tensors that have none."""
+        if self.unlike:
+            free = [e for e in mine if e.form == "turned" or ("mine", e.node, e.slot) not in taken]
+            return without_copies(golden), without_copies(free)
+        matched = {(side, node) for side, node, _ in taken}
+        return (
+            [export for export in golden if ("golden", export.node) not in matched],
+            [export for export in mine if ("mine", export.node) not in matched],
+        )
 
     def _join(
         self, exports: tuple[list[Export], list[Export]], fits: Callable[[Match], bool], layer: Node | None
     ) -> RoleJoin:
         ranks = self._evidence.rank_groups()[0]
         sharded = len(ranks[1]) > len(ranks[0])
-        return RoleJoin(*exports, self._tables, fits, layer, sharded=sharded, said=self._user.says)
+        modules = self._meanings is not None
+        tables = replace(self._tables, stand_in={}) if modules else self._tables
+        sharded = len(ranks[1]) != len(ranks[0]) if modules else sharded
+        return RoleJoin(*exports, tables, fits, layer, sharded=sharded, said=self._user.says, modules=modules)
 
     def _scope(
         self,
@@ -185,17 +242,6 @@ def _claimed(scope: Scope, policy: Iterable[Match]) -> Iterator[Match]:
         if not match.ends & scope.taken:
             scope.taken |= match.ends
             yield match
-
-
-def _unmatched(
-    golden: list[Export], mine: list[Export], taken: set[End]
-) -> tuple[list[Export], list[Export]]:
-    """Exports of nodes that have no partner by name: dumps of one kind need roles for those only."""
-    matched = {(side, node) for side, node, _ in taken}
-    return (
-        [export for export in golden if ("golden", export.node) not in matched],
-        [export for export in mine if ("mine", export.node) not in matched],
-    )
 
 
 def _make(tree: LayeredTree, layer: Layer) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..dumps.base import Dump, Rank, Slot, StepLabel
 from ..dumps.modules import ModuleDump
 from ..dumps.torch_weights import SavedWeight
-from ..tensors.ref import TensorRef
+from ..tensors.ref import TensorRef, readable
 from ..vocabulary import selectable
 from .evidence import Evidence
 from .pair import Operand, Pair
@@ -25,9 +25,9 @@ class WeightPairs:
     note: str = ""
 
 
-def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence) -> WeightPairs:
+def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence, unlike: bool) -> WeightPairs:
     """A pair for each weight that both dumps describe, rank by rank; none where their ranks do not meet
-    so."""
+    so. Of modules that are `unlike`, weights of one name and two shapes are not the same."""
     if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
         return WeightPairs()
     if len(golden.ranks) != len(mine.ranks):
@@ -37,9 +37,16 @@ def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence) -> WeightPairs:
     for golden_ranks, mine_ranks, number in evidence.rank_groups():
         golden_weights, mine_weights = _Weights(golden, golden_ranks[0]), _Weights(mine, mine_ranks[0])
         pairs = list(_pairs(golden_weights, mine_weights, evidence.golden.step.label, number))
+        pairs = [pair for pair in pairs if not unlike or _of_one_shape(pair)]
         all_pairs += pairs
         note = _said_of_alone(golden_weights, mine_weights, len(pairs)) or note
     return WeightPairs(tuple(all_pairs), note)
+
+
+def _of_one_shape(pair: Pair) -> bool:
+    """Whether the headers say nothing else: an engine pads its vocabulary."""
+    golden, mine = (readable(side.refs[0]) for side in (pair.golden, pair.mine))
+    return golden is None or mine is None or golden.shape == mine.shape
 
 
 def _said_of_alone(golden: _Weights, mine: _Weights, pairs: int) -> str:

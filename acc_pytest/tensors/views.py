@@ -34,6 +34,26 @@ class Columns:
         return rows[start - first * self._width : stop - first * self._width]
 
 
+class ExactSum:
+    """Element by element sum that nobody rounds: `read` gives it in float32, or in float64.
+
+    `dtype` is that of the parts, which the rounding of each of them is to be judged by.
+    """
+
+    def __init__(self, parts: Sequence[Source]) -> None:
+        self._parts = list(parts)
+        self.shape: tuple[int, ...] = tuple(parts[0].shape)
+        self.dtype = parts[0].dtype
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        """The sum over parts of elements `[start, stop)`."""
+        wide = torch.promote_types(self.dtype, torch.float32)
+        total = self._parts[0].read(start, stop).to(wide)
+        for part in self._parts[1:]:
+            total = total + part.read(start, stop).to(wide)
+        return total
+
+
 class Rows:
     """Tensors one below the other: `[n0 + n1 + ..., width]`, each given as a `Source`."""
 
@@ -54,24 +74,15 @@ class Rows:
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
 
-class Sum:
+class Sum(ExactSum):
     """Element by element sum of partial results, added in float32 and rounded once to their dtype.
 
     That is what the collective would have left behind; float64 parts are added in float64.
     """
 
-    def __init__(self, parts: Sequence[Source]) -> None:
-        self._parts = list(parts)
-        self.shape: tuple[int, ...] = tuple(parts[0].shape)
-        self.dtype = parts[0].dtype
-
     def read(self, start: int, stop: int) -> torch.Tensor:
         """The sum over parts of elements `[start, stop)`."""
-        wide = torch.promote_types(self.dtype, torch.float32)
-        total = self._parts[0].read(start, stop).to(wide)
-        for part in self._parts[1:]:
-            total = total + part.read(start, stop).to(wide)
-        return total.to(self.dtype)
+        return super().read(start, stop).to(self.dtype)
 
 
 class PlusRow:

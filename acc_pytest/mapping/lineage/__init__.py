@@ -55,7 +55,7 @@ class Lineage:
 
 def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Lineage:
     """The lineage of `pairs`, which are in execution order; where there is no dataflow it is that order."""
-    flow_of, words = _flows(golden, mine, tables)
+    flow_of, words = _flows(golden, mine, pairs, tables)
     tracing = _Tracing(len(pairs))
     results = [(number, pair) for number, pair in enumerate(pairs) if pair.policy != WEIGHTS]
     for (graph, step, rank), (numbers, group) in _steps(results, isinstance(mine, TorchairDump)).items():
@@ -143,7 +143,7 @@ def _noted(number: int, value: Noted | None) -> dict[int, Noted]:
     return {number: value} if value else {}
 
 
-def _flows(golden: Dump, mine: Dump, tables: Tables) -> tuple[FlowOf, str]:
+def _flows(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> tuple[FlowOf, str]:
     """What gives the dataflow of a step, and how it is known, in words."""
     if mine.kind == "atb" and golden.kind != "manual":
         return atb_flows(golden, mine, tables), "tensor names in the topology"
@@ -152,7 +152,9 @@ def _flows(golden: Dump, mine: Dump, tables: Tables) -> tuple[FlowOf, str]:
     if isinstance(mine, FxDump):
         return fx_flows(mine), "copies of results among the arguments of calls"
     if isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump):
-        return torch_flows(golden, mine), "tensors that both dumps saw at the same places"
+        unlike = any((pair.golden.node, pair.golden.slot) != place_of(pair) for pair in pairs)
+        seen = "tensors that mine saw before" if unlike else "tensors that both dumps saw at the same places"
+        return torch_flows(golden, mine, unlike), seen
     return lambda *_: None, ORDER
 
 

@@ -33,8 +33,11 @@ def atb_flows(golden: Dump, mine: Dump, tables: Tables) -> FlowOf:
     return flow
 
 
-def torch_flows(golden: ModuleDump, mine: ModuleDump) -> FlowOf:
-    """The flows of two torch dumps, as their first ranks tell. A pair's step has golden's label."""
+def torch_flows(golden: ModuleDump, mine: ModuleDump, unlike: bool) -> FlowOf:
+    """The flows of two torch dumps, as their first ranks tell. A pair's step has golden's label.
+
+    `unlike` says that pairs join other modules than those of equal names.
+    """
     from .modules import modules_flow
 
     steps = {
@@ -45,7 +48,7 @@ def torch_flows(golden: ModuleDump, mine: ModuleDump) -> FlowOf:
         if step not in steps:
             return None
         golden_step, mine_step = steps[step]
-        return modules_flow(golden.calls(golden_step), mine.calls(mine_step), places)
+        return modules_flow(golden.calls(golden_step), mine.calls(mine_step), places, unlike)
 
     return flow
 

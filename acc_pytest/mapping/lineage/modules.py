@@ -10,10 +10,15 @@ from .nearest import Above, SlotName
 from .steps import Flow
 
 
-def modules_flow(golden: Calls, mine: Calls, places: Iterable[SlotName]) -> Flow:
-    """What is above `places`, which are those that are compared."""
+def modules_flow(golden: Calls, mine: Calls, places: Iterable[SlotName], unlike: bool) -> Flow:
+    """What is above `places`, which are those that are compared. Of `unlike` modules mine alone tells."""
     wanted = frozenset(places)
-    flow = module_flow(golden, mine, lambda place: _named(place) in wanted)
+
+    def compared(place: NodeSlot) -> bool:
+        return _named(place) in wanted
+
+    copied = compared if unlike else lambda _: False
+    flow = module_flow(mine if unlike else golden, mine, compared, copied)
     above = {
         _named(place): Above(
             dict.fromkeys(map(_named, others), False), keeps=place in flow.caches, unseen=_unseen(place, flow)

@@ -24,7 +24,9 @@ class Export:
     - `unbiased`: a later operator adds the bias in `companions`;
     - `partial_unbiased`: both;
     - `passing`: moved around by an operator that computes nothing, perhaps fewer rows of it;
-    - `repeated`: handed on by a container, and compared at the module that computed it.
+    - `repeated`: handed on by a container, and compared at the module that computed it;
+    - `turned`: the position tables in `companions` have yet to turn it;
+    - `split`: what is in `companions` is to be added to it.
     """
 
     node: Node

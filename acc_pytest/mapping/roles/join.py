@@ -30,11 +30,14 @@ class RoleJoin:
         *,
         sharded: bool = False,
         said: Callable[[Node, Node], bool] = lambda golden, mine: False,
+        modules: bool = False,
     ) -> None:
-        """`layer` is the layer of mine. `sharded` says that tensors of mine come in shards to be merged,
-        `said` that the user holds a golden node and a node of mine to be the same.
+        """`layer` is the layer of mine. `sharded` says that tensors come in shards to be merged,
+        `said` that the user holds a golden node and a node of mine to be the same, `modules` that both sides
+        are modules of torch.
         """
         self._said = said
+        self._modules = modules
         self._tables = tables
         self._fits = fits
         self._mine_layer = layer
@@ -59,12 +62,14 @@ class RoleJoin:
 
     def _plain(self, role: str, export: Export) -> Iterator[Match]:
         """The best golden tensor of the role; of a paged cache, the rows that this step wrote."""
-        forms = ("table",) if export.form == "table" else ("plain", "passing")
+        forms = ("table",) if export.form == "table" else ("plain", "passing", "split", "turned")
         known = self._golden.get(role, ())
         candidates = [golden for golden in known if golden.form in forms]
         if not candidates:
             candidates = [golden for golden in known if golden.form == "repeated"]
         for golden in sorted(candidates, key=lambda candidate: self._preference(candidate, export)):
+            if golden.form == export.form == "turned":
+                continue
             match = self._match(role, golden, export)
             if self._fits(match):
                 yield match
@@ -119,6 +124,12 @@ class RoleJoin:
                 "rope",
                 ViewRule("table", -1 if golden.component is None else golden.component),
             )
+        elif "turned" in (golden.form, mine.form):
+            policy, reason = "rope", f"turned by the position tables it is `{role}`"
+            golden_view, mine_view = _completed(golden), _completed(mine)
+        elif "split" in (golden.form, mine.form):
+            reason = f"with the residual added it is `{role}`"
+            golden_view, mine_view = _completed(golden), _completed(mine)
         elif mine.form == "partial":
             reason, mine_view = f"summed over ranks it is `{role}`", ViewRule("sum")
         elif mine.form == "head_part":
@@ -129,7 +140,8 @@ class RoleJoin:
         elif mine.form in ("unbiased", "partial_unbiased"):
             reason = f"with the bias it is `{role}`"
             mine_view = ViewRule("bias" if mine.form == "unbiased" else "bias_sum", parts=mine.companions)
-        return Match(golden, mine, policy, reason, golden_view, mine_view)
+        tag = "turned" if mine.form == "turned" else ""
+        return Match(golden, mine, policy, reason, golden_view, mine_view, tag)
 
     def _policy(self, golden: Export, mine: Export) -> str:
         if self._mine_layer is None:
@@ -206,17 +218,38 @@ class RoleJoin:
         """Packs that cannot be merged whole: each shard of mine packs its shares of all parts."""
         if not self._sharded or self._interleaved():
             return set()
+        if self._modules:
+            return {pack for pack in self._tables.packs if self._plain_of(self._golden, pack)}
         return {pack for pack, parts in self._tables.packs.items() if self._one_of_each(self._mine, parts)}
 
     def _packed_both(self, pack: str, export: Export) -> Iterator[Match]:
         whole = self._plain_of(self._golden, pack)
         if not whole or export.form != "plain":
             return
+        if self._modules:
+            yield from self._both_by_own_columns(pack, whole[0], export)
+            return
         pieces = tuple(self._one_of_each(self._mine, self._tables.packs[pack]))
         for index, piece in enumerate(pieces):
             rules = ViewRule("part", index, pieces), ViewRule("own_part", index, pieces)
             reason = f"part {index + 1} of the packed `{pack}` of both, shard by shard"
             match = Match(whole[0], export, "packed", reason, *rules, tag=piece.role)
+            if self._fits(match):
+                yield match
+
+    def _both_by_own_columns(self, pack: str, golden: Export, mine: Export) -> Iterator[Match]:
+        """Part by part, each side cut by what it tells itself: gate and up are as wide, and so are key and
+        value, beside a query that is as wide as what attention gives."""
+        parts = self._tables.packs[pack]
+        first = [self._golden.get("attn_core", [])[:1], self._mine.get("attn_core", [])[:1]]
+        if len(parts) > 2 and not all(first):
+            return
+        for index, role in enumerate(parts):
+            rules = [
+                ViewRule("own_columns", index, tuple(known) if len(parts) > 2 else ()) for known in first
+            ]
+            reason = f"part {index + 1} of the packed `{pack}` of both, rank by rank"
+            match = Match(golden, mine, "packed", reason, rules[0], rules[1], tag=role)
             if self._fits(match):
                 yield match
 
@@ -233,6 +266,12 @@ class RoleJoin:
         """The innermost plain export of every role, empty when one role has none."""
         by_role = [self._plain_of(side, role) for role in roles]
         return [exports[0] for exports in by_role] if all(by_role) else []
+
+
+def _completed(export: Export) -> ViewRule:
+    """How a tensor is read that needs others of its side, where it does."""
+    kinds = {"split": "residual", "turned": "turned"}
+    return ViewRule(kinds[export.form], parts=export.companions) if export.form in kinds else WHOLE
 
 
 def _written(paged: Export) -> ViewRule:

@@ -1,0 +1,72 @@
+"""Is what every rank holds the whole, or a summand of it? Told by the values, and by what comes after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..tensors.dtypes import by_torch
+from .operand_shards import OperandShards
+from .pair import RankSum, RowParallel, Whole, WithResidual
+
+_SAMPLE = 1 << 20
+"""Elements that are looked at, from the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the values told, in words, and what that says of a failure (empty where it says nothing)."""
+
+    note: str = ""
+    suspect: str = ""
+
+
+def settled(side: OperandShards, other: OperandShards) -> tuple[OperandShards, Told]:
+    """The side as one of replicas or of summands, and what told so; other sides as they are."""
+    view = side.view
+    if not isinstance(view, (RowParallel, WithResidual)):
+        return side, Told()
+    whole, summed = replace(side, view=Whole()), replace(side, view=RankSum(), settled=True)
+    if side.count == 1 or side.shards[0].device.type == "meta" or _alike(side.shards):
+        return whole, Told()
+    words = f"the tensors of {side.count} ranks differ"
+    after = [ref.open() for ref in view.witness]
+    fits = _sum_fits(side, other)
+    if after and _alike(after):
+        return summed, Told(f"{words}, what comes after them does not: they are partial sums")
+    if fits and not after:
+        return summed, Told(f"{words}, and their sum fits the other side: they are partial sums")
+    note = f"{words}, and so does what comes after them" if after else words
+    missing = f"each rank kept its partial sum: {note}, only their sum fits" if fits else ""
+    return whole, Told(note, missing)
+
+
+def _alike(shards: Sequence[torch.Tensor]) -> bool:
+    """Whether all ranks hold the same, but for what rounding may do."""
+    first = _numbers(shards[0])
+    roundoff = by_torch(shards[0].dtype).roundoff or 0.0
+    return all(_distance(first, _numbers(shard)) <= 2 * roundoff for shard in shards[1:])
+
+
+def _sum_fits(side: OperandShards, other: OperandShards) -> bool:
+    """Whether the sum is much nearer to the other side than any summand."""
+    if other.count != 1 or other.shards[0].numel() != side.shards[0].numel():
+        return False
+    wanted = _numbers(other.shards[0])
+    summands = [_numbers(shard) for shard in side.shards]
+    total = torch.stack(summands).sum(0)
+    return _distance(wanted, total) < min(_distance(wanted, each) for each in summands) / 4
+
+
+def _numbers(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.reshape(-1) if tensor.is_contiguous() else tensor.flatten()
+    return flat[:_SAMPLE].float()
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    if one.numel() != other.numel():
+        return float("inf")
+    norm, error = float(one.norm()), float((one - other).norm())
+    return error / norm if norm else error

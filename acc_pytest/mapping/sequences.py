@@ -1,0 +1,87 @@
+"""How a dump lays out the tokens of a step: found by headers, and by the names of what tells it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from ..dumps.base import Slot
+from ..tensors.header import TensorHeader
+from ..tensors.ref import TensorRef, readable
+from ..topology.tree import Node
+from .evidence import DumpStep
+from .pair import Sequences
+from .roles.export import Export
+
+_IDS = ("input_ids", "input_tokens", "tokens")
+_POSITIONS = ("positions", "position_ids")
+_LENGTHS = ("extend_seq_lens", "seq_lens", "seq_lengths", "seqlens")
+_MASKS = ("attention_mask",)
+_Wanted = Callable[[TensorHeader], bool]
+
+
+def sequences_of(side: DumpStep, exports: list[Export], before: Sequences | None) -> Sequences | None:
+    """The layout of a step by what its embedding hands out (`exports` of the model); `None` without one."""
+    embedding = next((e for e in exports if e.role == "embed" and e.slot.kind == "output"), None)
+    header = readable(side.slots(embedding.node).get(embedding.slot)) if embedding is not None else None
+    if embedding is None or header is None or len(header.shape) < 2:
+        return None
+    shape, count = header.shape[:-1], math.prod(header.shape[:-1])
+    batch = shape[0] if len(shape) > 1 else 0
+
+    def tokens(known: TensorHeader) -> bool:
+        return known.numel == count
+
+    def mask(known: TensorHeader) -> bool:
+        return len(known.shape) in (2, 4) and bool(batch) and known.shape[0] == batch
+
+    looked_up = [(s, r) for s, r in side.slots(embedding.node).items() if s.kind == "input"]
+    ids = next((ref for _, ref in looked_up if _is_whole(ref) and _fits(ref, tokens)), None)
+    found = Sequences(
+        shape,
+        ids or _named(side, _IDS, tokens),
+        _named(side, _MASKS, mask, whole=False) if batch else None,
+        _named(side, _POSITIONS, tokens) or _first_of_rotary(side, tokens),
+        _named(side, _LENGTHS, lambda known: len(known.shape) == 1),
+    )
+    return replace(found, before=before)
+
+
+def _named(side: DumpStep, names: tuple[str, ...], wanted: _Wanted, whole: bool = True) -> TensorRef | None:
+    """The first tensor that is called so, of the first name that there is."""
+    for name in names:
+        for node, slot, ref in _tensors(side):
+            if _called(node, slot) == name and (not whole or _is_whole(ref)) and _fits(ref, wanted):
+                return ref
+    return None
+
+
+def _first_of_rotary(side: DumpStep, wanted: _Wanted) -> TensorRef | None:
+    """Positions that have no name, as rotary modules are handed them."""
+    for node, slot, ref in _tensors(side):
+        if "rotary" in node.path and slot.kind == "input" and _is_whole(ref) and _fits(ref, wanted):
+            return ref
+    return None
+
+
+def _tensors(side: DumpStep) -> Iterator[tuple[Node, Slot, TensorRef]]:
+    for node in sorted(side.tree.walk(), key=lambda node: node.depth):
+        for slot, ref in side.slots(node).items():
+            yield node, slot, ref
+
+
+def _called(node: Node, slot: Slot) -> str:
+    """The name of a field or an argument, else the last one of its node."""
+    last = slot.index[-1] if slot.index else 0
+    return last if isinstance(last, str) else node.path.rpartition(".")[2]
+
+
+def _is_whole(ref: TensorRef) -> bool:
+    header = readable(ref)
+    return header is not None and header.payload == "data" and header.dtype.name.startswith(("int", "uint"))
+
+
+def _fits(ref: TensorRef, wanted: _Wanted) -> bool:
+    header = readable(ref)
+    return header is not None and header.payload == "data" and wanted(header)

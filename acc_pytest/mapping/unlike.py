@@ -1,0 +1,152 @@
+"""Two torch dumps of models whose modules are not the same: what an equal name may be taken for.
+
+An engine packs, fuses and flattens what Hugging Face has apart, under names that it keeps. So a name counts
+only where what was dumped does not say that the tensors are different things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..dumps.base import Slot
+from .layered_tree import LayeredTree
+from .layers import Layer
+from .match import WHOLE, Match, ViewRule
+from .roles.export import Export
+
+_Place = tuple[str, Slot]
+_Role = tuple[str, str]
+"""The role of a tensor, and its form."""
+
+_SUMMED = frozenset({"embed", "o", "down", "routed", "shared.down", "mlp_residual"})
+"""Roles of what row-parallel modules hand out: each rank may have a summand of it."""
+_TURNED = {"q_rope": ("q_norm", "q"), "k_rope": ("k_norm", "k")}
+"""What is turned, and what that is made of: the norm of heads where there is one."""
+_ONE_ROW = frozenset({"final_norm", "lm_head"})
+"""Roles that one side may have of the last tokens only."""
+
+
+@dataclass(slots=True, eq=False)
+class Meanings:
+    """What is known of the tensors of both sides, by where they are."""
+
+    golden: LayeredTree
+    mine: LayeredTree
+    layer_pairs: Sequence[tuple[Layer, Layer]]
+    ranks: tuple[int, int]
+    roles: tuple[dict[_Place, _Role], dict[_Place, _Role]] = field(init=False)
+    unlike: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.roles = _roles(self.golden), _roles(self.mine)
+        self.unlike = self._differ() or self._packed_otherwise() or self._laid_out_otherwise()
+
+    def _differ(self) -> bool:
+        """Whether tensors of equal names are different things."""
+        golden, mine = self.roles
+        dumped = _dumped(self.golden) & _dumped(self.mine)
+        return any(golden.get(place) != mine.get(place) for place in dumped)
+
+    def _packed_otherwise(self) -> bool:
+        """Whether one side packs what the other has apart, or both do, over other numbers of ranks."""
+        names = [{role for role, _ in roles.values()} for roles in self.roles]
+        for pack, parts in self.golden.tables.packs.items():
+            has = [pack in known for known in names]
+            if all(has) and self.ranks[0] != self.ranks[1]:
+                return True
+            for this, other in ((0, 1), (1, 0)):
+                if has[this] and not has[other] and set(parts) <= names[other]:
+                    return True
+        return False
+
+    def _laid_out_otherwise(self) -> bool:
+        """Whether one side has its tokens in a batch and the other in one row."""
+        shapes = [
+            tree.shape(export.node, export.slot)
+            for tree in (self.golden, self.mine)
+            for export in tree.model_exports()
+            if export.role == "embed" and export.slot.kind == "output"
+        ]
+        return len({len(shape) for shape in shapes if shape}) > 1
+
+    def named(self, match: Match) -> Match | None:
+        """A match of equal names as far as the tensors are one thing, `None` where nothing says so."""
+        golden = self.roles[0].get((match.golden.node.path, match.golden.slot))
+        mine = self.roles[1].get((match.mine.node.path, match.mine.slot))
+        if golden != mine:
+            return None
+        if golden is None or mine is None:
+            return match if self._arity(match.golden, 0) == self._arity(match.mine, 1) else None
+        role, form = mine
+        return (
+            replace(match, reason=f"equal names, both are `{role}`") if self._may_meet(role, form) else None
+        )
+
+    def _may_meet(self, role: str, form: str) -> bool:
+        packed = role in self.golden.tables.packs and self.ranks[0] != self.ranks[1]
+        return form in ("plain", "table", "cache") and role not in _ONE_ROW and not packed
+
+    def _arity(self, export: Export, side: int) -> int:
+        tree = (self.golden, self.mine)[side]
+        return sum(slot.kind == "output" for slot in tree.slots(export.node))
+
+    def summed(self, match: Match) -> Match:
+        """The match; with unequal numbers of ranks, each may have a summand of what row-parallel modules
+        hand out."""
+        golden_view, mine_view = match.golden_view, match.mine_view
+        if self._may_be_summand(match.golden, 0) and golden_view == WHOLE:
+            golden_view = ViewRule("row_parallel")
+        if self._may_be_summand(match.mine, 1) and mine_view == WHOLE:
+            mine_view = ViewRule("row_parallel")
+        return replace(match, golden_view=golden_view, mine_view=mine_view)
+
+    def _may_be_summand(self, export: Export, side: int) -> bool:
+        role = self.roles[side].get((export.node.path, export.slot), ("", ""))[0]
+        more = self.ranks[side] > self.ranks[1 - side]
+        return more and export.slot.kind == "output" and (role in _SUMMED or role.endswith(".down"))
+
+
+def _roles(tree: LayeredTree) -> dict[_Place, _Role]:
+    """The role of every tensor that has one, by its place; of several the first."""
+    roles: dict[_Place, _Role] = {}
+    for export in _exports(tree):
+        roles.setdefault((export.node.path, export.slot), (export.role, export.form))
+    return roles
+
+
+def _exports(tree: LayeredTree) -> Iterator[Export]:
+    for layer in tree.layers:
+        yield from tree.layer_exports(layer)
+    yield from tree.model_exports()
+
+
+def _dumped(tree: LayeredTree) -> set[_Place]:
+    return {(node.path, slot) for node in tree.side.tree.walk() for slot in tree.slots(node)}
+
+
+def without_copies(exports: list[Export]) -> list[Export]:
+    """Exports but for inputs of a role that an output has, too. Of what a rotary module turned the inputs of
+    attention stay: all layers may share that module."""
+    made = {export.role for export in exports if export.slot.kind == "output" and export.form != "repeated"}
+    given = {export.role for export in exports if export.slot.kind == "input"} & _TURNED.keys()
+    return [
+        export
+        for export in exports
+        if (export.slot.kind == "input" and (export.role not in made or export.role in given))
+        or (export.slot.kind == "output" and not (export.role in given and export.form == "plain"))
+    ]
+
+
+def turned(exports: Sequence[Export], outside: Sequence[Export]) -> Iterator[Export]:
+    """What tables of positions have yet to turn: query and key as they are handed to the code that does. The
+    tables are in the layer, or `outside`."""
+    known = [e for e in (*outside, *exports) if e.form == "table" and e.component is None]
+    tables = {export.role: export for export in known}
+    made = {e.role: e for e in exports if e.slot.kind == "output" and e.form == "plain"}
+    if "cos" in tables and "sin" in tables:
+        for role, sources in _TURNED.items():
+            source = next((made[name] for name in sources if name in made), None)
+            if source is not None and role not in made:
+                both = tables["cos"], tables["sin"]
+                yield Export(source.node, source.slot, role, "turned", companions=both)
