@@ -221,7 +221,7 @@ def _hf_layer(
             q, k = (turn(each, *tables) for each in heads[:2])
             causal = torch.ones(x.shape[1], x.shape[1]).tril().bool()
             seen = [causal & (row > 0)[None, :] for row in mask]
-            core = torch.stack([attend(*parts, see) for *parts, see in zip(q, k, heads[2], seen)]).flatten(-2)
+            core = torch.stack([attend(*parts) for parts in zip(q, k, heads[2], seen)]).flatten(-2)
             attention.append(linear("self_attn.o_proj", "o", core))
         stream = x + attention[0]
         n = normed(stream, weights[f"{layer}.post"])
