@@ -9,6 +9,8 @@ from ..reporting.printable import message
 from .arguments import add_sides, values_of_sides
 
 if TYPE_CHECKING:
+    from ..dumps.base import Dump
+    from ..mapping.pair import Plan
     from .arguments import Commands
 
 
@@ -20,15 +22,41 @@ def add(commands: Commands) -> None:
         description="Print every pair of two dumps, and every tensor without a partner, with the reason.",
     )
     add_sides(parser)
+    parser.add_argument(
+        "--propose",
+        action="store_true",
+        help="propose pairs of equal values among the tensors without a partner, which are read for it",
+    )
+    parser.add_argument(
+        "--write",
+        default="",
+        metavar="FILE",
+        help="add what is proposed to this mapping file, for --acc-op-mapping-file",
+    )
     parser.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the plan line by line."""
+    """Print the plan line by line, and what is proposed."""
     from ..mapping.explain import explain
-    from ..session import make_plan
+    from ..session import open_and_plan
     from ..settings import Settings
 
-    for line in explain(make_plan(Settings.from_values(values_of_sides(given)))):
+    golden, mine, plan = open_and_plan(Settings.from_values(values_of_sides(given)))
+    for line in explain(plan):
         print(message(line))
+    if given.propose or given.write:
+        _propose(golden, mine, plan, given.write)
     return 0
+
+
+def _propose(golden: Dump, mine: Dump, plan: Plan, file: str) -> None:
+    from ..comparison.proposals import proposals, write_proposals
+
+    found = proposals(golden, mine, plan)
+    print(f"proposed by equal values, and not compared: {len(found)} pairs")
+    for proposal in found:
+        print(message(f"  {proposal}"))
+    if file:
+        written = write_proposals(file, found)
+        print(message(f"{written} of them are in {file}; compare them with --acc-op-mapping-file {file}"))

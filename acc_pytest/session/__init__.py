@@ -2,6 +2,14 @@
 
 from .any_name import let_any_name_pass
 from .door import door, noting_interrupts
-from .planning import make_noise_plan, make_plan, open_dumps
+from .planning import make_noise_plan, make_plan, open_and_plan, open_dumps
 
-__all__ = ["door", "let_any_name_pass", "make_noise_plan", "make_plan", "noting_interrupts", "open_dumps"]
+__all__ = [
+    "door",
+    "let_any_name_pass",
+    "make_noise_plan",
+    "make_plan",
+    "noting_interrupts",
+    "open_and_plan",
+    "open_dumps",
+]

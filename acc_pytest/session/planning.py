@@ -21,15 +21,23 @@ if TYPE_CHECKING:
 
 def make_plan(settings: Settings) -> Plan:
     """Open both dumps and map them. Raises `AccError`."""
+    return open_and_plan(settings)[2]
+
+
+def open_and_plan(settings: Settings) -> tuple[Dump, Dump, Plan]:
+    """Both dumps, and how they are mapped. Raises `AccError`."""
     from ..mapping.planner import plan
 
     with without_collector():
-        return plan(
-            *open_dumps(settings),
+        golden, mine = open_dumps(settings)
+        made = plan(
+            golden,
+            mine,
             level=settings.level,
             op_mapping_file=settings.op_mapping_file,
             tables=settings.mapping,
         )
+    return golden, mine, made
 
 
 @contextlib.contextmanager
