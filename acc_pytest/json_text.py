@@ -7,7 +7,6 @@ whole numbers of more than 4300 digits, and takes whole numbers that nothing els
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from .errors import FormatError
 
 LONGEST_NUMBER = 20
 """Characters of a whole number: 64 bits have as many, with or without a sign."""
-_LONG = re.compile(rf"\d{{{LONGEST_NUMBER}}}")
 _SHOWN = 20
 
 
@@ -44,8 +42,7 @@ def parsed(
     """
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
-        whole = _whole if _LONG.search(text) else None
-        return json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_int=whole)
+        return json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_int=_whole)
     except json.JSONDecodeError as error:
         raise NotJson(error.msg, error.lineno) from None
     except UnicodeDecodeError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..judging.verdict import Judgement
 from ..mapping.pair import Pair, Whole
 from ..tensors.header import Statistics, TensorHeader
+from ..tensors.ref import TensorRef
 
 EQUAL = "the digests are equal: golden and mine are the same bytes"
 DIFFERENT = "the digests differ: golden and mine are not the same bytes"
@@ -24,10 +25,14 @@ def same_bytes(pair: Pair) -> bool | None:
     return all(g.digest == m.digest for g, m in zip(golden, mine))
 
 
-def has_numbers(pair: Pair) -> bool:
-    """Whether both sides hold more than digests."""
-    sides = ([ref.header() for ref in side.refs] for side in (pair.golden, pair.mine))
-    return all(any(header.statistics not in (None, _NONE) for header in headers) for headers in sides)
+def without_numbers(pair: Pair) -> TensorRef | None:
+    """A tensor of the pair of which a dump keeps a digest at most, neither values nor statistics."""
+    refs = (*pair.golden.refs, *pair.mine.refs)
+    return next((ref for ref in refs if not _has_numbers(ref.header())), None)
+
+
+def _has_numbers(header: TensorHeader) -> bool:
+    return header.payload == "data" or header.statistics not in (None, _NONE)
 
 
 def judged_by_digests(same: bool) -> Judgement:

@@ -21,7 +21,7 @@ from ..mapping.pair import LastToken, Operand, Pair, Permuted, RankSum, Whole
 from ..noise.stated import statistics_of
 from ..reporting.row import Row
 from ..tensors.header import Statistics
-from .digests import DIFFERENT, EQUAL, has_numbers, judged_by_digests, same_bytes
+from .digests import DIFFERENT, EQUAL, judged_by_digests, same_bytes, without_numbers
 from .noise import with_noise_of_statistics
 from .rows import judged, worst_replica
 
@@ -39,13 +39,16 @@ def compare_statistics(pair: Pair, row: Row, judge: Judge, counterpart: Counterp
     Where both sides have nothing but digests of the bytes, these are compared.
 
     Raises `NoPayload` when the pair needs values (a slice of a packed tensor, the sum of partial
-    results), `Incomparable` when the sides have different numbers of elements, and what opening a
-    file raises.
+    results) or a side says nothing of its tensor, `Incomparable` when the sides have different numbers
+    of elements, and what opening a file raises.
     """
     same = same_bytes(pair)
-    if same is not None and not has_numbers(pair):
+    bare = without_numbers(pair)
+    if same is not None and bare is not None:
         elements = sum(ref.header().numel for ref in pair.golden.refs)
         return judged(row, judged_by_digests(same), counts={"elements": elements}, notes=(_ONLY_DIGESTS,))
+    if bare is not None:
+        raise NoPayload(f"{bare}: no statistic of it was recorded, so there is nothing to compare")
     said = "" if same is None else EQUAL if same else DIFFERENT
     golden, mine = _shards(pair.golden), _shards(pair.mine)
     rows = []

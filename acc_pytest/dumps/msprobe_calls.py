@@ -7,11 +7,10 @@ the names of parameters). Functions stand below the module that called them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
-from ..tensors.msprobe_records import Entry, Key, Records
+from ..tensors.msprobe_records import Entry, Records
 from ..tensors.ref import TensorRef
 from ..topology.function_names import function_name
 from ..vocabulary import GRADIENTS
@@ -20,10 +19,6 @@ from .msprobe_in_place import TimedCall, fingerprint, overwritten_inputs
 from .msprobe_names import CallName, FunctionPaths, call_name
 from .msprobe_times import began
 from .recorded import ROOT, Record
-
-_INPUTS = frozenset({"input_args", "input_kwargs", "input"})
-
-Side = Literal["input", "output"]
 
 
 @dataclass(slots=True)
@@ -68,17 +63,16 @@ class _Builder:
         own = self._own_parameters()
         for ended, ((name, call), time) in enumerate(zip(self._calls, times)):
             entries = self._entries.get(name, ())
-            kept = [entry for entry in entries if entry.member not in lost]
-            self._found.overwritten += [entry.member for entry in entries if entry.member in lost]
+            kept: Sequence[Entry] = entries
+            if lost:
+                kept = [entry for entry in entries if entry.member not in lost]
+                self._found.overwritten += [entry.member for entry in entries if entry.member in lost]
             if not call.is_module and call.direction == "forward":
                 mine = own.get(self._parents.get(name) or "", frozenset())
                 kept = [entry for entry in kept if entry.part == "output" or _print(entry) not in mine]
-            self._add(name, call, self._slots(kept), time, ended)
+            self._add(name, call, kept, time, ended)
             self._keep_parameters(call.path, kept)
         return self._found
-
-    def _slots(self, entries: list[Entry]) -> dict[Slot, TensorRef]:
-        return {Slot(side, key): self._ref_of(entry) for side, key, entry in _slots(entries)}
 
     def _own_parameters(self) -> dict[str, frozenset[object]]:
         """The parameters of each module: functions that it calls get them as inputs, but they are compared as
@@ -89,25 +83,25 @@ class _Builder:
             if any(entry.part == "parameters" for entry in entries)
         }
 
-    def _add(self, name: str, call: CallName, slots: dict[Slot, TensorRef], time: int, ended: int) -> None:
+    def _add(self, name: str, call: CallName, entries: Sequence[Entry], time: int, ended: int) -> None:
         path = call.path or self._paths.path(name, call)
         again = call.number if call.is_module or call.direction == "debug" else 0
         kind = call.kind if call.is_module else function_name(call.kind)
         apart = call.direction in GRADIENTS
         if apart:
-            slots |= self._arriving(call)
             path, kind = f"{path}.{call.direction}", f"{kind}.{call.direction}"
+        slots = _Slots(call.direction, entries, self._arriving(call), self._ref_of)
         self._found.records.append(Record(path, kind, slots, time, ended, again, apart))
         self._found.names.setdefault(f"{ROOT}.{path}.call{again}" if again else f"{ROOT}.{path}", name)
 
-    def _arriving(self, call: CallName) -> dict[Slot, TensorRef]:
+    def _arriving(self, call: CallName) -> Sequence[Entry]:
         """Gradients of parameters are computed of those that arrive at their module."""
         if call.direction != "parameters_grad":
-            return {}
+            return ()
         backward = self._entries.get(f"{call.prefix}.{call.path}.{call.kind}.backward.{call.number}", ())
-        return self._slots([entry for entry in backward if entry.part == "input"])
+        return [entry for entry in backward if entry.part == "input"]
 
-    def _keep_parameters(self, path: str, entries: list[Entry]) -> None:
+    def _keep_parameters(self, path: str, entries: Sequence[Entry]) -> None:
         for entry in entries:
             if entry.part == "parameters":
                 full = ".".join([ROOT, path, *map(str, entry.key)])
@@ -118,19 +112,63 @@ def _print(entry: Entry) -> object:
     return fingerprint(entry.tensor)
 
 
-def _slots(entries: list[Entry]) -> Iterator[tuple[Side, Key, Entry]]:
-    """Side and position of each tensor as our own dumps have them.
+class _Slots(Mapping[Slot, TensorRef]):
+    """The tensors of a call as our own dumps have them, made when they are asked for."""
 
-    A result that is no tuple stands in a list of length one; gradients of a parameter do as well.
-    """
-    outputs = [entry.key for entry in entries if entry.part == "output"]
-    wrapped = all(key[0] == 0 and len(key) > 1 for key in outputs)
-    for entry in entries:
-        if entry.part in _INPUTS:
-            yield "input", entry.key, entry
-        elif entry.part == "output":
-            yield "output", entry.key[1:] if wrapped else entry.key, entry
-        elif entry.part == "":
-            yield "output", entry.key or (0,), entry
-        elif entry.part != "parameters":
-            yield "output", (entry.part, *(() if entry.key == (0,) else entry.key)), entry
+    __slots__ = ("_arriving", "_direction", "_entries", "_made", "_ref_of")
+
+    def __init__(
+        self,
+        direction: str,
+        entries: Sequence[Entry],
+        arriving: Sequence[Entry],
+        ref_of: Callable[[Entry], TensorRef],
+    ) -> None:
+        self._direction = direction
+        self._entries = entries
+        self._arriving = arriving
+        self._ref_of = ref_of
+        self._made: dict[Slot, TensorRef] | None = None
+
+    def __getitem__(self, slot: Slot) -> TensorRef:
+        return self._slots()[slot]
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter(self._slots())
+
+    def __len__(self) -> int:
+        return len(self._slots())
+
+    def _slots(self) -> dict[Slot, TensorRef]:
+        if self._made is None:
+            slot_of = _SLOT_OF.get(self._direction, _of_call)
+            wrapped = _is_wrapped(self._entries)
+            found = [
+                (slot_of(entry, wrapped), entry) for entry in self._entries if entry.part != "parameters"
+            ]
+            found += [(_of_call(entry, False), entry) for entry in self._arriving]
+            self._made = {slot: self._ref_of(entry) for slot, entry in found}
+        return self._made
+
+
+def _is_wrapped(entries: Sequence[Entry]) -> bool:
+    """Whether the result is no tuple: it then stands in a list of length one."""
+    return all(entry.key[:1] == (0,) and entry.key[1:] for entry in entries if entry.part == "output")
+
+
+def _of_call(entry: Entry, wrapped: bool) -> Slot:
+    if entry.part == "output":
+        return Slot("output", entry.key[1:] if wrapped else entry.key or (0,))
+    return Slot("input", entry.key or (0,))
+
+
+def _of_parameter(entry: Entry, wrapped: bool) -> Slot:
+    """Gradients of a parameter stand in a list of length one."""
+    return Slot("output", (entry.part, *(() if entry.key == (0,) else entry.key)))
+
+
+def _of_value(entry: Entry, wrapped: bool) -> Slot:
+    return Slot("output", (*((entry.part,) if entry.part else ()), *entry.key) or (0,))
+
+
+_SLOT_OF = {"parameters_grad": _of_parameter, "debug": _of_value}

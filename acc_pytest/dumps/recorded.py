@@ -78,7 +78,7 @@ class RecordedDump(ModuleDump):
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
         """See `Dump.tensors`."""
-        return self._steps[step.directory].tensors.get((rank.name, node.path), {})
+        return self._steps[step.directory].slots(rank.name, node.path)
 
     def _began(self, step: Step) -> Callable[[Node], int]:
         began = self._steps[step.directory].began
@@ -93,15 +93,24 @@ class _RecordedStep:
     """The tree of a step, its tensors by rank and path, and the place of each path among those that began."""
 
     def __init__(self, ranks: Mapping[str, Sequence[Record]], model: str) -> None:
-        self.tensors: dict[tuple[str, str], Mapping[Slot, TensorRef]] = {}
+        self._slots: dict[tuple[str, str], Mapping[Slot, TensorRef]] = {}
+        self._sorted: set[tuple[str, str]] = set()
         known: dict[str, Record] = {}
         for rank, records in ranks.items():
             for path, record in _numbered(records):
-                self.tensors[rank, path] = dict(sorted(record.slots.items(), key=lambda item: item[0]))
+                self._slots[rank, path] = record.slots
                 known.setdefault(path, record)
         self.tree = _tree(known, model)
         self.began = _places(known, lambda record: record.began)
         self.ended = _places(known, lambda record: record.ended)
+
+    def slots(self, rank: str, path: str) -> Mapping[Slot, TensorRef]:
+        """The tensors of a node on a rank, sorted when they are asked for."""
+        key = (rank, path)
+        if key not in self._sorted and key in self._slots:
+            self._sorted.add(key)
+            self._slots[key] = dict(sorted(self._slots[key].items(), key=lambda item: item[0]))
+        return self._slots.get(key, {})
 
 
 def _places(known: Mapping[str, Record], time: Callable[[Record], int]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ..dumps.base import Slot
 from ..dumps.calls import Calls, NodeCall, NodeSlot
@@ -64,26 +65,27 @@ class _Scope:
     given: dict[NodeSlot, None] = field(default_factory=dict)
     made: dict[NodeSlot, None] = field(default_factory=dict)
     open_ends: dict[NodeSlot, Node] = field(default_factory=dict)
-    latest: set[NodeSlot] = field(default_factory=set)
+    latest: dict[NodeSlot, None] = field(default_factory=dict)
     caches: list[NodeSlot] = field(default_factory=list)
     called: bool = False
 
     def at_hand(self) -> tuple[NodeSlot, ...]:
-        return (*self.given, *list(self.made)[-AT_HAND:])
+        latest = list(islice(reversed(self.made), AT_HAND))
+        return (*self.given, *reversed(latest))
 
     def give(self, place: NodeSlot, node: Node) -> None:
         """A module that the code called hands out a tensor."""
         self.open_ends[place] = node
-        self.latest.add(place)
+        self.latest[place] = None
 
     def hand_on(self, place: NodeSlot) -> None:
         """Another module is handed that tensor."""
         self.open_ends.pop(place, None)
-        self.latest.discard(place)
+        self.latest.pop(place, None)
 
     def gap(self, before: Node | None = None) -> Gap:
         """Where the code made a tensor. Of modules that were not dumped the innermost around it is named."""
-        after = [node for place, node in self.open_ends.items() if not self.latest or place in self.latest]
+        after = [self.open_ends[place] for place in self.latest or self.open_ends]
         module = _innermost_around([*after, before] if before is not None else after, self.path)
         names = (node.path.removeprefix(f"{module}.") for node in after)
         return Gap(

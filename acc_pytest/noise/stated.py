@@ -11,6 +11,7 @@ from ..tensors.dtypes import by_name
 from ..tensors.header import Statistics
 from ..tensors.ref import TensorRef
 from ..tensors.source import TensorSource
+from ..tensors.statistics import statistics_of as written_of
 from .errors import NoiseErrors
 
 
@@ -20,12 +21,17 @@ def has_statistics_only(ref: TensorRef) -> bool:
 
 
 def statistics_of(ref: TensorRef) -> Statistics:
-    """What a dump states of a tensor, or what its values have. Raises `AccError` where it cannot be read."""
+    """What a dump states of a tensor, or what its values have. Raises `AccError` where it cannot be read.
+
+    NaN and Inf count in mean and norm, as those who write statistics count them.
+    """
     header = ref.header()
     if header.statistics is not None:
         return header.statistics
     source = TensorSource(ref.open())
     measured = measure(source, source)
+    if source.dtype.is_complex or measured.nonfinite.golden_nan or measured.nonfinite.golden_inf:
+        return written_of(ref.open())
     norm = None if measured.golden_rms is None else measured.golden_rms * math.sqrt(measured.compared)
     return Statistics(measured.golden_max, measured.golden_min, measured.golden_mean, norm)
 

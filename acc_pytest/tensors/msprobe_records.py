@@ -14,7 +14,7 @@ import functools
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Union
@@ -39,6 +39,9 @@ _LARGEST_SIZE = 1 << 63
 _LONGEST_NAME = 255
 _PARTS = {"input_args": "input", "input_kwargs": "kwargs"}
 """Words of the file that are others in the names of tensor files."""
+_NESTED = frozenset({dict, list})
+_WHOLE = frozenset({int})
+_NUMBERS = frozenset({type(None), bool, int, float})
 _UNFIT = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")
 _SUMMED = 2.0**-24
 """Unit roundoff of float32."""
@@ -147,31 +150,36 @@ def _call(name: str, value: Any, tensors: dict[str, RecordedTensor]) -> tuple[En
     parts = value.items() if isinstance(value, dict) and not _is_tensor(value) else [("", value)]
     entries = []
     for part, held in parts:
-        for key, tensor in _tensors(held, ()):
-            word = _PARTS.get(part, part)
-            member = ".".join([name, *([fit(word)] if word else []), *map(str, key)])
+        found: list[tuple[Key, RecordedTensor]] = []
+        _look(held, (), found)
+        if not found:
+            continue
+        part = fit(part)
+        word = f"{name}.{_PARTS.get(part, part)}" if part else name
+        for key, tensor in found:
+            member = ".".join([word, *map(str, key)])
             if member in tensors:
                 member = f"{member}#{len(tensors)}"
             tensors[member] = tensor
-            entries.append(Entry(fit(part), key, member, tensor))
+            entries.append(Entry(part, key, member, tensor))
     return tuple(entries)
 
 
-def _tensors(value: Any, key: Key) -> Iterator[tuple[Key, RecordedTensor]]:
-    """All tensors in a value, each with the positions and names that lead to it."""
+def _look(value: Any, key: Key, found: list[tuple[Key, RecordedTensor]]) -> None:
+    """Add all tensors in a value, each with the positions and names that lead to it."""
     if len(key) > _DEEPEST:
         return
-    if isinstance(value, list):
+    if type(value) is list:
         for index, item in enumerate(value):
-            if isinstance(item, (dict, list)):
-                yield from _tensors(item, (*key, index))
-    elif isinstance(value, dict):
+            if item:
+                _look(item, (*key, index), found)
+    elif type(value) is dict:
         if _is_tensor(value):
-            yield key, _tensor(value)
+            found.append((key, _tensor(value)))
             return
         for name, item in value.items():
-            if isinstance(item, (dict, list)):
-                yield from _tensors(item, (*key, int(name) if _is_place(name) else fit(name)))
+            if type(item) in _NESTED:
+                _look(item, (*key, int(name) if _is_place(name) else fit(name)), found)
 
 
 def _is_place(name: str) -> bool:
@@ -181,30 +189,29 @@ def _is_place(name: str) -> bool:
 def _is_tensor(value: Mapping[str, Any]) -> bool:
     """An object of the user's may have fields of these names, but then they are objects."""
     shape = value.get("shape")
-    return (
-        isinstance(shape, list)
-        and isinstance(value.get("type"), str)
-        and isinstance(value.get("dtype"), str)
-        and len(shape) <= _MOST_DIMENSIONS
-        and all(type(size) is int and 0 <= size < _LARGEST_SIZE for size in shape)
-    )
+    if type(shape) is not list or type(value.get("type")) is not str or type(value.get("dtype")) is not str:
+        return False
+    if not shape:
+        return True
+    if len(shape) > _MOST_DIMENSIONS or set(map(type, shape)) != _WHOLE:
+        return False
+    return bool(min(shape) >= 0 and max(shape) < _LARGEST_SIZE)
 
 
 def _tensor(value: Mapping[str, Any]) -> RecordedTensor:
     get = value.get
     digest, file, placements = get("md5"), get("data_name"), get("placements")
+    stated: Any = get("Max"), get("Min"), get("Mean"), get("Norm")
+    if not _NUMBERS.issuperset(map(type, stated)):
+        stated = tuple(one if type(one) in _NUMBERS else None for one in stated)
     return RecordedTensor(
         value["dtype"],
         tuple(value["shape"]),
-        (_stated(get("Max")), _stated(get("Min")), _stated(get("Mean")), _stated(get("Norm"))),
+        stated,
         digest if isinstance(digest, str) and len(digest) < 64 else "",
         file if isinstance(file, str) and is_plain_name(file) else "",
         tuple(map(_placement, placements)) if isinstance(placements, list) else (),
     )
-
-
-def _stated(value: object) -> Stated:
-    return value if isinstance(value, (bool, int, float)) else None
 
 
 def _placement(value: object) -> str:
@@ -225,7 +232,9 @@ def is_plain_name(name: str) -> bool:
 
 def fit(name: object) -> str:
     """A name out of a file without what cannot be printed; empty for what is no text."""
-    return (_UNFIT.sub("_", name) if _UNFIT.search(name) else name) if isinstance(name, str) else ""
+    if not isinstance(name, str):
+        return ""
+    return name if name.isprintable() else _UNFIT.sub("_", name)
 
 
 def header_of(tensor: RecordedTensor, place: str) -> TensorHeader:
