@@ -13,6 +13,7 @@ from .ge import GeDump
 from .hf_debugger import HfDebuggerDump
 from .listing import Listing
 from .manual import ManualDump, ManualEntry
+from .modules import is_of_a_model
 from .msprobe import MsprobeDump
 from .msprobe_files import MsprobeLayout
 from .sglang import SglangDump
@@ -42,10 +43,6 @@ __all__ = [
     "TorchDump",
     "open_dump",
 ]
-
-
-_OF_MODULES = frozenset({"atb", "torch"})
-"""Kinds of dumps whose nodes a file inside of an ATB dump can be found among."""
 
 
 def open_dump(path: str, *, token_policy: str = "auto", other: Dump | None = None) -> Dump:
@@ -80,7 +77,7 @@ def _opened(path: str, token_policy: str, other: Dump | None) -> Dump:
     if isinstance(layout, DebugModeLayout):
         return DebugModeDump(layout, other)
     assert isinstance(layout, FilesLayout)
-    if layout.root.is_file() and other is not None and other.kind in _OF_MODULES:
+    if layout.root.is_file() and other is not None and is_of_a_model(other):
         around = dump_around(layout.root, listing)
         if around is not None:
             dump = open_atb(around, listing, token_policy=token_policy, other=other)

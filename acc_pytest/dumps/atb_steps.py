@@ -12,6 +12,7 @@ from ..topology.tree import Node, Tree
 from .atb_files import AtbLayout, Executions
 from .base import Dump, Slot, Step, StepLabel
 from .evidence import TokenEvidence, gather
+from .modules import is_of_a_model
 from .token_policy import WARMUP, Facts, decide
 
 SlotsIn = Callable[[str, Node], Mapping[Slot, TensorRef]]
@@ -19,8 +20,6 @@ SlotsIn = Callable[[str, Node], Mapping[Slot, TensorRef]]
 
 _LOOKED_AT = 4
 """Steps per model whose first tensors are read as evidence."""
-_WITH_TOKENS = frozenset({"atb", "torch"})
-"""Kinds of dumps whose first tensors are token ids; a hand-picked tensor says nothing of the sequence."""
 
 
 def steps_of(
@@ -85,7 +84,7 @@ def _refuse_warmup_alone(steps: Sequence[Step], other: Dump | None) -> None:
 
 
 def _evidence_of(other: Dump | None) -> dict[StepLabel, TokenEvidence]:
-    if other is None or other.kind not in _WITH_TOKENS or not other.ranks:
+    if other is None or not is_of_a_model(other) or not other.ranks:
         return {}
     rank = other.ranks[0]
     steps = other.steps[: 2 * _LOOKED_AT]

@@ -74,6 +74,11 @@ class ModuleDump(Dump):
         return lambda node, ref: stored_tensor(ref)
 
 
+def is_of_a_model(dump: Dump) -> bool:
+    """Whether a dump is one of a whole model, of torch or ATB, whose first inputs are tokens."""
+    return dump.kind == "atb" or isinstance(dump, ModuleDump)
+
+
 def stored_tensor(ref: TensorRef) -> SavedTensor | None:
     """What a file of one tensor says of it at its end, and its dtype; `None` for files that do not."""
     crc_and_size = stored_crc(ref.path, ref.member)

@@ -114,8 +114,9 @@ class _Calls:
             if file.recomputed:
                 self._put(file, f"{module}.recompute" if module else "recompute", slot)
                 return
-            call = self._put(file, module, slot)
-            self._follow(call, slot)
+            if slot.kind == "input":
+                self._end_others(module)
+            self._follow(self._put(file, module, slot), slot)
         elif name in CORE and file.layer is None and not self._has_root_input(name):
             self._put(file, "", Slot("input", (name,)), again=False)
         else:
@@ -154,27 +155,35 @@ class _Calls:
         late = slot.kind == "input" and last is not None and last.holds("output") and op_type != _BACKWARD
         if last is None or (again and (slot in last.slots or late)):
             last = _Call(path, len(calls), began=file.index, op_type=op_type)
-            if op_type == SAVED and self._running:
-                last.inside = self._running[-1]
+            last.inside = self._around(path, op_type)
             calls.append(last)
         last.slots[slot] = self._ref_of(file)
         last.ended = max(last.ended, file.index)
         return last
 
+    def _around(self, path: str, op_type: str) -> _Call | None:
+        """The module that a call ran in, where its name does not say: one may be shared by several."""
+        around = self._running[-1] if self._running else None
+        if around is None or op_type == SAVED:
+            return around
+        own = not around.path or path.startswith(f"{around.path}.")
+        return around if op_type == UNKNOWN_TYPE and not own else None
+
     def _follow(self, call: _Call, slot: Slot) -> None:
         """Keep the modules that run: one ends with its outputs, or with a module around it."""
-        if slot.kind == "output":
-            if call in self._running:
-                del self._running[self._running.index(call) :]
-            return
         if call in self._running:
-            return
+            if slot.kind == "output":
+                del self._running[self._running.index(call) :]
+        elif slot.kind == "input":
+            self._running.append(call)
+
+    def _end_others(self, path: str) -> None:
+        """Modules whose outputs were not dumped have ended where one begins that is in none of them."""
         while self._running and self._running[-1].path not in self._with_outputs:
             above = self._running[-1].path
-            if not above or call.path.startswith(above + "."):
-                break
+            if not above or f"{path}.".startswith(f"{above}."):
+                return
             self._running.pop()
-        self._running.append(call)
 
     def _named(self, file: SglangFile, name: str) -> str:
         """The path of a tensor that was saved by name: below its layer, with what else the program said."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..dumps.base import Dump, Slot, Step
+from ..dumps.modules import ModuleDump
 from ..errors import AccError
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
@@ -29,7 +30,7 @@ _LAST = ViewRule("last"), ViewRule("last")
 
 def is_lone_file(golden: Dump, mine: Dump) -> bool:
     """Whether mine is one tensor that says nothing of itself, and golden a dump of modules."""
-    return golden.kind == "torch" and mine.kind == "tensor" and len(_nodes(mine)) == 1
+    return isinstance(golden, ModuleDump) and mine.kind == "tensor" and len(_nodes(mine)) == 1
 
 
 def kept_for(made: Plan, mine: Dump) -> Plan:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..dumps import AtbDump
 from ..dumps.base import Dump, Slot, Step
+from ..dumps.modules import ModuleDump
 from ..errors import MappingError
 from ..tensors.ref import readable
 from ..topology.tree import Node
@@ -57,7 +58,7 @@ def table_start(golden: Dump, step: Step) -> int | None:
     if step.label == 0:
         return 0
     prefill = next((other for other in golden.steps if other.label == 0), None)
-    if prefill is None or not isinstance(step.label, int) or golden.kind != "torch":
+    if prefill is None or not isinstance(step.label, int) or not isinstance(golden, ModuleDump):
         return None
     side = DumpStep(golden, prefill)
     for node in prefill.tree.walk():

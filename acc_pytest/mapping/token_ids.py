@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 
 from ..dumps.base import Slot
+from ..dumps.modules import ModuleDump, is_of_a_model
 from ..errors import AccError
 from ..topology.tree import Node
 from .evidence import DumpStep, Evidence
@@ -21,7 +22,7 @@ def token_ids(evidence: Evidence, tables: Tables) -> Iterator[Match]:
     Ids of another shape are a match too, as long as each side holds one sequence: then the prompts differ in
     length. Batches may be padded on one side and packed on the other, which tells nothing.
     """
-    if evidence.mine.dump.kind != "atb" or evidence.golden.dump.kind not in ("torch", "atb"):
+    if evidence.mine.dump.kind != "atb" or not is_of_a_model(evidence.golden.dump):
         return
     golden, mine = (_ids(side, tables) for side in (evidence.golden, evidence.mine))
     if golden is None or mine is None:
@@ -43,7 +44,7 @@ def _ids(side: DumpStep, tables: Tables) -> Export | None:
 
 def _kind(side: DumpStep, node: Node, slot: Slot) -> str:
     dtype = _header(side, node, slot)[0]
-    if side.dump.kind == "torch":
+    if isinstance(side.dump, ModuleDump):
         return fed_kind(node, slot, dtype)
     return "token ids" if dtype.startswith("int") else ""
 

@@ -28,6 +28,8 @@ from .mapped import byte_count
 
 FULL = "_debug_tree_FULL_TENSORS.json"
 SUMMARY = "_debug_tree_SUMMARY.json"
+_DIGITS = 5e-5
+"""By how much a print of five digits may be off; the narrow types round mean and deviation by more."""
 _LARGEST = 1 << 28
 _HEAD = re.compile(rb'\s*\{\s*"module_path"\s*:')
 _SHAPE = re.compile(r"torch\.Size\(\[((?:\d{1,19}(?:, )?)*)\]\)", re.ASCII)
@@ -49,9 +51,7 @@ class DebugTreeFile:
         """Dtype, shape and statistics of one tensor. Raises `FormatError`."""
         found: Any = read_tree(place.path)
         for step in place.member.split("/"):
-            if isinstance(found, list):
-                found = dict(zip(map(str, range(len(found))), found))
-            found = found.get(step) if isinstance(found, dict) else None
+            found = _inside(found, step)
         if not is_tensor(found):
             raise FormatError(f"{place.path}: has no tensor at {place.member!r:.200}")
         return _header(place.path, found)
@@ -96,6 +96,14 @@ def is_tensor(value: object) -> bool:
     return isinstance(shape, str) and isinstance(dtype, str) and _SHAPE.fullmatch(shape) is not None
 
 
+def _inside(value: Any, step: str) -> Any:
+    """What a list or an object has at a place, `None` where it has nothing there."""
+    if isinstance(value, list):
+        number = int(step) if step.isascii() and step.isdecimal() and len(step) < 10 else len(value)
+        return value[number] if number < len(value) else None
+    return value.get(step) if isinstance(value, dict) else None
+
+
 def _header(path: str, tensor: Mapping[str, Any]) -> TensorHeader:
     found = _SHAPE.fullmatch(tensor["shape"])
     sizes = found[1] if found is not None else ""
@@ -104,7 +112,9 @@ def _header(path: str, tensor: Mapping[str, Any]) -> TensorHeader:
     byte_count(path, shape, dtype.bits)
     low, high, mean, std = (_printed(tensor.get(key)) for key in ("min", "max", "mean", "std"))
     count = math.prod(shape)
-    known = Statistics(high, low, mean, _norm(mean, std, count))
+    roundoff = dtype.roundoff or 0.0
+    rounding = roundoff if roundoff > _DIGITS else 0.0
+    known = Statistics(high, low, mean, _norm(mean, std, count), rounding=rounding)
     if low is None and high is None:
         known = _of_whole_numbers(tensor.get("value"), count)
     return TensorHeader(dtype, shape, "statistics", statistics=known)

@@ -224,6 +224,20 @@ def test_modules_that_gave_no_tensor_end_with_what_ran_in_them(tmp_path: Path) -
     }
 
 
+def test_a_module_that_layers_share_runs_in_each_of_them(tmp_path: Path) -> None:
+    writer = SglangWriter(tmp_path)
+    for layer in (0, 1):
+        at = f"model.layers.{layer}.attn"
+        writer.enter(at, {"0": tensor(layer)}, layer_id=layer)
+        writer.module("model.layers.0.attn.rotary", {"0": tensor(5)}, [tensor(layer)], layer_id=layer)
+        writer.dump("q", tensor(layer), layer_id=layer)
+        writer.leave(at, [tensor(layer)], layer_id=layer)
+    nodes = opened(tmp_path).steps[0].tree.by_path
+    around = {path: node.parent.path for path, node in nodes.items() if node.parent is not None}
+    assert around["root.model.layers.0.attn.rotary.call1"] == "root.model.layers.1.attn"
+    assert around["root.model.layers.1.q"] == "root.model.layers.1.attn"
+
+
 @pytest.mark.parametrize(
     ("text", "module", "slot"),
     [

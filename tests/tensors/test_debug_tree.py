@@ -51,6 +51,7 @@ def test_floats_have_the_statistics_that_are_printed(tmp_path: Path, dtype: torc
     assert found.min == pytest.approx(held.min().item(), rel=5e-5)
     assert found.l2norm == pytest.approx(held.double().norm().item(), rel=bound)
     assert found.mean == pytest.approx(held.mean().item(), rel=5e-5)
+    assert found.rounding == (0 if dtype == torch.float32 else torch.finfo(dtype).eps / 2)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
