@@ -150,6 +150,18 @@ class Turned:
 
 
 @dataclass(frozen=True, slots=True)
+class Largest:
+    """The places of the `count` largest values of each row, the largest first: what a router chooses.
+
+    The other side has them as `chosen` from its own `values`.
+    """
+
+    count: int
+    chosen: TensorRef
+    values: TensorRef
+
+
+@dataclass(frozen=True, slots=True)
 class Permuted:
     """The dimensions in another order: a transposed weight, where the other side has it as stored.
 
@@ -185,13 +197,14 @@ View = Union[
     RowParallel,
     WithResidual,
     Turned,
+    Largest,
     Permuted,
     Repeated,
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Sequences:
+class TokenLayout:
     """How one dump lays out the tokens of a step: `[batch, tokens]`, perhaps padded, or all in one row.
 
     The tensors that tell, where they were dumped: token ids, the mask (1 for a real token, or what is added
@@ -203,17 +216,17 @@ class Sequences:
     mask: TensorRef | None = None
     positions: TensorRef | None = None
     lengths: TensorRef | None = None
-    before: Sequences | None = None
+    before: TokenLayout | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TokenRows:
+class TokenPick:
     """The rows of the tokens that both sides have, in the order of mine; with `last` only the last one of
     each sequence. `own` says whose rows: `golden` or `mine`.
     """
 
-    golden: Sequences
-    mine: Sequences
+    golden: TokenLayout
+    mine: TokenLayout
     own: str
     last: bool = False
 
@@ -235,7 +248,7 @@ class Operand:
     refs: tuple[TensorRef, ...]
     view: View = Whole()
     scales: tuple[tuple[TensorRef, TensorRef], ...] = ()
-    tokens: TokenRows | None = None
+    tokens: TokenPick | None = None
     chosen_from: tuple[TensorRef, ...] = ()
 
 
