@@ -10,29 +10,24 @@ from ..dumps.modules import ModuleDump
 from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
+from .engine_views import Largest, RowParallel, TokenLayout, TokenPick, Turned, WithResidual
 from .layers import next_norm
 from .match import Match, ViewRule
 from .packs import range_by_own, range_by_pieces
 from .pair import (
     CacheTail,
     HeadPart,
-    Largest,
     LastToken,
     Operand,
     OwnPart,
     Part,
     RankSum,
     Repeated,
-    RowParallel,
     SlotRows,
     TableRows,
-    TokenLayout,
-    TokenPick,
-    Turned,
     View,
     Whole,
     WithBias,
-    WithResidual,
 )
 from .quantised import scale_and_offset
 from .roles.export import Export

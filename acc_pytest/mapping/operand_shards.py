@@ -8,21 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..errors import Incomparable
-from .pair import (
-    ColumnRange,
-    HeadPart,
-    Largest,
-    Operand,
-    OwnPart,
-    Part,
-    Permuted,
-    RankSum,
-    SlotRows,
-    Turned,
-    View,
-    WithBias,
-    WithResidual,
-)
+from .engine_views import ColumnRange, Largest, Turned, WithResidual
+from .pair import HeadPart, Operand, OwnPart, Part, Permuted, RankSum, SlotRows, View, WithBias
 from .router_choice import largest
 from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order
 from .token_order import pick_tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..errors import Incomparable, NoPayload
-from .pair import Largest
+from .engine_views import Largest
 
 _ALIKE = 0.98
 """Share of the other side's tokens whose choice must be the largest of its logits; equal ones may swap."""

@@ -10,8 +10,8 @@ from ..dumps.base import Slot
 from ..tensors.header import TensorHeader
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
+from .engine_views import TokenLayout
 from .evidence import DumpStep
-from .pair import TokenLayout
 from .roles.export import Export
 
 _IDS = ("input_ids", "input_tokens", "tokens")

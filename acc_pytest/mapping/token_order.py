@@ -15,8 +15,8 @@ import torch
 
 from ..errors import AccError
 from ..tensors.ref import TensorRef
+from .engine_views import TokenLayout, TokenPick
 from .fed import BLOCKED
-from .pair import TokenLayout, TokenPick
 
 _MOST = 1 << 22
 """Token ids that are looked at; no step has more."""

@@ -9,12 +9,12 @@ from ..dumps.base import Slot
 from ..dumps.modules import ModuleDump
 from ..topology.tree import Node
 from . import policies, same_names
+from .engine_views import TokenLayout
 from .evidence import Evidence
 from .layered_tree import LayeredTree
 from .layers import Layer, align_layers
 from .match import End, Match, ViewRule
 from .op_mapping_file import TypeRule, type_rules
-from .pair import TokenLayout
 from .policies import Scope
 from .roles.export import Export
 from .roles.join import MADE, RoleJoin

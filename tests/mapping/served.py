@@ -132,7 +132,7 @@ def weights_of(spec: Spec) -> dict[str, Tensor]:
         weights |= {f"{layer}.{name}": norm(spec.size) for name in ("qn", "kn")}
         if spec.experts:
             weights[f"{layer}.router"] = matrix(spec.experts, spec.hidden)
-            stacked = {name: (spec.inner, spec.hidden) for name in ("gate", "up")}
+            stacked = dict.fromkeys(("gate", "up"), (spec.inner, spec.hidden))
             stacked["down"] = (spec.hidden, spec.inner)
             for name, shape in stacked.items():
                 weights[f"{layer}.{name}"] = torch.stack([matrix(*shape) for _ in range(spec.experts)])
@@ -174,7 +174,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
 def routed(
     given: Tensor, weights: Sequence[Tensor], logits: Tensor, rows: slice
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What two experts of each token give, with their shares and numbers; of `rows` of the inner dimension."""
+    """What two experts of each token give, with their shares and numbers; of `rows` of each expert."""
     shares, chosen = logits.float().softmax(-1).topk(2, -1)
     shares = (shares / shares.sum(-1, keepdim=True)).to(given.dtype)
     gate, up, down = weights
