@@ -73,7 +73,7 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        """Whether the verdict is as expected: green, or red with the first root at the fault or inside it."""
+        """Whether the verdict is as expected: green, or red with the first root at the fault or inside."""
         if self.fault:
             return f"{self.first_root}.".startswith(f"{self.fault}.")
         return not self.red

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import torch
 
 from ..judging.tolerance import tolerance
-from ..mapping.pair import Pair
+from ..mapping.pair import Operand, Pair
+from ..mapping.token_order import pick_tokens
 from ..tensors.dtypes import by_name, by_torch
 from ..tensors.ref import TensorRef
 from ..tensors.source import Source, TensorSource
@@ -67,7 +68,7 @@ def chosen_of(pair: Pair, golden: Source, mine: Source) -> Chosen | None:
         return None
     golden_chosen, mine_chosen = _indices(golden), _indices(mine)
     for place, ref in enumerate(pair.golden.chosen_from):
-        values = _values(ref, pair)
+        values = _values(ref, pair, pair.golden)
         if values is None:
             continue
         for axis in _axes(tuple(values.shape), tuple(golden.shape)):
@@ -82,14 +83,15 @@ def _indices(source: Source) -> torch.Tensor:
     return source.read(0, math.prod(source.shape)).reshape(source.shape).long()
 
 
-def _values(ref: TensorRef, pair: Pair) -> torch.Tensor | None:
-    """The floats chosen from; of logits those of the last tokens, where token ids were chosen from them."""
+def _values(ref: TensorRef, pair: Pair, side: Operand) -> torch.Tensor | None:
+    """The floats chosen from, of the tokens that both sides have; of logits those of the last tokens, where
+    token ids were chosen from them."""
     header = ref.header()
     if header.dtype.format is None or header.numel > MOST or not header.numel:
         return None
     values = ref.open()
     if pair.fed != "token ids":
-        return values
+        return values if side.tokens is None else pick_tokens(values, side.tokens)
     return values[:, -1:] if values.dim() == 3 else values.reshape(-1, 1, values.shape[-1])
 
 
@@ -178,7 +180,7 @@ def _allowed(pair: Pair, dtypes: Sequence[str], values: torch.Tensor, size: int)
 def _own_values(pair: Pair, ref: TensorRef | None, mine: torch.Tensor, axis: int) -> torch.Tensor | None:
     """The values of mine, a row a token, that its indices are places in; `None` where these are not known."""
     for each in pair.mine.chosen_from if ref is None else (ref,):
-        values = _values(each, pair)
+        values = _values(each, pair, pair.mine)
         if values is None or axis >= values.dim():
             continue
         rows = _rows(values, axis)

@@ -10,6 +10,7 @@ from ..dumps.modules import ModuleDump
 from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
+from .engine_views import Largest, RowParallel, TokenLayout, TokenPick, Turned, WithResidual
 from .layers import next_norm
 from .match import Match, ViewRule
 from .packs import range_by_own, range_by_pieces
@@ -22,16 +23,11 @@ from .pair import (
     Part,
     RankSum,
     Repeated,
-    RowParallel,
-    Sequences,
     SlotRows,
     TableRows,
-    TokenRows,
-    Turned,
     View,
     Whole,
     WithBias,
-    WithResidual,
 )
 from .quantised import scale_and_offset
 from .roles.export import Export
@@ -95,10 +91,10 @@ class Evidence:
         self.mine = mine
         self._table_start = table_start
         self._batches = batches
-        self._tokens: tuple[Sequences, Sequences] | None = None
+        self._tokens: tuple[TokenLayout, TokenLayout] | None = None
         self._modules = isinstance(golden.dump, ModuleDump) and isinstance(mine.dump, ModuleDump)
 
-    def lay_out(self, golden: Sequences | None, mine: Sequences | None) -> None:
+    def lay_out(self, golden: TokenLayout | None, mine: TokenLayout | None) -> None:
         """How both sides lay out tokens, where that is not alike."""
         self._tokens = (golden, mine) if golden is not None and mine is not None else None
 
@@ -132,6 +128,7 @@ class Evidence:
         scales = self._scales(match.mine, mine_ranks)
         mine = _operand(match.mine, mine_refs, mine_view, scales)
         golden = _operand(match.golden, golden_refs, golden_view)
+        golden, mine = _with_choices(golden, mine)
         return (golden, mine) if self._tokens is None else _of_tokens(golden, mine, *self._tokens)
 
     def _scales(self, export: Export, ranks: Sequence[Rank]) -> tuple[tuple[TensorRef, TensorRef], ...]:
@@ -160,6 +157,8 @@ class Evidence:
             return self._columns(export, rule, own, other)
         if rule.kind in ("row_parallel", "residual"):
             return _of_summands(export, rule, own)
+        if rule.kind == "largest":
+            return _largest(rule, other)
         if rule.kind == "turned":
             tables = [own[0].refs(part, own[1][:1]) for part in rule.parts]
             return Turned(tables[0][0], tables[1][0]) if all(tables) else None
@@ -218,6 +217,27 @@ def _width(side: OnRanks, export: Export) -> int:
     return header.shape[-1] if header is not None and header.shape else 0
 
 
+def _largest(rule: ViewRule, other: OnRanks) -> Largest | None:
+    refs = [other[0].refs(part, other[1][:1]) for part in rule.parts]
+    count = _width(other, rule.parts[0])
+    return Largest(count, refs[0][0], refs[1][0]) if len(refs) == 2 and all(refs) and count else None
+
+
+def _with_choices(golden: Operand, mine: Operand) -> tuple[Operand, Operand]:
+    """The operands of a router's choice with the logits that either side chose from."""
+    for view, golden_values, mine_values in (
+        (mine.view, None, mine.refs[:1]),
+        (golden.view, golden.refs[:1], None),
+    ):
+        if isinstance(view, Largest):
+            values = (view.values,)
+            return (
+                replace(golden, chosen_from=golden_values or values),
+                replace(mine, chosen_from=mine_values or values),
+            )
+    return golden, mine
+
+
 def _of_summands(export: Export, rule: ViewRule, own: OnRanks) -> View | None:
     """The view of what may be a summand on each rank, with the output of the norm that comes next."""
     side, ranks = own
@@ -229,7 +249,7 @@ def _of_summands(export: Export, rule: ViewRule, own: OnRanks) -> View | None:
     return WithResidual(residual, witness) if residual else None
 
 
-def _of_tokens(golden: Operand, mine: Operand, *layouts: Sequences) -> tuple[Operand, Operand]:
+def _of_tokens(golden: Operand, mine: Operand, *layouts: TokenLayout) -> tuple[Operand, Operand]:
     """The operands with the rows of the tokens that both sides have; of one row a sequence, where one side
     holds no more."""
     one_row = isinstance(golden.view, LastToken) or isinstance(mine.view, LastToken)
@@ -238,8 +258,8 @@ def _of_tokens(golden: Operand, mine: Operand, *layouts: Sequences) -> tuple[Ope
         for ref, layout in ((golden.refs[0], layouts[0]), (mine.refs[0], layouts[1]))
     )
     return (
-        replace(golden, tokens=TokenRows(layouts[0], layouts[1], "golden", last)),
-        replace(mine, tokens=TokenRows(layouts[0], layouts[1], "mine", last)),
+        replace(golden, tokens=TokenPick(layouts[0], layouts[1], "golden", last)),
+        replace(mine, tokens=TokenPick(layouts[0], layouts[1], "mine", last)),
     )
 
 

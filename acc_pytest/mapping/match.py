@@ -32,6 +32,8 @@ class ViewRule:
       this side;
     - `row_parallel`: on every rank the whole or a summand of it;
     - `turned`: by the position tables that are the two parts, of this side;
+    - `largest`: the places of the largest values; the two parts are such places and what they were chosen
+      from, of the other side;
     - `residual`: with the tensor added that is the one part, of this side.
     """
 
@@ -64,6 +66,9 @@ class Match:
 
     @property
     def ends(self) -> set[End]:
-        """The two slots that have a partner by it. One that has yet to be turned may have another."""
+        """The two slots that have a partner by it. What is made of one (turned, the places
+        of the largest) leaves it free."""
         sides = (("golden", self.golden, self.golden_view), ("mine", self.mine, self.mine_view))
-        return {(side, end.node, end.slot) for side, end, view in sides if view.kind != "turned"}
+        return {
+            (side, end.node, end.slot) for side, end, view in sides if view.kind not in ("turned", "largest")
+        }

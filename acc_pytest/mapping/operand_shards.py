@@ -8,20 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..errors import Incomparable
-from .pair import (
-    ColumnRange,
-    HeadPart,
-    Operand,
-    OwnPart,
-    Part,
-    Permuted,
-    RankSum,
-    SlotRows,
-    Turned,
-    View,
-    WithBias,
-    WithResidual,
-)
+from .engine_views import ColumnRange, Largest, Turned, WithResidual
+from .pair import HeadPart, Operand, OwnPart, Part, Permuted, RankSum, SlotRows, View, WithBias
+from .router_choice import largest
 from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order
 from .token_order import pick_tokens
 
@@ -107,7 +96,9 @@ def shards_of_shapes(operand: Operand) -> OperandShards:
 def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tensor, ...]) -> OperandShards:
     """The shards as far as the view needs nothing of the other side."""
     shards = [_of_tokens(shard, operand) for shard in shards]
-    if isinstance(operand.view, ColumnRange):
+    if isinstance(operand.view, Largest):
+        shards = [largest(shard, operand.view) for shard in shards]
+    elif isinstance(operand.view, ColumnRange):
         shards = [_columns(shard, operand.view) for shard in shards]
     elif isinstance(operand.view, OwnPart):
         shards = [_own_part(shard, operand.view) for shard in shards]

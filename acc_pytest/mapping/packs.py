@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from .pair import ColumnRange
+from .engine_views import ColumnRange
 
 
 def range_by_pieces(

@@ -8,6 +8,7 @@ from typing import Union
 
 from ..dumps.base import Dump, StepLabel
 from ..tensors.ref import TensorRef
+from .engine_views import ColumnRange, Largest, RowParallel, TokenPick, Turned, WithResidual
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,44 +113,6 @@ class WithBias:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnRange:
-    """Columns `start:stop` of every shard: a piece of what a module packs, as each rank packs its share."""
-
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class RowParallel:
-    """Every rank has a tensor of the whole shape: the whole, or a summand of it. The values tell.
-
-    `witness` is the next tensor, one per rank, that is the same everywhere if somebody added the summands up
-    in between; empty where there is none.
-    """
-
-    witness: tuple[TensorRef, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class WithResidual:
-    """What a layer adds to the residual stream, and the stream itself (one per rank): their sum is meant.
-
-    What it adds may be a summand on each rank: `witness` is that of `RowParallel`.
-    """
-
-    residual: tuple[TensorRef, ...]
-    witness: tuple[TensorRef, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Turned:
-    """A query or key that its own side's position tables have yet to turn, as attention is handed it."""
-
-    cos: TensorRef
-    sin: TensorRef
-
-
-@dataclass(frozen=True, slots=True)
 class Permuted:
     """The dimensions in another order: a transposed weight, where the other side has it as stored.
 
@@ -185,37 +148,10 @@ View = Union[
     RowParallel,
     WithResidual,
     Turned,
+    Largest,
     Permuted,
     Repeated,
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Sequences:
-    """How one dump lays out the tokens of a step: `[batch, tokens]`, perhaps padded, or all in one row.
-
-    The tensors that tell, where they were dumped: token ids, the mask (1 for a real token, or what is added
-    to scores), positions, and the lengths of sequences. `before` is the layout of the prefill.
-    """
-
-    shape: tuple[int, ...]
-    ids: TensorRef | None = None
-    mask: TensorRef | None = None
-    positions: TensorRef | None = None
-    lengths: TensorRef | None = None
-    before: Sequences | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRows:
-    """The rows of the tokens that both sides have, in the order of mine; with `last` only the last one of
-    each sequence. `own` says whose rows: `golden` or `mine`.
-    """
-
-    golden: Sequences
-    mine: Sequences
-    own: str
-    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +171,7 @@ class Operand:
     refs: tuple[TensorRef, ...]
     view: View = Whole()
     scales: tuple[tuple[TensorRef, TensorRef], ...] = ()
-    tokens: TokenRows | None = None
+    tokens: TokenPick | None = None
     chosen_from: tuple[TensorRef, ...] = ()
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
+from ..errors import Incomparable
 from ..tensors.dtypes import by_torch
+from ..tensors.source import Source, TensorSource
+from ..tensors.views import ExactSum
+from .engine_views import RowParallel, WithResidual
 from .operand_shards import OperandShards
-from .pair import RankSum, RowParallel, Whole, WithResidual
+from .pair import RankSum, Whole
 
 _SAMPLE = 1 << 20
 """Elements that are looked at, from the start."""
@@ -41,6 +46,14 @@ def settled(side: OperandShards, other: OperandShards) -> tuple[OperandShards, T
     note = f"{words}, and so does what comes after them" if after else words
     missing = f"each rank kept its partial sum: {note}, only their sum fits" if fits else ""
     return whole, Told(note, missing)
+
+
+def with_residual(source: Source, residual: tuple[torch.Tensor, ...], rank: int) -> Source:
+    """What a layer adds, and the stream that it is added to, which every rank holds."""
+    stream = TensorSource(residual[min(rank, len(residual) - 1)])
+    if math.prod(stream.shape) != math.prod(source.shape):
+        raise Incomparable(f"a residual of shape {list(stream.shape)} does not fit {list(source.shape)}")
+    return ExactSum([source, stream])
 
 
 def _alike(shards: Sequence[torch.Tensor]) -> bool:

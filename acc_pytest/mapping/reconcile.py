@@ -6,7 +6,6 @@ both go through `reconcile`, so the plan never promises what the test cannot do.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,22 +15,11 @@ from ..tensors.device_layouts import is_tiled
 from ..tensors.source import Source, TensorSource
 from ..tensors.views import Columns, ExactSum, Exceeding, Floored, PlusRow, Reshaped, Rows, Sum
 from .cuts import cut_out
+from .engine_views import RowParallel
 from .fed import BLOCKED
 from .operand_shards import OperandShards, open_shards, shards_of_shapes
-from .pair import (
-    CacheTail,
-    HeadPart,
-    LastToken,
-    Operand,
-    Pair,
-    Part,
-    Permuted,
-    Repeated,
-    RowParallel,
-    TableRows,
-    Whole,
-)
-from .partial_sums import settled
+from .pair import CacheTail, HeadPart, LastToken, Operand, Pair, Part, Permuted, Repeated, TableRows, Whole
+from .partial_sums import settled, with_residual
 from .quantised import dequantised
 from .shapes import Merge, Shape, rows_and_width, same_order
 from .turning import turned_alike
@@ -277,7 +265,7 @@ def _merged(
         raise _mismatch(golden, mine)
     sources, note = _joined(side, rule, whole)
     if side.residual:
-        sources = [_with_residual(source, side.residual, place) for place, source in enumerate(sources)]
+        sources = [with_residual(source, side.residual, place) for place, source in enumerate(sources)]
         return sources, "; ".join(filter(None, (note, "residual added")))
     if not side.bias:
         return sources, note
@@ -285,14 +273,6 @@ def _merged(
     if rule.how == "rows" or bias.numel() != rows_and_width(whole)[1]:
         raise Incomparable(f"a bias of shape {list(bias.shape)} does not fit {side.describe()}")
     return [PlusRow(source, bias) for source in sources], "; ".join(filter(None, (note, "bias added")))
-
-
-def _with_residual(source: Source, residual: tuple[torch.Tensor, ...], rank: int) -> Source:
-    """What a layer adds, and the stream that it is added to, which every rank holds."""
-    stream = TensorSource(residual[min(rank, len(residual) - 1)])
-    if math.prod(stream.shape) != math.prod(source.shape):
-        raise Incomparable(f"a residual of shape {list(stream.shape)} does not fit {list(source.shape)}")
-    return ExactSum([source, stream])
 
 
 def _joined(side: OperandShards, rule: Merge, whole: Shape) -> tuple[list[Source], str]:

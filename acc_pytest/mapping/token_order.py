@@ -1,7 +1,7 @@
 """Which row of one dump is the token of which row of the other: by token ids, masks, positions and lengths.
 
 A batch of Hugging Face is `[batch, tokens]` with padding on either side; an engine puts sequences one after
-the other, in an order of its own, and perhaps only what it had not cached. Sequences meet by their ids.
+the other, in an order of its own, and perhaps only what it had not cached. TokenLayout meet by their ids.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 
 from ..errors import AccError
 from ..tensors.ref import TensorRef
+from .engine_views import TokenLayout, TokenPick
 from .fed import BLOCKED
-from .pair import Sequences, TokenRows
 
 _MOST = 1 << 22
 """Token ids that are looked at; no step has more."""
@@ -41,7 +41,7 @@ class _Sequence:
     start: int | None = None
 
 
-def pick_tokens(shard: torch.Tensor, tokens: TokenRows) -> torch.Tensor:
+def pick_tokens(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor:
     """The rows of a tensor that count, as `[rows, ...]`; what has no row for each token stays as it is."""
     order = token_order(tokens.golden, tokens.mine)
     if order is None:
@@ -61,7 +61,7 @@ def pick_tokens(shard: torch.Tensor, tokens: TokenRows) -> torch.Tensor:
     return shard
 
 
-def rows_by_token(tensor: torch.Tensor, layout: Sequences) -> torch.Tensor | None:
+def rows_by_token(tensor: torch.Tensor, layout: TokenLayout) -> torch.Tensor | None:
     """A tensor with one row for each token, `None` where it has none."""
     shape = tuple(tensor.shape)
     count = 1
@@ -91,7 +91,7 @@ def _select(tensor: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 
 
 @functools.lru_cache(maxsize=16)
-def token_order(golden: Sequences, mine: Sequences) -> TokenOrder | None:
+def token_order(golden: TokenLayout, mine: TokenLayout) -> TokenOrder | None:
     """`None` where the dumps do not tell, or do not hold the same tokens."""
     met = _met(golden, mine)
     if met is None:
@@ -112,7 +112,7 @@ _Met = tuple[int, Sequence[int]]
 """The number of a sequence and its rows that both sides have."""
 
 
-def _met(golden: Sequences, mine: Sequences) -> tuple[list[tuple[_Met, _Met]], dict[str, int]] | None:
+def _met(golden: TokenLayout, mine: TokenLayout) -> tuple[list[tuple[_Met, _Met]], dict[str, int]] | None:
     goldens, mines = _sequences(golden, mine), _sequences(mine, golden)
     if not goldens or not mines:
         return None
@@ -134,7 +134,7 @@ def _met(golden: Sequences, mine: Sequences) -> tuple[list[tuple[_Met, _Met]], d
     return None if free else (pairs, counts)
 
 
-def _as_before(golden: Sequences, mine: Sequences, counts: dict[str, int]) -> dict[int, int] | None:
+def _as_before(golden: TokenLayout, mine: TokenLayout, counts: dict[str, int]) -> dict[int, int] | None:
     """Which sequence of golden is which of mine by the prefill, where it had as many."""
     if golden.before is None or mine.before is None:
         return None
@@ -166,7 +166,7 @@ def _place(longer: _Sequence, shorter: _Sequence) -> int | None:
     return None
 
 
-def _sequences(side: Sequences, other: Sequences) -> list[_Sequence]:
+def _sequences(side: TokenLayout, other: TokenLayout) -> list[_Sequence]:
     ids = _numbers(side.ids)
     count = 1
     for size in side.shape:
@@ -185,7 +185,7 @@ def _sequences(side: Sequences, other: Sequences) -> list[_Sequence]:
     ]
 
 
-def _padded(side: Sequences, ids: Sequence[int]) -> Iterator[_Sequence]:
+def _padded(side: TokenLayout, ids: Sequence[int]) -> Iterator[_Sequence]:
     *_, length = side.shape
     batch = 1
     for size in side.shape[:-1]:
@@ -200,7 +200,7 @@ def _padded(side: Sequences, ids: Sequence[int]) -> Iterator[_Sequence]:
             yield _Sequence(rows, ids[rows.start : rows.stop])
 
 
-def _real(side: Sequences, batch: int, length: int) -> list[list[bool]] | None:
+def _real(side: TokenLayout, batch: int, length: int) -> list[list[bool]] | None:
     """Which tokens of a batch are no padding, by its mask; `None` without one."""
     mask = _opened(side.mask)
     if mask is None or mask.dim() not in (2, 4) or mask.shape[0] != batch or mask.shape[-1] < length:
@@ -215,7 +215,7 @@ def _real(side: Sequences, batch: int, length: int) -> list[list[bool]] | None:
     return seen.tolist() if bool(seen.any(-1).all()) else None
 
 
-def _borders(side: Sequences, count: int, positions: Sequence[int], other: Sequences) -> list[int]:
+def _borders(side: TokenLayout, count: int, positions: Sequence[int], other: TokenLayout) -> list[int]:
     """Where sequences that follow each other begin, and the end of the last one."""
     lengths = _numbers(side.lengths) or []
     if lengths and len(lengths) == count:

@@ -9,21 +9,21 @@ from ..dumps.base import Slot
 from ..dumps.modules import ModuleDump
 from ..topology.tree import Node
 from . import policies, same_names
+from .engine_views import TokenLayout
 from .evidence import Evidence
 from .layered_tree import LayeredTree
 from .layers import Layer, align_layers
 from .match import End, Match, ViewRule
 from .op_mapping_file import TypeRule, type_rules
-from .pair import Sequences
 from .policies import Scope
 from .roles.export import Export
-from .roles.join import RoleJoin
-from .sequences import sequences_of
+from .roles.join import MADE, RoleJoin
 from .tables import Tables
-from .unlike import Meanings, turned, without_copies
+from .token_layout import token_layout
+from .unlike import Meanings, largest, turned, without_copies
 from .user_rules import UserRules
 
-Layouts = tuple["Sequences | None", "Sequences | None"]
+Layouts = tuple["TokenLayout | None", "TokenLayout | None"]
 """How golden and mine lay out the tokens of a step."""
 
 _PROBED_LAYERS = 3
@@ -68,7 +68,7 @@ class TreeMatcher:
             return None
         earlier = before or (None, None)
         sides = (evidence.golden, self.golden, earlier[0]), (evidence.mine, self.mine, earlier[1])
-        layouts = tuple(sequences_of(side, tree.model_exports(), first) for side, tree, first in sides)
+        layouts = tuple(token_layout(side, tree.model_exports(), first) for side, tree, first in sides)
         evidence.lay_out(layouts[0], layouts[1])
         return layouts[0], layouts[1]
 
@@ -150,7 +150,7 @@ class TreeMatcher:
             exports[0].extend(export for export in self.golden.model_exports() if export.form == "table")
         if self.unlike:
             for tree, side in zip((self.golden, self.mine), exports):
-                side.extend(turned(side, tree.model_exports()))
+                side.extend((*turned(side, tree.model_exports()), *largest(side)))
         join = self._join(self._unmatched(*exports, taken.by_name), fits, mine.node)
         for match in self._by_policy(scope, join):
             for transfer in transfers:
@@ -169,7 +169,7 @@ class TreeMatcher:
         """Exports of nodes that have no partner by name: dumps of one kind need roles for those only. Of
         unlike modules those of tensors that have none."""
         if self.unlike:
-            free = [e for e in mine if e.form == "turned" or ("mine", e.node, e.slot) not in taken]
+            free = [e for e in mine if e.form in MADE or ("mine", e.node, e.slot) not in taken]
             return without_copies(golden), without_copies(free)
         matched = {(side, node) for side, node, _ in taken}
         return (

@@ -14,8 +14,9 @@ from dataclasses import replace
 import torch
 
 from ..errors import Incomparable, NoPayload
+from .engine_views import Turned
 from .operand_shards import OperandShards
-from .pair import Turned, Whole
+from .pair import Whole
 from .shapes import rows_and_width
 
 _ROWS = 512

@@ -138,6 +138,14 @@ def without_copies(exports: list[Export]) -> list[Export]:
     ]
 
 
+def largest(exports: Sequence[Export]) -> Iterator[Export]:
+    """The choice of a router of which nothing but the logits was dumped."""
+    known = {export.role for export in exports}
+    routers = [e for e in exports if e.role == "router" and e.slot.kind == "output"]
+    if routers and "router_index" not in known:
+        yield Export(routers[0].node, routers[0].slot, "router_index", "largest")
+
+
 def turned(exports: Sequence[Export], outside: Sequence[Export]) -> Iterator[Export]:
     """What tables of positions have yet to turn: query and key as they are handed to the code that does. The
     tables are in the layer, or `outside`."""

@@ -38,6 +38,7 @@ class Spec:
     pad: str = "right"
     order: tuple[int, ...] = ()
     head_norms: bool = False
+    experts: int = 0
     ranks: int = 1
     deferred: bool = False
     dtype: torch.dtype = torch.float32
@@ -129,6 +130,12 @@ def weights_of(spec: Spec) -> dict[str, Tensor]:
         weights |= {f"{layer}.{name}": matrix(*shape) for name, shape in shapes.items()}
         weights |= {f"{layer}.{name}": norm(spec.hidden) for name in ("in", "post")}
         weights |= {f"{layer}.{name}": norm(spec.size) for name in ("qn", "kn")}
+        if spec.experts:
+            weights[f"{layer}.router"] = matrix(spec.experts, spec.hidden)
+            stacked = dict.fromkeys(("gate", "up"), (spec.inner, spec.hidden))
+            stacked["down"] = (spec.hidden, spec.inner)
+            for name, shape in stacked.items():
+                weights[f"{layer}.{name}"] = torch.stack([matrix(*shape) for _ in range(spec.experts)])
     return weights
 
 
@@ -162,6 +169,21 @@ def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
     scores = torch.einsum("qhd,khd->hqk", q.float(), k.float()) / math.sqrt(q.shape[-1])
     weights = scores.masked_fill(~allowed, -1e9).softmax(-1)
     return torch.einsum("hqk,khd->qhd", weights, v.float()).to(q.dtype)
+
+
+def routed(
+    given: Tensor, weights: Sequence[Tensor], logits: Tensor, rows: slice
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What two experts of each token give, with their shares and numbers; of `rows` of each expert."""
+    shares, chosen = logits.float().softmax(-1).topk(2, -1)
+    shares = (shares / shares.sum(-1, keepdim=True)).to(given.dtype)
+    gate, up, down = weights
+    made = torch.zeros_like(given)
+    for expert in range(len(gate)):
+        inner = torch.nn.functional.silu(given @ gate[expert, rows].T) * (given @ up[expert, rows].T)
+        share = (shares * (chosen == expert)).sum(-1, keepdim=True)
+        made = made + share * (inner @ down[expert][:, rows].T)
+    return made, shares, chosen
 
 
 def hugging_face(spec: Spec, home: Path) -> Recorded:
@@ -221,18 +243,31 @@ def _hf_layer(
             q, k = (turn(each, *tables) for each in heads[:2])
             causal = torch.ones(x.shape[1], x.shape[1]).tril().bool()
             seen = [causal & (row > 0)[None, :] for row in mask]
-            core = torch.stack([attend(*parts) for parts in zip(q, k, heads[2], seen)]).flatten(-2)
+            core = torch.stack(list(map(attend, q, k, heads[2], seen))).flatten(-2)
             attention.append(linear("self_attn.o_proj", "o", core))
         stream = x + attention[0]
         n = normed(stream, weights[f"{layer}.post"])
         record.module(f"{name}.post_attention_layernorm", "LlamaRMSNorm", [stream], [n])
         with record.call(f"{name}.mlp", "LlamaMLP", n) as mlp:
-            gate = linear("mlp.gate_proj", "gate", n)
-            act = torch.nn.functional.silu(gate)
-            record.module(f"{name}.mlp.act_fn", "SiLUActivation", [gate], [act])
-            mlp.append(linear("mlp.down_proj", "down", act * linear("mlp.up_proj", "up", n)))
+            if spec.experts:
+                mlp.append(_hf_experts(record, weights, layer, n))
+            else:
+                gate = linear("mlp.gate_proj", "gate", n)
+                act = torch.nn.functional.silu(gate)
+                record.module(f"{name}.mlp.act_fn", "SiLUActivation", [gate], [act])
+                mlp.append(linear("mlp.down_proj", "down", act * linear("mlp.up_proj", "up", n)))
         outputs.append(stream + mlp[0])
     return outputs[0]
+
+
+def _hf_experts(record: Recorder, weights: Mapping[str, Tensor], layer: int, given: Tensor) -> Tensor:
+    name, flat = f"model.layers.{layer}.mlp", given.flatten(0, 1)
+    logits = flat @ weights[f"{layer}.router"].T
+    experts = [weights[f"{layer}.{each}"] for each in ("gate", "up", "down")]
+    made, shares, chosen = routed(flat, experts, logits, slice(None))
+    record.module(f"{name}.gate", "Qwen3MoeTopKRouter", [flat], [logits, shares, chosen])
+    record.module(f"{name}.experts", "Qwen3MoeExperts", [flat, chosen, shares], [made])
+    return made.reshape(given.shape)
 
 
 @dataclass
@@ -407,6 +442,9 @@ class Engine:
             ]
             for rank, record in enumerate(self.records):
                 rows = slice(rank * own, (rank + 1) * own)
+                if spec.experts:
+                    parts.append(self._experts(record, layer, n[rank], rows))
+                    continue
                 gate, up = (self.weights[f"{layer}.{each}"][rows] for each in ("gate", "up"))
                 pack = n[rank] @ torch.cat((gate, up)).T
                 record.module(f"{name}.gate_up_proj", "MergedColumnParallelLinear", [n[rank]], [pack])
@@ -416,9 +454,22 @@ class Engine:
                 parts.append(act @ self.weights[f"{layer}.down"][:, rows].T)
             missing = spec.deferred or self.fault.here("reduce", layer)
             made = self._reduced(parts, missing)
-            self._module(f"{name}.down_proj", "RowParallelLinear", [[x] for x in given], [[y] for y in made])
+            if not spec.experts:
+                self._module(
+                    f"{name}.down_proj", "RowParallelLinear", [[x] for x in given], [[y] for y in made]
+                )
             for outputs, y in zip(outer, made):
                 outputs.append(y)
+        return made
+
+    def _experts(self, record: Recorder, layer: int, given: Tensor, rows: slice) -> Tensor:
+        name = f"model.layers.{layer}.mlp"
+        router = self.weights[f"{layer}.router"]
+        logits = given @ (router.flip(0) if self.fault.here("router", layer) else router).T
+        record.module(f"{name}.gate", "ReplicatedLinear", [given], [logits])
+        experts = [self.weights[f"{layer}.{each}"] for each in ("gate", "up", "down")]
+        made, _, _ = routed(given, experts, logits, rows)
+        record.module(f"{name}.experts", "FusedMoE", [given, logits], [made])
         return made
 
 

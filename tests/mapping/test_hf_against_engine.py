@@ -158,6 +158,21 @@ def test_a_fault_is_found_where_it_is(kind: str, at: str, tmp_path: Path) -> Non
     assert f"{row.mine.node} {row.mine.slot}" == f"root.model.layers.{layer}.{at}"
 
 
+def test_another_expert_among_equals_is_a_tie_and_what_follows_is_excused(tmp_path: Path) -> None:
+    spec = Spec(experts=8, lengths=(12, 9), dtype=BF16, seed=1)
+    _, rows, diagnosis = compared(spec, tmp_path)
+    assert not [row for row in rows if row.red]
+    assert not diagnosis.roots
+    ties = [row.mine.node for row in rows if row.verdict == "tie"]
+    assert "root.model.layers.1.mlp.gate" in ties
+
+
+def test_a_router_that_is_wrong_is_the_root(tmp_path: Path) -> None:
+    spec = Spec(experts=8, lengths=(12, 9), ranks=2, dtype=BF16)
+    _, _, diagnosis = compared(spec, tmp_path, Fault("router", layer=1))
+    assert diagnosis.roots[0].row.mine.node == "root.model.layers.1.mlp.gate"
+
+
 def test_a_sum_over_ranks_that_is_missing_is_said(tmp_path: Path) -> None:
     _, _, diagnosis = compared(Spec(ranks=2), tmp_path, Fault("reduce", layer=0))
     assert diagnosis.roots[0].row.sentence.startswith("each rank kept its partial sum")

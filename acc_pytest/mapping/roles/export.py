@@ -26,6 +26,7 @@ class Export:
     - `passing`: moved around by an operator that computes nothing, perhaps fewer rows of it;
     - `repeated`: handed on by a container, and compared at the module that computed it;
     - `turned`: the position tables in `companions` have yet to turn it;
+    - `largest`: the places of its largest values are meant;
     - `split`: what is in `companions` is to be added to it.
     """
 

@@ -13,6 +13,8 @@ from ..tables import Tables
 from .export import Export
 
 Fits = Callable[[Match], bool]
+MADE = ("split", "turned", "largest")
+"""Forms of what is made of a tensor that was dumped before it is compared."""
 _ONE_ROW_ROLES = ("final_norm", "lm_head")
 _LANDMARKS = ("embed", "final_norm", "lm_head")
 
@@ -62,13 +64,13 @@ class RoleJoin:
 
     def _plain(self, role: str, export: Export) -> Iterator[Match]:
         """The best golden tensor of the role; of a paged cache, the rows that this step wrote."""
-        forms = ("table",) if export.form == "table" else ("plain", "passing", "split", "turned")
+        forms = ("table",) if export.form == "table" else ("plain", "passing", *MADE)
         known = self._golden.get(role, ())
         candidates = [golden for golden in known if golden.form in forms]
         if not candidates:
             candidates = [golden for golden in known if golden.form == "repeated"]
         for golden in sorted(candidates, key=lambda candidate: self._preference(candidate, export)):
-            if golden.form == export.form == "turned":
+            if golden.form == export.form != "split" and golden.form in MADE:
                 continue
             match = self._match(role, golden, export)
             if self._fits(match):
@@ -124,6 +126,9 @@ class RoleJoin:
                 "rope",
                 ViewRule("table", -1 if golden.component is None else golden.component),
             )
+        elif "largest" in (golden.form, mine.form):
+            reason = "the places of the largest logits of the router"
+            golden_view, mine_view = self._chosen(golden, mine), self._chosen(mine, golden)
         elif "turned" in (golden.form, mine.form):
             policy, reason = "rope", f"turned by the position tables it is `{role}`"
             golden_view, mine_view = _completed(golden), _completed(mine)
@@ -140,8 +145,16 @@ class RoleJoin:
         elif mine.form in ("unbiased", "partial_unbiased"):
             reason = f"with the bias it is `{role}`"
             mine_view = ViewRule("bias" if mine.form == "unbiased" else "bias_sum", parts=mine.companions)
-        tag = "turned" if mine.form == "turned" else ""
+        tag = mine.form if mine.form in ("turned", "largest") else ""
         return Match(golden, mine, policy, reason, golden_view, mine_view, tag)
+
+    def _chosen(self, export: Export, other: Export) -> ViewRule:
+        """How a router's logits are read beside what the other side's router chose from its own."""
+        if export.form != "largest":
+            return WHOLE
+        routers = [*self._golden.get("router", ()), *self._mine.get("router", ())]
+        values = [router for router in routers if router.node is other.node]
+        return ViewRule("largest", parts=(other, *values[:1]))
 
     def _policy(self, golden: Export, mine: Export) -> str:
         if self._mine_layer is None:

@@ -10,8 +10,8 @@ from ..dumps.base import Slot
 from ..tensors.header import TensorHeader
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
+from .engine_views import TokenLayout
 from .evidence import DumpStep
-from .pair import Sequences
 from .roles.export import Export
 
 _IDS = ("input_ids", "input_tokens", "tokens")
@@ -21,7 +21,7 @@ _MASKS = ("attention_mask",)
 _Wanted = Callable[[TensorHeader], bool]
 
 
-def sequences_of(side: DumpStep, exports: list[Export], before: Sequences | None) -> Sequences | None:
+def token_layout(side: DumpStep, exports: list[Export], before: TokenLayout | None) -> TokenLayout | None:
     """The layout of a step by what its embedding hands out (`exports` of the model); `None` without one."""
     embedding = next((e for e in exports if e.role == "embed" and e.slot.kind == "output"), None)
     header = readable(side.slots(embedding.node).get(embedding.slot)) if embedding is not None else None
@@ -38,7 +38,7 @@ def sequences_of(side: DumpStep, exports: list[Export], before: Sequences | None
 
     looked_up = [(s, r) for s, r in side.slots(embedding.node).items() if s.kind == "input"]
     ids = next((ref for _, ref in looked_up if _is_whole(ref) and _fits(ref, tokens)), None)
-    found = Sequences(
+    found = TokenLayout(
         shape,
         ids or _named(side, _IDS, tokens),
         _named(side, _MASKS, mask, whole=False) if batch else None,

@@ -1,0 +1,85 @@
+"""Views of what engines hand out: packed over ranks, summed later, tokens in one row; see `pair.View`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..tensors.ref import TensorRef
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRange:
+    """Columns `start:stop` of every shard: a piece of what a module packs, as each rank packs its share."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowParallel:
+    """Every rank has a tensor of the whole shape: the whole, or a summand of it. The values tell.
+
+    `witness` is the next tensor, one per rank, that is the same everywhere if somebody added the summands up
+    in between; empty where there is none.
+    """
+
+    witness: tuple[TensorRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WithResidual:
+    """What a layer adds to the residual stream, and the stream itself (one per rank): their sum is meant.
+
+    What it adds may be a summand on each rank: `witness` is that of `RowParallel`.
+    """
+
+    residual: tuple[TensorRef, ...]
+    witness: tuple[TensorRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A query or key that its own side's position tables have yet to turn, as attention is handed it."""
+
+    cos: TensorRef
+    sin: TensorRef
+
+
+@dataclass(frozen=True, slots=True)
+class Largest:
+    """The places of the `count` largest values of each row, the largest first: what a router chooses.
+
+    The other side has them as `chosen` from its own `values`.
+    """
+
+    count: int
+    chosen: TensorRef
+    values: TensorRef
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLayout:
+    """How one dump lays out the tokens of a step: `[batch, tokens]`, perhaps padded, or all in one row.
+
+    The tensors that tell, where they were dumped: token ids, the mask (1 for a real token, or what is added
+    to scores), positions, and the lengths of sequences. `before` is the layout of the prefill.
+    """
+
+    shape: tuple[int, ...]
+    ids: TensorRef | None = None
+    mask: TensorRef | None = None
+    positions: TensorRef | None = None
+    lengths: TensorRef | None = None
+    before: TokenLayout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPick:
+    """The rows of the tokens that both sides have, in the order of mine; with `last` only the last one of
+    each sequence. `own` says whose rows: `golden` or `mine`.
+    """
+
+    golden: TokenLayout
+    mine: TokenLayout
+    own: str
+    last: bool = False
