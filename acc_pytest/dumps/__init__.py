@@ -10,6 +10,7 @@ from .debug_mode import DebugModeDump, DebugModeLayout
 from .discovery import FilesLayout, ManualLayout, dump_around, locate
 from .fx import FxDump
 from .ge import GeDump
+from .graph_capture import CaptureLayout, GraphCaptureDump
 from .listing import Listing
 from .manual import ManualDump, ManualEntry
 from .single import SingleDump
@@ -22,6 +23,7 @@ __all__ = [
     "Dump",
     "FxDump",
     "GeDump",
+    "GraphCaptureDump",
     "ManualDump",
     "ManualEntry",
     "Rank",
@@ -63,6 +65,8 @@ def _opened(path: str, token_policy: str, other: Dump | None) -> Dump:
         return GeDump(layout) if layout.kind == "ge" else FxDump(layout)
     if isinstance(layout, ManualLayout):
         return ManualDump(layout.root, layout.metadata)
+    if isinstance(layout, CaptureLayout):
+        return GraphCaptureDump(layout, listing)
     if isinstance(layout, DebugModeLayout):
         return DebugModeDump(layout, other)
     assert isinstance(layout, FilesLayout)

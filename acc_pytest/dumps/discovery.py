@@ -16,6 +16,7 @@ from ..errors import DumpError
 from ..tensors.kept_index import FILES, INDEX, kept_version, read_index
 from .atb_files import AtbLayout
 from .debug_mode import DebugModeLayout, is_debug_log
+from .graph_capture import CaptureLayout, captured_at
 from .listing import Listing
 from .manual import FOLDER, METADATA, is_manual
 from .ranks import atb_worker
@@ -52,7 +53,7 @@ class FilesLayout:
     files: tuple[Path, ...]
 
 
-DumpLayout = AtbLayout | TorchLayout | ManualLayout
+DumpLayout = AtbLayout | TorchLayout | ManualLayout | CaptureLayout
 Layout = DumpLayout | FilesLayout | TorchairLayout | DebugModeLayout
 
 
@@ -176,12 +177,16 @@ def _handle(layout: DumpLayout) -> str:
         return f"{layout.data if layout.data.is_dir() else layout.info / 'model'} (ATB)"
     if isinstance(layout, TorchLayout):
         return f"{layout.home} (torch)"
+    if isinstance(layout, CaptureLayout):
+        return f"{layout.root} (captured graph)"
     return f"{layout.metadata.parent} (manual)"
 
 
 def _starting_at(root: Path, listing: Listing) -> list[DumpLayout]:
     """Every dump whose own directory is `root`; an ATB and a torch dump may share one."""
-    return [layout for find in (_atb_at, _torch_at, _manual_at) for layout in find(root, listing)]
+    return [
+        layout for find in (_atb_at, _torch_at, _manual_at, _captured_at) for layout in find(root, listing)
+    ]
 
 
 def _atb_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
@@ -225,11 +230,19 @@ def _manual_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
             yield ManualLayout(root, folder / METADATA)
 
 
+def _captured_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
+    layout = captured_at(root, listing)
+    if layout is not None:
+        yield layout
+
+
 def _narrowed(layout: DumpLayout, given: Path) -> DumpLayout | None:
     """What `given`, a place below a dump, picks of it; `None` where it is not part of the dump after all."""
     if isinstance(layout, ManualLayout):
         folder = layout.metadata.parent
         return layout if folder.is_relative_to(given) or given.is_relative_to(folder) else None
+    if isinstance(layout, CaptureLayout):
+        return layout if given.is_relative_to(layout.root) else None
     if isinstance(layout, TorchLayout):
         worker, token, *_ = [*given.relative_to(layout.home).parts, "", ""]
         return replace(layout, worker=worker, token=token if token.isdecimal() else "")
