@@ -10,6 +10,7 @@ from .debug_mode import DebugModeDump, DebugModeLayout
 from .discovery import FilesLayout, ManualLayout, dump_around, locate
 from .fx import FxDump
 from .ge import GeDump
+from .graph_capture import CaptureLayout, GraphCaptureDump
 from .hf_debugger import HfDebuggerDump
 from .listing import Listing
 from .manual import ManualDump, ManualEntry
@@ -29,6 +30,7 @@ __all__ = [
     "Dump",
     "FxDump",
     "GeDump",
+    "GraphCaptureDump",
     "HfDebuggerDump",
     "ManualDump",
     "ManualEntry",
@@ -74,6 +76,8 @@ def _opened(path: str, token_policy: str, other: Dump | None) -> Dump:
         return MsprobeDump(layout, listing)
     if isinstance(layout, ManualLayout):
         return ManualDump(layout.root, layout.metadata)
+    if isinstance(layout, CaptureLayout):
+        return GraphCaptureDump(layout, listing)
     if isinstance(layout, DebugModeLayout):
         return DebugModeDump(layout, other)
     assert isinstance(layout, FilesLayout)

@@ -17,6 +17,7 @@ from ..tensors.debug_tree import is_tree
 from ..tensors.kept_index import FILES, INDEX, kept_version, read_index
 from .atb_files import AtbLayout
 from .debug_mode import DebugModeLayout, is_debug_log
+from .graph_capture import CaptureLayout, captured_at
 from .listing import Listing
 from .manual import FOLDER, METADATA, is_manual
 from .msprobe_files import MsprobeLayout, msprobe_at, records_file
@@ -55,7 +56,7 @@ class FilesLayout:
     files: tuple[Path, ...]
 
 
-DumpLayout = AtbLayout | TorchLayout | ManualLayout | MsprobeLayout | ToolLayout
+DumpLayout = AtbLayout | TorchLayout | ManualLayout | MsprobeLayout | ToolLayout | CaptureLayout
 Layout = DumpLayout | FilesLayout | TorchairLayout | DebugModeLayout
 
 
@@ -188,12 +189,14 @@ def _handle(layout: DumpLayout) -> str:
         return f"{layout.root} (msprobe)"
     if isinstance(layout, ToolLayout):
         return f"{layout.root / layout.only} ({layout.kind})"
+    if isinstance(layout, CaptureLayout):
+        return f"{layout.root} (captured graph)"
     return f"{layout.metadata.parent} (manual)"
 
 
 def _starting_at(root: Path, listing: Listing) -> list[DumpLayout]:
     """Every dump whose own directory is `root`; an ATB and a torch dump may share one."""
-    finders = (_atb_at, _torch_at, _manual_at, _msprobe_at, tool_at)
+    finders = (_atb_at, _torch_at, _manual_at, _msprobe_at, tool_at, _captured_at)
     return [layout for find in finders for layout in find(root, listing)]
 
 
@@ -244,6 +247,12 @@ def _msprobe_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
         yield layout
 
 
+def _captured_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
+    layout = captured_at(root, listing)
+    if layout is not None:
+        yield layout
+
+
 def _narrowed(layout: DumpLayout, given: Path) -> DumpLayout | None:
     """What `given`, a place below a dump, picks of it; `None` where it is not part of the dump after all."""
     if isinstance(layout, MsprobeLayout):
@@ -253,6 +262,8 @@ def _narrowed(layout: DumpLayout, given: Path) -> DumpLayout | None:
         return layout if folder.is_relative_to(given) or given.is_relative_to(folder) else None
     if isinstance(layout, ToolLayout):
         return layout
+    if isinstance(layout, CaptureLayout):
+        return layout if given.is_relative_to(layout.root) else None
     if isinstance(layout, TorchLayout):
         worker, token, *_ = [*given.relative_to(layout.home).parts, "", ""]
         return replace(layout, worker=worker, token=token if token.isdecimal() else "")

@@ -90,6 +90,11 @@ def fx_directory(path: str) -> TorchairDirectory:
     return TorchairDirectory(max(step, 0), name, number, rank=rank, world=world)
 
 
+def rank_of(name: str) -> int | None:
+    """The rank that the name of a directory says (`worldsize2_global_rank1`), or `None`."""
+    return _rank([name])[1]
+
+
 def _rank(parts: list[str]) -> tuple[int | None, int | None]:
     for part in reversed(parts):
         if match := _RANK.match(part):

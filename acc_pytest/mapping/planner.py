@@ -10,6 +10,7 @@ from typing import Any
 from ..dumps.base import Dump, Rank
 from ..guard import guarded
 from ..topology.tree import Node
+from .captured import captured_plan, is_captured
 from .carried import with_carried
 from .choices import with_choices, with_logits
 from .evidence import DumpStep, Evidence
@@ -77,6 +78,8 @@ def _mapped(golden: Dump, mine: Dump, level: str, op_mapping_file: str, tables: 
     made: Plan | None = None
     if golden.kind == "manual":
         made = manual_plan(golden, mine)
+    elif is_captured(golden, mine):
+        made = captured_plan(golden, mine, level)
     elif is_torchair(golden, mine):
         made = torchair_plan(golden, mine, level)
     elif is_lone_file(golden, mine):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from typing import Protocol
 
 import torch
@@ -56,6 +57,8 @@ FORMATS: tuple[TensorFormat, ...] = (
     debug_log.FORMAT,
 )
 
+_SAVED_BY_TORCH = re.compile(r"_device_\d+(?:_\d+)?$", re.ASCII)
+"""The end of a name that `torch_npu.save_npugraph_tensor` gives, whatever suffix it was asked for."""
 _BY_SUFFIX = {suffix: format_ for format_ in FORMATS for suffix in format_.suffixes}
 
 
@@ -65,6 +68,8 @@ def format_of(path: str) -> TensorFormat:
     Raises `FormatError`, listing the supported formats, where neither does.
     """
     stem, suffix = os.path.splitext(path.lower())
+    if suffix == ".bin" and _SAVED_BY_TORCH.search(stem):
+        return torch_file.FORMAT
     # An info file has a suffix and, before it, the end of its name.
     known = _BY_SUFFIX.get(stem[-len(info_file.SUFFIX) :] + suffix) or _BY_SUFFIX.get(suffix)
     if known is not None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import FormatError
-from .kept_index import Stretch, stretches
+from .kept_index import Stretch, kept_time, stretches
 
 
 class KeptFile(io.RawIOBase):
@@ -94,3 +94,11 @@ def file_size(path: str) -> int:
     """Bytes of a file, of a kept dump or any other. Raises `OSError` or `FormatError`."""
     kept = stretches(path)
     return os.stat(path).st_size if kept is None else sum(stretch.length for stretch in kept)
+
+
+def modified(path: str) -> int:
+    """When a file was written, in nanoseconds: in a kept dump, the file that it was made of. 0 for none."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except (OSError, ValueError):
+        return kept_time(path)

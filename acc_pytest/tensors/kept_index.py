@@ -1,6 +1,7 @@
 """The index of a kept dump: files that lie as stretches of a few large ones, byte for byte.
 
-    DIR/acc_kept.json                   the index: of each file with tensors, the stretches that it is made of
+    DIR/acc_kept.json                   the index: of each file with tensors, when it was written, and the
+                                        stretches that it is made of
     DIR/tensors-00001.safetensors, ...  tensors, each of them once
     DIR/pieces.bin                      short pieces: headers of files, ends of archives, small tensors
     DIR/kept_files/{dump}/...           the directories of the dump, and its texts as they were
@@ -75,10 +76,10 @@ def stretches(path: str) -> tuple[Stretch, ...] | None:
         return None
     index, name = found
     listed = index.files[name]
-    if type(listed) is not list or len(listed) > _MOST_STRETCHES:
-        raise FormatError(f"{index.home}/{INDEX}: {name!r:.200} must be a list of stretches")
+    if type(listed) is not list or not 0 < len(listed) <= _MOST_STRETCHES or not _natural(listed[0]):
+        raise FormatError(f"{index.home}/{INDEX}: {name!r:.200} must be a list of a time and stretches")
     made = []
-    for entry in listed:
+    for entry in listed[1:]:
         if type(entry) is not list or len(entry) != 3 or not all(_natural(number) for number in entry):
             raise FormatError(f"{index.home}/{INDEX}: {name!r:.200} has a stretch that is not three numbers")
         number, offset, length = entry
@@ -101,6 +102,16 @@ def kept_version(path: str) -> tuple[int, ...]:
     except AccError:
         return ()
     return _version(found[0].home) if found is not None else ()
+
+
+def kept_time(path: str) -> int:
+    """When the file was written that a file of a kept dump was made of; 0 for every other file."""
+    try:
+        found = _found(path)
+    except AccError:
+        return 0
+    listed = found[0].files[found[1]] if found is not None else None
+    return listed[0] if type(listed) is list and listed and _natural(listed[0]) else 0
 
 
 def _found(path: str) -> tuple[KeptIndex, str] | None:

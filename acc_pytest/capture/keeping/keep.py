@@ -16,6 +16,7 @@ from ...dumps.extent import extent_of
 from ...dumps.listing import Listing
 from ...errors import AccError, DumpError, SettingsError
 from ...tensors.json_file import write_json
+from ...tensors.kept_file import modified
 from ...tensors.kept_index import FILES, FORMAT, INDEX, VERSION
 from ...tensors.mapped import opened
 from ...tensors.whole_file import DIRECTORY_MODE, FILE_MODE, make_directory
@@ -104,7 +105,7 @@ class _Keeping:
         self._kept = kept
         self._pieces = Pieces(home)
         self._tensors = Tensors(home)
-        self._index: dict[str, list[list[int]]] = {}
+        self._index: dict[str, list[int | list[int]]] = {}
 
     def run(self, walk: Walk, root: str, said: Callable[[Kept], None]) -> None:
         """Take all files along, and write the index."""
@@ -141,9 +142,8 @@ class _Keeping:
                 copy_of(found.source, self._place(found.name))
                 return
             name = os.path.normpath(f"{self._top}/{found.name}")
-            self._index[name] = [
-                self._stored(file, found.source, name, region) for region in _whole(regions, size)
-            ]
+            stored = [self._stored(file, found.source, name, region) for region in _whole(regions, size)]
+            self._index[name] = [modified(found.source), *stored]
 
     def _stored(self, file: BinaryIO, source: str, name: str, region: Region) -> list[int]:
         short = region.nbytes < _LEAST or (region.dtype == BYTES and region.nbytes <= _PIECE)
@@ -176,4 +176,6 @@ def copy_of(source: str, path: str) -> int:
     with opened(source) as (file, size), os.fdopen(os.open(path, flags, FILE_MODE), "wb") as copy:
         while block := file.read(_BLOCK):
             copy.write(block)
+    written = modified(source)
+    os.utime(path, ns=(written, written))
     return size

@@ -53,6 +53,12 @@ def files_of(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
+def times_of(root: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(root)): path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()
+    }
+
+
 def read_all(kept: Path) -> None:
     """Opens a dump, and a file that its index may have."""
     open_dump(str(kept))
@@ -100,6 +106,7 @@ def test_the_files_come_back_byte_for_byte(dump: Path, tmp_path: Path) -> None:
     keep(str(dump), str(tmp_path / "kept"))
     restored = restore(str(tmp_path / "kept"), str(tmp_path / "again"))
     assert files_of(tmp_path / "again") == files_of(dump)
+    assert times_of(tmp_path / "again") == times_of(dump)
     assert restored.files == len(files_of(dump))
     assert (tmp_path / "again" / STEP / "root.empty").is_dir()
 
@@ -234,11 +241,13 @@ def test_a_store_that_was_cut_is_named(dump: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"files": {"x.pth": [[0, -1, 5]]}},
-        {"files": {"x.pth": [[0, 0]]}},
-        {"files": {"x.pth": [[0, 0, 1 << 70]]}},
-        {"files": {"x.pth": [["../../etc/passwd", 0, 5]]}},
+        {"files": {"x.pth": [1, [0, -1, 5]]}},
+        {"files": {"x.pth": [1, [0, 0]]}},
+        {"files": {"x.pth": [1, [0, 0, 1 << 70]]}},
+        {"files": {"x.pth": [1, ["../../etc/passwd", 0, 5]]}},
         {"files": {"x.pth": "all"}},
+        {"files": {"x.pth": []}},
+        {"files": {"x.pth": [-1]}},
         {"files": {"../x.pth": []}},
         {"files": {"a/..": []}},
         {"files": {"/etc/passwd": []}},
