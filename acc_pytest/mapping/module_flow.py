@@ -196,7 +196,7 @@ class _FlowBuilder:
     def _end(self, call: NodeCall) -> None:
         scope, around = self._scopes.pop(call), self._scopes[call.inside]
         self._store(scope)
-        if not call.outputs:
+        if call.inputs and not call.outputs:
             # They were not dumped: they may hold all that was at hand.
             around.made.update(dict.fromkeys(scope.at_hand()))
             for place, node in scope.open_ends.items():
