@@ -21,6 +21,7 @@ from .after_ties import after_ties, with_left
 from .fed import said_of_fed
 from .noise import with_noise
 from .rows import incomparable, measured_row, pair_row, worst_replica
+from .source_line import with_source_line
 from .statistics import compare_statistics
 from .ties import with_choices
 from .weights import compare_weights, has_digest
@@ -67,7 +68,7 @@ def compare_pair(
             return after_ties(row, left)
         return _compare_opened(row, pair, opened, judge, counterpart, ties)
 
-    return said_of_fed(_incomparable_on_error(row, compared), pair)
+    return with_source_line(said_of_fed(_incomparable_on_error(row, compared), pair), pair)
 
 
 def _compare_opened(

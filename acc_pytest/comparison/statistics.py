@@ -48,7 +48,9 @@ def compare_statistics(pair: Pair, row: Row, judge: Judge, counterpart: Counterp
         elements = sum(ref.header().numel for ref in pair.golden.refs)
         return judged(row, judged_by_digests(same), counts={"elements": elements}, notes=(_ONLY_DIGESTS,))
     if bare is not None:
-        raise NoPayload(f"{bare}: no statistic of it was recorded, so there is nothing to compare")
+        what = "a digest is all that was recorded of it, and those of other dtypes say nothing"
+        nothing = "no statistic of it was recorded, so there is nothing to compare"
+        raise NoPayload(f"{bare}: {what if bare.header().digest else nothing}")
     said = "" if same is None else EQUAL if same else DIFFERENT
     golden, mine = _shards(pair.golden), _shards(pair.mine)
     rows = []

@@ -136,7 +136,7 @@ def _steps(layout: MsprobeLayout, listing: Listing, notes: list[str]) -> dict[in
         names = names if len(names) >= len(own) else own
         for rank, home in zip(ranks, homes):
             try:
-                steps.setdefault(number, {})[rank] = _recorded(home, listing)
+                steps.setdefault(number, {})[rank] = _recorded(home, listing, notes)
             except FormatError as error:
                 broken.append(str(error))
     found = {number: ranks for number, ranks in steps.items() if ranks}
@@ -146,7 +146,7 @@ def _steps(layout: MsprobeLayout, listing: Listing, notes: list[str]) -> dict[in
     return found
 
 
-def _recorded(home: Path, listing: Listing) -> _Recorded:
+def _recorded(home: Path, listing: Listing, notes: list[str]) -> _Recorded:
     file = records_file(home, listing)
     if file is None:
         raise FormatError(f"{home}: holds neither of {', '.join(RECORDS)} of msprobe")
@@ -160,7 +160,12 @@ def _recorded(home: Path, listing: Listing) -> _Recorded:
             return TensorRef(f"{folder}/{entry.tensor.file}")
         return TensorRef(str(file), entry.member)
 
-    return _Recorded(home, file, records, calls_of(records, _parents(home, listing), ref_of), files)
+    try:
+        parents = _parents(home, listing)
+    except FormatError as error:
+        parents = {}
+        notes.append(f"nothing says which module called what: {error}")
+    return _Recorded(home, file, records, calls_of(records, parents, ref_of), files)
 
 
 def _parents(home: Path, listing: Listing) -> dict[str, str | None]:

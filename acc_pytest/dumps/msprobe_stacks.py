@@ -16,6 +16,7 @@ from types import MappingProxyType
 from ..errors import FormatError
 from ..tensors.header import version_of
 from ..tensors.msprobe_records import fit, json_of
+from .msprobe_files import TENSORS
 
 FILE = "stack.json"
 _FRAME = re.compile(r"File (.{1,4096}), line (\d{1,9}), in (.{1,300}?),\s*(.*)", re.DOTALL)
@@ -28,6 +29,20 @@ def source_lines(home: str) -> Mapping[str, str]:
     sound."""
     path = os.path.join(home, FILE)
     return _lines_as_of(path, version_of(path))
+
+
+def source_line_of(path: str, member: str) -> str:
+    """The line of the program that made the call of a tensor, which is a member of `path` or that file; empty
+    where no stack tells."""
+    home, name = os.path.split(path)
+    if not member:
+        above, folder = os.path.split(home)
+        home = above if folder == TENSORS else ""
+    lines = source_lines(home) if home else {}
+    call = member or name
+    while call and call not in lines:
+        call = call.rpartition(".")[0]
+    return lines.get(call, "")
 
 
 @functools.lru_cache(maxsize=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acc_pytest.errors import Incomparable, SettingsError
+from acc_pytest.judging.replay import stated_of, stated_scalars
 from acc_pytest.judging.rules import rule_from_table
 from acc_pytest.judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
 from acc_pytest.judging.threshold import JudgeContext, Threshold
@@ -245,3 +247,43 @@ def test_switching_all_statistics_off_is_refused() -> None:
         SettingsError, match=r"bad\.toml: bounds only nothing, which cannot gate: cosine similarity does not"
     ):
         thresholds_for_statistics(CONTEXT, found, [rule])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**31),
+    st.floats(-4, 4),
+    st.integers(1, 5000),
+    st.sampled_from([torch.bfloat16, torch.float16, torch.float32]),
+)
+def test_statistics_rounded_to_their_dtype_never_fail_where_the_tensors_are_equal(
+    seed: int, shift: float, numel: int, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    golden = (torch.randn(numel, generator=generator) + shift).to(dtype)
+    rounded = Statistics(
+        *(value.item() for value in (golden.max(), golden.min(), golden.mean(), golden.norm())),
+        rounding=torch.finfo(dtype).eps / 2 + math.sqrt(numel) * 2**-24,
+    )
+    name = str(dtype).removeprefix("torch.")
+    found = measure_statistics(statistics(golden), rounded, numel=numel, golden_dtype=name, mine_dtype=name)
+    judgement = judge_statistics(found, thresholds_for_statistics(CONTEXT, found))
+    assert judgement.verdict == "pass", judgement.sentence
+    assert stated_of(stated_scalars(found)) == found
+
+
+def test_the_reason_says_that_mean_and_norm_were_rounded() -> None:
+    golden = torch.randn(256, generator=torch.Generator().manual_seed(0))
+    rounded = replace(statistics(golden), rounding=2**-8)
+    exact = measure_statistics(
+        statistics(golden), statistics(golden), numel=256, golden_dtype="bfloat16", mine_dtype="bfloat16"
+    )
+    found = measure_statistics(
+        statistics(golden), rounded, numel=256, golden_dtype="bfloat16", mine_dtype="bfloat16"
+    )
+    bounds = {t.metric: t for t in thresholds_for_statistics(CONTEXT, found)}
+    before = {t.metric: t.bound for t in thresholds_for_statistics(CONTEXT, exact)}
+    norm = bounds["l2norm_stat_relative_error"]
+    assert norm.bound == approx(before["l2norm_stat_relative_error"] + 2**-8)
+    assert "plus 0.0039 because it was computed in bfloat16" in norm.reason
+    assert bounds["max_stat_absolute_error"].bound == before["max_stat_absolute_error"]
