@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import sys
 import zipfile
@@ -48,9 +47,9 @@ def _check(path: str, size: int, entries: list[zipfile.ZipInfo]) -> None:
 
 def start_of(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
     """Where the bytes of an entry begin; behind the end of every file for one that is not there."""
-    if entry.header_offset < 0:  # what is in front of an archive moves it
+    if not 0 <= entry.header_offset < 1 << 62:  # what is in front of an archive moves it
         return sys.maxsize
-    head = os.pread(file.fileno(), _LOCAL_HEADER.size, entry.header_offset)
+    head = _bytes_at(file, entry.header_offset, _LOCAL_HEADER.size)
     if len(head) != _LOCAL_HEADER.size:
         return sys.maxsize
     name, extra = _LOCAL_HEADER.unpack(head)
@@ -60,10 +59,15 @@ def start_of(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
 def bytes_of(file: BinaryIO, entry: zipfile.ZipInfo) -> bytes:
     """The bytes of an entry, as far as they are there."""
     start = start_of(file, entry)
-    return b"" if start == sys.maxsize else os.pread(file.fileno(), entry.file_size, start)
+    return b"" if start == sys.maxsize else _bytes_at(file, start, entry.file_size)
 
 
 def is_foreign(file: BinaryIO, by_name: dict[str, zipfile.ZipInfo]) -> bool:
     """Whether the archive says that its bytes are in another order than those of this machine."""
     order = by_name.get("byteorder")
     return order is not None and bytes_of(file, order) != sys.byteorder.encode()
+
+
+def _bytes_at(file: BinaryIO, offset: int, count: int) -> bytes:
+    file.seek(offset)
+    return file.read(count)
