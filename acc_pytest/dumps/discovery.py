@@ -88,8 +88,8 @@ def locate(path: str, listing: Listing) -> Layout:
         raise DumpError(f"{given}: is an empty directory; was the dump written somewhere else?")
     raise DumpError(
         f"{given}: no dump here: no {TREE_FILE} (torch), no model and tensors directories (ATB), "
-        f"no {METADATA} (manual), no dump.json (msprobe), no GE records or FX tensors (TorchAir), "
-        "no tensor files"
+        f"no {METADATA} (manual), no dump.json (msprobe), no files step=*.pt or Pass*.pt (SGLang), "
+        "no debug tree (Hugging Face), no GE records or FX tensors (TorchAir), no tensor files"
     )
 
 

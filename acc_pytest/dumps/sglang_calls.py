@@ -14,57 +14,21 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 
 from ..tensors.ref import TensorRef
 from ..topology.torch_modules import UNKNOWN_TYPE
 from .base import Slot
-from .recorded import ROOT, SAVED, Record
+from .recorded import SAVED, Record
 from .sglang_names import GRADIENT, MODULE, PARAMETER, SglangFile, module_slot
+from .sglang_times import Call, in_order
 
 CORE = frozenset({"input_ids", "positions", "seq_lens", "req_pool_indices", "rids", "position_ids"})
 """Fields of a batch, which the tool writes without the module that got them."""
-_APART = frozenset({"backward", "recompute", "parameters_grad"})
 _BACKWARD = f"{UNKNOWN_TYPE}.backward"
 _LAYERS = "model.layers"
 """Where layers stand in the models of these tools; taken where no module of a dump says."""
 _IN_LAYER = re.compile(r"(?:^|(?<=\.))layers\.(\d+)(?=\.|$)", re.ASCII)
-
-
-@dataclass(slots=True)
-class _Call:
-    """One call of a node: its slots, and the places in time of its first and last file."""
-
-    path: str
-    number: int
-    slots: dict[Slot, TensorRef] = field(default_factory=dict)
-    began: int = 0
-    ended: int = 0
-    inside: _Call | None = None
-    op_type: str = UNKNOWN_TYPE
-
-    @property
-    def apart(self) -> bool:
-        """Whether it is a gradient, or ran again to get one: when the model had run."""
-        return self.path.rpartition(".")[2] in _APART
-
-    @property
-    def node(self) -> str:
-        """The path of its node."""
-        path = f"{ROOT}.{self.path}" if self.path else ROOT
-        return f"{path}.call{self.number}" if self.number else path
-
-    def record(self) -> Record:
-        """The same for a dump."""
-        inside = self.inside.node if self.inside is not None else None
-        return Record(
-            self.path, self.op_type, self.slots, self.began, self.ended, self.number, self.apart, inside
-        )
-
-    def holds(self, kind: str) -> bool:
-        """Whether an input or output of it was dumped."""
-        return any(slot.kind == kind for slot in self.slots)
 
 
 def calls_of(files: Sequence[SglangFile], ref_of: Callable[[SglangFile], TensorRef]) -> list[Record]:
@@ -75,8 +39,8 @@ def calls_of(files: Sequence[SglangFile], ref_of: Callable[[SglangFile], TensorR
 class _Calls:
     def __init__(self, files: Sequence[SglangFile], ref_of: Callable[[SglangFile], TensorRef]) -> None:
         self._ref_of = ref_of
-        self._calls: dict[str, list[_Call]] = defaultdict(list)
-        self._running: list[_Call] = []
+        self._calls: dict[str, list[Call]] = defaultdict(list)
+        self._running: list[Call] = []
         self._layers = _layers(files)
         self._with_outputs = _with_outputs(files)
         for file in files:
@@ -95,14 +59,10 @@ class _Calls:
                     call.number = len(calls) - 1 - call.number
             if path.rpartition(".")[2] == "parameters_grad":
                 self._add_arriving(path, calls[-1])
-        found = sorted((call for calls in self._calls.values() for call in calls), key=lambda c: c.began)
-        _end_with_what_is_inside(found)
-        # Of two that ended with the same file the one that began first is around the other.
-        for place, call in enumerate(sorted(found, key=lambda c: (c.ended, -c.began))):
-            call.ended = place
-        return [call.record() for call in found]
+        found = [call for calls in self._calls.values() for call in calls]
+        return [call.record() for call in in_order(found)]
 
-    def _add_arriving(self, path: str, call: _Call) -> None:
+    def _add_arriving(self, path: str, call: Call) -> None:
         """Gradients of parameters are computed of those that arrive at their module."""
         for backward in self._calls.get(f"{path.removesuffix('parameters_grad')}backward", [])[-1:]:
             call.slots |= {slot: ref for slot, ref in backward.slots.items() if slot.kind == "input"}
@@ -148,20 +108,20 @@ class _Calls:
         *,
         op_type: str = UNKNOWN_TYPE,
         again: bool = True,
-    ) -> _Call:
+    ) -> Call:
         """The call that a file belongs to: the one under way, or the next one where that has its slot."""
         calls = self._calls[path]
         last = calls[-1] if calls else None
         late = slot.kind == "input" and last is not None and last.holds("output") and op_type != _BACKWARD
         if last is None or (again and (slot in last.slots or late)):
-            last = _Call(path, len(calls), began=file.index, op_type=op_type)
+            last = Call(path, len(calls), began=file.index, op_type=op_type)
             last.inside = self._around(path, op_type)
             calls.append(last)
         last.slots[slot] = self._ref_of(file)
         last.ended = max(last.ended, file.index)
         return last
 
-    def _around(self, path: str, op_type: str) -> _Call | None:
+    def _around(self, path: str, op_type: str) -> Call | None:
         """The module that a call ran in, where its name does not say: one may be shared by several."""
         around = self._running[-1] if self._running else None
         if around is None or op_type == SAVED:
@@ -169,7 +129,7 @@ class _Calls:
         own = not around.path or path.startswith(f"{around.path}.")
         return around if op_type == UNKNOWN_TYPE and not own else None
 
-    def _follow(self, call: _Call, slot: Slot) -> None:
+    def _follow(self, call: Call, slot: Slot) -> None:
         """Keep the modules that run: one ends with its outputs, or with a module around it."""
         if call in self._running:
             if slot.kind == "output":
@@ -196,30 +156,6 @@ class _Calls:
             if found is not None and int(found[1]) == file.layer:
                 return f"{call.path[: found.end()]}.{name}"
         return f"{self._layers.get(file.layer, f'{_LAYERS}.{file.layer}')}.{name}"
-
-
-def _end_with_what_is_inside(calls: Sequence[_Call]) -> None:
-    """A module whose outputs were not dumped ended after all that ran in it.
-
-    `calls` are in the order in which they began: what is inside of one began before the next of its module.
-    """
-    open_ended: dict[str, _Call] = {}
-    for call in calls:
-        if not call.apart:
-            path = call.inside.path if call.inside is not None else call.path.rpartition(".")[0]
-            for around in (path[:end] for end in (*_ends_of_words(path), len(path))):
-                if around in open_ended and open_ended[around] is not call:
-                    open_ended[around].ended = max(open_ended[around].ended, call.ended)
-        if call.op_type == UNKNOWN_TYPE and not call.apart and not call.holds("output"):
-            open_ended[call.path] = call
-        else:
-            open_ended.pop(call.path, None)
-
-
-def _ends_of_words(path: str) -> Iterator[int]:
-    """Where the names of the modules around a path end; 0 is the model."""
-    yield 0
-    yield from (place for place, sign in enumerate(path) if sign == ".")
 
 
 def _layers(files: Iterable[SglangFile]) -> dict[int, str]:

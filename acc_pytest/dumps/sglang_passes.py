@@ -21,7 +21,7 @@ from .base import Slot
 from .listing import Listing
 from .recorded import Record, RecordedDump
 
-_FOLDER = re.compile(r"TP\d+_PP\d+_Rank(\d{1,9})_pid\d+", re.ASCII)
+_FOLDER = re.compile(r"(?:[A-Z]+\d+_)+Rank(\d{1,9})_pid\d+", re.ASCII)
 _PASS = re.compile(r"Pass(\d{1,18})\.pt", re.ASCII)
 _BATCH = ".forward_batch_info."
 

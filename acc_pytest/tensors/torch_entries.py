@@ -47,7 +47,7 @@ def _check(path: str, size: int, entries: list[zipfile.ZipInfo]) -> None:
 
 def start_of(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
     """Where the bytes of an entry begin; behind the end of every file for one that is not there."""
-    if entry.header_offset < 0:  # what is in front of an archive moves it
+    if not 0 <= entry.header_offset < 1 << 62:  # what is in front of an archive moves it
         return sys.maxsize
     head = _bytes_at(file, entry.header_offset, _LOCAL_HEADER.size)
     if len(head) != _LOCAL_HEADER.size:
@@ -62,12 +62,12 @@ def bytes_of(file: BinaryIO, entry: zipfile.ZipInfo) -> bytes:
     return b"" if start == sys.maxsize else _bytes_at(file, start, entry.file_size)
 
 
-def _bytes_at(file: BinaryIO, offset: int, count: int) -> bytes:
-    file.seek(offset)
-    return file.read(count)
-
-
 def is_foreign(file: BinaryIO, by_name: dict[str, zipfile.ZipInfo]) -> bool:
     """Whether the archive says that its bytes are in another order than those of this machine."""
     order = by_name.get("byteorder")
     return order is not None and bytes_of(file, order) != sys.byteorder.encode()
+
+
+def _bytes_at(file: BinaryIO, offset: int, count: int) -> bytes:
+    file.seek(offset)
+    return file.read(count)

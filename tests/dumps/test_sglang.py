@@ -224,6 +224,19 @@ def test_modules_that_gave_no_tensor_end_with_what_ran_in_them(tmp_path: Path) -
     }
 
 
+def test_modules_whose_inputs_were_filtered_begin_with_what_ran_in_them(tmp_path: Path) -> None:
+    writer = SglangWriter(tmp_path)
+    for layer in (0, 1):
+        writer.leave(f"model.layers.{layer}.mlp.up", [tensor(layer)])
+        writer.leave(f"model.layers.{layer}.mlp", [tensor(layer + 2)])
+        writer.leave(f"model.layers.{layer}", [tensor(layer + 4)])
+    dump = opened(tmp_path)
+    began = [event.call.node.path for event in dump.calls(dump.steps[0]).events if not event.ends]
+    assert began == [
+        f"root.model.layers.{layer}{module}" for layer in (0, 1) for module in ("", ".mlp", ".mlp.up")
+    ]
+
+
 def test_a_module_that_layers_share_runs_in_each_of_them(tmp_path: Path) -> None:
     writer = SglangWriter(tmp_path)
     for layer in (0, 1):
