@@ -140,6 +140,8 @@ def _runs(calls: tuple[LoggedCall, ...]) -> Iterator[_Run]:
             above.pop()
         if len(above) > MAX_DEPTH:
             raise DumpError(f"a log of DebugMode nests calls {len(above)} deep; no model does")
+        if not call.name:
+            continue
         parent = above[-1][1] if above else run.root
         if call.is_module and call.name == model and not above:
             if ROOT in run.nodes:

@@ -3,7 +3,8 @@
     [nn.Mod] Llama.model.norm
       aten::rsqrt(t$1: f32[2, 6, 1])  ->  t$3: f32[2, 6, 1]  # {'input_hash': ((9.5,), {}), 'hash': 3.25}
 
-Two blanks stand for one level of nesting. With `log_tensor_hashes` a line ends with a Python literal in which
+Two blanks stand for one level of nesting. Functions of torch, which `record_torchfunction` adds, have
+no norms: their operators have. With `log_tensor_hashes` a line ends with a Python literal in which
 each tensor is its L1 norm in float64 (`norm`, the default): a statistic, by which two tensors can be told to
 be nearly equal. What the other function gives (`hash_tensor`) is a whole number and says equal or not; it is
 not read. A tensor is known again by the number behind its `$`, so an input has a norm where the operator that
@@ -18,6 +19,7 @@ import ast
 import functools
 import math
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -35,7 +37,9 @@ _LARGEST = 1 << 28
 _LONGEST_LINE = 1 << 20
 _DEEPEST = 50
 _MODULE = re.compile(r"( *)\[nn\.Mod\] ([^\s.][^\n]*)")
-_CALL = re.compile(r"( *)([A-Za-z_][\w.:]*)\((.*)\)")
+_CALL = re.compile(r"( *)(\w+::\w[\w.]*)\((.*)\)")
+_FUNCTION = re.compile(r"^ *(?:torch[\w.]*\(|<)", re.MULTILINE)
+"""A function of torch that operators ran in, as `record_torchfunction` logs it; its name may be a repr."""
 _HEAD = re.compile(rb"(?: {2})*(?:\[nn\.Mod\] \S|\w+::\w[\w.]*\()")
 _TENSOR = re.compile(r"\b(?:dt|ft|t)(?:\$(\d{1,18}))?: ([a-z]\w*)\[((?:\d{1,18}(?:, )?)*)\]")
 _COMMENT = "  # {"
@@ -65,7 +69,10 @@ class LoggedTensor:
 
 @dataclass(frozen=True, slots=True)
 class LoggedCall:
-    """A line: how far it is indented, the module that begins, or the operator with its tensors by place."""
+    """A line: how far it is indented, the module that begins, or the operator with its tensors by place.
+
+    What is indented further than a module, and follows it, ran in it. A function of torch has no name.
+    """
 
     indent: int
     name: str
@@ -132,13 +139,17 @@ def _headers_as_of(path: str, version: tuple[int, ...]) -> Mapping[str, TensorHe
 
 def _parsed(path: str, text: str) -> Iterator[LoggedCall]:
     norms: dict[int, float | None] = {}
+    # Beside functions of torch the lines of a module are indented as far as its name, no further.
+    less = 1 if _FUNCTION.search(text) else 0
     for line in text.split("\n"):
         if len(line) > _LONGEST_LINE:
             continue
         if module := _MODULE.fullmatch(line.rstrip()):
-            yield LoggedCall(len(module[1]), module[2], True, {}, {})
+            yield LoggedCall(len(module[1]) - less, module[2], True, {}, {})
         elif call := _called(path, line.rstrip(), norms):
             yield call
+        elif _FUNCTION.match(line):
+            yield LoggedCall(len(line) - len(line.lstrip()), "", False, {}, {})
 
 
 def _called(path: str, line: str, norms: dict[int, float | None]) -> LoggedCall | None:
@@ -235,7 +246,10 @@ def _gather(value: object, index: Index, found: list[tuple[Index, object]]) -> N
 def _literal(text: str) -> object:
     """The value of a Python literal in which `nan` and `inf` may stand; `None` for anything else."""
     try:
-        return _value(ast.parse(text, mode="eval").body, 0)
+        with warnings.catch_warnings():
+            # The parser warns about odd numbers, and a warning may be an error in the user's run.
+            warnings.simplefilter("ignore")
+            return _value(ast.parse(text, mode="eval").body, 0)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

@@ -62,6 +62,24 @@ def test_each_run_of_the_model_is_a_step(tmp_path: Path) -> None:
     assert paths(dump, 1) == paths(dump, 0)
 
 
+def test_functions_of_torch_are_no_nodes(tmp_path: Path) -> None:
+    """Where they are logged, the lines of a module are indented as far as the module itself."""
+    dump = opened(
+        tmp_path / "log.txt",
+        "[nn.Mod] M",
+        "torch._tensor.register_hook(t$0: f32[2])  ->  <handle>",
+        "  [nn.Mod] M.a",
+        "  torch.mul(t$0: f32[2])  ->  t$1: f32[2]",
+        f"      aten::mul.Tensor(t$0: f32[2])  ->  t$1: f32[2]{HASH}",
+        "  [nn.Mod] M.b",
+        "  torch.neg(t$1: f32[2])  ->  t$2: f32[2]",
+        f"      aten::neg(t$1: f32[2])  ->  t$2: f32[2]{HASH}",
+        "torch.add(t$2: f32[2])  ->  t$3: f32[2]",
+        f"    aten::add.Tensor(t$2: f32[2])  ->  t$3: f32[2]{HASH}",
+    )
+    assert paths(dump) == ["root", "root.a", "root.a.mul", "root.b", "root.b.neg", "root.add"]
+
+
 def test_without_modules_the_model_is_a_flat_list(tmp_path: Path) -> None:
     dump = opened(tmp_path / "log.txt", *(line.strip() for line in LOG if "nn.Mod" not in line))
     assert paths(dump) == ["root", "root.mul", "root.mul_1", "root.mul_2", "root.add"]

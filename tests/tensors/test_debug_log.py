@@ -104,9 +104,11 @@ def test_an_input_has_the_norm_of_the_operator_that_made_it(tmp_path: Path) -> N
         "{'hash': " + "9" * 10_000 + "}",
         "{'hash': '\0'}",
         "{1: 2}",
+        "{'hash': 1if 2else 3}",
         "{}",
     ],
 )
+@pytest.mark.filterwarnings("error")
 def test_a_comment_that_is_no_literal_costs_its_line(tmp_path: Path, comment: str) -> None:
     first, second = logged(
         tmp_path,
@@ -133,6 +135,13 @@ def test_a_comment_that_is_no_literal_costs_its_line(tmp_path: Path, comment: st
 )
 def test_other_lines_are_passed_over(tmp_path: Path, line: str) -> None:
     assert logged(tmp_path, line) == ()
+
+
+@pytest.mark.parametrize(
+    "line", ["torch.nn.functional.linear(t: f32[9])  ->  t: f32[9]", "<wrapper at 0x7f>(1)  ->  2"]
+)
+def test_functions_of_torch_have_no_name_and_no_tensors(tmp_path: Path, line: str) -> None:
+    assert logged(tmp_path, f"  {line}") == (LoggedCall(2, "", False, {}, {}),)
 
 
 def test_shapes_that_no_tensor_has_are_left_out(tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ from ...tensors.kept_index import PIECES, store_name
 from ...tensors.whole_file import FILE_MODE
 from .regions import Region
 
-RESERVED = 1 << 16
-"""Bytes for the header of a safetensors file, which is written last; the format allows blanks at its end."""
+FIRST_HEADER = 1 << 12
+LARGEST_HEADER = 1 << 20
+"""Bytes for the header of the first safetensors file and of the last; each file has twice those of the file
+before. A header is written last, over blanks, which the format allows at its end."""
 _LARGEST = 2 << 30
 """Bytes from which on the next tensor goes to another file."""
 _BLOCK = 1 << 20
@@ -59,6 +61,7 @@ class Tensors:
         self._known: dict[bytes, list[int]] = {}
         self._file: BinaryIO | None = None
         self._number = 0
+        self._header = 0
         self._end = 0
         self._entries: dict[str, object] = {}
         self._described = 0
@@ -71,7 +74,8 @@ class Tensors:
         """
         name = _readable(name)
         entry = {"dtype": region.dtype, "shape": list(region.shape), "data_offsets": [0, 0]}
-        file = self._room(len(json.dumps({name: entry})) + 2 * len(str(_LARGEST + region.nbytes)))
+        described = len(json.dumps({name: entry})) + 2 * len(str(_LARGEST + region.nbytes))
+        file = self._room(described)
         start = self._end
         digest = self._copied(source, path, region, file)
         known = self._known.get(digest)
@@ -82,22 +86,23 @@ class Tensors:
             return known
         while name in self._entries:
             name += "#"
-        entry["data_offsets"] = [start - RESERVED, self._end - RESERVED]
+        entry["data_offsets"] = [start - self._header, self._end - self._header]
         self._entries[name] = entry
+        self._described += described
         self.size += region.nbytes
         self._known[digest] = [self._number, start, region.nbytes]
         return self._known[digest]
 
     def _room(self, described: int) -> BinaryIO:
         """The file for the next tensor, whose description takes so many characters."""
-        full = self._described + described > RESERVED - _LENGTH - 2 or self._end > _LARGEST
+        full = self._described + described > self._header - _LENGTH - 2 or self._end > _LARGEST
         if self._file is None or full:
             self.close()
             self._number += 1
+            self._header = max(min(FIRST_HEADER << (self._number - 1), LARGEST_HEADER), 2 * described)
             self._file = new_store(self._home, self._number)
-            self._file.seek(RESERVED)
-            self._end, self._described = RESERVED, 0
-        self._described += described
+            self._file.seek(self._header)
+            self._end, self._described = self._header, 0
         return self._file
 
     def _copied(self, source: BinaryIO, path: str, region: Region, file: BinaryIO) -> bytes:
@@ -123,7 +128,7 @@ class Tensors:
             return
         with file:
             text = json.dumps(self._entries, separators=(",", ":")).encode("ascii")
-            header = text.ljust(RESERVED - _LENGTH)
+            header = text.ljust(self._header - _LENGTH)
             file.seek(0)
             file.write(len(header).to_bytes(_LENGTH, "little") + header)
         self._entries = {}
