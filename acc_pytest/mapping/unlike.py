@@ -104,7 +104,8 @@ class Meanings:
     def _may_be_summand(self, export: Export, side: int) -> bool:
         role = self.roles[side].get((export.node.path, export.slot), ("", ""))[0]
         more = self.ranks[side] > self.ranks[1 - side]
-        return more and export.slot.kind == "output" and (role in _SUMMED or role.endswith(".down"))
+        summed = not role or role in _SUMMED or role.endswith(".down")
+        return more and export.slot.kind == "output" and summed
 
 
 def _roles(tree: LayeredTree) -> dict[_Place, _Role]:
