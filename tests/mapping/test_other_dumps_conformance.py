@@ -1,4 +1,4 @@
-"""Real dumps of a model of Hugging Face and of an engine: every expected pair, no other, the right verdict."""
+"""Real dumps of a model of Hugging Face and of an engine: every expected pair, no other, right verdicts."""
 
 from __future__ import annotations
 
