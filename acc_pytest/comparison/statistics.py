@@ -17,6 +17,7 @@ from ..judging.judges import Judge
 from ..judging.replay import context_scalars, stated_scalars
 from ..judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
 from ..judging.threshold import JudgeContext
+from ..mapping.engine_views import RowParallel
 from ..mapping.pair import LastToken, Operand, Pair, Permuted, RankSum, Whole
 from ..noise.stated import statistics_of
 from ..reporting.row import Row
@@ -96,7 +97,7 @@ class _Shard:
 def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple[_Shard, _Shard]]:
     """What to compare with what: both wholes, or a whole with each replica of it."""
     whole, other = _whole(golden), _whole(mine)
-    summed = isinstance(pair.mine.view, RankSum) and len(mine) > 1
+    summed = (isinstance(pair.mine.view, RankSum) and len(mine) > 1) or _may_be_summands(pair, golden, mine)
     sliced = not isinstance(pair.golden.view, _UNSLICED) or not isinstance(pair.mine.view, _UNSLICED)
     if not summed and not sliced:
         if whole.count == other.count or None in (whole.count, other.count):
@@ -116,7 +117,13 @@ def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple
     raise Incomparable(f"statistics of different numbers of elements cannot be compared: {counts}")
 
 
-_UNSLICED = (Whole, LastToken, RankSum, Permuted)
+def _may_be_summands(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> bool:
+    """Whether ranks hold what only their values could tell to be summands: statistics that differ."""
+    sides = ((pair.golden, golden), (pair.mine, mine))
+    return any(isinstance(end.view, RowParallel) and len(set(shards)) > 1 for end, shards in sides)
+
+
+_UNSLICED = (Whole, LastToken, RankSum, Permuted, RowParallel)
 """Views under which a tensor may be compared as it is, if the shapes allow it."""
 
 

@@ -23,11 +23,13 @@ from .trees import TreeMatcher
 @dataclass(frozen=True, slots=True, eq=False)
 class ModuleInputs:
     """The matches of inputs, when each tensor of mine was there, the coarsest dtype that it was computed
-    from, and the error that rounded frequencies explain in it; empty for dumps that do not tell."""
+    from, and the error that rounded frequencies explain in it; empty for dumps that do not tell. Golden has a
+    coarsest dtype of its own where its modules are others."""
 
     matches: tuple[Match, ...] = ()
     order: Mapping[NodeSlot, int] = field(default_factory=dict)
     coarsest: Mapping[NodeSlot, str] = field(default_factory=dict)
+    golden_coarsest: Mapping[NodeSlot, str] = field(default_factory=dict)
     frequencies: Mapping[NodeSlot, float] = field(default_factory=dict)
 
     def when(self, match: Match) -> tuple[int, int]:
@@ -37,7 +39,9 @@ class ModuleInputs:
 
     def computed_in(self, match: Match) -> str:
         """See `Pair.computed_in`."""
-        return self.coarsest.get(NodeSlot(match.mine.node.path, match.mine.slot), "")
+        golden = self.golden_coarsest.get(NodeSlot(match.golden.node.path, match.golden.slot), "")
+        mine = self.coarsest.get(NodeSlot(match.mine.node.path, match.mine.slot), "")
+        return max(mine, golden, key=_roundoff)
 
     def rounded_frequencies(self, match: Match) -> float:
         """See `Pair.rounded_frequencies`."""
@@ -64,16 +68,15 @@ def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
     ]
     coarsest = _coarsest(flow, golden_calls.dtypes, mine_calls.dtypes)
     frequencies = explained_by_frequencies(golden, mine, evidence, flow)
-    return ModuleInputs(tuple(matches), flow.order, coarsest, frequencies)
+    return ModuleInputs(tuple(matches), flow.order, coarsest, frequencies=frequencies)
 
 
-def unlike_inputs(mine: Dump, evidence: Evidence, matcher: TreeMatcher) -> ModuleInputs:
+def unlike_inputs(golden: Dump, mine: Dump, evidence: Evidence, matcher: TreeMatcher) -> ModuleInputs:
     """Of one step of two torch dumps whose modules are not the same: their token ids. What else is compared
     of inputs has a role."""
-    if not isinstance(mine, ModuleDump):
+    if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
         return ModuleInputs()
     calls = mine.calls(evidence.mine.step)
-    flow = module_flow(calls, calls, lambda _: True)
     order = {
         NodeSlot(event.call.node.path, slot): number
         for number, event in enumerate(calls.events)
@@ -85,7 +88,13 @@ def unlike_inputs(mine: Dump, evidence: Evidence, matcher: TreeMatcher) -> Modul
     if golden_ids is not None and mine_ids is not None:
         reason = "the ids that the embedding looks up"
         matches = (Match(golden_ids, mine_ids, "roles", reason, fed="token ids"),)
-    return ModuleInputs(matches, order, _coarsest(flow, _dtypes(calls, evidence.mine)))
+    both = (golden.calls(evidence.golden.step), evidence.golden), (calls, evidence.mine)
+    of_golden, of_mine = (_coarsest(_own_flow(made), _dtypes(made, side)) for made, side in both)
+    return ModuleInputs(matches, order, of_mine, golden_coarsest=of_golden)
+
+
+def _own_flow(calls: Calls) -> ModuleFlow:
+    return module_flow(calls, calls, lambda _: True)
 
 
 def _sides(evidence: Evidence, matcher: TreeMatcher) -> tuple[tuple[DumpStep, LayeredTree], ...]:

@@ -34,7 +34,8 @@ def settled(side: OperandShards, other: OperandShards) -> tuple[OperandShards, T
     if not isinstance(view, (RowParallel, WithResidual)):
         return side, Told()
     whole, summed = replace(side, view=Whole()), replace(side, view=RankSum(), settled=True)
-    if side.count == 1 or side.shards[0].device.type == "meta" or _alike(side.shards):
+    apart = side.count == 1 or side.shards[0].numel() != other.shards[0].numel()
+    if apart or side.shards[0].device.type == "meta" or _alike(side.shards):
         return whole, Told()
     words = f"the tensors of {side.count} ranks differ"
     after = [ref.open() for ref in view.witness]

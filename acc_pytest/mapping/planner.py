@@ -155,7 +155,7 @@ class _Planner:
         """The pairs of one step, and a reason for each that a rank's missing tensor makes impossible."""
         names = Names(mapped.matcher.mine.layers, self._tables)
         if mapped.matcher.unlike:
-            inputs = unlike_inputs(self._mine, evidence, mapped.matcher)
+            inputs = unlike_inputs(self._golden, self._mine, evidence, mapped.matcher)
         else:
             inputs = module_inputs(self._golden, self._mine, evidence)
         ordered = sorted(

@@ -53,9 +53,7 @@ class TreeMatcher:
         modules = all(isinstance(dump, ModuleDump) for dump in dumps)
         self._same_kind = modules or dumps[0].kind == dumps[1].kind
         ranks = tuple(map(len, evidence.rank_groups()[0][:2]))
-        self._meanings = (
-            Meanings(self.golden, self.mine, self.layer_pairs, (ranks[0], ranks[1])) if modules else None
-        )
+        self._meanings = Meanings(self.golden, self.mine, (ranks[0], ranks[1])) if modules else None
 
     @property
     def unlike(self) -> bool:

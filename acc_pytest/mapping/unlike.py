@@ -6,12 +6,12 @@ only where what was dumped does not say that the tensors are different things.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from ..dumps.base import Slot
 from .layered_tree import LayeredTree
-from .layers import Layer
 from .match import WHOLE, Match, ViewRule
 from .roles.export import Export
 
@@ -27,20 +27,26 @@ _ONE_ROW = frozenset({"final_norm", "lm_head"})
 """Roles that one side may have of the last tokens only."""
 
 
-@dataclass(slots=True, eq=False)
 class Meanings:
-    """What is known of the tensors of both sides, by where they are."""
+    """What is known of the tensors of both sides, by where they are. `ranks` are their numbers that meet."""
 
-    golden: LayeredTree
-    mine: LayeredTree
-    layer_pairs: Sequence[tuple[Layer, Layer]]
-    ranks: tuple[int, int]
-    roles: tuple[dict[_Place, _Role], dict[_Place, _Role]] = field(init=False)
-    unlike: bool = field(init=False)
+    def __init__(self, golden: LayeredTree, mine: LayeredTree, ranks: tuple[int, int]) -> None:
+        self.golden = golden
+        self.mine = mine
+        self.ranks = ranks
 
-    def __post_init__(self) -> None:
-        self.roles = _roles(self.golden), _roles(self.mine)
-        self.unlike = self._differ() or self._packed_otherwise() or self._laid_out_otherwise()
+    @functools.cached_property
+    def unlike(self) -> bool:
+        """Whether the modules are not the same."""
+        same = self.ranks[0] == self.ranks[1] and _inventory(self.golden) == _inventory(self.mine)
+        if self._laid_out_otherwise():
+            return True
+        return not same and (self._differ() or self._packed_otherwise())
+
+    @functools.cached_property
+    def roles(self) -> tuple[dict[_Place, _Role], dict[_Place, _Role]]:
+        """The roles of golden's tensors, and of those of mine."""
+        return _roles(self.golden), _roles(self.mine)
 
     def _differ(self) -> bool:
         """Whether tensors of equal names are different things."""
@@ -102,9 +108,10 @@ class Meanings:
         return replace(match, golden_view=golden_view, mine_view=mine_view)
 
     def _may_be_summand(self, export: Export, side: int) -> bool:
+        if self.ranks[side] <= self.ranks[1 - side] or export.slot.kind != "output":
+            return False
         role = self.roles[side].get((export.node.path, export.slot), ("", ""))[0]
-        more = self.ranks[side] > self.ranks[1 - side]
-        return more and export.slot.kind == "output" and (role in _SUMMED or role.endswith(".down"))
+        return not role or role in _SUMMED or role.endswith(".down")
 
 
 def _roles(tree: LayeredTree) -> dict[_Place, _Role]:
@@ -119,6 +126,10 @@ def _exports(tree: LayeredTree) -> Iterator[Export]:
     for layer in tree.layers:
         yield from tree.layer_exports(layer)
     yield from tree.model_exports()
+
+
+def _inventory(tree: LayeredTree) -> list[tuple[object, ...]]:
+    return [(node.path, node.op_type, *tree.slots(node)) for node in tree.side.tree.walk()]
 
 
 def _dumped(tree: LayeredTree) -> set[_Place]:

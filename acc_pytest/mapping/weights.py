@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ..dumps.base import Dump, Rank, Slot, StepLabel
 from ..dumps.modules import ModuleDump
 from ..dumps.torch_weights import SavedWeight
+from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
 from ..vocabulary import selectable
 from .evidence import Evidence
@@ -26,12 +27,13 @@ class WeightPairs:
 
 
 def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence, unlike: bool) -> WeightPairs:
-    """A pair for each weight that both dumps describe, rank by rank; none where their ranks do not meet
-    so. Of modules that are `unlike`, weights of one name and two shapes are not the same."""
+    """A pair for each weight that both dumps describe, rank by rank. With other numbers of ranks, those that
+    both hold whole and that can be put together. Of modules that are `unlike`, weights of one name and two
+    shapes are not the same."""
     if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
         return WeightPairs()
     if len(golden.ranks) != len(mine.ranks):
-        return WeightPairs()
+        return WeightPairs(tuple(_over_ranks(golden, mine, evidence.golden.step.label)))
     all_pairs: list[Pair] = []
     note = ""
     for golden_ranks, mine_ranks, number in evidence.rank_groups():
@@ -41,6 +43,30 @@ def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence, unlike: bool) -> 
         all_pairs += pairs
         note = _said_of_alone(golden_weights, mine_weights, len(pairs)) or note
     return WeightPairs(tuple(all_pairs), note)
+
+
+def _over_ranks(golden: ModuleDump, mine: ModuleDump, step: StepLabel) -> Iterator[Pair]:
+    sides = [[_Weights(dump, rank) for rank in dump.ranks] for dump in (golden, mine)]
+    for pair in _pairs(sides[0][0], sides[1][0], step, None):
+        whole = [_of_ranks(weights, pair.mine.name) for weights in sides]
+        ends = [replace(end, refs=refs) for end, refs in zip((pair.golden, pair.mine), whole)]
+        if all(whole) and not _refused(*ends):
+            yield replace(pair, golden=ends[0], mine=ends[1])
+
+
+def _of_ranks(ranks: Sequence[_Weights], name: str) -> tuple[TensorRef, ...]:
+    """The weight of a name on every rank; empty where one has no more than a digest of it, or nothing."""
+    held = [weights for weights in ranks if name in weights.names and not weights.is_digest(name)]
+    return tuple(weights.operand(name).refs[0] for weights in held) if len(held) == len(ranks) else ()
+
+
+def _refused(golden: Operand, mine: Operand) -> bool:
+    from .reconcile import agree
+
+    try:
+        return bool(agree(golden, mine))
+    except AccError:
+        return True
 
 
 def _of_one_shape(pair: Pair) -> bool:
@@ -68,6 +94,11 @@ class _Weights:
         self.names = {alias: name for name, saved in self.listed.items() for alias in saved.aliases}
         self.names |= {name: name for name in self.listed}
         self._file = dump.weights_file(rank)
+
+    def is_digest(self, name: str) -> bool:
+        """Whether nothing but a digest of a weight was dumped."""
+        listed = self.names[name]
+        return self.listed[listed].digest is not None or listed not in self._dumped
 
     def operand(self, name: str) -> Operand:
         """The weight of a name, as an input of the module that it is listed under."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,7 +24,8 @@ Tensor = torch.Tensor
 class Spec:
     """Sizes of a model, the prompts, and how they are laid out.
 
-    `order` is that of the sequences in the engine's batch, `pad` the side on which golden is padded.
+    `order` is that of the sequences in the engine's batch, `pad` the side on which golden is padded. With a
+    `new_token` only the last token of each sequence is recorded, as in a step that has a cache of the others.
     """
 
     heads: int = 4
@@ -40,6 +41,7 @@ class Spec:
     head_norms: bool = False
     experts: int = 0
     ranks: int = 1
+    new_token: bool = False
     deferred: bool = False
     dtype: torch.dtype = torch.float32
     seed: int = 0
@@ -70,6 +72,7 @@ class Recorder:
     home: Path
     records: list[Record] = field(default_factory=list)
     clock: int = 0
+    kept: Callable[[Tensor], Tensor] = lambda tensor: tensor
 
     @contextlib.contextmanager
     def call(self, path: str, op_type: str, *inputs: Tensor, **named: Tensor) -> Iterator[list[Tensor]]:
@@ -94,12 +97,16 @@ class Recorder:
     def _saved(self, tensor: Tensor) -> TensorRef:
         self.home.mkdir(parents=True, exist_ok=True)
         path = self.home / f"{len(list(self.home.iterdir()))}.pth"
-        torch.save(tensor.detach().clone().contiguous(), path)
+        torch.save(self.kept(tensor).detach().clone().contiguous(), path)
         return TensorRef(str(path))
 
 
 def dump_of(home: Path, recorders: Sequence[Recorder]) -> Recorded:
-    return Recorded(home, {0: {f"rank{number}": each.records for number, each in enumerate(recorders)}})
+    return Recorded(home, {0: records_of(recorders)})
+
+
+def records_of(recorders: Sequence[Recorder]) -> dict[str, Sequence[Record]]:
+    return {f"rank{number}": each.records for number, each in enumerate(recorders)}
 
 
 def weights_of(spec: Spec) -> dict[str, Tensor]:
@@ -141,7 +148,7 @@ def weights_of(spec: Spec) -> dict[str, Tensor]:
 
 def prompts(spec: Spec) -> list[Tensor]:
     generator = torch.Generator().manual_seed(spec.seed + 1)
-    return [torch.randint(1, spec.vocabulary, (length,), generator=generator) for length in spec.lengths]
+    return [torch.randint(1, spec.vocabulary, (64,), generator=generator)[:length] for length in spec.lengths]
 
 
 def normed(x: Tensor, weight: Tensor) -> Tensor:
@@ -188,8 +195,14 @@ def routed(
 
 def hugging_face(spec: Spec, home: Path) -> Recorded:
     """`[batch, tokens, ...]`, padded, with a mask."""
+    return dump_of(home, [_hugging_face(spec, home)])
+
+
+def _hugging_face(spec: Spec, home: Path) -> Recorder:
     weights, record = weights_of(spec), Recorder(home)
     longest, batch = max(spec.lengths), len(spec.lengths)
+    if spec.new_token:
+        record.kept = lambda each: each[:, -1:] if each.shape[:2] == (batch, longest) else each
     ids, mask = torch.zeros(batch, longest, dtype=torch.long), torch.zeros(batch, longest, dtype=torch.long)
     for row, prompt in enumerate(prompts(spec)):
         start = longest - len(prompt) if spec.pad == "left" else 0
@@ -210,7 +223,7 @@ def hugging_face(spec: Spec, home: Path) -> Recorded:
         logits = y @ weights["head"].T
         record.module("lm_head", "Linear", [y], [logits])
         root.append(logits)
-    return dump_of(home, [record])
+    return record
 
 
 def _hf_layer(
@@ -283,6 +296,11 @@ class Engine:
         self.records = [Recorder(self.home / str(rank)) for rank in range(self.spec.ranks)]
 
     def dump(self) -> Recorded:
+        self.run()
+        return dump_of(self.home, self.records)
+
+    def run(self) -> None:
+        """Fill the records."""
         spec = self.spec
         sequences = prompts(spec)
         sequences = [sequences[number] for number in spec.order or range(len(sequences))]
@@ -290,6 +308,10 @@ class Engine:
         ids = torch.cat(sequences)
         self.positions = torch.cat([torch.arange(length) for length in self.lengths])
         batch = {"input_ids": ids, "positions": self.positions, "seq_lens": torch.tensor(self.lengths)}
+        if spec.new_token:
+            ends = torch.tensor(self.lengths).cumsum(0) - 1
+            for record in self.records:
+                record.kept = lambda each: each[ends] if len(each) == len(ids) else each
         with contextlib.ExitStack() as stack:
             root = [stack.enter_context(each.call("", "EngineForCausalLM", **batch)) for each in self.records]
             with contextlib.ExitStack() as inner:
@@ -313,7 +335,6 @@ class Engine:
             )
             for outputs, y in zip(root, logits):
                 outputs.append(y)
-        return dump_of(self.home, self.records)
 
     def _module(
         self, path: str, op_type: str, inputs: Sequence[Sequence[Tensor]], outputs: Sequence[Sequence[Tensor]]
@@ -476,3 +497,17 @@ class Engine:
 def both(spec: Spec, home: Path, fault: Fault = RIGHT) -> tuple[Recorded, Recorded]:
     """Golden in float32 on one rank, and the engine."""
     return hugging_face(replace(spec, ranks=1), home / "golden"), Engine(spec, home / "mine", fault).dump()
+
+
+def two_steps(spec: Spec, home: Path) -> tuple[Recorded, Recorded]:
+    """A prefill, and a step of one more token for each sequence; golden is padded on the left."""
+    longer = replace(spec, lengths=tuple(length + 1 for length in spec.lengths), new_token=True, pad="left")
+    steps = [(replace(spec, pad="left"), 0), (longer, 1)]
+    golden: dict[int, dict[str, Sequence[Record]]] = {}
+    mine: dict[int, dict[str, Sequence[Record]]] = {}
+    for each, number in steps:
+        golden[number] = records_of([_hugging_face(replace(each, ranks=1), home / f"golden{number}")])
+        engine = Engine(each, home / f"mine{number}")
+        engine.run()
+        mine[number] = records_of(engine.records)
+    return Recorded(home / "golden", golden), Recorded(home / "mine", mine)

@@ -20,7 +20,7 @@ from acc_pytest.mapping.reconcile import open_pair
 from acc_pytest.reporting.diagnosis import Diagnosis
 from acc_pytest.reporting.row import Row
 
-from .served import RIGHT, Engine, Fault, Spec, both, hugging_face
+from .served import RIGHT, Engine, Fault, Spec, both, hugging_face, two_steps
 
 Ends = tuple[str, str, str, str]
 BF16 = torch.bfloat16
@@ -132,6 +132,16 @@ def test_padding_is_left_out_and_sequences_meet_by_their_ids(tmp_path: Path) -> 
     assert tuple(opened.golden.shape) == tuple(opened.mine.shape) == (11, spec.hidden)
     [logits] = [pair for pair in plan(golden, mine).pairs if ends(pair)[2] == "logits_processor"]
     assert tuple(open_pair(logits).golden.shape) == (3, spec.vocabulary)
+
+
+def test_a_step_of_one_new_token_meets_in_the_order_of_its_prefill(tmp_path: Path) -> None:
+    spec = Spec(lengths=(5, 3, 4), order=(2, 0, 1), ranks=2, deferred=True, vocabulary=3)
+    golden, mine = two_steps(spec, tmp_path)
+    made = plan(golden, mine)
+    rows, _ = run(made)
+    assert [row.sentence for row in rows if row.verdict != "pass"] == []
+    per_step = Counter(pair.step for pair in made.pairs)
+    assert per_step[0] == per_step[1] > 40
 
 
 def test_bfloat16_stays_green(tmp_path: Path) -> None:
