@@ -96,10 +96,16 @@ def held(twice: Twice, mine: torch.Tensor) -> Recomputation:
     assert fmt is not None
     largest = torch.finfo(mine.dtype).max
     exact = fine.double()
-    exact = torch.where(exact.abs() > largest, torch.sign(exact) * math.inf, exact)
-    if bool((exact.isfinite() & ~rounded.isfinite()).any()):
+    if not float(exact.abs().max() if exact.numel() else 0.0) <= largest:
+        exact = torch.where(exact.abs() > largest, torch.sign(exact) * math.inf, exact)
+    if not _are_finite(rounded) and bool((exact.isfinite() & ~rounded.isfinite()).any()):
         return _by_one(judged(exact, mine, twice.terms), "the other overflows")
     return _Held(twice, fmt, (exact, rounded.double(), mine.double())).outcome()
+
+
+def _are_finite(*tensors: torch.Tensor) -> bool:
+    """Whether that is certain at the cost of a sum, a tenth of `isfinite`; a sum may also overflow."""
+    return all(math.isfinite(float(tensor.sum())) for tensor in tensors)
 
 
 def _by_one(outcome: Recomputation, why: str) -> Recomputation:
@@ -123,14 +129,18 @@ class _Held:
 
     def __init__(self, twice: Twice, fmt: FloatFormat, given: tuple[torch.Tensor, ...]) -> None:
         fine, rounded, mine = given
-        finite = fine.isfinite() & rounded.isfinite() & mine.isfinite()
         self._twice = twice
         self._fmt = fmt
+        self._new = self._lost = 0
+        self._fine, self._error, self._noise = fine, mine - fine, rounded - fine
+        if _are_finite(*given):
+            return
+        finite = fine.isfinite() & rounded.isfinite() & mine.isfinite()
         self._new = int((fine.isfinite() & rounded.isfinite() & ~mine.isfinite()).sum())
         self._lost = int((~fine.isfinite() & ~rounded.isfinite() & mine.isfinite()).sum())
         self._fine = torch.where(finite, fine, 0.0)
-        self._error = torch.where(finite, mine - fine, 0.0)
-        self._noise = torch.where(finite, rounded - fine, 0.0)
+        self._error = torch.where(finite, self._error, 0.0)
+        self._noise = torch.where(finite, self._noise, 0.0)
 
     def outcome(self) -> Recomputation:
         count = self._fine.numel()
@@ -171,8 +181,10 @@ class _Held:
         if self._twice.in_two is None:
             return 0.0
         error = self._twice.in_two.double().reshape(self._fine.shape) - self._fine
-        self._noise = torch.where(error.isfinite() & (error.abs() > self._noise.abs()), error, self._noise)
-        return float(torch.where(error.isfinite(), error, 0.0).norm()) / size
+        if not _are_finite(error):
+            error = torch.where(error.isfinite(), error, 0.0)
+        self._noise = torch.where(error.abs() > self._noise.abs(), error, self._noise)
+        return float(error.norm()) / size
 
     def _floor(self, size: float) -> tuple[float, str]:
         """What storing alone may do, relative to values of this size in all; and why."""

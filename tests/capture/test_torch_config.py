@@ -100,6 +100,10 @@ def test_no_token_range_means_the_first_token(tokens: Iterable[int] | None) -> N
         ("tensor_part", "2"),
         ("device_id", -1),
         ("device_id", "0"),
+        ("ranks", 0),
+        ("ranks", []),
+        ("ranks", [-1]),
+        ("ranks", [True]),
         ("mode", "modul"),
         ("mode", []),
         ("mode", ["module", 3]),
@@ -184,6 +188,23 @@ def test_a_filter_that_means_nothing_is_told_at_once(
 ) -> None:
     with pytest.warns(UserWarning, match="nothing will be dumped.*LayerNorm"):
         register_hook(Stack(), DumpConfig(tmp_path, **filters)).remove()
+
+
+def test_ranks_leave_out_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Linear(2, 2)
+    monkeypatch.setenv("RANK", "1")
+    with register_hook(model, DumpConfig(tmp_path, ranks=range(1, 3))) as handle:
+        model(torch.ones(1, 2))
+    assert handle.active
+    assert handle.report.tensors
+    other = register_hook(model, DumpConfig(tmp_path / "none", ranks=[0]))
+    model(torch.ones(1, 2))
+    assert not other.active
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(CaptureError, match="rank 1 is not among the ranks asked for"):
+        _ = other.dump_path
+    monkeypatch.delenv("RANK")
+    assert register_hook(model, DumpConfig(tmp_path, ranks=[0])).active
 
 
 def test_device_id_leaves_out_other_devices_and_means_nothing_on_the_cpu(tmp_path: Path) -> None:

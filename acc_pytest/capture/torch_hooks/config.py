@@ -36,6 +36,8 @@ class DumpConfig:
     - `api_list`: functions, or their names (`"matmul"`), to be dumped in mode `api` (default: all).
     - `layer_name`: full name of modules, functions and weights, `*` standing for any text:
       `"root.model.layers.0*"`.
+    - `ranks`: dump only in these processes of a parallel run, numbered as torch.distributed (or `RANK`) does;
+      a process alone is rank 0 (default: all).
     - `dump_statistics_mode`: 0 tensors, 1 a `statistics.csv` for each module, 2 both.
     - `dump_last_logits`: save the output of the last sub-module of each call, and nothing else of what it
       computes.
@@ -58,6 +60,7 @@ class DumpConfig:
     tensor_part: int = BOTH
     _: KW_ONLY
     device_id: Union[int, None] = None
+    ranks: Union[Iterable[int], None] = None
     mode: Union[str, Iterable[str]] = ("module",)
     api_list: Union[Iterable[Union[Callable[..., Any], str]], None] = None
     layer_name: Union[str, None] = None
@@ -80,6 +83,7 @@ class DumpConfig:
         keep("module_list", _modules(self.module_list))
         keep("api_list", _apis(self.api_list))
         keep("mode", _modes(self.mode))
+        keep("ranks", None if self.ranks is None else _ranks(self.ranks))
         for name in ("tensor_part", "dump_statistics_mode"):
             _one_of(name, getattr(self, name), (0, 1, 2))
         for name in ("dump_last_logits", "dump_weight", "weight_digest", "analyze"):
@@ -152,6 +156,14 @@ def _tokens(value: object) -> Collection[int]:
         if isinstance(token, bool) or not isinstance(token, int) or token < 0:
             raise _wrong("token_range", value, wanted)
     return frozenset(tokens) or frozenset({0})
+
+
+def _ranks(value: object) -> frozenset[int]:
+    wanted = "a list of ranks (whole numbers from 0 up), such as [0] or range(2)"
+    ranks = _listed("ranks", value, wanted)
+    if not ranks or any(isinstance(rank, bool) or not isinstance(rank, int) or rank < 0 for rank in ranks):
+        raise _wrong("ranks", value, wanted)
+    return frozenset(ranks)
 
 
 def _modules(value: object) -> tuple[Union[type[nn.Module], str], ...]:

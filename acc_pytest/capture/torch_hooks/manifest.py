@@ -20,6 +20,7 @@ from ...tensors.whole_file import whole_file
 from . import weights
 from .config import DumpConfig
 from .names import NamedModule
+from .process_folder import places_in_run
 from .step import StepRecord
 
 TREE_FILE = "model_tree.json"
@@ -115,16 +116,9 @@ def _write(path: Path, content: object) -> None:
 
 
 def _process() -> dict[str, Any]:
-    """Which process of which run this is. Asks torch.distributed only for what it knows already."""
+    """Which process of which run this is."""
     process: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "argv0": sys.argv[0]}
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
-        value = os.environ.get(name, "")
-        if value.isdecimal():
-            process[name.lower()] = int(value)
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        process["rank"] = torch.distributed.get_rank()
-        process["world_size"] = torch.distributed.get_world_size()
-    return process
+    return process | places_in_run()
 
 
 def _described(config: DumpConfig) -> dict[str, Any]:

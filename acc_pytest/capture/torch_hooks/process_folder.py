@@ -32,6 +32,18 @@ def device_of(model: nn.Module) -> torch.device:
     return device
 
 
+def places_in_run() -> dict[str, int]:
+    """`rank`, `world_size` and `local_rank` of this process, as far as its environment and torch.distributed
+    know already; empty for a process alone.
+    """
+    given = {name.lower(): os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    places = {name: int(value) for name, value in given.items() if value.isdecimal()}
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        places["rank"] = torch.distributed.get_rank()
+        places["world_size"] = torch.distributed.get_world_size()
+    return places
+
+
 def claim(config: DumpConfig, device: torch.device) -> Path:
     """Make the process folder of a new dump. Raises `CaptureError` where that is not allowed.
 

@@ -16,9 +16,10 @@ from torch import nn
 from ...errors import CaptureError
 from ...installed import check_numpy
 from .config import DumpConfig
+from .direct_call import DirectCall
 from .manifest import Manifest
 from .names import ROOT, WRAPPED, NamedModule, aliases, module_tree
-from .process_folder import claim, device_of
+from .process_folder import claim, device_of, places_in_run
 from .recorder import ModuleRecorder
 from .select import Selection
 from .step import Hooked
@@ -56,7 +57,7 @@ class DumpHandle:
     """Hooks on a model. Calls of the model are counted from 0; the count can be set (`token_id`) and reset.
 
     `dump_path` is the process folder of the dump; `active` is False on a device that `device_id` leaves out,
-    where nothing is hooked or written.
+    and in a process that `ranks` leave out: nothing is hooked or written there.
     """
 
     def __init__(self, model: nn.Module, config: DumpConfig) -> None:
@@ -65,8 +66,8 @@ class DumpHandle:
         self._removers: list[Any] = []
         self._compiled: list[tuple[nn.Module, Any]] = []
         device = device_of(model)
-        wanted = config.device_id
-        self.active = wanted is None or device.type == "cpu" or device.index == wanted
+        self._left_out = _left_out(config, device)
+        self.active = not self._left_out
         self._root = module_tree(model)
         self._names = aliases(self._root)
         self._recorder: ModuleRecorder | None = None
@@ -155,13 +156,13 @@ class DumpHandle:
 
     def __repr__(self) -> str:
         if self._recorder is None:
-            return f"<DumpHandle: inactive, the model is not on device {self.config.device_id}>"
+            return f"<DumpHandle: inactive, {self._left_out}>"
         return f"<DumpHandle {self.dump_path}: {self.report}>"
 
     @property
     def _recording(self) -> ModuleRecorder:
         if self._recorder is None:
-            raise CaptureError(f"nothing is dumped here: the model is not on device {self.config.device_id}")
+            raise CaptureError(f"nothing is dumped here: {self._left_out}")
         return self._recorder
 
     def _new_dump(self) -> tuple[Store, Manifest]:
@@ -210,6 +211,9 @@ class DumpHandle:
                 continue
             self._hook(named, recorder)
         self._removers.append(self._model.register_forward_hook(_End(recorder), always_call=True))
+        if not isinstance(self._model, torch.jit.ScriptModule):
+            root = Hooked(self._names[id(self._root.module)], self._root.kind, is_root=True)
+            self._removers.append(DirectCall(self._model, recorder, root))
 
     def _hook(self, named: NamedModule, recorder: ModuleRecorder) -> None:
         module = named.module
@@ -218,6 +222,19 @@ class DumpHandle:
         self._removers.append(
             module.register_forward_hook(_After(recorder, hooked), with_kwargs=True, always_call=True)
         )
+
+
+def _left_out(config: DumpConfig, device: torch.device) -> str:
+    """Why nothing is dumped in this process; empty where it is."""
+    wanted = config.device_id
+    if wanted is not None and device.type != "cpu" and device.index != wanted:
+        return f"the model is not on device {wanted}"
+    rank = places_in_run().get("rank", 0)
+    return (
+        ""
+        if config.ranks is None or rank in config.ranks
+        else f"rank {rank} is not among the ranks asked for"
+    )
 
 
 class _Hook:

@@ -74,18 +74,22 @@ class Steps(ABC):
     def _save_last(self, step: StepRecord) -> None:
         """The root returned: save what is known only now."""
 
-    def begin(self, frame: FrameType) -> None:
+    def begin(self, frame: FrameType) -> bool:
         """The root is called in `frame`: the next step begins, unless the root is running already and
-        calls itself.
+        calls itself. Returns whether this is its outermost call.
         """
         running = self._running
         if running.frame is not None:
             if _is_running(running.frame):
-                return
+                return False
             self._abandon()
         running.frame, running.error = frame, sys.exc_info()[1]
-        if _traced():
-            return
+        if not _traced():
+            self._begin_step()
+        return True
+
+    def _begin_step(self) -> None:
+        running = self._running
         if self._compiled and running.eager is None:
             # Fused graphs have no modules to look at, and would be compiled anew around every hook.
             running.eager = torch.compiler.set_stance("force_eager")
@@ -99,7 +103,7 @@ class Steps(ABC):
         if not wanted:
             return
         if again:
-            warnings.warn(f"step {token} was dumped before and is not dumped again", stacklevel=3)
+            warnings.warn(f"step {token} was dumped before and is not dumped again", stacklevel=4)
             return
         running.step = StepRecord(token, str(self.store.home / str(token)), weights=self._weights())
         if self.selection.apis:
