@@ -122,6 +122,8 @@ def statistics(*tensors: torch.Tensor, view: View = Whole()) -> Operand:  # noqa
 class _Stated:
     """Stands for a file that states the statistics of a tensor."""
 
+    path, member = "stated.bin", ""
+
     def __init__(self, tensor: torch.Tensor) -> None:
         t = tensor.double()
         stated = Statistics(t.max().item(), t.min().item(), t.mean().item(), t.norm().item())
