@@ -73,7 +73,7 @@ def _opened(path: str, token_policy: str, other: Dump | None) -> Dump:
     if isinstance(layout, TorchairLayout):
         return GeDump(layout) if layout.kind == "ge" else FxDump(layout)
     if isinstance(layout, MsprobeLayout):
-        return MsprobeDump(layout, listing)
+        return MsprobeDump(layout, listing, other)
     if isinstance(layout, ManualLayout):
         return ManualDump(layout.root, layout.metadata)
     if isinstance(layout, CaptureLayout):

@@ -18,10 +18,11 @@ from ..tensors.msprobe_records import Entry, RecordedTensor, Records, fit, json_
 from ..tensors.ref import TensorRef
 from ..tensors.stored_crc import stored_crc
 from ..topology.tree import Node
-from .base import Rank, Slot, Step
+from .base import Dump, Rank, Slot, Step
 from .listing import Listing
 from .msprobe_calls import MsprobeCalls, calls_of
 from .msprobe_files import RECORDS, TENSORS, MsprobeLayout, records_file
+from .msprobe_functions import Functions
 from .msprobe_in_place import fingerprint
 from .msprobe_stacks import source_lines
 from .recorded import RecordedDump
@@ -47,10 +48,13 @@ class MsprobeDump(RecordedDump):
     """A dump of msprobe. A module's gradients are nodes of their own: `{module}.backward`."""
 
     kind = "msprobe"
+    _recorded: dict[tuple[str, str], _Recorded]
 
-    def __init__(self, layout: MsprobeLayout, listing: Listing) -> None:
+    def __init__(self, layout: MsprobeLayout, listing: Listing, other: Dump | None = None) -> None:
+        """`other` is the golden: functions that both sides called have one name."""
         notes: list[str] = []
-        steps = _steps(layout, listing, notes)
+        golden = other._recorded if isinstance(other, MsprobeDump) else {}
+        steps = _steps(layout, listing, notes, _Golden(golden))
         self._recorded = {
             (str(number), rank): found for number, ranks in steps.items() for rank, found in ranks.items()
         }
@@ -123,7 +127,23 @@ def _crc_of_record(ref: TensorRef, tensor: RecordedTensor) -> int | None:
     return int.from_bytes(blake2b(repr(mark).encode(), digest_size=8).digest(), "big")
 
 
-def _steps(layout: MsprobeLayout, listing: Listing, notes: list[str]) -> dict[int, dict[str, _Recorded]]:
+class _Golden:
+    """The functions of golden by the numbers of steps and the places of ranks; of its first where it has not
+    as many."""
+
+    def __init__(self, recorded: Mapping[tuple[str, str], _Recorded]) -> None:
+        self._steps: dict[str, list[Functions]] = {}
+        for (step, _), found in recorded.items():
+            self._steps.setdefault(step, []).append(found.calls.functions)
+
+    def functions(self, step: int, rank: int) -> Functions:
+        ranks = self._steps.get(str(step)) or next(iter(self._steps.values()), [])
+        return ranks[rank] if rank < len(ranks) else ranks[0] if ranks else {}
+
+
+def _steps(
+    layout: MsprobeLayout, listing: Listing, notes: list[str], golden: _Golden
+) -> dict[int, dict[str, _Recorded]]:
     """What was recorded of each step, by the names of ranks; files that are broken are left out."""
     broken: list[str] = []
     steps: dict[int, dict[str, _Recorded]] = {}
@@ -134,9 +154,10 @@ def _steps(layout: MsprobeLayout, listing: Listing, notes: list[str]) -> dict[in
         same = not names or set(own) <= set(names) or len(own) > len(names)
         ranks = own if same else names
         names = names if len(names) >= len(own) else own
-        for rank, home in zip(ranks, homes):
+        for place, (rank, home) in enumerate(zip(ranks, homes)):
+            functions = golden.functions(number, place)
             try:
-                steps.setdefault(number, {})[rank] = _recorded(home, listing, notes)
+                steps.setdefault(number, {})[rank] = _recorded(home, listing, notes, functions)
             except FormatError as error:
                 broken.append(str(error))
     found = {number: ranks for number, ranks in steps.items() if ranks}
@@ -146,7 +167,7 @@ def _steps(layout: MsprobeLayout, listing: Listing, notes: list[str]) -> dict[in
     return found
 
 
-def _recorded(home: Path, listing: Listing, notes: list[str]) -> _Recorded:
+def _recorded(home: Path, listing: Listing, notes: list[str], golden: Functions) -> _Recorded:
     file = records_file(home, listing)
     if file is None:
         raise FormatError(f"{home}: holds neither of {', '.join(RECORDS)} of msprobe")
@@ -165,7 +186,7 @@ def _recorded(home: Path, listing: Listing, notes: list[str]) -> _Recorded:
     except FormatError as error:
         parents = {}
         notes.append(f"nothing says which module called what: {error}")
-    return _Recorded(home, file, records, calls_of(records, parents, ref_of), files)
+    return _Recorded(home, file, records, calls_of(records, parents, ref_of, golden), files)
 
 
 def _parents(home: Path, listing: Listing) -> dict[str, str | None]:

@@ -15,8 +15,9 @@ from ..tensors.ref import TensorRef
 from ..topology.function_names import function_name
 from ..vocabulary import GRADIENTS
 from .base import Slot
+from .msprobe_functions import FunctionPaths, Functions
 from .msprobe_in_place import TimedCall, fingerprint, overwritten_inputs
-from .msprobe_names import CallName, FunctionPaths, call_name
+from .msprobe_names import CallName, call_name
 from .msprobe_times import began
 from .recorded import ROOT, Record
 
@@ -24,33 +25,44 @@ from .recorded import ROOT, Record
 @dataclass(slots=True)
 class MsprobeCalls:
     """What a file of records holds: a `Record` for each call, the parameters by full name, the names of calls
-    by the paths of their nodes, inputs that were overwritten, and names that are none."""
+    by the paths of their nodes, the functions that each module called, inputs that were overwritten, and how
+    many names are none."""
 
     records: list[Record] = field(default_factory=list)
     parameters: dict[str, TensorRef] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
+    functions: Functions = field(default_factory=dict)
     overwritten: list[str] = field(default_factory=list)
     unknown: int = 0
 
 
 def calls_of(
-    records: Records, parents: Mapping[str, str | None], ref_of: Callable[[Entry], TensorRef]
+    records: Records,
+    parents: Mapping[str, str | None],
+    ref_of: Callable[[Entry], TensorRef],
+    golden: Functions,
 ) -> MsprobeCalls:
-    """The calls of a file; `parents` is `construct.json`, empty where there is none."""
-    return _Builder(records, parents, ref_of).built()
+    """The calls of a file; `parents` is `construct.json`, empty where there is none. `golden` are the
+    functions of the dump that this one is compared with."""
+    return _Builder(records, parents, ref_of, golden).built()
 
 
 class _Builder:
     def __init__(
-        self, records: Records, parents: Mapping[str, str | None], ref_of: Callable[[Entry], TensorRef]
+        self,
+        records: Records,
+        parents: Mapping[str, str | None],
+        ref_of: Callable[[Entry], TensorRef],
+        golden: Functions,
     ) -> None:
         names = [(name, call_name(name)) for name in records.calls or parents]
         self._calls = [(name, call) for name, call in names if call is not None]
         self._entries = records.calls
         self._parents = parents
         self._ref_of = ref_of
-        self._found = MsprobeCalls(unknown=len(names) - len(self._calls) + records.broken)
-        self._paths = FunctionPaths((call for _, call in self._calls), parents)
+        self._paths = FunctionPaths(self._calls, parents, self._entries, golden)
+        unknown = len(names) - len(self._calls) + records.broken
+        self._found = MsprobeCalls(functions=self._paths.functions, unknown=unknown)
 
     def built(self) -> MsprobeCalls:
         times = began(self._calls, self._parents)
@@ -84,12 +96,14 @@ class _Builder:
         }
 
     def _add(self, name: str, call: CallName, entries: Sequence[Entry], time: int, ended: int) -> None:
-        path = call.path or self._paths.path(name, call)
+        path = call.path or self._paths.path(call)
         again = call.number if call.is_module or call.direction == "debug" else 0
         kind = call.kind if call.is_module else function_name(call.kind)
         apart = call.direction in GRADIENTS
         if apart:
             path, kind = f"{path}.{call.direction}", f"{kind}.{call.direction}"
+        elif call.direction == "forward" and not call.is_module:
+            apart = name not in self._parents  # nobody knows where it ran
         slots = _Slots(call.direction, entries, self._arriving(call), self._ref_of)
         self._found.records.append(Record(path, kind, slots, time, ended, again, apart))
         self._found.names.setdefault(f"{ROOT}.{path}.call{again}" if again else f"{ROOT}.{path}", name)

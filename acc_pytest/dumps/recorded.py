@@ -171,8 +171,15 @@ def _above(path: str, known: Mapping[str, Record]) -> str:
     above, _, last = path.rpartition(".")
     if last.startswith("call") and last[4:].isdecimal() and above in known:
         return _above(above, known)
+    if last.isdecimal() and above in known and _is_function(above, known[above]):
+        return _above(above, known)  # another call of it
     in_list = last.isdecimal() and above not in known
     return (above.rpartition(".")[0] if in_list else above) or ROOT
+
+
+def _is_function(path: str, record: Record) -> bool:
+    """Whether a call is that of a function, which is named after what it does."""
+    return path.rpartition(".")[2].rstrip("_") == record.op_type.rstrip("_")
 
 
 def _in_order_of_ends(node: Node, ended: Mapping[str, int]) -> int:
