@@ -112,6 +112,11 @@ def _header(path: str, tensor: Mapping[str, Any]) -> TensorHeader:
     byte_count(path, shape, dtype.bits)
     low, high, mean, std = (_printed(tensor.get(key)) for key in ("min", "max", "mean", "std"))
     count = math.prod(shape)
+    if low is not None and high is not None and math.isfinite(low) and math.isfinite(high):
+        # Masks hold the lowest number there is, whose sums overflow.
+        mean, std = (
+            number if number is not None and math.isfinite(number) else None for number in (mean, std)
+        )
     roundoff = dtype.roundoff or 0.0
     rounding = roundoff if roundoff > _DIGITS else 0.0
     known = Statistics(high, low, mean, _norm(mean, std, count), rounding=rounding)
@@ -131,12 +136,10 @@ def _printed(text: object) -> float | None:
 
 def _norm(mean: float | None, std: float | None, count: int) -> float | None:
     """The 2-norm: the squares of `count` numbers sum up to n mean^2 + (n - 1) std^2, by definition of std."""
-    if mean is None or not count:
+    if mean is None or not count or (std is None and count > 1):
         return None
-    if count == 1:
+    if std is None or count == 1:
         return abs(mean)  # the deviation of one number is NaN
-    if std is None:
-        return None
     return math.hypot(math.sqrt(count) * mean, math.sqrt(count - 1) * std)
 
 

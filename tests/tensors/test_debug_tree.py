@@ -66,6 +66,13 @@ def test_numbers_that_are_none_stay_so(tmp_path: Path, value: float) -> None:
     assert not math.isfinite(found.l2norm)
 
 
+def test_sums_that_overflowed_are_not_known(tmp_path: Path) -> None:
+    mask = torch.full((4, 4), torch.finfo(torch.float32).min).triu(1)
+    found = statistics(tmp_path, mask)
+    assert found.min == pytest.approx(mask.min().item(), rel=5e-5)
+    assert (found.max, found.mean, found.l2norm) == (0, None, None)
+
+
 @pytest.mark.filterwarnings("ignore:std")
 def test_one_number_has_a_norm(tmp_path: Path) -> None:
     assert statistics(tmp_path, torch.tensor(-2.5)) == Statistics(-2.5, -2.5, -2.5, 2.5)
