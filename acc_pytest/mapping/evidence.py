@@ -178,6 +178,7 @@ class Evidence:
             return TableRows(self._table_start, rule.index if rule.index >= 0 else None)
         times = self._batches[0 if own[0] is self.golden else 1]
         plain: dict[str, View] = {"cache": CacheTail(), "last": LastToken(), "sum": RankSum()}
+        plain["logits"] = LastToken(padded=True)
         return plain.get(rule.kind, Repeated(times) if times > 1 else Whole())
 
     def refusal(self, match: Match) -> str:

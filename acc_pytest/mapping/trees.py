@@ -20,7 +20,7 @@ from .roles.export import Export
 from .roles.join import MADE, RoleJoin
 from .tables import Tables
 from .token_layout import token_layout
-from .unlike import Meanings, largest, turned, without_copies
+from .unlike import Meanings, largest, shares_rotary, turned, without_copies
 from .user_rules import UserRules
 
 Layouts = tuple["TokenLayout | None", "TokenLayout | None"]
@@ -168,7 +168,9 @@ class TreeMatcher:
         unlike modules those of tensors that have none."""
         if self.unlike:
             free = [e for e in mine if e.form in MADE or ("mine", e.node, e.slot) not in taken]
-            return without_copies(golden), without_copies(free)
+            sides = (golden, self.golden), (free, self.mine)
+            golden, free = (without_copies(side, shares_rotary(tree)) for side, tree in sides)
+            return golden, free
         matched = {(side, node) for side, node, _ in taken}
         return (
             [export for export in golden if ("golden", export.node) not in matched],

@@ -144,6 +144,35 @@ def test_a_step_of_one_new_token_meets_in_the_order_of_its_prefill(tmp_path: Pat
     assert per_step[0] == per_step[1] > 40
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_padded_vocabulary_is_cut_also_where_ranks_hold_pieces_of_it(ranks: int, tmp_path: Path) -> None:
+    spec = Spec(vocabulary=60, padding=4, ranks=ranks, split_logits=ranks > 1)
+    made, rows, _ = compared(spec, tmp_path)
+    assert [row.sentence for row in rows if row.verdict != "pass"] == []
+    [logits] = [pair for pair in made.pairs if ends(pair)[2] == "logits_processor"]
+    assert tuple(open_pair(logits).mine.shape) == (2, 60)
+
+
+def test_a_rotary_module_that_all_layers_share_is_compared_where_it_is_used(tmp_path: Path) -> None:
+    made, rows, _ = compared(Spec(shared_rotary=True), tmp_path)
+    assert [row.sentence for row in rows if row.verdict != "pass"] == []
+    turned = [ends(pair)[2:] for pair in made.pairs if pair.policy == "rope"]
+    assert turned == [
+        (f"model.layers.{layer}.self_attn.attn", f"input[{number}]") for layer in (0, 1) for number in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_outputs_alone_are_enough_for_most(shared: bool, tmp_path: Path) -> None:
+    spec = Spec(shared_rotary=shared, only_outputs=True, ranks=2, dtype=BF16, lengths=(4, 4))
+    made, rows, _ = compared(spec, tmp_path)
+    assert [row.sentence for row in rows if row.verdict != "pass"] == []
+    wanted = set().union(OUTSIDE, *(in_layer(layer) for layer in range(spec.layers)))
+    outputs = {pair for pair in wanted if pair[1].startswith("output") and pair[3].startswith("output")}
+    assert {ends(pair) for pair in made.pairs} >= outputs
+    assert sum(pair.policy == "rope" for pair in made.pairs) == (0 if shared else 4)
+
+
 def test_bfloat16_stays_green(tmp_path: Path) -> None:
     for number, spec in enumerate((Spec(dtype=BF16), Spec(ranks=2, deferred=True, dtype=BF16))):
         _, rows, _ = compared(spec, tmp_path / str(number))
