@@ -52,8 +52,11 @@ class TreeMatcher:
         dumps = evidence.golden.dump, evidence.mine.dump
         modules = all(isinstance(dump, ModuleDump) for dump in dumps)
         self._same_kind = modules or dumps[0].kind == dumps[1].kind
-        ranks = tuple(map(len, evidence.rank_groups()[0][:2]))
-        self._meanings = Meanings(self.golden, self.mine, (ranks[0], ranks[1])) if modules else None
+        groups = evidence.rank_groups()
+        ranks = len(groups[0][0]), len(groups[0][1])
+        self._meanings = (
+            Meanings(self.golden, self.mine, ranks, rank_by_rank=len(groups) > 1) if modules else None
+        )
 
     @property
     def unlike(self) -> bool:
@@ -224,6 +227,8 @@ class TreeMatcher:
         yield from _claimed(scope, self._user.added(scope, join))
 
     def _by_tables(self, scope: Scope) -> tuple[Iterator[Match], ...]:
+        if self.unlike:
+            return ()  # the order of modules that differ says nothing, and the tables are of ATB
         in_layers = type_rules(self._tables.types_in) if scope.layered else []
         exact = type_rules(self._tables.types, exact=True) if scope.layered else []
         return (

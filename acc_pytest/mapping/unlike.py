@@ -29,12 +29,16 @@ _ONE_ROW = frozenset({"final_norm", "lm_head"})
 
 
 class Meanings:
-    """What is known of the tensors of both sides, by where they are. `ranks` are their numbers that meet."""
+    """What is known of the tensors of both sides, by where they are. `ranks` are their numbers that meet;
+    there may be more that do so `rank_by_rank`."""
 
-    def __init__(self, golden: LayeredTree, mine: LayeredTree, ranks: tuple[int, int]) -> None:
+    def __init__(
+        self, golden: LayeredTree, mine: LayeredTree, ranks: tuple[int, int], rank_by_rank: bool
+    ) -> None:
         self.golden = golden
         self.mine = mine
         self.ranks = ranks
+        self.rank_by_rank = rank_by_rank
 
     @functools.cached_property
     def unlike(self) -> bool:
@@ -110,9 +114,12 @@ class Meanings:
         return replace(match, golden_view=golden_view, mine_view=mine_view)
 
     def _may_be_summand(self, export: Export, side: int) -> bool:
-        if self.ranks[side] <= self.ranks[1 - side] or export.slot.kind != "output":
+        more = self.ranks[side] > self.ranks[1 - side]
+        if not (more or self.rank_by_rank) or export.slot.kind != "output":
             return False
         role = self.roles[side].get((export.node.path, export.slot), ("", ""))[0]
+        if not more and not role:
+            return False
         return not role or role in _SUMMED or role.endswith(".down")
 
 

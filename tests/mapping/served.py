@@ -26,7 +26,9 @@ class Spec:
 
     `order` is that of the sequences in the engine's batch, `pad` the side on which golden is padded. With a
     `new_token` only the last token of each sequence is recorded, as in a step that has a cache of the others.
-    The engine's vocabulary has `padding`, and with `split_logits` every rank has its piece of it.
+    `late` is a layer that returns what it adds before ranks have added it up; `moe` is what the engine calls
+    its mixture of experts. The engine's vocabulary has `padding`, and with `split_logits` every rank has its
+    piece of it.
     """
 
     heads: int = 4
@@ -45,6 +47,8 @@ class Spec:
     new_token: bool = False
     padding: int = 0
     split_logits: bool = False
+    late: bool = False
+    moe: str = "mlp"
     shared_rotary: bool = False
     only_outputs: bool = False
     deferred: bool = False
@@ -334,6 +338,7 @@ class Engine:
                 hidden = [x] * spec.ranks
                 for layer in range(spec.layers):
                     hidden, streams = self._layer(layer, hidden, streams)
+                    hidden = self._reduced(hidden) if spec.late else hidden
                 hidden, streams = self._norm("model.norm", self.weights["norm"], hidden, streams)
                 for outputs, y in zip(model, hidden):
                     outputs.append(y)
@@ -402,7 +407,7 @@ class Engine:
             drop = self.fault.here("residual", layer)
             n, streams = self._norm(f"{name}.post_attention_layernorm", post, attention, streams, drop)
             mlp = self._mlp(layer, n)
-            if spec.deferred:
+            if spec.deferred and not spec.late:
                 mlp = self._reduced(mlp)
             for outputs, x, residual in zip(outer, mlp, streams):
                 outputs += [x, residual] if residual is not None else [x]
@@ -466,7 +471,7 @@ class Engine:
         return [w[0][queries], k, v, w[3][:, queries]]
 
     def _mlp(self, layer: int, n: Sequence[Tensor]) -> list[Tensor]:
-        spec, name = self.spec, f"model.layers.{layer}.mlp"
+        spec, name = self.spec, f"model.layers.{layer}.{self.spec.moe}"
         own = spec.inner // spec.ranks
         given, parts = [], []
         with contextlib.ExitStack() as stack:
@@ -496,7 +501,7 @@ class Engine:
         return made
 
     def _experts(self, record: Recorder, layer: int, given: Tensor, rows: slice) -> Tensor:
-        name = f"model.layers.{layer}.mlp"
+        name = f"model.layers.{layer}.{self.spec.moe}"
         router = self.weights[f"{layer}.router"]
         logits = given @ (router.flip(0) if self.fault.here("router", layer) else router).T
         record.module(f"{name}.gate", "ReplicatedLinear", [given], [logits])
