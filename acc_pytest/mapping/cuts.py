@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -12,8 +13,11 @@ from ..errors import Incomparable
 from ..tensors.source import Source, TensorSource
 from ..tensors.views import Columns, Reshaped
 from .operand_shards import OperandShards
-from .pair import CacheTail, HeadPart, Part, TableRows
+from .pair import CacheTail, HeadPart, LastToken, Part, TableRows
 from .shapes import rows_and_width
+
+_MOST_PADDING = 1024
+"""Places that a vocabulary is padded by at most."""
 
 
 def cut_out(side: OperandShards, other: OperandShards) -> tuple[Source, str]:
@@ -25,6 +29,20 @@ def cut_out(side: OperandShards, other: OperandShards) -> tuple[Source, str]:
     if isinstance(side.view, HeadPart):
         return _head_part(side, side.view)
     return _cache_tail(side, side.view.part if isinstance(side.view, CacheTail) else None, other)
+
+
+def without_padding(side: OperandShards, other: OperandShards) -> OperandShards:
+    """Logits over the vocabulary of the other side; other sides as they are.
+
+    Engines pad a vocabulary to a multiple of 64 and more, and may leave it in pieces, one on each rank.
+    """
+    view, wanted, own = side.view, rows_and_width(other.shape)[1], rows_and_width(side.shape)[1]
+    padded = isinstance(view, LastToken) and view.padded and other.count == 1 and wanted
+    whole = own * side.count if own < wanted else own
+    if not padded or not wanted < whole < wanted + _MOST_PADDING:
+        return side
+    shards = [torch.cat(side.shards, -1)] if own < wanted else side.shards
+    return replace(side, shards=[shard[..., :wanted] for shard in shards])
 
 
 def _head_part(side: OperandShards, view: HeadPart) -> tuple[Source, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..dumps.base import Dump, Rank, Slot, Step
-from ..dumps.modules import ModuleDump
+from ..dumps.modules import ModuleDump, stored_tensor
 from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
@@ -108,6 +108,15 @@ class Evidence:
             return [(golden, mine, None)]
         return [([ranks[0]], [ranks[1]], index) for index, ranks in enumerate(zip(golden, mine))]
 
+    def groups_of(self, match: Match) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
+        """Which ranks meet in a match: all at once where only one side has summands on its ranks."""
+        groups = self.rank_groups()
+        if len(groups) == 1 or "row_parallel" not in (match.golden_view.kind, match.mine_view.kind):
+            return groups
+        ranks = self.golden.dump.ranks, self.mine.dump.ranks
+        refs = self.golden.refs(match.golden, ranks[0]), self.mine.refs(match.mine, ranks[1])
+        return [(*ranks, None)] if len({all_equal(each) for each in refs}) > 1 else groups
+
     def operands(
         self, match: Match, golden_ranks: Sequence[Rank], mine_ranks: Sequence[Rank]
     ) -> tuple[Operand, Operand] | None:
@@ -188,6 +197,7 @@ class Evidence:
             return TableRows(self._table_start, rule.index if rule.index >= 0 else None)
         times = self._batches[0 if own[0] is self.golden else 1]
         plain: dict[str, View] = {"cache": CacheTail(), "last": LastToken(), "sum": RankSum()}
+        plain["logits"] = LastToken(padded=True)
         return plain.get(rule.kind, Repeated(times) if times > 1 else Whole())
 
     def refusal(self, match: Match) -> str:
@@ -208,6 +218,12 @@ class Evidence:
             return agree(*operands)
         except AccError:
             return ""
+
+
+def all_equal(refs: Sequence[TensorRef]) -> bool:
+    """Whether files hold the same bytes, as they say at their ends; those that do not are taken for such."""
+    saved = [stored_tensor(ref) for ref in refs]
+    return len({each.crc32 for each in saved if each is not None}) <= 1
 
 
 def _width(side: OnRanks, export: Export) -> int:

@@ -25,6 +25,7 @@ class ViewRule:
     - `cache_heads`: the same of a cache;
     - `slots`: rows of a paged cache, whose places are the one part, of this side;
     - `last`: last token may do;
+    - `logits`: the same, over a vocabulary that may be padded;
     - `sum`: over ranks;
     - `bias`: with the bias added that is the one part, of this side;
     - `bias_sum`: both;

@@ -92,8 +92,11 @@ class SlotRows:
 class LastToken:
     """Only the last token of every sequence may be there (`lm_head` of a prefill, a slice before it).
 
-    The side with more rows gives up all but the last row of each sequence.
+    The side with more rows gives up all but the last row of each sequence. A `padded` vocabulary may be wider
+    than the other side's: then the columns behind that are no tokens.
     """
+
+    padded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def _alike(shards: Sequence[torch.Tensor]) -> bool:
 
 def _sum_fits(side: OperandShards, other: OperandShards) -> bool:
     """Whether the sum is much nearer to the other side than any summand."""
-    if other.count != 1 or other.shards[0].numel() != side.shards[0].numel():
+    if other.shards[0].numel() != side.shards[0].numel() or not _alike(other.shards):
         return False
     wanted = _numbers(other.shards[0])
     summands = [_numbers(shard) for shard in side.shards]

@@ -165,7 +165,7 @@ class _Planner:
         for match in ordered:
             if not self._wanted(names, match):
                 continue
-            for golden_ranks, mine_ranks, rank in evidence.rank_groups():
+            for golden_ranks, mine_ranks, rank in evidence.groups_of(match):
                 operands = evidence.operands(match, golden_ranks, mine_ranks)
                 if operands is None:
                     yield _incomplete(evidence, match, golden_ranks, mine_ranks)

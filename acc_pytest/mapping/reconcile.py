@@ -14,7 +14,7 @@ from ..errors import Incomparable, ShapesDiffer
 from ..tensors.device_layouts import is_tiled
 from ..tensors.source import Source, TensorSource
 from ..tensors.views import Columns, ExactSum, Exceeding, Floored, PlusRow, Reshaped, Rows, Sum
-from .cuts import cut_out
+from .cuts import cut_out, without_padding
 from .engine_views import RowParallel
 from .fed import BLOCKED
 from .operand_shards import OperandShards, open_shards, shards_of_shapes
@@ -162,6 +162,7 @@ def _reconciled(golden: OperandShards, mine: OperandShards) -> Opened:
         others, merged = _merged(golden, tuple(cut.shape), golden, mine)
         return _opened(others, [cut], note, merged)
     golden, mine = golden.side_by_side(_width(mine)), mine.side_by_side(_width(golden))
+    golden, mine = without_padding(golden, mine), without_padding(mine, golden)
     for golden_cut, mine_cut, note in _last_token_of_replicas(golden, mine):
         if same_order(golden_cut.shape, mine_cut.shape):
             goldens, golden_note = _merged(golden_cut, golden_cut.shape, golden, mine)

@@ -20,7 +20,7 @@ from .roles.export import Export
 from .roles.join import MADE, RoleJoin
 from .tables import Tables
 from .token_layout import token_layout
-from .unlike import Meanings, largest, turned, without_copies
+from .unlike import Meanings, largest, shares_rotary, turned, without_copies
 from .user_rules import UserRules
 
 Layouts = tuple["TokenLayout | None", "TokenLayout | None"]
@@ -52,8 +52,11 @@ class TreeMatcher:
         dumps = evidence.golden.dump, evidence.mine.dump
         modules = all(isinstance(dump, ModuleDump) for dump in dumps)
         self._same_kind = modules or dumps[0].kind == dumps[1].kind
-        ranks = tuple(map(len, evidence.rank_groups()[0][:2]))
-        self._meanings = Meanings(self.golden, self.mine, (ranks[0], ranks[1])) if modules else None
+        groups = evidence.rank_groups()
+        ranks = len(groups[0][0]), len(groups[0][1])
+        self._meanings = (
+            Meanings(self.golden, self.mine, ranks, rank_by_rank=len(groups) > 1) if modules else None
+        )
 
     @property
     def unlike(self) -> bool:
@@ -168,7 +171,9 @@ class TreeMatcher:
         unlike modules those of tensors that have none."""
         if self.unlike:
             free = [e for e in mine if e.form in MADE or ("mine", e.node, e.slot) not in taken]
-            return without_copies(golden), without_copies(free)
+            sides = (golden, self.golden), (free, self.mine)
+            golden, free = (without_copies(side, shares_rotary(tree)) for side, tree in sides)
+            return golden, free
         matched = {(side, node) for side, node, _ in taken}
         return (
             [export for export in golden if ("golden", export.node) not in matched],
@@ -222,6 +227,8 @@ class TreeMatcher:
         yield from _claimed(scope, self._user.added(scope, join))
 
     def _by_tables(self, scope: Scope) -> tuple[Iterator[Match], ...]:
+        if self.unlike:
+            return ()  # the order of modules that differ says nothing, and the tables are of ATB
         in_layers = type_rules(self._tables.types_in) if scope.layered else []
         exact = type_rules(self._tables.types, exact=True) if scope.layered else []
         return (

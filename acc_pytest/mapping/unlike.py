@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..dumps.base import Slot
+from ..topology.tree import Node
 from .layered_tree import LayeredTree
 from .match import WHOLE, Match, ViewRule
 from .roles.export import Export
@@ -28,12 +29,16 @@ _ONE_ROW = frozenset({"final_norm", "lm_head"})
 
 
 class Meanings:
-    """What is known of the tensors of both sides, by where they are. `ranks` are their numbers that meet."""
+    """What is known of the tensors of both sides, by where they are. `ranks` are their numbers that meet;
+    there may be more that do so `rank_by_rank`."""
 
-    def __init__(self, golden: LayeredTree, mine: LayeredTree, ranks: tuple[int, int]) -> None:
+    def __init__(
+        self, golden: LayeredTree, mine: LayeredTree, ranks: tuple[int, int], rank_by_rank: bool
+    ) -> None:
         self.golden = golden
         self.mine = mine
         self.ranks = ranks
+        self.rank_by_rank = rank_by_rank
 
     @functools.cached_property
     def unlike(self) -> bool:
@@ -83,7 +88,8 @@ class Meanings:
         if golden != mine:
             return None
         if golden is None or mine is None:
-            return match if self._arity(match.golden, 0) == self._arity(match.mine, 1) else None
+            alike = self._arity(match.golden, 0) == self._arity(match.mine, 1)
+            return match if alike and _of_one_code(match.golden.node, match.mine.node) else None
         role, form = mine
         return (
             replace(match, reason=f"equal names, both are `{role}`") if self._may_meet(role, form) else None
@@ -108,10 +114,24 @@ class Meanings:
         return replace(match, golden_view=golden_view, mine_view=mine_view)
 
     def _may_be_summand(self, export: Export, side: int) -> bool:
-        if self.ranks[side] <= self.ranks[1 - side] or export.slot.kind != "output":
+        more = self.ranks[side] > self.ranks[1 - side]
+        if not (more or self.rank_by_rank) or export.slot.kind != "output":
             return False
         role = self.roles[side].get((export.node.path, export.slot), ("", ""))[0]
+        if not more and not role:
+            return False
         return not role or role in _SUMMED or role.endswith(".down")
+
+
+def _of_one_code(golden: Node, mine: Node) -> bool:
+    """Whether nodes of one name may be one thing: functions are, where the same code calls them."""
+    if not (golden.op_type[:1].islower() or mine.op_type[:1].islower()):
+        return True
+    above = golden.parent, mine.parent
+    if golden.op_type != mine.op_type or above[0] is None or above[1] is None:
+        return False
+    calls = [[child.op_type for child in node.children] for node in above if node is not None]
+    return above[0].op_type == above[1].op_type and calls[0] == calls[1]
 
 
 def _roles(tree: LayeredTree) -> dict[_Place, _Role]:
@@ -136,17 +156,31 @@ def _dumped(tree: LayeredTree) -> set[_Place]:
     return {(node.path, slot) for node in tree.side.tree.walk() for slot in tree.slots(node)}
 
 
-def without_copies(exports: list[Export]) -> list[Export]:
+def shares_rotary(tree: LayeredTree) -> bool:
+    """Whether layers share one rotary module: it is listed in one, and holds what the last one saw."""
+    own = [
+        layer
+        for layer in tree.layers
+        if any("rotary" in node.path.rpartition(".")[2] for node in layer.node.walk())
+    ]
+    return 0 < len(own) < len(tree.layers)
+
+
+def without_copies(exports: list[Export], shared_rotary: bool) -> list[Export]:
     """Exports but for inputs of a role that an output has, too. Of what a rotary module turned the inputs of
     attention stay: all layers may share that module."""
     made = {export.role for export in exports if export.slot.kind == "output" and export.form != "repeated"}
     given = {export.role for export in exports if export.slot.kind == "input"} & _TURNED.keys()
-    return [
-        export
-        for export in exports
-        if (export.slot.kind == "input" and (export.role not in made or export.role in given))
-        or (export.slot.kind == "output" and not (export.role in given and export.form == "plain"))
-    ]
+    kept = []
+    for export in exports:
+        of_rotary = export.role in _TURNED and export.form == "plain"
+        if export.slot.kind == "input":
+            keep = export.role not in made or export.role in given
+        else:
+            keep = not of_rotary or not (export.role in given or shared_rotary)
+        if keep:
+            kept.append(export)
+    return kept
 
 
 def largest(exports: Sequence[Export]) -> Iterator[Export]:

@@ -26,6 +26,9 @@ class Spec:
 
     `order` is that of the sequences in the engine's batch, `pad` the side on which golden is padded. With a
     `new_token` only the last token of each sequence is recorded, as in a step that has a cache of the others.
+    `late` is a layer that returns what it adds before ranks have added it up; `moe` is what the engine calls
+    its mixture of experts. The engine's vocabulary has `padding`, and with `split_logits` every rank has its
+    piece of it.
     """
 
     heads: int = 4
@@ -42,6 +45,12 @@ class Spec:
     experts: int = 0
     ranks: int = 1
     new_token: bool = False
+    padding: int = 0
+    split_logits: bool = False
+    late: bool = False
+    moe: str = "mlp"
+    shared_rotary: bool = False
+    only_outputs: bool = False
     deferred: bool = False
     dtype: torch.dtype = torch.float32
     seed: int = 0
@@ -73,6 +82,7 @@ class Recorder:
     records: list[Record] = field(default_factory=list)
     clock: int = 0
     kept: Callable[[Tensor], Tensor] = lambda tensor: tensor
+    only_outputs: bool = False
 
     @contextlib.contextmanager
     def call(self, path: str, op_type: str, *inputs: Tensor, **named: Tensor) -> Iterator[list[Tensor]]:
@@ -80,7 +90,7 @@ class Recorder:
         self.clock += 1
         began, slots = self.clock, {}
         keys: list[tuple[int | str, Tensor]] = [*enumerate(inputs), *named.items()]
-        for key, tensor in keys:
+        for key, tensor in () if self.only_outputs else keys:
             slots[Slot("input", (key,))] = self._saved(tensor)
         outputs: list[Tensor] = []
         yield outputs
@@ -199,7 +209,7 @@ def hugging_face(spec: Spec, home: Path) -> Recorded:
 
 
 def _hugging_face(spec: Spec, home: Path) -> Recorder:
-    weights, record = weights_of(spec), Recorder(home)
+    weights, record = weights_of(spec), Recorder(home, only_outputs=spec.only_outputs)
     longest, batch = max(spec.lengths), len(spec.lengths)
     if spec.new_token:
         record.kept = lambda each: each[:, -1:] if each.shape[:2] == (batch, longest) else each
@@ -293,7 +303,10 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.weights = {name: each.to(self.spec.dtype) for name, each in weights_of(self.spec).items()}
-        self.records = [Recorder(self.home / str(rank)) for rank in range(self.spec.ranks)]
+        self.records = [
+            Recorder(self.home / str(rank), only_outputs=self.spec.only_outputs)
+            for rank in range(self.spec.ranks)
+        ]
 
     def dump(self) -> Recorded:
         self.run()
@@ -325,14 +338,17 @@ class Engine:
                 hidden = [x] * spec.ranks
                 for layer in range(spec.layers):
                     hidden, streams = self._layer(layer, hidden, streams)
+                    hidden = self._reduced(hidden) if spec.late else hidden
                 hidden, streams = self._norm("model.norm", self.weights["norm"], hidden, streams)
                 for outputs, y in zip(model, hidden):
                     outputs.append(y)
             ends = torch.tensor(self.lengths).cumsum(0) - 1
-            logits = [(y[ends] @ self.weights["head"].T).float() for y in hidden]
-            self._module(
-                "logits_processor", "LogitsProcessor", [[ids, y] for y in hidden], [[y] for y in logits]
-            )
+            head = torch.nn.functional.pad(self.weights["head"], (0, 0, 0, spec.padding))
+            logits = [(y[ends] @ head.T).float() for y in hidden]
+            if spec.split_logits:
+                logits = [each.chunk(spec.ranks, -1)[rank] for rank, each in enumerate(logits)]
+            given = [[ids, y] for y in hidden]
+            self._module("logits_processor", "LogitsProcessor", given, [[y] for y in logits])
             for outputs, y in zip(root, logits):
                 outputs.append(y)
 
@@ -391,7 +407,7 @@ class Engine:
             drop = self.fault.here("residual", layer)
             n, streams = self._norm(f"{name}.post_attention_layernorm", post, attention, streams, drop)
             mlp = self._mlp(layer, n)
-            if spec.deferred:
+            if spec.deferred and not spec.late:
                 mlp = self._reduced(mlp)
             for outputs, x, residual in zip(outer, mlp, streams):
                 outputs += [x, residual] if residual is not None else [x]
@@ -423,7 +439,8 @@ class Engine:
                         heads[place] = made.unflatten(0, heads[place].shape[:2])
                 turned = [turn(each, *tables).flatten(-2) for each in heads[:2]]
                 given = [each.flatten(-2) for each in heads[:2]]
-                record.module(f"{name}.rotary_emb", "RotaryEmbedding", [self.positions, *given], turned)
+                rotary = "model.layers.0.self_attn" if spec.shared_rotary else name
+                record.module(f"{rotary}.rotary_emb", "RotaryEmbedding", [self.positions, *given], turned)
                 q, k = (each.unflatten(-1, (-1, spec.size)) for each in turned)
                 core = attend(q, k, heads[2], allowed).flatten(-2)
                 record.module(f"{name}.attn", "RadixAttention", [*turned, v], [core])
@@ -454,7 +471,7 @@ class Engine:
         return [w[0][queries], k, v, w[3][:, queries]]
 
     def _mlp(self, layer: int, n: Sequence[Tensor]) -> list[Tensor]:
-        spec, name = self.spec, f"model.layers.{layer}.mlp"
+        spec, name = self.spec, f"model.layers.{layer}.{self.spec.moe}"
         own = spec.inner // spec.ranks
         given, parts = [], []
         with contextlib.ExitStack() as stack:
@@ -484,7 +501,7 @@ class Engine:
         return made
 
     def _experts(self, record: Recorder, layer: int, given: Tensor, rows: slice) -> Tensor:
-        name = f"model.layers.{layer}.mlp"
+        name = f"model.layers.{layer}.{self.spec.moe}"
         router = self.weights[f"{layer}.router"]
         logits = given @ (router.flip(0) if self.fault.here("router", layer) else router).T
         record.module(f"{name}.gate", "ReplicatedLinear", [given], [logits])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from acc_pytest.diagnosis.run import run
@@ -36,7 +36,7 @@ def compared(spec: Spec, home: Path, fault: Fault = RIGHT) -> tuple[Plan, list[R
     return made, *run(made)
 
 
-def in_layer(layer: int, head_norms: bool = False) -> set[Ends]:
+def in_layer(layer: int, head_norms: bool = False, experts: bool = False) -> set[Ends]:
     """What belongs together in a layer, by what the modules compute."""
     name = f"model.layers.{layer}"
     attention, mlp = f"{name}.self_attn", f"{name}.mlp"
@@ -53,12 +53,16 @@ def in_layer(layer: int, head_norms: bool = False) -> set[Ends]:
         (attention, out, attention, out),
         (f"{name}.post_attention_layernorm", first, f"{name}.post_attention_layernorm", "output[1]"),
         (f"{name}.post_attention_layernorm", out, f"{name}.post_attention_layernorm", out),
-        *((f"{mlp}.{each}_proj", out, f"{mlp}.gate_up_proj", out) for each in ("gate", "up")),
-        (f"{mlp}.down_proj", first, f"{mlp}.act_fn", out),
-        (f"{mlp}.down_proj", out, f"{mlp}.down_proj", out),
-        (mlp, out, mlp, out),
         (name, out, name, out),
     }
+    if experts:
+        moe = f"{name}.block_sparse_moe"
+        pairs |= {(mlp, out, moe, out), (f"{mlp}.experts", out, f"{moe}.experts", out)}
+        pairs |= {(f"{mlp}.gate", each, f"{moe}.gate", out) for each in (out, "output[2]")}
+    else:
+        pairs |= {(f"{mlp}.{each}_proj", out, f"{mlp}.gate_up_proj", out) for each in ("gate", "up")}
+        pairs |= {(f"{mlp}.down_proj", first, f"{mlp}.act_fn", out)}
+        pairs |= {(f"{mlp}.down_proj", out, f"{mlp}.down_proj", out), (mlp, out, mlp, out)}
     if head_norms:
         pairs |= {(f"{attention}.{each}", out, f"{attention}.{each}", out) for each in turned}
     return pairs
@@ -87,6 +91,9 @@ SPECS = st.builds(
         head_norms=norms,
         ranks=ranks,
         deferred=deferred,
+        late=deferred and seed % 3 == 0,
+        experts=4 if seed == 5 else 0,
+        moe="block_sparse_moe" if seed == 5 else "mlp",
         seed=seed,
     ),
     kv=st.sampled_from((1, 2)),
@@ -101,12 +108,18 @@ SPECS = st.builds(
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=[Phase.explicit, Phase.generate],
+)
 @given(spec=SPECS)
 def test_every_tensor_meets_its_own_whatever_the_sizes_ranks_and_batches(spec: Spec) -> None:
     with tempfile.TemporaryDirectory() as home:
         made, rows, diagnosis = compared(spec, Path(home))
-        wanted = set().union(OUTSIDE, *(in_layer(layer, spec.head_norms) for layer in range(spec.layers)))
+        layers = (in_layer(layer, spec.head_norms, spec.experts > 0) for layer in range(spec.layers))
+        wanted = set().union(OUTSIDE, *layers)
         found = Counter(ends(pair) for pair in made.pairs)
         assert set(found) == wanted
         assert set(found.values()) == {1}
@@ -142,6 +155,35 @@ def test_a_step_of_one_new_token_meets_in_the_order_of_its_prefill(tmp_path: Pat
     assert [row.sentence for row in rows if row.verdict != "pass"] == []
     per_step = Counter(pair.step for pair in made.pairs)
     assert per_step[0] == per_step[1] > 40
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_padded_vocabulary_is_cut_also_where_ranks_hold_pieces_of_it(ranks: int, tmp_path: Path) -> None:
+    spec = Spec(vocabulary=60, padding=4, ranks=ranks, split_logits=ranks > 1)
+    made, rows, _ = compared(spec, tmp_path)
+    assert [row.sentence for row in rows if row.verdict != "pass"] == []
+    [logits] = [pair for pair in made.pairs if ends(pair)[2] == "logits_processor"]
+    assert tuple(open_pair(logits).mine.shape) == (2, 60)
+
+
+def test_a_rotary_module_that_all_layers_share_is_compared_where_it_is_used(tmp_path: Path) -> None:
+    made, rows, _ = compared(Spec(shared_rotary=True), tmp_path)
+    assert [row.sentence for row in rows if row.verdict != "pass"] == []
+    turned = [ends(pair)[2:] for pair in made.pairs if pair.policy == "rope"]
+    assert turned == [
+        (f"model.layers.{layer}.self_attn.attn", f"input[{number}]") for layer in (0, 1) for number in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_outputs_alone_are_enough_for_most(shared: bool, tmp_path: Path) -> None:
+    spec = Spec(shared_rotary=shared, only_outputs=True, ranks=2, dtype=BF16, lengths=(4, 4))
+    made, rows, _ = compared(spec, tmp_path)
+    assert [row.sentence for row in rows if row.verdict != "pass"] == []
+    wanted = set().union(OUTSIDE, *(in_layer(layer) for layer in range(spec.layers)))
+    outputs = {pair for pair in wanted if pair[1].startswith("output") and pair[3].startswith("output")}
+    assert {ends(pair) for pair in made.pairs} >= outputs
+    assert sum(pair.policy == "rope" for pair in made.pairs) == (0 if shared else 4)
 
 
 def test_bfloat16_stays_green(tmp_path: Path) -> None:
@@ -208,6 +250,26 @@ def test_packs_of_engines_over_other_numbers_of_ranks_are_cut_before_they_are_jo
     assert {row.verdict for row in rows} == {"pass"}
     packs = Counter(pair.mine.node.rpartition(".")[2] for pair in made.pairs if pair.policy == "packed")
     assert packs == {"qkv_proj": 3 * spec.layers, "gate_up_proj": 2 * spec.layers}
+
+
+def test_on_as_many_ranks_one_may_add_up_at_once_and_the_other_later(tmp_path: Path) -> None:
+    spec = Spec(ranks=2)
+    for number, (first, second) in enumerate(((False, True), (True, False), (True, True))):
+        golden = Engine(replace(spec, deferred=first), tmp_path / f"golden{number}").dump()
+        mine = Engine(replace(spec, deferred=second), tmp_path / f"mine{number}").dump()
+        made = plan(golden, mine)
+        rows, _ = run(made)
+        assert {row.verdict for row in rows} == {"pass"}
+        together = {pair.mine.node.rpartition(".")[2] for pair in made.pairs if pair.rank is None}
+        assert together == (set() if first == second else {"self_attn", "mlp", "o_proj", "down_proj"})
+
+
+def test_a_missing_sum_is_said_beside_ranks_that_have_it(tmp_path: Path) -> None:
+    golden = Engine(Spec(ranks=2), tmp_path / "golden").dump()
+    made = plan(golden, Engine(Spec(ranks=2), tmp_path / "mine", Fault("reduce", layer=0)).dump())
+    _, diagnosis = run(made)
+    assert diagnosis.roots[0].row.mine.node == "root.model.layers.0.mlp.down_proj"
+    assert diagnosis.roots[0].row.sentence.startswith("each rank kept its partial sum")
 
 
 def test_two_dumps_of_one_model_are_compared_by_their_names(tmp_path: Path) -> None:

@@ -120,7 +120,8 @@ class RoleJoin:
 
     def _match(self, role: str, golden: Export, mine: Export) -> Match:
         policy, reason = self._policy(golden, mine), f"both are `{role}`"
-        golden_view = mine_view = ViewRule("last") if role in _ONE_ROW_ROLES else WHOLE
+        last = "logits" if role == "lm_head" and self._modules else "last"
+        golden_view = mine_view = ViewRule(last) if role in _ONE_ROW_ROLES else WHOLE
         if golden.form == "table":
             policy, golden_view = (
                 "rope",
