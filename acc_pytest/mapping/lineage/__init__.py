@@ -1,9 +1,9 @@
 """From what each pair computes: `trace(golden, mine, pairs)`, made with the plan and without any tensor.
 
 The parents of a pair are the nearest pairs above it in the dataflow of mine: tensor names of an ATB topology,
-edges of a GE graph, copies of results in FX, what two torch dumps saw at the same places. Above a layer's
-output is first what the operator inside it wrote. Where nothing is known of the dataflow, the order of
-execution says what came before.
+edges of a GE graph, copies of results in FX (of golden, where mine is a captured graph), what two torch dumps
+saw at the same places. Above a layer's output is first what the operator inside it wrote. Where nothing is
+known of the dataflow, the order of execution says what came before.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ from typing import TypeVar
 from ...dumps.base import Dump, StepLabel
 from ...dumps.fx import FxDump
 from ...dumps.ge import GeDump
+from ...dumps.graph_capture import GraphCaptureDump
 from ...dumps.modules import ModuleDump
 from ...dumps.torchair import TorchairDump
 from ..pair import Gap, Pair
 from ..tables import Tables
 from ..torchair.self_checks import POLICY as SELF_CHECK
 from ..weights import POLICY as WEIGHTS
-from .flows import FlowOf, atb_flows, fx_flows, ge_flows, torch_flows
+from .flows import FlowOf, atb_flows, captured_flows, fx_flows, ge_flows, torch_flows
 from .given import GivenBefore
 from .order import by_order
 from .read_weights import weights_read
 from .steps import Block, Flow, from_the_step_before, parents_in_step, place_of, signature
 
 ORDER = "execution order"
+_RANKS_APART = (TorchairDump, GraphCaptureDump)
+"""Dumps whose ranks are never put together."""
 ON_THEIR_OWN = frozenset({SELF_CHECK})
 """Policies of pairs that are two tensors of one operator, so that nothing above can be the reason."""
 Numbered = list[tuple[int, Pair]]
@@ -54,10 +57,10 @@ class Lineage:
 
 def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Lineage:
     """The lineage of `pairs`, which are in execution order; where there is no dataflow it is that order."""
-    flow_of, words = _flows(golden, mine, tables)
+    flow_of, words = _flows(golden, mine, pairs, tables)
     tracing = _Tracing(len(pairs))
     results = [(number, pair) for number, pair in enumerate(pairs) if pair.policy != WEIGHTS]
-    for (graph, step, rank), (numbers, group) in _steps(results, isinstance(mine, TorchairDump)).items():
+    for (graph, step, rank), (numbers, group) in _steps(results, isinstance(mine, _RANKS_APART)).items():
         flow = flow_of(step, graph, rank, frozenset(map(place_of, group)))
         if flow is None:
             tracing.by_order(numbers, group, ())
@@ -136,7 +139,7 @@ def _noted(number: int, value: Noted | None) -> dict[int, Noted]:
     return {number: value} if value else {}
 
 
-def _flows(golden: Dump, mine: Dump, tables: Tables) -> tuple[FlowOf, str]:
+def _flows(golden: Dump, mine: Dump, pairs: Iterable[Pair], tables: Tables) -> tuple[FlowOf, str]:
     """What gives the dataflow of a step, and how it is known, in words."""
     if mine.kind == "atb" and golden.kind != "manual":
         return atb_flows(golden, mine, tables), "tensor names in the topology"
@@ -144,6 +147,8 @@ def _flows(golden: Dump, mine: Dump, tables: Tables) -> tuple[FlowOf, str]:
         return ge_flows(mine), "edges of the graph"
     if isinstance(mine, FxDump):
         return fx_flows(mine), "copies of results among the arguments of calls"
+    if isinstance(golden, FxDump) and isinstance(mine, GraphCaptureDump):
+        return captured_flows(golden, pairs), "copies of results among the arguments of golden's calls"
     if isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump):
         return torch_flows(golden, mine), "tensors that both dumps saw at the same places"
     return lambda *_: None, ORDER
