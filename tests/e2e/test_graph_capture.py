@@ -54,8 +54,9 @@ def save(value: torch.Tensor, home: Path, name: str, counts: Counter[str]) -> No
     os.utime(path, ns=(0, sum(counts.values()) * 1000))
 
 
-def captured(fx: Path, home: Path, scaled: str = "") -> Path:
-    """What TorchAir would have saved of a captured graph that computes what FX did; `scaled` is wrong."""
+def captured(fx: Path, home: Path, scaled: str = "", after: str = "") -> Path:
+    """What TorchAir would have saved of a captured graph that computes what FX did; `scaled` is wrong,
+    and so is `after`."""
     dump = open_dump(str(fx))
     assert isinstance(dump, FxDump)
     home.mkdir(parents=True)
@@ -68,7 +69,7 @@ def captured(fx: Path, home: Path, scaled: str = "") -> Path:
     }
     items: dict[tuple[str, int], str] = {}
     for name, target, number, value in calls(dump):
-        wrong = value * 1.3 if name == scaled else value
+        wrong = value * 1.3 if name in (scaled, after) else value
         if name not in several:
             save(wrong, home, name, counts)
         elif number < next((most for word, most in MULTIPLES.items() if word in target), number + 1):
@@ -101,6 +102,13 @@ def test_a_wrong_node_is_red_and_the_first(acc: Run, demo: TorchairPaths, tmp_pa
     root = captured(demo.golden, tmp_path / "npu" / "worldsize1_global_rank0", scaled="gelu")
     red = [row for row in rows_of(acc, demo.golden, root) if row["verdict"] in ("fail", "inherited")]
     assert {row["my_node"] for row in red} == {"gelu"}
+
+
+def test_what_computes_from_a_wrong_node_inherits(acc: Run, demo: TorchairPaths, tmp_path: Path) -> None:
+    """As golden's calls were given each other's results."""
+    root = captured(demo.golden, tmp_path / "npu" / "worldsize1_global_rank0", scaled="addmm", after="gelu")
+    rows = [row for row in rows_of(acc, demo.golden, root) if row["verdict"] in ("fail", "inherited")]
+    assert {row["my_node"]: row["root"] for row in rows} == {"addmm": "addmm", "gelu": "addmm"}
 
 
 @pytest.mark.parametrize("kept", [False, True])

@@ -1,9 +1,9 @@
 """From what each pair computes: `trace(golden, mine, pairs)`, made with the plan and without any tensor.
 
 The parents of a pair are the nearest pairs above it in the dataflow of mine: tensor names of an ATB topology,
-edges of a GE graph, copies of results in FX, what two torch dumps saw at the same places. Above a layer's
-output is first what the operator inside it wrote. Where nothing is known of the dataflow, the order of
-execution says what came before.
+edges of a GE graph, copies of results in FX (of golden, where mine is a captured graph), what two torch dumps
+saw at the same places. Above a layer's output is first what the operator inside it wrote. Where nothing is
+known of the dataflow, the order of execution says what came before.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import TypeVar
 from ...dumps.base import Dump, StepLabel
 from ...dumps.fx import FxDump
 from ...dumps.ge import GeDump
+from ...dumps.graph_capture import GraphCaptureDump
 from ...dumps.modules import ModuleDump
 from ...dumps.torchair import TorchairDump
 from ..pair import Gap, Pair
 from ..tables import Tables
 from ..torchair.self_checks import POLICY as SELF_CHECK
 from ..weights import POLICY as WEIGHTS
-from .flows import FlowOf, atb_flows, fx_flows, ge_flows, torch_flows
+from .flows import FlowOf, atb_flows, captured_flows, fx_flows, ge_flows, torch_flows
 from .given import GivenBefore
 from .gradients import forward_held
 from .order import by_order
@@ -29,6 +30,8 @@ from .read_weights import weights_read
 from .steps import Block, Flow, from_the_step_before, parents_in_step, place_of, signature
 
 ORDER = "execution order"
+_RANKS_APART = (TorchairDump, GraphCaptureDump)
+"""Dumps whose ranks are never put together."""
 ON_THEIR_OWN = frozenset({SELF_CHECK})
 """Policies of pairs that are two tensors of one operator, so that nothing above can be the reason."""
 Numbered = list[tuple[int, Pair]]
@@ -58,7 +61,7 @@ def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Li
     flow_of, words = _flows(golden, mine, pairs, tables)
     tracing = _Tracing(len(pairs))
     results = [(number, pair) for number, pair in enumerate(pairs) if pair.policy != WEIGHTS]
-    for (graph, step, rank), (numbers, group) in _steps(results, isinstance(mine, TorchairDump)).items():
+    for (graph, step, rank), (numbers, group) in _steps(results, isinstance(mine, _RANKS_APART)).items():
         flow = flow_of(step, graph, rank, frozenset(map(place_of, group)))
         if flow is None:
             tracing.by_order(numbers, group, ())
@@ -151,6 +154,8 @@ def _flows(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> t
         return ge_flows(mine), "edges of the graph"
     if isinstance(mine, FxDump):
         return fx_flows(mine), "copies of results among the arguments of calls"
+    if isinstance(golden, FxDump) and isinstance(mine, GraphCaptureDump):
+        return captured_flows(golden, pairs), "copies of results among the arguments of golden's calls"
     if isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump):
         unlike = any((pair.golden.node, pair.golden.slot) != place_of(pair) for pair in pairs)
         seen = "tensors that mine saw before" if unlike else "tensors that both dumps saw at the same places"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from ...dumps.base import Dump, Rank, Step, StepLabel
@@ -11,6 +12,7 @@ from ...dumps.fx import FxDump
 from ...dumps.ge import GeDump
 from ...dumps.modules import ModuleDump
 from ...dumps.torchair import TorchairDump
+from ..pair import Pair
 from ..steps import common_steps
 from ..tables import Tables
 from .nearest import SlotName
@@ -62,6 +64,37 @@ def fx_flows(mine: FxDump) -> FlowOf:
     def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[SlotName]) -> Flow | None:
         run = run_of(step, graph, rank)
         return None if run is None else fx_flow(mine, *run, places)
+
+    return flow
+
+
+def captured_flows(golden: FxDump, pairs: Iterable[Pair]) -> FlowOf:
+    """The flows of FX, for tensors of mine that were saved inside of a captured graph: each stands where its
+    partner does."""
+    from .fx import fx_flow
+
+    run_of = _runs(golden)
+    ranks = {rank.index for rank in golden.ranks}
+    partners: dict[tuple[StepLabel, str, int | None], dict[SlotName, SlotName]] = {}
+    for pair in pairs:
+        group = partners.setdefault((pair.step, pair.graph, pair.rank), {})
+        group[pair.golden.node, pair.golden.slot] = pair.mine.node, pair.mine.slot
+
+    def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[SlotName]) -> Flow | None:
+        run = run_of(step, graph, rank if rank in ranks else None)
+        if run is None:
+            return None
+        mine_of = partners[step, graph, rank]
+        found = fx_flow(golden, *run, mine_of)
+        return Flow(
+            {
+                mine_of[place]: replace(
+                    above, places={mine_of[each]: crosses for each, crosses in above.places.items()}
+                )
+                for place, above in found.above.items()
+            },
+            frozenset(),
+        )
 
     return flow
 
