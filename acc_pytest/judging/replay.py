@@ -21,6 +21,7 @@ _LEFT_OUT_IF = {"slices": SliceErrors()}
 """Parts that many tensors do not have, as they are there."""
 _REPLICA = "replica"
 _ROUNDING = "stated.rounding"
+_DIGITS = "stated.digits"
 _LEFT_OUT = ("worst", "custom", "elements", "further")
 """Values of elements, of the user's own metrics and of operators: rows have them in words of their own."""
 _ALWAYS_STATED = ("max", "min", "mean", "l2norm")
@@ -106,6 +107,7 @@ def stated_scalars(measurement: StatisticsMeasurement) -> dict[str, Scalar]:
         "golden_dtype": measurement.golden_dtype,
         "mine_dtype": measurement.mine_dtype,
         **({_ROUNDING: measurement.rounding} if measurement.rounding else {}),
+        **({_DIGITS: measurement.digits} if measurement.digits else {}),
         **{
             f"stated.{name}": value
             for name in STATISTICS
@@ -130,4 +132,5 @@ def stated_of(scalars: Mapping[str, Scalar]) -> StatisticsMeasurement:
         Statistics(**{name: known.get(f"stated.{name}") for name in STATISTICS}),
         {name: known[name] for name in STATISTICS_METRICS if name in known},
         known.get(_ROUNDING, 0.0),
+        known.get(_DIGITS, 0.0),
     )

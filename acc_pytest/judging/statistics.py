@@ -11,6 +11,7 @@ writes six decimals (5e-7 a side), two tensors within the default thresholds can
 so statistics never fail where the full tensors would pass. They see less: passing is no proof. T is that of
 the noise run where one is known.
 Writers that compute mean and norm in the dtype of the tensor add its rounding R: T + R in the last two.
+Those that print few digits add the rounding D of these: E + D * max|g| in the first, T + D in the others.
 rms(g) is l2norm / sqrt(n); where no l2norm is stated, rms(g) / mean|g| is that of normally
 distributed numbers, sqrt(pi / 2). The relative errors of max, min and mean have
 no bound: they grow without limit where the statistic is near zero. Integers: all four absolute errors are
@@ -50,7 +51,8 @@ class StatisticsMeasurement:
 
     `values` maps `{max,min,mean,l2norm,l1norm}_stat_{absolute,relative}_error` to the error, for the
     statistics both sides state. `rounding` is by how much mean and l2norm may be off in relation to the rms
-    and the norm, because the writers rounded them.
+    and the norm, because the writers rounded them; `digits` is by how much all may be, because they were
+    printed.
     """
 
     numel: int
@@ -59,6 +61,7 @@ class StatisticsMeasurement:
     golden: Statistics
     values: Mapping[str, float]
     rounding: float = 0.0
+    digits: float = 0.0
 
 
 def measure_statistics(
@@ -75,7 +78,8 @@ def measure_statistics(
             "so there is nothing to compare"
         )
     rounding = golden.rounding + mine.rounding
-    return StatisticsMeasurement(numel, golden_dtype, mine_dtype, golden, values, rounding)
+    digits = golden.digits + mine.digits
+    return StatisticsMeasurement(numel, golden_dtype, mine_dtype, golden, values, rounding, digits)
 
 
 def thresholds_for_statistics(
@@ -137,6 +141,10 @@ def _derived(
         t, largest = by_noise(context, dtypes, measurement.numel, (rms, peak), t, adjustment)
     element = max(largest, t.value * max(ELEMENT_SIGMAS * rms, peak)) + PRINTED
     printed = f"plus {PRINTED:g} for printing six decimals"
+    digits = measurement.digits
+    if digits:
+        element += digits * peak
+        printed = f"plus {digits:.2g} because few digits were printed, {printed}"
     extremum = f"T * max({ELEMENT_SIGMAS}*rms(golden), max|golden|) {printed}; {t.reason}"
     rounding = measurement.rounding
     if rounding:
@@ -146,10 +154,10 @@ def _derived(
     bounds = [
         ("max_stat_absolute_error", element, extremum),
         ("min_stat_absolute_error", element, extremum),
-        ("mean_stat_absolute_error", (t.value + rounding) * rms + PRINTED, mean),
+        ("mean_stat_absolute_error", (t.value + rounding + digits) * rms + PRINTED, mean),
     ]
     if norm:
-        bound = t.value + rounding + PRINTED / norm
+        bound = t.value + rounding + digits + PRINTED / norm
         bounds.append(("l2norm_stat_relative_error", bound, f"{t.reason} {printed}"))
     elif norm == 0:
         reason = f"golden is all zero; {PRINTED:g} is printing"

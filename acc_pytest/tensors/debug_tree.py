@@ -29,7 +29,7 @@ from .mapped import byte_count
 FULL = "_debug_tree_FULL_TENSORS.json"
 SUMMARY = "_debug_tree_SUMMARY.json"
 _DIGITS = 5e-5
-"""By how much a print of five digits may be off; the narrow types round mean and deviation by more."""
+"""By how much a print of five digits may be off; mean and deviation are rounded to the dtype before."""
 _LARGEST = 1 << 28
 _HEAD = re.compile(rb'\s*\{\s*"module_path"\s*:')
 _SHAPE = re.compile(r"torch\.Size\(\[((?:\d{1,19}(?:, )?)*)\]\)", re.ASCII)
@@ -117,9 +117,8 @@ def _header(path: str, tensor: Mapping[str, Any]) -> TensorHeader:
         mean, std = (
             number if number is not None and math.isfinite(number) else None for number in (mean, std)
         )
-    roundoff = dtype.roundoff or 0.0
-    rounding = roundoff if roundoff > _DIGITS else 0.0
-    known = Statistics(high, low, mean, _norm(mean, std, count), rounding=rounding)
+    norm = _norm(mean, std, count)
+    known = Statistics(high, low, mean, norm, rounding=dtype.roundoff or 0.0, digits=_DIGITS)
     if low is None and high is None:
         known = _of_whole_numbers(tensor.get("value"), count)
     return TensorHeader(dtype, shape, "statistics", statistics=known)

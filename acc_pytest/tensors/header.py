@@ -20,7 +20,8 @@ _Member = TypeVar("_Member")
 class Statistics:
     """What a statistics dump keeps of a tensor; `None` where the writer could not say (`N/A`).
 
-    `rounding` is the relative error of mean and l2norm where these were rounded to the dtype of the tensor.
+    `rounding` is the relative error of mean and l2norm where these were rounded to the dtype of the tensor,
+    `digits` that of all four where few digits were printed.
     """
 
     max: float | None
@@ -29,6 +30,7 @@ class Statistics:
     l2norm: float | None
     l1norm: float | None = None
     rounding: float = field(default=0.0, kw_only=True)
+    digits: float = field(default=0.0, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,3 +287,20 @@ def test_the_reason_says_that_mean_and_norm_were_rounded() -> None:
     assert norm.bound == approx(before["l2norm_stat_relative_error"] + 2**-8)
     assert "plus 0.0039 because it was computed in bfloat16" in norm.reason
     assert bounds["max_stat_absolute_error"].bound == before["max_stat_absolute_error"]
+
+
+def test_few_digits_widen_every_bound() -> None:
+    golden = torch.randn(256, generator=torch.Generator().manual_seed(0))
+    exact = statistics(golden)
+    printed = Statistics(
+        *(
+            None if value is None else float(f"{value:.4e}")
+            for value in (exact.max, exact.min, exact.mean, exact.l2norm)
+        ),
+        digits=5e-5,
+    )
+    found = measure_statistics(exact, printed, numel=256, golden_dtype="float32", mine_dtype="float32")
+    bounds = thresholds_for_statistics(CONTEXT, found)
+    assert judge_statistics(found, bounds).verdict == "pass"
+    assert all("plus 5e-05 because few digits were printed" in bound.reason for bound in bounds)
+    assert stated_of(stated_scalars(found)) == found
