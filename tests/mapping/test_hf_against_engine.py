@@ -253,7 +253,7 @@ def test_packs_of_engines_over_other_numbers_of_ranks_are_cut_before_they_are_jo
 
 
 def test_on_as_many_ranks_one_may_add_up_at_once_and_the_other_later(tmp_path: Path) -> None:
-    spec = Spec(ranks=2)
+    spec = Spec(ranks=2, dtype=BF16)
     for number, (first, second) in enumerate(((False, True), (True, False), (True, True))):
         golden = Engine(replace(spec, deferred=first), tmp_path / f"golden{number}").dump()
         mine = Engine(replace(spec, deferred=second), tmp_path / f"mine{number}").dump()
