@@ -248,13 +248,24 @@ def _last_token(side: OperandShards) -> list[OperandShards]:
 def _wholes(side: OperandShards, other: OperandShards) -> list[Shape]:
     """The shapes that the shards of a side could make up, the likeliest first.
 
-    Shards of one shape on both sides are replicas; shards of different shapes are pieces.
+    Shards of one shape on both sides are replicas; shards of different shapes are pieces. Of two runs on
+    several ranks each, shards that hold other values than their neighbours are pieces, too.
     """
     if side.count == 1 or side.summed:
         return [side.shape]
     rows, width = rows_and_width(side.shape)
-    pieces = [(rows, width * side.count), (rows * side.count, width)]
-    return [side.shape, *pieces] if same_order(side.shape, other.shape) else [*pieces, side.shape]
+    pieces: list[Shape] = [(rows, width * side.count), (rows * side.count, width)]
+    if not same_order(side.shape, other.shape):
+        return [*pieces, side.shape]
+    return pieces if _are_pieces(side, other) else [side.shape, *pieces]
+
+
+def _are_pieces(side: OperandShards, other: OperandShards) -> bool:
+    """Whether the values say so: not known while a plan is made of shapes."""
+    shards = min(side.shards, other.shards, key=len)
+    if len(shards) < 2 or shards[0].device.type == "meta":
+        return False
+    return not all(torch.equal(shards[0], shard) for shard in shards[1:])
 
 
 def _merged(

@@ -252,6 +252,14 @@ def test_packs_of_engines_over_other_numbers_of_ranks_are_cut_before_they_are_jo
     assert packs == {"qkv_proj": 3 * spec.layers, "gate_up_proj": 2 * spec.layers}
 
 
+@pytest.mark.parametrize("ranks", [(2, 4), (4, 2)])
+def test_two_engines_on_several_ranks_each_meet_head_by_head(ranks: tuple[int, int], tmp_path: Path) -> None:
+    spec = Spec(kv_heads=2)
+    golden, mine = (Engine(replace(spec, ranks=count), tmp_path / str(count)).dump() for count in ranks)
+    rows, _ = run(plan(golden, mine))
+    assert {row.verdict for row in rows} == {"pass"}
+
+
 def test_on_as_many_ranks_one_may_add_up_at_once_and_the_other_later(tmp_path: Path) -> None:
     spec = Spec(ranks=2, dtype=BF16)
     for number, (first, second) in enumerate(((False, True), (True, False), (True, True))):
