@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
+_IN_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+"""Read once, when the session begins: tests that run a session of their own take the variable away meanwhile."""
+
 
 def shared_directory(factory: pytest.TempPathFactory) -> Path:
     """The temporary directory of the whole run; without workers, that of the process."""
     base = factory.getbasetemp()
-    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    return base.parent if _IN_WORKER else base
 
 
 @contextlib.contextmanager
