@@ -38,13 +38,14 @@ def compare_pair(
     test_id: str,
     number: int,
     counterpart: Counterpart | None = None,
-    ties: AfterTies | None = None,
+    make_ties: Callable[[], AfterTies] | None = None,
 ) -> Row:
     """Open, measure and judge a pair. `number` is its place in the plan.
 
     `counterpart` is where a noise run has its golden tensor, `None` where none was given.
 
-    `ties` know which tokens come after another choice among equals: of a pair that fails they are left out.
+    `make_ties` is called where the pair fails: tokens that come after another choice among equals are left
+    out.
 
     `make_judge` may raise `AccError` (for a wrong marker or hook), which is a reason too.
 
@@ -62,11 +63,11 @@ def compare_pair(
         try:
             opened = open_pair(pair)
         except ShapesDiffer:
-            left = None if ties is None else ties.left(number, None)
+            left = None if make_ties is None else make_ties().left(number, None)
             if left is None:
                 raise
             return after_ties(row, left)
-        return _compare_opened(row, pair, opened, judge, counterpart, ties)
+        return _compare_opened(row, pair, opened, judge, counterpart, make_ties)
 
     return with_source_line(said_of_fed(_incomparable_on_error(row, compared), pair), pair)
 
@@ -77,7 +78,7 @@ def _compare_opened(
     opened: Opened,
     judge: Judge,
     counterpart: Counterpart | None,
-    ties: AfterTies | None,
+    make_ties: Callable[[], AfterTies] | None,
 ) -> Row:
     """The row of the worst of the tensors that were opened."""
     contexts = [JudgeContext.of(pair, _length(comparison.golden)) for comparison in opened.comparisons]
@@ -85,7 +86,7 @@ def _compare_opened(
     rows = []
     for context, comparison in zip(contexts, opened.comparisons):
         measured = measured_row(row, context, *judge.tensors(context, comparison.golden, comparison.mine))
-        measured = _with_ties(measured, pair, context, comparison, judge, ties)
+        measured = _with_ties(measured, pair, context, comparison, judge, make_ties)
         notes = opened.notes
         if context.noise_reason:
             notes += (context.noise_reason,)
@@ -104,15 +105,16 @@ def _with_ties(
     context: JudgeContext,
     comparison: Comparison,
     judge: Judge,
-    ties: AfterTies | None,
+    make_ties: Callable[[], AfterTies] | None,
 ) -> Row:
     """The row of a pair that fails as far as ties leave it: a choice, or what comes after one. Others as they
     are."""
     if row.verdict != "fail":
         return row
     number = row.number
-    if ties is None or number is None:
+    if make_ties is None or number is None:
         return with_choices(row, pair, comparison.golden, comparison.mine)
+    ties = make_ties()
     row = with_choices(row, pair, comparison.golden, comparison.mine, ties.reached(number))
     left = ties.left(number, comparison) if row.verdict == "fail" else None
     if left is None:
