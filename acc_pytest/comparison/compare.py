@@ -17,6 +17,7 @@ from ..judging.threshold import JudgeContext
 from ..mapping.pair import Pair
 from ..mapping.reconcile import Comparison, Opened, open_pair
 from ..reporting.row import Row, RowSide
+from ..tensors.header import looking_once
 from .after_ties import after_ties, with_left
 from .fed import said_of_fed
 from .noise import with_noise
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .tie_reach import AfterTies
 
 
+@looking_once()
 def compare_pair(
     pair: Pair,
     make_judge: Callable[[], Judge],
