@@ -445,6 +445,26 @@ def test_without_a_counterpart_in_the_noise_run_the_derived_t_stands_and_says_wh
     assert reason.startswith("three-way: the noise run did not dump it; T = ")
 
 
+def test_a_tensor_that_the_noise_run_lacks_may_have_three_times_the_noise_around_it() -> None:
+    golden = torch.randn(64, generator=torch.Generator().manual_seed(14))
+    measurement = measured(golden, golden.half())
+    derived = {t.metric: t for t in thresholds_for(LINEAR, measurement)}
+
+    def t_of(nearby: float, *rules: ThresholdRule) -> Threshold:
+        context = replace(LINEAR, noise_reason="it is not there", noise_nearby=nearby)
+        found = {t.metric: t for t in thresholds_for(context, measurement, rules, THREE_WAY)}
+        return found["relative_euclidean_distance"]
+
+    assert t_of(0.05).bound == approx(0.15)
+    said = "three-way: it is not there; T = 3 times the noise run's error 0.05 around it = 0.15"
+    assert t_of(0.05).reason.startswith(said)
+    assert t_of(0.2).bound == 0.25, "never more than the cap"
+    assert t_of(1e-6).bound == derived["relative_euclidean_distance"].bound
+    factor = rule_from_marker({"factor": 1.5}, "test_x")
+    assert t_of(0.05, factor).bound == approx(0.225)
+    assert "around it, times 1.5 from marker acc_threshold on test_x = 0.225" in t_of(0.05, factor).reason
+
+
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, SINGLE], ids=str)
 @pytest.mark.parametrize("numel", [1, 2, 7, 500])
 def test_the_noise_run_itself_always_passes_three_way(dtype: torch.dtype, numel: int) -> None:
