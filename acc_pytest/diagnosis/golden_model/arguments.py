@@ -22,7 +22,7 @@ from .caches import cache_for
 from .structure import call_values, changed
 
 Mine = Mapping[Key, torch.Tensor]
-"""Mine's inputs by key, as a copy of the model is given them."""
+"""Inputs of mine by key, as a copy of the model is given them."""
 
 
 @dataclass(frozen=True, eq=False)
