@@ -64,7 +64,7 @@ def locate(path: str, listing: Listing) -> Layout:
     """Find the dump that `path` means. Raises `DumpError` with one clear sentence and the way out."""
     given = _dump_kept_at(Path(os.path.abspath(path)))
     if not path or not (os.path.lexists(given) or kept_version(str(given))):
-        raise DumpError(f"{path or '(empty path)'}: no such file or directory")
+        raise DumpError(f"{path or '(empty path)'}: no such file or directory; correct the path")
     if not given.is_dir():
         return _file(given, listing)
     inside = _around(given, listing)
@@ -89,7 +89,8 @@ def locate(path: str, listing: Listing) -> Layout:
     raise DumpError(
         f"{given}: no dump here: no {TREE_FILE} (torch), no model and tensors directories (ATB), "
         f"no {METADATA} (manual), no dump.json (msprobe), no files step=*.pt or Pass*.pt (SGLang), "
-        "no debug tree (Hugging Face), no GE records or FX tensors (TorchAir), no tensor files"
+        "no debug tree (Hugging Face), no GE records or FX tensors (TorchAir), no log of DebugMode, "
+        "no tensor files"
     )
 
 
@@ -123,7 +124,10 @@ def _file(given: Path, listing: Listing) -> Layout:
         return DebugModeLayout(given)
     inside = _around(given.parent, listing) if given.suffix in {".json", ".csv"} else None
     if inside is None:
-        raise DumpError(f"{given}: is neither a dump nor a tensor file ({' '.join(SUFFIXES)})")
+        raise DumpError(
+            f"{given}: is neither a dump nor a tensor file ({' '.join(SUFFIXES)}); "
+            "give the directory of a dump"
+        )
     return inside
 
 
