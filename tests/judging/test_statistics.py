@@ -333,6 +333,15 @@ def test_under_three_way_statistics_may_be_off_by_three_times_the_noise() -> Non
     )
 
 
+@pytest.mark.parametrize("name", ["ascend", "torch"])
+def test_standards_that_bound_elements_leave_statistics_to_the_default(name: str) -> None:
+    golden = Statistics(9.0, -7.0, 0.1, 60.0)
+    stated = measure_statistics(golden, golden, numel=100, golden_dtype="float16", mine_dtype="float16")
+    default = thresholds_for_statistics(NOISY, stated)
+    assert thresholds_for_statistics(NOISY, stated, (), STANDARDS[name]) == default
+    assert all(threshold.reason.startswith("default: ") for threshold in default)
+
+
 def test_an_extremum_may_be_off_by_five_times_the_largest_error_of_the_noise() -> None:
     """Few elements hold an error of 50 beside an rms of 0.06: as many as their scatter is of."""
     found = beside_noise(replace(NOISY, noise_max_absolute_error=50.0))
