@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ...capture.torch_hooks.values import Key
 from ...dumps.base import Rank, Step
-from ...dumps.calls import NodeSlot
 from ...dumps.torch import TorchDump
 from ...tensors.ref import TensorRef
 from ...topology.tree import Node
 
-Key = tuple[int | str, ...]
 BARE: Key = (0,)
 """The key of a result that is one tensor, in dumps."""
 
@@ -51,14 +50,6 @@ def module_calls(dump: TorchDump, step: Step, rank: Rank) -> dict[str, ModuleCal
             call.inside = calls[around.node.path]
             call.inside.called.append(call)
     return calls
-
-
-def places(call: ModuleCall, kind: str) -> Sequence[NodeSlot]:
-    """The slots of a call of one kind."""
-    from ...dumps.base import Slot
-
-    keys = call.inputs if kind == "input" else call.outputs
-    return [NodeSlot(call.path, Slot(kind, key)) for key in keys]  # type: ignore[arg-type]
 
 
 def _module_of(node: Node) -> str:

@@ -147,7 +147,8 @@ class StepReplay:
         module = self._fine.modules.get(call.module)
         if module is None or next(module.children(), None) is not None:
             return False
-        return len(inspect.signature(module.forward).parameters) == len(call.inputs)
+        whole = [key[0] for key in call.inputs if len(key) == 1]  # the rest of a tuple may be no tensor
+        return len(inspect.signature(module.forward).parameters) == len(whole) == len(call.inputs)
 
 
 def _cached(call: ModuleCall, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensors:
