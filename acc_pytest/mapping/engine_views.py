@@ -83,3 +83,8 @@ class TokenPick:
     mine: TokenLayout
     own: str
     last: bool = False
+
+    @property
+    def layout(self) -> TokenLayout:
+        """The layout of the side that is read."""
+        return self.golden if self.own == "golden" else self.mine

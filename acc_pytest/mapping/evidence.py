@@ -135,8 +135,8 @@ class Evidence:
         if mine_view == Whole() and self.mine.partial(match.mine, mine_ranks):
             mine_view = RankSum()
         scales = self._scales(match.mine, mine_ranks)
-        mine = _operand(match.mine, mine_refs, mine_view, scales)
-        golden = _operand(match.golden, golden_refs, golden_view)
+        mine = _operand(match.mine, mine_refs, mine_view, scales, self.mine)
+        golden = _operand(match.golden, golden_refs, golden_view, (), self.golden)
         golden, mine = _with_choices(golden, mine)
         return (golden, mine) if self._tokens is None else _of_tokens(golden, mine, *self._tokens)
 
@@ -283,7 +283,10 @@ def _operand(
     export: Export,
     refs: tuple[TensorRef, ...],
     view: View,
-    scales: tuple[tuple[TensorRef, TensorRef], ...] = (),
+    scales: tuple[tuple[TensorRef, TensorRef], ...],
+    side: DumpStep,
 ) -> Operand:
     node = export.node
-    return Operand(node.path, node.name, node.op_type, str(export.slot), refs, view, scales)
+    onward = tuple(side.refs(each, side.dump.ranks) for each in export.onward)
+    made = Operand(node.path, node.name, node.op_type, str(export.slot), refs, view, scales)
+    return replace(made, onward=onward) if onward and all(onward) else made

@@ -125,10 +125,17 @@ def _angles(operand: Operand, turned: torch.Tensor) -> tuple[torch.Tensor, ...]:
     if not isinstance(operand.view, Turned):
         return ()
     layout = tuple(turned.shape[:2]) if turned.dim() > 2 else tuple(turned.shape[:1])
-    return tuple(
-        _of_tokens(_for_rows(ref.open(), layout), operand).flatten(0, -2)
-        for ref in (operand.view.cos, operand.view.sin)
-    )
+    if operand.tokens is not None:
+        layout = operand.tokens.layout.shape
+    tables = operand.view.cos.open(), operand.view.sin.open()
+    if tables[0].is_complex():
+        tables = _twice(tables[0].real), _twice(tables[0].imag)
+    return tuple(_of_tokens(_for_rows(table, layout), operand).flatten(0, -2) for table in tables)
+
+
+def _twice(angles: torch.Tensor) -> torch.Tensor:
+    """One number for each pair of elements, as halves."""
+    return torch.cat((angles, angles), -1)
 
 
 def _for_rows(table: torch.Tensor, layout: tuple[int, ...]) -> torch.Tensor:

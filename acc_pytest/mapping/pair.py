@@ -164,7 +164,8 @@ class Operand:
     `scales` are scale and offset of an operator that quantises, one pair of tensors per rank. `tokens` says
     which rows count, where the two dumps lay out tokens otherwise. Where the tensor says which elements were
     chosen (top-k, argmax, sort), `chosen_from` is what they were chosen from; several where it may be any of
-    these.
+    these. `onward` is what its own side makes of the tensor next, if that may be a multiple of it: one
+    reference per rank; a second one is added to that.
     """
 
     node: str
@@ -176,6 +177,7 @@ class Operand:
     scales: tuple[tuple[TensorRef, TensorRef], ...] = ()
     tokens: TokenPick | None = None
     chosen_from: tuple[TensorRef, ...] = ()
+    onward: tuple[tuple[TensorRef, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

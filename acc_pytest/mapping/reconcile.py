@@ -17,6 +17,7 @@ from ..tensors.views import Columns, ExactSum, Exceeding, Floored, PlusRow, Resh
 from .cuts import cut_out, without_padding
 from .engine_views import RowParallel
 from .fed import BLOCKED
+from .multiples import multiplied
 from .operand_shards import OperandShards, open_shards, shards_of_shapes
 from .pair import CacheTail, HeadPart, LastToken, Operand, Pair, Part, Permuted, Repeated, TableRows, Whole
 from .partial_sums import settled, with_residual
@@ -67,11 +68,15 @@ def open_pair(pair: Pair) -> Opened:
     golden, mine = open_shards(pair.golden), open_shards(pair.mine)
     _refuse_tiled(pair.golden, pair.mine)
     numbers = dequantised(mine, pair.mine, golden)
+    told = ["int8 times its scale"] if numbers is not mine else []
     _refuse_quantised(golden, numbers)
-    opened = reconcile(golden, numbers)
+    golden, golden_times = multiplied(golden, pair.golden, numbers)
+    mine, mine_times = multiplied(numbers, pair.mine, golden)
+    opened = reconcile(golden, mine)
     if pair.fed == "mask":
         opened = _masks(opened)
-    return opened if numbers is mine else replace(opened, notes=("int8 times its scale", *opened.notes))
+    told += [note for note in (golden_times, mine_times) if note]
+    return replace(opened, notes=(*told, *opened.notes)) if told else opened
 
 
 def _masks(opened: Opened) -> Opened:

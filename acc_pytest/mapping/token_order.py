@@ -46,8 +46,7 @@ def pick_tokens(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor:
     order = token_order(tokens.golden, tokens.mine)
     if order is None:
         return shard
-    layout = tokens.golden if tokens.own == "golden" else tokens.mine
-    by_token = rows_by_token(shard, layout)
+    by_token = rows_by_token(shard, tokens.layout)
     if by_token is not None:
         return _select(by_token, (order.last if tokens.last else order.rows)[tokens.own])
     shape = tuple(shard.shape)
@@ -69,6 +68,8 @@ def rows_by_token(tensor: torch.Tensor, layout: TokenLayout) -> torch.Tensor | N
         count *= size
     if shape[: len(layout.shape)] == layout.shape and len(layout.shape) > 1:
         return tensor.flatten(0, len(layout.shape) - 1)
+    if len(shape) == 4 and (shape[0], shape[2]) == layout.shape:
+        return tensor.transpose(1, 2).flatten(0, 1)  # [batch, heads, tokens, size]
     if not shape or not count:
         return None
     if shape[0] == count:

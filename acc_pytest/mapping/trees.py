@@ -20,7 +20,16 @@ from .roles.export import Export
 from .roles.join import MADE, RoleJoin
 from .tables import Tables
 from .token_layout import token_layout
-from .unlike import Meanings, largest, shares_rotary, turned, without_copies
+from .unlike import (
+    Meanings,
+    largest,
+    layer_exports,
+    model_exports,
+    position_tables,
+    shares_rotary,
+    turned,
+    without_copies,
+)
 from .user_rules import UserRules
 
 Layouts = tuple["TokenLayout | None", "TokenLayout | None"]
@@ -76,7 +85,7 @@ class TreeMatcher:
     def matches(self) -> list[Match]:
         """Every match, layers first; a slot of mine has one plain match at most."""
         made = self._matches()
-        return made if self._meanings is None else [self._meanings.summed(match) for match in made]
+        return made if self._meanings is None else [self._meanings.completed(match) for match in made]
 
     def _matches(self) -> list[Match]:
         matches = list(self._user.named(self.places(), self._roles_of, self._fits))
@@ -96,10 +105,20 @@ class TreeMatcher:
     def _roles_of(self, place: int | None) -> RoleJoin:
         """The roles of a layer pair by its number, or of what is outside of layers."""
         if place is None:
-            return self._join((self.golden.model_exports(), self.mine.model_exports()), self._fits, None)
+            return self._join(self._model_exports(), self._fits, None)
         golden, mine = self.layer_pairs[place]
-        exports = self.golden.layer_exports(golden), self.mine.layer_exports(mine)
+        exports = self._layer_exports(golden, mine)
         return self._join(exports, self._fits, mine.node)
+
+    def _layer_exports(self, golden: Layer, mine: Layer) -> tuple[list[Export], list[Export]]:
+        if self.unlike:
+            return layer_exports(self.golden, golden), layer_exports(self.mine, mine)
+        return self.golden.layer_exports(golden), self.mine.layer_exports(mine)
+
+    def _model_exports(self) -> tuple[list[Export], list[Export]]:
+        if self.unlike:
+            return model_exports(self.golden), model_exports(self.mine)
+        return self.golden.model_exports(), self.mine.model_exports()
 
     def places(self) -> dict[Node, int]:
         """The number of the layer pair that a node lives in; absent outside."""
@@ -146,12 +165,13 @@ class TreeMatcher:
 
         golden, mine = group[0]
         scope = self._scope(list(golden.node.walk()), list(mine.node.walk()), fits, True, taken)
-        exports = self.golden.layer_exports(golden), self.mine.layer_exports(mine)
+        exports = self._layer_exports(golden, mine)
         if not any(export.form == "table" for export in exports[0]):
             exports[0].extend(export for export in self.golden.model_exports() if export.form == "table")
         if self.unlike:
-            for tree, side in zip((self.golden, self.mine), exports):
-                side.extend((*turned(side, tree.model_exports()), *largest(side)))
+            for tree, layer, side in zip((self.golden, self.mine), group[0], exports):
+                tables = position_tables(tree, layer)
+                side.extend((*turned(side, tree.model_exports(), tables), *largest(side)))
         join = self._join(self._unmatched(*exports, taken.by_name), fits, mine.node)
         for match in self._by_policy(scope, join):
             for transfer in transfers:
@@ -159,7 +179,7 @@ class TreeMatcher:
 
     def _model_matches(self, taken: Taken) -> Iterator[Match]:
         scope = self._scope(self.golden.outside(), self.mine.outside(), self._fits, False, taken)
-        exports = self.golden.model_exports(), self.mine.model_exports()
+        exports = self._model_exports()
         yield from self._by_policy(
             scope, self._join(self._unmatched(*exports, taken.by_name), self._fits, None)
         )

@@ -7,12 +7,14 @@ only where what was dumped does not say that the tensors are different things.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..dumps.base import Slot
 from ..topology.tree import Node
+from .evidence import all_equal
 from .layered_tree import LayeredTree
+from .layers import Layer
 from .match import WHOLE, Match, ViewRule
 from .roles.export import Export
 
@@ -22,8 +24,11 @@ _Role = tuple[str, str]
 
 _SUMMED = frozenset({"embed", "o", "down", "routed", "shared.down", "mlp_residual"})
 """Roles of what row-parallel modules hand out: each rank may have a summand of it."""
-_TURNED = {"q_rope": ("q_norm", "q"), "k_rope": ("k_norm", "k")}
-"""What is turned, and what that is made of: the norm of heads where there is one."""
+_TURNED = {"q_rope": ("q_norm", "q"), "k_rope": ("k_norm", "k", "kv_a")}
+"""What is turned, and what that is made of: the norm of heads where there is one. Of a latent, the last
+columns are turned."""
+_TABLES = "position_embeddings"
+"""What models of transformers call the tables that they hand to a layer."""
 _ONE_ROW = frozenset({"final_norm", "lm_head"})
 """Roles that one side may have of the last tokens only."""
 
@@ -103,15 +108,29 @@ class Meanings:
         tree = (self.golden, self.mine)[side]
         return sum(slot.kind == "output" for slot in tree.slots(export.node))
 
-    def summed(self, match: Match) -> Match:
+    def completed(self, match: Match) -> Match:
         """The match; with unequal numbers of ranks, each may have a summand of what row-parallel modules
-        hand out."""
+        hand out. Either side may have a multiple of what the other has."""
+        if self.unlike and match.golden_view == match.mine_view == WHOLE:
+            match = replace(match, golden=self._onward(match.golden, 0), mine=self._onward(match.mine, 1))
         golden_view, mine_view = match.golden_view, match.mine_view
         if self._may_be_summand(match.golden, 0) and golden_view == WHOLE:
             golden_view = ViewRule("row_parallel")
         if self._may_be_summand(match.mine, 1) and mine_view == WHOLE:
             mine_view = ViewRule("row_parallel")
         return replace(match, golden_view=golden_view, mine_view=mine_view)
+
+    def _onward(self, export: Export, side: int) -> Export:
+        """The export with what its own side makes of it next: of an embedding the stream, of experts what
+        the module around them gives beside shared ones."""
+        role = self.roles[side].get((export.node.path, export.slot), ("", ""))[0]
+        if export.slot.kind == "output" and role in ("embed", "routed", "down"):
+            tree = (self.golden, self.mine)[side]
+            around = (
+                stream_of(tree, export) if role == "embed" else mixture_of(tree, export, self.roles[side])
+            )
+            return replace(export, onward=around)
+        return export
 
     def _may_be_summand(self, export: Export, side: int) -> bool:
         more = self.ranks[side] > self.ranks[1 - side]
@@ -144,8 +163,73 @@ def _roles(tree: LayeredTree) -> dict[_Place, _Role]:
 
 def _exports(tree: LayeredTree) -> Iterator[Export]:
     for layer in tree.layers:
-        yield from tree.layer_exports(layer)
-    yield from tree.model_exports()
+        yield from layer_exports(tree, layer)
+    yield from model_exports(tree)
+
+
+def layer_exports(tree: LayeredTree, layer: Layer) -> list[Export]:
+    """The exports of a layer by what was dumped: what is no wider than what the down projection takes packs
+    nothing."""
+    exports = tree.layer_exports(layer)
+    widths = {e.role: _width(tree, e) for e in exports if e.role.endswith("gated")}
+    plain = {
+        pack: width
+        for pack, gated in (("mlp_in", "gated"), ("shared.mlp_in", "shared.gated"))
+        if (width := widths.get(gated))
+    }
+    return [
+        replace(e, role=f"{e.role}.plain") if plain.get(e.role) == _width(tree, e) else e for e in exports
+    ]
+
+
+def _width(tree: LayeredTree, export: Export) -> int:
+    shape = tree.shape(export.node, export.slot)
+    return shape[-1] if shape else -1
+
+
+def model_exports(tree: LayeredTree) -> list[Export]:
+    """The exports outside of layers by what was dumped: where the model changes its logits before it returns
+    them, those are meant."""
+    exports = tree.model_exports()
+    last = [e for e in exports if e.role == "lm_head" and e.slot.kind == "output"]
+    made, returned = ([e for e in last if e.form == form] for form in ("plain", "repeated"))
+    if len(made) != 1 or len(returned) != 1:
+        return exports
+    refs = [tree.side.slots(e.node)[e.slot] for e in (made[0], returned[0])]
+    if tree.shape(made[0].node, made[0].slot) != tree.shape(returned[0].node, returned[0].slot) or all_equal(
+        refs
+    ):
+        return exports
+    renamed = {
+        made[0]: replace(made[0], role="logits_before"),
+        returned[0]: replace(returned[0], form="plain"),
+    }
+    return [renamed.get(export, export) for export in exports]
+
+
+def stream_of(tree: LayeredTree, embedding: Export) -> tuple[Export, ...]:
+    """What the first layer is handed, where it is as large as the embedding."""
+    wanted = tree.shape(embedding.node, embedding.slot)
+    for layer in tree.layers[:1]:
+        for node in (layer.node, *layer.node.walk()):
+            for slot in tree.slots(node):
+                if slot.kind == "input" and wanted and tree.shape(node, slot) == wanted:
+                    return (Export(node, slot, "stream"),)
+    return ()
+
+
+def mixture_of(tree: LayeredTree, experts: Export, roles: Mapping[_Place, _Role]) -> tuple[Export, ...]:
+    """What the module around experts gives, and what shared experts in it give; empty for what is in no
+    mixture."""
+    first, around = Slot("output", (0,)), experts.node.parent
+    if around is None or not tree.has(around, first) or roles.get((around.path, first)) != ("down", "plain"):
+        return ()
+    shared = [
+        node
+        for node in around.children
+        if roles.get((node.path, first)) == ("shared.down", "plain") and tree.has(node, first)
+    ]
+    return (Export(around, first, "down"), *(Export(node, first, "shared.down") for node in shared))
 
 
 def _inventory(tree: LayeredTree) -> list[tuple[object, ...]]:
@@ -191,10 +275,12 @@ def largest(exports: Sequence[Export]) -> Iterator[Export]:
         yield Export(routers[0].node, routers[0].slot, "router_index", "largest")
 
 
-def turned(exports: Sequence[Export], outside: Sequence[Export]) -> Iterator[Export]:
+def turned(
+    exports: Sequence[Export], outside: Sequence[Export], handed: Sequence[Export]
+) -> Iterator[Export]:
     """What tables of positions have yet to turn: query and key as they are handed to the code that does. The
-    tables are in the layer, or `outside`."""
-    known = [e for e in (*outside, *exports) if e.form == "table" and e.component is None]
+    tables are those that the layer was `handed`, else they are in the layer, or `outside`."""
+    known = handed or [e for e in (*outside, *exports) if e.form == "table"]
     tables = {export.role: export for export in known}
     made = {e.role: e for e in exports if e.slot.kind == "output" and e.form == "plain"}
     if "cos" in tables and "sin" in tables:
@@ -203,3 +289,13 @@ def turned(exports: Sequence[Export], outside: Sequence[Export]) -> Iterator[Exp
             if source is not None and role not in made:
                 both = tables["cos"], tables["sin"]
                 yield Export(source.node, source.slot, role, "turned", companions=both)
+
+
+def position_tables(tree: LayeredTree, layer: Layer) -> list[Export]:
+    """The tables of positions that a module of the layer was handed by name: models may have several."""
+    for node in layer.node.walk():
+        named = [slot for slot in tree.slots(node) if slot.kind == "input" and slot.index[0] == _TABLES]
+        if named:
+            both = named[0], named[1] if len(named) > 1 else named[0]
+            return [Export(node, slot, role, "table") for slot, role in zip(both, ("cos", "sin"))]
+    return []
