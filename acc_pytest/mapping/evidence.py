@@ -98,6 +98,11 @@ class Evidence:
         """How both sides lay out tokens, where that is not alike."""
         self._tokens = (golden, mine) if golden is not None and mine is not None else None
 
+    @property
+    def tokens(self) -> tuple[TokenLayout | None, TokenLayout | None]:
+        """How golden and mine lay out tokens, where that is not alike."""
+        return self._tokens or (None, None)
+
     def rank_groups(self) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
         """Which ranks meet: one by one for equal counts, all at once otherwise.
 

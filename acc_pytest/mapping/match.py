@@ -65,6 +65,10 @@ class Match:
     tag: str = ""
     fed: str = ""
 
+    def view_of(self, side: str) -> ViewRule:
+        """How `golden` or `mine` is read."""
+        return self.golden_view if side == "golden" else self.mine_view
+
     @property
     def ends(self) -> set[End]:
         """The two slots that have a partner by it. What is made of one (turned, the places

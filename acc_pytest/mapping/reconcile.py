@@ -65,16 +65,20 @@ def open_pair(pair: Pair) -> Opened:
     Raises `FormatError`, `CannotDecode`, `NoPayload` for a file, `Incomparable` when the shapes (or
     an int8 side against a floating one) leave nothing to compare.
     """
-    golden, mine = open_shards(pair.golden), open_shards(pair.mine)
-    _refuse_tiled(pair.golden, pair.mine)
-    numbers = dequantised(mine, pair.mine, golden)
+    opened = open_operands(pair.golden, pair.mine)
+    return _masks(opened) if pair.fed == "mask" else opened
+
+
+def open_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
+    """The same for two operands that are no pair yet."""
+    golden, mine = open_shards(golden_operand), open_shards(mine_operand)
+    _refuse_tiled(golden_operand, mine_operand)
+    numbers = dequantised(mine, mine_operand, golden)
     told = ["int8 times its scale"] if numbers is not mine else []
     _refuse_quantised(golden, numbers)
-    golden, golden_times = multiplied(golden, pair.golden, numbers)
-    mine, mine_times = multiplied(numbers, pair.mine, golden)
+    golden, golden_times = multiplied(golden, golden_operand, numbers)
+    mine, mine_times = multiplied(numbers, mine_operand, golden)
     opened = reconcile(golden, mine)
-    if pair.fed == "mask":
-        opened = _masks(opened)
     told += [note for note in (golden_times, mine_times) if note]
     return replace(opened, notes=(*told, *opened.notes)) if told else opened
 

@@ -9,19 +9,7 @@ from ..dumps.base import Slot
 from ..dumps.modules import ModuleDump
 from ..topology.tree import Node
 from . import policies, same_names
-from .engine_views import TokenLayout
-from .evidence import Evidence
-from .layered_tree import LayeredTree
-from .layers import Layer, align_layers
-from .match import End, Match, ViewRule
-from .op_mapping_file import TypeRule, type_rules
-from .policies import Scope
-from .roles.export import Export
-from .roles.join import MADE, RoleJoin
-from .tables import Tables
-from .token_layout import token_layout
-from .unlike import (
-    Meanings,
+from .dumped_roles import (
     largest,
     layer_exports,
     model_exports,
@@ -30,6 +18,19 @@ from .unlike import (
     turned,
     without_copies,
 )
+from .engine_views import TokenLayout
+from .evidence import Evidence
+from .layered_tree import LayeredTree
+from .layers import Layer, align_layers
+from .match import End, Match
+from .op_mapping_file import TypeRule, type_rules
+from .policies import Scope
+from .roles.export import Export
+from .roles.join import MADE, RoleJoin
+from .tables import Tables
+from .token_layout import token_layout
+from .transfer import Transfer, as_elsewhere
+from .unlike import Meanings
 from .user_rules import UserRules
 
 Layouts = tuple["TokenLayout | None", "TokenLayout | None"]
@@ -78,7 +79,7 @@ class TreeMatcher:
             return None
         earlier = before or (None, None)
         sides = (evidence.golden, self.golden, earlier[0]), (evidence.mine, self.mine, earlier[1])
-        layouts = tuple(token_layout(side, tree.model_exports(), first) for side, tree, first in sides)
+        layouts = tuple(token_layout(side, model_exports(tree), first) for side, tree, first in sides)
         evidence.lay_out(layouts[0], layouts[1])
         return layouts[0], layouts[1]
 
@@ -93,8 +94,11 @@ class TreeMatcher:
         alike = self._same_names() if self._same_kind else ()
         matches.extend(match for match in alike if not match.ends & forced)
         taken = Taken(forced, {end for match in matches for end in match.ends} - forced)
-        for group in self._groups(forced):
+        groups = self._groups(forced)
+        for group in groups:
             matches.extend(self._layer_matches(group, taken))
+        if self.unlike and len(groups) > 1:
+            matches.extend(as_elsewhere(matches, self.layer_pairs, self._fits))
         matches.extend(self._model_matches(taken))
         self.notes.extend(self._user.ignored(matches, self._evidence))
         return matches
@@ -176,6 +180,18 @@ class TreeMatcher:
         for match in self._by_policy(scope, join):
             for transfer in transfers:
                 yield transfer(match)
+        for match in self._by_values(scope, [probed[0], *probed[1:][-1:]]):
+            for transfer in transfers:
+                yield transfer(match)
+
+    def _by_values(self, scope: Scope, layers: Sequence[Callable[[Match], Match]]) -> Iterator[Match]:
+        """Of unlike modules, what has no partner yet and no name in common."""
+        if self._meanings is not None and self.unlike:
+            from .alike import by_values
+
+            sides = (self.golden, scope.golden), (self.mine, scope.mine)
+            completed, outside = self._meanings.completed, not scope.layered
+            yield from by_values(self._evidence, sides, scope.taken, layers, completed, outside)
 
     def _model_matches(self, taken: Taken) -> Iterator[Match]:
         scope = self._scope(self.golden.outside(), self.mine.outside(), self._fits, False, taken)
@@ -183,6 +199,7 @@ class TreeMatcher:
         yield from self._by_policy(
             scope, self._join(self._unmatched(*exports, taken.by_name), self._fits, None)
         )
+        yield from self._by_values(scope, [lambda match: match])
 
     def _unmatched(
         self, golden: list[Export], mine: list[Export], taken: set[End]
@@ -281,31 +298,3 @@ def _only_file(golden: LayeredTree, mine: LayeredTree) -> Iterator[Match]:
         slot = Slot("output", (0,))
         ends = Export(golden_nodes[0], slot, "file"), Export(mine_nodes[0], slot, "file")
         yield Match(*ends, "file", "two files were given")
-
-
-class Transfer:
-    """Says of one layer pair what was said of another one of the same make."""
-
-    def __init__(self, model: tuple[Layer, Layer], target: tuple[Layer, Layer]) -> None:
-        self._same = model == target
-        self._nodes: dict[Node, Node] = {}
-        for source_layer, target_layer in zip(model, target):
-            there = {target_layer.below(node): node for node in target_layer.node.walk()}
-            self._nodes.update((node, there[source_layer.below(node)]) for node in source_layer.node.walk())
-
-    def __call__(self, match: Match) -> Match:
-        if self._same:
-            return match
-        return replace(
-            match,
-            golden=self._export(match.golden),
-            mine=self._export(match.mine),
-            golden_view=self._view_rule(match.golden_view),
-            mine_view=self._view_rule(match.mine_view),
-        )
-
-    def _export(self, export: Export) -> Export:
-        return replace(export, node=self._nodes.get(export.node, export.node))
-
-    def _view_rule(self, rule: ViewRule) -> ViewRule:
-        return replace(rule, parts=tuple(self._export(part) for part in rule.parts))

@@ -7,14 +7,13 @@ only where what was dumped does not say that the tensors are different things.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ..dumps.base import Slot
 from ..topology.tree import Node
-from .evidence import all_equal
+from .dumped_roles import layer_exports, model_exports
 from .layered_tree import LayeredTree
-from .layers import Layer
 from .match import WHOLE, Match, ViewRule
 from .roles.export import Export
 
@@ -24,11 +23,6 @@ _Role = tuple[str, str]
 
 _SUMMED = frozenset({"embed", "o", "down", "routed", "shared.down", "mlp_residual"})
 """Roles of what row-parallel modules hand out: each rank may have a summand of it."""
-_TURNED = {"q_rope": ("q_norm", "q"), "k_rope": ("k_norm", "k", "kv_a")}
-"""What is turned, and what that is made of: the norm of heads where there is one. Of a latent, the last
-columns are turned."""
-_TABLES = "position_embeddings"
-"""What models of transformers call the tables that they hand to a layer."""
 _ONE_ROW = frozenset({"final_norm", "lm_head"})
 """Roles that one side may have of the last tokens only."""
 
@@ -81,7 +75,7 @@ class Meanings:
         shapes = [
             tree.shape(export.node, export.slot)
             for tree in (self.golden, self.mine)
-            for export in tree.model_exports()
+            for export in model_exports(tree)
             if export.role == "embed" and export.slot.kind == "output"
         ]
         return len({len(shape) for shape in shapes if shape}) > 1
@@ -167,46 +161,6 @@ def _exports(tree: LayeredTree) -> Iterator[Export]:
     yield from model_exports(tree)
 
 
-def layer_exports(tree: LayeredTree, layer: Layer) -> list[Export]:
-    """The exports of a layer by what was dumped: what is no wider than what the down projection takes packs
-    nothing."""
-    exports = tree.layer_exports(layer)
-    widths = {e.role: _width(tree, e) for e in exports if e.role.endswith("gated")}
-    plain = {
-        pack: width
-        for pack, gated in (("mlp_in", "gated"), ("shared.mlp_in", "shared.gated"))
-        if (width := widths.get(gated))
-    }
-    return [
-        replace(e, role=f"{e.role}.plain") if plain.get(e.role) == _width(tree, e) else e for e in exports
-    ]
-
-
-def _width(tree: LayeredTree, export: Export) -> int:
-    shape = tree.shape(export.node, export.slot)
-    return shape[-1] if shape else -1
-
-
-def model_exports(tree: LayeredTree) -> list[Export]:
-    """The exports outside of layers by what was dumped: where the model changes its logits before it returns
-    them, those are meant."""
-    exports = tree.model_exports()
-    last = [e for e in exports if e.role == "lm_head" and e.slot.kind == "output"]
-    made, returned = ([e for e in last if e.form == form] for form in ("plain", "repeated"))
-    if len(made) != 1 or len(returned) != 1:
-        return exports
-    refs = [tree.side.slots(e.node)[e.slot] for e in (made[0], returned[0])]
-    if tree.shape(made[0].node, made[0].slot) != tree.shape(returned[0].node, returned[0].slot) or all_equal(
-        refs
-    ):
-        return exports
-    renamed = {
-        made[0]: replace(made[0], role="logits_before"),
-        returned[0]: replace(returned[0], form="plain"),
-    }
-    return [renamed.get(export, export) for export in exports]
-
-
 def stream_of(tree: LayeredTree, embedding: Export) -> tuple[Export, ...]:
     """What the first layer is handed, where it is as large as the embedding."""
     wanted = tree.shape(embedding.node, embedding.slot)
@@ -238,64 +192,3 @@ def _inventory(tree: LayeredTree) -> list[tuple[object, ...]]:
 
 def _dumped(tree: LayeredTree) -> set[_Place]:
     return {(node.path, slot) for node in tree.side.tree.walk() for slot in tree.slots(node)}
-
-
-def shares_rotary(tree: LayeredTree) -> bool:
-    """Whether layers share one rotary module: it is listed in one, and holds what the last one saw."""
-    own = [
-        layer
-        for layer in tree.layers
-        if any("rotary" in node.path.rpartition(".")[2] for node in layer.node.walk())
-    ]
-    return 0 < len(own) < len(tree.layers)
-
-
-def without_copies(exports: list[Export], shared_rotary: bool) -> list[Export]:
-    """Exports but for inputs of a role that an output has, too. Of what a rotary module turned the inputs of
-    attention stay: all layers may share that module."""
-    made = {export.role for export in exports if export.slot.kind == "output" and export.form != "repeated"}
-    given = {export.role for export in exports if export.slot.kind == "input"} & _TURNED.keys()
-    kept = []
-    for export in exports:
-        of_rotary = export.role in _TURNED and export.form == "plain"
-        if export.slot.kind == "input":
-            keep = export.role not in made or export.role in given
-        else:
-            keep = not of_rotary or not (export.role in given or shared_rotary)
-        if keep:
-            kept.append(export)
-    return kept
-
-
-def largest(exports: Sequence[Export]) -> Iterator[Export]:
-    """The choice of a router of which nothing but the logits was dumped."""
-    known = {export.role for export in exports}
-    routers = [e for e in exports if e.role == "router" and e.slot.kind == "output"]
-    if routers and "router_index" not in known:
-        yield Export(routers[0].node, routers[0].slot, "router_index", "largest")
-
-
-def turned(
-    exports: Sequence[Export], outside: Sequence[Export], handed: Sequence[Export]
-) -> Iterator[Export]:
-    """What tables of positions have yet to turn: query and key as they are handed to the code that does. The
-    tables are those that the layer was `handed`, else they are in the layer, or `outside`."""
-    known = handed or [e for e in (*outside, *exports) if e.form == "table"]
-    tables = {export.role: export for export in known}
-    made = {e.role: e for e in exports if e.slot.kind == "output" and e.form == "plain"}
-    if "cos" in tables and "sin" in tables:
-        for role, sources in _TURNED.items():
-            source = next((made[name] for name in sources if name in made), None)
-            if source is not None and role not in made:
-                both = tables["cos"], tables["sin"]
-                yield Export(source.node, source.slot, role, "turned", companions=both)
-
-
-def position_tables(tree: LayeredTree, layer: Layer) -> list[Export]:
-    """The tables of positions that a module of the layer was handed by name: models may have several."""
-    for node in layer.node.walk():
-        named = [slot for slot in tree.slots(node) if slot.kind == "input" and slot.index[0] == _TABLES]
-        if named:
-            both = named[0], named[1] if len(named) > 1 else named[0]
-            return [Export(node, slot, role, "table") for slot, role in zip(both, ("cos", "sin"))]
-    return []

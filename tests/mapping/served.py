@@ -205,10 +205,10 @@ def routed(
 
 def hugging_face(spec: Spec, home: Path) -> Recorded:
     """`[batch, tokens, ...]`, padded, with a mask."""
-    return dump_of(home, [_hugging_face(spec, home)])
+    return dump_of(home, [hugging_face_records(spec, home)])
 
 
-def _hugging_face(spec: Spec, home: Path) -> Recorder:
+def hugging_face_records(spec: Spec, home: Path) -> Recorder:
     weights, record = weights_of(spec), Recorder(home, only_outputs=spec.only_outputs)
     longest, batch = max(spec.lengths), len(spec.lengths)
     if spec.new_token:
@@ -523,7 +523,7 @@ def two_steps(spec: Spec, home: Path) -> tuple[Recorded, Recorded]:
     golden: dict[int, dict[str, Sequence[Record]]] = {}
     mine: dict[int, dict[str, Sequence[Record]]] = {}
     for each, number in steps:
-        golden[number] = records_of([_hugging_face(replace(each, ranks=1), home / f"golden{number}")])
+        golden[number] = records_of([hugging_face_records(replace(each, ranks=1), home / f"golden{number}")])
         engine = Engine(each, home / f"mine{number}")
         engine.run()
         mine[number] = records_of(engine.records)
