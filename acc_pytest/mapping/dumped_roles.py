@@ -112,6 +112,15 @@ def largest(exports: Sequence[Export]) -> Iterator[Export]:
         yield Export(routers[0].node, routers[0].slot, "router_index", "largest")
 
 
+def choice(exports: Sequence[Export]) -> tuple[Export | None, Export | None]:
+    """What tells the experts of each token: the choice itself, or the logits whose largest are chosen; and
+    the logits."""
+    known = [*exports, *largest(exports)]
+    chosen = [e for e in known if e.role == "router_index" and e.slot.kind == "output"]
+    logits = [e for e in known if e.role == "router" and e.slot.kind == "output"]
+    return next(iter(chosen), None), next(iter(logits), None)
+
+
 def turned(
     exports: Sequence[Export], outside: Sequence[Export], handed: Sequence[Export]
 ) -> Iterator[Export]:

@@ -11,6 +11,7 @@ from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
 from .engine_views import Largest, RowParallel, TokenLayout, TokenPick, Turned, WithResidual
+from .expert_operands import of_experts
 from .layers import next_norm
 from .match import Match, ViewRule
 from .packs import range_by_own, range_by_pieces
@@ -142,6 +143,8 @@ class Evidence:
         scales = self._scales(match.mine, mine_ranks)
         mine = _operand(match.mine, mine_refs, mine_view, scales, self.mine)
         golden = _operand(match.golden, golden_refs, golden_view, (), self.golden)
+        if match.experts is not None:
+            return of_experts(golden, mine, match.experts, (self.golden, self.mine), self.tokens)
         golden, mine = _with_choices(golden, mine)
         return (golden, mine) if self._tokens is None else _of_tokens(golden, mine, *self._tokens)
 

@@ -9,6 +9,7 @@ import torch
 
 from ..errors import Incomparable
 from .engine_views import ColumnRange, Largest, Turned, WithResidual
+from .expert_rows import pick_expert_rows
 from .pair import HeadPart, Operand, OwnPart, Part, Permuted, RankSum, SlotRows, View, WithBias
 from .router_choice import largest
 from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order
@@ -117,6 +118,8 @@ def _part_sizes(operand: Operand) -> tuple[int, ...]:
 
 
 def _of_tokens(shard: torch.Tensor, operand: Operand) -> torch.Tensor:
+    if operand.experts is not None:
+        return pick_expert_rows(shard, operand.experts)
     return shard if operand.tokens is None else pick_tokens(shard, operand.tokens)
 
 

@@ -8,7 +8,7 @@ from typing import Union
 
 from ..dumps.base import Dump, StepLabel
 from ..tensors.ref import TensorRef
-from .engine_views import ColumnRange, Largest, RowParallel, TokenPick, Turned, WithResidual
+from .engine_views import ColumnRange, ExpertPick, Largest, RowParallel, TokenPick, Turned, WithResidual
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,8 @@ class Operand:
     which rows count, where the two dumps lay out tokens otherwise. Where the tensor says which elements were
     chosen (top-k, argmax, sort), `chosen_from` is what they were chosen from; several where it may be any of
     these. `onward` is what its own side makes of the tensor next, if that may be a multiple of it: one
-    reference per rank; a second one is added to that.
+    reference per rank; a second one is added to that. Rows inside of experts are told by `experts`, not by
+    `tokens`.
     """
 
     node: str
@@ -178,6 +179,7 @@ class Operand:
     tokens: TokenPick | None = None
     chosen_from: tuple[TensorRef, ...] = ()
     onward: tuple[tuple[TensorRef, ...], ...] = ()
+    experts: ExpertPick | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..topology.tree import Node
 from .layers import Layer
-from .match import End, Match, ViewRule
+from .match import End, ExpertRule, Match, ViewRule
 from .roles.export import Export
 
 LayerPair = tuple[Layer, Layer]
@@ -60,7 +60,16 @@ class Transfer:
             mine=self._export(match.mine),
             golden_view=self._view_rule(match.golden_view),
             mine_view=self._view_rule(match.mine_view),
+            experts=self._expert_rule(match.experts),
         )
+
+    def _expert_rule(self, rule: ExpertRule | None) -> ExpertRule | None:
+        if rule is None:
+            return None
+        choices = self._export(rule.choices[0]), self._export(rule.choices[1])
+        first, second = (None if each is None else self._export(each) for each in rule.routers)
+        one, other = (tuple(map(self._export, each)) for each in rule.indices)
+        return replace(rule, choices=choices, routers=(first, second), indices=(one, other))
 
     def _export(self, export: Export) -> Export:
         return replace(export, node=self._nodes.get(export.node, export.node))

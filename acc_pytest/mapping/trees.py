@@ -20,6 +20,7 @@ from .dumped_roles import (
 )
 from .engine_views import TokenLayout
 from .evidence import Evidence
+from .expert_join import expert_matches
 from .layered_tree import LayeredTree
 from .layers import Layer, align_layers
 from .match import End, Match
@@ -176,13 +177,29 @@ class TreeMatcher:
             for tree, layer, side in zip((self.golden, self.mine), group[0], exports):
                 tables = position_tables(tree, layer)
                 side.extend((*turned(side, tree.model_exports(), tables), *largest(side)))
-        join = self._join(self._unmatched(*exports, taken.by_name), fits, mine.node)
-        for match in self._by_policy(scope, join):
+        inside = self._in_experts(exports, fits)
+        scope.taken |= {end for match in inside for end in match.ends}
+        join = self._join(self._unmatched(*exports, taken.by_name | scope.taken), fits, mine.node)
+        for match in (*inside, *self._by_policy(scope, join)):
             for transfer in transfers:
                 yield transfer(match)
         for match in self._by_values(scope, [probed[0], *probed[1:][-1:]]):
             for transfer in transfers:
                 yield transfer(match)
+
+    def _in_experts(
+        self, exports: tuple[list[Export], list[Export]], fits: Callable[[Match], bool]
+    ) -> list[Match]:
+        """Of unlike modules, tensors whose rows are tokens at their experts; no others have roles there."""
+        if not self.unlike:
+            return []
+        found = list(expert_matches((self.golden, exports[0]), (self.mine, exports[1]), fits))
+        ends = {end for match in found for end in match.ends}
+        for name, side in zip(("golden", "mine"), exports):
+            side[:] = [
+                e for e in side if not e.role.startswith("experts.") and (name, e.node, e.slot) not in ends
+            ]
+        return found
 
     def _by_values(self, scope: Scope, layers: Sequence[Callable[[Match], Match]]) -> Iterator[Match]:
         """Of unlike modules, what has no partner yet and no name in common."""

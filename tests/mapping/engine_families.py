@@ -271,6 +271,62 @@ class Mixture(Decoder):
         return self.module(path, "FusedMoE", [x, [logits for logits, _, _ in given]], [parts])[0]
 
 
+class Grouped(Mixture):
+    """Kernels for all experts at once, whose rows are sorted by expert, with the index that they were sorted
+    by: the number of the token and choice that a row holds."""
+
+    shuffled, ids_dumped, index_dumped = False, True, True
+
+    def experts(
+        self, path: str, source: str, x: Ranks, given: list[tuple[Any, Any, Any]], by: float = 1.0
+    ) -> Ranks:
+        logits, shares, chosen = given[0]
+        order = chosen.flatten().argsort(stable=True)
+        if self.shuffled:
+            order = order[torch.randperm(len(order), generator=torch.Generator().manual_seed(3))]
+        tokens, experts = order // chosen.shape[1], chosen.flatten()[order]
+        if self.ids_dumped:
+            topk = f"{path.removesuffix('experts')}topk"
+            self.module(topk, "TopK", [x, self.all(logits)], [self.all(shares), self.all(chosen)])
+        packed, down = self.weights[f"{source}.gate_up_proj"], self.weights[f"{source}.down_proj"]
+        index = [self.all(order)] if self.index_dumped else []
+        with self.call(path, "GroupedMoE", x, *index) as made:
+            sent = [each[tokens] for each in x]
+            gate, up = (self.by_rank(packed.chunk(2, 1)[half], sent, experts) for half in range(2))
+            both = [torch.cat(each, -1) for each in zip(gate, up)]
+            [both] = self.module(f"{path}.gate_up_proj", "GroupedLinear", [sent], [both])
+            act = self.gated(f"{path}.act_fn", both)
+            inner = down.shape[-1] // self.ranks
+            out = [
+                torch.einsum("ri,rhi->rh", each, down[experts][..., rank * inner : (rank + 1) * inner])
+                for rank, each in enumerate(act)
+            ]
+            [out] = self.module(f"{path}.down_proj", "GroupedLinear", [act], [out])
+            weighted = [each * shares.flatten()[order][:, None] for each in out]
+            made.append([torch.zeros_like(one).index_add_(0, tokens, each) for one, each in zip(x, weighted)])
+        return self.sum(made[0]) if self.reduced_inside else made[0]
+
+    def by_rank(self, weight: torch.Tensor, sent: Ranks, experts: torch.Tensor) -> Ranks:
+        """Each row times the rows of its expert's weight that a rank has."""
+        own = weight.shape[1] // self.ranks
+        return [
+            torch.einsum("rh,rih->ri", each, weight[experts][:, rank * own : (rank + 1) * own])
+            for rank, each in enumerate(sent)
+        ]
+
+
+class Shuffled(Grouped):
+    """In an order that nothing but the index tells."""
+
+    shuffled = True
+
+
+class LogitsAlone(Grouped):
+    """The router's logits, and nothing that they chose."""
+
+    ids_dumped = False
+
+
 class Deepseek(Mixture):
     """Attention over a latent: `expanded` to heads, as in a prefill, or absorbed into the query."""
 
