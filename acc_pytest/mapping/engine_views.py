@@ -76,13 +76,15 @@ class TokenLayout:
 @dataclass(frozen=True, slots=True)
 class TokenPick:
     """The rows of the tokens that both sides have, in the order of mine; with `last` only the last one of
-    each sequence. `own` says whose rows: `golden` or `mine`.
+    each sequence. `own` says whose rows: `golden` or `mine`. With `heads_first` a tensor that may be either
+    is `[batch, heads, tokens, size]`.
     """
 
     golden: TokenLayout
     mine: TokenLayout
     own: str
     last: bool = False
+    heads_first: bool = False
 
     @property
     def layout(self) -> TokenLayout:

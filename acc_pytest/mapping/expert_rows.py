@@ -18,7 +18,7 @@ from ..errors import Incomparable
 from ..tensors.ref import TensorRef
 from .engine_views import ExpertPick, Selected
 from .pair import Operand
-from .token_order import token_order
+from .token_order import has_heads_first, token_order
 
 Rows = tuple[torch.Tensor, torch.Tensor]
 """The token of each row, and its expert; the token is -1 where the row is padding."""
@@ -32,15 +32,28 @@ class _Chosen:
     places: torch.Tensor
 
 
-def orders_of(golden: Operand, mine: Operand) -> Iterator[tuple[Operand, Operand]]:
-    """The operands under every order that their rows may have, the likeliest first."""
+def ways_of(golden: Operand, mine: Operand) -> Iterator[tuple[Operand, Operand]]:
+    """The operands in every way that their rows may be read, the likeliest first: as they are, where nothing
+    leaves a doubt."""
+    if golden.experts is None:
+        yield from itertools.product(_with_heads(golden), _with_heads(mine))
+        return
     for first, second in sorted(itertools.product(_numbered(golden), _numbered(mine)), key=sum):
         yield _in_order(golden, first), _in_order(mine, second)
 
 
+def _with_heads(side: Operand) -> Iterator[Operand]:
+    """A side whose heads and tokens may be exchanged, where there are as many."""
+    yield side
+    if side.tokens is not None:
+        shape = side.refs[0].header().shape
+        if has_heads_first(shape, side.tokens.layout) and shape[1] == shape[2]:
+            yield replace(side, tokens=replace(side.tokens, heads_first=True))
+
+
 def _numbered(side: Operand) -> range:
     shape = side.refs[0].header().shape
-    return range(len(_orders(side.experts, shape[0])) if side.experts is not None and shape else 0)
+    return range(len(_orders(replace(side.experts, order=0), shape[0])) if side.experts and shape else 0)
 
 
 def _in_order(side: Operand, order: int) -> Operand:
@@ -54,7 +67,7 @@ def pick_expert_rows(shard: torch.Tensor, pick: ExpertPick) -> torch.Tensor:
     """
     if shard.device.type == "meta":
         return shard.new_empty((1, *shard.shape[1:]))
-    if pick.order >= len(orders := _orders(pick, len(shard))):
+    if pick.order >= len(orders := _orders(replace(pick, order=0), len(shard))):
         raise Incomparable(f"a tensor of shape {list(shard.shape)} has no row for each token and expert")
     token, expert = orders[pick.order]
     own, other = (_chosen(pick, side) for side in (pick.own, "mine" if pick.own == "golden" else "golden"))
@@ -69,6 +82,7 @@ def pick_expert_rows(shard: torch.Tensor, pick: ExpertPick) -> torch.Tensor:
     return shard.index_select(0, rows[keys[rows].argsort()])
 
 
+@functools.lru_cache(maxsize=32)
 def _orders(pick: ExpertPick, rows: int) -> list[Rows]:
     """The orders that a tensor of so many rows may have."""
     chosen = _chosen(pick, pick.own).experts
@@ -84,7 +98,10 @@ def _orders(pick: ExpertPick, rows: int) -> list[Rows]:
     if rows == tokens * count:
         by_expert = [flat.argsort(stable=True), by_slot[flat[by_slot].argsort(stable=True)], flat.argsort()]
         known.append([*by_expert, numbers])
-    pairs = [pair for group in known for pair in group]
+    pairs: list[torch.Tensor] = []
+    for pair in itertools.chain(*known):
+        if not any(torch.equal(pair, other) for other in pairs):
+            pairs.append(pair)
     return [(torch.where(pair < 0, -1, pair // count), flat[pair.clamp(min=0)]) for pair in pairs]
 
 

@@ -7,6 +7,7 @@ both go through `reconcile`, so the plan never promises what the test cannot do.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,7 +18,7 @@ from ..tensors.source import Source, TensorSource
 from ..tensors.views import Columns, ExactSum, Exceeding, Floored, PlusRow, Reshaped, Rows, Sum
 from .cuts import cut_out, without_padding
 from .engine_views import RowParallel
-from .expert_rows import orders_of
+from .expert_rows import ways_of
 from .fed import BLOCKED
 from .multiples import multiplied
 from .operand_shards import OperandShards, open_shards, shards_of_shapes
@@ -77,13 +78,33 @@ def open_pair(pair: Pair) -> Opened:
 
 def open_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
     """The same for two operands that are no pair yet."""
-    if golden_operand.experts is None:
-        return _opened_operands(golden_operand, mine_operand)
-    ways = [_opened_operands(*way) for way in orders_of(golden_operand, mine_operand)]
-    nearest = min(ways, key=_distance, default=None)
-    if nearest is None or _distance(nearest) > _ORDERED:
+    ways = list(ways_of(golden_operand, mine_operand))
+    in_experts = golden_operand.experts is not None
+    if len(ways) == 1 and not in_experts:
+        return _opened_operands(*ways[0])
+    nearest = _nearest(ways, _ORDERED if in_experts else math.inf)
+    if nearest is None:
         raise NoPayload("nothing tells which row is which token at which expert")
-    return replace(nearest, notes=("rows by token and expert", *nearest.notes))
+    return replace(nearest, notes=("rows by token and expert", *nearest.notes)) if in_experts else nearest
+
+
+def _nearest(ways: Sequence[tuple[Operand, Operand]], bound: float) -> Opened | None:
+    """The way in which both sides are nearest to each other, nearer than `bound`."""
+    nearest, refusal = None, None
+    for way in ways:
+        try:
+            opened = _opened_operands(*way)
+        except (Incomparable, NoPayload) as problem:
+            refusal = problem
+            continue
+        distance = _distance(opened)
+        if distance < bound:
+            nearest, bound = opened, distance
+        if distance < _ORDERED / 10:
+            break
+    if nearest is None and refusal is not None:
+        raise refusal
+    return nearest
 
 
 def _distance(opened: Opened) -> float:

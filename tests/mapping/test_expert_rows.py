@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from acc_pytest.diagnosis.run import run
+from acc_pytest.dumps.base import Dump
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
 
@@ -15,14 +18,23 @@ from .engine_families import Grouped, LogitsAlone, Shuffled, golden, model_of
 from .engine_parts import Prompts
 from .served import Fault, Spec, both
 
+
+@pytest.fixture(scope="module")
+def mixtral(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Dump]:
+    """The model, and the hooks' dump of it: a kernel for all experts, sorted by one."""
+    model = model_of("mixtral")
+    return model, golden(model, Prompts(), tmp_path_factory.mktemp("golden"))
+
+
 INSIDE = Spec(experts=4, inside=True, moe="block_sparse_moe", layers=1, lengths=(6, 9))
 
 
 @pytest.mark.parametrize("engine", [Grouped, Shuffled, LogitsAlone])
-def test_rows_of_two_kernels_meet_by_token_and_expert(engine: type[Grouped], tmp_path: Path) -> None:
-    model = model_of("mixtral")
-    mine = engine(model, Prompts(ranks=2), tmp_path / "mine").dump()
-    made = plan(golden(model, Prompts(), tmp_path / "golden"), mine)
+def test_rows_of_two_kernels_meet_by_token_and_expert(
+    engine: type[Grouped], mixtral: tuple[Any, Dump], tmp_path: Path
+) -> None:
+    model, side = mixtral
+    made = plan(side, engine(model, Prompts(ranks=2), tmp_path).dump())
     rows, _ = run(made)
     assert {row.verdict for row in rows} == {"pass"}
     kernels = [pair for pair in made.pairs if pair.golden.experts is not None]
@@ -30,9 +42,8 @@ def test_rows_of_two_kernels_meet_by_token_and_expert(engine: type[Grouped], tmp
     assert "rows by token and expert" in open_pair(kernels[0]).notes
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_module_for_each_expert_meets_rows_of_one_kernel(ranks: int, tmp_path: Path) -> None:
-    spec = Spec(**{**vars(INSIDE), "ranks": ranks})
+def test_a_module_for_each_expert_meets_rows_of_one_kernel(tmp_path: Path) -> None:
+    spec = replace(INSIDE, ranks=2)
     made = plan(*both(spec, tmp_path))
     rows, _ = run(made)
     assert [row.sentence for row in rows if row.verdict != "pass"] == []
@@ -47,13 +58,14 @@ def test_a_wrong_kernel_is_the_root(tmp_path: Path) -> None:
     assert diagnosis.roots[0].row.mine.node == "root.model.layers.0.block_sparse_moe.experts.w13"
 
 
-def test_rows_in_an_order_that_nothing_tells_are_not_judged(tmp_path: Path) -> None:
+def test_rows_in_an_order_that_nothing_tells_are_not_judged(
+    mixtral: tuple[Any, Dump], tmp_path: Path
+) -> None:
     class Unknown(Shuffled):
         index_dumped = False
 
-    model = model_of("mixtral")
-    mine = Unknown(model, Prompts(), tmp_path / "mine").dump()
-    rows, diagnosis = run(plan(golden(model, Prompts(), tmp_path / "golden"), mine))
+    model, side = mixtral
+    rows, diagnosis = run(plan(side, Unknown(model, Prompts(), tmp_path).dump()))
     assert not diagnosis.roots
     left = {row.sentence for row in rows if row.verdict != "pass"}
     assert left == {"nothing tells which row is which token at which expert"}
