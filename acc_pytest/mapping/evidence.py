@@ -297,4 +297,5 @@ def _operand(
     node = export.node
     onward = tuple(side.refs(each, side.dump.ranks) for each in export.onward)
     made = Operand(node.path, node.name, node.op_type, str(export.slot), refs, view, scales)
-    return replace(made, onward=onward) if onward and all(onward) else made
+    slots_by = side.refs(export.slots_by, side.dump.ranks)[: len(refs)] if export.slots_by is not None else ()
+    return replace(made, onward=onward if all(onward) else (), slots_by=slots_by)

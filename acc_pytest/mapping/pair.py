@@ -166,7 +166,7 @@ class Operand:
     chosen (top-k, argmax, sort), `chosen_from` is what they were chosen from; several where it may be any of
     these. `onward` is what its own side makes of the tensor next, if that may be a multiple of it: one
     reference per rank; a second one is added to that. Rows inside of experts are told by `experts`, not by
-    `tokens`.
+    `tokens`. With `slots_by`, one per rank, the columns of each row are in the order of what a router chose.
     """
 
     node: str
@@ -179,6 +179,7 @@ class Operand:
     tokens: TokenPick | None = None
     chosen_from: tuple[TensorRef, ...] = ()
     onward: tuple[tuple[TensorRef, ...], ...] = ()
+    slots_by: tuple[TensorRef, ...] = ()
     experts: ExpertPick | None = None
 
 

@@ -107,12 +107,34 @@ class Meanings:
         hand out. Either side may have a multiple of what the other has."""
         if self.unlike and match.golden_view == match.mine_view == WHOLE:
             match = replace(match, golden=self._onward(match.golden, 0), mine=self._onward(match.mine, 1))
+            match = self._in_slots(match)
         golden_view, mine_view = match.golden_view, match.mine_view
         if self._may_be_summand(match.golden, 0) and golden_view == WHOLE:
             golden_view = ViewRule("row_parallel")
         if self._may_be_summand(match.mine, 1) and mine_view == WHOLE:
             mine_view = ViewRule("row_parallel")
         return replace(match, golden_view=golden_view, mine_view=mine_view)
+
+    def _in_slots(self, match: Match) -> Match:
+        """The match of what routers chose, or of its weights, with what tells the order of either."""
+        chosen = [self._choice_beside(match.golden, 0), self._choice_beside(match.mine, 1)]
+        if chosen[0] is None or chosen[1] is None:
+            return match
+        golden, mine = replace(match.golden, slots_by=chosen[0]), replace(match.mine, slots_by=chosen[1])
+        return replace(match, golden=golden, mine=mine)
+
+    def _choice_beside(self, export: Export, side: int) -> Export | None:
+        """What the router chose that handed this out."""
+        roles = self.roles[side]
+        if roles.get((export.node.path, export.slot), ("", ""))[0] not in ("router_index", "router_weight"):
+            return None
+        tree = (self.golden, self.mine)[side]
+        slots = [
+            s
+            for s in tree.slots(export.node)
+            if roles.get((export.node.path, s), ("", ""))[0] == "router_index"
+        ]
+        return Export(export.node, slots[0], "router_index") if slots else None
 
     def _onward(self, export: Export, side: int) -> Export:
         """The export with what its own side makes of it next: of an embedding the stream, of experts what

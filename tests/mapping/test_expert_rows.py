@@ -15,7 +15,7 @@ from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
 
 from .engine_families import Grouped, LogitsAlone, Shuffled, golden, model_of
-from .engine_parts import Prompts
+from .engine_parts import Prompts, Ranks
 from .served import Fault, Spec, both
 
 
@@ -56,6 +56,18 @@ def test_a_module_for_each_expert_meets_rows_of_one_kernel(tmp_path: Path) -> No
 def test_a_wrong_kernel_is_the_root(tmp_path: Path) -> None:
     _, diagnosis = run(plan(*both(INSIDE, tmp_path, Fault("expert", layer=0))))
     assert diagnosis.roots[0].row.mine.node == "root.model.layers.0.block_sparse_moe.experts.w13"
+
+
+def test_choices_of_a_token_have_no_order(mixtral: tuple[Any, Dump], tmp_path: Path) -> None:
+    class LeastFirst(Grouped):
+        def router(self, path: str, source: str, x: Ranks) -> list[tuple[Any, Any, Any]]:
+            given = super().router(path, source, x)
+            return [(logits, shares.flip(-1), chosen.flip(-1)) for logits, shares, chosen in given]
+
+    model, side = mixtral
+    rows, _ = run(plan(side, LeastFirst(model, Prompts(), tmp_path).dump()))
+    assert {row.verdict for row in rows} == {"pass"}
+    assert {row.mine.slot for row in rows if row.mine.node.endswith("topk")} == {"output[0]", "output[1]"}
 
 
 def test_rows_in_an_order_that_nothing_tells_are_not_judged(
