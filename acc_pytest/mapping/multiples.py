@@ -27,7 +27,7 @@ def multiplied(side: OperandShards, operand: Operand, other: OperandShards) -> t
     that is no nearer to the other side, or where something else happens to it."""
     if not operand.onward:
         return side, ""
-    factor = _factor([_total([ref.open() for ref in refs]) for refs in (operand.refs, *operand.onward)])
+    factor = _factor([_total([ref.open() for ref in refs]) for refs in operand.onward])
     if abs(factor - 1) <= _LEFT:
         return side, ""
     whole, wanted = _total(side.shards), _total(other.shards)

@@ -164,9 +164,10 @@ class Operand:
     `scales` are scale and offset of an operator that quantises, one pair of tensors per rank. `tokens` says
     which rows count, where the two dumps lay out tokens otherwise. Where the tensor says which elements were
     chosen (top-k, argmax, sort), `chosen_from` is what they were chosen from; several where it may be any of
-    these. `onward` is what its own side makes of the tensor next, if that may be a multiple of it: one
-    reference per rank; a second one is added to that. Rows inside of experts are told by `experts`, not by
-    `tokens`. With `slots_by`, one per rank, the columns of each row are in the order of what a router chose.
+    these. `onward` tells the number that its own side multiplies the tensor by next: a tensor, the next one,
+    and what else is added to that, one reference per rank of each. Rows inside of experts are told by
+    `experts`, not by `tokens`. With `slots_by`, one per rank, the columns of each row are in the order of
+    what a router chose.
     """
 
     node: str

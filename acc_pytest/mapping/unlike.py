@@ -7,7 +7,7 @@ only where what was dumped does not say that the tensors are different things.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..dumps.base import Slot
@@ -15,6 +15,7 @@ from ..topology.tree import Node
 from .dumped_roles import layer_exports, model_exports
 from .layered_tree import LayeredTree
 from .match import WHOLE, Match, ViewRule
+from .onward import onward_of
 from .roles.export import Export
 
 _Place = tuple[str, Slot]
@@ -106,8 +107,10 @@ class Meanings:
         """The match; with unequal numbers of ranks, each may have a summand of what row-parallel modules
         hand out. Either side may have a multiple of what the other has."""
         if self.unlike and match.golden_view == match.mine_view == WHOLE:
-            match = replace(match, golden=self._onward(match.golden, 0), mine=self._onward(match.mine, 1))
-            match = self._in_slots(match)
+            golden, mine = match.golden, match.mine
+            golden = replace(golden, onward=onward_of(self.golden, golden, self.roles[0]))
+            mine = replace(mine, onward=onward_of(self.mine, mine, self.roles[1]))
+            match = self._in_slots(replace(match, golden=golden, mine=mine))
         golden_view, mine_view = match.golden_view, match.mine_view
         if self._may_be_summand(match.golden, 0) and golden_view == WHOLE:
             golden_view = ViewRule("row_parallel")
@@ -135,18 +138,6 @@ class Meanings:
             if roles.get((export.node.path, s), ("", ""))[0] == "router_index"
         ]
         return Export(export.node, slots[0], "router_index") if slots else None
-
-    def _onward(self, export: Export, side: int) -> Export:
-        """The export with what its own side makes of it next: of an embedding the stream, of experts what
-        the module around them gives beside shared ones."""
-        role = self.roles[side].get((export.node.path, export.slot), ("", ""))[0]
-        if export.slot.kind == "output" and role in ("embed", "routed", "down"):
-            tree = (self.golden, self.mine)[side]
-            around = (
-                stream_of(tree, export) if role == "embed" else mixture_of(tree, export, self.roles[side])
-            )
-            return replace(export, onward=around)
-        return export
 
     def _may_be_summand(self, export: Export, side: int) -> bool:
         more = self.ranks[side] > self.ranks[1 - side]
@@ -181,31 +172,6 @@ def _exports(tree: LayeredTree) -> Iterator[Export]:
     for layer in tree.layers:
         yield from layer_exports(tree, layer)
     yield from model_exports(tree)
-
-
-def stream_of(tree: LayeredTree, embedding: Export) -> tuple[Export, ...]:
-    """What the first layer is handed, where it is as large as the embedding."""
-    wanted = tree.shape(embedding.node, embedding.slot)
-    for layer in tree.layers[:1]:
-        for node in (layer.node, *layer.node.walk()):
-            for slot in tree.slots(node):
-                if slot.kind == "input" and wanted and tree.shape(node, slot) == wanted:
-                    return (Export(node, slot, "stream"),)
-    return ()
-
-
-def mixture_of(tree: LayeredTree, experts: Export, roles: Mapping[_Place, _Role]) -> tuple[Export, ...]:
-    """What the module around experts gives, and what shared experts in it give; empty for what is in no
-    mixture."""
-    first, around = Slot("output", (0,)), experts.node.parent
-    if around is None or not tree.has(around, first) or roles.get((around.path, first)) != ("down", "plain"):
-        return ()
-    shared = [
-        node
-        for node in around.children
-        if roles.get((node.path, first)) == ("shared.down", "plain") and tree.has(node, first)
-    ]
-    return (Export(around, first, "down"), *(Export(node, first, "shared.down") for node in shared))
 
 
 def _inventory(tree: LayeredTree) -> list[tuple[object, ...]]:

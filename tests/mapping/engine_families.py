@@ -412,6 +412,17 @@ class Deepseek(Mixture):
         return [torch.einsum("thr,hvr->thv", each, w[:, nope:]).flatten(1) for each, w in zip(apart, own)]
 
 
+class ScaledLater(Deepseek):
+    """With a module that chooses, whose weights are not scaled yet."""
+
+    def router(self, path: str, source: str, x: Ranks) -> list[tuple[Any, Any, Any]]:
+        given = super().router(path, source, x)
+        logits, shares, chosen = ([each[n] for each in given] for n in range(3))
+        shares = [each / float(self.config.routed_scaling_factor) for each in shares]
+        self.module(f"{path.removesuffix('gate')}topk", "TopK", [x, logits], [shares, chosen])
+        return given
+
+
 class Absorbed(Deepseek):
     expanded = False
 

@@ -14,7 +14,7 @@ from acc_pytest.dumps.base import Dump
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
 
-from .engine_families import Grouped, LogitsAlone, Shuffled, golden, model_of
+from .engine_families import Grouped, LogitsAlone, ScaledLater, Shuffled, golden, model_of
 from .engine_parts import Prompts, Ranks
 from .served import Fault, Spec, both
 
@@ -68,6 +68,14 @@ def test_choices_of_a_token_have_no_order(mixtral: tuple[Any, Dump], tmp_path: P
     rows, _ = run(plan(side, LeastFirst(model, Prompts(), tmp_path).dump()))
     assert {row.verdict for row in rows} == {"pass"}
     assert {row.mine.slot for row in rows if row.mine.node.endswith("topk")} == {"output[0]", "output[1]"}
+
+
+def test_weights_of_experts_that_are_scaled_later_meet_scaled_ones(tmp_path: Path) -> None:
+    model = model_of("deepseek_v2")
+    mine = ScaledLater(model, Prompts(), tmp_path / "mine").dump()
+    rows, _ = run(plan(golden(model, Prompts(), tmp_path / "golden"), mine))
+    assert {row.verdict for row in rows} == {"pass"}
+    assert [row.mine.slot for row in rows if row.mine.node.endswith("topk")] == ["output[0]", "output[1]"]
 
 
 def test_rows_in_an_order_that_nothing_tells_are_not_judged(

@@ -41,4 +41,5 @@ class Export:
     slots_by: Export | None = None
     """What a router chose for each place of a row: places have no order of their own, so they are sorted."""
     onward: tuple[Export, ...] = ()
-    """What its side makes of it next, if that may be a multiple of it; a second one is added to that."""
+    """A tensor that its side multiplies by a number, the next one, and what else is added to that: the number
+    is that of this tensor, too."""
