@@ -56,7 +56,7 @@ def turned_alike(side: OperandShards, other: OperandShards) -> tuple[OperandShar
     cos, sin = side.angles
     rows, angles = cos.shape
     width = side.shards[0].numel() // rows if rows else 0
-    ways = list(_ways(width, angles, other)) if angles else []
+    ways = list(_ways(width, angles, other)) if angles and width else []
     if cos.shape != sin.shape or side.shape[0] != rows or not ways:
         raise Incomparable(
             f"position tables of shape {list(cos.shape)} do not turn a tensor of shape {side.describe()}"
@@ -64,6 +64,10 @@ def turned_alike(side: OperandShards, other: OperandShards) -> tuple[OperandShar
     plain = [shard.reshape(rows, width) for shard in side.shards]
     first = plain[0][:_ROWS].float()
     wanted = _beside(first, other)
+    # A rank holds whole heads.
+    ways = [way for way in ways if not wanted.shape[1] % (angles if way.alone else way.size)]
+    if not ways:
+        raise NoPayload("what attention is handed is not made of heads that the position tables turn")
     errors = [
         _distance(wanted, _turned(first, cos[:_ROWS], sin[:_ROWS], way)[:, : wanted.shape[1]]) for way in ways
     ]
