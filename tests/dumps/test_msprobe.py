@@ -150,12 +150,16 @@ def test_modules_have_the_names_and_slots_of_our_own_dumps(tmp_path: Path) -> No
 
 
 def test_a_second_call_is_a_node_of_its_own(tmp_path: Path) -> None:
-    dump = opened(model_dump(tmp_path / "step0" / "proc1", calls=2))
-    assert slots(dump, "root.head.call1")["output[0]"] == "Module.head.Linear.forward.1.output.0.pt"
+    torch.manual_seed(3)
+    model = Model()
+    model.layers[1] = model.layers[0]
+    record(RankWriter(tmp_path / "step0" / "proc1"), model, [[torch.randn(2, 4)]]).write()
+    dump = opened(tmp_path)
+    assert slots(dump, "root.layers.0.call1")["output[0]"] == "Module.layers.0.Block.forward.1.output.0.pt"
     step = dump.steps[0]
     began = [event.call.node.path for event in dump.calls(step).events if not event.ends]
     assert began[:3] == ["root.layers.0", "root.layers.0.norm", "root.layers.0.linear"]
-    assert began[7:] == [f"{path}.call1" for path in began[:7]]
+    assert began[3:] == [f"{path}.call1" for path in began[:3]] + ["root.head"]
 
 
 def test_calls_nest_as_they_ran_with_construct_json_or_without(tmp_path: Path) -> None:
