@@ -16,11 +16,12 @@ from torch import nn
 
 from ...capture.torch_hooks.values import is_cache
 from ...mapping.module_flow import CACHES
-from ...tensors.ref import TensorRef
+from ...tensors.ref import TensorRef, readable
 from .module_calls import ModuleCall
 
 _TOKENS = -2
 """The dimension of tokens in keys and values."""
+_MOST_POSITIONS = 1 << 24
 
 
 class KeyValue(NamedTuple):
@@ -57,6 +58,16 @@ def continues(before: Held, after: Held) -> bool:
 def starts_anew(before: Held, after: Held) -> bool:
     """Whether it surely did not: its cache is shorter."""
     return bool(after) and _tokens(after) < _tokens(before)
+
+
+def starts_at_zero(calls: Mapping[str, ModuleCall]) -> bool:
+    """Whether the positions that modules were given say that nothing came before."""
+    for call in calls.values():
+        for key, ref in call.inputs.items():
+            header = readable(ref) if "position" in str(key[0]) else None
+            if header is not None and header.dtype.kind == "int" and header.numel <= _MOST_POSITIONS:
+                return int(ref.open().min()) == 0 if header.numel else False
+    return False
 
 
 def cache_argument(module: nn.Module) -> str:

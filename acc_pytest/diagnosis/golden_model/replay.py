@@ -11,6 +11,7 @@ import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -23,7 +24,7 @@ from ...dumps.calls import NodeSlot
 from ...errors import AccError, OperatorError
 from ...guard import guarded
 from .arguments import CallTemplate, of_dump, with_results
-from .caches import cache_argument, continues, filled_cache, left_by, starts_anew
+from .caches import cache_argument, continues, filled_cache, left_by, starts_anew, starts_at_zero
 from .copies import ModelCopy
 from .module_calls import BARE, ModuleCall
 from .structure import changed
@@ -120,11 +121,17 @@ class StepReplay:
         self._lost |= cache is None
         return {} if cache is None else {name: cache}
 
+    @cached_property
+    def _at_zero(self) -> bool:
+        return starts_at_zero(self._calls)
+
     @property
     def _knows_past(self) -> bool:
         """Whether the step began without a cache, or with one that can be made again."""
-        if self._first or self._before is None or self._lost:
-            return self._first
+        if self._first or self._at_zero:
+            return True
+        if self._before is None or self._lost:
+            return False
         return continues(self._before, self._left) or starts_anew(self._before, self._left)
 
     def _template(self, call: ModuleCall) -> CallTemplate | None:
@@ -239,7 +246,8 @@ class _Run:
         """Note what is handed to a module, and hand back what that of mine gave."""
         self._note(call, forward, args, kwargs)
         outputs = {key: self._mine(ref.open()) for key, ref in call.outputs.items()}
-        if call.bare:
+        bare = call.bare or _is_of_torch(module) or self._copy.bare.get(call.module, False)
+        if bare and tuple(outputs) == (BARE,):
             return outputs[BARE]
         if call not in self._results:
             inputs = {key: self._copy.cast(ref.open()) for key, ref in call.inputs.items()}
@@ -247,6 +255,7 @@ class _Run:
             args, kwargs = self._templates[call].filled(inputs, self._copy.own, module)
             result = forward(*args, **kwargs)
             self._stack.pop()
+            self._copy.bare[call.module] = isinstance(result, torch.Tensor)
             self._results[call] = changed(result, _emptied(call), _as_it_is)
         return with_results(
             changed(self._results[call], lambda _, one: self._copy.own(one), _as_it_is), outputs
@@ -276,6 +285,11 @@ class _Run:
         given = self._copy.cast(tensor)
         self._given[id(given)] = given
         return given
+
+
+def _is_of_torch(module: nn.Module) -> bool:
+    """Whether it is one of torch's own layers, which give one tensor where they give one."""
+    return type(module).__module__.startswith("torch.nn.modules.")
 
 
 def _emptied(call: ModuleCall) -> Any:
