@@ -20,7 +20,7 @@ from ..topology.tree import Node
 from .base import Rank, Slot, Step
 from .listing import Listing
 from .naming import stable_name
-from .recorded import ROOT, Record, RecordedDump
+from .recorded import ROOT, SAVED, Record, RecordedDump
 from .sglang_calls import calls_of
 from .sglang_dims import Dims, parsed_dims
 from .sglang_names import MODULE, PARAMETER, SglangFile, is_sglang_file, sglang_file
@@ -78,6 +78,11 @@ class SglangDump(RecordedDump):
             if isinstance(key, str) and key.endswith("_parallel_info") and isinstance(value, dict):
                 sizes |= {name: size for name, size in value.items() if isinstance(name, str)}
         return parsed_dims(text, sizes)
+
+    def is_partial(self, step: Step, rank: Rank, node: Node, slot: Slot) -> bool:
+        """As the program said of a tensor that it saved by name."""
+        dims = self.dims(step, rank, node, slot) if node.op_type == SAVED else None
+        return dims is not None and any(axis.how == "partial" for axis in dims.axes)
 
     def _records(self, kept: Iterable[SglangFile]) -> dict[int, dict[str, list[Record]]]:
         """The records of each rank, in rank order, by step."""
