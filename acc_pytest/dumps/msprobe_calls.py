@@ -16,7 +16,7 @@ from ..topology.function_names import function_name
 from ..vocabulary import GRADIENTS
 from .base import Slot
 from .msprobe_functions import FunctionPaths, Functions
-from .msprobe_in_place import TimedCall, fingerprint, overwritten_inputs
+from .msprobe_in_place import Print, TimedCall, fingerprint, overwritten_inputs, print_of
 from .msprobe_names import CallName
 from .msprobe_times import began
 from .recorded import ROOT, Record
@@ -72,7 +72,7 @@ class _Builder:
             for (name, call), time in zip(self._calls, times)
             if call.direction == "forward"
         ]
-        lost = frozenset().union(*overwritten_inputs(timed))
+        lost = frozenset().union(*overwritten_inputs(timed, self._mark_of))
         own = self._own_parameters()
         for ended, ((name, call), time) in enumerate(zip(self._calls, times)):
             entries = self._entries.get(name, ())
@@ -86,6 +86,10 @@ class _Builder:
             self._add(name, call, kept, time, ended)
             self._keep_parameters(call.path, kept)
         return self._found
+
+    def _mark_of(self, entry: Entry) -> Print | None:
+        ref = self._ref_of(entry)
+        return print_of(entry.tensor, "" if ref.member else ref.path)
 
     def _own_parameters(self) -> dict[str, frozenset[object]]:
         """The parameters of each module: functions that it calls get them as inputs, but they are compared as
