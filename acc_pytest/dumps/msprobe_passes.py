@@ -7,9 +7,10 @@ each of them once again, the model was called again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from .msprobe_names import CallName
+from .passes import is_inside, pass_starts
 
 Call = tuple[str, CallName]
 _Key = tuple[str, str, str]
@@ -20,8 +21,9 @@ def passes(calls: Sequence[Call], parents: Mapping[str, str | None]) -> list[lis
 
     `parents` is `construct.json`. All calls are one pass where nothing shows that they are several.
     """
-    outermost = list(_outermost(calls, parents))
-    began = _cuts([calls[place][1].path for place in outermost])
+    modules = {call.path for _, call in calls if _is_forward_of_module(call)}
+    outermost = list(_outermost(calls, parents, modules))
+    began = pass_starts([calls[place][1].path for place in outermost], modules)
     if len(began) < 2:
         return [list(calls)]
     pass_of = dict(zip(outermost, _numbers(began, len(outermost))))
@@ -31,43 +33,19 @@ def passes(calls: Sequence[Call], parents: Mapping[str, str | None]) -> list[lis
     return [_renumbered(one) for one in split]
 
 
-def _outermost(calls: Sequence[Call], parents: Mapping[str, str | None]) -> Iterator[int]:
+def _outermost(
+    calls: Sequence[Call], parents: Mapping[str, str | None], modules: Collection[str]
+) -> Iterator[int]:
     """The places of forward calls of modules that no recorded module called."""
-    modules = {call.path for _, call in calls if _is_forward_of_module(call)}
     for place, (name, call) in enumerate(calls):
         if _is_forward_of_module(call):
-            inside = parents[name] is not None if name in parents else _is_inside(call.path, modules)
+            inside = parents[name] is not None if name in parents else is_inside(call.path, modules)
             if not inside:
                 yield place
 
 
 def _is_forward_of_module(call: CallName) -> bool:
     return call.is_module and call.direction == "forward"
-
-
-def _is_inside(path: str, modules: set[str]) -> bool:
-    names = path.split(".")
-    return any(".".join(names[:depth]) in modules for depth in range(1, len(names)))
-
-
-def _cuts(paths: Sequence[str]) -> list[int]:
-    """Where passes begin: at a module that this pass has called already.
-
-    Later passes call the same modules. The first may call others before these (an encoder of images). What
-    a model calls several times in one pass (a shared layer, dropout) leaves passes that differ.
-    """
-    cuts = [0] if paths else []
-    seen: set[str] = set()
-    for place, path in enumerate(paths):
-        if path in seen:
-            cuts.append(place)
-            seen = set()
-        seen.add(path)
-    first, *later = [list(paths[begin:end]) for begin, end in zip(cuts, [*cuts[1:], len(paths)])] or [[]]
-    same = all(one == later[0] for one in later)
-    if not later or not same or first[-len(later[0]) :] != later[0]:
-        return cuts[:1]
-    return cuts if len(first) == len(later[0]) or len(later[0]) > 1 else cuts[:1]
 
 
 def _numbers(began: Sequence[int], count: int) -> Iterator[int]:

@@ -6,7 +6,7 @@ where it called the model several times; they are numbered on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from .msprobe_files import RECORDS, TENSORS, MsprobeLayout, records_file
 from .msprobe_functions import Functions
 from .msprobe_names import call_name
 from .msprobe_passes import Call, passes
+from .passes import pass_labels
 
 _CONSTRUCT = "construct.json"
 
@@ -97,25 +98,15 @@ def steps_of(
                 read[rank] = place, _read(home, listing, notes)
             except FormatError as error:
                 broken.append(str(error))
-        label = max(number, max(steps, default=-1) + 1)
-        count = _passes(each for _, each in read.values())
-        if count > 1:
-            where = next(iter(read.values()))[1].home.parent.name
-            notes.append(f"{where} has {count} calls of the model: steps {label} to {label + count - 1}")
+        labels = pass_labels(number, steps, (len(each.split) for _, each in read.values()), notes.append)
         for rank, (place, each) in read.items():
-            for one, calls in enumerate(each.split if count > 1 else [each.calls], label):
-                found = each.recorded(calls, golden.functions(one, place))
-                steps.setdefault(one, {})[rank] = found
+            for label, calls in zip(labels, each.split if len(labels) > 1 else [each.calls]):
+                functions = golden.functions(label, place)
+                steps.setdefault(label, {})[rank] = each.recorded(calls, functions)
     if not steps:
         raise FormatError(broken[0] if broken else f"{layout.root}: holds no records of msprobe")
     notes += [f"left out: {error}" for error in broken]
     return steps
-
-
-def _passes(ranks: Iterable[_Read]) -> int:
-    """How many forward passes a step has; one where its ranks do not agree."""
-    counts = {len(each.split) for each in ranks}
-    return counts.pop() if len(counts) == 1 else 1
 
 
 def _read(home: Path, listing: Listing, notes: list[str]) -> _Read:

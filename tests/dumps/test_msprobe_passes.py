@@ -64,6 +64,7 @@ def test_a_module_called_twice_within_a_pass_keeps_its_second_number() -> None:
         ("embed", "layer", "layer", "layer"),
         ("embed", "layer", "layer", "norm"),
         ("left", "left", "head"),
+        ("cell", "cell", "cell"),
         ("model", "head", "model"),
         ("model",),
         ("Tensor.add.0.forward",),
@@ -76,13 +77,24 @@ def test_modules_shared_within_one_pass_are_no_passes(names: tuple[str, ...]) ->
 
 def test_functions_and_gradients_go_with_the_pass_that_made_them() -> None:
     add, mul, last = "Tensor.add.0.forward", "Tensor.add.1.forward", "Tensor.sort.0.forward"
-    names = [add, "model", last, mul, "model", "Module.model.M.backward.1", "Tensor.add.1.backward"]
+    names = [
+        "model.a",
+        add,
+        "model",
+        last,
+        "model.a",
+        mul,
+        "model",
+        "Module.model.M.backward.1",
+        "Tensor.add.1.backward",
+    ]
     names += ["Module.model.M.backward.0", "Module.model.M.parameters_grad.0"]
     first, second = "Module.model.M.forward.0", "Module.model.M.forward.1"
     parents = {add: first, mul: second, last: None, first: None, second: None}
+    parents |= {f"Module.model.a.M.forward.{n}": parent for n, parent in enumerate((first, second))}
     assert split(*names, parents=parents) == [
-        ["add:0", "model:0", "sort:0", "model:0"],
-        ["add:0", "model:0", "model:0", "add:0", "model:0"],
+        ["model.a:0", "add:0", "model:0", "sort:0", "model:0"],
+        ["model.a:0", "add:0", "model:0", "model:0", "add:0", "model:0"],
     ]
 
 
@@ -102,7 +114,7 @@ def test_passes_are_numbered_on_over_steps(tmp_path: Path, extra: bool) -> None:
     dump = open_dump(str(tmp_path))
     assert isinstance(dump, MsprobeDump)
     assert [step.label for step in dump.steps] == [0, 1, 2, 4]
-    assert "step0 has 3 calls of the model: steps 0 to 2" in dump.notes
+    assert "step 0 has 3 calls of the model: steps 0 to 2" in dump.notes
     paths = [[node.path for node in step.tree.walk()] for step in dump.steps]
     assert paths == [paths[0]] * 4
     node = dump.steps[2].tree.by_path["root.head"]

@@ -102,7 +102,7 @@ def test_calls_of_a_model_that_generates_are_steps(pytester: pytest.Pytester, tm
     golden = generated(tmp_path / "golden", steps=3)
     right = run(pytester, golden, generated(tmp_path / "right", torch.bfloat16))
     assert right.ret == 0
-    right.stdout.fnmatch_lines(["*step0 has 3 calls of the model: steps 0 to 2*"])
+    right.stdout.fnmatch_lines(["*step 0 has 3 calls of the model: steps 0 to 2*"])
     wrong = run(pytester, golden, generated(tmp_path / "wrong", wrong=1.1))
     assert wrong.ret == 1
     wrong.stdout.fnmatch_lines(["*root cause: root.layers.1.linear (Linear) step 1 *"])
