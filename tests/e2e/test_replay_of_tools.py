@@ -51,6 +51,30 @@ def replayed(pytester: pytest.Pytester, golden: Path, mine: Path) -> pytest.RunR
     return pytester.runpytest_inprocess(*QUICKER, *sides, *report, "--acc-replay", model)
 
 
+def with_function(home: Path, scale: float = 1.0) -> Path:
+    """A dump of level mix: a function that an MLP called, beside all modules."""
+    writer = record(RankWriter(home / "step0" / "proc1"), make_model().bfloat16(), [[IDS]])
+    name, x = "Functional.silu.0.forward", torch.randn(4, 8, generator=torch.Generator().manual_seed(2))
+    writer.began(name, "Module.layers.0.mlp.Mlp.forward.0")
+    writer.ended(
+        name, {"input_args": [x], "input_kwargs": {}, "output": [torch.nn.functional.silu(x) * scale]}
+    )
+    writer.write()
+    return home
+
+
+def test_functions_beside_the_modules_of_a_model_are_computed_from_their_records(
+    pytester: pytest.Pytester, tmp_path: Path
+) -> None:
+    golden = with_function(tmp_path / "golden")
+    assert replayed(pytester, golden, with_function(tmp_path / "right")).ret == 0
+    rows = {row["my_name"]: row["thresholds"] for row in read_rows() if row["my_slot"] == "output[0]"}
+    assert "replay_error" in rows["root.layers.0.mlp.silu"]
+    assert "replay_error" in rows["root.layers.0.mlp.down_proj"]
+    result = replayed(pytester, golden, with_function(tmp_path / "wrong", 1.5))
+    result.stdout.fnmatch_lines(["root cause: root.layers.0.mlp.silu *wrong on its own inputs*"])
+
+
 @pytest.mark.parametrize(
     ("write", "least"), [(msprobe, 33), (sglang, 35), (debugger, 24)], ids=["msprobe", "sglang", "debugger"]
 )
