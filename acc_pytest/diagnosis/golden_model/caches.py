@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from ...capture.torch_hooks.values import is_cache
+from ...capture.torch_hooks.values import in_arguments, in_cache, is_cache
+from ...dumps.base import Slot
+from ...dumps.calls import NodeSlot
 from ...mapping.module_flow import CACHES
 from ...tensors.ref import TensorRef, readable
 from .module_calls import ModuleCall
@@ -127,6 +129,19 @@ def cache_for(module: nn.Module, cache: Any, own: Cast) -> Any:
     for name, value in vars(copied).items():
         setattr(copied, name, _changed_part(value, own))
     return copied
+
+
+def written(
+    call: ModuleCall, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[NodeSlot, torch.Tensor]:
+    """What a module has put into its own layer of a cache, by the slots that dumps have for it."""
+    slots = {key[1:]: key for key in call.outputs if len(key) > 1 and isinstance(key[0], str)}
+    return {
+        NodeSlot(call.path, Slot("output", slots[part])): tensor
+        for _, cache in in_arguments(args, kwargs).caches
+        for number, part, tensor in in_cache(cache)
+        if number == getattr(module, "layer_idx", None) and part in slots
+    }
 
 
 def _changed_part(part: Any, own: Cast) -> Any:

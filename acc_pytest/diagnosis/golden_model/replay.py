@@ -18,16 +18,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...capture.torch_hooks.values import Key, in_arguments, in_cache, in_result
+from ...capture.torch_hooks.values import Key, in_arguments, in_result
 from ...dumps.base import Slot
 from ...dumps.calls import NodeSlot
 from ...errors import AccError, OperatorError
 from ...guard import guarded
 from .arguments import CallTemplate, of_dump, with_results
-from .caches import cache_argument, continues, filled_cache, left_by, starts_anew, starts_at_zero
+from .caches import cache_argument, continues, filled_cache, left_by, starts_anew, starts_at_zero, written
 from .copies import ModelCopy
 from .module_calls import BARE, ModuleCall
-from .structure import changed
+from .structure import changed, is_of_torch
 
 Tensors = dict[NodeSlot, torch.Tensor]
 
@@ -100,7 +100,7 @@ class StepReplay:
         made = {
             NodeSlot(call.path, Slot("output", key or BARE)): one for key, one in in_result(result).tensors
         }
-        return made | run.handed | _cached(call, module, args, kwargs)
+        return made | run.handed | written(call, module, args, kwargs)
 
     def _arguments(
         self, copy: ModelCopy, call: ModuleCall, module: nn.Module
@@ -155,17 +155,6 @@ class StepReplay:
         if module is None or next(module.children(), None) is not None:
             return False
         return len(inspect.signature(module.forward).parameters) == len(call.inputs)
-
-
-def _cached(call: ModuleCall, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensors:
-    """What a module has put into its own layer of a cache, by the slots that dumps have for it."""
-    slots = {key[1:]: key for key in call.outputs if len(key) > 1 and isinstance(key[0], str)}
-    return {
-        NodeSlot(call.path, Slot("output", slots[part])): tensor
-        for _, cache in in_arguments(args, kwargs).caches
-        for number, part, tensor in in_cache(cache)
-        if number == getattr(module, "layer_idx", None) and part in slots
-    }
 
 
 class _Run:
@@ -246,7 +235,7 @@ class _Run:
         """Note what is handed to a module, and hand back what that of mine gave."""
         self._note(call, forward, args, kwargs)
         outputs = {key: self._mine(ref.open()) for key, ref in call.outputs.items()}
-        bare = call.bare or _is_of_torch(module) or self._copy.bare.get(call.module, False)
+        bare = call.bare or is_of_torch(module) or self._copy.bare.get(call.module, False)
         if bare and tuple(outputs) == (BARE,):
             return outputs[BARE]
         if call not in self._results:
@@ -285,11 +274,6 @@ class _Run:
         given = self._copy.cast(tensor)
         self._given[id(given)] = given
         return given
-
-
-def _is_of_torch(module: nn.Module) -> bool:
-    """Whether it is one of torch's own layers, which give one tensor where they give one."""
-    return type(module).__module__.startswith("torch.nn.modules.")
 
 
 def _emptied(call: ModuleCall) -> Any:
