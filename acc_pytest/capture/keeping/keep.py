@@ -21,7 +21,7 @@ from ...tensors.kept_index import FILES, FORMAT, INDEX, VERSION
 from ...tensors.mapped import opened
 from ...tensors.whole_file import DIRECTORY_MODE, FILE_MODE, make_directory
 from .regions import BYTES, Region, regions_of
-from .selection import WHOLE, Selection, beyond, left_out
+from .selection import WHOLE, Selection, left_out, notes_on
 from .stores import Pieces, Tensors
 from .walk import Found, Walk
 
@@ -67,12 +67,9 @@ def keep(
     with new_directory(out or f"{name}_kept") as home:
         kept = Kept(home.path, dump.kind)
         _Keeping(home.staged, name, kept).run(walk, os.path.relpath(extent.root, top), said)
-        more = 0
         if selection:
-            more = beyond(open_dump(home.staged), selection, selection.names(dump.ranks))
-    kept.notes = tuple(f"left out, {reason}: {count}" for reason, count in walk.left_out.items())
-    if more:
-        kept.notes += (f"not selected, and kept in the same files, whole or as statistics: {more} tensors",)
+            kept.notes = notes_on(open_dump(home.staged), selection, selection.names(dump.ranks))
+    kept.notes += tuple(f"left out, {reason}: {count}" for reason, count in walk.left_out.items())
     return kept
 
 

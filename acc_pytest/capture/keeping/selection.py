@@ -94,10 +94,13 @@ def left_out(dump: Dump, selection: Selection) -> frozenset[str]:
     return frozenset(others | around)
 
 
-def beyond(kept: Dump, selection: Selection, ranks: frozenset[str]) -> int:
-    """How many tensors a kept part holds that were not selected: they share files with what was. `ranks` are
-    the names of the selected ones."""
-    return sum(not wanted for _, wanted in _files(kept, selection, ranks))
+def notes_on(kept: Dump, selection: Selection, ranks: frozenset[str]) -> tuple[str, ...]:
+    """What is otherwise in the part that was kept than the selection says; `ranks` are the names of ranks."""
+    labels = [step.label for step in kept.steps]
+    if not set(selection.steps) <= set(labels):
+        return (f"steps have other numbers without those before them: {', '.join(map(str, labels))}",)
+    more = sum(not wanted for _, wanted in _files(kept, selection, ranks))
+    return (f"not selected, and kept in the same files, whole or as statistics: {more} tensors",) * bool(more)
 
 
 def _files(dump: Dump, selection: Selection, ranks: frozenset[str]) -> Iterator[tuple[TensorRef, bool]]:

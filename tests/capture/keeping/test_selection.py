@@ -14,7 +14,7 @@ from acc_pytest.dumps import Dump, open_dump
 from acc_pytest.errors import SettingsError
 from tests.dumps.msprobe_writer import RankWriter, record
 from tests.dumps.test_msprobe import Model
-from tests.dumps.tool_dumps import write_pass
+from tests.dumps.tool_dumps import SglangWriter, tensor, write_pass
 
 
 @pytest.fixture
@@ -116,6 +116,16 @@ def test_steps_of_msprobe_go_with_their_records(tmp_path: Path) -> None:
     made, part = kept(tmp_path / "dump", steps="1")
     assert [step.label for step in part.steps] == [1]
     assert part.notes == made.notes == ()
+
+
+def test_passes_of_one_step_are_numbered_by_those_that_are_left(tmp_path: Path) -> None:
+    writer = SglangWriter(tmp_path / "dump")
+    for seed in range(3):
+        for path in ("model.norm", "lm_head"):
+            writer.module(path, {"0": tensor(seed)}, [tensor(seed + 5)])
+    made, part = kept(tmp_path / "dump", steps="2")
+    assert made.notes == ("steps have other numbers without those before them: 0",)
+    assert len(held(part)) == 2
 
 
 def test_tensors_that_share_a_file_are_counted(tmp_path: Path) -> None:
