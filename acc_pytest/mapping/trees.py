@@ -9,6 +9,7 @@ from ..dumps.base import Slot
 from ..dumps.modules import ModuleDump
 from ..topology.tree import Node
 from . import policies, same_names
+from .before_reduction import before_reduction
 from .dumped_roles import (
     largest,
     layer_exports,
@@ -87,7 +88,10 @@ class TreeMatcher:
     def matches(self) -> list[Match]:
         """Every match, layers first; a slot of mine has one plain match at most."""
         made = self._matches()
-        return made if self._meanings is None else [self._meanings.completed(match) for match in made]
+        if self._meanings is None:
+            return made
+        made = [self._meanings.completed(match) for match in made]
+        return [*made, *before_reduction(made, self._evidence, self._fits)]
 
     def _matches(self) -> list[Match]:
         matches = list(self._user.named(self.places(), self._roles_of, self._fits))
