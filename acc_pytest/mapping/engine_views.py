@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..tensors.ref import TensorRef
 
@@ -57,12 +58,25 @@ class Largest:
     values: TensorRef
 
 
+class Stretch(NamedTuple):
+    """`length` rows from `row` on, of tokens whose contexts have the numbers from `context` on.
+
+    A context is a token with all that came before it in its sequence: rows of one context are equal in every
+    right run, in whatever steps and batches they were computed.
+    """
+
+    row: int
+    context: int
+    length: int
+
+
 @dataclass(frozen=True, slots=True)
 class TokenLayout:
     """How one dump lays out the tokens of a step: `[batch, tokens]`, perhaps padded, or all in one row.
 
     The tensors that tell, where they were dumped: token ids, the mask (1 for a real token, or what is added
-    to scores), positions, and the lengths of sequences. `before` is the layout of the prefill.
+    to scores), positions, and the lengths of sequences. `before` is the layout of the prefill. Where one side
+    has in several steps what the other has in one, `contexts` are the tokens of each sequence of this step.
     """
 
     shape: tuple[int, ...]
@@ -71,15 +85,18 @@ class TokenLayout:
     positions: TensorRef | None = None
     lengths: TensorRef | None = None
     before: TokenLayout | None = None
+    contexts: tuple[tuple[Stretch, ...], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPick:
     """The rows of the tokens that both sides have, in the order of mine; with `last` only the last one of
-    each sequence. `own` says whose rows: `golden` or `mine`.
+    each sequence. `own` says whose rows: `golden` or `mine`. Of layouts with `contexts`, `forms` say where
+    golden and mine have the rows (`token_rows.FORMS`).
     """
 
     golden: TokenLayout
     mine: TokenLayout
     own: str
     last: bool = False
+    forms: tuple[str, str] | None = None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..dumps.base import Dump, Rank, Slot, Step
+from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
 from ..dumps.modules import ModuleDump, stored_tensor
-from ..errors import AccError
+from ..errors import AccError, Incomparable
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
 from .engine_views import Largest, RowParallel, TokenLayout, TokenPick, Turned, WithResidual
@@ -32,6 +32,7 @@ from .pair import (
 from .quantised import scale_and_offset
 from .roles.export import Export
 from .shapes import has_token_rows
+from .token_forms import forms_of
 
 
 class DumpStep:
@@ -84,19 +85,29 @@ class Evidence:
         mine: DumpStep,
         table_start: int | None = None,
         batches: tuple[int, int] = (1, 1),
+        label: StepLabel | None = None,
+        words: str = "",
     ) -> None:
         """`table_start` is the first position of this step's tokens, `None` if unknown; `batches` says how
-        many times golden and mine must be repeated to have the other one's batch."""
+        many times golden and mine must be repeated to have the other one's batch. `label` is what the step is
+        called, by default as golden calls it; `words` say how the two steps meet, if not by their labels."""
         self.golden = golden
         self.mine = mine
         self._table_start = table_start
         self._batches = batches
+        self.label = golden.step.label if label is None else label
+        self.words = words
         self._tokens: tuple[TokenLayout, TokenLayout] | None = None
         self._modules = isinstance(golden.dump, ModuleDump) and isinstance(mine.dump, ModuleDump)
 
     def lay_out(self, golden: TokenLayout | None, mine: TokenLayout | None) -> None:
         """How both sides lay out tokens, where that is not alike."""
         self._tokens = (golden, mine) if golden is not None and mine is not None else None
+
+    @property
+    def by_tokens(self) -> bool:
+        """Whether one side holds other tokens in this step than the other, or in another order."""
+        return self._tokens is not None and self._tokens[0].contexts is not None
 
     def rank_groups(self) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
         """Which ranks meet: one by one for equal counts, all at once otherwise.
@@ -207,8 +218,12 @@ class Evidence:
         Nor does a tensor that only some ranks dumped: the plan then names the ranks.
         """
         golden_ranks, mine_ranks, _ = self.rank_groups()[0]
-        operands = self.operands(match, golden_ranks, mine_ranks)
-        if operands is None and self.operands(match, golden_ranks[:1], mine_ranks[:1]) is not None:
+        try:
+            operands = self.operands(match, golden_ranks, mine_ranks)
+            alone = operands is None and self.operands(match, golden_ranks[:1], mine_ranks[:1]) is not None
+        except Incomparable as refusal:
+            return str(refusal)
+        if alone:
             return ""
         if operands is None:
             return "one of the tensors was not dumped"
@@ -269,6 +284,8 @@ def _of_tokens(golden: Operand, mine: Operand, *layouts: TokenLayout) -> tuple[O
     """The operands with the rows of the tokens that both sides have; of one row a sequence, where one side
     holds no more."""
     one_row = isinstance(golden.view, LastToken) or isinstance(mine.view, LastToken)
+    if layouts[0].contexts is not None and layouts[1].contexts is not None:
+        return _of_contexts(golden, mine, (layouts[0], layouts[1]), one_row)
     last = one_row and not all(
         has_token_rows(ref.header().shape, layout.shape)
         for ref, layout in ((golden.refs[0], layouts[0]), (mine.refs[0], layouts[1]))
@@ -277,6 +294,19 @@ def _of_tokens(golden: Operand, mine: Operand, *layouts: TokenLayout) -> tuple[O
         replace(golden, tokens=TokenPick(layouts[0], layouts[1], "golden", last)),
         replace(mine, tokens=TokenPick(layouts[0], layouts[1], "mine", last)),
     )
+
+
+def _of_contexts(
+    golden: Operand, mine: Operand, layouts: tuple[TokenLayout, TokenLayout], logits: bool
+) -> tuple[Operand, Operand]:
+    """The same where the steps hold other tokens, so that both must have a row for each."""
+    headers = readable(golden.refs[0]), readable(mine.refs[0])
+    if headers[0] is None or headers[1] is None:
+        return golden, mine  # its test says what is wrong with the file
+    forms = forms_of((headers[0].shape, headers[1].shape), layouts, logits=logits)
+    picks = (TokenPick(layouts[0], layouts[1], own, forms=forms) for own in ("golden", "mine"))
+    first, second = (replace(operand, tokens=pick) for operand, pick in zip((golden, mine), picks))
+    return first, second
 
 
 def _operand(

@@ -15,7 +15,7 @@ from .evidence import DumpStep
 from .roles.export import Export
 
 _IDS = ("input_ids", "input_tokens", "tokens")
-_POSITIONS = ("positions", "position_ids")
+_POSITIONS = ("positions", "position_ids", "cache_position")
 _LENGTHS = ("extend_seq_lens", "seq_lens", "seq_lengths", "seqlens")
 _MASKS = ("attention_mask",)
 _Wanted = Callable[[TensorHeader], bool]
@@ -33,6 +33,9 @@ def token_layout(side: DumpStep, exports: list[Export], before: TokenLayout | No
     def tokens(known: TensorHeader) -> bool:
         return known.numel == count
 
+    def places(known: TensorHeader) -> bool:
+        return known.numel in (count, shape[-1])
+
     def mask(known: TensorHeader) -> bool:
         return len(known.shape) in (2, 4) and bool(batch) and known.shape[0] == batch
 
@@ -42,7 +45,7 @@ def token_layout(side: DumpStep, exports: list[Export], before: TokenLayout | No
         shape,
         ids or _named(side, _IDS, tokens),
         _named(side, _MASKS, mask, whole=False) if batch else None,
-        _named(side, _POSITIONS, tokens) or _first_of_rotary(side, tokens),
+        _named(side, _POSITIONS, places) or _first_of_rotary(side, places),
         _named(side, _LENGTHS, lambda known: len(known.shape) == 1),
     )
     return replace(found, before=before)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import torch
 
-from ..errors import AccError
+from ..errors import AccError, Incomparable
 from ..tensors.ref import TensorRef
 from .engine_views import TokenLayout, TokenPick
 from .fed import BLOCKED
+from .token_forms import ENDS, by_form
 
 _MOST = 1 << 22
 """Token ids that are looked at; no step has more."""
@@ -33,7 +34,7 @@ class TokenOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sequence:
+class TokenSequence:
     """The rows of one sequence, its ids (empty where they are not known), and its first position."""
 
     rows: Sequence[int]
@@ -43,10 +44,12 @@ class _Sequence:
 
 def pick_tokens(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor:
     """The rows of a tensor that count, as `[rows, ...]`; what has no row for each token stays as it is."""
+    layout = tokens.golden if tokens.own == "golden" else tokens.mine
+    if tokens.forms is not None:
+        return _by_forms(shard, layout, tokens, tokens.forms)
     order = token_order(tokens.golden, tokens.mine)
     if order is None:
         return shard
-    layout = tokens.golden if tokens.own == "golden" else tokens.mine
     by_token = rows_by_token(shard, layout)
     if by_token is not None:
         return _select(by_token, (order.last if tokens.last else order.rows)[tokens.own])
@@ -59,6 +62,37 @@ def pick_tokens(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor:
     ):
         return _select(shard, order.sequences[tokens.own])
     return shard
+
+
+def _by_forms(
+    shard: torch.Tensor, layout: TokenLayout, tokens: TokenPick, forms: tuple[str, str]
+) -> torch.Tensor:
+    form = forms[tokens.own == "mine"]
+    rows = context_rows(tokens.golden, tokens.mine, *(each == ENDS for each in forms))[tokens.own]
+    if not len(rows):
+        raise Incomparable("the tensors have no token in common")
+    return _select(shard if form == ENDS else by_form(shard, layout, form), rows)
+
+
+@functools.lru_cache(maxsize=64)
+def context_rows(
+    golden: TokenLayout, mine: TokenLayout, golden_ends: bool = False, mine_ends: bool = False
+) -> dict[str, torch.Tensor]:
+    """Numbers of rows of both sides with equal contexts, in the order of mine; a side that holds `ends` has
+    one row for each of its sequences, which is that of its last token."""
+    theirs = dict(reversed(list(_contexts(golden, golden_ends))))
+    pairs = [(theirs[context], row) for context, row in _contexts(mine, mine_ends) if context in theirs]
+    return _tensors({side: [pair[number] for pair in pairs] for number, side in enumerate(_SIDES)})
+
+
+def _contexts(layout: TokenLayout, ends: bool) -> Iterator[tuple[int, int]]:
+    """Contexts with their rows."""
+    for number, stretches in enumerate(layout.contexts or ()):
+        if ends and stretches:
+            yield stretches[-1].context + stretches[-1].length - 1, number
+        elif not ends:
+            for row, context, length in stretches:
+                yield from ((context + place, row + place) for place in range(length))
 
 
 def rows_by_token(tensor: torch.Tensor, layout: TokenLayout) -> torch.Tensor | None:
@@ -113,7 +147,7 @@ _Met = tuple[int, Sequence[int]]
 
 
 def _met(golden: TokenLayout, mine: TokenLayout) -> tuple[list[tuple[_Met, _Met]], dict[str, int]] | None:
-    goldens, mines = _sequences(golden, mine), _sequences(mine, golden)
+    goldens, mines = sequences_of(golden, mine), sequences_of(mine, golden)
     if not goldens or not mines:
         return None
     counts = {"golden": len(goldens), "mine": len(mines)}
@@ -144,7 +178,7 @@ def _as_before(golden: TokenLayout, mine: TokenLayout, counts: dict[str, int]) -
     return dict(zip(order.sequences["mine"].tolist(), order.sequences["golden"].tolist()))
 
 
-def _common(golden: _Sequence, mine: _Sequence) -> tuple[Sequence[int], Sequence[int]] | None:
+def _common(golden: TokenSequence, mine: TokenSequence) -> tuple[Sequence[int], Sequence[int]] | None:
     """The rows of the tokens that two sequences have in common, where one is a piece of the other."""
     if len(golden.rows) >= len(mine.rows):
         start = _place(golden, mine)
@@ -153,7 +187,7 @@ def _common(golden: _Sequence, mine: _Sequence) -> tuple[Sequence[int], Sequence
     return None if start is None else (golden.rows, mine.rows[start : start + len(golden.rows)])
 
 
-def _place(longer: _Sequence, shorter: _Sequence) -> int | None:
+def _place(longer: TokenSequence, shorter: TokenSequence) -> int | None:
     """Where the shorter one begins: at its position, at the end (cached before, padded), or at the start."""
     rest = len(longer.rows) - len(shorter.rows)
     if not longer.ids or not shorter.ids:
@@ -166,7 +200,8 @@ def _place(longer: _Sequence, shorter: _Sequence) -> int | None:
     return None
 
 
-def _sequences(side: TokenLayout, other: TokenLayout) -> list[_Sequence]:
+def sequences_of(side: TokenLayout, other: TokenLayout) -> list[TokenSequence]:
+    """The sequences of a step by what tells of them; the layout of the `other` side where nothing does."""
     ids = _numbers(side.ids)
     count = 1
     for size in side.shape:
@@ -180,39 +215,55 @@ def _sequences(side: TokenLayout, other: TokenLayout) -> list[_Sequence]:
     starts = starts if len(starts) == count else []
     borders = _borders(side, count, starts, other)
     return [
-        _Sequence(range(low, high), known[low:high], starts[low] if starts else None)
+        TokenSequence(range(low, high), known[low:high], starts[low] if starts else None)
         for low, high in itertools.pairwise(borders)
     ]
 
 
-def _padded(side: TokenLayout, ids: Sequence[int]) -> Iterator[_Sequence]:
+def _padded(side: TokenLayout, ids: Sequence[int]) -> Iterator[TokenSequence]:
     *_, length = side.shape
     batch = 1
     for size in side.shape[:-1]:
         batch *= size
-    real = _real(side, batch, length)
+    masked = _masked(side, batch, length)
+    positions = _numbers(side.positions) or []
+    positions = positions * batch if len(positions) == length else positions
     for number in range(batch):
         rows = range(number * length, (number + 1) * length)
-        if real is not None:
-            kept = [row for row, there in zip(rows, real[number]) if there]
-            yield _Sequence(kept, [ids[row] for row in kept] if ids else [])
+        if masked is not None:
+            kept = [row for row, there in zip(rows, masked.real[number]) if there]
+            start = masked.before[number] if masked.tells_start else None
+            yield TokenSequence(kept, [ids[row] for row in kept] if ids else [], start)
         else:
-            yield _Sequence(rows, ids[rows.start : rows.stop])
+            start = positions[rows.start] if len(positions) == batch * length else None
+            yield TokenSequence(rows, ids[rows.start : rows.stop], start)
 
 
-def _real(side: TokenLayout, batch: int, length: int) -> list[list[bool]] | None:
-    """Which tokens of a batch are no padding, by its mask; `None` without one."""
+@dataclass(frozen=True, slots=True)
+class _Masked:
+    """Which tokens of a batch are no padding, and how many of each sequence came before, if it tells."""
+
+    real: list[list[bool]]
+    before: list[int]
+    tells_start: bool
+
+
+def _masked(side: TokenLayout, batch: int, length: int) -> _Masked | None:
+    """What the mask of a batch tells; `None` without one."""
     mask = _opened(side.mask)
     if mask is None or mask.dim() not in (2, 4) or mask.shape[0] != batch or mask.shape[-1] < length:
         return None
-    if mask.dim() == 2:
-        seen = mask[:, -length:] != 0
-    elif mask.shape[-2] < length:
+    if mask.dim() == 4 and mask.shape[-2] < length:
         return None
+    seen = mask > BLOCKED / 2 if mask.is_floating_point() and mask.dim() == 4 else mask != 0
+    if mask.dim() == 2:
+        real, before = seen[:, -length:], seen[:, :-length].sum(-1)
     else:
-        own = mask[:, 0, -length:, -length:].diagonal(dim1=-2, dim2=-1)
-        seen = own > BLOCKED / 2 if own.is_floating_point() else own != 0
-    return seen.tolist() if bool(seen.any(-1).all()) else None
+        real = seen[:, 0, -length:, -length:].diagonal(dim1=-2, dim2=-1)
+        before = seen[:, 0, -1].sum(-1) - real.sum(-1)
+    if not bool(real.any(-1).all()):
+        return None
+    return _Masked(real.tolist(), before.clamp(min=0).tolist(), mask.shape[-1] > 1)
 
 
 def _borders(side: TokenLayout, count: int, positions: Sequence[int], other: TokenLayout) -> list[int]:

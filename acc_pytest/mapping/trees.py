@@ -18,6 +18,7 @@ from .op_mapping_file import TypeRule, type_rules
 from .policies import Scope
 from .roles.export import Export
 from .roles.join import MADE, RoleJoin
+from .steps_by_token import StepPair
 from .tables import Tables
 from .token_layout import token_layout
 from .unlike import Meanings, largest, shares_rotary, turned, without_copies
@@ -63,8 +64,11 @@ class TreeMatcher:
         """Whether these are torch dumps of models whose modules are not the same."""
         return self._meanings is not None and self._meanings.unlike
 
-    def lay_out(self, evidence: Evidence, before: Layouts | None) -> Layouts | None:
+    def lay_out(self, evidence: Evidence, met: StepPair, before: Layouts | None) -> Layouts | None:
         """Tell a step how both sides lay out their tokens; `before` is what this gave for the first step."""
+        if met.layouts is not None and (self.unlike or not met.same):
+            evidence.lay_out(*met.layouts)
+            return None
         if not self.unlike:
             return None
         earlier = before or (None, None)

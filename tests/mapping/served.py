@@ -6,6 +6,7 @@ Both compute from the same weights. What each module was handed and gave is reco
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,7 @@ class Spec:
     `new_token` only the last token of each sequence is recorded, as in a step that has a cache of the others.
     `late` is a layer that returns what it adds before ranks have added it up; `moe` is what the engine calls
     its mixture of experts. The engine's vocabulary has `padding`, and with `split_logits` every rank has its
-    piece of it.
+    piece of it. The last `dummy` prompts are zeros.
     """
 
     heads: int = 4
@@ -54,6 +55,7 @@ class Spec:
     deferred: bool = False
     dtype: torch.dtype = torch.float32
     seed: int = 0
+    dummy: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,10 @@ RIGHT = Fault()
 
 class Recorded(RecordedDump):
     kind = "recorded"
+
+    def __init__(self, root: Path, records: Mapping[int, Mapping[str, Sequence[Record]]]) -> None:
+        super().__init__(root, records)
+        self.recorded = records
 
 
 @dataclass
@@ -158,7 +164,11 @@ def weights_of(spec: Spec) -> dict[str, Tensor]:
 
 def prompts(spec: Spec) -> list[Tensor]:
     generator = torch.Generator().manual_seed(spec.seed + 1)
-    return [torch.randint(1, spec.vocabulary, (64,), generator=generator)[:length] for length in spec.lengths]
+    drawn = [
+        torch.randint(1, spec.vocabulary, (64,), generator=generator)[:length] for length in spec.lengths
+    ]
+    real = len(drawn) - spec.dummy
+    return [*drawn[:real], *(torch.zeros_like(each) for each in drawn[real:])]
 
 
 def normed(x: Tensor, weight: Tensor) -> Tensor:
@@ -205,10 +215,11 @@ def routed(
 
 def hugging_face(spec: Spec, home: Path) -> Recorded:
     """`[batch, tokens, ...]`, padded, with a mask."""
-    return dump_of(home, [_hugging_face(spec, home)])
+    return dump_of(home, [hf_records(spec, home)])
 
 
-def _hugging_face(spec: Spec, home: Path) -> Recorder:
+def hf_records(spec: Spec, home: Path, window: tuple[int, int] | None = None) -> Recorder:
+    """Its calls; in a pass of the tokens of a `window`, which has those before in its cache."""
     weights, record = weights_of(spec), Recorder(home, only_outputs=spec.only_outputs)
     longest, batch = max(spec.lengths), len(spec.lengths)
     if spec.new_token:
@@ -218,6 +229,17 @@ def _hugging_face(spec: Spec, home: Path) -> Recorder:
         start = longest - len(prompt) if spec.pad == "left" else 0
         ids[row, start : start + len(prompt)] = prompt
         mask[row, start : start + len(prompt)] = 1
+    if window is not None:
+        low, high = window
+
+        def kept(each: Tensor) -> Tensor:
+            if each is mask:
+                return each[:, :high]
+            if each.shape[:2] == (batch, longest):
+                return each[:, low:high]
+            return each.unflatten(0, (batch, longest))[:, low:high].flatten(0, 1)
+
+        record.kept = kept
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
     with record.call("", "LlamaForCausalLM", input_ids=ids, attention_mask=mask) as root:
         with record.call("model", "LlamaModel", input_ids=ids, attention_mask=mask) as model:
@@ -295,11 +317,17 @@ def _hf_experts(record: Recorder, weights: Mapping[str, Tensor], layer: int, giv
 
 @dataclass
 class Engine:
-    """The same over `spec.ranks`, step by step on all of them."""
+    """The same over `spec.ranks`, step by step on all of them.
+
+    Of all tokens only `rows` are recorded, as a pass that has the others in its cache; `told` are the lengths
+    of what it has of each sequence.
+    """
 
     spec: Spec
     home: Path
     fault: Fault = RIGHT
+    rows: Tensor | None = None
+    told: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
 
     def __post_init__(self) -> None:
         self.weights = {name: each.to(self.spec.dtype) for name, each in weights_of(self.spec).items()}
@@ -321,10 +349,14 @@ class Engine:
         ids = torch.cat(sequences)
         self.positions = torch.cat([torch.arange(length) for length in self.lengths])
         batch = {"input_ids": ids, "positions": self.positions, "seq_lens": torch.tensor(self.lengths)}
-        if spec.new_token:
-            ends = torch.tensor(self.lengths).cumsum(0) - 1
+        ends = torch.tensor(self.lengths).cumsum(0) - 1
+        if self.rows is not None:
+            ends = self.rows[self.told.cumsum(0) - 1]
+            batch["seq_lens"] = self.told
+        rows = self.rows if self.rows is not None else ends if spec.new_token else None
+        if rows is not None:
             for record in self.records:
-                record.kept = lambda each: each[ends] if len(each) == len(ids) else each
+                record.kept = functools.partial(_rows_of, count=len(ids), rows=rows)
         with contextlib.ExitStack() as stack:
             root = [stack.enter_context(each.call("", "EngineForCausalLM", **batch)) for each in self.records]
             with contextlib.ExitStack() as inner:
@@ -342,7 +374,6 @@ class Engine:
                 hidden, streams = self._norm("model.norm", self.weights["norm"], hidden, streams)
                 for outputs, y in zip(model, hidden):
                     outputs.append(y)
-            ends = torch.tensor(self.lengths).cumsum(0) - 1
             head = torch.nn.functional.pad(self.weights["head"], (0, 0, 0, spec.padding))
             logits = [(y[ends] @ head.T).float() for y in hidden]
             if spec.split_logits:
@@ -511,6 +542,14 @@ class Engine:
         return made
 
 
+def _rows_of(tensor: Tensor, count: int, rows: Tensor) -> Tensor:
+    """Rows of a tensor that has one or more for each token; others as they are."""
+    if len(tensor) == count:
+        return tensor[rows]
+    heads = len(tensor) // count
+    return tensor.unflatten(0, (count, heads))[rows].flatten(0, 1) if len(tensor) == heads * count else tensor
+
+
 def both(spec: Spec, home: Path, fault: Fault = RIGHT) -> tuple[Recorded, Recorded]:
     """Golden in float32 on one rank, and the engine."""
     return hugging_face(replace(spec, ranks=1), home / "golden"), Engine(spec, home / "mine", fault).dump()
@@ -523,7 +562,7 @@ def two_steps(spec: Spec, home: Path) -> tuple[Recorded, Recorded]:
     golden: dict[int, dict[str, Sequence[Record]]] = {}
     mine: dict[int, dict[str, Sequence[Record]]] = {}
     for each, number in steps:
-        golden[number] = records_of([_hugging_face(replace(each, ranks=1), home / f"golden{number}")])
+        golden[number] = records_of([hf_records(replace(each, ranks=1), home / f"golden{number}")])
         engine = Engine(each, home / f"mine{number}")
         engine.run()
         mine[number] = records_of(engine.records)

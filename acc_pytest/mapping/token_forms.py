@@ -1,0 +1,100 @@
+"""Where a tensor has its tokens: which dimensions of it are those of the layout of its step."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import torch
+
+from ..errors import Incomparable
+from .engine_views import TokenLayout
+from .shapes import Shape
+
+BATCH, FLAT, HEADS_FIRST, ENDS = "batch", "flat", "heads first", "ends"
+"""`[batch, tokens, ...]`, `[rows, ...]`, `[batch, heads, tokens, ...]`, and one row for each sequence, which
+is its last token."""
+FORMS = (BATCH, FLAT, HEADS_FIRST, ENDS)
+_MEET = {(BATCH, BATCH), (FLAT, FLAT), (BATCH, FLAT), (FLAT, BATCH), (HEADS_FIRST, HEADS_FIRST)}
+
+
+def forms_of(
+    shapes: tuple[Shape, Shape], layouts: tuple[TokenLayout, TokenLayout], *, logits: bool = False
+) -> tuple[str, str]:
+    """The forms of two tensors that are held to be one thing; `logits` may be wider on one side.
+
+    Raises `Incomparable` where a tensor has no row for each token, or where it may have them in two ways.
+    """
+    own = [list(_forms(shape, layout)) for shape, layout in zip(shapes, layouts)]
+    found = [forms for forms in itertools.product(*own) if forms in _MEET]
+    if len({HEADS_FIRST in forms for forms in found}) > 1:
+        sizes = [_per_token(shape, layout) for shape, layout in zip(shapes, layouts)]
+        found = [forms for forms in found if sizes[0][forms[0]] == sizes[1][forms[1]]]
+    if len({HEADS_FIRST in forms for forms in found}) > 1:
+        raise Incomparable(f"{_both(shapes)} may have their tokens in two dimensions")
+    if found:
+        return next((forms for forms in found if forms[0] == forms[1]), found[0])
+    if logits or shapes[0][-1:] == shapes[1][-1:]:
+        rows = [
+            {form for form in forms if form != HEADS_FIRST and len(shape) > 2 - (form == FLAT)}
+            for forms, shape in zip(own, shapes)
+        ]
+        ends = [_has_ends(shape, layout) for shape, layout in zip(shapes, layouts)]
+        if ends[1] and (rows[0] or ends[0]):
+            return min(rows[0], default=ENDS), ENDS
+        if ends[0] and rows[1]:
+            return ENDS, min(rows[1])
+    raise Incomparable(f"the steps hold other tokens, and {_both(shapes)} do not have a row for each")
+
+
+def _both(shapes: tuple[Shape, Shape]) -> str:
+    return f"shapes {list(shapes[0])} (golden) and {list(shapes[1])} (mine)"
+
+
+def by_form(tensor: torch.Tensor, layout: TokenLayout, form: str) -> torch.Tensor:
+    """A tensor as `[tokens, ...]`. Raises `Incomparable` for one that is not of this form."""
+    shape = tuple(tensor.shape)
+    if form not in _forms(shape, layout):
+        raise Incomparable(f"a tensor of shape {list(shape)} has no row for each of the tokens of its step")
+    if form == HEADS_FIRST:
+        return tensor.transpose(1, 2).flatten(0, 1)
+    if form == BATCH:
+        return tensor.expand(*layout.shape, *shape[2:]).flatten(0, 1)
+    count = math.prod(layout.shape)
+    if shape[0] == count:
+        return tensor
+    return tensor[0] if shape[0] == 1 else tensor.reshape(count, -1)
+
+
+def _forms(shape: Shape, layout: TokenLayout) -> Iterator[str]:
+    """The forms that a shape may have."""
+    count = math.prod(layout.shape)
+    if not shape or not count:
+        return
+    batched = len(layout.shape) > 1
+    if batched and (shape[:2] == layout.shape or (len(shape) > 2 and shape[:2] == (1, layout.shape[1]))):
+        yield BATCH
+    stacked = len(shape) == 2 and shape[0] % count == 0 and (not batched or shape[0] == count)
+    # `[1, heads, 1, size]` of a step of one token is no row of heads.
+    if (
+        stacked
+        or (shape[0] == count and (len(shape) < 4 or not batched))
+        or (not batched and len(shape) > 2 and shape[:2] == (1, count))
+    ):
+        yield FLAT
+    if batched and len(shape) > 3 and (shape[0], shape[2]) == layout.shape:
+        yield HEADS_FIRST
+
+
+def _per_token(shape: Shape, layout: TokenLayout) -> dict[str, int]:
+    count = math.prod(layout.shape) or 1
+    shared = layout.shape[0] if len(layout.shape) > 1 and shape[:1] != layout.shape[:1] else 1
+    each = math.prod(shape) // count
+    return {BATCH: each * shared, FLAT: each, HEADS_FIRST: each}
+
+
+def _has_ends(shape: Shape, layout: TokenLayout) -> bool:
+    """Whether a tensor may have one row for each sequence."""
+    sequences = len(layout.contexts or ())
+    return bool(sequences) and shape[:1] == (sequences,) and (len(shape) == 2 or shape[1:-1] == (1,))
