@@ -77,6 +77,7 @@ class TokenLayout:
     The tensors that tell, where they were dumped: token ids, the mask (1 for a real token, or what is added
     to scores), positions, and the lengths of sequences. `before` is the layout of the prefill. Where one side
     has in several steps what the other has in one, `contexts` are the tokens of each sequence of this step.
+    With `turned` the dump has `[tokens, batch]`, but ids, mask and positions are still `[batch, tokens]`.
     """
 
     shape: tuple[int, ...]
@@ -86,6 +87,7 @@ class TokenLayout:
     lengths: TensorRef | None = None
     before: TokenLayout | None = None
     contexts: tuple[tuple[Stretch, ...], ...] | None = None
+    turned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

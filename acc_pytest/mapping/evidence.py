@@ -31,7 +31,8 @@ from .pair import (
 )
 from .quantised import scale_and_offset
 from .roles.export import Export
-from .shapes import has_token_rows
+from .shapes import Shape, has_token_rows
+from .splits import Splits
 from .token_forms import forms_of
 
 
@@ -87,22 +88,27 @@ class Evidence:
         batches: tuple[int, int] = (1, 1),
         label: StepLabel | None = None,
         words: str = "",
+        splits: Splits | None = None,
     ) -> None:
         """`table_start` is the first position of this step's tokens, `None` if unknown; `batches` says how
         many times golden and mine must be repeated to have the other one's batch. `label` is what the step is
-        called, by default as golden calls it; `words` say how the two steps meet, if not by their labels."""
+        called, by default as golden calls it; `words` say how the two steps meet, if not by their labels;
+        `splits` know what was split over ranks in other steps."""
         self.golden = golden
         self.mine = mine
         self._table_start = table_start
         self._batches = batches
         self.label = golden.step.label if label is None else label
         self.words = words
+        self._splits = splits or Splits()
+        self._layouts: tuple[TokenLayout | None, TokenLayout | None] = (None, None)
         self._tokens: tuple[TokenLayout, TokenLayout] | None = None
         self._modules = isinstance(golden.dump, ModuleDump) and isinstance(mine.dump, ModuleDump)
 
-    def lay_out(self, golden: TokenLayout | None, mine: TokenLayout | None) -> None:
-        """How both sides lay out tokens, where that is not alike."""
-        self._tokens = (golden, mine) if golden is not None and mine is not None else None
+    def lay_out(self, golden: TokenLayout | None, mine: TokenLayout | None, alike: bool = False) -> None:
+        """How both sides lay out tokens; where that is `alike` no rows need be looked for."""
+        self._layouts = (golden, mine)
+        self._tokens = (golden, mine) if golden is not None and mine is not None and not alike else None
 
     @property
     def by_tokens(self) -> bool:
@@ -120,12 +126,19 @@ class Evidence:
         return [([ranks[0]], [ranks[1]], index) for index, ranks in enumerate(zip(golden, mine))]
 
     def groups_of(self, match: Match) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
-        """Which ranks meet in a match: all at once where only one side has summands on its ranks."""
+        """Which ranks meet in a match: all at once where only one side has summands on its ranks, or its
+        tokens split over them."""
         groups = self.rank_groups()
-        if len(groups) == 1 or "row_parallel" not in (match.golden_view.kind, match.mine_view.kind):
+        if len(groups) == 1:
             return groups
         ranks = self.golden.dump.ranks, self.mine.dump.ranks
         refs = self.golden.refs(match.golden, ranks[0]), self.mine.refs(match.mine, ranks[1])
+        ends = (match.golden, match.mine)
+        splits = [self._splits.of(*each) for each in zip(ends, refs, refs[::-1], self._layouts)]
+        if splits[0] != splits[1] or (splits[0] is not None and self._tokens is not None):
+            return [(*ranks, None)]
+        if "row_parallel" not in (match.golden_view.kind, match.mine_view.kind):
+            return groups
         return [(*ranks, None)] if len({all_equal(each) for each in refs}) > 1 else groups
 
     def operands(
@@ -149,6 +162,12 @@ class Evidence:
         mine = _operand(match.mine, mine_refs, mine_view, scales)
         golden = _operand(match.golden, golden_refs, golden_view)
         golden, mine = _with_choices(golden, mine)
+        if max(len(golden_refs), len(mine_refs)) > 1:
+            first = self._splits.of(
+                match.golden, golden_refs, _meant(golden_view, mine_refs), self._layouts[0]
+            )
+            second = self._splits.of(match.mine, mine_refs, _meant(mine_view, golden_refs), self._layouts[1])
+            golden, mine = replace(golden, split=first), replace(mine, split=second)
         return (golden, mine) if self._tokens is None else _of_tokens(golden, mine, *self._tokens)
 
     def _scales(self, export: Export, ranks: Sequence[Rank]) -> tuple[tuple[TensorRef, TensorRef], ...]:
@@ -217,7 +236,7 @@ class Evidence:
         A file that cannot be read says nothing against the match: its pair is made, and its test fails.
         Nor does a tensor that only some ranks dumped: the plan then names the ranks.
         """
-        golden_ranks, mine_ranks, _ = self.rank_groups()[0]
+        golden_ranks, mine_ranks, _ = self.groups_of(match)[0]
         try:
             operands = self.operands(match, golden_ranks, mine_ranks)
             alone = operands is None and self.operands(match, golden_ranks[:1], mine_ranks[:1]) is not None
@@ -248,10 +267,20 @@ def _width(side: OnRanks, export: Export) -> int:
     return header.shape[-1] if header is not None and header.shape else 0
 
 
+def _rows(ref: TensorRef | None) -> Shape:
+    header = readable(ref)
+    return header.shape[:-1] if header is not None else ()
+
+
 def _largest(rule: ViewRule, other: OnRanks) -> Largest | None:
     refs = [other[0].refs(part, other[1][:1]) for part in rule.parts]
     count = _width(other, rule.parts[0])
     return Largest(count, refs[0][0], refs[1][0]) if len(refs) == 2 and all(refs) and count else None
+
+
+def _meant(view: View, others: tuple[TensorRef, ...]) -> tuple[TensorRef, ...]:
+    """The tensors of the other side that are of the same kind: what a router chose from, for its choice."""
+    return (view.values,) if isinstance(view, Largest) else others
 
 
 def _with_choices(golden: Operand, mine: Operand) -> tuple[Operand, Operand]:
@@ -274,6 +303,8 @@ def _of_summands(export: Export, rule: ViewRule, own: OnRanks) -> View | None:
     side, ranks = own
     after = next_norm(side.tree, export.node) if len(ranks) > 1 else None
     witness = side.refs(Export(after, Slot("output", (0,)), ""), ranks) if after is not None else ()
+    if witness and _rows(witness[0]) != _rows(side.slots(export.node, ranks[0]).get(export.slot)):
+        witness = ()  # of a part of the tokens, which is another one on each rank
     if rule.kind == "row_parallel":
         return RowParallel(witness)
     residual = side.refs(rule.parts[0], ranks)
@@ -287,8 +318,8 @@ def _of_tokens(golden: Operand, mine: Operand, *layouts: TokenLayout) -> tuple[O
     if layouts[0].contexts is not None and layouts[1].contexts is not None:
         return _of_contexts(golden, mine, (layouts[0], layouts[1]), one_row)
     last = one_row and not all(
-        has_token_rows(ref.header().shape, layout.shape)
-        for ref, layout in ((golden.refs[0], layouts[0]), (mine.refs[0], layouts[1]))
+        has_token_rows(_joined_shape(operand, operand.refs[0].header().shape), layout.shape)
+        for operand, layout in zip((golden, mine), layouts)
     )
     return (
         replace(golden, tokens=TokenPick(layouts[0], layouts[1], "golden", last)),
@@ -303,10 +334,17 @@ def _of_contexts(
     headers = readable(golden.refs[0]), readable(mine.refs[0])
     if headers[0] is None or headers[1] is None:
         return golden, mine  # its test says what is wrong with the file
-    forms = forms_of((headers[0].shape, headers[1].shape), layouts, logits=logits)
+    shapes = _joined_shape(golden, headers[0].shape), _joined_shape(mine, headers[1].shape)
+    forms = forms_of(shapes, layouts, logits=logits)
     picks = (TokenPick(layouts[0], layouts[1], own, forms=forms) for own in ("golden", "mine"))
     first, second = (replace(operand, tokens=pick) for operand, pick in zip((golden, mine), picks))
     return first, second
+
+
+def _joined_shape(operand: Operand, shape: Shape) -> Shape:
+    """The shape of what the ranks have of a tensor when it is joined."""
+    split = operand.split
+    return shape if split is None else (*shape[: split.axis], split.rows, *shape[split.axis + 1 :])
 
 
 def _operand(

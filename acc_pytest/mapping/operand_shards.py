@@ -13,6 +13,7 @@ from .pair import HeadPart, Operand, OwnPart, Part, Permuted, RankSum, SlotRows,
 from .router_choice import largest
 from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order
 from .token_order import pick_tokens
+from .token_split import joined
 
 
 @dataclass(slots=True)
@@ -23,7 +24,7 @@ class OperandShards:
     piece for a `HeadPart`. `bias` is what every shard lacks, for a `WithBias`, `residual` what is to be
     added, for a `WithResidual`, `angles` are the tables of a `Turned`. `gathered` says that an operator
     collected the pieces of all ranks: `[ranks, ...]`, `settled` that the values told that the shards are
-    summands.
+    summands. `note` says in words what was done to them.
     """
 
     shards: list[torch.Tensor]
@@ -34,6 +35,7 @@ class OperandShards:
     residual: tuple[torch.Tensor, ...] = ()
     angles: tuple[torch.Tensor, ...] = ()
     settled: bool = False
+    note: str = ""
 
     @property
     def shape(self) -> Shape:
@@ -76,10 +78,11 @@ def open_shards(operand: Operand) -> OperandShards:
         shards = [_stored_rows(cache, ref.open()) for cache, ref in zip(shards, operand.view.slots)]
     bias = operand.view.bias if isinstance(operand.view, WithBias) else ()
     residual = operand.view.residual if isinstance(operand.view, WithResidual) else ()
+    added = _of_ranks([ref.open() for ref in residual], operand) if residual else []
     viewed = _viewed(shards, operand, tuple(ref.open() for ref in bias))
     return replace(
         viewed,
-        residual=tuple(_of_tokens(ref.open(), operand) for ref in residual),
+        residual=tuple(_of_tokens(tensor, operand) for tensor in added),
         angles=_angles(operand, shards[0]),
     )
 
@@ -95,7 +98,8 @@ def shards_of_shapes(operand: Operand) -> OperandShards:
 
 def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tensor, ...]) -> OperandShards:
     """The shards as far as the view needs nothing of the other side."""
-    shards = [_of_tokens(shard, operand) for shard in shards]
+    note = operand.split.describe(len(shards)) if operand.split is not None else ""
+    shards = [_of_tokens(shard, operand) for shard in _of_ranks(shards, operand)]
     if isinstance(operand.view, Largest):
         shards = [largest(shard, operand.view) for shard in shards]
     elif isinstance(operand.view, ColumnRange):
@@ -105,7 +109,7 @@ def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tens
     elif isinstance(operand.view, Permuted):
         shards = [_permuted(shard, operand.view) for shard in shards]
     gathered = operand.op_type == "AllGatherOperation" and len(operand.refs) > 1
-    return OperandShards(shards, operand.view, _part_sizes(operand), bias, gathered)
+    return OperandShards(shards, operand.view, _part_sizes(operand), bias, gathered, note=note)
 
 
 def _part_sizes(operand: Operand) -> tuple[int, ...]:
@@ -114,6 +118,10 @@ def _part_sizes(operand: Operand) -> tuple[int, ...]:
     if isinstance(operand.view, HeadPart):
         return tuple(ref.header().shape[-1] for ref in operand.view.widths_of)
     return ()
+
+
+def _of_ranks(shards: list[torch.Tensor], operand: Operand) -> list[torch.Tensor]:
+    return shards if operand.split is None else joined(shards, operand.split)
 
 
 def _of_tokens(shard: torch.Tensor, operand: Operand) -> torch.Tensor:

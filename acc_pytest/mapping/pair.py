@@ -9,6 +9,7 @@ from typing import Union
 from ..dumps.base import Dump, StepLabel
 from ..tensors.ref import TensorRef
 from .engine_views import ColumnRange, Largest, RowParallel, TokenPick, Turned, WithResidual
+from .token_split import TokenSplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +163,9 @@ class Operand:
     """One side of a pair: a slot of a node, with one reference per rank shard.
 
     `scales` are scale and offset of an operator that quantises, one pair of tensors per rank. `tokens` says
-    which rows count, where the two dumps lay out tokens otherwise. Where the tensor says which elements were
-    chosen (top-k, argmax, sort), `chosen_from` is what they were chosen from; several where it may be any of
-    these.
+    which rows count, where the two dumps lay out tokens otherwise, `split` how ranks have them. Where the
+    tensor says which elements were chosen (top-k, argmax, sort), `chosen_from` is what they were chosen from;
+    several where it may be any of these.
     """
 
     node: str
@@ -176,6 +177,7 @@ class Operand:
     scales: tuple[tuple[TensorRef, TensorRef], ...] = ()
     tokens: TokenPick | None = None
     chosen_from: tuple[TensorRef, ...] = ()
+    split: TokenSplit | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from .one_file import is_lone_file, kept_for, plan_of_lone_file
 from .op_mapping_file import FILE_NAME, missing_file_note, read_op_mapping_file, type_rules
 from .pair import Pair, Plan, Unmapped
 from .routers import with_module_choices
+from .splits import Splits
 from .steps import batches, common_steps, table_start, token_steps
 from .steps_by_token import StepPair
 from .tables import Tables, load_tables
@@ -112,6 +113,7 @@ class _Planner:
         self._rules = type_rules(user)
         self._level = level
         self._mapped: dict[object, _Mapped] = {}
+        self._splits = Splits()
         self._totals: Counter[str] = Counter()
         self._notes: list[str] = []
 
@@ -125,7 +127,9 @@ class _Planner:
         for met in common_steps(self._golden, self._mine):
             golden, mine = DumpStep(self._golden, met.golden), DumpStep(self._mine, met.mine)
             start = table_start(self._golden, met.golden)
-            evidence = Evidence(golden, mine, start, batches(golden, mine), met.label, met.words)
+            evidence = Evidence(
+                golden, mine, start, batches(golden, mine), met.label, met.words, self._splits
+            )
             mapped, laid_out = self._map(evidence, met, layouts)
             layouts = layouts or laid_out
             for result in self._pairs(evidence, mapped):

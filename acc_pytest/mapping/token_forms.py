@@ -59,6 +59,8 @@ def by_form(tensor: torch.Tensor, layout: TokenLayout, form: str) -> torch.Tenso
         raise Incomparable(f"a tensor of shape {list(shape)} has no row for each of the tokens of its step")
     if form == HEADS_FIRST:
         return tensor.transpose(1, 2).flatten(0, 1)
+    if is_as_handed(shape, layout):
+        return tensor.transpose(0, 1).flatten()
     if form == BATCH:
         return tensor.expand(*layout.shape, *shape[2:]).flatten(0, 1)
     count = math.prod(layout.shape)
@@ -73,7 +75,10 @@ def _forms(shape: Shape, layout: TokenLayout) -> Iterator[str]:
     if not shape or not count:
         return
     batched = len(layout.shape) > 1
-    if batched and (shape[:2] == layout.shape or (len(shape) > 2 and shape[:2] == (1, layout.shape[1]))):
+    if is_as_handed(shape, layout):
+        yield BATCH
+        return
+    if batched and (shape[:2] == layout.shape or (len(shape) > 2 and shape[:2] == _of_one(layout))):
         yield BATCH
     stacked = len(shape) == 2 and shape[0] % count == 0 and (not batched or shape[0] == count)
     # `[1, heads, 1, size]` of a step of one token is no row of heads.
@@ -83,13 +88,26 @@ def _forms(shape: Shape, layout: TokenLayout) -> Iterator[str]:
         or (not batched and len(shape) > 2 and shape[:2] == (1, count))
     ):
         yield FLAT
-    if batched and len(shape) > 3 and (shape[0], shape[2]) == layout.shape:
+    if batched and not layout.turned and len(shape) > 3 and (shape[0], shape[2]) == layout.shape:
         yield HEADS_FIRST
+
+
+def is_as_handed(shape: Shape, layout: TokenLayout) -> bool:
+    """Whether a tensor is `[batch, tokens]` as the ids are, where others are `[tokens, batch]`."""
+    return layout.turned and shape == layout.shape[::-1]
+
+
+def _of_one(layout: TokenLayout) -> Shape:
+    """The shape that all sequences of a batch may share."""
+    first, second = layout.shape
+    return (first, 1) if layout.turned else (1, second)
 
 
 def _per_token(shape: Shape, layout: TokenLayout) -> dict[str, int]:
     count = math.prod(layout.shape) or 1
-    shared = layout.shape[0] if len(layout.shape) > 1 and shape[:1] != layout.shape[:1] else 1
+    shared = 1
+    if len(layout.shape) > 1 and shape[:2] == _of_one(layout):
+        shared = math.prod(layout.shape) // math.prod(shape[:2])
     each = math.prod(shape) // count
     return {BATCH: each * shared, FLAT: each, HEADS_FIRST: each}
 

@@ -13,6 +13,7 @@ from ..topology.tree import Node
 from .engine_views import TokenLayout
 from .evidence import DumpStep
 from .roles.export import Export
+from .token_split import tokens_of
 
 _IDS = ("input_ids", "input_tokens", "tokens")
 _POSITIONS = ("positions", "position_ids", "cache_position")
@@ -27,20 +28,24 @@ def token_layout(side: DumpStep, exports: list[Export], before: TokenLayout | No
     header = readable(side.slots(embedding.node).get(embedding.slot)) if embedding is not None else None
     if embedding is None or header is None or len(header.shape) < 2:
         return None
-    shape, count = header.shape[:-1], math.prod(header.shape[:-1])
-    batch = shape[0] if len(shape) > 1 else 0
+    looked_up = [r for s, r in side.slots(embedding.node).items() if s.kind == "input" and _is_whole(r)]
+    handed = readable(looked_up[0]) if looked_up else None
+    told = tokens_of(handed.shape, header.shape, len(side.dump.ranks)) if handed is not None else None
+    shape, turned = told or (header.shape[:-1], False)
+    count = math.prod(shape)
+    batch = shape[1 if turned else 0] if len(shape) > 1 else 0
+    length = count // batch if batch else count
 
     def tokens(known: TensorHeader) -> bool:
         return known.numel == count
 
     def places(known: TensorHeader) -> bool:
-        return known.numel in (count, shape[-1])
+        return known.numel in (count, length)
 
     def mask(known: TensorHeader) -> bool:
         return len(known.shape) in (2, 4) and bool(batch) and known.shape[0] == batch
 
-    looked_up = [(s, r) for s, r in side.slots(embedding.node).items() if s.kind == "input"]
-    ids = next((ref for _, ref in looked_up if _is_whole(ref) and _fits(ref, tokens)), None)
+    ids = next((ref for ref in looked_up if _fits(ref, tokens)), None)
     found = TokenLayout(
         shape,
         ids or _named(side, _IDS, tokens),
@@ -48,7 +53,7 @@ def token_layout(side: DumpStep, exports: list[Export], before: TokenLayout | No
         _named(side, _POSITIONS, places) or _first_of_rotary(side, places),
         _named(side, _LENGTHS, lambda known: len(known.shape) == 1),
     )
-    return replace(found, before=before)
+    return replace(found, before=before, turned=turned)
 
 
 def _named(side: DumpStep, names: tuple[str, ...], wanted: _Wanted, whole: bool = True) -> TensorRef | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from ..errors import AccError, Incomparable
 from ..tensors.ref import TensorRef
 from .engine_views import TokenLayout, TokenPick
 from .fed import BLOCKED
-from .token_forms import ENDS, by_form
+from .token_forms import ENDS, by_form, is_as_handed
 
 _MOST = 1 << 22
 """Token ids that are looked at; no step has more."""
@@ -98,9 +99,9 @@ def _contexts(layout: TokenLayout, ends: bool) -> Iterator[tuple[int, int]]:
 def rows_by_token(tensor: torch.Tensor, layout: TokenLayout) -> torch.Tensor | None:
     """A tensor with one row for each token, `None` where it has none."""
     shape = tuple(tensor.shape)
-    count = 1
-    for size in layout.shape:
-        count *= size
+    count = math.prod(layout.shape)
+    if is_as_handed(shape, layout):
+        return tensor.transpose(0, 1).flatten()
     if shape[: len(layout.shape)] == layout.shape and len(layout.shape) > 1:
         return tensor.flatten(0, len(layout.shape) - 1)
     if not shape or not count:
@@ -203,9 +204,7 @@ def _place(longer: TokenSequence, shorter: TokenSequence) -> int | None:
 def sequences_of(side: TokenLayout, other: TokenLayout) -> list[TokenSequence]:
     """The sequences of a step by what tells of them; the layout of the `other` side where nothing does."""
     ids = _numbers(side.ids)
-    count = 1
-    for size in side.shape:
-        count *= size
+    count = math.prod(side.shape)
     if not 0 < count <= _MOST or (ids is not None and len(ids) != count):
         return []
     known = ids or []
@@ -221,22 +220,21 @@ def sequences_of(side: TokenLayout, other: TokenLayout) -> list[TokenSequence]:
 
 
 def _padded(side: TokenLayout, ids: Sequence[int]) -> Iterator[TokenSequence]:
-    *_, length = side.shape
-    batch = 1
-    for size in side.shape[:-1]:
-        batch *= size
+    count = math.prod(side.shape)
+    length = side.shape[0] if side.turned else side.shape[-1]
+    batch = count // length
     masked = _masked(side, batch, length)
     positions = _numbers(side.positions) or []
     positions = positions * batch if len(positions) == length else positions
     for number in range(batch):
-        rows = range(number * length, (number + 1) * length)
+        first, own = number * length, ids[number * length : (number + 1) * length]
+        rows = range(number, count, batch) if side.turned else range(first, first + length)
         if masked is not None:
-            kept = [row for row, there in zip(rows, masked.real[number]) if there]
+            kept = [place for place, there in enumerate(masked.real[number]) if there]
             start = masked.before[number] if masked.tells_start else None
-            yield TokenSequence(kept, [ids[row] for row in kept] if ids else [], start)
+            yield TokenSequence([rows[place] for place in kept], [own[p] for p in kept] if own else [], start)
         else:
-            start = positions[rows.start] if len(positions) == batch * length else None
-            yield TokenSequence(rows, ids[rows.start : rows.stop], start)
+            yield TokenSequence(rows, own, positions[first] if len(positions) == count else None)
 
 
 @dataclass(frozen=True, slots=True)

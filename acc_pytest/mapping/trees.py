@@ -66,15 +66,17 @@ class TreeMatcher:
 
     def lay_out(self, evidence: Evidence, met: StepPair, before: Layouts | None) -> Layouts | None:
         """Tell a step how both sides lay out their tokens; `before` is what this gave for the first step."""
-        if met.layouts is not None and (self.unlike or not met.same):
-            evidence.lay_out(*met.layouts)
+        if met.layouts is not None:
+            evidence.lay_out(*met.layouts, alike=met.same and not self.unlike)
             return None
-        if not self.unlike:
+        several = any(len(side.dump.ranks) > 1 for side in (evidence.golden, evidence.mine))
+        if self._meanings is None or not (self.unlike or several):
             return None
         earlier = before or (None, None)
         sides = (evidence.golden, self.golden, earlier[0]), (evidence.mine, self.mine, earlier[1])
         layouts = tuple(token_layout(side, tree.model_exports(), first) for side, tree, first in sides)
-        evidence.lay_out(layouts[0], layouts[1])
+        turned = [layout is not None and layout.turned for layout in layouts]
+        evidence.lay_out(layouts[0], layouts[1], alike=not self.unlike and turned[0] == turned[1])
         return layouts[0], layouts[1]
 
     def matches(self) -> list[Match]:

@@ -5,6 +5,7 @@ The models look back only, so what a pass computes is what the whole sequence ha
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import torch
 
 from acc_pytest.dumps.recorded import Record
 
-from .served import RIGHT, Engine, Fault, Recorded, Spec, hf_records, records_of
+from .served import RIGHT, Engine, Fault, Recorded, Spec, Tensor, hf_records, records_of
 
 Piece = tuple[int, int, int]
 """The tokens of a sequence that a pass runs: number of the sequence, first token, end."""
@@ -95,3 +96,36 @@ def after(earlier: Sequence[Recorded], dump: Recorded) -> Recorded:
     """A dump whose first steps are those of others."""
     records = [each.recorded[number] for each in (*earlier, dump) for number in sorted(each.recorded)]
     return Recorded(dump.root, dict(enumerate(records)))
+
+
+def tokens_first(spec: Spec, home: Path, cuts: Sequence[int] = ()) -> Recorded:
+    """The modules of Hugging Face as Megatron runs them over `spec.ranks` with sequence parallelism.
+
+    Tensors are `[tokens, batch, ...]`. What is as wide as the residual stream is split by tokens, with
+    padding, anything else by columns, as the parallel layers do.
+    """
+    ends = (*cuts, max(spec.lengths))
+    steps = {}
+    for number, (low, high) in enumerate(zip((0, *ends), ends)):
+        ranks = []
+        for rank in range(spec.ranks):
+            recorder = hf_records(
+                spec,
+                home / str(number) / str(rank),
+                (low, high),
+                functools.partial(_of_rank, spec, rank, high - low),
+            )
+            ranks.append(recorder)
+        steps[number] = records_of(ranks)
+    return Recorded(home, steps)
+
+
+def _of_rank(spec: Spec, rank: int, length: int, tensor: Tensor) -> Tensor:
+    if tensor.dim() != 3:
+        return tensor  # ids and masks
+    turned = tensor.transpose(0, 1)
+    if tensor.shape[-1] != spec.hidden:
+        return turned.chunk(spec.ranks, -1)[rank]
+    each = -(-length // spec.ranks)
+    filled = torch.cat((turned, torch.zeros(each * spec.ranks - length, *turned.shape[1:])))
+    return filled[rank * each : (rank + 1) * each]

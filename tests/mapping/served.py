@@ -29,7 +29,9 @@ class Spec:
     `new_token` only the last token of each sequence is recorded, as in a step that has a cache of the others.
     `late` is a layer that returns what it adds before ranks have added it up; `moe` is what the engine calls
     its mixture of experts. The engine's vocabulary has `padding`, and with `split_logits` every rank has its
-    piece of it. The last `dummy` prompts are zeros.
+    piece of it. The last `dummy` prompts are zeros. With `sequence` norms and streams of the engine are split
+    over ranks by tokens: `uneven`, or padded up to a multiple of the ranks; then the padding is `dropped` or
+    `kept` where tokens are gathered.
     """
 
     heads: int = 4
@@ -56,6 +58,7 @@ class Spec:
     dtype: torch.dtype = torch.float32
     seed: int = 0
     dummy: int = 0
+    sequence: str = ""
 
 
 @dataclass(frozen=True)
@@ -218,8 +221,14 @@ def hugging_face(spec: Spec, home: Path) -> Recorded:
     return dump_of(home, [hf_records(spec, home)])
 
 
-def hf_records(spec: Spec, home: Path, window: tuple[int, int] | None = None) -> Recorder:
-    """Its calls; in a pass of the tokens of a `window`, which has those before in its cache."""
+def hf_records(
+    spec: Spec,
+    home: Path,
+    window: tuple[int, int] | None = None,
+    of_rank: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+) -> Recorder:
+    """Its calls; in a pass of the tokens of a `window`, which has those before in its cache. `of_rank` gives
+    what a rank has of a tensor."""
     weights, record = weights_of(spec), Recorder(home, only_outputs=spec.only_outputs)
     longest, batch = max(spec.lengths), len(spec.lengths)
     if spec.new_token:
@@ -236,7 +245,7 @@ def hf_records(spec: Spec, home: Path, window: tuple[int, int] | None = None) ->
             if each is mask:
                 return each[:, :high]
             if each.shape[:2] == (batch, longest):
-                return each[:, low:high]
+                return of_rank(each[:, low:high])
             return each.unflatten(0, (batch, longest))[:, low:high].flatten(0, 1)
 
         record.kept = kept
@@ -365,13 +374,15 @@ class Engine:
                     enter(each.call("model", "EngineModel", ids, self.positions)) for each in self.records
                 ]
                 x = self.weights["embed"][ids]
-                self._module("model.embed_tokens", "VocabParallelEmbedding", [[ids]], [[x]])
                 streams: list[Tensor | None] = [None] * spec.ranks
-                hidden = [x] * spec.ranks
+                hidden = self._scattered([x] * spec.ranks)
+                looked_up = [[y] for y in hidden] if spec.sequence == "uneven" else [[x]]
+                self._module("model.embed_tokens", "VocabParallelEmbedding", [[ids]], looked_up)
                 for layer in range(spec.layers):
                     hidden, streams = self._layer(layer, hidden, streams)
-                    hidden = self._reduced(hidden) if spec.late else hidden
+                    hidden = self._scattered(self._reduced(hidden)) if spec.late else hidden
                 hidden, streams = self._norm("model.norm", self.weights["norm"], hidden, streams)
+                hidden = [y[: len(ids)] for y in self._gathered(hidden)]
                 for outputs, y in zip(model, hidden):
                     outputs.append(y)
             head = torch.nn.functional.pad(self.weights["head"], (0, 0, 0, spec.padding))
@@ -414,11 +425,27 @@ class Engine:
             sums.append(total)
         return made, sums
 
-    def _reduced(self, parts: Sequence[Tensor], missing: bool = False) -> list[Tensor]:
-        if missing:
-            return list(parts)
+    def _reduced(self, parts: Sequence[Tensor]) -> list[Tensor]:
         total = torch.stack([part.float() for part in parts]).sum(0).to(self.spec.dtype)
         return [total] * len(parts)
+
+    def _scattered(self, wholes: Sequence[Tensor]) -> list[Tensor]:
+        """The part of each rank of tensors that have a row for every token."""
+        ranks = self.spec.ranks
+        if self.spec.sequence == "uneven":
+            return [whole.tensor_split(ranks)[rank] for rank, whole in enumerate(wholes)]
+        if not self.spec.sequence:
+            return list(wholes)
+        each = -(-len(self.positions) // ranks)
+        filled = [torch.cat((whole, whole[-1:].expand(each * ranks - len(whole), -1))) for whole in wholes]
+        return [whole[rank * each : (rank + 1) * each] for rank, whole in enumerate(filled)]
+
+    def _gathered(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """All tokens on every rank."""
+        if not self.spec.sequence:
+            return list(parts)
+        whole = torch.cat(list(parts))
+        return [whole[: len(whole) if self.spec.sequence == "kept" else len(self.positions)]] * len(parts)
 
     def _layer(
         self, layer: int, hidden: list[Tensor], streams: list[Tensor | None]
@@ -432,14 +459,14 @@ class Engine:
             h, streams = self._norm(f"{name}.input_layernorm", weights[f"{layer}.in"], hidden, streams)
             attention = self._attention(layer, h)
             if spec.deferred:
-                attention = self._reduced(attention)
+                attention = self._scattered(self._reduced(attention))
             post = weights[f"{layer}.post"]
             post = torch.ones_like(post) if self.fault.here("norm", layer) else post
             drop = self.fault.here("residual", layer)
             n, streams = self._norm(f"{name}.post_attention_layernorm", post, attention, streams, drop)
             mlp = self._mlp(layer, n)
             if spec.deferred and not spec.late:
-                mlp = self._reduced(mlp)
+                mlp = self._scattered(self._reduced(mlp))
             for outputs, x, residual in zip(outer, mlp, streams):
                 outputs += [x, residual] if residual is not None else [x]
         return mlp, streams
@@ -447,8 +474,12 @@ class Engine:
     def _attention(self, layer: int, h: Sequence[Tensor]) -> list[Tensor]:
         spec, name = self.spec, f"model.layers.{layer}.self_attn"
         theta = 5e5 if self.fault.kind == "theta" else 1e4
-        tables = angles(self.positions, spec.size, theta)
+        whole = self._gathered(h)
+        filled = len(whole[0]) - len(self.positions)
+        positions = torch.nn.functional.pad(self.positions, (0, filled))
+        tables = angles(positions, spec.size, theta)
         row = torch.repeat_interleave(torch.arange(len(self.lengths)), torch.tensor(self.lengths))
+        row = torch.cat((row, -1 - torch.arange(filled)))
         allowed = (row[:, None] == row[None, :]) & torch.ones(len(row), len(row)).tril().bool()
         parts = []
         with contextlib.ExitStack() as stack:
@@ -458,7 +489,7 @@ class Engine:
             ]
             for rank, record in enumerate(self.records):
                 w = self._attention_weights(layer, rank)
-                pack = h[rank] @ torch.cat(w[:3]).T
+                pack = whole[rank] @ torch.cat(w[:3]).T
                 record.module(f"{name}.qkv_proj", "QKVParallelLinear", [h[rank]], [pack])
                 q, k, v = pack.split([each.shape[0] for each in w[:3]], -1)
                 heads = [each.unflatten(-1, (-1, spec.size)) for each in (q, k, v)]
@@ -471,15 +502,17 @@ class Engine:
                 turned = [turn(each, *tables).flatten(-2) for each in heads[:2]]
                 given = [each.flatten(-2) for each in heads[:2]]
                 rotary = "model.layers.0.self_attn" if spec.shared_rotary else name
-                record.module(f"{rotary}.rotary_emb", "RotaryEmbedding", [self.positions, *given], turned)
+                record.module(f"{rotary}.rotary_emb", "RotaryEmbedding", [positions, *given], turned)
                 q, k = (each.unflatten(-1, (-1, spec.size)) for each in turned)
                 core = attend(q, k, heads[2], allowed).flatten(-2)
                 record.module(f"{name}.attn", "RadixAttention", [*turned, v], [core])
                 parts.append((core, core @ w[3].T))
             made_by_rank = [part for _, part in parts]
-            made_by_rank = made_by_rank if spec.deferred else self._reduced(made_by_rank)
+            made_by_rank = made_by_rank if spec.deferred else self._scattered(self._reduced(made_by_rank))
             if self.fault.here("scaled", layer):
                 made_by_rank = [each * 1.05 for each in made_by_rank]
+            if self.fault.here("last rank", layer):
+                made_by_rank = [*made_by_rank[:-1], made_by_rank[-1] * 1.05]
             self._module(
                 f"{name}.o_proj", "RowParallelLinear", [[x] for x, _ in parts], [[y] for y in made_by_rank]
             )
@@ -504,7 +537,7 @@ class Engine:
     def _mlp(self, layer: int, n: Sequence[Tensor]) -> list[Tensor]:
         spec, name = self.spec, f"model.layers.{layer}.{self.spec.moe}"
         own = spec.inner // spec.ranks
-        given, parts = [], []
+        given, parts, whole = [], [], self._gathered(n)
         with contextlib.ExitStack() as stack:
             outer = [
                 stack.enter_context(record.call(name, "EngineMLP", x)) for record, x in zip(self.records, n)
@@ -512,17 +545,17 @@ class Engine:
             for rank, record in enumerate(self.records):
                 rows = slice(rank * own, (rank + 1) * own)
                 if spec.experts:
-                    parts.append(self._experts(record, layer, n[rank], rows))
+                    parts.append(self._experts(record, layer, whole[rank], rows))
                     continue
                 gate, up = (self.weights[f"{layer}.{each}"][rows] for each in ("gate", "up"))
-                pack = n[rank] @ torch.cat((gate, up)).T
+                pack = whole[rank] @ torch.cat((gate, up)).T
                 record.module(f"{name}.gate_up_proj", "MergedColumnParallelLinear", [n[rank]], [pack])
                 act = torch.nn.functional.silu(pack[:, :own]) * pack[:, own:]
                 record.module(f"{name}.act_fn", "SiluAndMul", [pack], [act])
                 given.append(act)
                 parts.append(act @ self.weights[f"{layer}.down"][:, rows].T)
             missing = spec.deferred or self.fault.here("reduce", layer)
-            made = self._reduced(parts, missing)
+            made = parts if missing else self._scattered(self._reduced(parts))
             if not spec.experts:
                 self._module(
                     f"{name}.down_proj", "RowParallelLinear", [[x] for x in given], [[y] for y in made]

@@ -1,0 +1,51 @@
+"""Which tensors of several ranks are parts of one along its tokens: shapes tell, and that they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..dumps.base import Slot
+from ..tensors.ref import TensorRef, readable
+from .engine_views import TokenLayout
+from .roles.export import Export
+from .token_split import TokenSplit, may_be_one_token, ranks_alike, split_of
+
+
+class Splits:
+    """What was found in the steps so far: a step of one token does not tell, but others of that tensor do."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[TensorRef, ...], tuple[TensorRef, ...]], TokenSplit | None] = {}
+        self._seen: set[tuple[str, Slot]] = set()
+
+    def of(
+        self,
+        export: Export,
+        refs: tuple[TensorRef, ...],
+        others: tuple[TensorRef, ...],
+        layout: TokenLayout | None,
+    ) -> TokenSplit | None:
+        """How the tensors of all ranks (`refs`) have the tokens of a step, beside those of the other side."""
+        if layout is None or len(refs) < 2 or not others:
+            return None
+        key = (refs, others[:1])
+        if key not in self._known:
+            self._known[key] = self._found((export.node.path, export.slot), refs, others[0], layout)
+        return self._known[key]
+
+    def _found(
+        self, place: tuple[str, Slot], refs: Sequence[TensorRef], other: TensorRef, layout: TokenLayout
+    ) -> TokenSplit | None:
+        headers, beside = [readable(ref) for ref in refs], readable(other)
+        shapes = [header.shape for header in headers if header is not None and header.payload == "data"]
+        if len(shapes) < len(refs) or beside is None or not beside.shape or not all(shapes):
+            return None
+        found = split_of(shapes, layout)
+        if found is None and place in self._seen:
+            found = may_be_one_token(shapes, layout)
+        if found is None or not found.joined:
+            return found
+        if shapes[0][-1] != beside.shape[-1] or ranks_alike(refs):
+            return None
+        self._seen.add(place)
+        return found
