@@ -60,11 +60,10 @@ def met_by_tokens(golden: ModuleDump, mine: ModuleDump) -> TokenSteps | None:
     contexts = Contexts()
     streams = TokenStreams(contexts), TokenStreams(contexts)
     firsts = [next((each for each in side if each is not None), None) for side in layouts]
-    for _ in range(2):
-        for number, stream in enumerate(streams):
-            stream.run(layouts[number], firsts[1 - number])
-        if not streams[0].has_unknown:
-            break
+    # What has fewer steps has longer pieces, which say what goes on with what.
+    order = sorted((0, 1), key=lambda number: len(layouts[number]))
+    for number in (*order, order[0]):
+        streams[number].run(layouts[number], firsts[1 - number])
     sides = [
         _Side(name, dump.steps, [stream.of_step(number, layout) for number, layout in enumerate(known)])
         for name, dump, stream, known in zip(("golden", "mine"), (golden, mine), streams, layouts)

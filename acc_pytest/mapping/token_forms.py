@@ -33,6 +33,13 @@ def forms_of(
         found = [forms for forms in found if sizes[0][forms[0]] == sizes[1][forms[1]]]
     if len({HEADS_FIRST in forms for forms in found}) > 1:
         raise Incomparable(f"{_both(shapes)} may have their tokens in two dimensions")
+    if (
+        found
+        and HEADS_FIRST in found[0]
+        and any(map(_is_padded, layouts))
+        and _ends_in_tokens(shapes, layouts)
+    ):
+        raise Incomparable(f"{_both(shapes)} have columns of tokens, some of which are padding")
     if found:
         return next((forms for forms in found if forms[0] == forms[1]), found[0])
     if logits or shapes[0][-1:] == shapes[1][-1:]:
@@ -46,6 +53,16 @@ def forms_of(
         if ends[0] and rows[1]:
             return ENDS, min(rows[1])
     raise Incomparable(f"the steps hold other tokens, and {_both(shapes)} do not have a row for each")
+
+
+def _is_padded(layout: TokenLayout) -> bool:
+    known = sum(stretch.length for stretches in layout.contexts or () for stretch in stretches)
+    return known < math.prod(layout.shape)
+
+
+def _ends_in_tokens(shapes: tuple[Shape, Shape], layouts: tuple[TokenLayout, TokenLayout]) -> bool:
+    """Whether the last dimension may be the tokens that are looked at (scores of attention)."""
+    return any(shape[-1] == layout.shape[-1] for shape in shapes for layout in layouts)
 
 
 def _both(shapes: tuple[Shape, Shape]) -> str:
@@ -114,5 +131,7 @@ def _per_token(shape: Shape, layout: TokenLayout) -> dict[str, int]:
 
 def _has_ends(shape: Shape, layout: TokenLayout) -> bool:
     """Whether a tensor may have one row for each sequence."""
-    sequences = len(layout.contexts or ())
-    return bool(sequences) and shape[:1] == (sequences,) and (len(shape) == 2 or shape[1:-1] == (1,))
+    sequences = layout.contexts or ()
+    real = max((number for number, known in enumerate(sequences, start=1) if known), default=0)
+    ends = len(shape) == 2 or (len(shape) == 3 and shape[1] == 1)
+    return ends and shape[0] in (len(sequences), real) and real > 0

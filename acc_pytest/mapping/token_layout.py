@@ -17,7 +17,7 @@ from .token_split import tokens_of
 
 _IDS = ("input_ids", "input_tokens", "tokens")
 _POSITIONS = ("positions", "position_ids", "cache_position")
-_LENGTHS = ("extend_seq_lens", "seq_lens", "seq_lengths", "seqlens")
+_LENGTHS = ("extend_seq_lens", "query_start_loc", "cu_seqlens_q", "seq_lens", "seq_lengths", "seqlens")
 _MASKS = ("attention_mask",)
 _Wanted = Callable[[TensorHeader], bool]
 

@@ -274,6 +274,8 @@ def _borders(side: TokenLayout, count: int, positions: Sequence[int], other: Tok
         for length in lengths:
             borders.append(borders[-1] + length)
         return borders
+    if len(lengths) > 1 and lengths[0] == 0 and lengths[-1] == count and sorted(set(lengths)) == lengths:
+        return lengths
     if positions:
         breaks = [row for row in range(1, count) if positions[row] != positions[row - 1] + 1]
         return [0, *breaks, count]

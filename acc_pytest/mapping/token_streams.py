@@ -40,10 +40,14 @@ class Contexts:
             self._lengths.append(length)
         return self._next[key]
 
+    def of(self, context: int, token: int) -> int | None:
+        """The context of a token behind another one, if it came there before."""
+        return self._next.get((context, token))
+
     def known(self, context: int, tokens: Sequence[int]) -> bool:
         """Whether these tokens came behind that context before."""
         for token in tokens:
-            following = self._next.get((context, token))
+            following = self.of(context, token)
             if following is None:
                 return False
             context = following
@@ -88,23 +92,19 @@ class TokenStreams:
     contexts: Contexts
     _open: list[_Stream] = field(default_factory=list)
     _steps: list[list[_Piece]] = field(default_factory=list)
-    _unknown: bool = False
 
     def run(self, layouts: Sequence[TokenLayout | None], others: TokenLayout | None) -> None:
         """Go through the steps. `others` is how the other dump lays out its first step."""
-        self._open, self._steps, self._unknown = [], [], False
+        self._open, self._steps = [], []
         total = 0
         for layout in layouts:
             found = sequences_of(layout, others or layout) if layout is not None else []
+            if layout is not None and layout.lengths is None and len(layout.shape) == 1:
+                found = [part for sequence in found for part in self._apart(sequence)]
             total += sum(len(sequence.rows) for sequence in found)
             if total > _MOST_TOKENS:
                 found = []
             self._steps.append(self._step(found))
-
-    @property
-    def has_unknown(self) -> bool:
-        """Whether there are tokens whose contexts are not known, perhaps because the other dump has those."""
-        return self._unknown
 
     def of_step(self, number: int, layout: TokenLayout | None) -> TokenLayout | None:
         """The layout of a step with the contexts of its tokens; `None` where none of them is known."""
@@ -130,10 +130,32 @@ class TokenStreams:
             pieces.append(self._piece(sequence, stream))
             if stream is not None:
                 taken.append(stream)
-            self._unknown |= stream is None
         rest = [stream for stream in self._open if not any(stream is one for one in taken)]
         self._open = [*taken, *rest][:_MOST_STREAMS]
         return pieces
+
+    def _apart(self, sequence: TokenSequence) -> Iterator[TokenSequence]:
+        """The sequences of rows whose positions go up by one, of which nothing else tells where one ends: one
+        goes on no further than the other dump has it, where that has another one to go on with."""
+        begin, start = 0, sequence.start
+        if start is None or not sequence.ids:
+            yield sequence
+            return
+        here = self._going_on(start)
+        for place, token in enumerate(sequence.ids):
+            following = {after for context in here if (after := self.contexts.of(context, token)) is not None}
+            if here and not following:
+                others = self._going_on(start + place)
+                following = {after for one in others if (after := self.contexts.of(one, token)) is not None}
+                if following:
+                    yield _part(sequence, begin, place)
+                    begin = place
+            here = following
+        yield _part(sequence, begin, len(sequence.ids))
+
+    def _going_on(self, length: int) -> set[int]:
+        """The contexts of so many tokens that a step may go on with."""
+        return {stream.context for stream in self._open if stream.length == length} if length else {_NOTHING}
 
     def _start(self, sequence: TokenSequence, number: int, count: int) -> int:
         """Where a sequence goes on; -1 where nothing tells."""
@@ -176,6 +198,11 @@ class TokenStreams:
         stream.context, stream.length = context, stream.length + len(contexts)
         stream.steps += 1
         return _Piece(stream, sequence.rows, contexts)
+
+
+def _part(sequence: TokenSequence, begin: int, end: int) -> TokenSequence:
+    start = None if sequence.start is None else sequence.start + begin
+    return TokenSequence(sequence.rows[begin:end], sequence.ids[begin:end], start)
 
 
 def _stretches(piece: _Piece) -> Iterator[Stretch]:

@@ -31,7 +31,8 @@ class Spec:
     its mixture of experts. The engine's vocabulary has `padding`, and with `split_logits` every rank has its
     piece of it. The last `dummy` prompts are zeros. With `sequence` norms and streams of the engine are split
     over ranks by tokens: `uneven`, or padded up to a multiple of the ranks; then the padding is `dropped` or
-    `kept` where tokens are gathered.
+    `kept` where tokens are gathered. An engine may leave it to the positions where sequences end, and not
+    say their lengths.
     """
 
     heads: int = 4
@@ -59,6 +60,7 @@ class Spec:
     seed: int = 0
     dummy: int = 0
     sequence: str = ""
+    says_lengths: bool = True
 
 
 @dataclass(frozen=True)
@@ -357,11 +359,13 @@ class Engine:
         self.lengths = [len(each) for each in sequences]
         ids = torch.cat(sequences)
         self.positions = torch.cat([torch.arange(length) for length in self.lengths])
-        batch = {"input_ids": ids, "positions": self.positions, "seq_lens": torch.tensor(self.lengths)}
+        batch = {"input_ids": ids, "positions": self.positions}
+        if spec.says_lengths:
+            batch["seq_lens"] = torch.tensor(self.lengths)
         ends = torch.tensor(self.lengths).cumsum(0) - 1
         if self.rows is not None:
             ends = self.rows[self.told.cumsum(0) - 1]
-            batch["seq_lens"] = self.told
+            batch |= {name: self.told for name in ("seq_lens",) if spec.says_lengths}
         rows = self.rows if self.rows is not None else ends if spec.new_token else None
         if rows is not None:
             for record in self.records:

@@ -54,7 +54,8 @@ def case(
 ) -> tuple[Spec, list[Pass]]:
     lengths = tuple(prompt + answers for prompt in prompts)
     passes = (batched if mixed else in_chunks)(lengths, size, answers)
-    return Spec(lengths=lengths, layers=1, ranks=ranks, pad=pad, seed=seed, head_norms=seed % 2 == 0), passes
+    spec = Spec(lengths=lengths, layers=1, ranks=ranks, pad=pad, seed=seed, head_norms=seed % 2 == 0)
+    return replace(spec, says_lengths=seed % 3 > 0), passes
 
 
 CASES = st.builds(
