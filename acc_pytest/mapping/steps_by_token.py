@@ -207,7 +207,7 @@ class _Meetings:
             if alone:
                 yield (
                     f"{side.name}: no token of step {', '.join(alone):.100} is one of the other side's "
-                    "(a run to warm up, another prompt, or a sequence whose beginning was not dumped)"
+                    "(a run to warm up, another prompt, or a sequence of which nothing tells how it began)"
                 )
             other = sum(len(own - both) for own in held if own & both)
             if other:

@@ -27,10 +27,11 @@ def forms_of(
     Raises `Incomparable` where a tensor has no row for each token, or where it may have them in two ways.
     """
     own = [list(_forms(shape, layout)) for shape, layout in zip(shapes, layouts)]
+    sizes = [_per_token(shape, layout) for shape, layout in zip(shapes, layouts)]
     found = [forms for forms in itertools.product(*own) if forms in _MEET]
-    if len({HEADS_FIRST in forms for forms in found}) > 1:
-        sizes = [_per_token(shape, layout) for shape, layout in zip(shapes, layouts)]
-        found = [forms for forms in found if sizes[0][forms[0]] == sizes[1][forms[1]]]
+    if len({HEADS_FIRST in forms for forms in found}) > 1 or len(layouts[0].shape) == len(layouts[1].shape):
+        alike = [forms for forms in found if sizes[0][forms[0]] == sizes[1][forms[1]]]
+        found = alike or [forms for forms in found if forms[0] == forms[1] != HEADS_FIRST]
     if len({HEADS_FIRST in forms for forms in found}) > 1:
         raise Incomparable(f"{_both(shapes)} may have their tokens in two dimensions")
     if (

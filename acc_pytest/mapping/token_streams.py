@@ -7,8 +7,9 @@ its answer token by token have the same contexts, in other steps.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from .engine_views import Stretch, TokenLayout
@@ -64,11 +65,13 @@ class Contexts:
 
 @dataclass(slots=True)
 class _Stream:
-    """A sequence as far as it has run: its last context, its length, and how many steps had tokens of it."""
+    """A sequence as far as it has run: its last context, its length, how many steps had tokens of it, and the
+    `last` of them."""
 
     context: int
     length: int = 0
     steps: int = 0
+    last: int = -1
 
 
 @dataclass(slots=True)
@@ -92,15 +95,17 @@ class TokenStreams:
     contexts: Contexts
     _open: list[_Stream] = field(default_factory=list)
     _steps: list[list[_Piece]] = field(default_factory=list)
+    _lost: bool = False
+    """Whether it was not sure what went on, so that no length of a stream can be relied on."""
 
     def run(self, layouts: Sequence[TokenLayout | None], others: TokenLayout | None) -> None:
         """Go through the steps. `others` is how the other dump lays out its first step."""
-        self._open, self._steps = [], []
+        self._open, self._steps, self._lost = [], [], False
         total = 0
         for layout in layouts:
             found = sequences_of(layout, others or layout) if layout is not None else []
             if layout is not None and layout.lengths is None and len(layout.shape) == 1:
-                found = [part for sequence in found for part in self._apart(sequence)]
+                found = self._apart(found)
             total += sum(len(sequence.rows) for sequence in found)
             if total > _MOST_TOKENS:
                 found = []
@@ -111,47 +116,54 @@ class TokenStreams:
         pieces = self._steps[number]
         if layout is None or not any(piece.contexts for piece in pieces):
             return None
-        many = len(pieces) > 1
+        many = len(pieces) > 1 and len(layout.shape) == 1
         return replace(
             layout,
             contexts=tuple(() if many and piece.is_filling else tuple(_stretches(piece)) for piece in pieces),
         )
 
     def _step(self, found: Sequence[TokenSequence]) -> list[_Piece]:
-        wanted: dict[int, int] = defaultdict(int)
-        for number, sequence in enumerate(found):
-            wanted[self._start(sequence, number, len(found))] += 1
-        taken: list[_Stream] = []
-        pieces = []
-        for number, sequence in enumerate(found):
-            start = self._start(sequence, number, len(found))
-            stream = self._stream(sequence, start, wanted[start], taken)
-            wanted[start] -= 1
-            pieces.append(self._piece(sequence, stream))
-            if stream is not None:
-                taken.append(stream)
+        chosen = self._streams(found)
+        pieces = [self._piece(sequence, chosen.get(number)) for number, sequence in enumerate(found)]
+        taken = [piece.stream for piece in pieces if piece.stream is not None]
         rest = [stream for stream in self._open if not any(stream is one for one in taken)]
         self._open = [*taken, *rest][:_MOST_STREAMS]
         return pieces
 
-    def _apart(self, sequence: TokenSequence) -> Iterator[TokenSequence]:
+    def _apart(self, found: Sequence[TokenSequence]) -> list[TokenSequence]:
         """The sequences of rows whose positions go up by one, of which nothing else tells where one ends: one
-        goes on no further than the other dump has it, where that has another one to go on with."""
-        begin, start = 0, sequence.start
+        goes on no further than the other dump has it, where that has another one to go on with. None where
+        one may go on, or another one."""
+        ends = [self._ends(sequence) for sequence in found]
+        if any(each is None for each in ends):
+            self._lost = True
+            return []
+        return [
+            _part(sequence, begin, end)
+            for sequence, each in zip(found, ends)
+            for begin, end in itertools.pairwise((0, *(each or ()), len(sequence.rows)))
+        ]
+
+    def _ends(self, sequence: TokenSequence) -> list[int] | None:
+        """Where in a stretch of rows another sequence goes on; `None` where that is not sure."""
+        start, ends = sequence.start, list[int]()
         if start is None or not sequence.ids:
-            yield sequence
-            return
-        here = self._going_on(start)
-        for place, token in enumerate(sequence.ids):
-            following = {after for context in here if (after := self.contexts.of(context, token)) is not None}
-            if here and not following:
-                others = self._going_on(start + place)
-                following = {after for one in others if (after := self.contexts.of(one, token)) is not None}
+            return ends
+        here = self._behind(self._going_on(start), sequence.ids[0])
+        for place, token in enumerate(sequence.ids[1:], start=1):
+            following, beside = (
+                self._behind(contexts, token) for contexts in (here, self._going_on(start + place))
+            )
+            if here and beside - following:
                 if following:
-                    yield _part(sequence, begin, place)
-                    begin = place
+                    return None
+                ends.append(place)
+                following = beside
             here = following
-        yield _part(sequence, begin, len(sequence.ids))
+        return ends
+
+    def _behind(self, contexts: Iterable[int], token: int) -> set[int]:
+        return {after for context in contexts if (after := self.contexts.of(context, token)) is not None}
 
     def _going_on(self, length: int) -> set[int]:
         """The contexts of so many tokens that a step may go on with."""
@@ -167,26 +179,55 @@ class TokenStreams:
         stream = before[number].stream if len(before) == count else None
         return stream.length if stream is not None else -1
 
-    def _stream(
-        self, sequence: TokenSequence, start: int, wanted: int, taken: Sequence[_Stream]
-    ) -> _Stream | None:
-        """The stream that a sequence goes on with; `None` where several might be it."""
-        if start <= 0 or not sequence.ids:
-            return _Stream(_NOTHING) if not start and sequence.ids else None
-        going_on = [
-            stream
-            for stream in self._open
-            if stream.length == start and not any(stream is other for other in taken)
-        ]
-        if not going_on:
+    def _streams(self, found: Sequence[TokenSequence]) -> dict[int, _Stream]:
+        """The stream that each sequence goes on with, by its number; of none where several might be it."""
+        chosen: dict[int, _Stream] = {}
+        by_start: dict[int, dict[int, TokenSequence]] = defaultdict(dict)
+        for number, sequence in enumerate(found):
+            if sequence.ids:
+                by_start[self._start(sequence, number, len(found))][number] = sequence
+        for start, sequences in by_start.items():
+            if not start:
+                chosen |= {number: _Stream(_NOTHING) for number in sequences}
+            elif start > 0 and not self._lost:
+                free = [stream for stream in self._open if stream.length == start]
+                chosen |= self._gone_on(sequences, free) if free else self._begun_before(sequences, start)
+                self._lost |= bool(free) and any(number not in chosen for number in sequences)
+        return chosen
+
+    def _gone_on(self, sequences: Mapping[int, TokenSequence], free: list[_Stream]) -> dict[int, _Stream]:
+        """Which of the `free` streams, that have come as far, each sequence goes on with: as the other dump
+        has it, else in the order that they had in the step before."""
+        last = [stream for stream in free if stream.last == len(self._steps) - 1]
+        in_order = dict(zip(sequences, last)) if len(last) == len(sequences) else {}
+        if len({stream.context for stream in free}) == 1 or not all(
+            any(self.contexts.known(stream.context, sequence.ids) for stream in free)
+            for sequence in sequences.values()
+        ):
+            return in_order or dict(zip(sequences, free if len(free) == 1 else ()))
+        chosen: dict[int, _Stream] = {}
+        left, known = dict(sequences), True
+        while left and known:
+            known = False
+            for number, sequence in list(left.items()):
+                fits = [stream for stream in free if self.contexts.known(stream.context, sequence.ids)]
+                if len({stream.context for stream in fits}) == 1:
+                    chosen[number], known = fits[0], True
+                    free = [stream for stream in free if stream is not fits[0]]
+                    del left[number]
+        rest = [in_order.get(number) for number in left]
+        if all(any(stream is one for one in free) for stream in rest):
+            chosen |= {number: in_order[number] for number in left}
+        return chosen
+
+    def _begun_before(self, sequences: Mapping[int, TokenSequence], start: int) -> dict[int, _Stream]:
+        """Sequences whose first tokens are in no step of this dump, as far as the other has only one such."""
+        chosen: dict[int, _Stream] = {}
+        for number, sequence in sequences.items():
             known = [c for c in self.contexts.of_length(start) if self.contexts.known(c, sequence.ids)]
-            return _Stream(known[0], start) if len(known) == 1 else None
-        known_here = [stream for stream in going_on if self.contexts.known(stream.context, sequence.ids)]
-        if len({stream.context for stream in known_here}) == 1:
-            return known_here[0]
-        # A batch keeps its order from step to step.
-        same = len({stream.context for stream in going_on}) == 1
-        return going_on[0] if same or len(going_on) == wanted else None
+            if len(known) == 1:
+                chosen[number] = _Stream(known[0], start)
+        return chosen
 
     def _piece(self, sequence: TokenSequence, stream: _Stream | None) -> _Piece:
         if stream is None:
@@ -196,7 +237,7 @@ class TokenStreams:
             context = self.contexts.after(context, token)
             contexts.append(context)
         stream.context, stream.length = context, stream.length + len(contexts)
-        stream.steps += 1
+        stream.steps, stream.last = stream.steps + 1, len(self._steps)
         return _Piece(stream, sequence.rows, contexts)
 
 
