@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
 from ..dumps.modules import ModuleDump, stored_tensor
 from ..errors import AccError, Incomparable
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
-from .engine_views import Largest, RowParallel, TokenLayout, TokenPick, Turned, WithResidual
+from .engine_views import Largest, RowParallel, TokenLayout, Turned, WithResidual
 from .layers import next_norm
 from .match import Match, ViewRule
 from .packs import range_by_own, range_by_pieces
@@ -31,9 +30,10 @@ from .pair import (
 )
 from .quantised import scale_and_offset
 from .roles.export import Export
-from .shapes import Shape, has_token_rows
+from .router_choice import with_router_choices
+from .shapes import Shape
 from .splits import Splits
-from .token_forms import forms_of
+from .token_picks import of_tokens
 
 
 class DumpStep:
@@ -161,14 +161,9 @@ class Evidence:
         scales = self._scales(match.mine, mine_ranks)
         mine = _operand(match.mine, mine_refs, mine_view, scales)
         golden = _operand(match.golden, golden_refs, golden_view)
-        golden, mine = _with_choices(golden, mine)
-        if max(len(golden_refs), len(mine_refs)) > 1:
-            first = self._splits.of(
-                match.golden, golden_refs, _meant(golden_view, mine_refs), self._layouts[0]
-            )
-            second = self._splits.of(match.mine, mine_refs, _meant(mine_view, golden_refs), self._layouts[1])
-            golden, mine = replace(golden, split=first), replace(mine, split=second)
-        return (golden, mine) if self._tokens is None else _of_tokens(golden, mine, *self._tokens)
+        golden, mine = with_router_choices(golden, mine)
+        golden, mine = self._splits.of_pair(match, golden, mine, self._layouts)
+        return (golden, mine) if self._tokens is None else of_tokens(golden, mine, self._tokens)
 
     def _scales(self, export: Export, ranks: Sequence[Rank]) -> tuple[tuple[TensorRef, TensorRef], ...]:
         """Scale and offset of an operator of mine that quantises, where every rank dumped them."""
@@ -278,26 +273,6 @@ def _largest(rule: ViewRule, other: OnRanks) -> Largest | None:
     return Largest(count, refs[0][0], refs[1][0]) if len(refs) == 2 and all(refs) and count else None
 
 
-def _meant(view: View, others: tuple[TensorRef, ...]) -> tuple[TensorRef, ...]:
-    """The tensors of the other side that are of the same kind: what a router chose from, for its choice."""
-    return (view.values,) if isinstance(view, Largest) else others
-
-
-def _with_choices(golden: Operand, mine: Operand) -> tuple[Operand, Operand]:
-    """The operands of a router's choice with the logits that either side chose from."""
-    for view, golden_values, mine_values in (
-        (mine.view, None, mine.refs[:1]),
-        (golden.view, golden.refs[:1], None),
-    ):
-        if isinstance(view, Largest):
-            values = (view.values,)
-            return (
-                replace(golden, chosen_from=golden_values or values),
-                replace(mine, chosen_from=mine_values or values),
-            )
-    return golden, mine
-
-
 def _of_summands(export: Export, rule: ViewRule, own: OnRanks) -> View | None:
     """The view of what may be a summand on each rank, with the output of the norm that comes next."""
     side, ranks = own
@@ -309,42 +284,6 @@ def _of_summands(export: Export, rule: ViewRule, own: OnRanks) -> View | None:
         return RowParallel(witness)
     residual = side.refs(rule.parts[0], ranks)
     return WithResidual(residual, witness) if residual else None
-
-
-def _of_tokens(golden: Operand, mine: Operand, *layouts: TokenLayout) -> tuple[Operand, Operand]:
-    """The operands with the rows of the tokens that both sides have; of one row a sequence, where one side
-    holds no more."""
-    one_row = isinstance(golden.view, LastToken) or isinstance(mine.view, LastToken)
-    if layouts[0].contexts is not None and layouts[1].contexts is not None:
-        return _of_contexts(golden, mine, (layouts[0], layouts[1]), one_row)
-    last = one_row and not all(
-        has_token_rows(_joined_shape(operand, operand.refs[0].header().shape), layout.shape)
-        for operand, layout in zip((golden, mine), layouts)
-    )
-    return (
-        replace(golden, tokens=TokenPick(layouts[0], layouts[1], "golden", last)),
-        replace(mine, tokens=TokenPick(layouts[0], layouts[1], "mine", last)),
-    )
-
-
-def _of_contexts(
-    golden: Operand, mine: Operand, layouts: tuple[TokenLayout, TokenLayout], logits: bool
-) -> tuple[Operand, Operand]:
-    """The same where the steps hold other tokens, so that both must have a row for each."""
-    headers = readable(golden.refs[0]), readable(mine.refs[0])
-    if headers[0] is None or headers[1] is None:
-        return golden, mine  # its test says what is wrong with the file
-    shapes = _joined_shape(golden, headers[0].shape), _joined_shape(mine, headers[1].shape)
-    forms = forms_of(shapes, layouts, logits=logits)
-    picks = (TokenPick(layouts[0], layouts[1], own, forms=forms) for own in ("golden", "mine"))
-    first, second = (replace(operand, tokens=pick) for operand, pick in zip((golden, mine), picks))
-    return first, second
-
-
-def _joined_shape(operand: Operand, shape: Shape) -> Shape:
-    """The shape of what the ranks have of a tensor when it is joined."""
-    split = operand.split
-    return shape if split is None else (*shape[: split.axis], split.rows, *shape[split.axis + 1 :])
 
 
 def _operand(

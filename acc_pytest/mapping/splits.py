@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..dumps.base import Slot
 from ..tensors.ref import TensorRef, readable
 from .engine_views import TokenLayout
+from .match import Match
+from .pair import Operand
 from .roles.export import Export
+from .router_choice import chosen_beside
 from .token_split import TokenSplit, may_be_one_token, ranks_alike, split_of
 
 
@@ -17,6 +21,18 @@ class Splits:
     def __init__(self) -> None:
         self._known: dict[tuple[tuple[TensorRef, ...], tuple[TensorRef, ...]], TokenSplit | None] = {}
         self._seen: set[tuple[str, Slot]] = set()
+
+    def of_pair(
+        self,
+        match: Match,
+        golden: Operand,
+        mine: Operand,
+        layouts: tuple[TokenLayout | None, TokenLayout | None],
+    ) -> tuple[Operand, Operand]:
+        """Both operands of a match, with what is known of how ranks have their tokens."""
+        first = self.of(match.golden, golden.refs, chosen_beside(golden.view, mine.refs), layouts[0])
+        second = self.of(match.mine, mine.refs, chosen_beside(mine.view, golden.refs), layouts[1])
+        return replace(golden, split=first), replace(mine, split=second)
 
     def of(
         self,
