@@ -19,7 +19,7 @@ from .evidence import DumpStep
 from .layered_tree import LayeredTree
 from .roles.export import Export
 from .tables import load_tables
-from .token_layout import token_layout
+from .token_layout import Places, token_layout
 from .token_streams import Contexts, TokenStreams
 
 _LEAST = 0.5
@@ -75,6 +75,7 @@ def _layouts(dump: ModuleDump) -> list[TokenLayout | None]:
     """How the steps lay out their tokens. The embedding of the first one is where that of the others is."""
     embedding: Export | None = None
     layouts: list[TokenLayout | None] = []
+    places: Places = {}
     for step in dump.steps:
         side = DumpStep(dump, step)
         node = step.tree.by_path.get(embedding.node.path) if embedding is not None else None
@@ -83,7 +84,7 @@ def _layouts(dump: ModuleDump) -> list[TokenLayout | None]:
             embedding = next((e for e in exports if e.role == "embed" and e.slot.kind == "output"), None)
         else:
             embedding = Export(node, embedding.slot, embedding.role)
-        layouts.append(token_layout(side, [embedding], None) if embedding is not None else None)
+        layouts.append(token_layout(side, [embedding], None, places) if embedding is not None else None)
     return layouts
 
 

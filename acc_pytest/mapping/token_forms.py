@@ -96,7 +96,7 @@ def _forms(shape: Shape, layout: TokenLayout) -> Iterator[str]:
     if is_as_handed(shape, layout):
         yield BATCH
         return
-    if batched and (shape[:2] == layout.shape or (len(shape) > 2 and shape[:2] == _of_one(layout))):
+    if batched and shape[:2] in (layout.shape, _of_one(layout)):
         yield BATCH
     stacked = len(shape) == 2 and shape[0] % count == 0 and (not batched or shape[0] == count)
     # `[1, heads, 1, size]` of a step of one token is no row of heads.

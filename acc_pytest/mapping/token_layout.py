@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from typing import Union
 
 from ..dumps.base import Slot
 from ..tensors.header import TensorHeader
@@ -13,6 +13,7 @@ from ..topology.tree import Node
 from .engine_views import TokenLayout
 from .evidence import DumpStep
 from .roles.export import Export
+from .shapes import Shape
 from .token_split import tokens_of
 
 _IDS = ("input_ids", "input_tokens", "tokens")
@@ -22,54 +23,81 @@ _MASKS = ("attention_mask",)
 _Wanted = Callable[[TensorHeader], bool]
 
 
-def token_layout(side: DumpStep, exports: list[Export], before: TokenLayout | None) -> TokenLayout | None:
-    """The layout of a step by what its embedding hands out (`exports` of the model); `None` without one."""
+_Place = Union[tuple[str, Slot], None]
+Places = dict[Shape, tuple[_Place, ...]]
+"""Where steps of a shape have ids, mask, positions and lengths: other steps of that shape have them there."""
+
+
+def token_layout(
+    side: DumpStep, exports: list[Export], before: TokenLayout | None, places: Places | None = None
+) -> TokenLayout | None:
+    """The layout of a step by what its embedding hands out (`exports` of the model); `None` without one.
+
+    `places` are those of steps before, and are added to.
+    """
     embedding = next((e for e in exports if e.role == "embed" and e.slot.kind == "output"), None)
     header = readable(side.slots(embedding.node).get(embedding.slot)) if embedding is not None else None
     if embedding is None or header is None or len(header.shape) < 2:
         return None
-    looked_up = [r for s, r in side.slots(embedding.node).items() if s.kind == "input" and _is_whole(r)]
-    handed = readable(looked_up[0]) if looked_up else None
+    looked_up = [(s, r) for s, r in side.slots(embedding.node).items() if s.kind == "input" and _is_whole(r)]
+    handed = readable(looked_up[0][1]) if looked_up else None
     told = tokens_of(handed.shape, header.shape, len(side.dump.ranks)) if handed is not None else None
     shape, turned = told or (header.shape[:-1], False)
+    known = {} if places is None else places
+    refs = _at(side, known.get(shape, ()))
+    if refs is None:
+        ids = [(embedding.node.path, slot) for slot, ref in looked_up if _numel(ref) == math.prod(shape)]
+        known[shape] = _places(side, shape, turned, ids[0] if ids else None)
+        refs = _at(side, known[shape]) or (None,) * 4
+    found, mask, positions, lengths = refs
+    return TokenLayout(shape, found, mask, positions, lengths, before, turned=turned)
+
+
+def _places(side: DumpStep, shape: Shape, turned: bool, ids: _Place) -> tuple[_Place, ...]:
     count = math.prod(shape)
     batch = shape[1 if turned else 0] if len(shape) > 1 else 0
-    length = count // batch if batch else count
 
     def tokens(known: TensorHeader) -> bool:
         return known.numel == count
 
-    def places(known: TensorHeader) -> bool:
-        return known.numel in (count, length)
+    def positions(known: TensorHeader) -> bool:
+        return known.numel in (count, count // batch if batch else count)
 
     def mask(known: TensorHeader) -> bool:
-        return len(known.shape) in (2, 4) and bool(batch) and known.shape[0] == batch
+        return len(known.shape) in (2, 4) and known.shape[0] == batch
 
-    ids = next((ref for ref in looked_up if _fits(ref, tokens)), None)
-    found = TokenLayout(
-        shape,
+    return (
         ids or _named(side, _IDS, tokens),
         _named(side, _MASKS, mask, whole=False) if batch else None,
-        _named(side, _POSITIONS, places) or _first_of_rotary(side, places),
+        _named(side, _POSITIONS, positions) or _first_of_rotary(side, positions),
         _named(side, _LENGTHS, lambda known: len(known.shape) == 1),
     )
-    return replace(found, before=before, turned=turned)
 
 
-def _named(side: DumpStep, names: tuple[str, ...], wanted: _Wanted, whole: bool = True) -> TensorRef | None:
+def _at(side: DumpStep, places: tuple[_Place, ...]) -> tuple[TensorRef | None, ...] | None:
+    """The tensors at these places; `None` where one is missing."""
+    refs = []
+    for place in places:
+        node = side.tree.by_path.get(place[0]) if place is not None else None
+        refs.append(side.slots(node).get(place[1]) if node is not None and place is not None else None)
+    missing = any(place is not None and ref is None for place, ref in zip(places, refs))
+    return None if missing or not places else tuple(refs)
+
+
+def _named(side: DumpStep, names: tuple[str, ...], wanted: _Wanted, whole: bool = True) -> _Place:
     """The first tensor that is called so, of the first name that there is."""
     for name in names:
         for node, slot, ref in _tensors(side):
             if _called(node, slot) == name and (not whole or _is_whole(ref)) and _fits(ref, wanted):
-                return ref
+                return node.path, slot
     return None
 
 
-def _first_of_rotary(side: DumpStep, wanted: _Wanted) -> TensorRef | None:
+def _first_of_rotary(side: DumpStep, wanted: _Wanted) -> _Place:
     """Positions that have no name, as rotary modules are handed them."""
     for node, slot, ref in _tensors(side):
         if "rotary" in node.path and slot.kind == "input" and _is_whole(ref) and _fits(ref, wanted):
-            return ref
+            return node.path, slot
     return None
 
 
@@ -88,6 +116,11 @@ def _called(node: Node, slot: Slot) -> str:
 def _is_whole(ref: TensorRef) -> bool:
     header = readable(ref)
     return header is not None and header.payload == "data" and header.dtype.name.startswith(("int", "uint"))
+
+
+def _numel(ref: TensorRef) -> int:
+    header = readable(ref)
+    return header.numel if header is not None else 0
 
 
 def _fits(ref: TensorRef, wanted: _Wanted) -> bool:
