@@ -9,6 +9,22 @@ from ..tensors.ref import TensorRef
 
 
 @dataclass(frozen=True, slots=True)
+class TokenSplit:
+    """The tokens of a step lie along `axis`, `rows` of them and then padding: those of all ranks in rank
+    order if they are to be `joined`, else all of them on each rank."""
+
+    axis: int
+    rows: int
+    joined: bool
+
+    def describe(self, count: int) -> str:
+        """What is done, in words."""
+        if self.joined:
+            return f"tokens split over {count} ranks: their rows joined, {self.rows} in all"
+        return f"padding behind the {self.rows} rows left out"
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnRange:
     """Columns `start:stop` of every shard: a piece of what a module packs, as each rank packs its share."""
 
@@ -31,11 +47,13 @@ class RowParallel:
 class WithResidual:
     """What a layer adds to the residual stream, and the stream itself (one per rank): their sum is meant.
 
-    What it adds may be a summand on each rank: `witness` is that of `RowParallel`.
+    What it adds may be a summand on each rank: `witness` is that of `RowParallel`. The stream may be `split`
+    over ranks by tokens.
     """
 
     residual: tuple[TensorRef, ...]
     witness: tuple[TensorRef, ...] = ()
+    split: TokenSplit | None = None
 
 
 @dataclass(frozen=True, slots=True)

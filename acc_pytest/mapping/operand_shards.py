@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..errors import Incomparable
-from .engine_views import ColumnRange, Largest, Turned, WithResidual
+from .engine_views import ColumnRange, Largest, TokenSplit, Turned, WithResidual
 from .pair import HeadPart, Operand, OwnPart, Part, Permuted, RankSum, SlotRows, View, WithBias
 from .router_choice import largest
-from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order
+from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order, uneven_rows
 from .token_order import pick_tokens
 from .token_split import joined
 
@@ -56,6 +56,8 @@ class OperandShards:
 
     def rule(self, whole: Shape) -> Merge | None:
         """The rule by which the shards make up a tensor of shape `whole`, `None` if there is none."""
+        if len({shard.shape for shard in self.shards}) > 1:
+            return uneven_rows([tuple(shard.shape) for shard in self.shards], whole)
         if self.summed and self.count > 1:
             return Merge("sum") if same_order(self.shape, whole) else None
         return merge_rule(self.shape, self.count, whole)
@@ -77,8 +79,9 @@ def open_shards(operand: Operand) -> OperandShards:
     if isinstance(operand.view, SlotRows):
         shards = [_stored_rows(cache, ref.open()) for cache, ref in zip(shards, operand.view.slots)]
     bias = operand.view.bias if isinstance(operand.view, WithBias) else ()
-    residual = operand.view.residual if isinstance(operand.view, WithResidual) else ()
-    added = _of_ranks([ref.open() for ref in residual], operand) if residual else []
+    added: list[torch.Tensor] = []
+    if isinstance(operand.view, WithResidual):
+        added = _of_ranks([ref.open() for ref in operand.view.residual], operand.view.split)
     viewed = _viewed(shards, operand, tuple(ref.open() for ref in bias))
     return replace(
         viewed,
@@ -99,7 +102,7 @@ def shards_of_shapes(operand: Operand) -> OperandShards:
 def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tensor, ...]) -> OperandShards:
     """The shards as far as the view needs nothing of the other side."""
     note = operand.split.describe(len(shards)) if operand.split is not None else ""
-    shards = [_of_tokens(shard, operand) for shard in _of_ranks(shards, operand)]
+    shards = [_of_tokens(shard, operand) for shard in _of_ranks(shards, operand.split)]
     if isinstance(operand.view, Largest):
         shards = [largest(shard, operand.view) for shard in shards]
     elif isinstance(operand.view, ColumnRange):
@@ -120,8 +123,8 @@ def _part_sizes(operand: Operand) -> tuple[int, ...]:
     return ()
 
 
-def _of_ranks(shards: list[torch.Tensor], operand: Operand) -> list[torch.Tensor]:
-    return shards if operand.split is None else joined(shards, operand.split)
+def _of_ranks(shards: list[torch.Tensor], split: TokenSplit | None) -> list[torch.Tensor]:
+    return shards if split is None else joined(shards, split)
 
 
 def _of_tokens(shard: torch.Tensor, operand: Operand) -> torch.Tensor:

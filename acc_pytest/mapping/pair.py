@@ -8,8 +8,7 @@ from typing import Union
 
 from ..dumps.base import Dump, StepLabel
 from ..tensors.ref import TensorRef
-from .engine_views import ColumnRange, Largest, RowParallel, TokenPick, Turned, WithResidual
-from .token_split import TokenSplit
+from .engine_views import ColumnRange, Largest, RowParallel, TokenPick, TokenSplit, Turned, WithResidual
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,8 @@ def settled(side: OperandShards, other: OperandShards) -> tuple[OperandShards, T
     if not isinstance(view, (RowParallel, WithResidual)):
         return side, Told()
     whole, summed = replace(side, view=Whole()), replace(side, view=RankSum(), settled=True)
-    apart = side.count == 1 or side.shards[0].numel() != other.shards[0].numel()
+    sizes = {shard.numel() for shard in (*side.shards, *other.shards)}
+    apart = side.count == 1 or len(sizes) > 1
     if apart or side.shards[0].device.type == "meta" or _alike(side.shards):
         return whole, Told()
     words = f"the tensors of {side.count} ranks differ"
@@ -69,6 +70,8 @@ def _sum_fits(side: OperandShards, other: OperandShards) -> bool:
     if other.shards[0].numel() != side.shards[0].numel() or not _alike(other.shards):
         return False
     wanted = _numbers(other.shards[0])
+    if side.residual and side.residual[0].numel() == side.shards[0].numel():
+        wanted = wanted - _numbers(side.residual[0])
     summands = [_numbers(shard) for shard in side.shards]
     total = torch.stack(summands).sum(0)
     return _distance(wanted, total) < min(_distance(wanted, each) for each in summands) / 4

@@ -30,8 +30,9 @@ from .steps import batches, common_steps, table_start, token_steps
 from .steps_by_token import StepPair
 from .tables import Tables, load_tables
 from .token_ids import token_ids
+from .token_layout import Layouts
 from .torchair import is_torchair, torchair_plan
-from .trees import Layouts, TreeMatcher
+from .trees import TreeMatcher
 from .weights import WeightPairs, weight_pairs
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from ..dumps.base import Slot
 from ..tensors.ref import TensorRef, readable
-from .engine_views import TokenLayout
+from .engine_views import TokenLayout, TokenSplit, WithResidual
 from .match import Match
 from .pair import Operand
 from .roles.export import Export
 from .router_choice import chosen_beside
-from .token_split import TokenSplit, may_be_one_token, ranks_alike, split_of
+from .token_split import may_be_one_token, ranks_alike, split_of
 
 
 class Splits:
@@ -32,7 +32,20 @@ class Splits:
         """Both operands of a match, with what is known of how ranks have their tokens."""
         first = self.of(match.golden, golden.refs, chosen_beside(golden.view, mine.refs), layouts[0])
         second = self.of(match.mine, mine.refs, chosen_beside(mine.view, golden.refs), layouts[1])
-        return replace(golden, split=first), replace(mine, split=second)
+        golden, mine = replace(golden, split=first), replace(mine, split=second)
+        return (
+            self._with_stream(match.golden, golden, mine.refs, layouts[0]),
+            self._with_stream(match.mine, mine, golden.refs, layouts[1]),
+        )
+
+    def _with_stream(
+        self, export: Export, operand: Operand, others: tuple[TensorRef, ...], layout: TokenLayout | None
+    ) -> Operand:
+        """The operand that knows how ranks have the stream which is to be added to it."""
+        view = operand.view
+        if not isinstance(view, WithResidual):
+            return operand
+        return replace(operand, view=replace(view, split=self.of(export, view.residual, others, layout)))
 
     def of(
         self,

@@ -191,7 +191,8 @@ class _Meetings:
         if layouts[0] is None or layouts[1] is None:
             return StepPair(label, *steps)
         held = self._held[0][golden], self._held[1][mine]
-        same = layouts[0].shape == layouts[1].shape and held[0] == held[1]
+        laid_out = [(layout.shape, layout.turned) for layout in layouts if layout is not None]
+        same = laid_out[0] == laid_out[1] and held[0] == held[1]
         words = (
             f"{self._shared[way]} of the {len(held[0])} tokens of step {steps[0].label} of golden are among "
             f"the {len(held[1])} of step {steps[1].label} of mine"

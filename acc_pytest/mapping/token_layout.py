@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Union
 
 from ..dumps.base import Slot
@@ -14,7 +15,7 @@ from .engine_views import TokenLayout
 from .evidence import DumpStep
 from .roles.export import Export
 from .shapes import Shape
-from .token_split import tokens_of
+from .token_split import ranks_alike, split_of, tokens_of
 
 _IDS = ("input_ids", "input_tokens", "tokens")
 _POSITIONS = ("positions", "position_ids", "cache_position")
@@ -24,6 +25,9 @@ _Wanted = Callable[[TensorHeader], bool]
 
 
 _Place = Union[tuple[str, Slot], None]
+Layouts = tuple[Union[TokenLayout, None], Union[TokenLayout, None]]
+"""How golden and mine lay out the tokens of a step."""
+_Told = tuple[DumpStep, list[Export], Union[TokenLayout, None]]
 Places = dict[Shape, tuple[_Place, ...]]
 """Where steps of a shape have ids, mask, positions and lengths: other steps of that shape have them there."""
 
@@ -35,7 +39,7 @@ def token_layout(
 
     `places` are those of steps before, and are added to.
     """
-    embedding = next((e for e in exports if e.role == "embed" and e.slot.kind == "output"), None)
+    embedding = _embedding(exports)
     header = readable(side.slots(embedding.node).get(embedding.slot)) if embedding is not None else None
     if embedding is None or header is None or len(header.shape) < 2:
         return None
@@ -51,6 +55,31 @@ def token_layout(
         refs = _at(side, known[shape]) or (None,) * 4
     found, mask, positions, lengths = refs
     return TokenLayout(shape, found, mask, positions, lengths, before, turned=turned)
+
+
+def both_layouts(golden: _Told, mine: _Told) -> Layouts:
+    """The layouts of both sides of a step, each given with the exports of its model and the layout before."""
+    one, other = token_layout(*golden), token_layout(*mine)
+    return _of_all_ranks(*golden[:2], one, other), _of_all_ranks(*mine[:2], other, one)
+
+
+def _of_all_ranks(
+    side: DumpStep, exports: list[Export], own: TokenLayout | None, other: TokenLayout | None
+) -> TokenLayout | None:
+    """The layout of a step whose ids were not dumped, where its embedding hands each rank a part of as many
+    tokens as the other side has."""
+    if own is None or other is None or own.ids is not None or len(own.shape) != 1:
+        return own
+    whole = replace(own, shape=(math.prod(other.shape),))
+    embedding = _embedding(exports)
+    refs = side.refs(embedding, side.dump.ranks) if embedding is not None else ()
+    shapes = [header.shape for header in map(readable, refs) if header is not None]
+    split = split_of(shapes, whole) if len(shapes) > 1 else None
+    return whole if split is not None and split.joined and not ranks_alike(refs) else own
+
+
+def _embedding(exports: list[Export]) -> Export | None:
+    return next((e for e in exports if e.role == "embed" and e.slot.kind == "output"), None)
 
 
 def _places(side: DumpStep, shape: Shape, turned: bool, ids: _Place) -> tuple[_Place, ...]:

@@ -10,11 +10,11 @@ from .pair import LastToken, Operand
 from .shapes import Shape, has_token_rows
 from .token_forms import forms_of
 
-Layouts = tuple[TokenLayout, TokenLayout]
-"""How golden and mine lay out the tokens of a step."""
+Known = tuple[TokenLayout, TokenLayout]
+"""How golden and mine lay out the tokens of a step, both of them known."""
 
 
-def of_tokens(golden: Operand, mine: Operand, layouts: Layouts) -> tuple[Operand, Operand]:
+def of_tokens(golden: Operand, mine: Operand, layouts: Known) -> tuple[Operand, Operand]:
     """The operands with the rows of the tokens that both sides have; of one row a sequence, where one side
     holds no more.
 
@@ -33,7 +33,7 @@ def of_tokens(golden: Operand, mine: Operand, layouts: Layouts) -> tuple[Operand
     )
 
 
-def _of_contexts(golden: Operand, mine: Operand, layouts: Layouts, logits: bool) -> tuple[Operand, Operand]:
+def _of_contexts(golden: Operand, mine: Operand, layouts: Known, logits: bool) -> tuple[Operand, Operand]:
     """The same where the steps hold other tokens, so that both must have a row for each."""
     headers = readable(golden.refs[0]), readable(mine.refs[0])
     if headers[0] is None or headers[1] is None:

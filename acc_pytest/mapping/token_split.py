@@ -8,33 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 
 from ..errors import AccError
 from ..tensors.ref import TensorRef
-from .engine_views import TokenLayout
+from .engine_views import TokenLayout, TokenSplit
 from .shapes import Shape
 
 _SAMPLE = 1 << 16
 """Elements of a tensor that tell whether ranks hold the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenSplit:
-    """The tokens of a step lie along `axis`, `rows` of them and then padding: those of all ranks in rank
-    order if they are to be `joined`, else all of them on each rank."""
-
-    axis: int
-    rows: int
-    joined: bool
-
-    def describe(self, count: int) -> str:
-        """What is done, in words."""
-        if self.joined:
-            return f"tokens split over {count} ranks: their rows joined, {self.rows} in all"
-        return f"padding behind the {self.rows} rows left out"
 
 
 def split_of(shapes: Sequence[Shape], layout: TokenLayout) -> TokenSplit | None:
@@ -44,7 +27,8 @@ def split_of(shapes: Sequence[Shape], layout: TokenLayout) -> TokenSplit | None:
         if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1:
             continue
         sizes = [shape[axis] for shape in shapes]
-        if max(sizes) < rows <= sum(sizes) < rows + ranks:
+        apart = max(sizes) < rows or min(sizes) < max(sizes)
+        if apart and rows <= sum(sizes) < rows + ranks:
             return TokenSplit(axis, rows, joined=True)
         if len(set(sizes)) == 1 and sizes[0] == -(-rows // ranks) * ranks > rows:
             return TokenSplit(axis, rows, joined=False)

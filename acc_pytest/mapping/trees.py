@@ -9,7 +9,6 @@ from ..dumps.base import Slot
 from ..dumps.modules import ModuleDump
 from ..topology.tree import Node
 from . import policies, same_names
-from .engine_views import TokenLayout
 from .evidence import Evidence
 from .layered_tree import LayeredTree
 from .layers import Layer, align_layers
@@ -20,12 +19,9 @@ from .roles.export import Export
 from .roles.join import MADE, RoleJoin
 from .steps_by_token import StepPair
 from .tables import Tables
-from .token_layout import token_layout
+from .token_layout import Layouts, both_layouts
 from .unlike import Meanings, largest, shares_rotary, turned, without_copies
 from .user_rules import UserRules
-
-Layouts = tuple["TokenLayout | None", "TokenLayout | None"]
-"""How golden and mine lay out the tokens of a step."""
 
 _PROBED_LAYERS = 3
 """How many layers of one make are looked at before a rule is dropped because shapes disagree."""
@@ -73,11 +69,13 @@ class TreeMatcher:
         if self._meanings is None or not (self.unlike or several):
             return None
         earlier = before or (None, None)
-        sides = (evidence.golden, self.golden, earlier[0]), (evidence.mine, self.mine, earlier[1])
-        layouts = tuple(token_layout(side, tree.model_exports(), first) for side, tree, first in sides)
+        layouts = both_layouts(
+            (evidence.golden, self.golden.model_exports(), earlier[0]),
+            (evidence.mine, self.mine.model_exports(), earlier[1]),
+        )
         turned = [layout is not None and layout.turned for layout in layouts]
-        evidence.lay_out(layouts[0], layouts[1], alike=not self.unlike and turned[0] == turned[1])
-        return layouts[0], layouts[1]
+        evidence.lay_out(*layouts, alike=not self.unlike and turned[0] == turned[1])
+        return layouts
 
     def matches(self) -> list[Match]:
         """Every match, layers first; a slot of mine has one plain match at most."""

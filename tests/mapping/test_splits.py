@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps.base import Slot
-from acc_pytest.mapping.engine_views import TokenLayout
+from acc_pytest.mapping.engine_views import TokenLayout, TokenSplit
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
 from acc_pytest.mapping.roles.export import Export
 from acc_pytest.mapping.shapes import Shape
 from acc_pytest.mapping.splits import Splits
-from acc_pytest.mapping.token_split import TokenSplit, split_of, tokens_of
+from acc_pytest.mapping.token_split import split_of, tokens_of
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.topology.tree import Node
 
@@ -62,6 +62,32 @@ def test_tokens_split_over_ranks_meet_the_rows_of_one_rank(spec: Spec) -> None:
         rows, _ = run(made)
         assert [row.sentence for row in rows if row.verdict != "pass"] == []
         assert {ends(pair) for pair in made.pairs} == OUTSIDE | in_layer(0)
+
+
+def test_a_layer_may_hand_out_summands_of_all_tokens_beside_its_part_of_the_stream(tmp_path: Path) -> None:
+    spec = replace(SPLIT, deferred=True, late=True)
+    made = plan(hugging_face(spec, tmp_path / "golden"), Engine(spec, tmp_path / "mine").dump())
+    rows, _ = run(made)
+    assert [row.sentence for row in rows if row.verdict != "pass"] == []
+    [layer] = [pair for pair in made.pairs if ends(pair)[2:] == ("model.layers.0", "output[0]")]
+    assert "residual added" in "; ".join(open_pair(layer).notes)
+
+
+@pytest.mark.parametrize("lengths", [(1,), (2,)])
+def test_ranks_may_be_more_than_tokens(lengths: tuple[int, ...], tmp_path: Path) -> None:
+    spec = replace(SPLIT, lengths=lengths, sequence="uneven")
+    made = plan(hugging_face(spec, tmp_path / "golden"), Engine(spec, tmp_path / "mine").dump())
+    rows, _ = run(made)
+    assert [row.sentence for row in rows if row.verdict != "pass"] == []
+
+
+def test_without_ids_the_other_side_says_how_many_tokens_there_are(tmp_path: Path) -> None:
+    spec = replace(SPLIT, lengths=(7, 7), sequence="uneven", only_outputs=True)
+    made = plan(hugging_face(spec, tmp_path / "golden"), Engine(spec, tmp_path / "mine").dump())
+    rows, _ = run(made)
+    assert [row.sentence for row in rows if row.verdict != "pass"] == []
+    outputs = {pair for pair in OUTSIDE | in_layer(0) if pair[1][0] == pair[3][0] == "o"}
+    assert {ends(pair) for pair in made.pairs} >= outputs
 
 
 def test_that_rows_were_joined_is_said(tmp_path: Path) -> None:
@@ -117,6 +143,7 @@ FLAT, BATCH, TURNED = TokenLayout((13,)), TokenLayout((2, 7)), TokenLayout((7, 2
         (FLAT, [(4, 8)] * 4, TokenSplit(0, 13, True)),
         (FLAT, [(4, 8), (3, 8), (3, 8), (3, 8)], TokenSplit(0, 13, True)),
         (FLAT, [(13, 8)] * 4, None),
+        (FLAT, [(13, 8), (0, 8), (0, 8), (0, 8)], TokenSplit(0, 13, True)),
         (FLAT, [(16, 8)] * 4, TokenSplit(0, 13, False)),
         (FLAT, [(14, 8)] * 4, None),
         (FLAT, [(3, 8)] * 4, None),
