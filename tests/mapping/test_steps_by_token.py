@@ -71,7 +71,7 @@ CASES = st.builds(
 
 
 @settings(
-    max_examples=6,
+    max_examples=3,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.generate],
@@ -96,21 +96,20 @@ def test_the_other_way_round_the_engine_is_golden(tmp_path: Path) -> None:
     assert said in one(made, 1, "model.norm").reason
 
 
-@pytest.mark.parametrize("kind", ["scaled", "norm", "reduce"])
+@pytest.mark.parametrize("kind", ["norm", "reduce"])
 def test_a_fault_in_one_pass_is_found_there(kind: str, tmp_path: Path) -> None:
     spec = replace(SPEC, ranks=2)
     golden = hugging_face(SPEC, tmp_path / "golden")
     mine = engine_in(MIXED, spec, tmp_path / "mine", {3: Fault(kind, layer=0)})
     rows, diagnosis = run(plan(golden, mine))
     assert {row.step for row in rows if row.red} == {3}
-    at = {"scaled": "self_attn.o_proj", "norm": "post_attention_layernorm", "reduce": "mlp.down_proj"}[kind]
+    at = {"norm": "post_attention_layernorm", "reduce": "mlp.down_proj"}[kind]
     assert diagnosis.roots[0].row.mine.node == f"root.model.layers.0.{at}"
 
 
-@pytest.mark.parametrize("pad", ["left", "right"])
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("turned", "pad"), [(False, "left"), (True, "right")])
 def test_two_runs_of_one_model_meet_when_one_has_a_cache(turned: bool, pad: str, tmp_path: Path) -> None:
-    spec = Spec(lengths=(8, 8) if pad == "right" else (8, 6), pad=pad)
+    spec = Spec(lengths=(8, 8) if pad == "right" else (8, 6), pad=pad, layers=1)
     whole, cached = hugging_face(spec, tmp_path / "a"), hugging_face_in((4, 6, 7), spec, tmp_path / "b")
     made = plan(*((cached, whole) if turned else (whole, cached)))
     assert verdicts(made) == {"pass": len(made.pairs)}
@@ -131,9 +130,11 @@ def test_logits_of_the_last_token_alone_meet_the_pass_that_has_it(tmp_path: Path
 
 
 def test_passes_before_the_first_real_one_are_left_out_and_said(tmp_path: Path) -> None:
-    spec = Spec(lengths=(8, 8))
+    spec = Spec(lengths=(8, 8), layers=1)
     golden = hugging_face_in((7,), spec, tmp_path / "golden")
-    warm_up = [engine_in([[(0, 0, n)]], Spec(lengths=(n,), dummy=1), tmp_path / str(n)) for n in (5, 16)]
+    warm_up = [
+        engine_in([[(0, 0, n)]], Spec(lengths=(n,), dummy=1, layers=1), tmp_path / str(n)) for n in (5, 16)
+    ]
     real = engine_in(
         [[(0, 0, 7), (1, 0, 7)], *token_by_token((7, 7), 1)], Spec(lengths=(8, 8)), tmp_path / "m"
     )
@@ -147,7 +148,7 @@ def test_passes_before_the_first_real_one_are_left_out_and_said(tmp_path: Path) 
 
 
 def test_a_prompt_that_was_run_to_warm_up_is_followed_by_the_one_that_goes_on(tmp_path: Path) -> None:
-    spec = Spec(lengths=(8, 8))
+    spec = Spec(lengths=(8, 8), layers=1)
     prompt: Pass = [(0, 0, 7), (1, 0, 7)]
     mine = engine_in([prompt, prompt, *token_by_token((7, 7), 1)], spec, tmp_path / "mine")
     made = plan(hugging_face_in((7,), spec, tmp_path / "golden"), mine)
@@ -155,7 +156,7 @@ def test_a_prompt_that_was_run_to_warm_up_is_followed_by_the_one_that_goes_on(tm
 
 
 def test_rows_that_fill_up_a_batch_are_no_tokens(tmp_path: Path) -> None:
-    spec = Spec(lengths=(8, 8, 1), dummy=1)
+    spec = Spec(lengths=(8, 8, 1), dummy=1, layers=1)
     passes: list[Pass] = [[(0, 0, 7), (1, 0, 7)], [(0, 7, 8), (1, 7, 8), (2, 0, 1)]]
     golden = hugging_face(replace(spec, lengths=(8, 8), dummy=0), tmp_path / "golden")
     made = plan(golden, engine_in(passes, spec, tmp_path / "mine"))
@@ -164,7 +165,7 @@ def test_rows_that_fill_up_a_batch_are_no_tokens(tmp_path: Path) -> None:
 
 
 def test_steps_of_the_same_tokens_meet_by_their_numbers_as_ever(tmp_path: Path) -> None:
-    spec = Spec(lengths=(8, 8))
+    spec = Spec(lengths=(8, 8), layers=1)
     golden, mine = (hugging_face_in((7,), spec, tmp_path / name) for name in ("golden", "mine"))
     made = plan(golden, mine)
     assert not [note for note in made.notes if "tokens" in note]
