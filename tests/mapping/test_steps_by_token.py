@@ -135,9 +135,7 @@ def test_passes_before_the_first_real_one_are_left_out_and_said(tmp_path: Path) 
     warm_up = [
         engine_in([[(0, 0, n)]], Spec(lengths=(n,), dummy=1, layers=1), tmp_path / str(n)) for n in (5, 16)
     ]
-    real = engine_in(
-        [[(0, 0, 7), (1, 0, 7)], *token_by_token((7, 7), 1)], Spec(lengths=(8, 8)), tmp_path / "m"
-    )
+    real = engine_in([[(0, 0, 7), (1, 0, 7)], *token_by_token((7, 7), 1)], spec, tmp_path / "mine")
     made = plan(golden, after(warm_up, real))
     assert verdicts(made) == {"pass": len(made.pairs)}
     assert {pair.step for pair in made.pairs} == {0, 1}
