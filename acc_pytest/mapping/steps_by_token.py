@@ -120,14 +120,24 @@ class _Meetings:
         self._golden, self._mine = golden, mine
         self._held = golden.held(), mine.held()
         self._all = [frozenset[int]().union(*side) for side in self._held]
-        holders: dict[int, list[int]] = defaultdict(list)
-        for number, held in enumerate(self._held[0]):
+
+    @functools.cached_property
+    def _shared(self) -> Counter[tuple[int, int]]:
+        """How many tokens a step of golden and one of mine have in common; runs of one prompt count alike."""
+        numbers: tuple[dict[frozenset[int], list[int]], ...] = (defaultdict(list), defaultdict(list))
+        for side, all_held in zip(numbers, self._held):
+            for number, held in enumerate(all_held):
+                side[held].append(number)
+        holders: dict[int, list[frozenset[int]]] = defaultdict(list)
+        for held in numbers[0]:
             for context in held & self._all[1]:
-                holders[context].append(number)
-        self._shared: Counter[tuple[int, int]] = Counter()
-        for number, held in enumerate(self._held[1]):
-            for context in held:
-                self._shared.update((holder, number) for holder in holders.get(context, ()))
+                holders[context].append(held)
+        shared: Counter[tuple[int, int]] = Counter()
+        for held, mine in numbers[1].items():
+            counts = Counter(holder for context in held for holder in holders.get(context, ()))
+            for holder, count in counts.items():
+                shared.update(dict.fromkeys(itertools.product(numbers[0][holder], mine), count))
+        return shared
 
     def found(self) -> TokenSteps | None:
         """See `met_by_tokens`."""
@@ -138,7 +148,7 @@ class _Meetings:
         golden = list(enumerate(self._golden.steps))
         by_label = [(number, numbers[step.label]) for number, step in golden if step.label in numbers]
         if self._covered(by_label) == both:
-            return self._of_equal_labels([way for way in by_label if self._shared[way]])
+            return self._of_equal_labels([(g, m) for g, m in by_label if self._held[0][g] & self._held[1][m]])
         ways = self._each_of_golden(), self._each_of_mine()
         best = max(ways, key=lambda way: (len(self._covered(way)), -len(way)))
         number, side = (0, self._golden) if best is ways[0] else (1, self._mine)
@@ -194,8 +204,8 @@ class _Meetings:
         laid_out = [(layout.shape, layout.turned) for layout in layouts if layout is not None]
         same = laid_out[0] == laid_out[1] and held[0] == held[1]
         words = (
-            f"{self._shared[way]} of the {len(held[0])} tokens of step {steps[0].label} of golden are among "
-            f"the {len(held[1])} of step {steps[1].label} of mine"
+            f"{len(held[0] & held[1])} of the {len(held[0])} tokens of step {steps[0].label} of golden are "
+            f"among the {len(held[1])} of step {steps[1].label} of mine"
         )
         return StepPair(label, *steps, (layouts[0], layouts[1]), same, "" if same else words)
 

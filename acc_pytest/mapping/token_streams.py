@@ -8,6 +8,7 @@ its answer token by token have the same contexts, in other steps.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,9 +18,9 @@ from .token_order import TokenSequence, sequences_of
 
 _NOTHING = 0
 """The context before the first token of a sequence."""
-_MOST_STREAMS = 4096
-"""Sequences that a later step may go on with; the newest of more."""
-_MOST_TOKENS = 1 << 20
+_MOST_STREAMS = 1024
+"""Sequences that a later step may go on with; the newest of more. A step of more is not looked at."""
+_MOST_TOKENS = 1 << 18
 """Tokens of all steps of a dump that are looked at."""
 
 
@@ -103,12 +104,13 @@ class TokenStreams:
         self._open, self._steps, self._lost = [], [], False
         total = 0
         for layout in layouts:
-            found = sequences_of(layout, others or layout) if layout is not None else []
-            if layout is not None and layout.lengths is None and len(layout.shape) == 1:
-                found = self._apart(found)
-            total += sum(len(sequence.rows) for sequence in found)
-            if total > _MOST_TOKENS:
+            total += math.prod(layout.shape) if layout is not None else 0
+            known = layout is not None and total <= _MOST_TOKENS
+            found = sequences_of(layout, others or layout) if layout is not None and known else []
+            if len(found) > _MOST_STREAMS:
                 found = []
+            elif layout is not None and layout.lengths is None and len(layout.shape) == 1:
+                found = self._apart(found)
             self._steps.append(self._step(found))
 
     def of_step(self, number: int, layout: TokenLayout | None) -> TokenLayout | None:
@@ -126,8 +128,8 @@ class TokenStreams:
         chosen = self._streams(found)
         pieces = [self._piece(sequence, chosen.get(number)) for number, sequence in enumerate(found)]
         taken = [piece.stream for piece in pieces if piece.stream is not None]
-        rest = [stream for stream in self._open if not any(stream is one for one in taken)]
-        self._open = [*taken, *rest][:_MOST_STREAMS]
+        now = {id(stream) for stream in taken}
+        self._open = [*taken, *(stream for stream in self._open if id(stream) not in now)][:_MOST_STREAMS]
         return pieces
 
     def _apart(self, found: Sequence[TokenSequence]) -> list[TokenSequence]:
@@ -147,7 +149,7 @@ class TokenStreams:
     def _ends(self, sequence: TokenSequence) -> list[int] | None:
         """Where in a stretch of rows another sequence goes on; `None` where that is not sure."""
         start, ends = sequence.start, list[int]()
-        if start is None or not sequence.ids:
+        if start is None or len(sequence.ids) < 2:
             return ends
         here = self._behind(self._going_on(start), sequence.ids[0])
         for place, token in enumerate(sequence.ids[1:], start=1):
