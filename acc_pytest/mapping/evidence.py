@@ -32,7 +32,7 @@ from .quantised import scale_and_offset
 from .roles.export import Export
 from .router_choice import with_router_choices
 from .shapes import Shape
-from .splits import Splits
+from .splits import Splits, has_padding
 from .token_picks import of_tokens
 
 
@@ -135,7 +135,8 @@ class Evidence:
         refs = self.golden.refs(match.golden, ranks[0]), self.mine.refs(match.mine, ranks[1])
         ends = (match.golden, match.mine)
         splits = [self._splits.of(*each) for each in zip(ends, refs, refs[::-1], self._layouts)]
-        if splits[0] != splits[1] or (splits[0] is not None and self._tokens is not None):
+        padded = any(split is not None and has_padding(side, split) for side, split in zip(refs, splits))
+        if splits[0] != splits[1] or padded or (splits[0] is not None and self._tokens is not None):
             return [(*ranks, None)]
         if "row_parallel" not in (match.golden_view.kind, match.mine_view.kind):
             return groups
@@ -190,7 +191,7 @@ class Evidence:
         if self._modules and rule.kind in ("part", "own_columns"):
             return self._columns(export, rule, own, other)
         if rule.kind in ("row_parallel", "residual"):
-            return _of_summands(export, rule, own)
+            return _of_summands(export, rule, own, self._splits)
         if rule.kind == "largest":
             return _largest(rule, other)
         if rule.kind == "turned":
@@ -273,12 +274,14 @@ def _largest(rule: ViewRule, other: OnRanks) -> Largest | None:
     return Largest(count, refs[0][0], refs[1][0]) if len(refs) == 2 and all(refs) and count else None
 
 
-def _of_summands(export: Export, rule: ViewRule, own: OnRanks) -> View | None:
+def _of_summands(export: Export, rule: ViewRule, own: OnRanks, splits: Splits) -> View | None:
     """The view of what may be a summand on each rank, with the output of the norm that comes next."""
     side, ranks = own
     after = next_norm(side.tree, export.node) if len(ranks) > 1 else None
-    witness = side.refs(Export(after, Slot("output", (0,)), ""), ranks) if after is not None else ()
-    if witness and _rows(witness[0]) != _rows(side.slots(export.node, ranks[0]).get(export.slot)):
+    said = Export(after, Slot("output", (0,)), "") if after is not None else None
+    witness = side.refs(said, ranks) if said is not None else ()
+    rows = {_rows(ref) for ref in (*witness, side.slots(export.node, ranks[0]).get(export.slot))}
+    if said is not None and (len(rows) > 1 or splits.known(said)):
         witness = ()  # of a part of the tokens, which is another one on each rank
     if rule.kind == "row_parallel":
         return RowParallel(witness)

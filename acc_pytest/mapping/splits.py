@@ -15,12 +15,23 @@ from .router_choice import chosen_beside
 from .token_split import may_be_one_token, ranks_alike, split_of
 
 
+def has_padding(refs: Sequence[TensorRef], split: TokenSplit) -> bool:
+    """Whether the tensors of all ranks have more rows than there are tokens."""
+    headers = [readable(ref) for ref in refs]
+    rows = sum(header.shape[split.axis] for header in headers if header is not None)
+    return not split.joined or rows > split.rows
+
+
 class Splits:
     """What was found in the steps so far: a step of one token does not tell, but others of that tensor do."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[tuple[TensorRef, ...], tuple[TensorRef, ...]], TokenSplit | None] = {}
         self._seen: set[tuple[str, Slot]] = set()
+
+    def known(self, export: Export) -> bool:
+        """Whether a tensor was split in a step before."""
+        return (export.node.path, export.slot) in self._seen
 
     def of_pair(
         self,

@@ -24,21 +24,25 @@ def split_of(shapes: Sequence[Shape], layout: TokenLayout) -> TokenSplit | None:
     """How the tensors of all ranks have the tokens of a step; `None` where each has a row for every one."""
     ranks = len(shapes)
     for axis, rows in _places(shapes[0], layout):
-        if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1:
+        if len({(len(shape), *shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1:
             continue
         sizes = [shape[axis] for shape in shapes]
         apart = max(sizes) < rows or min(sizes) < max(sizes)
-        if apart and rows <= sum(sizes) < rows + ranks:
+        if apart and len(shapes[0]) > 1 and rows <= sum(sizes) < rows + ranks:
             return TokenSplit(axis, rows, joined=True)
-        if len(set(sizes)) == 1 and sizes[0] == -(-rows // ranks) * ranks > rows:
+        whole = -(-rows // ranks) * ranks
+        if len(set(sizes)) == 1 and sizes[0] == whole > rows:
             return TokenSplit(axis, rows, joined=False)
+        # Heads one below the other.
+        if len(set(sizes)) == 1 and len(shapes[0]) == 2 and sizes[0] % rows and not sizes[0] % whole:
+            return TokenSplit(axis, rows * (sizes[0] // whole), joined=False)
     return None
 
 
 def may_be_one_token(shapes: Sequence[Shape], layout: TokenLayout) -> TokenSplit | None:
     """The split of a step of one token, where every rank has one row: that of the first, and padding."""
     for axis, rows in _places(shapes[0], layout):
-        if rows == 1 and all(shape[axis] == 1 for shape in shapes):
+        if rows == 1 and all(len(shape) > 1 and shape[axis] == 1 for shape in shapes):
             return TokenSplit(axis, 1, joined=True)
     return None
 
@@ -61,11 +65,9 @@ def ranks_alike(refs: Sequence[TensorRef]) -> bool:
 
 def _places(shape: Shape, layout: TokenLayout) -> Iterator[tuple[int, int]]:
     """The dimensions that may be those of tokens, and how many there are."""
-    if len(shape) < 2:
-        return
-    if len(layout.shape) == 1:
+    if len(layout.shape) == 1 and shape:
         yield 0, layout.shape[0]
-    elif len(layout.shape) == 2:
+    elif len(layout.shape) == 2 and len(shape) > 1:
         tokens = 0 if layout.turned else 1
         if len(shape) > 2 and shape[1 - tokens] == layout.shape[1 - tokens]:
             yield tokens, layout.shape[tokens]

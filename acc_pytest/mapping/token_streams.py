@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from .engine_views import Stretch, TokenLayout
-from .token_order import TokenSequence, sequences_of
+from .token_sequences import TokenSequence, sequences_of
 
 _NOTHING = 0
 """The context before the first token of a sequence."""

@@ -112,6 +112,20 @@ def test_of_two_runs_on_as_many_ranks_one_may_split_its_tokens(turned: bool, tmp
     assert not together & {"qkv_proj", "attn", "act_fn"}
 
 
+@pytest.mark.parametrize(
+    ("golden", "mine"),
+    [(("kept", 2), ("dropped", 2)), (("uneven", 2), ("kept", 2)), (("", 2), ("kept", 4))],
+)
+def test_engines_that_pad_otherwise_meet_without_the_padding(
+    golden: tuple[str, int], mine: tuple[str, int], tmp_path: Path
+) -> None:
+    spec = replace(SPLIT, deferred=True, head_norms=True)
+    sides = [replace(spec, sequence=kind, ranks=ranks) for kind, ranks in (golden, mine)]
+    dumps = [Engine(side, tmp_path / str(number)).dump() for number, side in enumerate(sides)]
+    rows, _ = run(plan(*dumps))
+    assert [row.sentence for row in rows if row.verdict != "pass"] == []
+
+
 def test_a_fault_of_the_last_rank_is_found(tmp_path: Path) -> None:
     golden = hugging_face(SPLIT, tmp_path / "golden")
     _, diagnosis = run(plan(golden, Engine(SPLIT, tmp_path / "mine", Fault("last rank", 0)).dump()))
@@ -146,6 +160,9 @@ FLAT, BATCH, TURNED = TokenLayout((13,)), TokenLayout((2, 7)), TokenLayout((7, 2
         (FLAT, [(13, 8), (0, 8), (0, 8), (0, 8)], TokenSplit(0, 13, True)),
         (FLAT, [(16, 8)] * 4, TokenSplit(0, 13, False)),
         (FLAT, [(14, 8)] * 4, None),
+        (FLAT, [(64, 8)] * 4, TokenSplit(0, 52, False)),
+        (FLAT, [(52, 8)] * 4, None),
+        (FLAT, [(16,)] * 4, TokenSplit(0, 13, False)),
         (FLAT, [(3, 8)] * 4, None),
         (FLAT, [(5, 8)] * 4, None),
         (FLAT, [(4, 8), (4, 8), (4, 8), (4, 6)], None),
