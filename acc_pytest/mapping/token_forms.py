@@ -15,7 +15,6 @@ from .shapes import Shape
 BATCH, FLAT, HEADS_FIRST, ENDS = "batch", "flat", "heads first", "ends"
 """`[batch, tokens, ...]`, `[rows, ...]`, `[batch, heads, tokens, ...]`, and one row for each sequence, which
 is its last token."""
-FORMS = (BATCH, FLAT, HEADS_FIRST, ENDS)
 _MEET = {(BATCH, BATCH), (FLAT, FLAT), (BATCH, FLAT), (FLAT, BATCH), (HEADS_FIRST, HEADS_FIRST)}
 
 
