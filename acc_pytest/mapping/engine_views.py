@@ -112,7 +112,7 @@ class TokenLayout:
 class TokenPick:
     """The rows of the tokens that both sides have, in the order of mine; with `last` only the last one of
     each sequence. `own` says whose rows: `golden` or `mine`. Of layouts with `contexts`, `forms` say where
-    golden and mine have the rows (`token_rows.FORMS`).
+    golden and mine have the rows (words of `token_forms`).
     """
 
     golden: TokenLayout

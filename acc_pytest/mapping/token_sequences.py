@@ -95,22 +95,28 @@ def _masked(side: TokenLayout, batch: int, length: int) -> _Masked | None:
 
 def _borders(side: TokenLayout, count: int, positions: Sequence[int], other: TokenLayout) -> list[int]:
     """Where sequences that follow each other begin, and the end of the last one."""
-    lengths = _numbers(side.lengths) or []
-    if lengths and len(lengths) == count:
-        return list(range(count + 1))
-    if lengths and sum(lengths) == count and min(lengths) > 0:
-        borders = [0]
-        for length in lengths:
-            borders.append(borders[-1] + length)
-        return borders
-    if len(lengths) > 1 and lengths[0] == 0 and lengths[-1] == count and sorted(set(lengths)) == lengths:
-        return lengths
+    if (told := borders_by_lengths(side)) is not None:
+        return told
     if positions:
         breaks = [row for row in range(1, count) if positions[row] != positions[row - 1] + 1]
         return [0, *breaks, count]
     if len(other.shape) > 1 and count % other.shape[-1] == 0:
         return list(range(0, count + 1, other.shape[-1]))
     return [0, count]
+
+
+def borders_by_lengths(side: TokenLayout) -> list[int] | None:
+    """The borders of sequences that follow each other by their lengths, or by where they begin; `None` where
+    these are not of the tokens of this step."""
+    lengths, count = _numbers(side.lengths) or [], math.prod(side.shape)
+    if not lengths or len(side.shape) > 1:
+        return None
+    if len(lengths) == count:
+        return list(range(count + 1))
+    if sum(lengths) == count and min(lengths) > 0:
+        return [0, *itertools.accumulate(lengths)]
+    rising = len(lengths) > 1 and sorted(set(lengths)) == lengths
+    return lengths if rising and lengths[0] == 0 and lengths[-1] == count else None
 
 
 def _numbers(ref: TensorRef | None) -> list[int] | None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from .engine_views import Stretch, TokenLayout
-from .token_sequences import TokenSequence, sequences_of
+from .token_sequences import TokenSequence, borders_by_lengths, sequences_of
 
 _NOTHING = 0
 """The context before the first token of a sequence."""
@@ -109,7 +109,7 @@ class TokenStreams:
             found = sequences_of(layout, others or layout) if layout is not None and known else []
             if len(found) > _MOST_STREAMS:
                 found = []
-            elif layout is not None and layout.lengths is None and len(layout.shape) == 1:
+            elif layout is not None and len(layout.shape) == 1 and borders_by_lengths(layout) is None:
                 found = self._apart(found)
             self._steps.append(self._step(found))
 

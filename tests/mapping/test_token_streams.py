@@ -105,6 +105,14 @@ def test_neighbours_whose_positions_go_on_are_told_apart_by_the_other_dump(file:
     assert met(whole, both) == ([2, 8], [0, 1])
 
 
+def test_lengths_of_whole_sequences_do_not_say_where_those_of_a_step_end(file: Files) -> None:
+    contexts = Contexts()
+    [whole] = steps(contexts, [batch(file, [[1, 2, 3, 4, 5], [6, 7, 8, 9, 3]])])
+    first = rows(file, [1, 2, 6, 7, 8], [0, 1, 0, 1, 2], [2, 3])
+    _, both = steps(contexts, [first, rows(file, [3, 9, 3], [2, 3, 4], [3, 5])])
+    assert met(whole, both) == ([2, 8, 9], [0, 1, 2])
+
+
 def test_neighbours_that_either_may_go_on_with_are_left_alone(file: Files) -> None:
     contexts = Contexts()
     [whole] = steps(contexts, [batch(file, [[1, 2, 3, 9, 5], [6, 7, 8, 9, 3]])])
