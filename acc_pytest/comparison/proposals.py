@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -71,8 +71,11 @@ def proposals(golden: Dump, mine: Dump, plan: Plan) -> list[Proposal]:
             f"golden ran on {len(golden.ranks)} ranks and mine on {len(mine.ranks)}: pairs are proposed by "
             "values only where ranks meet one by one"
         )
-    for golden_step, mine_step in common_steps(golden, mine):
-        sides = _Side(golden, golden_step, "golden", plan), _Side(mine, mine_step, "mine", plan)
+    for met in common_steps(golden, mine):
+        sides = (
+            _Side(golden, replace(met.golden, label=met.label), "golden", plan),
+            _Side(mine, replace(met.mine, label=met.label), "mine", plan),
+        )
         if all(side.left for side in sides):
             return list(_Proposals(*sides, plan).found())
     return []

@@ -3,8 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..tensors.ref import TensorRef
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSplit:
+    """The tokens of a step lie along `axis`, `rows` of them and then padding: those of all ranks in rank
+    order if they are to be `joined`, else all of them on each rank."""
+
+    axis: int
+    rows: int
+    joined: bool
+
+    def describe(self, count: int) -> str:
+        """What is done, in words."""
+        if self.joined:
+            return f"tokens split over {count} ranks: their rows joined, {self.rows} in all"
+        return f"padding behind the {self.rows} rows left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +47,13 @@ class RowParallel:
 class WithResidual:
     """What a layer adds to the residual stream, and the stream itself (one per rank): their sum is meant.
 
-    What it adds may be a summand on each rank: `witness` is that of `RowParallel`.
+    What it adds may be a summand on each rank: `witness` is that of `RowParallel`. The stream may be `split`
+    over ranks by tokens.
     """
 
     residual: tuple[TensorRef, ...]
     witness: tuple[TensorRef, ...] = ()
+    split: TokenSplit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +76,26 @@ class Largest:
     values: TensorRef
 
 
+class Stretch(NamedTuple):
+    """`length` rows from `row` on, of tokens whose contexts have the numbers from `context` on.
+
+    A context is a token with all that came before it in its sequence: rows of one context are equal in every
+    right run, in whatever steps and batches they were computed.
+    """
+
+    row: int
+    context: int
+    length: int
+
+
 @dataclass(frozen=True, slots=True)
 class TokenLayout:
     """How one dump lays out the tokens of a step: `[batch, tokens]`, perhaps padded, or all in one row.
 
     The tensors that tell, where they were dumped: token ids, the mask (1 for a real token, or what is added
-    to scores), positions, and the lengths of sequences. `before` is the layout of the prefill.
+    to scores), positions, and the lengths of sequences. `before` is the layout of the prefill. Where one side
+    has in several steps what the other has in one, `contexts` are the tokens of each sequence of this step.
+    With `turned` the dump has `[tokens, batch]`, but ids, mask and positions are still `[batch, tokens]`.
     """
 
     shape: tuple[int, ...]
@@ -71,19 +104,23 @@ class TokenLayout:
     positions: TensorRef | None = None
     lengths: TensorRef | None = None
     before: TokenLayout | None = None
+    contexts: tuple[tuple[Stretch, ...], ...] | None = None
+    turned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPick:
     """The rows of the tokens that both sides have, in the order of mine; with `last` only the last one of
-    each sequence. `own` says whose rows: `golden` or `mine`. With `heads_first` a tensor that may be either
-    is `[batch, heads, tokens, size]`.
+    each sequence. `own` says whose rows: `golden` or `mine`. Of layouts with `contexts`, `forms` say where
+    golden and mine have the rows (words of `token_forms`). With `heads_first` a tensor that may be either is
+    `[batch, heads, tokens, size]`.
     """
 
     golden: TokenLayout
     mine: TokenLayout
     own: str
     last: bool = False
+    forms: tuple[str, str] | None = None
     heads_first: bool = False
 
     @property

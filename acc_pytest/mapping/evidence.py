@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..dumps.base import Dump, Rank, Slot, Step
+from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
 from ..dumps.modules import ModuleDump, stored_tensor
-from ..errors import AccError
+from ..errors import AccError, Incomparable
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
-from .engine_views import Largest, RowParallel, TokenLayout, TokenPick, Turned, WithResidual
+from .engine_views import Largest, RowParallel, TokenLayout, Turned, WithResidual
 from .expert_operands import of_experts
 from .layers import next_norm
 from .match import Match, ViewRule
@@ -32,7 +32,10 @@ from .pair import (
 )
 from .quantised import scale_and_offset
 from .roles.export import Export
-from .shapes import has_token_rows
+from .router_choice import with_router_choices
+from .shapes import Shape
+from .splits import Splits, has_padding
+from .token_picks import of_tokens
 
 
 class DumpStep:
@@ -85,19 +88,34 @@ class Evidence:
         mine: DumpStep,
         table_start: int | None = None,
         batches: tuple[int, int] = (1, 1),
+        label: StepLabel | None = None,
+        words: str = "",
+        splits: Splits | None = None,
     ) -> None:
         """`table_start` is the first position of this step's tokens, `None` if unknown; `batches` says how
-        many times golden and mine must be repeated to have the other one's batch."""
+        many times golden and mine must be repeated to have the other one's batch. `label` is what the step is
+        called, by default as golden calls it; `words` say how the two steps meet, if not by their labels;
+        `splits` know what was split over ranks in other steps."""
         self.golden = golden
         self.mine = mine
         self._table_start = table_start
         self._batches = batches
+        self.label = golden.step.label if label is None else label
+        self.words = words
+        self._splits = splits or Splits()
+        self._layouts: tuple[TokenLayout | None, TokenLayout | None] = (None, None)
         self._tokens: tuple[TokenLayout, TokenLayout] | None = None
         self._modules = isinstance(golden.dump, ModuleDump) and isinstance(mine.dump, ModuleDump)
 
-    def lay_out(self, golden: TokenLayout | None, mine: TokenLayout | None) -> None:
-        """How both sides lay out tokens, where that is not alike."""
-        self._tokens = (golden, mine) if golden is not None and mine is not None else None
+    def lay_out(self, golden: TokenLayout | None, mine: TokenLayout | None, alike: bool = False) -> None:
+        """How both sides lay out tokens; where that is `alike` no rows need be looked for."""
+        self._layouts = (golden, mine)
+        self._tokens = (golden, mine) if golden is not None and mine is not None and not alike else None
+
+    @property
+    def by_tokens(self) -> bool:
+        """Whether one side holds other tokens in this step than the other, or in another order."""
+        return self._tokens is not None and self._tokens[0].contexts is not None
 
     @property
     def tokens(self) -> tuple[TokenLayout | None, TokenLayout | None]:
@@ -115,12 +133,20 @@ class Evidence:
         return [([ranks[0]], [ranks[1]], index) for index, ranks in enumerate(zip(golden, mine))]
 
     def groups_of(self, match: Match) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
-        """Which ranks meet in a match: all at once where only one side has summands on its ranks."""
+        """Which ranks meet in a match: all at once where only one side has summands on its ranks, or its
+        tokens split over them."""
         groups = self.rank_groups()
-        if len(groups) == 1 or "row_parallel" not in (match.golden_view.kind, match.mine_view.kind):
+        if len(groups) == 1:
             return groups
         ranks = self.golden.dump.ranks, self.mine.dump.ranks
         refs = self.golden.refs(match.golden, ranks[0]), self.mine.refs(match.mine, ranks[1])
+        ends = (match.golden, match.mine)
+        splits = [self._splits.of(*each) for each in zip(ends, refs, refs[::-1], self._layouts)]
+        padded = any(split is not None and has_padding(side, split) for side, split in zip(refs, splits))
+        if splits[0] != splits[1] or padded or (splits[0] is not None and self._tokens is not None):
+            return [(*ranks, None)]
+        if "row_parallel" not in (match.golden_view.kind, match.mine_view.kind):
+            return groups
         return [(*ranks, None)] if len({all_equal(each) for each in refs}) > 1 else groups
 
     def operands(
@@ -145,8 +171,9 @@ class Evidence:
         golden = _operand(match.golden, golden_refs, golden_view, (), self.golden)
         if match.experts is not None:
             return of_experts(golden, mine, match.experts, (self.golden, self.mine), self.tokens)
-        golden, mine = _with_choices(golden, mine)
-        return (golden, mine) if self._tokens is None else _of_tokens(golden, mine, *self._tokens)
+        golden, mine = with_router_choices(golden, mine)
+        golden, mine = self._splits.of_pair(match, golden, mine, self._layouts)
+        return (golden, mine) if self._tokens is None else of_tokens(golden, mine, self._tokens)
 
     def _scales(self, export: Export, ranks: Sequence[Rank]) -> tuple[tuple[TensorRef, TensorRef], ...]:
         """Scale and offset of an operator of mine that quantises, where every rank dumped them."""
@@ -173,7 +200,7 @@ class Evidence:
         if self._modules and rule.kind in ("part", "own_columns"):
             return self._columns(export, rule, own, other)
         if rule.kind in ("row_parallel", "residual"):
-            return _of_summands(export, rule, own)
+            return _of_summands(export, rule, own, self._splits)
         if rule.kind == "largest":
             return _largest(rule, other)
         if rule.kind == "turned":
@@ -214,9 +241,13 @@ class Evidence:
         A file that cannot be read says nothing against the match: its pair is made, and its test fails.
         Nor does a tensor that only some ranks dumped: the plan then names the ranks.
         """
-        golden_ranks, mine_ranks, _ = self.rank_groups()[0]
-        operands = self.operands(match, golden_ranks, mine_ranks)
-        if operands is None and self.operands(match, golden_ranks[:1], mine_ranks[:1]) is not None:
+        golden_ranks, mine_ranks, _ = self.groups_of(match)[0]
+        try:
+            operands = self.operands(match, golden_ranks, mine_ranks)
+            alone = operands is None and self.operands(match, golden_ranks[:1], mine_ranks[:1]) is not None
+        except Incomparable as refusal:
+            return str(refusal)
+        if alone:
             return ""
         if operands is None:
             return "one of the tensors was not dumped"
@@ -241,50 +272,30 @@ def _width(side: OnRanks, export: Export) -> int:
     return header.shape[-1] if header is not None and header.shape else 0
 
 
+def _rows(ref: TensorRef | None) -> Shape:
+    header = readable(ref)
+    return header.shape[:-1] if header is not None else ()
+
+
 def _largest(rule: ViewRule, other: OnRanks) -> Largest | None:
     refs = [other[0].refs(part, other[1][:1]) for part in rule.parts]
     count = _width(other, rule.parts[0])
     return Largest(count, refs[0][0], refs[1][0]) if len(refs) == 2 and all(refs) and count else None
 
 
-def _with_choices(golden: Operand, mine: Operand) -> tuple[Operand, Operand]:
-    """The operands of a router's choice with the logits that either side chose from."""
-    for view, golden_values, mine_values in (
-        (mine.view, None, mine.refs[:1]),
-        (golden.view, golden.refs[:1], None),
-    ):
-        if isinstance(view, Largest):
-            values = (view.values,)
-            return (
-                replace(golden, chosen_from=golden_values or values),
-                replace(mine, chosen_from=mine_values or values),
-            )
-    return golden, mine
-
-
-def _of_summands(export: Export, rule: ViewRule, own: OnRanks) -> View | None:
+def _of_summands(export: Export, rule: ViewRule, own: OnRanks, splits: Splits) -> View | None:
     """The view of what may be a summand on each rank, with the output of the norm that comes next."""
     side, ranks = own
     after = next_norm(side.tree, export.node) if len(ranks) > 1 else None
-    witness = side.refs(Export(after, Slot("output", (0,)), ""), ranks) if after is not None else ()
+    said = Export(after, Slot("output", (0,)), "") if after is not None else None
+    witness = side.refs(said, ranks) if said is not None else ()
+    rows = {_rows(ref) for ref in (*witness, side.slots(export.node, ranks[0]).get(export.slot))}
+    if said is not None and (len(rows) > 1 or splits.known(said)):
+        witness = ()  # of a part of the tokens, which is another one on each rank
     if rule.kind == "row_parallel":
         return RowParallel(witness)
     residual = side.refs(rule.parts[0], ranks)
     return WithResidual(residual, witness) if residual else None
-
-
-def _of_tokens(golden: Operand, mine: Operand, *layouts: TokenLayout) -> tuple[Operand, Operand]:
-    """The operands with the rows of the tokens that both sides have; of one row a sequence, where one side
-    holds no more."""
-    one_row = isinstance(golden.view, LastToken) or isinstance(mine.view, LastToken)
-    last = one_row and not all(
-        has_token_rows(ref.header().shape, layout.shape)
-        for ref, layout in ((golden.refs[0], layouts[0]), (mine.refs[0], layouts[1]))
-    )
-    return (
-        replace(golden, tokens=TokenPick(layouts[0], layouts[1], "golden", last)),
-        replace(mine, tokens=TokenPick(layouts[0], layouts[1], "mine", last)),
-    )
 
 
 def _operand(

@@ -9,12 +9,13 @@ import torch
 
 from ..errors import Incomparable
 from ..tensors.ref import TensorRef
-from .engine_views import ColumnRange, Largest, Turned, WithResidual
+from .engine_views import ColumnRange, Largest, TokenSplit, Turned, WithResidual
 from .expert_rows import pick_expert_rows
 from .pair import HeadPart, Operand, OwnPart, Part, Permuted, RankSum, SlotRows, View, WithBias
 from .router_choice import largest
-from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order
+from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order, uneven_rows
 from .token_order import pick_tokens
+from .token_split import joined
 
 
 @dataclass(slots=True)
@@ -25,7 +26,7 @@ class OperandShards:
     piece for a `HeadPart`. `bias` is what every shard lacks, for a `WithBias`, `residual` what is to be
     added, for a `WithResidual`, `angles` are the tables of a `Turned`. `gathered` says that an operator
     collected the pieces of all ranks: `[ranks, ...]`, `settled` that the values told that the shards are
-    summands.
+    summands. `note` says in words what was done to them.
     """
 
     shards: list[torch.Tensor]
@@ -36,6 +37,7 @@ class OperandShards:
     residual: tuple[torch.Tensor, ...] = ()
     angles: tuple[torch.Tensor, ...] = ()
     settled: bool = False
+    note: str = ""
 
     @property
     def shape(self) -> Shape:
@@ -56,6 +58,8 @@ class OperandShards:
 
     def rule(self, whole: Shape) -> Merge | None:
         """The rule by which the shards make up a tensor of shape `whole`, `None` if there is none."""
+        if len({shard.shape for shard in self.shards}) > 1:
+            return uneven_rows([tuple(shard.shape) for shard in self.shards], whole)
         if self.summed and self.count > 1:
             return Merge("sum") if same_order(self.shape, whole) else None
         return merge_rule(self.shape, self.count, whole)
@@ -77,11 +81,13 @@ def open_shards(operand: Operand) -> OperandShards:
     if isinstance(operand.view, SlotRows):
         shards = [_stored_rows(cache, ref.open()) for cache, ref in zip(shards, operand.view.slots)]
     bias = operand.view.bias if isinstance(operand.view, WithBias) else ()
-    residual = operand.view.residual if isinstance(operand.view, WithResidual) else ()
+    added: list[torch.Tensor] = []
+    if isinstance(operand.view, WithResidual):
+        added = _of_ranks([ref.open() for ref in operand.view.residual], operand.view.split)
     viewed = _viewed(shards, operand, tuple(ref.open() for ref in bias))
     return replace(
         viewed,
-        residual=tuple(_of_tokens(ref.open(), operand) for ref in residual),
+        residual=tuple(_of_tokens(tensor, operand) for tensor in added),
         angles=_angles(operand, shards[0]),
     )
 
@@ -97,7 +103,8 @@ def shards_of_shapes(operand: Operand) -> OperandShards:
 
 def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tensor, ...]) -> OperandShards:
     """The shards as far as the view needs nothing of the other side."""
-    shards = [_of_tokens(shard, operand) for shard in shards]
+    note = operand.split.describe(len(shards)) if operand.split is not None else ""
+    shards = [_of_tokens(shard, operand) for shard in _of_ranks(shards, operand.split)]
     if operand.slots_by:
         shards = [_in_slots(shard, ref, operand) for shard, ref in zip(shards, operand.slots_by)]
     if isinstance(operand.view, Largest):
@@ -109,7 +116,7 @@ def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tens
     elif isinstance(operand.view, Permuted):
         shards = [_permuted(shard, operand.view) for shard in shards]
     gathered = operand.op_type == "AllGatherOperation" and len(operand.refs) > 1
-    return OperandShards(shards, operand.view, _part_sizes(operand), bias, gathered)
+    return OperandShards(shards, operand.view, _part_sizes(operand), bias, gathered, note=note)
 
 
 def _part_sizes(operand: Operand) -> tuple[int, ...]:
@@ -118,6 +125,10 @@ def _part_sizes(operand: Operand) -> tuple[int, ...]:
     if isinstance(operand.view, HeadPart):
         return tuple(ref.header().shape[-1] for ref in operand.view.widths_of)
     return ()
+
+
+def _of_ranks(shards: list[torch.Tensor], split: TokenSplit | None) -> list[torch.Tensor]:
+    return shards if split is None else joined(shards, split)
 
 
 def _of_tokens(shard: torch.Tensor, operand: Operand) -> torch.Tensor:

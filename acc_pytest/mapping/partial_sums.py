@@ -34,7 +34,8 @@ def settled(side: OperandShards, other: OperandShards) -> tuple[OperandShards, T
     if not isinstance(view, (RowParallel, WithResidual)):
         return side, Told()
     whole, summed = replace(side, view=Whole()), replace(side, view=RankSum(), settled=True)
-    apart = side.count == 1 or side.shards[0].numel() != other.shards[0].numel()
+    sizes = {shard.numel() for shard in (*side.shards, *other.shards)}
+    apart = side.count == 1 or len(sizes) > 1
     if apart or side.shards[0].device.type == "meta" or _alike(side.shards):
         return whole, Told()
     words = f"the tensors of {side.count} ranks differ"
@@ -65,10 +66,16 @@ def _alike(shards: Sequence[torch.Tensor]) -> bool:
 
 
 def _sum_fits(side: OperandShards, other: OperandShards) -> bool:
-    """Whether the sum is much nearer to the other side than any summand."""
-    if other.shards[0].numel() != side.shards[0].numel() or not _alike(other.shards):
+    """Whether the sum is much nearer to the other side, or to its sum, than any summand."""
+    if other.shards[0].numel() != side.shards[0].numel():
         return False
-    wanted = _numbers(other.shards[0])
+    alike = _alike(other.shards)
+    if not alike and not isinstance(other.view, (RowParallel, WithResidual)):
+        return False
+    wanted = _numbers(other.shards[0]) if alike else torch.stack([*map(_numbers, other.shards)]).sum(0)
+    for added, sign in ((other.residual, 1), (side.residual, -1)):
+        if added and added[0].numel() == side.shards[0].numel():
+            wanted = wanted + sign * _numbers(added[0])
     summands = [_numbers(shard) for shard in side.shards]
     total = torch.stack(summands).sum(0)
     return _distance(wanted, total) < min(_distance(wanted, each) for each in summands) / 4

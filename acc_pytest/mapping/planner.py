@@ -26,11 +26,14 @@ from .one_file import is_lone_file, kept_for, plan_of_lone_file
 from .op_mapping_file import FILE_NAME, missing_file_note, read_op_mapping_file, type_rules
 from .pair import Pair, Plan, Unmapped
 from .routers import with_module_choices
-from .steps import batches, common_steps, table_start
+from .splits import Splits
+from .steps import batches, common_steps, table_start, token_steps
+from .steps_by_token import StepPair
 from .tables import Tables, load_tables
 from .token_ids import token_ids
+from .token_layout import Layouts
 from .torchair import is_torchair, torchair_plan
-from .trees import Layouts, TreeMatcher
+from .trees import TreeMatcher
 from .weights import WeightPairs, weight_pairs
 
 
@@ -112,19 +115,24 @@ class _Planner:
         self._rules = type_rules(user)
         self._level = level
         self._mapped: dict[object, _Mapped] = {}
+        self._splits = Splits()
         self._totals: Counter[str] = Counter()
         self._notes: list[str] = []
 
     def plan(self) -> Plan:
         pairs: list[Pair] = []
         unmapped: list[Unmapped] = []
+        by_tokens = token_steps(self._golden, self._mine)
+        self._notes += by_tokens.notes if by_tokens is not None else ()
         weights: WeightPairs | None = None
         layouts: Layouts | None = None
-        for golden_step, mine_step in common_steps(self._golden, self._mine):
-            golden, mine = DumpStep(self._golden, golden_step), DumpStep(self._mine, mine_step)
-            start = table_start(self._golden, golden_step)
-            evidence = Evidence(golden, mine, start, batches(golden, mine))
-            mapped, laid_out = self._map(evidence, layouts)
+        for met in common_steps(self._golden, self._mine):
+            golden, mine = DumpStep(self._golden, met.golden), DumpStep(self._mine, met.mine)
+            start = table_start(self._golden, met.golden)
+            evidence = Evidence(
+                golden, mine, start, batches(golden, mine), met.label, met.words, self._splits
+            )
+            mapped, laid_out = self._map(evidence, met, layouts)
             layouts = layouts or laid_out
             for result in self._pairs(evidence, mapped):
                 if isinstance(result, Pair):
@@ -139,13 +147,15 @@ class _Planner:
         numbered = (replace(pair, order=order) for order, pair in enumerate(pairs))
         return Plan.of_dumps(self._golden, self._mine, numbered, unmapped, self._totals, self._notes)
 
-    def _map(self, evidence: Evidence, before: Layouts | None) -> tuple[_Mapped, Layouts | None]:
+    def _map(
+        self, evidence: Evidence, met: StepPair, before: Layouts | None
+    ) -> tuple[_Mapped, Layouts | None]:
         """What was found for the trees of a step, and how its tokens are laid out."""
         key = tuple((id(side.tree), side.inventory()) for side in (evidence.golden, evidence.mine))
         if key in self._mapped:
-            return self._mapped[key], self._mapped[key].matcher.lay_out(evidence, before)
+            return self._mapped[key], self._mapped[key].matcher.lay_out(evidence, met, before)
         matcher = TreeMatcher(evidence, self._tables, self._rules)
-        layouts = matcher.lay_out(evidence, before)
+        layouts = matcher.lay_out(evidence, met, before)
         matches = matcher.matches()
         self._mapped[key] = _Mapped(matcher, matches, leftovers(matcher, matches, evidence))
         self._notes.extend(matcher.notes)
@@ -168,6 +178,9 @@ class _Planner:
             if not self._wanted(names, match):
                 continue
             for golden_ranks, mine_ranks, rank in evidence.groups_of(match):
+                if evidence.by_tokens and (refusal := evidence.refusal(match)):
+                    yield _refused(evidence, match, refusal)
+                    continue
                 operands = evidence.operands(match, golden_ranks, mine_ranks)
                 if operands is None:
                     yield _incomplete(evidence, match, golden_ranks, mine_ranks)
@@ -175,14 +188,14 @@ class _Planner:
                 golden, mine = operands
                 yield Pair(
                     id=names.unique_id(match, rank),
-                    step=evidence.golden.step.label,
+                    step=evidence.label,
                     rank=rank,
                     level=names.level(match),
                     layer=names.layer(match),
                     depth=names.depth(match),
                     order=0,
                     policy=match.policy,
-                    reason=match.reason,
+                    reason="; ".join(filter(None, (match.reason, evidence.words))),
                     golden=golden,
                     mine=mine,
                     fed=match.fed,
@@ -200,7 +213,7 @@ class _Planner:
         for name, side in (("golden", evidence.golden), ("mine", evidence.mine)):
             total = sum(_dumped(side, node) for node in side.tree.walk())
             self._totals.update({f"{name}_total": total, f"{name}_mapped": total - alone[name]})
-        step = evidence.golden.step.label
+        step = evidence.label
         for left in mapped.leftovers:
             node = left.node
             yield Unmapped(
@@ -219,7 +232,14 @@ def _incomplete(
     where = f" on rank {', '.join(ranks)}" if ranks else ", nor its parts on every rank"
     reason = f"{end.slot} was not dumped{where}, so it is not compared there"
     node = end.node
-    return Unmapped(name, evidence.golden.step.label, node.path, node.name, node.op_type, reason)
+    return Unmapped(name, evidence.label, node.path, node.name, node.op_type, reason)
+
+
+def _refused(evidence: Evidence, match: Match, refusal: str) -> Unmapped:
+    """Why a match is no pair in a step of which the other side has other tokens, too."""
+    node = match.mine.node
+    reason = f"{match.mine.slot} is not compared: {refusal}"
+    return Unmapped("mine", evidence.label, node.path, node.name, node.op_type, reason, why="refused")
 
 
 def _dumped(side: DumpStep, node: Node) -> bool:

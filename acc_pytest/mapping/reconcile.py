@@ -199,7 +199,8 @@ def reconcile(golden: OperandShards, mine: OperandShards) -> Opened:
     (golden, golden_turn), (mine, mine_turn) = turned_alike(golden, mine), turned_alike(mine, golden)
     (golden, golden_sum), (mine, mine_sum) = settled(golden, mine), settled(mine, golden)
     opened = _reconciled(golden, mine)
-    told = tuple(note for note in (golden_turn, mine_turn, golden_sum.note, mine_sum.note) if note)
+    notes = (golden.note, mine.note, golden_turn, mine_turn, golden_sum.note, mine_sum.note)
+    told = tuple(note for note in notes if note)
     suspect = golden_sum.suspect or mine_sum.suspect
     return replace(opened, notes=(*told, *opened.notes), suspect=suspect) if told else opened
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from ..errors import Incomparable, NoPayload
+from ..tensors.ref import TensorRef
 from .engine_views import Largest
+from .pair import Operand, View
 
 _ALIKE = 0.98
 """Share of the other side's tokens whose choice must be the largest of its logits; equal ones may swap."""
@@ -26,6 +30,26 @@ def largest(logits: torch.Tensor, view: Largest) -> torch.Tensor:
     if own.shape != chosen.shape or float((own == chosen).all(-1).float().mean()) < _ALIKE:
         raise NoPayload("the other side's router does not choose the largest of its logits")
     return _places(logits, view.count)
+
+
+def chosen_beside(view: View, others: tuple[TensorRef, ...]) -> tuple[TensorRef, ...]:
+    """The tensors of the other side that are of the same kind: what a router chose from, for its choice."""
+    return (view.values,) if isinstance(view, Largest) else others
+
+
+def with_router_choices(golden: Operand, mine: Operand) -> tuple[Operand, Operand]:
+    """The operands of a router's choice with the logits that either side chose from."""
+    for view, golden_values, mine_values in (
+        (mine.view, None, mine.refs[:1]),
+        (golden.view, golden.refs[:1], None),
+    ):
+        if isinstance(view, Largest):
+            values = (view.values,)
+            return (
+                replace(golden, chosen_from=golden_values or values),
+                replace(mine, chosen_from=mine_values or values),
+            )
+    return golden, mine
 
 
 def _places(logits: torch.Tensor, count: int) -> torch.Tensor:

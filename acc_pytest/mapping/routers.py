@@ -12,6 +12,7 @@ from ..dumps.modules import ModuleDump
 from .choices import chosen
 from .pair import Pair, Plan, Whole
 from .steps import common_steps
+from .steps_by_token import StepPair
 
 MOST = 64
 """Tensors that one choice may have been made from; the nearest of more."""
@@ -34,7 +35,7 @@ def with_module_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     """
     if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
         return plan
-    steps = {step.label: _places(golden, mine, step.label) for step, _ in common_steps(golden, mine)}
+    steps = {met.label: _places(golden, mine, met) for met in common_steps(golden, mine)}
     numbers = [
         number for number, pair in enumerate(plan.pairs) if _is_choice(pair) and _kind(pair, steps) == "whole"
     ]
@@ -81,9 +82,8 @@ def _kind(pair: Pair, steps: dict[StepLabel, _Places]) -> str:
     return "whole" if place in places.whole else "float" if place in places.float else ""
 
 
-def _places(golden: ModuleDump, mine: ModuleDump, label: StepLabel) -> _Places:
-    (pair,) = [steps for steps in common_steps(golden, mine) if steps[0].label == label]
-    sides = [dump.calls(step).dtypes for dump, step in zip((golden, mine), pair)]
+def _places(golden: ModuleDump, mine: ModuleDump, met: StepPair) -> _Places:
+    sides = golden.calls(met.golden).dtypes, mine.calls(met.mine).dtypes
     both = {
         kind: [
             {(place.path, str(place.slot)) for place, dtype in side.items() if dtype.startswith(starts)}

@@ -8,6 +8,7 @@ although both have 256 elements.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 Shape = tuple[int, ...]
@@ -99,6 +100,13 @@ def merge_rule(shard: Shape, count: int, whole: Shape) -> Merge | None:
         if columns or (width and same_order(shard, (numel // width, width))):
             return Merge("columns" if columns else "rows", replicas)
     return None
+
+
+def uneven_rows(shards: Sequence[Shape], whole: Shape) -> Merge | None:
+    """The rule for shards of several shapes: one below the other, if all rows of that width are there."""
+    rows, width = rows_and_width(whole)
+    wide = all(shard[-1:] == (width,) for shard in shards)
+    return Merge("rows") if wide and sum(rows_and_width(shard)[0] for shard in shards) == rows else None
 
 
 def _heads_apart(shard: Shape, count: int, whole: Shape) -> Merge | None:

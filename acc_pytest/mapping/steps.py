@@ -12,15 +12,19 @@ from ..errors import MappingError
 from ..tensors.ref import readable
 from ..topology.tree import Node
 from .evidence import DumpStep
+from .steps_by_token import StepPair, TokenSteps, met_by_tokens
 
 
-def common_steps(golden: Dump, mine: Dump) -> list[tuple[Step, Step]]:
-    """Steps of equal label; two explicitly named token directories are a pair whatever their labels.
+def common_steps(golden: Dump, mine: Dump) -> list[StepPair]:
+    """Steps of equal label, and steps of torch dumps that hold the same tokens; two explicitly named token
+    directories are a pair whatever their labels.
 
     A token directory taken as it is (policy `raw`, a forced warm-up) may hold two ATB models. Against
     anything but ATB only one of them can be meant: the first for step 0, the last for a decode step.
     Raises `MappingError` when no step meets another.
     """
+    if (met := token_steps(golden, mine)) is not None:
+        return list(met.pairs)
     by_label = {step.label: step for step in mine.steps}
     common = [(step, by_label[step.label]) for step in golden.steps if step.label in by_label]
     if not common and golden.forced and mine.forced and golden.steps and mine.steps:
@@ -32,12 +36,16 @@ def common_steps(golden: Dump, mine: Dump) -> list[tuple[Step, Step]]:
             f"mine {mine.root} has {_labels(mine)}; "
             "name one token directory on each side to force a pair, or choose --acc-token-policy"
         )
-    if golden.kind == mine.kind:
-        return common
-    return [
-        (_one_model(golden, golden_step, mine_step), _one_model(mine, mine_step, golden_step))
-        for golden_step, mine_step in common
-    ]
+    if golden.kind != mine.kind:
+        common = [(_one_model(golden, one, other), _one_model(mine, other, one)) for one, other in common]
+    return [StepPair(golden_step.label, golden_step, mine_step) for golden_step, mine_step in common]
+
+
+def token_steps(golden: Dump, mine: Dump) -> TokenSteps | None:
+    """The steps of torch dumps that meet by their tokens and not by their labels; `None` for others."""
+    if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
+        return None
+    return met_by_tokens(golden, mine)
 
 
 def _one_model(dump: Dump, step: Step, other: Step) -> Step:

@@ -1,25 +1,23 @@
 """Which row of one dump is the token of which row of the other: by token ids, masks, positions and lengths.
 
 A batch of Hugging Face is `[batch, tokens]` with padding on either side; an engine puts sequences one after
-the other, in an order of its own, and perhaps only what it had not cached. TokenLayout meet by their ids.
+the other, in an order of its own, and perhaps only what it had not cached. Sequences meet by their ids.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
+import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from ..errors import AccError
-from ..tensors.ref import TensorRef
+from ..errors import Incomparable
 from .engine_views import TokenLayout, TokenPick
-from .fed import BLOCKED
-
-_MOST = 1 << 22
-"""Token ids that are looked at; no step has more."""
+from .token_forms import ENDS, by_form, is_as_handed
+from .token_sequences import TokenSequence, sequences_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +30,15 @@ class TokenOrder:
     counts: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sequence:
-    """The rows of one sequence, its ids (empty where they are not known), and its first position."""
-
-    rows: Sequence[int]
-    ids: Sequence[int]
-    start: int | None = None
-
-
 def pick_tokens(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor:
     """The rows of a tensor that count, as `[rows, ...]`; what has no row for each token stays as it is."""
+    layout = tokens.layout
+    if tokens.forms is not None:
+        return _by_forms(shard, layout, tokens, tokens.forms)
     order = token_order(tokens.golden, tokens.mine)
     if order is None:
         return shard
-    by_token = rows_by_token(shard, tokens.layout, tokens.heads_first)
+    by_token = rows_by_token(shard, layout, tokens.heads_first)
     if by_token is not None:
         return _select(by_token, (order.last if tokens.last else order.rows)[tokens.own])
     shape = tuple(shard.shape)
@@ -60,6 +52,37 @@ def pick_tokens(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor:
     return shard
 
 
+def _by_forms(
+    shard: torch.Tensor, layout: TokenLayout, tokens: TokenPick, forms: tuple[str, str]
+) -> torch.Tensor:
+    form = forms[tokens.own == "mine"]
+    rows = context_rows(tokens.golden, tokens.mine, *(each == ENDS for each in forms))[tokens.own]
+    if not len(rows):
+        raise Incomparable("the tensors have no token in common")
+    return _select(shard if form == ENDS else by_form(shard, layout, form), rows)
+
+
+@functools.lru_cache(maxsize=64)
+def context_rows(
+    golden: TokenLayout, mine: TokenLayout, golden_ends: bool = False, mine_ends: bool = False
+) -> dict[str, torch.Tensor]:
+    """Numbers of rows of both sides with equal contexts, in the order of mine; a side that holds `ends` has
+    one row for each of its sequences, which is that of its last token."""
+    theirs = dict(reversed(list(_contexts(golden, golden_ends))))
+    pairs = [(theirs[context], row) for context, row in _contexts(mine, mine_ends) if context in theirs]
+    return _tensors({side: [pair[number] for pair in pairs] for number, side in enumerate(_SIDES)})
+
+
+def _contexts(layout: TokenLayout, ends: bool) -> Iterator[tuple[int, int]]:
+    """Contexts with their rows."""
+    for number, stretches in enumerate(layout.contexts or ()):
+        if ends and stretches:
+            yield stretches[-1].context + stretches[-1].length - 1, number
+        elif not ends:
+            for row, context, length in stretches:
+                yield from ((context + place, row + place) for place in range(length))
+
+
 def rows_by_token(
     tensor: torch.Tensor, layout: TokenLayout, heads_first: bool = False
 ) -> torch.Tensor | None:
@@ -67,9 +90,9 @@ def rows_by_token(
     shape = tuple(tensor.shape)
     if heads_first and has_heads_first(shape, layout):
         return tensor.transpose(1, 2).flatten(0, 1)
-    count = 1
-    for size in layout.shape:
-        count *= size
+    count = math.prod(layout.shape)
+    if is_as_handed(shape, layout):
+        return tensor.transpose(0, 1).flatten()
     if shape[: len(layout.shape)] == layout.shape and len(layout.shape) > 1:
         return tensor.flatten(0, len(layout.shape) - 1)
     if has_heads_first(shape, layout):
@@ -123,15 +146,17 @@ _Met = tuple[int, Sequence[int]]
 
 
 def _met(golden: TokenLayout, mine: TokenLayout) -> tuple[list[tuple[_Met, _Met]], dict[str, int]] | None:
-    goldens, mines = _sequences(golden, mine), _sequences(mine, golden)
+    goldens, mines = sequences_of(golden, mine), sequences_of(mine, golden)
     if not goldens or not mines:
         return None
     counts = {"golden": len(goldens), "mine": len(mines)}
     known = _as_before(golden, mine, counts)
     pairs: list[tuple[_Met, _Met]] = []
     free = dict(enumerate(goldens))
+    equal = _equal(goldens, mines)
+    others = [number for number in free if number not in equal.values()]
     for number, sequence in enumerate(mines):
-        wanted = [known[number]] if known is not None else list(free)
+        wanted = [known[number]] if known is not None else [equal[number]] if number in equal else others
         for other in wanted:
             rows = _common(free[other], sequence) if other in free else None
             if rows is not None:
@@ -144,6 +169,18 @@ def _met(golden: TokenLayout, mine: TokenLayout) -> tuple[list[tuple[_Met, _Met]
     return None if free else (pairs, counts)
 
 
+def _equal(goldens: Sequence[TokenSequence], mines: Sequence[TokenSequence]) -> dict[int, int]:
+    """Which sequence of golden has just the tokens of one of mine: a piece of another may have them, too."""
+    numbers: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for number, sequence in enumerate(goldens):
+        numbers[tuple(sequence.ids)].append(number)
+    return {
+        number: same.pop(0)
+        for number, sequence in enumerate(mines)
+        if sequence.ids and (same := numbers[tuple(sequence.ids)])
+    }
+
+
 def _as_before(golden: TokenLayout, mine: TokenLayout, counts: dict[str, int]) -> dict[int, int] | None:
     """Which sequence of golden is which of mine by the prefill, where it had as many."""
     if golden.before is None or mine.before is None:
@@ -154,7 +191,7 @@ def _as_before(golden: TokenLayout, mine: TokenLayout, counts: dict[str, int]) -
     return dict(zip(order.sequences["mine"].tolist(), order.sequences["golden"].tolist()))
 
 
-def _common(golden: _Sequence, mine: _Sequence) -> tuple[Sequence[int], Sequence[int]] | None:
+def _common(golden: TokenSequence, mine: TokenSequence) -> tuple[Sequence[int], Sequence[int]] | None:
     """The rows of the tokens that two sequences have in common, where one is a piece of the other."""
     if len(golden.rows) >= len(mine.rows):
         start = _place(golden, mine)
@@ -163,7 +200,7 @@ def _common(golden: _Sequence, mine: _Sequence) -> tuple[Sequence[int], Sequence
     return None if start is None else (golden.rows, mine.rows[start : start + len(golden.rows)])
 
 
-def _place(longer: _Sequence, shorter: _Sequence) -> int | None:
+def _place(longer: TokenSequence, shorter: TokenSequence) -> int | None:
     """Where the shorter one begins: at its position, at the end (cached before, padded), or at the start."""
     rest = len(longer.rows) - len(shorter.rows)
     if not longer.ids or not shorter.ids:
@@ -174,85 +211,3 @@ def _place(longer: _Sequence, shorter: _Sequence) -> int | None:
         if 0 <= start <= rest and list(longer.ids[start : start + len(wanted)]) == wanted:
             return start
     return None
-
-
-def _sequences(side: TokenLayout, other: TokenLayout) -> list[_Sequence]:
-    ids = _numbers(side.ids)
-    count = 1
-    for size in side.shape:
-        count *= size
-    if not 0 < count <= _MOST or (ids is not None and len(ids) != count):
-        return []
-    known = ids or []
-    if len(side.shape) > 1:
-        return list(_padded(side, known))
-    starts = _numbers(side.positions) or []
-    starts = starts if len(starts) == count else []
-    borders = _borders(side, count, starts, other)
-    return [
-        _Sequence(range(low, high), known[low:high], starts[low] if starts else None)
-        for low, high in itertools.pairwise(borders)
-    ]
-
-
-def _padded(side: TokenLayout, ids: Sequence[int]) -> Iterator[_Sequence]:
-    *_, length = side.shape
-    batch = 1
-    for size in side.shape[:-1]:
-        batch *= size
-    real = _real(side, batch, length)
-    for number in range(batch):
-        rows = range(number * length, (number + 1) * length)
-        if real is not None:
-            kept = [row for row, there in zip(rows, real[number]) if there]
-            yield _Sequence(kept, [ids[row] for row in kept] if ids else [])
-        else:
-            yield _Sequence(rows, ids[rows.start : rows.stop])
-
-
-def _real(side: TokenLayout, batch: int, length: int) -> list[list[bool]] | None:
-    """Which tokens of a batch are no padding, by its mask; `None` without one."""
-    mask = _opened(side.mask)
-    if mask is None or mask.dim() not in (2, 4) or mask.shape[0] != batch or mask.shape[-1] < length:
-        return None
-    if mask.dim() == 2:
-        seen = mask[:, -length:] != 0
-    elif mask.shape[-2] < length:
-        return None
-    else:
-        own = mask[:, 0, -length:, -length:].diagonal(dim1=-2, dim2=-1)
-        seen = own > BLOCKED / 2 if own.is_floating_point() else own != 0
-    return seen.tolist() if bool(seen.any(-1).all()) else None
-
-
-def _borders(side: TokenLayout, count: int, positions: Sequence[int], other: TokenLayout) -> list[int]:
-    """Where sequences that follow each other begin, and the end of the last one."""
-    lengths = _numbers(side.lengths) or []
-    if lengths and len(lengths) == count:
-        return list(range(count + 1))
-    if lengths and sum(lengths) == count and min(lengths) > 0:
-        borders = [0]
-        for length in lengths:
-            borders.append(borders[-1] + length)
-        return borders
-    if positions:
-        breaks = [row for row in range(1, count) if positions[row] != positions[row - 1] + 1]
-        return [0, *breaks, count]
-    if len(other.shape) > 1 and count % other.shape[-1] == 0:
-        return list(range(0, count + 1, other.shape[-1]))
-    return [0, count]
-
-
-def _numbers(ref: TensorRef | None) -> list[int] | None:
-    tensor = _opened(ref)
-    if tensor is None or tensor.is_floating_point() or tensor.is_complex():
-        return None
-    return tensor.reshape(-1).tolist()
-
-
-def _opened(ref: TensorRef | None) -> torch.Tensor | None:
-    try:
-        tensor = ref.open() if ref is not None else None
-    except (AccError, OSError):
-        return None
-    return tensor if tensor is not None and 0 < tensor.numel() <= _MOST * 64 else None

@@ -19,7 +19,6 @@ from .dumped_roles import (
     turned,
     without_copies,
 )
-from .engine_views import TokenLayout
 from .evidence import Evidence
 from .expert_join import expert_matches
 from .layered_tree import LayeredTree
@@ -29,14 +28,12 @@ from .op_mapping_file import TypeRule, type_rules
 from .policies import Scope
 from .roles.export import Export
 from .roles.join import MADE, RoleJoin
+from .steps_by_token import StepPair
 from .tables import Tables
-from .token_layout import token_layout
+from .token_layout import Layouts, both_layouts
 from .transfer import Transfer, as_elsewhere
 from .unlike import Meanings
 from .user_rules import UserRules
-
-Layouts = tuple["TokenLayout | None", "TokenLayout | None"]
-"""How golden and mine lay out the tokens of a step."""
 
 _PROBED_LAYERS = 3
 """How many layers of one make are looked at before a rule is dropped because shapes disagree."""
@@ -75,15 +72,22 @@ class TreeMatcher:
         """Whether these are torch dumps of models whose modules are not the same."""
         return self._meanings is not None and self._meanings.unlike
 
-    def lay_out(self, evidence: Evidence, before: Layouts | None) -> Layouts | None:
+    def lay_out(self, evidence: Evidence, met: StepPair, before: Layouts | None) -> Layouts | None:
         """Tell a step how both sides lay out their tokens; `before` is what this gave for the first step."""
-        if not self.unlike:
+        if met.layouts is not None:
+            evidence.lay_out(*met.layouts, alike=met.same and not self.unlike)
+            return None
+        several = any(len(side.dump.ranks) > 1 for side in (evidence.golden, evidence.mine))
+        if self._meanings is None or not (self.unlike or several):
             return None
         earlier = before or (None, None)
-        sides = (evidence.golden, self.golden, earlier[0]), (evidence.mine, self.mine, earlier[1])
-        layouts = tuple(token_layout(side, model_exports(tree), first) for side, tree, first in sides)
-        evidence.lay_out(layouts[0], layouts[1])
-        return layouts[0], layouts[1]
+        layouts = both_layouts(
+            (evidence.golden, model_exports(self.golden), earlier[0]),
+            (evidence.mine, model_exports(self.mine), earlier[1]),
+        )
+        turned = [layout is not None and layout.turned for layout in layouts]
+        evidence.lay_out(*layouts, alike=not self.unlike and turned[0] == turned[1])
+        return layouts
 
     def matches(self) -> list[Match]:
         """Every match, layers first; a slot of mine has one plain match at most."""

@@ -140,7 +140,7 @@ class Meanings:
         return Export(export.node, slots[0], "router_index") if slots else None
 
     def _may_be_summand(self, export: Export, side: int) -> bool:
-        more = self.ranks[side] > self.ranks[1 - side]
+        more = self.ranks[side] > 1 and self.ranks[side] != self.ranks[1 - side]
         if not (more or self.rank_by_rank) or export.slot.kind != "output":
             return False
         role = self.roles[side].get((export.node.path, export.slot), ("", ""))[0]

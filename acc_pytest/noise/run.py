@@ -138,14 +138,14 @@ def _equal_slots(golden: Dump, noise: Dump, mapped: Sequence[Pair]) -> dict[Tens
     for pair in mapped:
         nodes.setdefault(pair.step, {})[pair.golden.node] = pair.mine.node
     partners: dict[TensorRef, TensorRef] = {}
-    for golden_step, noise_step in common_steps(golden, noise):
-        for path, other in nodes.get(golden_step.label, {}).items():
-            ends = golden_step.tree.by_path.get(path), noise_step.tree.by_path.get(other)
+    for met in common_steps(golden, noise):
+        for path, other in nodes.get(met.label, {}).items():
+            ends = met.golden.tree.by_path.get(path), met.mine.tree.by_path.get(other)
             for golden_rank, noise_rank in zip(golden.ranks, noise.ranks):
                 if ends[0] is None or ends[1] is None:
                     continue
-                there = noise.tensors(noise_step, noise_rank, ends[1])
-                here = golden.tensors(golden_step, golden_rank, ends[0])
+                there = noise.tensors(met.mine, noise_rank, ends[1])
+                here = golden.tensors(met.golden, golden_rank, ends[0])
                 partners |= {ref: there[slot] for slot, ref in here.items() if slot in there}
     return partners
 

@@ -6,6 +6,7 @@ Both compute from the same weights. What each module was handed and gave is reco
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,9 +29,12 @@ class Spec:
     `new_token` only the last token of each sequence is recorded, as in a step that has a cache of the others.
     With `inside`, tensors inside of experts are there: golden has a module for each, the engine a kernel for
     all, whose rows are sorted by expert.
-    `late` is a layer that returns what it adds before ranks have added it up; `moe` is what the engine
-    calls its mixture of experts. The engine's vocabulary has `padding`, and with `split_logits` every
-    rank has its piece of it.
+    `late` is a layer that returns what it adds before ranks have added it up; `moe` is what the engine calls
+    its mixture of experts. The engine's vocabulary has `padding`, and with `split_logits` every rank has its
+    piece of it. The last `dummy` prompts are zeros. With `sequence` norms and streams of the engine are split
+    over ranks by tokens: `uneven`, or padded up to a multiple of the ranks; then the padding is `dropped` or
+    `kept` where tokens are gathered. An engine may leave it to the positions where sequences end, and not
+    say their lengths.
     """
 
     heads: int = 4
@@ -57,6 +61,9 @@ class Spec:
     deferred: bool = False
     dtype: torch.dtype = torch.float32
     seed: int = 0
+    dummy: int = 0
+    sequence: str = ""
+    says_lengths: bool = True
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,10 @@ RIGHT = Fault()
 
 class Recorded(RecordedDump):
     kind = "recorded"
+
+    def __init__(self, root: Path, records: Mapping[int, Mapping[str, Sequence[Record]]]) -> None:
+        super().__init__(root, records)
+        self.recorded = records
 
 
 @dataclass
@@ -161,7 +172,11 @@ def weights_of(spec: Spec) -> dict[str, Tensor]:
 
 def prompts(spec: Spec) -> list[Tensor]:
     generator = torch.Generator().manual_seed(spec.seed + 1)
-    return [torch.randint(1, spec.vocabulary, (64,), generator=generator)[:length] for length in spec.lengths]
+    drawn = [
+        torch.randint(1, spec.vocabulary, (64,), generator=generator)[:length] for length in spec.lengths
+    ]
+    real = len(drawn) - spec.dummy
+    return [*drawn[:real], *(torch.zeros_like(each) for each in drawn[real:])]
 
 
 def normed(x: Tensor, weight: Tensor) -> Tensor:
@@ -211,7 +226,14 @@ def hugging_face(spec: Spec, home: Path) -> Recorded:
     return dump_of(home, [hugging_face_records(spec, home)])
 
 
-def hugging_face_records(spec: Spec, home: Path) -> Recorder:
+def hugging_face_records(
+    spec: Spec,
+    home: Path,
+    window: tuple[int, int] | None = None,
+    of_rank: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+) -> Recorder:
+    """Its calls; in a pass of the tokens of a `window`, which has those before in its cache. `of_rank` gives
+    what a rank has of a tensor."""
     weights, record = weights_of(spec), Recorder(home, only_outputs=spec.only_outputs)
     longest, batch = max(spec.lengths), len(spec.lengths)
     if spec.new_token:
@@ -221,6 +243,17 @@ def hugging_face_records(spec: Spec, home: Path) -> Recorder:
         start = longest - len(prompt) if spec.pad == "left" else 0
         ids[row, start : start + len(prompt)] = prompt
         mask[row, start : start + len(prompt)] = 1
+    if window is not None:
+        low, high = window
+
+        def kept(each: Tensor) -> Tensor:
+            if each is mask:
+                return each[:, :high]
+            if each.shape[:2] == (batch, longest):
+                return of_rank(each[:, low:high])
+            return each.unflatten(0, (batch, longest))[:, low:high].flatten(0, 1)
+
+        record.kept = kept
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
     with record.call("", "LlamaForCausalLM", input_ids=ids, attention_mask=mask) as root:
         with record.call("model", "LlamaModel", input_ids=ids, attention_mask=mask) as model:
@@ -317,11 +350,17 @@ def _hf_experts(
 
 @dataclass
 class Engine:
-    """The same over `spec.ranks`, step by step on all of them."""
+    """The same over `spec.ranks`, step by step on all of them.
+
+    Of all tokens only `rows` are recorded, as a pass that has the others in its cache; `told` are the lengths
+    of what it has of each sequence.
+    """
 
     spec: Spec
     home: Path
     fault: Fault = RIGHT
+    rows: Tensor | None = None
+    told: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
 
     def __post_init__(self) -> None:
         self.weights = {name: each.to(self.spec.dtype) for name, each in weights_of(self.spec).items()}
@@ -342,11 +381,17 @@ class Engine:
         self.lengths = [len(each) for each in sequences]
         ids = torch.cat(sequences)
         self.positions = torch.cat([torch.arange(length) for length in self.lengths])
-        batch = {"input_ids": ids, "positions": self.positions, "seq_lens": torch.tensor(self.lengths)}
-        if spec.new_token:
-            ends = torch.tensor(self.lengths).cumsum(0) - 1
+        batch = {"input_ids": ids, "positions": self.positions}
+        if spec.says_lengths:
+            batch["seq_lens"] = torch.tensor(self.lengths)
+        ends = torch.tensor(self.lengths).cumsum(0) - 1
+        if self.rows is not None:
+            ends = self.rows[self.told.cumsum(0) - 1]
+            batch |= {name: self.told for name in ("seq_lens",) if spec.says_lengths}
+        rows = self.rows if self.rows is not None else ends if spec.new_token else None
+        if rows is not None:
             for record in self.records:
-                record.kept = lambda each: each[ends] if len(each) == len(ids) else each
+                record.kept = functools.partial(_rows_of, count=len(ids), rows=rows)
         with contextlib.ExitStack() as stack:
             root = [stack.enter_context(each.call("", "EngineForCausalLM", **batch)) for each in self.records]
             with contextlib.ExitStack() as inner:
@@ -355,16 +400,17 @@ class Engine:
                     enter(each.call("model", "EngineModel", ids, self.positions)) for each in self.records
                 ]
                 x = self.weights["embed"][ids]
-                self._module("model.embed_tokens", "VocabParallelEmbedding", [[ids]], [[x]])
                 streams: list[Tensor | None] = [None] * spec.ranks
-                hidden = [x] * spec.ranks
+                hidden = self._scattered([x] * spec.ranks)
+                looked_up = [[y] for y in hidden] if spec.sequence == "uneven" else [[x]]
+                self._module("model.embed_tokens", "VocabParallelEmbedding", [[ids]], looked_up)
                 for layer in range(spec.layers):
                     hidden, streams = self._layer(layer, hidden, streams)
-                    hidden = self._reduced(hidden) if spec.late else hidden
+                    hidden = self._scattered(self._reduced(hidden)) if spec.late else hidden
                 hidden, streams = self._norm("model.norm", self.weights["norm"], hidden, streams)
+                hidden = [y[: len(ids)] for y in self._gathered(hidden)]
                 for outputs, y in zip(model, hidden):
                     outputs.append(y)
-            ends = torch.tensor(self.lengths).cumsum(0) - 1
             head = torch.nn.functional.pad(self.weights["head"], (0, 0, 0, spec.padding))
             logits = [(y[ends] @ head.T).float() for y in hidden]
             if spec.split_logits:
@@ -405,11 +451,27 @@ class Engine:
             sums.append(total)
         return made, sums
 
-    def _reduced(self, parts: Sequence[Tensor], missing: bool = False) -> list[Tensor]:
-        if missing:
-            return list(parts)
+    def _reduced(self, parts: Sequence[Tensor]) -> list[Tensor]:
         total = torch.stack([part.float() for part in parts]).sum(0).to(self.spec.dtype)
         return [total] * len(parts)
+
+    def _scattered(self, wholes: Sequence[Tensor]) -> list[Tensor]:
+        """The part of each rank of tensors that have a row for every token."""
+        ranks = self.spec.ranks
+        if self.spec.sequence == "uneven":
+            return [whole.tensor_split(ranks)[rank] for rank, whole in enumerate(wholes)]
+        if not self.spec.sequence:
+            return list(wholes)
+        each = -(-len(self.positions) // ranks)
+        filled = [torch.cat((whole, whole[-1:].expand(each * ranks - len(whole), -1))) for whole in wholes]
+        return [whole[rank * each : (rank + 1) * each] for rank, whole in enumerate(filled)]
+
+    def _gathered(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """All tokens on every rank."""
+        if not self.spec.sequence:
+            return list(parts)
+        whole = torch.cat(list(parts))
+        return [whole[: len(whole) if self.spec.sequence == "kept" else len(self.positions)]] * len(parts)
 
     def _layer(
         self, layer: int, hidden: list[Tensor], streams: list[Tensor | None]
@@ -423,14 +485,14 @@ class Engine:
             h, streams = self._norm(f"{name}.input_layernorm", weights[f"{layer}.in"], hidden, streams)
             attention = self._attention(layer, h)
             if spec.deferred:
-                attention = self._reduced(attention)
+                attention = self._scattered(self._reduced(attention))
             post = weights[f"{layer}.post"]
             post = torch.ones_like(post) if self.fault.here("norm", layer) else post
             drop = self.fault.here("residual", layer)
             n, streams = self._norm(f"{name}.post_attention_layernorm", post, attention, streams, drop)
             mlp = self._mlp(layer, n)
             if spec.deferred and not spec.late:
-                mlp = self._reduced(mlp)
+                mlp = self._scattered(self._reduced(mlp))
             for outputs, x, residual in zip(outer, mlp, streams):
                 outputs += [x, residual] if residual is not None else [x]
         return mlp, streams
@@ -438,8 +500,12 @@ class Engine:
     def _attention(self, layer: int, h: Sequence[Tensor]) -> list[Tensor]:
         spec, name = self.spec, f"model.layers.{layer}.self_attn"
         theta = 5e5 if self.fault.kind == "theta" else 1e4
-        tables = angles(self.positions, spec.size, theta)
+        whole = self._gathered(h)
+        filled = len(whole[0]) - len(self.positions)
+        positions = torch.nn.functional.pad(self.positions, (0, filled))
+        tables = angles(positions, spec.size, theta)
         row = torch.repeat_interleave(torch.arange(len(self.lengths)), torch.tensor(self.lengths))
+        row = torch.cat((row, -1 - torch.arange(filled)))
         allowed = (row[:, None] == row[None, :]) & torch.ones(len(row), len(row)).tril().bool()
         parts = []
         with contextlib.ExitStack() as stack:
@@ -449,7 +515,7 @@ class Engine:
             ]
             for rank, record in enumerate(self.records):
                 w = self._attention_weights(layer, rank)
-                pack = h[rank] @ torch.cat(w[:3]).T
+                pack = whole[rank] @ torch.cat(w[:3]).T
                 record.module(f"{name}.qkv_proj", "QKVParallelLinear", [h[rank]], [pack])
                 q, k, v = pack.split([each.shape[0] for each in w[:3]], -1)
                 heads = [each.unflatten(-1, (-1, spec.size)) for each in (q, k, v)]
@@ -462,15 +528,17 @@ class Engine:
                 turned = [turn(each, *tables).flatten(-2) for each in heads[:2]]
                 given = [each.flatten(-2) for each in heads[:2]]
                 rotary = "model.layers.0.self_attn" if spec.shared_rotary else name
-                record.module(f"{rotary}.rotary_emb", "RotaryEmbedding", [self.positions, *given], turned)
+                record.module(f"{rotary}.rotary_emb", "RotaryEmbedding", [positions, *given], turned)
                 q, k = (each.unflatten(-1, (-1, spec.size)) for each in turned)
                 core = attend(q, k, heads[2], allowed).flatten(-2)
                 record.module(f"{name}.attn", "RadixAttention", [*turned, v], [core])
                 parts.append((core, core @ w[3].T))
             made_by_rank = [part for _, part in parts]
-            made_by_rank = made_by_rank if spec.deferred else self._reduced(made_by_rank)
+            made_by_rank = made_by_rank if spec.deferred else self._scattered(self._reduced(made_by_rank))
             if self.fault.here("scaled", layer):
                 made_by_rank = [each * 1.05 for each in made_by_rank]
+            if self.fault.here("last rank", layer):
+                made_by_rank = [*made_by_rank[:-1], made_by_rank[-1] * 1.05]
             self._module(
                 f"{name}.o_proj", "RowParallelLinear", [[x] for x, _ in parts], [[y] for y in made_by_rank]
             )
@@ -495,7 +563,7 @@ class Engine:
     def _mlp(self, layer: int, n: Sequence[Tensor]) -> list[Tensor]:
         spec, name = self.spec, f"model.layers.{layer}.{self.spec.moe}"
         own = spec.inner // spec.ranks
-        given, parts = [], []
+        given, parts, whole = [], [], self._gathered(n)
         with contextlib.ExitStack() as stack:
             outer = [
                 stack.enter_context(record.call(name, "EngineMLP", x)) for record, x in zip(self.records, n)
@@ -503,17 +571,17 @@ class Engine:
             for rank, record in enumerate(self.records):
                 rows = slice(rank * own, (rank + 1) * own)
                 if spec.experts:
-                    parts.append(self._experts(record, layer, n[rank], rows))
+                    parts.append(self._experts(record, layer, whole[rank], rows))
                     continue
                 gate, up = (self.weights[f"{layer}.{each}"][rows] for each in ("gate", "up"))
-                pack = n[rank] @ torch.cat((gate, up)).T
+                pack = whole[rank] @ torch.cat((gate, up)).T
                 record.module(f"{name}.gate_up_proj", "MergedColumnParallelLinear", [n[rank]], [pack])
                 act = torch.nn.functional.silu(pack[:, :own]) * pack[:, own:]
                 record.module(f"{name}.act_fn", "SiluAndMul", [pack], [act])
                 given.append(act)
                 parts.append(act @ self.weights[f"{layer}.down"][:, rows].T)
             missing = spec.deferred or self.fault.here("reduce", layer)
-            made = self._reduced(parts, missing)
+            made = parts if missing else self._scattered(self._reduced(parts))
             if not spec.experts:
                 self._module(
                     f"{name}.down_proj", "RowParallelLinear", [[x] for x in given], [[y] for y in made]
@@ -551,6 +619,14 @@ class Engine:
                 self._kernels(record, f"{name}.experts", layer, given, (chosen, rows))
             outputs.append(made)
         return made
+
+
+def _rows_of(tensor: Tensor, count: int, rows: Tensor) -> Tensor:
+    """Rows of a tensor that has one or more for each token; others as they are."""
+    if len(tensor) == count:
+        return tensor[rows]
+    heads = len(tensor) // count
+    return tensor.unflatten(0, (count, heads))[rows].flatten(0, 1) if len(tensor) == heads * count else tensor
 
 
 def both(spec: Spec, home: Path, fault: Fault = RIGHT) -> tuple[Recorded, Recorded]:

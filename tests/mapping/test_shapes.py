@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.mapping.shapes import Merge, merge_rule, rows_and_width, same_order
+from acc_pytest.mapping.shapes import Merge, merge_rule, rows_and_width, same_order, uneven_rows
 
 
 @pytest.mark.parametrize(
@@ -133,3 +133,10 @@ def test_a_whole_that_keeps_its_heads_apart_is_split_by_heads(
     shard: tuple[int, ...], count: int, whole: tuple[int, ...], merge: Merge
 ) -> None:
     assert merge_rule(shard, count, whole) == merge
+
+
+def test_shards_of_several_heights_are_rows_if_all_are_there() -> None:
+    assert uneven_rows([(3, 8), (2, 8)], (5, 8)) == Merge("rows")
+    assert uneven_rows([(3, 8), (2, 8)], (1, 5, 8)) == Merge("rows")
+    assert uneven_rows([(3, 8), (2, 8)], (6, 8)) is None
+    assert uneven_rows([(3, 8), (4, 4)], (5, 8)) is None

@@ -124,3 +124,9 @@ def test_files_that_cannot_be_read_tell_nothing(tmp_path: Path) -> None:
     missing = TensorRef(str(tmp_path / "missing.pth"))
     golden = TokenLayout((2, 4), missing, missing)
     assert token_order(golden, TokenLayout((5,), missing)) is None
+
+
+def test_a_sequence_of_one_token_is_no_piece_of_another_where_it_is_there_itself(tmp_path: Path) -> None:
+    file = Files(tmp_path)
+    golden = TokenLayout((2, 3), file([[5, 6, 7], [7, 0, 0]]), file([[1, 1, 1], [1, 0, 0]]))
+    assert rows_of(golden, flat(file, [7, 5, 6, 7], [1, 3])) == ([3, 0, 1, 2], [0, 1, 2, 3])

@@ -26,7 +26,7 @@ def atb_flows(golden: Dump, mine: Dump, tables: Tables) -> FlowOf:
     """The flows of an ATB dump. A pair's step has golden's label."""
     from .atb import atb_flow
 
-    trees = {golden_step.label: mine_step.tree for golden_step, mine_step in common_steps(golden, mine)}
+    trees = {met.label: met.mine.tree for met in common_steps(golden, mine)}
     flow_of = functools.cache(functools.partial(atb_flow, tables=tables))
 
     def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[SlotName]) -> Flow | None:
@@ -36,15 +36,13 @@ def atb_flows(golden: Dump, mine: Dump, tables: Tables) -> FlowOf:
 
 
 def torch_flows(golden: ModuleDump, mine: ModuleDump, unlike: bool) -> FlowOf:
-    """The flows of two torch dumps, as their first ranks tell. A pair's step has golden's label.
+    """The flows of two torch dumps, as their first ranks tell.
 
     `unlike` says that pairs join other modules than those of equal names.
     """
     from .modules import modules_flow
 
-    steps = {
-        golden_step.label: (golden_step, mine_step) for golden_step, mine_step in common_steps(golden, mine)
-    }
+    steps = {met.label: (met.golden, met.mine) for met in common_steps(golden, mine)}
 
     def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[SlotName]) -> Flow | None:
         if step not in steps:

@@ -61,9 +61,14 @@ class Fused:
         """The export of the first output."""
         if rule.residual_beside and len(self.flat) > 1:
             other = self.flat[1]
-            if self.shape(self.node, slot) == self.shape(self.node, other) is not None:
+            if self._alike(slot, other):
                 return Export(self.node, slot, role, "split", companions=(Export(self.node, other, role),))
         return Export(self.node, slot, role, "repeated" if rule.repeats else "plain")
+
+    def _alike(self, slot: Slot, other: Slot) -> bool:
+        """Whether two outputs are as wide; one may have less rows, where tokens are split over ranks."""
+        one, two = self.shape(self.node, slot), self.shape(self.node, other)
+        return one is not None and two is not None and (len(one), one[-1:]) == (len(two), two[-1:])
 
     def _width(self, slot: Slot) -> int:
         shape = self.shape(self.node, slot) if slot in self.dumped else None

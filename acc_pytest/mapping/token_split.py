@@ -1,0 +1,96 @@
+"""Tokens that are split over ranks (sequence parallelism): told by how many rows each rank has.
+
+Norms and what is added to the residual stream need no other token. So each of P ranks may have the rows of
+1/P of them, in rank order; where they are gathered again there may be padding up to a multiple of P.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from ..errors import AccError
+from ..tensors.ref import TensorRef
+from .engine_views import TokenLayout, TokenSplit
+from .shapes import Shape
+
+_SAMPLE = 1 << 16
+"""Elements of a tensor that tell whether ranks hold the same."""
+
+
+def split_of(shapes: Sequence[Shape], layout: TokenLayout) -> TokenSplit | None:
+    """How the tensors of all ranks have the tokens of a step; `None` where each has a row for every one."""
+    ranks = len(shapes)
+    for axis, rows in _places(shapes[0], layout):
+        if len({(len(shape), *shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1:
+            continue
+        sizes = [shape[axis] for shape in shapes]
+        apart = max(sizes) < rows or min(sizes) < max(sizes)
+        if apart and len(shapes[0]) > 1 and rows <= sum(sizes) < rows + ranks:
+            return TokenSplit(axis, rows, joined=True)
+        whole = -(-rows // ranks) * ranks
+        if len(set(sizes)) == 1 and sizes[0] == whole > rows:
+            return TokenSplit(axis, rows, joined=False)
+        # Heads one below the other.
+        if len(set(sizes)) == 1 and len(shapes[0]) == 2 and sizes[0] % rows and not sizes[0] % whole:
+            return TokenSplit(axis, rows * (sizes[0] // whole), joined=False)
+    return None
+
+
+def may_be_one_token(shapes: Sequence[Shape], layout: TokenLayout) -> TokenSplit | None:
+    """The split of a step of one token, where every rank has one row: that of the first, and padding."""
+    for axis, rows in _places(shapes[0], layout):
+        if rows == 1 and all(len(shape) > 1 and shape[axis] == 1 for shape in shapes):
+            return TokenSplit(axis, 1, joined=True)
+    return None
+
+
+def joined(shards: list[torch.Tensor], split: TokenSplit) -> list[torch.Tensor]:
+    """The tensors of all ranks without padding; one where the ranks had pieces of it."""
+    whole = [torch.cat(shards, split.axis)] if split.joined else shards
+    return [shard.narrow(split.axis, 0, split.rows) for shard in whole]
+
+
+def ranks_alike(refs: Sequence[TensorRef]) -> bool:
+    """Whether all ranks hold the same values, as far as their first elements tell."""
+    try:
+        tensors = [ref.open() for ref in refs]
+    except (AccError, OSError):
+        return False
+    first, *others = (tensor.reshape(-1)[:_SAMPLE] for tensor in tensors)
+    return all(torch.equal(first, other) for other in others)
+
+
+def _places(shape: Shape, layout: TokenLayout) -> Iterator[tuple[int, int]]:
+    """The dimensions that may be those of tokens, and how many there are."""
+    if len(layout.shape) == 1 and shape:
+        yield 0, layout.shape[0]
+    elif len(layout.shape) == 2 and len(shape) > 1:
+        tokens = 0 if layout.turned else 1
+        if len(shape) > 2 and shape[1 - tokens] == layout.shape[1 - tokens]:
+            yield tokens, layout.shape[tokens]
+        if layout.shape[1 - tokens] == 1:
+            yield 0, math.prod(layout.shape)
+
+
+def tokens_of(ids: Shape, looked_up: Shape, ranks: int) -> tuple[Shape, bool] | None:
+    """How an embedding of `ranks` that was handed `ids` lays out the tokens, and whether that is `[tokens,
+    batch]`; `None` where the shape of its rows says no more than itself."""
+    rows = looked_up[:-1]
+    if len(ids) == 1 and len(rows) == 1 and rows != ids and _is_part(rows[0], ids[0], ranks):
+        return ids, False
+    if len(ids) != 2 or len(rows) != 2 or rows == ids:
+        return None
+    batch, length = ids
+    if rows[1] == batch and (rows[0] == length or _is_part(rows[0], length, ranks)):
+        return (length, batch), True
+    if rows[0] == batch and _is_part(rows[1], length, ranks):
+        return ids, False
+    return None
+
+
+def _is_part(rows: int, tokens: int, ranks: int) -> bool:
+    """Whether a rank has its part of the tokens, or all of them and the padding."""
+    return ranks > 1 and rows in (-(-tokens // ranks), -(-tokens // ranks) * ranks, tokens // ranks)
