@@ -21,13 +21,14 @@ from ..tensors.whole_file import make_directory
 from ..views import open_views
 from .comparison import ComparisonMode
 from .fuzz import FuzzMode
-from .generated import SkipsInOneReport, collectors_of
+from .generated import collectors_of
 from .left_out import LEFT_OUT, left_out_of
 from .mode import Mode
 from .opcheck import OpcheckMode
 from .progress import PaceLines, costs_of, while_it_lasts
 from .replay import ReplayMode
 from .run import CHANNEL, RUN, AccRun, received
+from .runtest import RuntestProtocol
 from .shards import Shard, deal_out
 from .stored_rows import StoredRowsMode
 
@@ -128,7 +129,7 @@ def _plugins(config: pytest.Config, run: AccRun, reports: object) -> Iterator[tu
         return
     yield "acc_start_directory", StartDirectory()
     yield "acc_interrupts", Interrupts()
-    yield "acc_skips", SkipsInOneReport()
+    yield "acc_runtest", RuntestProtocol()
     noun = next((mode.noun for mode in run.modes if mode.noun), "")
     if noun and not hasattr(config, "workerinput"):
         yield "acc_pace", PaceLines(config, noun, functools.partial(costs_of, run.modes))

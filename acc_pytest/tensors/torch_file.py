@@ -22,7 +22,7 @@ from ..errors import FormatError, NoPayload
 from . import torch_members
 from .dtypes import by_torch
 from .header import Location, TensorHeader
-from .mapped import mapped, opened, watch
+from .mapped import mapped, opened, opened_on_disk, watch
 from .plain_tensor import PlainTensor, plain_tensor_in
 from .torch_entries import LARGEST_PICKLE, ZIP, entries_in
 
@@ -193,7 +193,7 @@ def _named_for_torch(path: str) -> Iterator[str]:
     try:
         path.encode()
     except UnicodeEncodeError:
-        with opened(path) as (file, _):
+        with opened_on_disk(path) as (file, _):
             yield f"/proc/self/fd/{file.fileno()}"
     else:
         yield path
