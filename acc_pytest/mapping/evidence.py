@@ -11,6 +11,7 @@ from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
 from .engine_views import Largest, RowParallel, TokenLayout, TokenPick, Turned, WithResidual
+from .expert_operands import of_experts
 from .layers import next_norm
 from .match import Match, ViewRule
 from .packs import range_by_own, range_by_pieces
@@ -98,6 +99,11 @@ class Evidence:
         """How both sides lay out tokens, where that is not alike."""
         self._tokens = (golden, mine) if golden is not None and mine is not None else None
 
+    @property
+    def tokens(self) -> tuple[TokenLayout | None, TokenLayout | None]:
+        """How golden and mine lay out tokens, where that is not alike."""
+        return self._tokens or (None, None)
+
     def rank_groups(self) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
         """Which ranks meet: one by one for equal counts, all at once otherwise.
 
@@ -135,8 +141,10 @@ class Evidence:
         if mine_view == Whole() and self.mine.partial(match.mine, mine_ranks):
             mine_view = RankSum()
         scales = self._scales(match.mine, mine_ranks)
-        mine = _operand(match.mine, mine_refs, mine_view, scales)
-        golden = _operand(match.golden, golden_refs, golden_view)
+        mine = _operand(match.mine, mine_refs, mine_view, scales, self.mine)
+        golden = _operand(match.golden, golden_refs, golden_view, (), self.golden)
+        if match.experts is not None:
+            return of_experts(golden, mine, match.experts, (self.golden, self.mine), self.tokens)
         golden, mine = _with_choices(golden, mine)
         return (golden, mine) if self._tokens is None else _of_tokens(golden, mine, *self._tokens)
 
@@ -283,7 +291,11 @@ def _operand(
     export: Export,
     refs: tuple[TensorRef, ...],
     view: View,
-    scales: tuple[tuple[TensorRef, TensorRef], ...] = (),
+    scales: tuple[tuple[TensorRef, TensorRef], ...],
+    side: DumpStep,
 ) -> Operand:
     node = export.node
-    return Operand(node.path, node.name, node.op_type, str(export.slot), refs, view, scales)
+    onward = tuple(side.refs(each, side.dump.ranks) for each in export.onward)
+    made = Operand(node.path, node.name, node.op_type, str(export.slot), refs, view, scales)
+    slots_by = side.refs(export.slots_by, side.dump.ranks)[: len(refs)] if export.slots_by is not None else ()
+    return replace(made, onward=onward if all(onward) else (), slots_by=slots_by)

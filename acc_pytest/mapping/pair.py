@@ -8,7 +8,7 @@ from typing import Union
 
 from ..dumps.base import Dump, StepLabel
 from ..tensors.ref import TensorRef
-from .engine_views import ColumnRange, Largest, RowParallel, TokenPick, Turned, WithResidual
+from .engine_views import ColumnRange, ExpertPick, Largest, RowParallel, TokenPick, Turned, WithResidual
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,10 @@ class Operand:
     `scales` are scale and offset of an operator that quantises, one pair of tensors per rank. `tokens` says
     which rows count, where the two dumps lay out tokens otherwise. Where the tensor says which elements were
     chosen (top-k, argmax, sort), `chosen_from` is what they were chosen from; several where it may be any of
-    these.
+    these. `onward` tells the number that its own side multiplies the tensor by next: a tensor, the next one,
+    and what else is added to that, one reference per rank of each. Rows inside of experts are told by
+    `experts`, not by `tokens`. With `slots_by`, one per rank, the columns of each row are in the order of
+    what a router chose.
     """
 
     node: str
@@ -176,6 +179,9 @@ class Operand:
     scales: tuple[tuple[TensorRef, TensorRef], ...] = ()
     tokens: TokenPick | None = None
     chosen_from: tuple[TensorRef, ...] = ()
+    onward: tuple[tuple[TensorRef, ...], ...] = ()
+    slots_by: tuple[TensorRef, ...] = ()
+    experts: ExpertPick | None = None
 
 
 @dataclass(frozen=True, slots=True)

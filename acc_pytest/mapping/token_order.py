@@ -46,8 +46,7 @@ def pick_tokens(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor:
     order = token_order(tokens.golden, tokens.mine)
     if order is None:
         return shard
-    layout = tokens.golden if tokens.own == "golden" else tokens.mine
-    by_token = rows_by_token(shard, layout)
+    by_token = rows_by_token(shard, tokens.layout, tokens.heads_first)
     if by_token is not None:
         return _select(by_token, (order.last if tokens.last else order.rows)[tokens.own])
     shape = tuple(shard.shape)
@@ -61,14 +60,20 @@ def pick_tokens(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor:
     return shard
 
 
-def rows_by_token(tensor: torch.Tensor, layout: TokenLayout) -> torch.Tensor | None:
+def rows_by_token(
+    tensor: torch.Tensor, layout: TokenLayout, heads_first: bool = False
+) -> torch.Tensor | None:
     """A tensor with one row for each token, `None` where it has none."""
     shape = tuple(tensor.shape)
+    if heads_first and has_heads_first(shape, layout):
+        return tensor.transpose(1, 2).flatten(0, 1)
     count = 1
     for size in layout.shape:
         count *= size
     if shape[: len(layout.shape)] == layout.shape and len(layout.shape) > 1:
         return tensor.flatten(0, len(layout.shape) - 1)
+    if has_heads_first(shape, layout):
+        return tensor.transpose(1, 2).flatten(0, 1)
     if not shape or not count:
         return None
     if shape[0] == count:
@@ -77,6 +82,11 @@ def rows_by_token(tensor: torch.Tensor, layout: TokenLayout) -> torch.Tensor | N
         return tensor[0]
     # Heads one below the other, as norms of heads are called by engines.
     return tensor.reshape(count, -1) if len(shape) == 2 and shape[0] % count == 0 else None
+
+
+def has_heads_first(shape: tuple[int, ...], layout: TokenLayout) -> bool:
+    """Whether a tensor may be `[batch, heads, tokens, size]`."""
+    return len(shape) == 4 and (shape[0], shape[2]) == layout.shape
 
 
 def _select(tensor: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

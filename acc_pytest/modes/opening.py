@@ -128,8 +128,8 @@ def _plugins(config: pytest.Config, run: AccRun, reports: object) -> Iterator[tu
     if not run.modes:
         return
     yield "acc_start_directory", StartDirectory()
-    yield "acc_interrupts", Interrupts()
     yield "acc_runtest", RuntestProtocol()
+    yield "acc_interrupts", Interrupts()
     noun = next((mode.noun for mode in run.modes if mode.noun), "")
     if noun and not hasattr(config, "workerinput"):
         yield "acc_pace", PaceLines(config, noun, functools.partial(costs_of, run.modes))

@@ -144,12 +144,15 @@ def _check_legacy(path: str) -> None:
         content = io.BytesIO(file.read(LARGEST_PICKLE))
     most = max(_SPREAD_FREELY, _MOST_SPREAD * size)
     try:
-        for number in range(4):
-            for opcode, argument, _ in pickletools.genops(content):
-                if number == 3 and type(argument) is int and abs(argument) > most:
-                    raise FormatError(f"{path}: declares {argument} elements, but has {size} bytes")
-                if opcode.name == "STOP":
-                    break
+        with warnings.catch_warnings():
+            # Of odd texts in the pickles.
+            warnings.simplefilter("ignore")
+            for number in range(4):
+                for opcode, argument, _ in pickletools.genops(content):
+                    if number == 3 and type(argument) is int and abs(argument) > most:
+                        raise FormatError(f"{path}: declares {argument} elements, but has {size} bytes")
+                    if opcode.name == "STOP":
+                        break
     except ValueError as error:
         raise FormatError(f"{path}: is a damaged torch file ({error!s:.200}); was it truncated?") from error
 
