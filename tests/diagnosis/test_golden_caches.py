@@ -12,7 +12,14 @@ import torch
 from torch import nn
 
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
-from acc_pytest.diagnosis.golden_model.caches import KeyValue, cache_argument, cache_for, filled_cache
+from acc_pytest.diagnosis.golden_model.caches import (
+    KeyValue,
+    cache_argument,
+    cache_for,
+    filled_cache,
+    left_by,
+)
+from acc_pytest.diagnosis.golden_model.module_calls import ModuleCall
 from acc_pytest.diagnosis.recomputation import LOOKING, Recomputation
 from acc_pytest.diagnosis.recompute_torch import TorchRecomputer
 from acc_pytest.dumps import open_dump
@@ -123,6 +130,19 @@ def test_without_the_step_before_a_cache_is_not_known(steps: Path) -> None:
     assert set(unknown.values()) == {said.format(0), said.format(1)}
     assert found[1, "root.model.layers.0.mlp.down_proj", "output[0]"].outcome == "right"
     assert not [one for one in found.values() if one.outcome == "wrong"]
+
+
+def test_what_a_step_left_are_the_keys_and_values_of_caches() -> None:
+    key, value = TensorRef("key"), TensorRef("value")
+
+    def left(*keys: tuple[int | str, ...]) -> list[str]:
+        outputs = dict(zip(keys, (key, value)))
+        return list(left_by({"root.attn": ModuleCall("root.attn", "root.attn", {}, outputs, False)}))
+
+    assert left(("past_key_values", "key"), ("past_key_values", "value")) == ["root.attn"]
+    assert left(("states", "key"), ("states", "value")) == [], "no cache"
+    assert left(("past_key_values", "key")) == [], "no values"
+    assert left(("past_key_values", 0, "key"), ("past_key_values", 0, "value")) == []
 
 
 def test_a_model_is_handed_its_cache_by_the_name_of_its_own_argument() -> None:

@@ -60,6 +60,20 @@ def test_a_wrong_row_is_seen_beside_a_row_of_large_values() -> None:
     assert "1 of 64 rows are wrong; row [7] is 1 off" in found.said
 
 
+def test_rows_are_those_of_the_last_dimension() -> None:
+    shape = (32, 2, 128)
+    mine = ROUNDED.clone().reshape(shape)
+    mine[5, 1] *= 1.2
+    found = judged(mine, FINE.reshape(shape), ROUNDED.reshape(shape))
+    assert found.outcome == "wrong"
+    small = FINE.reshape(shape).clone()
+    small[5] *= 0.01
+    mine = small.bfloat16()
+    mine[5, 1] *= 1.2
+    said = judged(mine, small, small.bfloat16())
+    assert (said.outcome, said.why[:39]) == ("wrong", "1 of 64 rows are wrong; row [5, 1] is 0")
+
+
 def test_where_the_other_computation_overflows_the_derived_bound_stands() -> None:
     found = judged(FINE.bfloat16(), rounded=torch.full_like(ROUNDED, math.inf))
     assert found.outcome == "right"
