@@ -124,6 +124,10 @@ def _of_index(ref: TensorRef, tokens: int, count: int, rows: int) -> list[torch.
 @functools.lru_cache(maxsize=32)
 def _of(selected: Selected, count: int) -> torch.Tensor:
     values = selected.ref.open()
+    if not values.dim() or not values.numel():
+        raise Incomparable(
+            f"{selected.ref.path}: a router's choice of shape {list(values.shape)} chooses nothing"
+        )
     values = values.reshape(-1, values.shape[-1])
     return values.float().topk(min(count, values.shape[-1]), -1).indices if selected.logits else values.long()
 

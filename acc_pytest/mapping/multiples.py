@@ -54,10 +54,12 @@ def _factor(totals: Sequence[torch.Tensor | None]) -> float:
 
 
 def _total(shards: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """The start of a tensor that every rank has, or the sum of summands."""
+    """The start of a tensor that every rank has, or the sum of summands; `None` where it is no finite one."""
     if len({shard.numel() for shard in shards}) != 1 or not shards[0].is_floating_point():
         return None
     numbers = [shard.reshape(-1)[:_SAMPLE].double() for shard in shards]
+    if not all(bool(each.isfinite().all()) for each in numbers):
+        return None
     if all(torch.allclose(numbers[0], each, rtol=_LEFT / 4) for each in numbers[1:]):
         return numbers[0]
     return torch.stack(numbers).sum(0)

@@ -12,20 +12,21 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..errors import Incomparable, NoPayload, ShapesDiffer
+from ..errors import Incomparable, NoPayload
 from ..tensors.device_layouts import is_tiled
-from ..tensors.source import Source, TensorSource
-from ..tensors.views import Columns, ExactSum, Exceeding, Floored, PlusRow, Reshaped, Rows, Sum
+from ..tensors.source import Source
+from ..tensors.views import Exceeding, Floored, Reshaped
 from .cuts import cut_out, without_padding
 from .engine_views import RowParallel
 from .expert_rows import ways_of
 from .fed import BLOCKED
+from .merging import merged, mismatch, wholes
 from .multiples import multiplied
 from .operand_shards import OperandShards, open_shards, shards_of_shapes
 from .pair import CacheTail, HeadPart, LastToken, Operand, Pair, Part, Permuted, Repeated, TableRows, Whole
-from .partial_sums import settled, with_residual
+from .partial_sums import settled
 from .quantised import dequantised
-from .shapes import Merge, Shape, rows_and_width, same_order
+from .shapes import rows_and_width, same_order
 from .turning import turned_alike
 
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
@@ -208,30 +209,26 @@ def reconcile(golden: OperandShards, mine: OperandShards) -> Opened:
 def _reconciled(golden: OperandShards, mine: OperandShards) -> Opened:
     if isinstance(golden.view, _CUTS):
         cut, note = cut_out(golden, mine)
-        others, merged = _merged(mine, tuple(cut.shape), golden, mine)
-        return _opened([cut], others, note, merged)
+        others, merge_note = merged(mine, tuple(cut.shape), golden, mine)
+        return _opened([cut], others, note, merge_note)
     if isinstance(mine.view, _CUTS):
         cut, note = cut_out(mine, golden)
-        others, merged = _merged(golden, tuple(cut.shape), golden, mine)
-        return _opened(others, [cut], note, merged)
+        others, merge_note = merged(golden, tuple(cut.shape), golden, mine)
+        return _opened(others, [cut], note, merge_note)
     golden, mine = golden.side_by_side(_width(mine)), mine.side_by_side(_width(golden))
     golden, mine = without_padding(golden, mine), without_padding(mine, golden)
     for golden_cut, mine_cut, note in _last_token_of_replicas(golden, mine):
         if same_order(golden_cut.shape, mine_cut.shape):
-            goldens, golden_note = _merged(golden_cut, golden_cut.shape, golden, mine)
-            mines, mine_note = _merged(mine_cut, golden_cut.shape, golden, mine)
+            goldens, golden_note = merged(golden_cut, golden_cut.shape, golden, mine)
+            mines, mine_note = merged(mine_cut, golden_cut.shape, golden, mine)
             return _opened(goldens, mines, note, golden_note, mine_note)
     for golden_cut, mine_cut, note in _trimmed(golden, mine):
-        for whole in (*_wholes(golden_cut, mine_cut), *_wholes(mine_cut, golden_cut)):
+        for whole in (*wholes(golden_cut, mine_cut), *wholes(mine_cut, golden_cut)):
             if golden_cut.rule(whole) and mine_cut.rule(whole):
-                goldens, golden_note = _merged(golden_cut, whole, golden, mine)
-                mines, mine_note = _merged(mine_cut, whole, golden, mine)
+                goldens, golden_note = merged(golden_cut, whole, golden, mine)
+                mines, mine_note = merged(mine_cut, whole, golden, mine)
                 return _opened(goldens, mines, note, golden_note, mine_note)
-    raise _mismatch(golden, mine)
-
-
-def _mismatch(golden: OperandShards, mine: OperandShards) -> ShapesDiffer:
-    return ShapesDiffer(f"data shape doesn't match: golden {golden.describe()}, mine {mine.describe()}")
+    raise mismatch(golden, mine)
 
 
 def _opened(golden: list[Source], mine: list[Source], *notes: str) -> Opened:
@@ -296,61 +293,3 @@ def _last_token(side: OperandShards) -> list[OperandShards]:
     if len(side.shape) >= 3:
         cuts.insert(0, [shard[:, -1] for shard in side.shards])
     return [OperandShards(shards, side.view) for shards in cuts]
-
-
-def _wholes(side: OperandShards, other: OperandShards) -> list[Shape]:
-    """The shapes that the shards of a side could make up, the likeliest first.
-
-    Shards of one shape on both sides are replicas; shards of different shapes are pieces. Of two runs on
-    several ranks each, shards that hold other values than their neighbours are pieces, too.
-    """
-    if side.count == 1 or side.summed:
-        return [side.shape]
-    rows, width = rows_and_width(side.shape)
-    pieces: list[Shape] = [(rows, width * side.count), (rows * side.count, width)]
-    if not same_order(side.shape, other.shape):
-        return [*pieces, side.shape]
-    return pieces if _are_pieces(side, other) else [side.shape, *pieces]
-
-
-def _are_pieces(side: OperandShards, other: OperandShards) -> bool:
-    """Whether the values say so: not known while a plan is made of shapes."""
-    shards = min(side.shards, other.shards, key=len)
-    if len(shards) < 2 or shards[0].device.type == "meta":
-        return False
-    return not all(torch.equal(shards[0], shard) for shard in shards[1:])
-
-
-def _merged(
-    side: OperandShards, whole: Shape, golden: OperandShards, mine: OperandShards
-) -> tuple[list[Source], str]:
-    """The shards of a side as sources of `whole`'s order: one, or one per replica."""
-    rule = side.rule(whole)
-    if rule is None:
-        raise _mismatch(golden, mine)
-    sources, note = _joined(side, rule, whole)
-    if side.residual:
-        sources = [with_residual(source, side.residual, place) for place, source in enumerate(sources)]
-        return sources, "; ".join(filter(None, (note, "residual added")))
-    if not side.bias:
-        return sources, note
-    bias = torch.cat(side.bias[:: rule.replicas], -1) if rule.how == "columns" else side.bias[0]
-    if rule.how == "rows" or bias.numel() != rows_and_width(whole)[1]:
-        raise Incomparable(f"a bias of shape {list(bias.shape)} does not fit {side.describe()}")
-    return [PlusRow(source, bias) for source in sources], "; ".join(filter(None, (note, "bias added")))
-
-
-def _joined(side: OperandShards, rule: Merge, whole: Shape) -> tuple[list[Source], str]:
-    shards, note = side.shards, rule.describe(side.count)
-    if rule.how == "single":
-        return [TensorSource(shards[0])], note
-    if rule.how == "replicated":
-        return [TensorSource(shard) for shard in shards], note
-    if rule.how == "sum":
-        add = ExactSum if side.settled else Sum
-        return [add([TensorSource(shard) for shard in shards])], note
-    rows, width = rows_and_width(whole)
-    shards = shards[:: rule.replicas]
-    if rule.how == "rows":
-        return [Rows([TensorSource(shard) for shard in shards], width)], note
-    return [Columns([shard.reshape(rule.rows or rows, -1) for shard in shards])], note

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..dumps.base import Slot
 from ..dumps.modules import ModuleDump
 from ..topology.tree import Node
 from . import policies, same_names
@@ -156,7 +155,8 @@ class TreeMatcher:
             )
             yield from (match for match in by_type if not {end[:2] for end in match.ends} & met)
         elif golden.side.dump.kind == "tensor" and not named:
-            yield from _only_file(golden, mine)
+            sides = golden.side.tree, mine.side.tree, golden.slots, mine.slots
+            yield from same_names.only_file(*sides)
 
     def _groups(self, forced: set[End]) -> list[list[tuple[Layer, Layer]]]:
         """Layer pairs of one make: same nodes, types, dumped slots and `forced` ends on both sides."""
@@ -313,13 +313,3 @@ def _claimed(scope: Scope, policy: Iterable[Match]) -> Iterator[Match]:
 
 def _make(tree: LayeredTree, layer: Layer) -> tuple[object, ...]:
     return tuple((layer.below(node), node.op_type, tuple(tree.slots(node))) for node in layer.node.walk())
-
-
-def _only_file(golden: LayeredTree, mine: LayeredTree) -> Iterator[Match]:
-    """Two single tensors are a pair whatever their names."""
-    golden_nodes = [node for node in golden.side.tree.walk() if list(golden.slots(node))]
-    mine_nodes = [node for node in mine.side.tree.walk() if list(mine.slots(node))]
-    if len(golden_nodes) == len(mine_nodes) == 1:
-        slot = Slot("output", (0,))
-        ends = Export(golden_nodes[0], slot, "file"), Export(mine_nodes[0], slot, "file")
-        yield Match(*ends, "file", "two files were given")

@@ -1,0 +1,74 @@
+"""The shards of a side as one tensor, or as one for each rank that holds the whole."""
+
+from __future__ import annotations
+
+import torch
+
+from ..errors import Incomparable, ShapesDiffer
+from ..tensors.source import Source, TensorSource
+from ..tensors.views import Columns, ExactSum, PlusRow, Rows, Sum
+from .operand_shards import OperandShards
+from .partial_sums import with_residual
+from .shapes import Merge, Shape, rows_and_width, same_order
+
+
+def mismatch(golden: OperandShards, mine: OperandShards) -> ShapesDiffer:
+    return ShapesDiffer(f"data shape doesn't match: golden {golden.describe()}, mine {mine.describe()}")
+
+
+def wholes(side: OperandShards, other: OperandShards) -> list[Shape]:
+    """The shapes that the shards of a side could make up, the likeliest first.
+
+    Shards of one shape on both sides are replicas; shards of different shapes are pieces. Of two runs on
+    several ranks each, shards that hold other values than their neighbours are pieces, too.
+    """
+    if side.count == 1 or side.summed:
+        return [side.shape]
+    rows, width = rows_and_width(side.shape)
+    pieces: list[Shape] = [(rows, width * side.count), (rows * side.count, width)]
+    if not same_order(side.shape, other.shape):
+        return [*pieces, side.shape]
+    return pieces if _are_pieces(side, other) else [side.shape, *pieces]
+
+
+def _are_pieces(side: OperandShards, other: OperandShards) -> bool:
+    """Whether the values say so: not known while a plan is made of shapes."""
+    shards = min(side.shards, other.shards, key=len)
+    if len(shards) < 2 or shards[0].device.type == "meta":
+        return False
+    return not all(torch.equal(shards[0], shard) for shard in shards[1:])
+
+
+def merged(
+    side: OperandShards, whole: Shape, golden: OperandShards, mine: OperandShards
+) -> tuple[list[Source], str]:
+    """The shards of a side as sources of `whole`'s order: one, or one per replica."""
+    rule = side.rule(whole)
+    if rule is None:
+        raise mismatch(golden, mine)
+    sources, note = _joined(side, rule, whole)
+    if side.residual:
+        sources = [with_residual(source, side.residual, place) for place, source in enumerate(sources)]
+        return sources, "; ".join(filter(None, (note, "residual added")))
+    if not side.bias:
+        return sources, note
+    bias = torch.cat(side.bias[:: rule.replicas], -1) if rule.how == "columns" else side.bias[0]
+    if rule.how == "rows" or bias.numel() != rows_and_width(whole)[1]:
+        raise Incomparable(f"a bias of shape {list(bias.shape)} does not fit {side.describe()}")
+    return [PlusRow(source, bias) for source in sources], "; ".join(filter(None, (note, "bias added")))
+
+
+def _joined(side: OperandShards, rule: Merge, whole: Shape) -> tuple[list[Source], str]:
+    shards, note = side.shards, rule.describe(side.count)
+    if rule.how == "single":
+        return [TensorSource(shards[0])], note
+    if rule.how == "replicated":
+        return [TensorSource(shard) for shard in shards], note
+    if rule.how == "sum":
+        add = ExactSum if side.settled else Sum
+        return [add([TensorSource(shard) for shard in shards])], note
+    rows, width = rows_and_width(whole)
+    shards = shards[:: rule.replicas]
+    if rule.how == "rows":
+        return [Rows([TensorSource(shard) for shard in shards], width)], note
+    return [Columns([shard.reshape(rule.rows or rows, -1) for shard in shards])], note
