@@ -41,7 +41,7 @@ _CALL = re.compile(r"( *)(\w+::\w[\w.]*)\((.*)\)")
 _FUNCTION = re.compile(r"^ *(?:torch[\w.]*\(|<)", re.MULTILINE)
 """A function of torch that operators ran in, as `record_torchfunction` logs it; its name may be a repr."""
 _HEAD = re.compile(rb"(?: {2})*(?:\[nn\.Mod\] \S|\w+::\w[\w.]*\()")
-_TENSOR = re.compile(r"\b(?:dt|ft|t)(?:\$(\d{1,18}))?: ([a-z]\w*)\[((?:\d{1,18}(?:, )?)*)\]")
+_TENSOR = re.compile(r"\b(?:dt|ft|t)(?:\$(\d{1,18}))?: ([a-z]\w*)\[((?:\d{1,18}(?:, \d{1,18}){0,63})?)\]")
 _COMMENT = "  # {"
 _ARROW = "  ->  "
 _ABBREVIATED = {

@@ -161,3 +161,11 @@ def test_a_tensor_of_a_log_is_a_statistic(tmp_path: Path) -> None:
         ref.open()
     with pytest.raises(FormatError, match="has no tensor"):
         TensorRef(ref.path, "7 output[0]").header()
+
+
+@pytest.mark.parametrize("size", ["9" * 5000, ", ".join("1" * 100)])
+def test_a_shape_beyond_reason_is_no_tensor_and_read_at_once(tmp_path: Path, size: str) -> None:
+    """A pattern that could cut digits in many ways would try all of them."""
+    line = "aten::mm(t$0: f32[2, SIZE)  ->  t$1: f32[SIZE]  # {'hash': 1.0}".replace("SIZE", size)
+    (call,) = logged(tmp_path, line)
+    assert (call.name, call.inputs, call.outputs) == ("aten::mm", {}, {})
