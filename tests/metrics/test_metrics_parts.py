@@ -286,4 +286,4 @@ def test_a_file_that_becomes_shorter_while_it_is_measured_is_named(tmp_path: Pat
 
     with pytest.raises(FormatError, match=r"x\.bin: became shorter while it was read"):
         measure(Cut(tensor), TensorSource(torch.zeros(RANGE + BLOCK)))
-    assert max(starts) == RANGE - BLOCK
+    assert max(starts) < RANGE
