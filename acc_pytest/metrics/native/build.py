@@ -17,7 +17,8 @@ import tempfile
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-LIBRARY = FOLDER / "libacc_kernel.so"
+LIBRARY = FOLDER / "libacc_kernel.so.1"
+"""No name that Python would import as a module."""
 _SOURCES = ("block.h", "block.cpp", "dispatch.cpp")
 _FLAGS = (
     "-std=c++17 -O3 -fPIC -fno-exceptions -fno-rtti -fno-math-errno -fno-trapping-math -fvisibility=hidden"
@@ -56,7 +57,7 @@ def build() -> Path:
         _compile([*compiler, *_FLAGS.split(), *names], "dispatch.cpp", objects[-1])
         library = f"{folder}/{LIBRARY.name}"
         _run([*compiler, "-shared", "-s", "-Wl,--as-needed", *objects, "-lm", "-o", library])
-        part = LIBRARY.with_suffix(f".{os.getpid()}")
+        part = LIBRARY.with_suffix(f".{os.getpid()}.part")
         shutil.copy(library, part)
         os.replace(part, LIBRARY)
     return LIBRARY

@@ -98,8 +98,11 @@ def chosen() -> Kernel | None:
 
 
 def described() -> str:
-    """Which kernel measures, in a few words: `native (avx2)`, `python (why)`."""
-    if chosen() is not None:
-        return f"native ({max(library().kernels, key=ISAS.index)})"
+    """Which kernel measures, in a few words: `native (avx2)`, `python (why)`; or why none does."""
+    try:
+        if chosen() is not None:
+            return f"native ({max(library().kernels, key=ISAS.index)})"
+    except SettingsError as error:
+        return f"none ({error})"
     asked = os.environ.get(VARIABLE) == "python"
     return f"python ({VARIABLE}=python)" if asked else f"python ({library().reason})"

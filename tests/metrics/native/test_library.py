@@ -30,6 +30,7 @@ def test_without_a_library_python_measures_and_says_why(
     monkeypatch.setenv("ACC_KERNEL", "native")
     with pytest.raises(SettingsError, match="ACC_KERNEL=native, but there is no native kernel: it was not"):
         chosen()
+    assert described().startswith("none (ACC_KERNEL=")
 
 
 def test_what_is_no_library_is_not_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -66,3 +67,4 @@ def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACC_KERNEL", "cuda")
     with pytest.raises(SettingsError, match="ACC_KERNEL=cuda: it must be one of auto, native, python"):
         chosen()
+    assert described().startswith("none (ACC_KERNEL=")
