@@ -30,6 +30,7 @@ from .commands.arguments import USAGE_ERROR, Parser
 from .errors import AccError
 from .guard import FLAG, guarded, show_tracebacks
 from .installed import check_numpy
+from .metrics.native.library import described
 from .reporting.printable import told
 from .reporting.wrapping import paragraph
 
@@ -37,6 +38,7 @@ COMMANDS = (
     *(compare, opcheck, dump, dump_info, convert, map, onnx, noise_profile, calibrate, report),
     *(demo, demo_torchair, generate),
 )
+VERBOSE = "--verbose"
 INTERRUPTED = 128 + 2
 """What a shell reports of a command that Ctrl-C ended."""
 BROKEN_PIPE = 128 + 13
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Of the parsers of subcommands none knows it: wherever it stands, it is the same.
     show_tracebacks(FLAG in own)
     own = [word for word in own if word != FLAG]
-    parser = _parser()
+    parser = _parser(verbose=VERBOSE in own)
     given = parser.parse_args(own)
     if for_pytest and not given.passes_on:
         parser.error(f"{given.command} runs no pytest of its own, so there is nothing to pass on after --")
@@ -89,9 +91,15 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return words[:place], words[place + 1 :]
 
 
-def _parser() -> Parser:
+def _parser(*, verbose: bool) -> Parser:
     parser = Parser(prog="acc", description="Compare the tensor dumps of two runs of a model.")
-    parser.add_argument("--version", action="version", version=f"acc-pytest {__version__}")
+    version = f"acc-pytest {__version__}"
+    parser.add_argument(
+        "--version", action="version", version=f"{version}, kernel: {described()}" if verbose else version
+    )
+    parser.add_argument(
+        VERBOSE, action="store_true", help="with --version: say which kernel measures, or why"
+    )
     parser.add_argument(
         FLAG, action="store_true", help="print the traceback of an unforeseen error; may stand anywhere"
     )

@@ -10,6 +10,7 @@ from ..metrics.kernel import measure
 from ..metrics.measurement import Measurement
 from ..tensors.dtypes import by_torch
 from ..tensors.source import Source
+from .rounding import is_close
 from .standards import DEFAULT, Standard
 from .threshold import JudgeContext, ThresholdRule
 from .thresholds import element_tolerance, thresholds_for
@@ -33,15 +34,22 @@ class Judge:
     ) -> tuple[Measurement, Judgement]:
         """Measure and judge two sources of one shape. Raises `AccError` for what cannot be judged.
 
-        `further` are numbers that take more than the two (`Measurement.further`).
+        `further` are numbers that take more than the two (`Measurement.further`). What lies within rounding
+        of a bound is measured again in float64, so that no verdict depends on how blocks were summed.
         """
         dtypes = (context.written or _dtype(golden), context.written or _dtype(mine))
         tolerance = element_tolerance(context, dtypes, self.rules, self.standard)
-        measurement = measure(golden, mine, tolerance=tolerance, custom=self.custom, written=context.written)
-        if further:
-            measurement = replace(measurement, further=further)
-        thresholds = thresholds_for(context, measurement, self.rules, self.standard)
-        return measurement, judge(measurement, thresholds)
+        for double in (False, True):
+            measurement = measure(
+                golden, mine, tolerance=tolerance, custom=self.custom, written=context.written, double=double
+            )
+            if further:
+                measurement = replace(measurement, further=further)
+            thresholds = thresholds_for(context, measurement, self.rules, self.standard)
+            judgement = judge(measurement, thresholds)
+            if not is_close(measurement, judgement.checks):
+                break
+        return measurement, judgement
 
 
 def _dtype(source: Source) -> str:

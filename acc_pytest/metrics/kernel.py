@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,16 +15,19 @@ from ..tensors.dtypes import by_torch
 from ..tensors.mapped import check_mapped
 from ..tensors.source import Source
 from ..threads import one_thread
+from .conclusion import Conclusion
 from .custom import CustomMetric, run_custom
 from .double_block import double_sums, scaled_sum
 from .element_tolerance import ElementTolerance, default_tolerance
-from .elements import ElementErrors, ElementSums
-from .measurement import Measurement, NonFinite, Scalar, SliceErrors, Worst
+from .elements import ElementSums
+from .measurement import Measurement
+from .native.library import chosen
+from .native.native_block import TYPES, NativeBlock
+from .pair_sums import PairSums
 from .sides import SideSums, SideTotals
 from .single_block import FITTING, SingleBlock
 from .slices import SliceSums
-from .totals import Totals
-from .values import Values, Wide, difference, is_exact, is_measurable, raw, scalar, widen
+from .values import Values, Wide, difference, is_exact, is_measurable, raw, widen
 
 BLOCK = 128 * 1024
 """Most elements per block: eight float32 buffers of this size stay near the core."""
@@ -40,12 +42,14 @@ def measure(
     tolerance: ElementTolerance | None = None,
     custom: Sequence[CustomMetric] = (),
     written: str = "",
+    double: bool = False,
 ) -> Measurement:
     """Measure `mine` against `golden`, two sources of one shape; see `docs/metrics.md` for definitions.
 
     `tolerance` bounds a single element; `None` takes the default of the looser dtype. `written` names the
     type that an operator writes: with it, single elements are measured as standards of operators ask
-    (`Measurement.elements`), and the tolerance may have any scale. Memory does not grow with the tensors,
+    (`Measurement.elements`), and the tolerance may have any scale. With `double` every block is summed in
+    float64, which takes ten times as long. Memory does not grow with the tensors,
     except that `custom` metrics get both as float32 vectors. Torch's thread count is set to 1 during the
     pass and restored after it.
 
@@ -59,66 +63,108 @@ def measure(
             raise Incomparable(f"{side} is {source.dtype}, whose elements are not numbers")
     default = default_tolerance(*(by_torch(source.dtype).name for source in (golden, mine)))
     elements = ElementSums(tolerance or default, written) if written else None
-    run = _Pass(golden, mine, default if written else tolerance or default, elements)
+    run = _Pass(golden, mine, default if written else tolerance or default, elements, double=double)
     # Overflow and 0/0 are results here, not accidents: they are looked at where they can arise.
     with one_thread(), np.errstate(all="ignore"):
-        for number, (start, stop) in enumerate(_blocks(run.numel, golden.shape[-1] if golden.shape else 1)):
-            if number % BLOCKS == 0:
-                check_mapped()
-            run.block(start, stop)
-    return run.result(run_custom(custom, golden, mine))
+        for start, stop in _blocks(0, run.numel, run.channels, BLOCKS * BLOCK):
+            check_mapped()
+            run.stretch(start, stop)
+    found = None if elements is None else elements.result(tuple(golden.shape))
+    conclusion = Conclusion(golden, mine, run.sums, run.tolerance, found)
+    return conclusion.measurement(run_custom(custom, golden, mine))
 
 
-def _blocks(numel: int, channels: int) -> Iterator[tuple[int, int]]:
-    """Ranges of whole rows, or parts of one row where a row is longer than a block."""
-    if channels <= BLOCK:
-        size = BLOCK // max(1, channels) * max(1, channels)
-        yield from ((start, min(start + size, numel)) for start in range(0, numel, size))
+def _blocks(begin: int, end: int, channels: int, size: int) -> Iterator[tuple[int, int]]:
+    """Ranges of up to `size` elements: whole rows, or parts of one row where a row is longer than that.
+
+    `begin` starts a row, or all lies within one.
+    """
+    if channels <= size:
+        step = size // channels * channels
+        yield from ((start, min(start + step, end)) for start in range(begin, end, step))
         return
-    for row in range(0, numel, channels):
-        yield from (
-            (start, min(start + BLOCK, row + channels)) for start in range(row, row + channels, BLOCK)
-        )
+    for row in range(begin, end, channels):
+        last = min(row + channels, end)
+        yield from ((start, min(start + size, last)) for start in range(row, last, size))
 
 
 class _Pass:
     """The state of one pass: what each block adds to, and what is known at its end."""
 
     def __init__(
-        self, golden: Source, mine: Source, tolerance: ElementTolerance, elements: ElementSums | None
+        self,
+        golden: Source,
+        mine: Source,
+        tolerance: ElementTolerance,
+        elements: ElementSums | None,
+        *,
+        double: bool,
     ) -> None:
-        self._golden, self._mine, self._tolerance = golden, mine, tolerance
+        self._golden, self._mine, self.tolerance = golden, mine, tolerance
         self._elements = elements
-        self._shape = tuple(int(size) for size in golden.shape)
+        shape = tuple(int(size) for size in golden.shape)
         self.numel = math.prod(golden.shape)
+        self.channels = max(1, shape[-1]) if shape else 1
         self._exact = is_exact(golden.dtype) and is_exact(mine.dtype)
         self._complex = golden.dtype.is_complex or mine.dtype.is_complex
-        fitting = golden.dtype in FITTING and mine.dtype in FITTING
-        sliced = not self._exact and not self._complex and SliceSums.possible(self._shape)
-        self._slices = SliceSums(self._shape) if sliced else None
-        self._single = (
-            SingleBlock(min(self.numel, BLOCK), tolerance, self._slices, exact=self._exact)
-            if fitting
-            else None
-        )
-        self._identical = golden.dtype == mine.dtype
-        self._totals = Totals()
-        self._sides = SideTotals(), SideTotals()
-        self._nonfinite_counts = dict.fromkeys(("common_nan", "common_inf", "new", "lost", "changed"), 0)
-        self._first_disagreeing: int | None = None
-        self._looked_up: dict[int, tuple[Scalar, Scalar]] = {}
+        fitting = golden.dtype in FITTING and mine.dtype in FITTING and not double
+        sliced = not self._exact and not self._complex and SliceSums.possible(shape)
+        self._slices = SliceSums(shape) if sliced else None
+        self._fitting = fitting
+        self._native = self._native_block() if fitting and elements is None else None
+        self.sums = PairSums(golden.dtype == mine.dtype, self._slices)
+        self._totals = self.sums.totals
 
-    def block(self, start: int, stop: int) -> None:
-        """Add elements `[start, stop)`."""
+    def _native_block(self) -> NativeBlock | None:
+        kernel = chosen() if {self._golden.dtype, self._mine.dtype} <= TYPES.keys() else None
+        return None if kernel is None else NativeBlock(kernel, self.tolerance, self._slices)
+
+    @functools.cached_property
+    def _single(self) -> SingleBlock | None:
+        if not self._fitting:
+            return None
+        return SingleBlock(min(self.numel, BLOCK), self.tolerance, self._slices, exact=self._exact)
+
+    def stretch(self, start: int, stop: int) -> None:
+        """Add elements `[start, stop)`: whole rows, or a part of one."""
+        pieces = _blocks(start, stop, self.channels, BLOCK)
+        if self._native is None:
+            for first, last in pieces:
+                self._block(self._golden.read(first, last), self._mine.read(first, last), first)
+            return
         golden, mine = self._golden.read(start, stop), self._mine.read(start, stop)
-        if self._identical:
+        if not self._add_native(self._native, golden, mine, start):
+            for first, last in pieces:
+                piece = slice(first - start, last - start)
+                self._block(golden[piece], mine[piece], first)
+
+    def _block(self, golden: torch.Tensor, mine: torch.Tensor, start: int) -> None:
+        if self.sums.identical:
             # A sum that nobody rounds is read in a wider type.
             same_type = golden.dtype == mine.dtype
-            self._identical = same_type and not np.count_nonzero(raw(golden) != raw(mine))
+            self.sums.identical = same_type and not np.count_nonzero(raw(golden) != raw(mine))
         if self._single is None or not self._add_single(self._single, golden, mine, start):
             self._add_double(golden, mine, start)
         if self._elements is not None:
             self._elements.add(start, golden, mine)
+
+    def _add_native(self, native: NativeBlock, golden: torch.Tensor, mine: torch.Tensor, start: int) -> bool:
+        block = native.sums(golden, mine, self._totals, start)
+        if block is None:
+            return False
+        self.sums.identical = self.sums.identical and block.identical
+        for totals, side in zip(self.sums.sides, block.sides):
+            if side is not None:
+                totals.add(side)
+        for name, count in block.counts.items():
+            self.sums.counts[name] += count
+        if block.first_disagreeing >= 0:
+            self.sums.disagree(start + block.first_disagreeing)
+        if block.compared is not None:
+            self._totals.add(block.compared, start + block.compared.peak_at)
+            if self._slices is not None:
+                self._slices.keep()
+        return True
 
     def _add_single(self, single: SingleBlock, golden: torch.Tensor, mine: torch.Tensor, start: int) -> bool:
         sides = single.load(golden, mine)
@@ -130,15 +176,15 @@ class _Pass:
         if self._slices is not None:
             self._slices.keep()
         self._totals.add(sums, start + sums.peak_at)
-        for totals, side in zip(self._sides, sides):
+        for totals, side in zip(self.sums.sides, sides):
             totals.add(side)
         return True
 
     def _add_double(self, golden: torch.Tensor, mine: torch.Tensor, start: int) -> None:
         g, m = widen(golden, to_complex=self._complex), widen(mine, to_complex=self._complex)
         finite = np.isfinite(g.wide), np.isfinite(m.wide)
-        for side, values, good in zip(self._sides, (g, m), finite):
-            self._add_side(side, values.wide, good)
+        for name, side, values, good in zip(("golden", "mine"), self.sums.sides, (g, m), finite):
+            self._add_side(name, side, values.wide, good)
         keep = finite[0] & finite[1]
         if keep.all():
             positions = None
@@ -148,17 +194,17 @@ class _Pass:
             if not positions.size:
                 return
             g, m = g.pick(keep), m.pick(keep)
-        sums = double_sums(g, m, self._totals, self._tolerance, exact=self._exact)
+        sums = double_sums(g, m, self._totals, self.tolerance, exact=self._exact)
         at = sums.peak_at if positions is None else int(positions[sums.peak_at])
         self._totals.add(sums, start + at)
         if self._slices is not None:
             compared = np.arange(g.wide.size) if positions is None else positions
             self._slices.add(start + compared, g.wide, difference(m, g))
 
-    def _add_side(self, side: SideTotals, values: Wide, good: NDArray[np.bool_]) -> None:
+    def _add_side(self, name: str, side: SideTotals, values: Wide, good: NDArray[np.bool_]) -> None:
         nan = int(np.count_nonzero(np.isnan(values)))
-        side.nan += nan
-        side.inf += int(values.size - np.count_nonzero(good)) - nan
+        self.sums.counts[f"{name}_nan"] += nan
+        self.sums.counts[f"{name}_inf"] += int(values.size - np.count_nonzero(good)) - nan
         values = values[good]
         if values.size and not self._complex:
             total, exponent = scaled_sum(values)
@@ -171,97 +217,15 @@ class _Pass:
         common_inf = ~finite[0] & (g.wide == m.wide)
         new, lost = finite[0] & ~finite[1], ~finite[0] & finite[1]
         changed = ~finite[0] & ~finite[1] & ~common_nan & ~common_inf
-        for name, flags in zip(self._nonfinite_counts, (common_nan, common_inf, new, lost, changed)):
-            self._nonfinite_counts[name] += int(np.count_nonzero(flags))
-        disagreeing = new | lost | changed
-        if self._first_disagreeing is None and disagreeing.any():
-            self._first_disagreeing = start + int(disagreeing.argmax())
-
-    def result(self, custom: dict[str, tuple[float | str, str]]) -> Measurement:
-        """The measurement; no block may be added after it."""
-        golden, mine = self._sides
-        elements = None if self._elements is None else self._elements.result(self._shape)
-        metrics = self._metrics()
-        nonfinite = NonFinite(golden.nan, golden.inf, mine.nan, mine.inf, **self._nonfinite_counts)
-        beyond = self._totals.beyond + nonfinite.disagreeing if elements is None else elements.beyond
-        return Measurement(
-            shape=self._shape,
-            golden_dtype=by_torch(self._golden.dtype).name,
-            mine_dtype=by_torch(self._mine.dtype).name,
-            numel=self.numel,
-            identical=self._identical,
-            golden_max=golden.max,
-            golden_min=golden.min,
-            golden_mean=golden.mean(),
-            mine_max=mine.max,
-            mine_min=mine.min,
-            mine_mean=mine.mean(),
-            rtol=self._tolerance.rtol,
-            atol=self._tolerance.atol,
-            beyond_tolerance=beyond,
-            beyond_fraction=beyond / self.numel if self.numel else None,
-            worst=self._worst(elements),
-            nonfinite=nonfinite,
-            custom=custom,
-            elements=elements,
-            slices=self._slice_errors(metrics["max_absolute_error"] or 0.0),
-            **metrics,
-        )
-
-    def _metrics(self) -> dict[str, Any]:
-        """What is taken over the compared positions."""
-        totals = self._totals
-        some = totals.compared > 0
-        return {
-            "compared": totals.compared,
-            "cosine_similarity": _defined(totals.cosine()),
-            "max_relative_error": _defined(totals.relative_peak) if some else None,
-            "mean_relative_error": _defined(totals.mean_relative()),
-            "max_absolute_error": self._largest_error() if some else None,
-            "mean_absolute_error": _defined(totals.mean_absolute()),
-            "max_scaled_error": _defined(totals.scaled_peak) if some else None,
-            "kl_divergence": totals.divergence(),
-            "relative_euclidean_distance": _defined(totals.euclidean()),
-            "golden_rms": totals.golden_rms(),
-            "golden_max_abs": totals.golden_peak if some else None,
-            "mean_error": None if self._complex else _defined(totals.mean_error()),
-            "near_zero": totals.near_zero,
-            "mismatches": totals.mismatches if self._exact else None,
-            "moments": totals.moments(),
+        flags = {
+            "common_nan": common_nan,
+            "common_inf": common_inf,
+            "new": new,
+            "lost": lost,
+            "changed": changed,
         }
-
-    def _slice_errors(self, largest: float) -> SliceErrors:
-        if self._slices is None or not self._totals.compared:
-            return SliceErrors()
-        return self._slices.result(self._totals.peak_at, largest)
-
-    def _largest_error(self) -> float:
-        """The largest absolute error from its two values, free of the rounding of the search."""
-        if self._totals.peak_at < 0:
-            return 0.0
-        golden, mine = self._at(self._totals.peak_at)
-        if isinstance(golden, complex) or isinstance(mine, complex):
-            return abs(mine - golden)
-        if isinstance(golden, int) == isinstance(mine, int):
-            return float(abs(mine - golden))
-        # An integer against a float: as fractions, because Python would round the integer first.
-        return float(abs(Fraction(mine) - Fraction(golden)))
-
-    def _worst(self, elements: ElementErrors | None) -> Worst | None:
-        flat = self._totals.peak_at if self._first_disagreeing is None else self._first_disagreeing
-        if elements is not None:
-            flat = -1 if elements.worst is None else elements.worst
-        if flat < 0:
-            return None
-        index = tuple(int(i) for i in np.unravel_index(flat, self._shape))
-        return Worst(flat, index, *self._at(flat))
-
-    def _at(self, flat: int) -> tuple[Scalar, Scalar]:
-        if flat not in self._looked_up:
-            sides = self._golden.read(flat, flat + 1), self._mine.read(flat, flat + 1)
-            self._looked_up[flat] = scalar(sides[0]), scalar(sides[1])
-        return self._looked_up[flat]
-
-
-def _defined(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else value
+        for name, flagged in flags.items():
+            self.sums.counts[name] += int(np.count_nonzero(flagged))
+        disagreeing = new | lost | changed
+        if disagreeing.any():
+            self.sums.disagree(start + int(disagreeing.argmax()))

@@ -1,4 +1,4 @@
-"""What is recorded of each side by itself: extrema and mean of its finite elements, NaN and Inf counts."""
+"""What is recorded of each side by itself: extrema and mean of its finite elements."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ class SideTotals:
     def __init__(self) -> None:
         self.max: float | None = None
         self.min: float | None = None
-        self.nan = 0
-        self.inf = 0
         self._count = 0
         self._total = binary_sum()
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,8 @@ class SliceSums:
         self._rows = np.zeros((3, math.prod(shape[:-1])))
         self._channels = np.zeros((3, shape[-1]))
         self._first, self._start = 0, 0
-        self._of_rows = self._of_channels = np.zeros((3, 0))
+        self._of_rows: NDArray[Any] = np.zeros((3, 0))
+        self._of_channels: NDArray[Any] = self._of_rows
 
     @staticmethod
     def possible(shape: Sequence[int]) -> bool:
@@ -65,6 +67,16 @@ class SliceSums:
         self._of_rows, self._of_channels = sums(table, 2), sums(table, 1)
         whole: list[float] = np.add.reduce(self._of_rows, 1, dtype=np.float64).tolist()
         return whole
+
+    def emptied(self, start: int, elements: int) -> tuple[Doubles, Doubles]:
+        """Zeros for the sums of a block by row and by channel, [3, rows] and [3, channels], to be filled in.
+
+        The block has so many `elements`, from the flat position `start`.
+        """
+        channels = min(self._shape[-1], elements)
+        self._first, self._start = divmod(start, self._shape[-1])
+        self._of_rows, self._of_channels = np.zeros((3, elements // channels)), np.zeros((3, channels))
+        return self._of_rows, self._of_channels
 
     def keep(self) -> None:
         """Count the last block."""

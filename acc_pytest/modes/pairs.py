@@ -177,11 +177,12 @@ class PairMode(Mode):
 
     def header(self) -> list[str]:
         """What is compared, how much of it could be mapped (if asked, how), and how it is judged."""
-        from ..reporting.header import header_lines, judging_lines
+        from ..reporting.header import header_lines, judging_lines, kernel_lines
         from ..reporting.wrapping import on_screen
 
         judging = judging_lines(self.judges.standard, self.noise, self.plan)
-        return [*(self.explanation() or on_screen(header_lines(self.plan))), *on_screen(judging)]
+        first = self.explanation() or on_screen(header_lines(self.plan))
+        return [*first, *on_screen(judging), *on_screen(kernel_lines())]
 
     def explanation(self) -> list[str]:
         """The plan in words (`--acc-explain-mapping`)."""

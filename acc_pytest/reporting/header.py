@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..mapping.fed import WEIGHTS
+from ..metrics.native.library import VARIABLE, chosen, described
 from .printable import printable
 from .wrapping import near
 
@@ -57,6 +59,12 @@ def judging_lines(standard: Standard, noise: NoisePlan | None, plan: Plan) -> li
         if noise.note:
             lines.append(f"acc note: {printable(noise.note, NOTE)}")
     return lines
+
+
+def kernel_lines() -> list[str]:
+    """Why the kernel in Python measures, unless it was asked for. Raises `SettingsError`."""
+    asked = os.environ.get(VARIABLE) == "python"
+    return [] if chosen() is not None or asked else [f"acc kernel: {printable(described(), NOTE)}"]
 
 
 def _results(plan: Plan) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import acc_pytest.cli
+
 HEAVY = ("torch", "numpy", "pandas", "acc_pytest.mapping", "acc_pytest.metrics", "acc_pytest.settings")
 
 
@@ -43,6 +45,18 @@ except SystemExit:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[0].startswith("acc-pytest ")
     assert done.stdout.splitlines()[1] == "False"
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("python", "python (ACC_KERNEL=python)"), ("x", "none (ACC_KERNEL=x: ")]
+)
+def test_the_command_says_which_kernel_measures(
+    word: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ACC_KERNEL", word)
+    with pytest.raises(SystemExit):
+        acc_pytest.cli.main(["--version", "--verbose"])
+    assert f", kernel: {said}" in " ".join(capsys.readouterr().out.split())
 
 
 def test_this_repository_is_a_place_to_compare_in_without_the_packages_of_its_tests() -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
+from acc_pytest.judging import judges
 from acc_pytest.judging.judges import Judge
 from acc_pytest.judging.rules import rule_from_table
 from acc_pytest.judging.standards import STANDARDS
 from acc_pytest.judging.threshold import JudgeContext
 from acc_pytest.metrics.custom import CustomMetric
-from acc_pytest.tensors.source import TensorSource
+from acc_pytest.metrics.kernel import measure
+from acc_pytest.metrics.measurement import Measurement
+from acc_pytest.tensors.source import Source, TensorSource
 
 GOLDEN = TensorSource(torch.ones(8))
 MINE = TensorSource(torch.ones(8) + 3e-5)
@@ -51,3 +56,55 @@ def test_numbers_that_take_more_than_two_tensors_are_judged_too() -> None:
         measurement, judgement = judge.tensors(context, GOLDEN, MINE, {"ks_p_value": p})
         assert measurement.further == {"ks_p_value": p}
         assert judgement.verdict == verdict
+
+
+@pytest.mark.parametrize(("off", "times"), [(0.9999, 1), (1 - 1e-7, 2), (1.0, 2), (1 + 1e-7, 2), (1.0001, 1)])
+def test_what_lies_within_rounding_of_a_bound_is_decided_in_float64(
+    off: float, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    golden = torch.randn(64, 64)
+    mine = golden + 1e-3 * torch.randn(64, 64)
+    sides = TensorSource(golden), TensorSource(mine)
+    exact = measure(*sides, double=True).mean_absolute_error
+    assert exact is not None
+    asked: list[bool] = []
+
+    def watched(*sides: Source, double: bool = False, **options: Any) -> Measurement:
+        asked.append(double)
+        return measure(*sides, double=double, **options)
+
+    monkeypatch.setattr(judges, "measure", watched)
+    rule = rule_from_table({"mean_absolute_error": off * exact}, "x.toml")
+    measurement, judgement = Judge((rule,)).tensors(JudgeContext(), *sides)
+    assert asked == [False, True][:times]
+    assert {check.metric: check.passed for check in judgement.checks}["mean_absolute_error"] == (off >= 1)
+    assert times == 1 or measurement.mean_absolute_error == exact
+
+
+def test_counts_of_whole_numbers_and_equal_tensors_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def once(*sides: Source, double: bool = False, **options: Any) -> Measurement:
+        assert not double
+        return measure(*sides, **options)
+
+    monkeypatch.setattr(judges, "measure", once)
+    rule = rule_from_table({"max_absolute_error": 0}, "x.toml")
+    for golden in (torch.arange(8), torch.arange(8.0)):
+        source = TensorSource(golden)
+        assert Judge((rule,)).tensors(JudgeContext(), source, source)[1].verdict == "pass"
+
+
+def test_elements_beside_nan_are_counted_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels differ in which elements they then compare with the tolerance in float32."""
+    golden = torch.ones(64)
+    golden[3] = torch.nan
+    source = TensorSource(golden)
+    asked: list[bool] = []
+
+    def watched(*sides: Source, double: bool = False, **options: Any) -> Measurement:
+        asked.append(double)
+        return measure(*sides, double=double, **options)
+
+    monkeypatch.setattr(judges, "measure", watched)
+    Judge(standard=STANDARDS["torch"]).tensors(JudgeContext(), source, TensorSource(golden + 1e-6))
+    assert asked == [False, True]

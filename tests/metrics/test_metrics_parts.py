@@ -286,7 +286,7 @@ def test_a_file_that_becomes_shorter_while_it_is_measured_is_named(tmp_path: Pat
 
     with pytest.raises(FormatError, match=r"x\.bin: became shorter while it was read"):
         measure(Cut(tensor), TensorSource(torch.zeros(RANGE + BLOCK)))
-    assert max(starts) == RANGE - BLOCK
+    assert max(starts) < RANGE
 
 
 @pytest.mark.parametrize("x", [-1e-3, -9.99e-4, -3e-5, 1e-9, 7e-4, 9.99e-4, 1e-3])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from acc_pytest.mapping.pair import Operand, Pair, Plan
-from acc_pytest.reporting.header import header_lines
+from acc_pytest.metrics.native import library as native
+from acc_pytest.reporting.header import header_lines, kernel_lines
 from acc_pytest.tensors import torch_file
 from acc_pytest.tensors.ref import TensorRef
 
@@ -34,3 +35,13 @@ def test_a_sound_torch_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         "acc note: a note",
         "acc mapping: 1 pair in 1 step; unmapped: 0 of golden, 0 of mine",
     ]
+
+
+def test_a_missing_native_kernel_is_said_unless_it_was_not_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(native, "library", lambda: native.Library({}, "it was not built"))
+    monkeypatch.delenv("ACC_KERNEL", raising=False)
+    assert kernel_lines() == ["acc kernel: python (it was not built)"]
+    monkeypatch.setenv("ACC_KERNEL", "python")
+    assert kernel_lines() == []

@@ -1,0 +1,127 @@
+"""The end of a pass: the measurement that follows from the sums."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ..tensors.dtypes import by_torch
+from ..tensors.source import Source
+from .element_tolerance import ElementTolerance
+from .elements import ElementErrors
+from .measurement import Measurement, NonFinite, Scalar, SliceErrors, Worst
+from .pair_sums import PairSums
+from .values import is_exact, scalar
+
+
+class Conclusion:
+    """What follows from the sums of all blocks of two sources."""
+
+    def __init__(
+        self,
+        golden: Source,
+        mine: Source,
+        sums: PairSums,
+        tolerance: ElementTolerance,
+        elements: ElementErrors | None,
+    ) -> None:
+        self._golden, self._mine, self._sums, self._totals = golden, mine, sums, sums.totals
+        self._tolerance, self._elements = tolerance, elements
+        self._shape = tuple(int(size) for size in golden.shape)
+        self._numel = math.prod(golden.shape)
+        self._exact = is_exact(golden.dtype) and is_exact(mine.dtype)
+        self._complex = golden.dtype.is_complex or mine.dtype.is_complex
+        self._looked_up: dict[int, tuple[Scalar, Scalar]] = {}
+
+    def measurement(self, custom: dict[str, tuple[float | str, str]]) -> Measurement:
+        """The measurement, with the results of custom metrics."""
+        golden, mine = self._sums.sides
+        elements = self._elements
+        metrics = self._metrics()
+        nonfinite = NonFinite(**self._sums.counts)
+        beyond = self._totals.beyond + nonfinite.disagreeing if elements is None else elements.beyond
+        return Measurement(
+            shape=self._shape,
+            golden_dtype=by_torch(self._golden.dtype).name,
+            mine_dtype=by_torch(self._mine.dtype).name,
+            numel=self._numel,
+            identical=self._sums.identical,
+            golden_max=golden.max,
+            golden_min=golden.min,
+            golden_mean=golden.mean(),
+            mine_max=mine.max,
+            mine_min=mine.min,
+            mine_mean=mine.mean(),
+            rtol=self._tolerance.rtol,
+            atol=self._tolerance.atol,
+            beyond_tolerance=beyond,
+            beyond_fraction=beyond / self._numel if self._numel else None,
+            worst=self._worst(),
+            nonfinite=nonfinite,
+            custom=custom,
+            elements=elements,
+            slices=self._slice_errors(metrics["max_absolute_error"] or 0.0),
+            **metrics,
+        )
+
+    def _metrics(self) -> dict[str, Any]:
+        """What is taken over the compared positions."""
+        totals = self._totals
+        some = totals.compared > 0
+        return {
+            "compared": totals.compared,
+            "cosine_similarity": _defined(totals.cosine()),
+            "max_relative_error": _defined(totals.relative_peak) if some else None,
+            "mean_relative_error": _defined(totals.mean_relative()),
+            "max_absolute_error": self._largest_error() if some else None,
+            "mean_absolute_error": _defined(totals.mean_absolute()),
+            "max_scaled_error": _defined(totals.scaled_peak) if some else None,
+            "kl_divergence": totals.divergence(),
+            "relative_euclidean_distance": _defined(totals.euclidean()),
+            "golden_rms": totals.golden_rms(),
+            "golden_max_abs": totals.golden_peak if some else None,
+            "mean_error": None if self._complex else _defined(totals.mean_error()),
+            "near_zero": totals.near_zero,
+            "mismatches": totals.mismatches if self._exact else None,
+            "moments": totals.moments(),
+        }
+
+    def _slice_errors(self, largest: float) -> SliceErrors:
+        if self._sums.slices is None or not self._totals.compared:
+            return SliceErrors()
+        return self._sums.slices.result(self._totals.peak_at, largest)
+
+    def _largest_error(self) -> float:
+        """The largest absolute error from its two values, free of the rounding of the search."""
+        if self._totals.peak_at < 0:
+            return 0.0
+        golden, mine = self._at(self._totals.peak_at)
+        if isinstance(golden, complex) or isinstance(mine, complex):
+            return abs(mine - golden)
+        if isinstance(golden, int) == isinstance(mine, int):
+            return float(abs(mine - golden))
+        # An integer against a float: as fractions, because Python would round the integer first.
+        return float(abs(Fraction(mine) - Fraction(golden)))
+
+    def _worst(self) -> Worst | None:
+        first = self._sums.first_disagreeing
+        flat = self._totals.peak_at if first is None else first
+        if self._elements is not None:
+            flat = -1 if self._elements.worst is None else self._elements.worst
+        if flat < 0:
+            return None
+        index = tuple(int(i) for i in np.unravel_index(flat, self._shape))
+        return Worst(flat, index, *self._at(flat))
+
+    def _at(self, flat: int) -> tuple[Scalar, Scalar]:
+        if flat not in self._looked_up:
+            sides = self._golden.read(flat, flat + 1), self._mine.read(flat, flat + 1)
+            self._looked_up[flat] = scalar(sides[0]), scalar(sides[1])
+        return self._looked_up[flat]
+
+
+def _defined(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value

@@ -1,0 +1,33 @@
+"""What the blocks of a pair have added up to so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from .measurement import NonFinite
+from .sides import SideTotals
+from .slices import SliceSums
+from .totals import Totals
+
+_COUNTED = tuple(each.name for each in fields(NonFinite))
+
+
+@dataclass(slots=True)
+class PairSums:
+    """`identical` as long as no block had other bytes; `slices` only where rows and channels are measured.
+
+    `counts` are the fields of `NonFinite`, `first_disagreeing` is the flat index of the first position whose
+    non-finite values disagree.
+    """
+
+    identical: bool
+    slices: SliceSums | None
+    totals: Totals = field(default_factory=Totals)
+    sides: tuple[SideTotals, SideTotals] = field(default_factory=lambda: (SideTotals(), SideTotals()))
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTED, 0))
+    first_disagreeing: int | None = None
+
+    def disagree(self, flat: int) -> None:
+        """Note a position whose non-finite values disagree; they come in ascending order."""
+        if self.first_disagreeing is None:
+            self.first_disagreeing = flat

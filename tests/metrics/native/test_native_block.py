@@ -1,0 +1,185 @@
+"""The native kernel agrees with float64 to 1e-6 on every metric, whatever values stand in the tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from acc_pytest.metrics.catalogue import TENSOR_METRICS
+from acc_pytest.metrics.measurement import Measurement
+from tests.each_case import check_each
+from tests.metrics.metric_reference import measured
+from tests.metrics.native.kernels import by_isa, each_isa, measured_by
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+SHAPES = [(1,), (17,), (257,), (5000,), (8, 8), (9, 300), (40, 33), (16, 512), (3, 5, 100)]
+HOSTILE = [math.nan, math.inf, -math.inf, 0.0, -0.0, 65504.0, 6e-8, 1e-40, 3e38, -1e-7]
+
+
+def random_pair(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two tensors with much that is unusual."""
+    rng = np.random.default_rng(seed)
+    shape = SHAPES[rng.integers(len(SHAPES))]
+    n, scale = math.prod(shape), 10.0 ** rng.choice([0, 0, 0, -3, -6, -9, 1, 2])
+    golden = rng.standard_normal(n) * scale + rng.choice([0, 0, 0, 5, -60])
+    size = 10.0 ** rng.uniform(-7, 0.5)
+    mine = {
+        "noise": golden + size * scale * rng.standard_normal(n),
+        "unrelated": scale * rng.standard_normal(n),
+        "scaled": golden * (1 + size),
+        "shifted": golden + size * (1 + 1e-2 * rng.standard_normal(n)),
+        "lost": 1e-4 * golden * rng.standard_normal(n),
+        "same": golden.copy(),
+    }[rng.choice(["noise", "noise", "unrelated", "scaled", "shifted", "lost", "same"])]
+    if rng.random() < 0.3:
+        golden[rng.random(n) < 0.5] = 0
+    if rng.random() < 0.2:
+        at = rng.integers(n, size=1 + n // 500)
+        golden[at], mine[at] = 1500, rng.choice([0, 1500, 1503, -1500])
+    if rng.random() < 0.15:
+        mine[rng.integers(n, size=1 + n // 100)] += rng.choice([20, 40, 100])
+    for side in (golden, mine):
+        if rng.random() < 0.3:
+            at = rng.integers(n, size=1 + n // 20)
+            side[at] = rng.choice(HOSTILE, size=at.size)
+    if rng.random() < 0.1:
+        masked = rng.random(n) < 0.5
+        golden[masked] = mine[masked] = -math.inf
+    dtypes = (FLOATS[rng.integers(3)],) * 2 if rng.random() < 0.7 else (torch.bfloat16, torch.float32)
+    with np.errstate(over="ignore"):
+        return _tensor(golden, shape, dtypes[0]), _tensor(mine, shape, dtypes[1])
+
+
+def _tensor(values: NDArray[np.float64], shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.from_numpy(values).to(dtype).view(shape)
+
+
+def differences(found: Measurement, wanted: Measurement) -> dict[str, tuple[Any, Any]]:
+    """What is not the same, or not within 1e-6; what may cancel, within 1e-6 of what it is made of."""
+    size, error = wanted.golden_rms or 0.0, wanted.mean_absolute_error or 0.0
+    apart = wanted.relative_euclidean_distance or 0.0
+    # The divergence is log(1 + x) - x of float64 sums; a cosine is a sum of products of either sign.
+    room = {"kl_divergence": 1e-15, "cosine_similarity": 1e-7, "bias": 1e-6 * apart}
+    room |= {"golden_mean": 1e-6 * size, "mine_mean": 1e-6 * (size + error), "mean_error": 1e-6 * error}
+    values = {name: (found.value(name), wanted.value(name)) for name in TENSOR_METRICS}
+    plain = (
+        "golden_max golden_min golden_mean mine_max mine_min mine_mean golden_rms golden_max_abs mean_error"
+    )
+    values |= {name: (getattr(found, name), getattr(wanted, name)) for name in plain.split()}
+    wrong: dict[str, tuple[Any, Any]] = {
+        name: (ours, theirs)
+        for name, (ours, theirs) in values.items()
+        if not _agree(ours, theirs, room.get(name, 0.0))
+    }
+    for name in ("compared", "near_zero", "beyond_tolerance", "nonfinite", "identical"):
+        if getattr(found, name) != getattr(wanted, name):
+            wrong[name] = getattr(found, name), getattr(wanted, name)
+    return wrong
+
+
+def _agree(ours: float | None, theirs: float | None, room: float) -> bool:
+    if ours is None or theirs is None:
+        return ours is theirs
+    return ours == theirs or math.isclose(ours, theirs, rel_tol=1e-6, abs_tol=room)
+
+
+@each_isa
+def test_every_metric_is_that_of_float64(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen, taken = by_isa(isa), []
+
+    def counting(request: int, result: int) -> int:
+        taken.append(chosen(request, result))
+        return int(taken[-1])
+
+    def check(seed: int) -> None:
+        golden, mine = random_pair(seed)
+        wanted = measured(golden, mine, double=True)
+        assert differences(measured_by(counting, monkeypatch, golden, mine), wanted) == {}
+
+    check_each(((f"seed {seed}", seed) for seed in range(250)), check)
+    assert sum(taken) > 0.6 * len(taken), "values beyond 1e15 are for float64, but most pairs have none"
+
+
+@each_isa
+@pytest.mark.parametrize("golden_type", FLOATS, ids=str)
+@pytest.mark.parametrize("mine_type", FLOATS, ids=str)
+def test_all_values_of_16_bits_are_read_as_torch_reads_them(
+    isa: str, golden_type: torch.dtype, mine_type: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Subnormal ones, both infinities and all NaN are among them."""
+    bits = torch.arange(-(2**15), 2**15).to(torch.int16)
+    golden = (bits.view(golden_type) if golden_type != torch.float32 else bits.view(torch.float16)).to(
+        golden_type
+    )
+    mine = golden.to(mine_type)
+    # Values beyond 1e15 are for float64; a bfloat16 has many.
+    keep = (golden.abs() < 1e15) | ~golden.isfinite() if golden_type == torch.bfloat16 else golden == golden
+    golden, mine = golden[keep], mine[keep]
+    wanted = measured(golden, mine, double=True)
+    found = measured_by(by_isa(isa), monkeypatch, golden, mine)
+    assert differences(found, wanted) == {}
+
+
+@each_isa
+def test_data_may_lie_anywhere(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mapped tensors begin at any byte; a last vector may not be read beyond the end."""
+    values = np.random.default_rng(3).standard_normal(1031).astype(np.float32)
+    held = bytearray(1 + values.nbytes)
+    held[1:] = values.tobytes()
+    golden = torch.frombuffer(held, dtype=torch.uint8)[1:]
+    odd = torch.from_numpy(np.ndarray((1031,), np.float32, held, 1))
+    assert odd.data_ptr() % 4 == 1
+    assert golden.numel() == values.nbytes
+    found = measured_by(by_isa(isa), monkeypatch, torch.from_numpy(values), odd)
+    assert found.identical
+    assert found.max_absolute_error == 0
+
+
+@each_isa
+def test_what_is_no_plain_row_of_floats_is_measured_all_the_same(
+    isa: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = by_isa(isa)
+    torch.manual_seed(0)
+    golden = torch.randn(40, 30).half()
+    for one, other in ((golden.T, golden.T.contiguous()), (golden, golden.double()), (golden[:, ::2],) * 2):
+        found = measured_by(chosen, monkeypatch, one, other)
+        assert found.max_absolute_error == 0
+        assert found.identical == (one.dtype == other.dtype)
+
+
+@each_isa
+def test_the_first_of_several_largest_errors_is_the_worst(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks are not walked in the order of their elements."""
+    golden, mine = torch.zeros(32, 2048), torch.zeros(32, 2048)
+    mine[3, 2000] = mine[5, 100] = mine[20, 7] = 2.0
+    worst = measured_by(by_isa(isa), monkeypatch, golden, mine).worst
+    assert worst is not None
+    assert worst.index == (3, 2000)
+    mine[9, 0] = mine[4, 2047] = math.nan
+    worst = measured_by(by_isa(isa), monkeypatch, golden, mine).worst
+    assert worst is not None
+    assert worst.index == (4, 2047)
+
+
+@each_isa
+def test_a_large_value_makes_small_ones_before_it_near_zero(
+    isa: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it lies in another block: 1,048,576 elements are one."""
+    golden = torch.full((1 << 21,), 1e-9)
+    at = (1 << 20) + 5
+    golden[at] = 1.0
+    found = measured_by(by_isa(isa), monkeypatch, golden, 2 * golden)
+    assert found.near_zero == golden.numel() - 1
+    assert found.max_relative_error == 1.0
+    assert found.mean_relative_error == 1 / golden.numel()
+    golden[at] = 1e-9
+    found = measured_by(by_isa(isa), monkeypatch, golden, 2 * golden)
+    assert found.near_zero == 0
+    assert found.mean_relative_error == pytest.approx(1.0, rel=1e-6)
