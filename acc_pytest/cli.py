@@ -30,7 +30,7 @@ from .commands.arguments import USAGE_ERROR, Parser
 from .errors import AccError
 from .guard import FLAG, guarded, show_tracebacks
 from .installed import check_numpy
-from .reporting.printable import message
+from .reporting.printable import told
 from .reporting.wrapping import paragraph
 
 COMMANDS = (
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with guarded(f"acc {given.command}", (BrokenPipeError,)):
             code: int = given.run(given)
     except AccError as error:
-        print(paragraph(f"acc: error: {message(str(error))}"), file=sys.stderr)
+        print(paragraph(told(error, "acc: error: ")), file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
         print("acc: interrupted", file=sys.stderr)

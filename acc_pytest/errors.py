@@ -24,6 +24,11 @@ class AccError(Exception):
     def __str__(self) -> str:
         return _LONG_WORD.sub(r"\1...", super().__str__())
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The message, and what is listed below it: each is one line, whatever the names in it hold."""
+        return (str(self),)
+
 
 class FormatError(AccError):
     """A file breaks its format: it is truncated, its sizes are wrong, or it has another format."""
@@ -39,6 +44,22 @@ class NoPayload(AccError):
 
 class DumpError(AccError):
     """A path is not a dump, holds several dumps, or lacks a part that the comparison needs (topology)."""
+
+
+class SeveralDumps(DumpError):
+    """A path that means several dumps: a sentence, and the paths to choose from."""
+
+    def __init__(self, sentence: str, choices: Iterable[str]) -> None:
+        super().__init__(sentence, tuple(choices))
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The sentence, and a line for each path."""
+        sentence, choices = self.args
+        return (sentence, *(f"  {choice}" for choice in choices))
 
 
 class MappingError(AccError):

@@ -23,6 +23,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -39,11 +40,30 @@ else:
 SOCKET = "socket"
 LEASES = "leases"
 """A pipe with a name, which the server reads: it ends when nobody holds the other end open."""
+LEFT = "left"
+"""What still ran at the end, a line for each program."""
+LIMIT = 20.0
+"""Seconds that programs may go on after the last lease has ended."""
+
+_held: set[int] = set()
+"""Our ends of leases. A fork of a test has none: it may outlive the test."""
+
+
+def _let_go() -> None:
+    for lease in _held:
+        os.close(lease)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 @contextlib.contextmanager
 def lease(directory: Path) -> Iterator[None]:
-    """Have a server and its commands there while this lasts: the one of another worker, or a new one."""
+    """Have a server and its commands there while this lasts: the one of another worker, or a new one.
+
+    Raises `RuntimeError` at the end, where the server is ours, for programs that did not end by themselves.
+    """
     directory.mkdir(exist_ok=True)
     started = None
     with locked(directory):
@@ -51,10 +71,15 @@ def lease(directory: Path) -> Iterator[None]:
             os.mkfifo(directory / LEASES)
             started = _started(directory)
         held = os.open(directory / LEASES, os.O_RDWR)  # to write only would wait for the server
+    _held.add(held)
     yield
+    _held.discard(held)
     os.close(held)
     if started:
         started.wait()
+        left = (directory / LEFT).read_text() if (directory / LEFT).exists() else ""
+        if left:
+            raise RuntimeError(f"programs of tests had to be killed; end them in the test:\n{left}")
 
 
 def _started(directory: Path) -> subprocess.Popen[bytes]:
@@ -99,8 +124,7 @@ def serve(listener: socket.socket, directory: Path, path: list[str]) -> Callable
     while True:
         ready, _, _ = select.select([listener.fileno(), leases], [], [])
         if leases in ready and _ended(directory, leases):
-            for fork in forks:
-                os.waitpid(fork, 0)
+            _end_all(forks)
             os._exit(0)
         forks = [fork for fork in forks if os.waitpid(fork, os.WNOHANG) == (0, 0)]
         if listener.fileno() not in ready:
@@ -110,9 +134,21 @@ def serve(listener: socket.socket, directory: Path, path: list[str]) -> Callable
         if fork == 0:
             listener.close()
             os.close(leases)
-            return _answered(connection)
+            return _answered(connection, directory)
         connection.close()
         forks.append(fork)
+
+
+def _end_all(forks: list[int]) -> None:
+    """Wait for all forks, and tell those to end their programs that take too long."""
+    until = time.monotonic() + LIMIT
+    while forks and time.monotonic() < until:
+        forks = [fork for fork in forks if os.waitpid(fork, os.WNOHANG) == (0, 0)]
+        time.sleep(0.01)
+    for fork in forks:
+        os.kill(fork, signal.SIGTERM)
+    for fork in forks:
+        os.waitpid(fork, 0)
 
 
 def _ended(directory: Path, leases: int) -> bool:
@@ -140,8 +176,11 @@ def _request(data: bytes) -> Request:
     return Request(executable, directory, words, dict(text.split("=", 1) for text in environment))
 
 
-def _answered(connection: socket.socket) -> Callable[[], None]:
-    """Fork the program, wait for it, and send its exit code; it is killed when its launcher is."""
+def _answered(connection: socket.socket, directory: Path) -> Callable[[], None]:
+    """Fork the program, wait for it, and send its exit code; it is killed when its launcher is.
+
+    On SIGTERM it is killed too, and noted as left.
+    """
     size, streams, _, _ = socket.recv_fds(connection, SIZE.size, len(STREAMS))
     with connection.makefile("rb") as file:
         request = _request(file.read(*SIZE.unpack(size)))
@@ -154,6 +193,14 @@ def _answered(connection: socket.socket) -> Callable[[], None]:
         return _program(request)
     for stream in (*STREAMS, *streams):
         os.close(stream)
+
+    def stop(*_: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(program, signal.SIGKILL)
+        with open(directory / LEFT, "a") as left:
+            left.write(f"python {' '.join(request.words)} (in {request.directory})\n")
+
+    signal.signal(signal.SIGTERM, stop)
     ended = os.pidfd_open(program)
     ready, _, _ = select.select([ended, connection.fileno()], [], [])
     if ended not in ready:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 _IN_WORKER = "PYTEST_XDIST_WORKER" in os.environ
-"""Read once, when the session begins: tests that run a session of their own take the variable away meanwhile."""
+"""Read once, as the session begins: tests that run a session of their own hide the variable meanwhile."""
 
 
 def shared_directory(factory: pytest.TempPathFactory) -> Path:

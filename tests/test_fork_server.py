@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from tests import fork_server
+from tests.fork_client import SIZE, STREAMS
 
 pytestmark = pytest.mark.usefixtures("python_with_torch")
 SAID = "import os, sys; print(sys.argv[1:], os.getcwd(), os.environ['X'], input())"
@@ -45,3 +51,50 @@ def test_a_program_is_killed_with_its_launcher() -> None:
         assert int(launcher.stdout.readline())
         launcher.kill()
         assert launcher.stdout.read() == ""  # ends when the program has
+
+
+def test_a_program_that_goes_on_after_the_last_test_is_killed_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_server, "LIMIT", 0.2)
+    launcher, connection = socket.socketpair()
+    fork = os.fork()
+    if fork == 0:
+        fork_server._answered(connection, tmp_path)()
+        os._exit(0)
+    data = "\0".join(["python", str(tmp_path), "2", "-c", "import time; time.sleep(60)"]).encode()
+    socket.send_fds(launcher, [SIZE.pack(len(data))], STREAMS)
+    launcher.sendall(data)
+    began = time.monotonic()
+    fork_server._end_all([fork])
+    assert time.monotonic() - began < 30
+    assert launcher.recv(SIZE.size) == SIZE.pack(-signal.SIGKILL)
+    said = f"python -c import time; time.sleep(60) (in {tmp_path})\n"
+    assert (tmp_path / fork_server.LEFT).read_text() == said
+
+
+def test_whoever_started_the_server_says_what_was_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended() -> None:
+        (tmp_path / fork_server.LEFT).write_text("python -m endless (in /x)\n")
+
+    monkeypatch.setattr(fork_server, "_started", lambda directory: SimpleNamespace(wait=ended))
+    leased = fork_server.lease(tmp_path)
+    leased.__enter__()
+    with pytest.raises(RuntimeError, match=r"end them in the test:\npython -m endless \(in /x\)"):
+        leased.__exit__(None, None, None)
+
+
+def test_a_fork_of_a_test_holds_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_server, "_started", lambda directory: None)
+    before = fork_server._held.copy()
+    with fork_server.lease(tmp_path):
+        (held,) = fork_server._held - before
+        fork = os.fork()
+        if fork == 0:
+            open_still = os.path.exists(f"/proc/self/fd/{held}")
+            os._exit(1 if open_still or fork_server._held else 0)
+        assert os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) == 0
+        assert os.path.exists(f"/proc/self/fd/{held}")
+    assert fork_server._held == before

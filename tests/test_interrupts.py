@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from acc_pytest import cli, options
+from acc_pytest.modes.opening import Interrupts
 from acc_pytest.session import noting_interrupts
 
 
@@ -56,3 +57,17 @@ def test_ctrl_c_before_there_is_a_session_is_one_word(
     monkeypatch.setattr("acc_pytest.cli.demo.run", stop)
     assert cli.main(["demo", "--list-faults"]) == 130
     assert capsys.readouterr().err == "\ninterrupted\nacc: interrupted\n"
+
+
+def test_ctrl_c_ahead_of_the_first_line_of_a_function_can_be_printed() -> None:
+    def lineless() -> None:
+        raise KeyboardInterrupt
+
+    lineless.__code__ = lineless.__code__.replace(co_linetable=b"")
+    try:
+        lineless()
+    except KeyboardInterrupt:
+        excinfo = pytest.ExceptionInfo[BaseException].from_current()
+    assert excinfo.tb.tb_next is not None
+    Interrupts().pytest_keyboard_interrupt(excinfo)
+    assert str(excinfo.getrepr()).endswith(f"{excinfo.tb.tb_lineno}: KeyboardInterrupt")

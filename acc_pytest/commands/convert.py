@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from ..errors import SettingsError
 from ..reporting.printable import message
 from .progress import Progress, size
 
@@ -40,13 +41,38 @@ def add(commands: Commands) -> None:
         help="the directory to write, which must not exist (default: in the working directory, the name of "
         "the dump with _kept, or without it)",
     )
+    part = parser.add_argument_group("a part of the dump (--to acc)")
+    part.add_argument(
+        "--step",
+        action="append",
+        default=[],
+        metavar="N,...",
+        help="keep these steps only: 0,3-5; warmup is the name of what ran before step 0",
+    )
+    part.add_argument(
+        "--rank",
+        action="append",
+        default=[],
+        metavar="N,...",
+        help="keep these ranks only: 0,2-3",
+    )
+    part.add_argument(
+        "--node",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="keep these nodes only, by path or name: 'root.model.layers.0*'",
+    )
     parser.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
     """Convert, and say what became of it."""
-    from ..capture.keeping import keep, restore
+    from ..capture.keeping import Selection, keep, restore
 
+    selection = Selection.of(given.step, given.rank, given.node)
+    if given.to == FILES and selection:
+        raise SettingsError("--step, --rank and --node choose what --to acc keeps; --to files writes it all")
     if given.to == FILES:
         restored = restore(given.path, given.out)
         print(f"acc: {message(restored.path)}: {_files(restored)}, {size(restored.after)}")
@@ -57,7 +83,7 @@ def run(given: argparse.Namespace) -> int:
         progress.show(kept.files, 0, f"{_files(kept)}, {size(kept.before)} in {size(kept.after)}")
 
     try:
-        kept = keep(given.path, given.out, said)
+        kept = keep(given.path, given.out, said, selection)
     finally:
         progress.close()
     for note in kept.notes:

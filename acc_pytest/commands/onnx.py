@@ -82,7 +82,7 @@ def _reports(path: Path) -> list[tuple[Path, Path]]:
     from ..topology.onnx_export import REPORTS
 
     if not path.exists():
-        raise AccError(f"{path}: no such file or directory")
+        raise AccError(f"{path}: no such file or directory; correct the path")
     if not path.is_dir():
         return [(path, path.parent)]
     reports = [

@@ -17,6 +17,7 @@ from ..judging.threshold import JudgeContext
 from ..mapping.pair import Pair
 from ..mapping.reconcile import Comparison, Opened, open_pair
 from ..reporting.row import Row, RowSide
+from ..tensors.header import looking_once
 from .after_ties import after_ties, with_left
 from .fed import said_of_fed
 from .noise import with_noise
@@ -32,19 +33,21 @@ if TYPE_CHECKING:
     from .tie_reach import AfterTies
 
 
+@looking_once()
 def compare_pair(
     pair: Pair,
     make_judge: Callable[[], Judge],
     test_id: str,
     number: int,
     counterpart: Counterpart | None = None,
-    ties: AfterTies | None = None,
+    make_ties: Callable[[], AfterTies] | None = None,
 ) -> Row:
     """Open, measure and judge a pair. `number` is its place in the plan.
 
     `counterpart` is where a noise run has its golden tensor, `None` where none was given.
 
-    `ties` know which tokens come after another choice among equals: of a pair that fails they are left out.
+    `make_ties` is called where the pair fails: tokens that come after another choice among equals are left
+    out.
 
     `make_judge` may raise `AccError` (for a wrong marker or hook), which is a reason too.
 
@@ -62,11 +65,11 @@ def compare_pair(
         try:
             opened = open_pair(pair)
         except ShapesDiffer:
-            left = None if ties is None else ties.left(number, None)
+            left = None if make_ties is None else make_ties().left(number, None)
             if left is None:
                 raise
             return after_ties(row, left)
-        return _compare_opened(row, pair, opened, judge, counterpart, ties)
+        return _compare_opened(row, pair, opened, judge, counterpart, make_ties)
 
     return with_source_line(said_of_fed(_incomparable_on_error(row, compared), pair), pair)
 
@@ -77,7 +80,7 @@ def _compare_opened(
     opened: Opened,
     judge: Judge,
     counterpart: Counterpart | None,
-    ties: AfterTies | None,
+    make_ties: Callable[[], AfterTies] | None,
 ) -> Row:
     """The row of the worst of the tensors that were opened."""
     contexts = [JudgeContext.of(pair, _length(comparison.golden)) for comparison in opened.comparisons]
@@ -85,7 +88,7 @@ def _compare_opened(
     rows = []
     for context, comparison in zip(contexts, opened.comparisons):
         measured = measured_row(row, context, *judge.tensors(context, comparison.golden, comparison.mine))
-        measured = _with_ties(measured, pair, context, comparison, judge, ties)
+        measured = _with_ties(measured, pair, context, comparison, judge, make_ties)
         notes = opened.notes
         if context.noise_reason:
             notes += (context.noise_reason,)
@@ -104,15 +107,16 @@ def _with_ties(
     context: JudgeContext,
     comparison: Comparison,
     judge: Judge,
-    ties: AfterTies | None,
+    make_ties: Callable[[], AfterTies] | None,
 ) -> Row:
     """The row of a pair that fails as far as ties leave it: a choice, or what comes after one. Others as they
     are."""
     if row.verdict != "fail":
         return row
     number = row.number
-    if ties is None or number is None:
+    if make_ties is None or number is None:
         return with_choices(row, pair, comparison.golden, comparison.mine)
+    ties = make_ties()
     row = with_choices(row, pair, comparison.golden, comparison.mine, ties.reached(number))
     left = ties.left(number, comparison) if row.verdict == "fail" else None
     if left is None:

@@ -11,7 +11,7 @@ from ..reporting.row import Row
 
 
 def with_source_line(row: Row, pair: Pair) -> Row:
-    """The row of a pair that fails with the line of mine's program that called its operation."""
+    """The row of a pair that fails with the line of the program of mine that called its operation."""
     if row.verdict != "fail" or pair.policy == POLICY:
         return row
     line = source_line_of(pair.mine.refs[0].path, pair.mine.refs[0].member)

@@ -54,36 +54,43 @@ def compare_statistics(pair: Pair, row: Row, judge: Judge, counterpart: Counterp
         raise NoPayload(f"{bare}: {what if bare.header().digest else nothing}")
     said = "" if same is None else EQUAL if same else DIFFERENT
     golden, mine = _shards(pair.golden), _shards(pair.mine)
-    rows = []
-    for of_golden, of_mine in _aligned(pair, golden, mine):
-        g, m = of_golden.statistics, of_mine.statistics
-        count = of_mine.count if of_golden.count is None else of_golden.count
-        measurement = measure_statistics(
-            g,
-            m,
-            numel=count or 1,
-            golden_dtype=pair.golden.refs[0].header().dtype.name,
-            mine_dtype=pair.mine.refs[0].header().dtype.name,
-        )
-        context = with_noise_of_statistics(JudgeContext.of(pair), pair, measurement.numel, counterpart)
-        thresholds = thresholds_for_statistics(context, measurement, judge.rules, judge.standard)
-        judgement = judge_statistics(measurement, thresholds)
-        rows.append(
-            judged(
-                row,
-                judgement,
-                golden=replace(row.golden, max=g.max, min=g.min, mean=g.mean),
-                mine=replace(row.mine, max=m.max, min=m.min, mean=m.mean),
-                metrics=dict(measurement.values),
-                counts={} if count is None else {"elements": count},
-                notes=tuple(
-                    filter(None, (_SUMS_NOTE if g.l1norm is not None else _NOTE, said, context.noise_reason))
-                ),
-                statistics=stated_scalars(measurement),
-                context=context_scalars(context),
-            )
-        )
-    return worst_replica(rows)
+    of_both = _aligned(pair, golden, mine)
+    return worst_replica([_compared(pair, row, judge, counterpart, *shards, said) for shards in of_both])
+
+
+def _compared(
+    pair: Pair,
+    row: Row,
+    judge: Judge,
+    counterpart: Counterpart | None,
+    golden: _Shard,
+    mine: _Shard,
+    said: str,
+) -> Row:
+    """The row of two shards; `said` is what digests say of them."""
+    g, m = golden.statistics, mine.statistics
+    count = mine.count if golden.count is None else golden.count
+    measurement = measure_statistics(
+        g,
+        m,
+        numel=count or 1,
+        golden_dtype=pair.golden.refs[0].header().dtype.name,
+        mine_dtype=pair.mine.refs[0].header().dtype.name,
+    )
+    context = with_noise_of_statistics(JudgeContext.of(pair), pair, measurement.numel, counterpart)
+    thresholds = thresholds_for_statistics(context, measurement, judge.rules, judge.standard)
+    notes = (_SUMS_NOTE if g.l1norm is not None else _NOTE, said, context.noise_reason)
+    return judged(
+        row,
+        judge_statistics(measurement, thresholds),
+        golden=replace(row.golden, max=g.max, min=g.min, mean=g.mean),
+        mine=replace(row.mine, max=m.max, min=m.min, mean=m.mean),
+        metrics=dict(measurement.values),
+        counts={} if count is None else {"elements": count},
+        notes=tuple(filter(None, notes)),
+        statistics=stated_scalars(measurement),
+        context=context_scalars(context),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ _DEEPEST = 4
 _PLAIN = {"int": int, "float": (int, float), "bool": bool, "str": str}
 
 
-class _Place(NamedTuple):
+class _Recorded(NamedTuple):
     """Where a tensor stands: the file of records, the call in it, and which of its tensors it is."""
 
     file: str
@@ -108,7 +108,7 @@ class MsprobeRecomputer:
         return agrees_as_measured(*rounded, mine, how)
 
 
-def _place(ref: TensorRef) -> _Place:
+def _place(ref: TensorRef) -> _Recorded:
     """Where a tensor of an msprobe dump stands. Raises `OperatorError` for one of another dump."""
     home, name = os.path.split(ref.path)
     if ref.member:
@@ -119,7 +119,7 @@ def _place(ref: TensorRef) -> _Place:
     found = _places(file, version_of(file)).get(name)
     if found is None:
         raise OperatorError(f"{ref} stands in no record")
-    return _Place(file, *found)
+    return _Recorded(file, *found)
 
 
 @lru_cache(maxsize=16)
@@ -135,7 +135,7 @@ def _data(file: str, _version: tuple[int, ...]) -> Mapping[str, Any]:
     return data
 
 
-def _called(place: _Place) -> tuple[Results, int, list[TensorRef]]:
+def _called(place: _Recorded) -> tuple[Results, int, list[TensorRef]]:
     """What the call of a tensor makes, which of its results the tensor is, and the files that takes."""
     call = call_name(place.call)
     if call is None or call.direction != "forward":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,18 +9,17 @@ from functools import cached_property
 from torch import nn
 
 from ..dumps import open_dump
-from ..dumps.base import Slot
 from ..dumps.calls import NodeSlot
-from ..dumps.torch import TorchDump
-from ..errors import OperatorError
+from ..dumps.modules import ModuleDump
+from ..errors import AccError, OperatorError
 from ..mapping.pair import Pair
-from ..tensors.ref import TensorRef
+from ..tensors.ref import TensorRef, readable
 from .golden_model.copies import ModelCopy, copies, network_dtype
 from .golden_model.module_calls import ModuleCall, module_calls
 from .golden_model.replay import StepReplay
 from .measured_bound import Twice, held
 from .one_operator import check_size
-from .recomputation import Recomputation, Recomputations, RecomputeBudget, attempted, worst
+from .recomputation import Recomputation, Recomputations, RecomputeBudget, Recomputer, attempted, worst
 
 
 @dataclass(frozen=True)
@@ -36,14 +34,23 @@ class _Place:
 class TorchRecomputer:
     """Computes modules of the dump at `root` again, by those of the golden `model`; each once.
 
-    Rounding is always measured, whatever the budget says.
+    `functions` computes what is no module of the model, where the dump tells enough for that. Rounding is
+    always measured, whatever the budget says.
     """
 
-    def __init__(self, root: str, pairs: Sequence[Pair], model: nn.Module, budget: RecomputeBudget) -> None:
+    def __init__(
+        self,
+        root: str,
+        pairs: Sequence[Pair],
+        model: nn.Module,
+        budget: RecomputeBudget,
+        functions: Recomputer | None = None,
+    ) -> None:
         self._root = root
         self._pairs = pairs
         self._model = model
         self._budget = budget
+        self._functions = functions
         self._calls: dict[tuple[str, str], dict[str, ModuleCall]] = {}
         self._replays: dict[tuple[str, str], StepReplay] = {}
         self._outcomes: dict[ModuleCall, dict[NodeSlot, Recomputation]] = {}
@@ -54,10 +61,14 @@ class TorchRecomputer:
         pair = self._pairs[number]
         if pair.fed:
             return Recomputation(why="it is what the run was fed")
+        if self._functions is not None and not self._is_of_module(pair.mine.refs[0]):
+            return self._functions.of_pair(number)
         return worst([self._of(ref) for ref in pair.mine.refs])
 
     def of_operator(self, number: int, path: str) -> Recomputation:
         """The same of all outputs of the module at `path`, in the step of a pair."""
+        if self._functions is not None and not self._is_of_module(self._pairs[number].mine.refs[0]):
+            return self._functions.of_operator(number, path)
 
         def outputs() -> Recomputation:
             place = self._place(self._pairs[number].mine.refs[0])
@@ -70,6 +81,8 @@ class TorchRecomputer:
 
     def of_golden(self, number: int) -> Recomputation:
         """It is golden's module that mine is held against."""
+        if self._functions is not None and not self._is_of_module(self._pairs[number].mine.refs[0]):
+            return self._functions.of_golden(number)
         return Recomputation("right", 0.0)
 
     def unlike(self, number: int, path: str) -> str:
@@ -129,17 +142,32 @@ class TorchRecomputer:
         check_size((*call.inputs.values(), *call.outputs.values()), self._budget.most)
 
     def _place(self, ref: TensorRef) -> _Place:
-        """Where a tensor lies. Raises `OperatorError` for one that is no file of a module."""
-        folder, name = os.path.split(ref.path)
-        place, node = os.path.split(folder)
-        home, step = os.path.split(place)
-        where = _Place(step, os.path.basename(home), NodeSlot(node, Slot("output")))
-        call = self._calls_of(where).get(node)
-        for kind, refs in (("input", call.inputs), ("output", call.outputs)) if call is not None else ():
-            for key, own in refs.items():
-                if os.path.basename(own.path) == name and not ref.member:
-                    return _Place(step, where.rank, NodeSlot(node, Slot(kind, key)))  # type: ignore[arg-type]
-        raise OperatorError(f"{ref} is no tensor of a module")
+        """Where a tensor lies. Raises `OperatorError` for one that is none of a step."""
+        place = self._places.get((ref.path, ref.member))
+        if place is None:
+            raise OperatorError(f"{ref} is no tensor of a module")
+        return place
+
+    def _is_of_module(self, ref: TensorRef) -> bool:
+        """Whether the model has the module that a tensor is of, and so computes it."""
+        try:
+            place = self._place(ref)
+            call = self._calls_of(place).get(place.slot.path)
+        except AccError:
+            return False
+        return call is not None and call.module in self._copies[0].modules
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, str], _Place]:
+        """Every tensor of mine, the first place of those that stand in several."""
+        found: dict[tuple[str, str], _Place] = {}
+        for step in self._dump.steps:
+            for rank in self._dump.ranks:
+                for node in step.tree.walk():
+                    for slot, ref in self._dump.tensors(step, rank, node).items():
+                        place = _Place(step.directory, rank.name, NodeSlot(node.path, slot))
+                        found.setdefault((ref.path, ref.member), place)
+        return found
 
     def _calls_of(self, place: _Place) -> dict[str, ModuleCall]:
         key = place.step, place.rank
@@ -152,17 +180,22 @@ class TorchRecomputer:
         return self._calls[key]
 
     @cached_property
-    def _dump(self) -> TorchDump:
+    def _dump(self) -> ModuleDump:
         dump = open_dump(self._root)
-        assert isinstance(dump, TorchDump)
+        assert isinstance(dump, ModuleDump)
         return dump
 
     @cached_property
     def _copies(self) -> tuple[ModelCopy, ModelCopy]:
-        dump = self._dump
-        digests = dump.weights(dump.ranks[0])
+        dump, rank = self._dump, self._dump.ranks[0]
+        digests = dump.weights(rank)
         saved = {name: one.digest.dtype for name, one in digests.items() if one.digest is not None}
         weights = [saved[name] for name, one in digests.items() if name in saved and one.kind == "parameter"]
+        for name, ref in dump.dumped_weights(rank).items() if not saved else ():
+            header = readable(ref)
+            if header is not None:
+                saved[name] = str(header.dtype)
+                weights.append(saved[name])
         results = dump.calls(dump.steps[0]).dtypes.values()
         return copies(self._model, network_dtype(weights or results), saved)
 

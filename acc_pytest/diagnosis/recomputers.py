@@ -5,18 +5,25 @@ from __future__ import annotations
 from ..mapping.pair import Plan
 from .recomputation import LOOKING, RecomputeBudget, Recomputer
 
+OF_MODULES = frozenset({"torch", "msprobe", "sglang", "hf-debugger"})
+"""Kinds of dumps that hold what the modules of a torch model were given: a golden model computes these."""
+BY_THEMSELVES = frozenset({"msprobe"})
+"""Those of which the dump tells enough to compute functions without a model."""
+
 
 def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = "") -> Recomputer:
     """Whoever computes operators of mine again, of a plan of dumps that are at hand.
 
-    `model` is the function that makes the golden model of a torch dump. Only its own references are imported:
-    a run without a failure needs none of them. Raises `AccError` where there is no such model.
+    `model` is the function that makes the golden model of a dump of modules (`OF_MODULES`). Only its own
+    references are imported: a run without a failure needs none of them. Raises `AccError` where there is no
+    such model.
     """
-    if plan.mine_kind == "torch" and model:
+    if plan.mine_kind in OF_MODULES and model:
         from .golden_model.factory import load_model
         from .recompute_torch import TorchRecomputer
 
-        return TorchRecomputer(plan.mine_root, plan.pairs, load_model(model), budget)
+        functions = recomputer_of(plan, budget) if plan.mine_kind in BY_THEMSELVES else None
+        return TorchRecomputer(plan.mine_root, plan.pairs, load_model(model), budget, functions)
     if plan.mine_kind == "ge":
         from .recompute_ge import GeRecomputer
 

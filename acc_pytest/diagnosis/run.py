@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -28,9 +29,9 @@ def run(plan: Plan, judge_of: Callable[[Pair], Judge] | None = None) -> tuple[li
     `judge_of` gives the judge of a pair, by default one without rules.
     """
     judge = judge_of or (lambda _: Judge())
-    ties = AfterTies(plan)
+    make_ties = functools.cache(lambda: AfterTies(plan))
     rows = [
-        compare_pair(pair, lambda pair=pair: judge(pair), pair.id, number, ties=ties)  # type: ignore[misc]
+        compare_pair(pair, lambda pair=pair: judge(pair), pair.id, number, make_ties=make_ties)  # type: ignore[misc]
         for number, pair in enumerate(plan.pairs)
     ]
     return diagnose(plan, rows)

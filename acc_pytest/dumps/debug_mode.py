@@ -40,7 +40,7 @@ class DebugModeLayout:
 
 
 @dataclass(slots=True, eq=False)
-class _Run:
+class _OpenStep:
     """One step while it is read: nodes by path, lines of operators, and how often names were given."""
 
     root: Node
@@ -130,10 +130,10 @@ def _slots(call: LoggedCall) -> dict[Slot, LoggedTensor]:
     }
 
 
-def _runs(calls: tuple[LoggedCall, ...]) -> Iterator[_Run]:
+def _runs(calls: tuple[LoggedCall, ...]) -> Iterator[_OpenStep]:
     """The steps of a log, as trees whose operators have no name yet."""
     model = next((call.name for call in calls if call.is_module), "")
-    run = _Run(Node(ROOT, model or UNKNOWN_TYPE, ROOT))
+    run = _OpenStep(Node(ROOT, model or UNKNOWN_TYPE, ROOT))
     above: list[tuple[int, Node]] = []
     for line, call in enumerate(calls):
         while above and above[-1][0] >= call.indent:
@@ -146,7 +146,7 @@ def _runs(calls: tuple[LoggedCall, ...]) -> Iterator[_Run]:
         if call.is_module and call.name == model and not above:
             if ROOT in run.nodes:
                 yield run
-                run = _Run(Node(ROOT, model, ROOT))
+                run = _OpenStep(Node(ROOT, model, ROOT))
             node = run.nodes[ROOT] = run.root
         elif call.is_module:
             path = f"{ROOT}.{call.name.removeprefix(f'{model}.')}"

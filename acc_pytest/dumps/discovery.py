@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import DumpError
+from ..errors import DumpError, SeveralDumps
 from ..tensors.debug_tree import is_tree
 from ..tensors.kept_index import FILES, INDEX, kept_version, read_index
 from .atb_files import AtbLayout
@@ -64,7 +64,7 @@ def locate(path: str, listing: Listing) -> Layout:
     """Find the dump that `path` means. Raises `DumpError` with one clear sentence and the way out."""
     given = _dump_kept_at(Path(os.path.abspath(path)))
     if not path or not (os.path.lexists(given) or kept_version(str(given))):
-        raise DumpError(f"{path or '(empty path)'}: no such file or directory")
+        raise DumpError(f"{path or '(empty path)'}: no such file or directory; correct the path")
     if not given.is_dir():
         return _file(given, listing)
     inside = _around(given, listing)
@@ -83,13 +83,14 @@ def locate(path: str, listing: Listing) -> Layout:
     if len(logs) == 1:
         return DebugModeLayout(logs[0])
     if logs:
-        raise DumpError(_one_of(given, [f"{log} (DebugMode)" for log in logs]))
+        raise _one_of(given, [f"{log} (DebugMode)" for log in logs])
     if not listing.directories(given) and not listing.files(given):
         raise DumpError(f"{given}: is an empty directory; was the dump written somewhere else?")
     raise DumpError(
         f"{given}: no dump here: no {TREE_FILE} (torch), no model and tensors directories (ATB), "
         f"no {METADATA} (manual), no dump.json (msprobe), no files step=*.pt or Pass*.pt (SGLang), "
-        "no debug tree (Hugging Face), no GE records or FX tensors (TorchAir), no tensor files"
+        "no debug tree (Hugging Face), no GE records or FX tensors (TorchAir), no log of DebugMode, "
+        "no tensor files"
     )
 
 
@@ -123,7 +124,10 @@ def _file(given: Path, listing: Listing) -> Layout:
         return DebugModeLayout(given)
     inside = _around(given.parent, listing) if given.suffix in {".json", ".csv"} else None
     if inside is None:
-        raise DumpError(f"{given}: is neither a dump nor a tensor file ({' '.join(SUFFIXES)})")
+        raise DumpError(
+            f"{given}: is neither a dump nor a tensor file ({' '.join(SUFFIXES)}); "
+            "give the directory of a dump"
+        )
     return inside
 
 
@@ -140,7 +144,7 @@ def _around(given: Path, listing: Listing) -> DumpLayout | None:
             mine for layout in _holding(above, listing) if (mine := _narrowed(layout, given)) is not None
         ]
     if len(starting) > 1:
-        raise DumpError(_one_of(given, map(_handle, starting)))
+        raise _one_of(given, map(_handle, starting))
     return starting[0] if starting else None
 
 
@@ -166,7 +170,7 @@ def _below(given: Path, listing: Listing, levels: int) -> DumpLayout | None:
         if len(layouts) == 1:
             return layouts[0]
         if layouts:
-            raise DumpError(_one_of(given, map(_handle, layouts)))
+            raise _one_of(given, map(_handle, layouts))
         if seen > _MOST_DIRECTORIES:
             raise DumpError(
                 f"{given}: has too many directories to search; give the directory of the dump itself"
@@ -174,9 +178,9 @@ def _below(given: Path, listing: Listing, levels: int) -> DumpLayout | None:
     return None
 
 
-def _one_of(given: Path, handles: Iterable[str]) -> str:
-    lines = [f"  {handle}" for handle in handles]
-    return "\n".join((f"{given}: holds {len(lines)} dumps; give the path of one of them:", *lines))
+def _one_of(given: Path, handles: Iterable[str]) -> SeveralDumps:
+    choices = tuple(handles)
+    return SeveralDumps(f"{given}: holds {len(choices)} dumps; give the path of one of them:", choices)
 
 
 def _handle(layout: DumpLayout) -> str:

@@ -45,6 +45,10 @@ class ModuleDump(Dump):
         """Whether the dump says that a tensor is a summand of a rank, and the sum of all ranks the tensor."""
         return False
 
+    def is_bare(self, ref: TensorRef) -> bool:
+        """Whether the only result of a call is known to be this tensor, and no tuple of one."""
+        return False
+
     def _traced(self, step: Step) -> Calls:
         dumped = {node: self.tensors(step, self.ranks[0], node) for node in step.tree.walk()}
         as_listed = {node: number for number, node in enumerate(dumped)}

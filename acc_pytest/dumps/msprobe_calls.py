@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..tensors.msprobe_records import Entry, Records
+from ..tensors.msprobe_records import Entry
 from ..tensors.ref import TensorRef
 from ..topology.function_names import function_name
 from ..vocabulary import GRADIENTS
 from .base import Slot
 from .msprobe_functions import FunctionPaths, Functions
-from .msprobe_in_place import TimedCall, fingerprint, overwritten_inputs
-from .msprobe_names import CallName, call_name
+from .msprobe_in_place import Print, TimedCall, fingerprint, overwritten_inputs, print_of
+from .msprobe_names import CallName
 from .msprobe_times import began
 from .recorded import ROOT, Record
 
@@ -25,44 +25,45 @@ from .recorded import ROOT, Record
 @dataclass(slots=True)
 class MsprobeCalls:
     """What a file of records holds: a `Record` for each call, the parameters by full name, the names of calls
-    by the paths of their nodes, the functions that each module called, inputs that were overwritten, and how
-    many names are none."""
+    by the paths of their nodes, the functions that each module called, and inputs that were overwritten."""
 
     records: list[Record] = field(default_factory=list)
     parameters: dict[str, TensorRef] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     functions: Functions = field(default_factory=dict)
     overwritten: list[str] = field(default_factory=list)
-    unknown: int = 0
 
 
 def calls_of(
-    records: Records,
+    entries: Mapping[str, tuple[Entry, ...]],
+    calls: Sequence[tuple[str, CallName]],
     parents: Mapping[str, str | None],
     ref_of: Callable[[Entry], TensorRef],
     golden: Functions,
 ) -> MsprobeCalls:
-    """The calls of a file; `parents` is `construct.json`, empty where there is none. `golden` are the
-    functions of the dump that this one is compared with."""
-    return _Builder(records, parents, ref_of, golden).built()
+    """The calls of a pass, given in the order in which they ended.
+
+    `entries` has the tensors of each, `parents` is `construct.json`, empty where there is none. `golden` are
+    the functions of the dump that this one is compared with.
+    """
+    return _Builder(entries, calls, parents, ref_of, golden).built()
 
 
 class _Builder:
     def __init__(
         self,
-        records: Records,
+        entries: Mapping[str, tuple[Entry, ...]],
+        calls: Sequence[tuple[str, CallName]],
         parents: Mapping[str, str | None],
         ref_of: Callable[[Entry], TensorRef],
         golden: Functions,
     ) -> None:
-        names = [(name, call_name(name)) for name in records.calls or parents]
-        self._calls = [(name, call) for name, call in names if call is not None]
-        self._entries = records.calls
+        self._calls = calls
+        self._entries = entries
         self._parents = parents
         self._ref_of = ref_of
-        self._paths = FunctionPaths(self._calls, parents, self._entries, golden)
-        unknown = len(names) - len(self._calls) + records.broken
-        self._found = MsprobeCalls(functions=self._paths.functions, unknown=unknown)
+        self._paths = FunctionPaths(calls, parents, entries, golden)
+        self._found = MsprobeCalls(functions=self._paths.functions)
 
     def built(self) -> MsprobeCalls:
         times = began(self._calls, self._parents)
@@ -71,7 +72,7 @@ class _Builder:
             for (name, call), time in zip(self._calls, times)
             if call.direction == "forward"
         ]
-        lost = frozenset().union(*overwritten_inputs(timed))
+        lost = frozenset().union(*overwritten_inputs(timed, self._mark_of))
         own = self._own_parameters()
         for ended, ((name, call), time) in enumerate(zip(self._calls, times)):
             entries = self._entries.get(name, ())
@@ -85,6 +86,10 @@ class _Builder:
             self._add(name, call, kept, time, ended)
             self._keep_parameters(call.path, kept)
         return self._found
+
+    def _mark_of(self, entry: Entry) -> Print | None:
+        ref = self._ref_of(entry)
+        return print_of(entry.tensor, "" if ref.member else ref.path)
 
     def _own_parameters(self) -> dict[str, frozenset[object]]:
         """The parameters of each module: functions that it calls get them as inputs, but they are compared as
@@ -104,15 +109,16 @@ class _Builder:
             path, kind = f"{path}.{call.direction}", f"{kind}.{call.direction}"
         elif call.direction == "forward" and not call.is_module:
             apart = name not in self._parents  # nobody knows where it ran
-        slots = _Slots(call.direction, entries, self._arriving(call), self._ref_of)
+        slots = _Slots(call.direction, entries, self._arriving(name, call), self._ref_of)
         self._found.records.append(Record(path, kind, slots, time, ended, again, apart))
         self._found.names.setdefault(f"{ROOT}.{path}.call{again}" if again else f"{ROOT}.{path}", name)
 
-    def _arriving(self, call: CallName) -> Sequence[Entry]:
+    def _arriving(self, name: str, call: CallName) -> Sequence[Entry]:
         """Gradients of parameters are computed of those that arrive at their module."""
         if call.direction != "parameters_grad":
             return ()
-        backward = self._entries.get(f"{call.prefix}.{call.path}.{call.kind}.backward.{call.number}", ())
+        head, _, number = name.rpartition(".parameters_grad.")
+        backward = self._entries.get(f"{head}.backward.{number}", ())
         return [entry for entry in backward if entry.part == "input"]
 
     def _keep_parameters(self, path: str, entries: Sequence[Entry]) -> None:

@@ -9,11 +9,12 @@ that something within the call handed out, is none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..tensors.msprobe_records import Entry, RecordedTensor
+from ..tensors.stored_crc import stored_crc
 from .msprobe_names import CallName
 
 _HANDED_ON = ("Identity", "Dropout", "DropPath")
@@ -42,6 +43,18 @@ def fingerprint(tensor: RecordedTensor) -> Print | None:
     return tensor.dtype, tensor.shape, *numbers
 
 
+def print_of(tensor: RecordedTensor, file: str) -> Print | None:
+    """A fingerprint for looking at one run alone: where mean and norm were not computed (`precision: high`,
+    float64) that of the bytes in its `file`, else of the largest and the smallest value.
+    """
+    mark = fingerprint(tensor)
+    ends = [value for value in tensor.stated[:2] if isinstance(value, float) and math.isfinite(value)]
+    if mark is not None or len(set(ends)) < 2 or tensor.stated[2:] != (None, None):
+        return mark
+    stored = stored_crc(file) if file else None
+    return (tensor.dtype, tensor.shape, *(ends if stored is None else stored))
+
+
 @dataclass(slots=True)
 class _Seen:
     """When the first call that handed out a tensor began, and what came in without that."""
@@ -65,13 +78,15 @@ class _Seen:
         return began <= self.out[mark]
 
 
-def overwritten_inputs(calls: Sequence[TimedCall]) -> list[frozenset[str]]:
-    """The members of each call that are inputs it had overwritten."""
+def overwritten_inputs(
+    calls: Sequence[TimedCall], mark_of: Callable[[Entry], Print | None]
+) -> list[frozenset[str]]:
+    """The members of each call that are inputs it had overwritten. `mark_of` tells tensors apart."""
     seen = _Seen()
     found: list[frozenset[str]] = []
     for call in calls:
-        inputs = {entry.member: fingerprint(entry.tensor) for entry in call.entries if entry.part in _INPUTS}
-        outputs = [fingerprint(entry.tensor) for entry in call.entries if entry.part == "output"]
+        inputs = {entry.member: mark_of(entry) for entry in call.entries if entry.part in _INPUTS}
+        outputs = [mark_of(entry) for entry in call.entries if entry.part == "output"]
         lost: frozenset[str] = frozenset()
         if not call.name.is_module or any(word in call.name.kind for word in _HANDED_ON):
             seen.come_in(inputs.values())

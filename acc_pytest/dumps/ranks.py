@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import DumpError
+from ..errors import DumpError, SeveralDumps
 
 if TYPE_CHECKING:
     from .base import Dump
@@ -62,10 +62,10 @@ def select(
         return ordered, []
     chosen = next((worker for worker in ordered if worker.name == named), None)
     if chosen is None:
-        lines = "\n".join(f"  {parent / worker.name}" for worker in ordered)
-        raise DumpError(
+        raise SeveralDumps(
             f"{parent}: holds the dumps of several runs (several processes on one device); "
-            f"give the directory of one of them:\n{lines}"
+            "give the directory of one of them:",
+            (str(parent / worker.name) for worker in ordered),
         )
     nearest = {
         device: min(

@@ -20,10 +20,11 @@ from ..topology.tree import Node
 from .base import Rank, Slot, Step
 from .listing import Listing
 from .naming import stable_name
-from .recorded import ROOT, Record, RecordedDump
+from .recorded import ROOT, SAVED, Record, RecordedDump
 from .sglang_calls import calls_of
 from .sglang_dims import Dims, parsed_dims
 from .sglang_names import MODULE, PARAMETER, SglangFile, is_sglang_file, sglang_file
+from .sglang_steps import Ranks, by_pass
 
 VALUE = "value"
 """The key of a tensor in its file; before 2026 a file is the tensor."""
@@ -54,7 +55,7 @@ class SglangDump(RecordedDump):
             listed = ", ".join(list(others)[:_LISTED]) + (", ..." if len(others) > _LISTED else "")
             notes.append(f"{others.total()} files hold something else than a tensor: {listed}")
         self._weights: dict[str, dict[str, TensorRef]] = {}
-        super().__init__(root, self._records(kept), notes=notes, name=_name(root))
+        super().__init__(root, self._records(kept, notes), notes=notes, name=_name(root))
 
     def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
         """The parameters (`dump_model`), as they were in the first step that has them."""
@@ -79,20 +80,25 @@ class SglangDump(RecordedDump):
                 sizes |= {name: size for name, size in value.items() if isinstance(name, str)}
         return parsed_dims(text, sizes)
 
-    def _records(self, kept: Iterable[SglangFile]) -> dict[int, dict[str, list[Record]]]:
+    def is_partial(self, step: Step, rank: Rank, node: Node, slot: Slot) -> bool:
+        """As the program said of a tensor that it saved by name."""
+        dims = self.dims(step, rank, node, slot) if node.op_type == SAVED else None
+        return dims is not None and any(axis.how == "partial" for axis in dims.axes)
+
+    def _records(self, kept: Iterable[SglangFile], notes: list[str]) -> dict[int, dict[str, list[Record]]]:
         """The records of each rank, in rank order, by step."""
-        by_place: dict[tuple[int, int], list[SglangFile]] = {}
-        for file in kept:
-            by_place.setdefault((file.step, file.rank), []).append(file)
+        recorded: dict[int, Ranks] = {}
+        for file in sorted(kept, key=lambda file: (file.rank, file.index)):
+            recorded.setdefault(file.step, {}).setdefault(file.rank, []).append(file)
         steps: dict[int, dict[str, list[Record]]] = {}
-        for (step, number), files in sorted(by_place.items()):
-            files.sort(key=lambda file: file.index)
-            rank = f"rank{number}"
-            weights = self._weights.setdefault(rank, {})
-            for file in files:
-                if file.name.startswith(PARAMETER):
-                    weights.setdefault(f"{ROOT}.{file.name.removeprefix(PARAMETER)}", self._ref(file))
-            steps.setdefault(step, {})[rank] = calls_of(files, self._ref)
+        for step, ranks in by_pass(recorded, notes.append).items():
+            for number, files in ranks.items():
+                rank = f"rank{number}"
+                weights = self._weights.setdefault(rank, {})
+                for file in files:
+                    if file.name.startswith(PARAMETER):
+                        weights.setdefault(f"{ROOT}.{file.name.removeprefix(PARAMETER)}", self._ref(file))
+                steps.setdefault(step, {})[rank] = calls_of(files, self._ref)
         return steps
 
     def _ref(self, file: SglangFile) -> TensorRef:

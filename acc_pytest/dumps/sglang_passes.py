@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import AccError, DumpError
+from ..errors import AccError, DumpError, SeveralDumps
 from ..tensors.ref import TensorRef
 from ..tensors.torch_members import content_of
 from ..tensors.torch_pickle import DeclaredTensor
@@ -70,8 +70,8 @@ def _ranks(root: Path, listing: Listing, only: str) -> list[tuple[int, str]]:
     found = pass_folders(root, listing)
     ranks = sorted((rank, name) for name, rank in found.items() if only in ("", name))
     if len({rank for rank, _ in ranks}) < len(ranks):
-        lines = "\n".join(f"  {root / name}" for _, name in ranks)
-        raise DumpError(f"{root}: holds the passes of several runs; give the directory of one rank:\n{lines}")
+        said = f"{root}: holds the passes of several runs; give the directory of one rank:"
+        raise SeveralDumps(said, (str(root / name) for _, name in ranks))
     return ranks
 
 

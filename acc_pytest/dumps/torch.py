@@ -151,6 +151,10 @@ class TorchDump(ModuleDump):
         named = ((*os.path.splitext(file), file) for file in self._listing.files(folder))
         return {name: TensorRef(f"{folder}/{file}") for name, suffix, file in named if suffix in _SUFFIXES}
 
+    def is_bare(self, ref: TensorRef) -> bool:
+        """As the name of its file has no number."""
+        return os.path.basename(ref.path).partition(".")[0].partition("_exec")[0] == "output"
+
     def _began(self, step: Step) -> Callable[[Node], int]:
         """As the manifest of the step has it."""
         manifest = step_manifest(f"{self._home}/{self.ranks[0].name}/{step.directory}")

@@ -18,7 +18,7 @@ from ..metrics.measurement import SliceErrors
 from .replay import context_of, is_stated, measurement_of, stated_of
 from .slices import ELEMENT_SIGMAS
 from .standards import DEFAULT, Standard
-from .statistics import thresholds_for_statistics
+from .statistics import NORMAL_SPREAD, thresholds_for_statistics
 from .threshold import JudgeContext, Threshold, ThresholdRule
 from .thresholds import factor_of, given_tolerance, matching_rules, thresholds_for
 
@@ -86,7 +86,8 @@ def nominal_bounds(
         if is_stated(statistics):
             stated = stated_of(statistics)
             dtypes = (stated.golden_dtype, stated.mine_dtype)
-            golden = replace(stated.golden, max=1.0, min=-1.0, mean=0.0, l2norm=math.sqrt(NO_SAMPLE))
+            norms = {"l2norm": math.sqrt(NO_SAMPLE), "l1norm": NO_SAMPLE / NORMAL_SPREAD}
+            golden = replace(stated.golden, max=1.0, min=-1.0, mean=0.0, **norms)
             stated = replace(stated, numel=NO_SAMPLE, golden=golden)
             thresholds = thresholds_for_statistics(place, stated, rules, standard)
         else:

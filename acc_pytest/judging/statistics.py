@@ -133,37 +133,47 @@ def _derived(
         computed_in=context.computed_in,
     )
     g = measurement.golden
-    peak = max((abs(v) for v in (g.max, g.min) if v is not None and math.isfinite(v)), default=0.0)
-    norm = g.l2norm if g.l2norm is not None and math.isfinite(g.l2norm) else None
-    rms = peak if norm is None else norm / math.sqrt(max(1, measurement.numel))
+    norm, rms, peak = _sizes(g, measurement.numel)
     largest = 0.0
     if standard is THREE_WAY:
         t, largest = by_noise(context, dtypes, measurement.numel, (rms, peak), t, adjustment)
-    element = max(largest, t.value * max(ELEMENT_SIGMAS * rms, peak)) + PRINTED
-    printed = f"plus {PRINTED:g} for printing six decimals"
     digits = measurement.digits
-    if digits:
-        element += digits * peak
-        printed = f"plus {digits:.2g} because few digits were printed, {printed}"
+    off = t.value + measurement.rounding + digits
+    element = max(largest, t.value * max(ELEMENT_SIGMAS * rms, peak)) + PRINTED + digits * peak
+    printed, written = _writing(measurement)
     extremum = f"T * max({ELEMENT_SIGMAS}*rms(golden), max|golden|) {printed}; {t.reason}"
-    rounding = measurement.rounding
-    if rounding:
-        written = " and ".join(dict.fromkeys(dtypes))
-        printed = f"plus {rounding:.2g} because it was computed in {written}, {printed}"
-    mean = f"T * rms(golden), which no mean error can exceed, {printed}; {t.reason}"
+    mean = f"T * rms(golden), which no mean error can exceed, {written}; {t.reason}"
     bounds = [
         ("max_stat_absolute_error", element, extremum),
         ("min_stat_absolute_error", element, extremum),
-        ("mean_stat_absolute_error", (t.value + rounding + digits) * rms + PRINTED, mean),
+        ("mean_stat_absolute_error", off * rms + PRINTED, mean),
     ]
     if norm:
-        bound = t.value + rounding + digits + PRINTED / norm
-        bounds.append(("l2norm_stat_relative_error", bound, f"{t.reason} {printed}"))
+        bounds.append(("l2norm_stat_relative_error", off + PRINTED / norm, f"{t.reason} {written}"))
     elif norm == 0:
         reason = f"golden is all zero; {PRINTED:g} is printing"
         bounds.append(("l2norm_stat_absolute_error", PRINTED, reason))
-    bounds += _of_sums(g, norm, measurement.numel, t.value, f"{t.reason} {printed}")
+    bounds += _of_sums(g, norm, measurement.numel, t.value, f"{t.reason} {written}")
     return tuple(Threshold(metric, bound, False, reason) for metric, bound, reason in bounds)
+
+
+def _sizes(golden: Statistics, numel: int) -> tuple[float | None, float, float]:
+    """The norm of golden where it is known, its root mean square and its largest magnitude."""
+    ends = (golden.max, golden.min)
+    peak = max((abs(end) for end in ends if end is not None and math.isfinite(end)), default=0.0)
+    norm = golden.l2norm if golden.l2norm is not None and math.isfinite(golden.l2norm) else None
+    return norm, peak if norm is None else norm / math.sqrt(max(1, numel)), peak
+
+
+def _writing(measurement: StatisticsMeasurement) -> tuple[str, str]:
+    """What writing adds to the bounds, in words: to extrema, and to what was computed as well."""
+    printed = f"plus {PRINTED:g} for printing six decimals"
+    if measurement.digits:
+        printed = f"plus {measurement.digits:.2g} because few digits were printed, {printed}"
+    if not measurement.rounding:
+        return printed, printed
+    kinds = " and ".join(dict.fromkeys((measurement.golden_dtype, measurement.mine_dtype)))
+    return printed, f"plus {measurement.rounding:.2g} because it was computed in {kinds}, {printed}"
 
 
 def _of_sums(

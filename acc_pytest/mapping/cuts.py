@@ -41,8 +41,15 @@ def without_padding(side: OperandShards, other: OperandShards) -> OperandShards:
     whole = own * side.count if own < wanted else own
     if not padded or not wanted < whole < wanted + _MOST_PADDING:
         return side
-    shards = [torch.cat(side.shards, -1)] if own < wanted else side.shards
+    shards = [_side_by_side(side)] if own < wanted else side.shards
     return replace(side, shards=[shard[..., :wanted] for shard in shards])
+
+
+def _side_by_side(side: OperandShards) -> torch.Tensor:
+    first = side.shards[0]
+    if first.device.type == "meta":  # torch would load its decompositions for a cat of shapes
+        return first.new_empty((*side.shape[:-1], side.shape[-1] * side.count))
+    return torch.cat(side.shards, -1)
 
 
 def _head_part(side: OperandShards, view: HeadPart) -> tuple[Source, str]:

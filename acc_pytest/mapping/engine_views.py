@@ -111,12 +111,48 @@ class TokenLayout:
 @dataclass(frozen=True, slots=True)
 class TokenPick:
     """The rows of the tokens that both sides have, in the order of mine; with `last` only the last one of
-    each sequence. `own` says whose rows: `golden` or `mine`. Of layouts with `contexts`, `forms` say where
-    golden and mine have the rows (words of `token_forms`).
+    each sequence. `own` says whose rows: `golden` or `mine`. With `heads_first` a tensor that may be either
+    is `[batch, heads, tokens, size]`. Of layouts with `contexts`, `forms` say where golden and mine have the
+    rows (words of `token_forms`).
     """
 
     golden: TokenLayout
     mine: TokenLayout
     own: str
     last: bool = False
+    heads_first: bool = False
     forms: tuple[str, str] | None = None
+
+    @property
+    def layout(self) -> TokenLayout:
+        """The layout of the side that is read."""
+        return self.golden if self.own == "golden" else self.mine
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The experts of each token, or the `logits` whose largest they are."""
+
+    ref: TensorRef
+    logits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertPick:
+    """The rows of tokens at their experts that both sides have, by token and expert.
+
+    Each token has `count` experts. The tensor may be of one `expert` alone, or the other side's. `indices`
+    are whole numbers that may say which row is which; `order` is one of the orders that are possible, as
+    `expert_rows` counts them. `own` says whose rows: `golden` or `mine`.
+    """
+
+    golden: TokenLayout | None
+    mine: TokenLayout | None
+    own: str
+    golden_chosen: Selected
+    mine_chosen: Selected
+    count: int
+    expert: int | None = None
+    other_expert: int | None = None
+    indices: tuple[TensorRef, ...] = ()
+    order: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
 from ..dumps.modules import ModuleDump, stored_tensor
@@ -10,6 +11,7 @@ from ..errors import AccError, Incomparable
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
 from .engine_views import Largest, RowParallel, TokenLayout, Turned, WithResidual
+from .expert_operands import of_experts
 from .layers import next_norm
 from .match import Match, ViewRule
 from .packs import range_by_own, range_by_pieces
@@ -115,6 +117,11 @@ class Evidence:
         """Whether one side holds other tokens in this step than the other, or in another order."""
         return self._tokens is not None and self._tokens[0].contexts is not None
 
+    @property
+    def tokens(self) -> tuple[TokenLayout | None, TokenLayout | None]:
+        """How golden and mine lay out tokens, where that is not alike."""
+        return self._tokens or (None, None)
+
     def rank_groups(self) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
         """Which ranks meet: one by one for equal counts, all at once otherwise.
 
@@ -160,8 +167,11 @@ class Evidence:
         if mine_view == Whole() and self.mine.partial(match.mine, mine_ranks):
             mine_view = RankSum()
         scales = self._scales(match.mine, mine_ranks)
-        mine = _operand(match.mine, mine_refs, mine_view, scales)
-        golden = _operand(match.golden, golden_refs, golden_view)
+        mine = _operand(match.mine, mine_refs, mine_view, scales, self.mine)
+        golden = _operand(match.golden, golden_refs, golden_view, (), self.golden)
+        if match.experts is not None:
+            both = (self.golden, self.mine)
+            return None if self.by_tokens else of_experts(golden, mine, match.experts, both, self.tokens)
         golden, mine = with_router_choices(golden, mine)
         golden, mine = self._splits.of_pair(match, golden, mine, self._layouts)
         return (golden, mine) if self._tokens is None else of_tokens(golden, mine, self._tokens)
@@ -293,7 +303,11 @@ def _operand(
     export: Export,
     refs: tuple[TensorRef, ...],
     view: View,
-    scales: tuple[tuple[TensorRef, TensorRef], ...] = (),
+    scales: tuple[tuple[TensorRef, TensorRef], ...],
+    side: DumpStep,
 ) -> Operand:
     node = export.node
-    return Operand(node.path, node.name, node.op_type, str(export.slot), refs, view, scales)
+    onward = tuple(side.refs(each, side.dump.ranks) for each in export.onward)
+    made = Operand(node.path, node.name, node.op_type, str(export.slot), refs, view, scales)
+    slots_by = side.refs(export.slots_by, side.dump.ranks)[: len(refs)] if export.slots_by is not None else ()
+    return replace(made, onward=onward if all(onward) else (), slots_by=slots_by)

@@ -44,6 +44,20 @@ class ViewRule:
 
 
 WHOLE = ViewRule()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpertRule:
+    """Whose rows tensors inside of experts hold: the choices of the routers (golden, mine), the number of the
+    one expert that a side has the rows of, and tensors that may say which row is which. The logits of the
+    `routers` tell whether the largest are chosen, where one side has nothing but logits."""
+
+    choices: tuple[Export, Export]
+    routers: tuple[Export | None, Export | None]
+    experts: tuple[int | None, int | None]
+    indices: tuple[tuple[Export, ...], tuple[Export, ...]] = ((), ())
+
+
 End = tuple[str, Node, Slot]
 """A side (golden, mine) and a slot of it."""
 
@@ -64,6 +78,11 @@ class Match:
     mine_view: ViewRule = WHOLE
     tag: str = ""
     fed: str = ""
+    experts: ExpertRule | None = None
+
+    def view_of(self, side: str) -> ViewRule:
+        """How `golden` or `mine` is read."""
+        return self.golden_view if side == "golden" else self.mine_view
 
     @property
     def ends(self) -> set[End]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..errors import Incomparable
+from ..tensors.ref import TensorRef
 from .engine_views import ColumnRange, Largest, TokenSplit, Turned, WithResidual
+from .expert_rows import pick_expert_rows
 from .pair import HeadPart, Operand, OwnPart, Part, Permuted, RankSum, SlotRows, View, WithBias
 from .router_choice import largest
 from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order, uneven_rows
@@ -103,6 +105,8 @@ def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tens
     """The shards as far as the view needs nothing of the other side."""
     note = operand.split.describe(len(shards)) if operand.split is not None else ""
     shards = [_of_tokens(shard, operand) for shard in _of_ranks(shards, operand.split)]
+    if operand.slots_by:
+        shards = [_in_slots(shard, ref, operand) for shard, ref in zip(shards, operand.slots_by)]
     if isinstance(operand.view, Largest):
         shards = [largest(shard, operand.view) for shard in shards]
     elif isinstance(operand.view, ColumnRange):
@@ -128,7 +132,17 @@ def _of_ranks(shards: list[torch.Tensor], split: TokenSplit | None) -> list[torc
 
 
 def _of_tokens(shard: torch.Tensor, operand: Operand) -> torch.Tensor:
+    if operand.experts is not None:
+        return pick_expert_rows(shard, operand.experts)
     return shard if operand.tokens is None else pick_tokens(shard, operand.tokens)
+
+
+def _in_slots(shard: torch.Tensor, ref: TensorRef, operand: Operand) -> torch.Tensor:
+    """The columns of each row sorted by what a router chose for them."""
+    chosen = shard if shard.device.type == "meta" else _of_tokens(ref.open(), operand)
+    if chosen.shape != shard.shape:
+        raise Incomparable(f"choices of shape {list(chosen.shape)} are not those of {list(shard.shape)}")
+    return shard if shard.device.type == "meta" else shard.gather(-1, chosen.long().argsort(-1))
 
 
 def _angles(operand: Operand, turned: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -136,10 +150,17 @@ def _angles(operand: Operand, turned: torch.Tensor) -> tuple[torch.Tensor, ...]:
     if not isinstance(operand.view, Turned):
         return ()
     layout = tuple(turned.shape[:2]) if turned.dim() > 2 else tuple(turned.shape[:1])
-    return tuple(
-        _of_tokens(_for_rows(ref.open(), layout), operand).flatten(0, -2)
-        for ref in (operand.view.cos, operand.view.sin)
-    )
+    if operand.tokens is not None:
+        layout = operand.tokens.layout.shape
+    tables = operand.view.cos.open(), operand.view.sin.open()
+    if tables[0].is_complex():
+        tables = _twice(tables[0].real), _twice(tables[0].imag)
+    return tuple(_of_tokens(_for_rows(table, layout), operand).flatten(0, -2) for table in tables)
+
+
+def _twice(angles: torch.Tensor) -> torch.Tensor:
+    """One number for each pair of elements, as halves."""
+    return torch.cat((angles, angles), -1)
 
 
 def _for_rows(table: torch.Tensor, layout: tuple[int, ...]) -> torch.Tensor:

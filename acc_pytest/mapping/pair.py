@@ -8,7 +8,16 @@ from typing import Union
 
 from ..dumps.base import Dump, StepLabel
 from ..tensors.ref import TensorRef
-from .engine_views import ColumnRange, Largest, RowParallel, TokenPick, TokenSplit, Turned, WithResidual
+from .engine_views import (
+    ColumnRange,
+    ExpertPick,
+    Largest,
+    RowParallel,
+    TokenPick,
+    TokenSplit,
+    Turned,
+    WithResidual,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +173,10 @@ class Operand:
     `scales` are scale and offset of an operator that quantises, one pair of tensors per rank. `tokens` says
     which rows count, where the two dumps lay out tokens otherwise, `split` how ranks have them. Where the
     tensor says which elements were chosen (top-k, argmax, sort), `chosen_from` is what they were chosen from;
-    several where it may be any of these.
+    several where it may be any of these. `onward` tells the
+    number that its own side multiplies the tensor by next: a tensor, the next one, and what else is added to
+    that, one reference per rank of each. Rows inside of experts are told by `experts`, not by `tokens`. With
+    `slots_by`, one per rank, the columns of each row are in the order of what a router chose.
     """
 
     node: str
@@ -177,6 +189,9 @@ class Operand:
     tokens: TokenPick | None = None
     chosen_from: tuple[TensorRef, ...] = ()
     split: TokenSplit | None = None
+    onward: tuple[tuple[TensorRef, ...], ...] = ()
+    slots_by: tuple[TensorRef, ...] = ()
+    experts: ExpertPick | None = None
 
 
 @dataclass(frozen=True, slots=True)

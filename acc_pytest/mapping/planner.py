@@ -10,6 +10,7 @@ from typing import Any
 from ..dumps.base import Dump, Rank
 from ..guard import guarded
 from ..topology.tree import Node
+from .before_reduction import placed
 from .captured import captured_plan, is_captured
 from .carried import with_carried
 from .choices import with_choices, with_logits
@@ -168,11 +169,12 @@ class _Planner:
             inputs = unlike_inputs(self._golden, self._mine, evidence, mapped.matcher)
         else:
             inputs = module_inputs(self._golden, self._mine, evidence)
-        ordered = sorted(
-            (*mapped.matches, *inputs.matches, *token_ids(evidence, self._tables)),
-            key=lambda m: (ORDER.index(m.fed), *inputs.when(m), m.mine.slot, m.tag, m.golden.node.order),
-        )
-        for match in ordered:
+
+        def when(match: Match) -> tuple[object, ...]:
+            at = inputs.when(placed(match))
+            return ORDER.index(match.fed), *at, match.mine.slot, match.tag, match.golden.node.order
+
+        for match in sorted((*mapped.matches, *inputs.matches, *token_ids(evidence, self._tables)), key=when):
             if not self._wanted(names, match):
                 continue
             for golden_ranks, mine_ranks, rank in evidence.groups_of(match):

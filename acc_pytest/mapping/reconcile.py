@@ -6,17 +6,21 @@ both go through `reconcile`, so the plan never promises what the test cannot do.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from ..errors import Incomparable, ShapesDiffer
+from ..errors import Incomparable, NoPayload, ShapesDiffer
 from ..tensors.device_layouts import is_tiled
 from ..tensors.source import Source, TensorSource
 from ..tensors.views import Columns, ExactSum, Exceeding, Floored, PlusRow, Reshaped, Rows, Sum
 from .cuts import cut_out, without_padding
 from .engine_views import RowParallel
+from .expert_rows import ways_of
 from .fed import BLOCKED
+from .multiples import multiplied
 from .operand_shards import OperandShards, open_shards, shards_of_shapes
 from .pair import CacheTail, HeadPart, LastToken, Operand, Pair, Part, Permuted, Repeated, TableRows, Whole
 from .partial_sums import settled, with_residual
@@ -26,6 +30,10 @@ from .turning import turned_alike
 
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
 """Views of a piece whose size the other side tells."""
+_ORDERED = 0.7
+"""Relative distance of rows in another order is twice as much."""
+_SAMPLE = 1 << 20
+"""Elements that are looked at for an order, from the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +72,58 @@ def open_pair(pair: Pair) -> Opened:
     Raises `FormatError`, `CannotDecode`, `NoPayload` for a file, `Incomparable` when the shapes (or
     an int8 side against a floating one) leave nothing to compare.
     """
-    golden, mine = open_shards(pair.golden), open_shards(pair.mine)
-    _refuse_tiled(pair.golden, pair.mine)
-    numbers = dequantised(mine, pair.mine, golden)
+    opened = open_operands(pair.golden, pair.mine)
+    return _masks(opened) if pair.fed == "mask" else opened
+
+
+def open_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
+    """The same for two operands that are no pair yet."""
+    ways = list(ways_of(golden_operand, mine_operand))
+    in_experts = golden_operand.experts is not None
+    if len(ways) == 1 and not in_experts:
+        return _opened_operands(*ways[0])
+    nearest = _nearest(ways, _ORDERED if in_experts else math.inf)
+    if nearest is None:
+        raise NoPayload("nothing tells which row is which token at which expert")
+    return replace(nearest, notes=("rows by token and expert", *nearest.notes)) if in_experts else nearest
+
+
+def _nearest(ways: Sequence[tuple[Operand, Operand]], bound: float) -> Opened | None:
+    """The way in which both sides are nearest to each other, nearer than `bound`."""
+    nearest, refusal = None, None
+    for way in ways:
+        try:
+            opened = _opened_operands(*way)
+        except (Incomparable, NoPayload) as problem:
+            refusal = problem
+            continue
+        distance = _distance(opened)
+        if distance < bound:
+            nearest, bound = opened, distance
+        if distance < _ORDERED / 10:
+            break
+    if nearest is None and refusal is not None:
+        raise refusal
+    return nearest
+
+
+def _distance(opened: Opened) -> float:
+    count = min(_SAMPLE, math.prod(opened.golden.shape))
+    golden, mine = (each.read(0, count).double() for each in (opened.golden, opened.mine))
+    return float((golden - mine).norm() / golden.norm())
+
+
+def _opened_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
+    golden, mine = open_shards(golden_operand), open_shards(mine_operand)
+    _refuse_tiled(golden_operand, mine_operand)
+    numbers = dequantised(mine, mine_operand, golden)
+    told = ["int8 times its scale"] if numbers is not mine else []
     _refuse_quantised(golden, numbers)
-    opened = reconcile(golden, numbers)
-    if pair.fed == "mask":
-        opened = _masks(opened)
-    return opened if numbers is mine else replace(opened, notes=("int8 times its scale", *opened.notes))
+    golden, golden_times = multiplied(golden, golden_operand, numbers)
+    mine, mine_times = multiplied(numbers, mine_operand, golden)
+    opened = reconcile(golden, mine)
+    told += [note for note in (golden_times, mine_times) if note]
+    return replace(opened, notes=(*told, *opened.notes)) if told else opened
 
 
 def _masks(opened: Opened) -> Opened:

@@ -32,13 +32,13 @@ class TokenOrder:
 
 def pick_tokens(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor:
     """The rows of a tensor that count, as `[rows, ...]`; what has no row for each token stays as it is."""
-    layout = tokens.golden if tokens.own == "golden" else tokens.mine
+    layout = tokens.layout
     if tokens.forms is not None:
         return _by_forms(shard, layout, tokens, tokens.forms)
     order = token_order(tokens.golden, tokens.mine)
     if order is None:
         return shard
-    by_token = rows_by_token(shard, layout)
+    by_token = rows_by_token(shard, layout, tokens.heads_first)
     if by_token is not None:
         return _select(by_token, (order.last if tokens.last else order.rows)[tokens.own])
     shape = tuple(shard.shape)
@@ -83,14 +83,20 @@ def _contexts(layout: TokenLayout, ends: bool) -> Iterator[tuple[int, int]]:
                 yield from ((context + place, row + place) for place in range(length))
 
 
-def rows_by_token(tensor: torch.Tensor, layout: TokenLayout) -> torch.Tensor | None:
+def rows_by_token(
+    tensor: torch.Tensor, layout: TokenLayout, heads_first: bool = False
+) -> torch.Tensor | None:
     """A tensor with one row for each token, `None` where it has none."""
     shape = tuple(tensor.shape)
+    if heads_first and has_heads_first(shape, layout):
+        return tensor.transpose(1, 2).flatten(0, 1)
     count = math.prod(layout.shape)
     if is_as_handed(shape, layout):
         return tensor.transpose(0, 1).flatten()
     if shape[: len(layout.shape)] == layout.shape and len(layout.shape) > 1:
         return tensor.flatten(0, len(layout.shape) - 1)
+    if has_heads_first(shape, layout):
+        return tensor.transpose(1, 2).flatten(0, 1)
     if not shape or not count:
         return None
     if shape[0] == count:
@@ -99,6 +105,11 @@ def rows_by_token(tensor: torch.Tensor, layout: TokenLayout) -> torch.Tensor | N
         return tensor[0]
     # Heads one below the other, as norms of heads are called by engines.
     return tensor.reshape(count, -1) if len(shape) == 2 and shape[0] % count == 0 else None
+
+
+def has_heads_first(shape: tuple[int, ...], layout: TokenLayout) -> bool:
+    """Whether a tensor may be `[batch, heads, tokens, size]`."""
+    return len(shape) == 4 and (shape[0], shape[2]) == layout.shape
 
 
 def _select(tensor: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

@@ -9,10 +9,21 @@ from ..dumps.base import Slot
 from ..dumps.modules import ModuleDump
 from ..topology.tree import Node
 from . import policies, same_names
+from .before_reduction import before_reduction
+from .dumped_roles import (
+    largest,
+    layer_exports,
+    model_exports,
+    position_tables,
+    shares_rotary,
+    turned,
+    without_copies,
+)
 from .evidence import Evidence
+from .expert_join import expert_matches
 from .layered_tree import LayeredTree
 from .layers import Layer, align_layers
-from .match import End, Match, ViewRule
+from .match import End, Match
 from .op_mapping_file import TypeRule, type_rules
 from .policies import Scope
 from .roles.export import Export
@@ -20,7 +31,8 @@ from .roles.join import MADE, RoleJoin
 from .steps_by_token import StepPair
 from .tables import Tables
 from .token_layout import Layouts, both_layouts
-from .unlike import Meanings, largest, shares_rotary, turned, without_copies
+from .transfer import Transfer, as_elsewhere
+from .unlike import Meanings
 from .user_rules import UserRules
 
 _PROBED_LAYERS = 3
@@ -70,8 +82,8 @@ class TreeMatcher:
             return None
         earlier = before or (None, None)
         layouts = both_layouts(
-            (evidence.golden, self.golden.model_exports(), earlier[0]),
-            (evidence.mine, self.mine.model_exports(), earlier[1]),
+            (evidence.golden, model_exports(self.golden), earlier[0]),
+            (evidence.mine, model_exports(self.mine), earlier[1]),
         )
         turned = [layout is not None and layout.turned for layout in layouts]
         evidence.lay_out(*layouts, alike=not self.unlike and turned[0] == turned[1])
@@ -80,7 +92,10 @@ class TreeMatcher:
     def matches(self) -> list[Match]:
         """Every match, layers first; a slot of mine has one plain match at most."""
         made = self._matches()
-        return made if self._meanings is None else [self._meanings.summed(match) for match in made]
+        if self._meanings is None:
+            return made
+        made = [self._meanings.completed(match) for match in made]
+        return [*made, *before_reduction(made, self._evidence, self._fits)]
 
     def _matches(self) -> list[Match]:
         matches = list(self._user.named(self.places(), self._roles_of, self._fits))
@@ -88,8 +103,11 @@ class TreeMatcher:
         alike = self._same_names() if self._same_kind else ()
         matches.extend(match for match in alike if not match.ends & forced)
         taken = Taken(forced, {end for match in matches for end in match.ends} - forced)
-        for group in self._groups(forced):
+        groups = self._groups(forced)
+        for group in groups:
             matches.extend(self._layer_matches(group, taken))
+        if self.unlike and len(groups) > 1:
+            matches.extend(as_elsewhere(matches, self.layer_pairs, self._fits))
         matches.extend(self._model_matches(taken))
         self.notes.extend(self._user.ignored(matches, self._evidence))
         return matches
@@ -100,10 +118,20 @@ class TreeMatcher:
     def _roles_of(self, place: int | None) -> RoleJoin:
         """The roles of a layer pair by its number, or of what is outside of layers."""
         if place is None:
-            return self._join((self.golden.model_exports(), self.mine.model_exports()), self._fits, None)
+            return self._join(self._model_exports(), self._fits, None)
         golden, mine = self.layer_pairs[place]
-        exports = self.golden.layer_exports(golden), self.mine.layer_exports(mine)
+        exports = self._layer_exports(golden, mine)
         return self._join(exports, self._fits, mine.node)
+
+    def _layer_exports(self, golden: Layer, mine: Layer) -> tuple[list[Export], list[Export]]:
+        if self.unlike:
+            return layer_exports(self.golden, golden), layer_exports(self.mine, mine)
+        return self.golden.layer_exports(golden), self.mine.layer_exports(mine)
+
+    def _model_exports(self) -> tuple[list[Export], list[Export]]:
+        if self.unlike:
+            return model_exports(self.golden), model_exports(self.mine)
+        return self.golden.model_exports(), self.mine.model_exports()
 
     def places(self) -> dict[Node, int]:
         """The number of the layer pair that a node lives in; absent outside."""
@@ -150,23 +178,53 @@ class TreeMatcher:
 
         golden, mine = group[0]
         scope = self._scope(list(golden.node.walk()), list(mine.node.walk()), fits, True, taken)
-        exports = self.golden.layer_exports(golden), self.mine.layer_exports(mine)
+        exports = self._layer_exports(golden, mine)
         if not any(export.form == "table" for export in exports[0]):
             exports[0].extend(export for export in self.golden.model_exports() if export.form == "table")
         if self.unlike:
-            for tree, side in zip((self.golden, self.mine), exports):
-                side.extend((*turned(side, tree.model_exports()), *largest(side)))
-        join = self._join(self._unmatched(*exports, taken.by_name), fits, mine.node)
-        for match in self._by_policy(scope, join):
+            for tree, layer, side in zip((self.golden, self.mine), group[0], exports):
+                tables = position_tables(tree, layer)
+                side.extend((*turned(side, tree.model_exports(), tables), *largest(side)))
+        inside = self._in_experts(exports, fits)
+        scope.taken |= {end for match in inside for end in match.ends}
+        join = self._join(self._unmatched(*exports, taken.by_name | scope.taken), fits, mine.node)
+        for match in (*inside, *self._by_policy(scope, join)):
+            for transfer in transfers:
+                yield transfer(match)
+        for match in self._by_values(scope, [probed[0], *probed[1:][-1:]]):
             for transfer in transfers:
                 yield transfer(match)
 
+    def _in_experts(
+        self, exports: tuple[list[Export], list[Export]], fits: Callable[[Match], bool]
+    ) -> list[Match]:
+        """Of unlike modules, tensors whose rows are tokens at their experts; no others have roles there."""
+        if not self.unlike:
+            return []
+        found = list(expert_matches((self.golden, exports[0]), (self.mine, exports[1]), fits))
+        ends = {end for match in found for end in match.ends}
+        for name, side in zip(("golden", "mine"), exports):
+            side[:] = [
+                e for e in side if not e.role.startswith("experts.") and (name, e.node, e.slot) not in ends
+            ]
+        return found
+
+    def _by_values(self, scope: Scope, layers: Sequence[Callable[[Match], Match]]) -> Iterator[Match]:
+        """Of unlike modules, what has no partner yet and no name in common."""
+        if self._meanings is not None and self.unlike:
+            from .alike import by_values
+
+            sides = (self.golden, scope.golden), (self.mine, scope.mine)
+            completed, outside = self._meanings.completed, not scope.layered
+            yield from by_values(self._evidence, sides, scope.taken, layers, completed, outside)
+
     def _model_matches(self, taken: Taken) -> Iterator[Match]:
         scope = self._scope(self.golden.outside(), self.mine.outside(), self._fits, False, taken)
-        exports = self.golden.model_exports(), self.mine.model_exports()
+        exports = self._model_exports()
         yield from self._by_policy(
             scope, self._join(self._unmatched(*exports, taken.by_name), self._fits, None)
         )
+        yield from self._by_values(scope, [lambda match: match])
 
     def _unmatched(
         self, golden: list[Export], mine: list[Export], taken: set[End]
@@ -265,31 +323,3 @@ def _only_file(golden: LayeredTree, mine: LayeredTree) -> Iterator[Match]:
         slot = Slot("output", (0,))
         ends = Export(golden_nodes[0], slot, "file"), Export(mine_nodes[0], slot, "file")
         yield Match(*ends, "file", "two files were given")
-
-
-class Transfer:
-    """Says of one layer pair what was said of another one of the same make."""
-
-    def __init__(self, model: tuple[Layer, Layer], target: tuple[Layer, Layer]) -> None:
-        self._same = model == target
-        self._nodes: dict[Node, Node] = {}
-        for source_layer, target_layer in zip(model, target):
-            there = {target_layer.below(node): node for node in target_layer.node.walk()}
-            self._nodes.update((node, there[source_layer.below(node)]) for node in source_layer.node.walk())
-
-    def __call__(self, match: Match) -> Match:
-        if self._same:
-            return match
-        return replace(
-            match,
-            golden=self._export(match.golden),
-            mine=self._export(match.mine),
-            golden_view=self._view_rule(match.golden_view),
-            mine_view=self._view_rule(match.mine_view),
-        )
-
-    def _export(self, export: Export) -> Export:
-        return replace(export, node=self._nodes.get(export.node, export.node))
-
-    def _view_rule(self, rule: ViewRule) -> ViewRule:
-        return replace(rule, parts=tuple(self._export(part) for part in rule.parts))

@@ -1,15 +1,16 @@
 """A query or key turned by position tables, in the way that the other side turned it.
 
-Tables hold the angles of a head, or of the first part of it: as halves `[a, b, a, b]` or as neighbours
-`[a, a, b, b]`. Models turn by halves or by neighbours whatever their tables look like, and some turn nothing
-in some layers. Which of these it is tells the nearest to the other side; that only turning lies between the
-two tells the length of heads, which turning keeps.
+Tables hold the angles of a head, or of the first or last part of it: as halves `[a, b, a, b]` or as
+neighbours `[a, a, b, b]`. Models turn by halves or by neighbours whatever their tables look like, and some
+turn nothing in some layers. The other side may hold no more of each head than the part that is turned. Which
+of these it is tells the nearest to the other side; that only turning lies between the two tells the length of
+heads, which turning keeps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -21,8 +22,25 @@ from .shapes import rows_and_width
 
 _ROWS = 512
 """Rows by which the way of turning is told."""
+_PARTS = 16
+"""How many times as large as what is turned of it a head may be; a latent has 512 and 64 elements."""
 _KEPT = 0.05
 """How far lengths of heads may be from each other; turning keeps them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Heads of `size` whose first or `last` part is turned, by `halves` or by neighbours; `alone` where that
+    part is all that is compared."""
+
+    size: int
+    halves: bool
+    last: bool = False
+    alone: bool = False
+
+    def __str__(self) -> str:
+        part = "the last part of " if self.last else ""
+        return f"{part}heads of {self.size} by {'halves' if self.halves else 'neighbours'}"
 
 
 def turned_alike(side: OperandShards, other: OperandShards) -> tuple[OperandShards, str]:
@@ -34,39 +52,60 @@ def turned_alike(side: OperandShards, other: OperandShards) -> tuple[OperandShar
     if not isinstance(side.view, Turned):
         return side, ""
     if side.shards[0].device.type == "meta":
-        return replace(side, view=Whole()), ""
+        return replace(side, shards=[_shape_of_part(side, side.view, other)], view=Whole()), ""
     cos, sin = side.angles
     rows, angles = cos.shape
     width = side.shards[0].numel() // rows if rows else 0
-    if cos.shape != sin.shape or side.shape[0] != rows or not angles or not width or width % angles:
+    ways = list(_ways(width, angles, other)) if angles and width else []
+    if cos.shape != sin.shape or side.shape[0] != rows or not ways:
         raise Incomparable(
             f"position tables of shape {list(cos.shape)} do not turn a tensor of shape {side.describe()}"
         )
     plain = [shard.reshape(rows, width) for shard in side.shards]
     first = plain[0][:_ROWS].float()
     wanted = _beside(first, other)
-    ways = list(_ways(width, angles))
+    # A rank holds whole heads.
+    ways = [way for way in ways if not wanted.shape[1] % (angles if way.alone else way.size)]
+    if not ways:
+        raise NoPayload("what attention is handed is not made of heads that the position tables turn")
     errors = [
-        _distance(wanted, _turned(first, cos[:_ROWS], sin[:_ROWS], *way)[:, : wanted.shape[1]])
-        for way in ways
+        _distance(wanted, _turned(first, cos[:_ROWS], sin[:_ROWS], way)[:, : wanted.shape[1]]) for way in ways
     ]
     best = min(range(len(ways)), key=errors.__getitem__)
     untouched = _distance(wanted, first[:, : wanted.shape[1]])
     if untouched < errors[best] / 4:
         return replace(side, shards=plain, view=Whole()), "not turned in this layer"
-    size, by_halves = ways[best]
-    if not _same_lengths(first[:, : wanted.shape[1]], wanted, size):
+    way = ways[best]
+    made = _turned(first, cos[:_ROWS], sin[:_ROWS], way)[:, : wanted.shape[1]]
+    if not _same_lengths(made, wanted, angles if way.alone else way.size):
         raise NoPayload("what attention is handed is not only turned by the position tables")
-    shards = [_turned(shard.float(), cos, sin, *ways[best]).to(shard.dtype) for shard in plain]
-    note = f"turned by position tables, heads of {size} by {'halves' if by_halves else 'neighbours'}"
-    return replace(side, shards=shards, view=Whole()), note
+    shards = [_turned(shard.float(), cos, sin, way).to(shard.dtype) for shard in plain]
+    return replace(side, shards=shards, view=Whole()), f"turned by position tables, {way}"
 
 
-def _ways(width: int, angles: int) -> Iterator[tuple[int, bool]]:
-    """Sizes of heads whose first part the tables may turn, and by halves or by neighbours."""
-    for size in (angles, 2 * angles, 4 * angles):
-        if width % size == 0 and angles % 2 == 0:
-            yield from ((size, True), (size, False))
+def _ways(width: int, angles: int, other: OperandShards) -> Iterator[_Way]:
+    """Sizes of heads of which the tables may turn a part, and how; the likeliest first."""
+    held = rows_and_width(other.shape)[1] if len(other.shape) > 2 else 0
+    sizes = [size for size in range(angles, min(width, _PARTS * angles) + 1) if width % size == 0]
+    for size in sorted(sizes, key=lambda size: (size != held, size % angles != 0)):
+        for last in (False, True) if size > angles else (False,):
+            for alone in (False, True) if size > angles else (False,):
+                yield from (_Way(size, halves, last, alone) for halves in (True, False) if angles % 2 == 0)
+
+
+def _shape_of_part(side: OperandShards, view: Turned, other: OperandShards) -> torch.Tensor:
+    """The shape of a side, or of the turned part of its heads where the other side is as wide as that."""
+    whole = side.shards[0]
+    rows = whole.shape[0]
+    if whole.numel() in (other.shards[0].numel(), other.shards[0].numel() * other.count):
+        return whole
+    width, angles = whole.numel() // max(1, rows), view.cos.header().shape[-1]
+    angles *= 2 if view.cos.header().dtype.kind == "complex" else 1
+    held = other.shards[0].numel() // max(1, rows)
+    for size in range(angles + 1, min(width, _PARTS * angles) + 1):
+        if width % size == 0 and (part := width // size * angles) in (held, held * other.count):
+            return whole.new_empty((rows, part))
+    return whole
 
 
 def _beside(first: torch.Tensor, other: OperandShards) -> torch.Tensor:
@@ -79,22 +118,23 @@ def _beside(first: torch.Tensor, other: OperandShards) -> torch.Tensor:
     return shard.reshape(total, width)[:_ROWS, : first.shape[1]].float()
 
 
-def _turned(
-    heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, size: int, by_halves: bool
-) -> torch.Tensor:
+def _turned(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, way: _Way) -> torch.Tensor:
     rows, width = heads.shape
-    apart = heads.reshape(rows, width // size, size)
+    apart = heads.reshape(rows, width // way.size, way.size)
     angles = cos.shape[-1]
-    part, rest = apart[..., :angles], apart[..., angles:]
+    start = way.size - angles if way.last else 0
+    part = apart[..., start : start + angles]
     half = angles // 2
-    if by_halves:
+    if way.halves:
         other = torch.cat((-part[..., half:], part[..., :half]), -1)
         c, s = cos, sin
     else:
         other = torch.stack((-part[..., 1::2], part[..., 0::2]), -1).flatten(-2)
         c, s = (_by_neighbours(table) for table in (cos, sin))
     turned = part * c[:, None].float() + other * s[:, None].float()
-    return torch.cat((turned, rest), -1).reshape(rows, width)
+    if not way.alone:
+        turned = torch.cat((apart[..., :start], turned, apart[..., start + angles :]), -1)
+    return turned.flatten(1)
 
 
 def _by_neighbours(table: torch.Tensor) -> torch.Tensor:

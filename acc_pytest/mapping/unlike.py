@@ -7,13 +7,15 @@ only where what was dumped does not say that the tensors are different things.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..dumps.base import Slot
 from ..topology.tree import Node
+from .dumped_roles import layer_exports, model_exports
 from .layered_tree import LayeredTree
 from .match import WHOLE, Match, ViewRule
+from .onward import onward_of
 from .roles.export import Export
 
 _Place = tuple[str, Slot]
@@ -22,8 +24,6 @@ _Role = tuple[str, str]
 
 _SUMMED = frozenset({"embed", "o", "down", "routed", "shared.down", "mlp_residual"})
 """Roles of what row-parallel modules hand out: each rank may have a summand of it."""
-_TURNED = {"q_rope": ("q_norm", "q"), "k_rope": ("k_norm", "k")}
-"""What is turned, and what that is made of: the norm of heads where there is one."""
 _ONE_ROW = frozenset({"final_norm", "lm_head"})
 """Roles that one side may have of the last tokens only."""
 
@@ -76,7 +76,7 @@ class Meanings:
         shapes = [
             tree.shape(export.node, export.slot)
             for tree in (self.golden, self.mine)
-            for export in tree.model_exports()
+            for export in model_exports(tree)
             if export.role == "embed" and export.slot.kind == "output"
         ]
         return len({len(shape) for shape in shapes if shape}) > 1
@@ -103,15 +103,41 @@ class Meanings:
         tree = (self.golden, self.mine)[side]
         return sum(slot.kind == "output" for slot in tree.slots(export.node))
 
-    def summed(self, match: Match) -> Match:
+    def completed(self, match: Match) -> Match:
         """The match; with unequal numbers of ranks, each may have a summand of what row-parallel modules
-        hand out."""
+        hand out. Either side may have a multiple of what the other has."""
+        if self.unlike and match.golden_view == match.mine_view == WHOLE:
+            golden, mine = match.golden, match.mine
+            golden = replace(golden, onward=onward_of(self.golden, golden, self.roles[0]))
+            mine = replace(mine, onward=onward_of(self.mine, mine, self.roles[1]))
+            match = self._in_slots(replace(match, golden=golden, mine=mine))
         golden_view, mine_view = match.golden_view, match.mine_view
         if self._may_be_summand(match.golden, 0) and golden_view == WHOLE:
             golden_view = ViewRule("row_parallel")
         if self._may_be_summand(match.mine, 1) and mine_view == WHOLE:
             mine_view = ViewRule("row_parallel")
         return replace(match, golden_view=golden_view, mine_view=mine_view)
+
+    def _in_slots(self, match: Match) -> Match:
+        """The match of what routers chose, or of its weights, with what tells the order of either."""
+        chosen = [self._choice_beside(match.golden, 0), self._choice_beside(match.mine, 1)]
+        if chosen[0] is None or chosen[1] is None:
+            return match
+        golden, mine = replace(match.golden, slots_by=chosen[0]), replace(match.mine, slots_by=chosen[1])
+        return replace(match, golden=golden, mine=mine)
+
+    def _choice_beside(self, export: Export, side: int) -> Export | None:
+        """What the router chose that handed this out."""
+        roles = self.roles[side]
+        if roles.get((export.node.path, export.slot), ("", ""))[0] not in ("router_index", "router_weight"):
+            return None
+        tree = (self.golden, self.mine)[side]
+        slots = [
+            s
+            for s in tree.slots(export.node)
+            if roles.get((export.node.path, s), ("", ""))[0] == "router_index"
+        ]
+        return Export(export.node, slots[0], "router_index") if slots else None
 
     def _may_be_summand(self, export: Export, side: int) -> bool:
         more = self.ranks[side] > 1 and self.ranks[side] != self.ranks[1 - side]
@@ -144,8 +170,8 @@ def _roles(tree: LayeredTree) -> dict[_Place, _Role]:
 
 def _exports(tree: LayeredTree) -> Iterator[Export]:
     for layer in tree.layers:
-        yield from tree.layer_exports(layer)
-    yield from tree.model_exports()
+        yield from layer_exports(tree, layer)
+    yield from model_exports(tree)
 
 
 def _inventory(tree: LayeredTree) -> list[tuple[object, ...]]:
@@ -154,52 +180,3 @@ def _inventory(tree: LayeredTree) -> list[tuple[object, ...]]:
 
 def _dumped(tree: LayeredTree) -> set[_Place]:
     return {(node.path, slot) for node in tree.side.tree.walk() for slot in tree.slots(node)}
-
-
-def shares_rotary(tree: LayeredTree) -> bool:
-    """Whether layers share one rotary module: it is listed in one, and holds what the last one saw."""
-    own = [
-        layer
-        for layer in tree.layers
-        if any("rotary" in node.path.rpartition(".")[2] for node in layer.node.walk())
-    ]
-    return 0 < len(own) < len(tree.layers)
-
-
-def without_copies(exports: list[Export], shared_rotary: bool) -> list[Export]:
-    """Exports but for inputs of a role that an output has, too. Of what a rotary module turned the inputs of
-    attention stay: all layers may share that module."""
-    made = {export.role for export in exports if export.slot.kind == "output" and export.form != "repeated"}
-    given = {export.role for export in exports if export.slot.kind == "input"} & _TURNED.keys()
-    kept = []
-    for export in exports:
-        of_rotary = export.role in _TURNED and export.form == "plain"
-        if export.slot.kind == "input":
-            keep = export.role not in made or export.role in given
-        else:
-            keep = not of_rotary or not (export.role in given or shared_rotary)
-        if keep:
-            kept.append(export)
-    return kept
-
-
-def largest(exports: Sequence[Export]) -> Iterator[Export]:
-    """The choice of a router of which nothing but the logits was dumped."""
-    known = {export.role for export in exports}
-    routers = [e for e in exports if e.role == "router" and e.slot.kind == "output"]
-    if routers and "router_index" not in known:
-        yield Export(routers[0].node, routers[0].slot, "router_index", "largest")
-
-
-def turned(exports: Sequence[Export], outside: Sequence[Export]) -> Iterator[Export]:
-    """What tables of positions have yet to turn: query and key as they are handed to the code that does. The
-    tables are in the layer, or `outside`."""
-    known = [e for e in (*outside, *exports) if e.form == "table" and e.component is None]
-    tables = {export.role: export for export in known}
-    made = {e.role: e for e in exports if e.slot.kind == "output" and e.form == "plain"}
-    if "cos" in tables and "sin" in tables:
-        for role, sources in _TURNED.items():
-            source = next((made[name] for name in sources if name in made), None)
-            if source is not None and role not in made:
-                both = tables["cos"], tables["sin"]
-                yield Export(source.node, source.slot, role, "turned", companions=both)

@@ -62,8 +62,8 @@ class ComparisonMode(PairMode):
         return Naming.of(self.plan)
 
     @functools.cached_property
-    def ties(self) -> AfterTies:
-        """What ties of this plan reach, remembered in this process. Imports torch."""
+    def _ties(self) -> AfterTies:
+        """What ties of this plan reach, remembered in this process."""
         from ..comparison.tie_reach import AfterTies
 
         return AfterTies(self.plan)
@@ -80,7 +80,7 @@ class ComparisonMode(PairMode):
     def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
         """Open, measure and judge the pair. Imports torch."""
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
-        row = self._compare(pair, make_judge, test_id, number, counterpart, self.ties)
+        row = self._compare(pair, make_judge, test_id, number, counterpart, lambda: self._ties)
         written = pair.mine.slot.startswith("output") or number in self.plan.gaps
         if self.settings.replay is None or pair.fed or not written:
             return row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -64,8 +64,11 @@ def items_below(node: pytest.Item | pytest.Collector) -> Iterator[pytest.Item]:
 class GeneratedItem(pytest.Item):
     """A generated test. Its failure is told in our words, without a traceback of ours.
 
-    `config_mark` is the marker that stands for the threshold rules of config files.
+    `config_mark` is the marker that stands for the threshold rules of config files. `phase_hooks` are the
+    hooks that it runs with where these are not simply pytest's (`runtest.PhaseHooks`).
     """
+
+    phase_hooks: Any = None
 
     def __init__(self, *, test: GeneratedTest, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -80,6 +83,11 @@ class GeneratedItem(pytest.Item):
 
     def __repr__(self) -> str:
         return f"<{type(self.test).__name__} {self.name}>"
+
+    @property
+    def ihook(self) -> Any:
+        """Its hooks."""
+        return self.phase_hooks or super().ihook
 
     def setup(self) -> None:
         """Skip what there is nothing to do for."""
@@ -109,25 +117,3 @@ class GeneratedItem(pytest.Item):
         pytest wants a line for skip markers and warnings; the directory has only the first.
         """
         return self.path, 0, self.test.headline
-
-
-class SkipsInOneReport:
-    """A plugin that runs skipped tests, of which there may be 30,000: one report each, not a whole protocol.
-
-    The last below a collector goes the usual way, which also tears down what the tests before have set up.
-    """
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Report the skip where a test of the same collector follows."""
-        if not isinstance(item, GeneratedItem) or nextitem is None or nextitem.parent is not item.parent:
-            return None
-        if not (reason := item.test.skip_reason):
-            return None
-        keywords: dict[str, Literal[1]] = dict.fromkeys((item.name, *(m.name for m in item.test.marks)), 1)
-        why = (str(item.path), 0, f"Skipped: {reason}")
-        report = pytest.TestReport(item.nodeid, item.location, keywords, "skipped", why, "setup")
-        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        item.ihook.pytest_runtest_logreport(report=report)
-        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-        return True

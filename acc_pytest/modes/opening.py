@@ -21,13 +21,14 @@ from ..tensors.whole_file import make_directory
 from ..views import open_views
 from .comparison import ComparisonMode
 from .fuzz import FuzzMode
-from .generated import SkipsInOneReport, collectors_of
+from .generated import collectors_of
 from .left_out import LEFT_OUT, left_out_of
 from .mode import Mode
 from .opcheck import OpcheckMode
 from .progress import PaceLines, costs_of, while_it_lasts
 from .replay import ReplayMode
 from .run import CHANNEL, RUN, AccRun, received
+from .runtest import RuntestProtocol
 from .shards import Shard, deal_out
 from .stored_rows import StoredRowsMode
 
@@ -127,7 +128,8 @@ def _plugins(config: pytest.Config, run: AccRun, reports: object) -> Iterator[tu
     if not run.modes:
         return
     yield "acc_start_directory", StartDirectory()
-    yield "acc_skips", SkipsInOneReport()
+    yield "acc_runtest", RuntestProtocol()
+    yield "acc_interrupts", Interrupts()
     noun = next((mode.noun for mode in run.modes if mode.noun), "")
     if noun and not hasattr(config, "workerinput"):
         yield "acc_pace", PaceLines(config, noun, functools.partial(costs_of, run.modes))
@@ -151,6 +153,22 @@ class StartDirectory:
         finally:
             with suppress(OSError):
                 make_directory(session.startpath)
+
+
+class Interrupts:
+    """A plugin that cuts the traceback of Ctrl-C before a frame that was interrupted ahead of its first line.
+
+    pytest cannot print such a frame, and would end in an error of its own.
+    """
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Before the terminal looks at it."""
+        here: Any = excinfo.tb  # Python 3.11 may have no line, which its stubs do not know
+        while here is not None:
+            if here.tb_next is not None and here.tb_next.tb_lineno is None:
+                here.tb_next = None
+            here = here.tb_next
 
 
 def send_to(node: Any) -> None:

@@ -18,15 +18,16 @@ def check_replay(settings: Settings, plan: Plan) -> None:
         if settings.model:
             raise SettingsError("--acc-model needs --acc-replay: it is for computing operators again")
         return
-    if plan.mine_kind != "torch":
-        if settings.model:
-            raise SettingsError(
-                f"--acc-model is for torch dumps, and mine is one of {plan.mine_kind}; leave it out"
-            )
-        return
-    if not settings.model:
+    from ..diagnosis.recomputers import BY_THEMSELVES, OF_MODULES
+
+    if settings.model and plan.mine_kind not in OF_MODULES:
         raise SettingsError(
-            "--acc-replay of a torch dump needs --acc-model FILE.py:FUNCTION, "
+            f"--acc-model is for dumps of torch models ({', '.join(sorted(OF_MODULES))}), and mine is one of "
+            f"{plan.mine_kind}; leave it out"
+        )
+    if not settings.model and plan.mine_kind in OF_MODULES - BY_THEMSELVES:
+        raise SettingsError(
+            f"--acc-replay of a dump of {plan.mine_kind} needs --acc-model FILE.py:FUNCTION, "
             "a function that returns the golden model"
         )
 

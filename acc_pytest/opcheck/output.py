@@ -112,7 +112,7 @@ def output_context(golden: Golden, dtype: str) -> JudgeContext:
 
 
 def _comparable(expected: Expected) -> torch.Tensor:
-    """Mine's tensor. Raises `Incomparable` where the two cannot be compared element by element."""
+    """The tensor of mine. Raises `Incomparable` where the two cannot be compared element by element."""
     golden, mine, slot = expected.golden, expected.mine, expected.slot
     if mine is None:
         raise Incomparable(f"{slot} has no file in the dump, but the operator writes it")

@@ -71,7 +71,9 @@ def _text(path: Path) -> str:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise FormatError(f"{path}: cannot be read as an operation CSV: {error.strerror}") from error
+        raise FormatError(
+            f"{path}: cannot be read as an operation CSV: {error.strerror}; give one, or a dump"
+        ) from error
     return content.decode("utf-8-sig", "surrogateescape")
 
 

@@ -110,7 +110,7 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _Registered:
     schema: Schema
     inputs: Names | Callable[[Param], Names]
     writes: Names | Callable[[Param], Names]
@@ -122,7 +122,7 @@ class _Entry:
     pairs: bool = False
 
 
-_TABLE: dict[str, _Entry] = {}
+_TABLE: dict[str, _Registered] = {}
 
 
 def operator(
@@ -143,7 +143,7 @@ def operator(
     """
 
     def add(function: Compute) -> Compute:
-        _TABLE[name] = _Entry(
+        _TABLE[name] = _Registered(
             schema, inputs, writes, aliases or {}, False, function, by_chip=by_chip, pairs=pairs
         )
         return function
@@ -161,7 +161,7 @@ def collective(
     """Register the decorated function, which takes the operands of all ranks, under ATB's class name."""
 
     def add(function: ComputeRanks) -> ComputeRanks:
-        _TABLE[name] = _Entry(schema, inputs, writes, {}, collective=True, ranks=function)
+        _TABLE[name] = _Registered(schema, inputs, writes, {}, collective=True, ranks=function)
         return function
 
     return add
@@ -272,7 +272,7 @@ def compute_collective(
         return [_finished(call, row, taken) for row in entry.ranks(call, given)]
 
 
-def _entry(name: str) -> _Entry:
+def _entry(name: str) -> _Registered:
     if name in _TABLE:
         return _TABLE[name]
     if name in WITHOUT_REFERENCE:

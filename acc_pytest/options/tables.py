@@ -80,7 +80,7 @@ REPLAY = (
     ),
     Option(
         "model",
-        "the golden model for --acc-replay of a torch dump: a function without arguments that returns it",
+        "the golden model for --acc-replay of dumps of torch: a function without arguments that returns it",
         metavar="FILE.py:FUNCTION",
         is_path=True,
     ),

@@ -15,6 +15,8 @@ import sys
 import unicodedata
 from collections.abc import Iterable
 
+from ..errors import AccError
+
 NAME = 300
 """Characters of one name that people are shown; what is longer is cut in its middle."""
 
@@ -66,6 +68,11 @@ def printable(text: str, width: int, name: int = NAME) -> str:
 def message(text: str) -> str:
     """A sentence, or a line, which may name files by their whole paths."""
     return printable(text, _LINE, _PATH)
+
+
+def told(error: AccError, before: str = "") -> str:
+    """An error and what it lists, each in a line of its own; `before` begins the first."""
+    return "\n".join([message(f"{'' if place else before}{line}") for place, line in enumerate(error.lines)])
 
 
 def quoted(word: str) -> str:

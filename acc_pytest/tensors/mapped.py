@@ -6,6 +6,8 @@ Every reader checks declared sizes here, against the file, before any memory is 
 from __future__ import annotations
 
 import contextlib
+import functools
+import io
 import math
 import mmap
 import os
@@ -19,6 +21,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..errors import FormatError
+from .header import version_of
 from .kept_file import KeptFile, whereabouts
 from .kept_index import stretches
 
@@ -50,13 +53,45 @@ def opened(path: str) -> Iterator[tuple[BinaryIO, int]]:
     """Open a regular file for unbuffered reading; gives it with its size in bytes.
 
     Raises `FormatError` for what cannot be opened and for pipes, devices and directories, on which
-    a read would block or never end. A file of a kept dump is read from where its bytes lie.
+    a read would block or never end. A small file is read at once and kept until others were: its header and
+    its values are asked for one after the other. A file of a kept dump is read from where its bytes lie.
     """
     kept = stretches(path)
     if kept is not None:
         with KeptFile(path, kept) as stored:
             yield cast(BinaryIO, stored), stored.size
         return
+    version = version_of(path)
+    if version and 0 < version[0] < _READ_BELOW:
+        content = _content(path, version)
+        yield io.BytesIO(content), len(content)
+        return
+    with opened_on_disk(path) as (file, size):
+        yield file, size
+
+
+@functools.lru_cache(maxsize=8)
+def _content(path: str, _version: tuple[int, ...]) -> bytes:
+    descriptor, size = _opened(path)
+    try:
+        content = os.read(descriptor, size)
+    finally:
+        os.close(descriptor)
+    if len(content) < size:
+        raise _shorter(path)
+    return content
+
+
+@contextlib.contextmanager
+def opened_on_disk(path: str) -> Iterator[tuple[BinaryIO, int]]:
+    """As `opened`, but always with a file that has a descriptor."""
+    descriptor, size = _opened(path)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        yield file, size
+
+
+def _opened(path: str) -> tuple[int, int]:
+    """A descriptor of a regular file, and its size."""
     try:
         # O_NONBLOCK so that a named pipe without a writer does not hang the open itself.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -67,8 +102,11 @@ def opened(path: str) -> Iterator[tuple[BinaryIO, int]]:
     if not stat.S_ISREG(found.st_mode):
         os.close(descriptor)
         raise FormatError(f"{path}: must be a file, but it is a directory, pipe or device")
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        yield file, found.st_size
+    return descriptor, found.st_size
+
+
+def _shorter(path: str) -> FormatError:
+    return FormatError(f"{path}: became shorter while it was read; is a dump still being written?")
 
 
 def byte_count(path: str, shape: tuple[int, ...], bits: int) -> int:
@@ -111,7 +149,7 @@ def mapped(path: str, dtype: torch.dtype, shape: tuple[int, ...], offset: int) -
             file.seek(offset)
             buffer = bytearray(nbytes)
             if file.readinto(buffer) != nbytes:  # type: ignore[attr-defined]
-                raise FormatError(f"{path}: became shorter while it was read; is a dump still being written?")
+                raise _shorter(path)
             return torch.frombuffer(buffer, dtype=dtype).view(shape)
         page = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         lead = offset - page

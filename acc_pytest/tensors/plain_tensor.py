@@ -7,14 +7,13 @@ themselves. Anything but one dense row-major tensor, as `torch.save` writes it, 
 from __future__ import annotations
 
 import math
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
 import torch
 
-from .torch_entries import bytes_of, is_foreign, start_of
+from .torch_entries import Entry, bytes_of, is_foreign, start_of
 from .torch_pickle import LONGEST, declared
 
 
@@ -28,14 +27,14 @@ class PlainTensor:
     nbytes: int
 
 
-def plain_tensor_in(file: BinaryIO, size: int, entries: Sequence[zipfile.ZipInfo]) -> PlainTensor | None:
+def plain_tensor_in(file: BinaryIO, size: int, entries: Sequence[Entry]) -> PlainTensor | None:
     """Where the tensor of an archive of `size` bytes lies; `None` for what only `torch.load` understands.
 
     `entries` are stored, not compressed, and none is larger than the file.
     """
-    by_name = {entry.filename.partition("/")[2]: entry for entry in entries}
+    by_name = {entry.name.partition("/")[2]: entry for entry in entries}
     wanted = by_name.get("data.pkl")
-    if len(by_name) != len(entries) or wanted is None or wanted.file_size > LONGEST:
+    if len(by_name) != len(entries) or wanted is None or wanted.nbytes > LONGEST:
         return None
     if is_foreign(file, by_name):
         return None
@@ -47,6 +46,6 @@ def plain_tensor_in(file: BinaryIO, size: int, entries: Sequence[zipfile.ZipInfo
     nbytes = math.prod(tensor.shape) * itemsize
     before = tensor.first * itemsize
     start = start_of(file, held)
-    if before + nbytes > held.file_size or held.file_size != tensor.stored or start + held.file_size > size:
+    if before + nbytes > held.nbytes or held.nbytes != tensor.stored or start + held.nbytes > size:
         return None
     return PlainTensor(tensor.dtype, tensor.shape, start + before, nbytes)

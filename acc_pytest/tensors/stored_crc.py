@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-import zipfile
 
 from ..errors import FormatError
 from .mapped import opened
+from .torch_entries import bytes_of, entries_in
 from .torch_members import content_of
 from .torch_pickle import LONGEST, declared
 
@@ -44,21 +44,19 @@ def _of_member(path: str, member: str) -> tuple[int, int] | None:
 
 def _of_file(path: str) -> tuple[int, int] | None:
     try:
-        with opened(path) as (file, _size), zipfile.ZipFile(file) as archive:
-            entries = archive.infolist()
-            data = [entry for entry in entries if _DATA.fullmatch(entry.filename)]
-            pickles = [entry for entry in entries if _PICKLE.fullmatch(entry.filename)]
+        with opened(path) as (file, size):
+            entries = entries_in(path, file, size)
+            data = [entry for entry in entries if _DATA.fullmatch(entry.name)]
+            pickles = [entry for entry in entries if _PICKLE.fullmatch(entry.name)]
             if len(entries) > _MOST_ENTRIES or len(data) != 1 or len(pickles) != 1:
                 return None
-            if any(entry.compress_type != zipfile.ZIP_STORED for entry in (*data, *pickles)):
+            if pickles[0].nbytes > LONGEST:
                 return None
-            if pickles[0].file_size > LONGEST:
-                return None
-            whole = _is_whole_storage(archive.read(pickles[0]))
-    except Exception:  # noqa: BLE001 - zipfile raises nearly anything for damaged files
+            whole = _is_whole_storage(bytes_of(file, pickles[0]))
+    except (FormatError, OSError):
         return None
     # torch can be told to leave the sums out, and then writes 0.
-    return (data[0].CRC, data[0].file_size) if whole and data[0].CRC else None
+    return (data[0].crc32, data[0].nbytes) if whole and data[0].crc32 else None
 
 
 def _is_whole_storage(pickled: bytes) -> bool:

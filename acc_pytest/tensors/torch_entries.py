@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import sys
 import zipfile
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from ..errors import FormatError
 
@@ -17,13 +17,30 @@ LARGEST_PICKLE = 16 << 20
 _MOST_ENTRIES = 10_000
 _LOCAL_HEADER = struct.Struct("<26xHH")
 """Of a zip entry: the lengths of its name and of its extra field, which stand before its bytes."""
+_END = struct.Struct("<4sHHHHLLH")
+_END_64 = struct.Struct("<4sQHHLLQQQQ")
+_LOCATOR = struct.Struct("<4sLQL")
+_LISTED = struct.Struct("<4sHHHHHHLLLHHHHHLL")
+"""Records of a zip archive (APPNOTE.TXT, 4.3.12 to 4.3.16), all signatures first."""
+_ENCRYPTED = 1 << 0
+_ELSEWHERE = 0xFFFFFFFF
+"""A number that stands in 64 bits somewhere else."""
 
 
-def entries_in(path: str, file: BinaryIO, size: int) -> list[zipfile.ZipInfo]:
+class Entry(NamedTuple):
+    """One entry of an archive: its local header is at byte `offset`, and it holds `nbytes` bytes."""
+
+    name: str
+    offset: int
+    nbytes: int
+    crc32: int
+    compressed: bool
+
+
+def entries_in(path: str, file: BinaryIO, size: int) -> list[Entry]:
     """The entries of an archive of `size` bytes. Raises `FormatError` for one that is cut, or lies."""
     try:
-        with zipfile.ZipFile(file) as archive:
-            entries = archive.infolist()
+        entries = _listed(file, size) or _found_by_zipfile(file)
     except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
         raise FormatError(
             f"{path}: is a damaged torch file (zip directory: {error}); was it truncated?"
@@ -32,37 +49,90 @@ def entries_in(path: str, file: BinaryIO, size: int) -> list[zipfile.ZipInfo]:
     return entries
 
 
-def _check(path: str, size: int, entries: list[zipfile.ZipInfo]) -> None:
+def _found_by_zipfile(file: BinaryIO) -> list[Entry]:
+    with zipfile.ZipFile(file) as archive:
+        return [
+            Entry(e.filename, e.header_offset, e.file_size, e.CRC, e.compress_type != zipfile.ZIP_STORED)
+            for e in archive.infolist()
+        ]
+
+
+def _listed(file: BinaryIO, size: int) -> list[Entry] | None:
+    """The entries of an archive as `torch.save` writes it; `None` for any other, which `zipfile` reads.
+
+    A dump is thousands of small files, and `zipfile` takes longer for each than all the rest.
+    """
+    directory = _directory(file, size)
+    if directory is None:
+        return None
+    count, listed = directory
+    entries, place = [], 0
+    for _ in range(count):
+        if place + _LISTED.size > len(listed):
+            return None
+        mark, _, _, flags, method, _, _, crc32, held, nbytes, name, extra, comment, _, _, _, offset = (
+            _LISTED.unpack_from(listed, place)
+        )
+        first = place + _LISTED.size
+        place = first + name + extra + comment
+        called = listed[first : first + name]
+        usual = mark == b"PK\x01\x02" and held == nbytes and _ELSEWHERE not in (nbytes, offset)
+        if not usual or flags & _ENCRYPTED or not called.isascii() or b"\0" in called:
+            return None
+        entries.append(Entry(called.decode("ascii"), offset, nbytes, crc32, method != zipfile.ZIP_STORED))
+    return entries if place == len(listed) else None
+
+
+def _directory(file: BinaryIO, size: int) -> tuple[int, bytes] | None:
+    """How many entries the directory of an archive lists, and its bytes; `None` where anything is unusual."""
+    tail = _bytes_at(file, max(0, size - _END.size - _LOCATOR.size - _END_64.size), 1 << 10)
+    if len(tail) < _END.size:
+        return None
+    mark, disk, first_disk, here, count, nbytes, offset, comment = _END.unpack(tail[-_END.size :])
+    end = size - _END.size
+    if mark != b"PK\x05\x06" or disk or first_disk or here != count or comment:
+        return None
+    if tail[-_END.size - _LOCATOR.size :].startswith(b"PK\x06\x07"):
+        wide = _END_64.unpack_from(tail) if len(tail) == _END.size + _LOCATOR.size + _END_64.size else ()
+        if wide[:1] != (b"PK\x06\x06",) or wide[4:] != (0, 0, count, count, nbytes, offset):
+            return None
+        end -= _LOCATOR.size + _END_64.size
+    if offset + nbytes != end or count > _MOST_ENTRIES:
+        return None
+    return count, _bytes_at(file, offset, nbytes)
+
+
+def _check(path: str, size: int, entries: list[Entry]) -> None:
     """torch would inflate a compressed pickle to any size."""
     if len(entries) > _MOST_ENTRIES:
         raise FormatError(f"{path}: has {len(entries)} entries, so it is not a file of one tensor")
     for entry in entries:
-        limit = LARGEST_PICKLE if entry.filename.endswith(".pkl") else size
-        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > min(limit, size):
+        limit = LARGEST_PICKLE if entry.name.endswith(".pkl") else size
+        if entry.compressed or entry.nbytes > min(limit, size):
             raise FormatError(
-                f"{path}: entry {entry.filename[:80]!r} is compressed or larger than the file can hold; "
+                f"{path}: entry {entry.name[:80]!r} is compressed or larger than the file can hold; "
                 "torch.save writes no such file"
             )
 
 
-def start_of(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
+def start_of(file: BinaryIO, entry: Entry) -> int:
     """Where the bytes of an entry begin; behind the end of every file for one that is not there."""
-    if not 0 <= entry.header_offset < 1 << 62:  # what is in front of an archive moves it
+    if not 0 <= entry.offset < 1 << 62:  # what is in front of an archive moves it
         return sys.maxsize
-    head = _bytes_at(file, entry.header_offset, _LOCAL_HEADER.size)
+    head = _bytes_at(file, entry.offset, _LOCAL_HEADER.size)
     if len(head) != _LOCAL_HEADER.size:
         return sys.maxsize
     name, extra = _LOCAL_HEADER.unpack(head)
-    return int(entry.header_offset + len(head) + name + extra)
+    return int(entry.offset + len(head) + name + extra)
 
 
-def bytes_of(file: BinaryIO, entry: zipfile.ZipInfo) -> bytes:
+def bytes_of(file: BinaryIO, entry: Entry) -> bytes:
     """The bytes of an entry, as far as they are there."""
     start = start_of(file, entry)
-    return b"" if start == sys.maxsize else _bytes_at(file, start, entry.file_size)
+    return b"" if start == sys.maxsize else _bytes_at(file, start, entry.nbytes)
 
 
-def is_foreign(file: BinaryIO, by_name: dict[str, zipfile.ZipInfo]) -> bool:
+def is_foreign(file: BinaryIO, by_name: dict[str, Entry]) -> bool:
     """Whether the archive says that its bytes are in another order than those of this machine."""
     order = by_name.get("byteorder")
     return order is not None and bytes_of(file, order) != sys.byteorder.encode()

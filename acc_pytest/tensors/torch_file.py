@@ -22,7 +22,7 @@ from ..errors import FormatError, NoPayload
 from . import torch_members
 from .dtypes import by_torch
 from .header import Location, TensorHeader
-from .mapped import mapped, opened, watch
+from .mapped import mapped, opened, opened_on_disk, watch
 from .plain_tensor import PlainTensor, plain_tensor_in
 from .torch_entries import LARGEST_PICKLE, ZIP, entries_in
 
@@ -144,12 +144,15 @@ def _check_legacy(path: str) -> None:
         content = io.BytesIO(file.read(LARGEST_PICKLE))
     most = max(_SPREAD_FREELY, _MOST_SPREAD * size)
     try:
-        for number in range(4):
-            for opcode, argument, _ in pickletools.genops(content):
-                if number == 3 and type(argument) is int and abs(argument) > most:
-                    raise FormatError(f"{path}: declares {argument} elements, but has {size} bytes")
-                if opcode.name == "STOP":
-                    break
+        with warnings.catch_warnings():
+            # Of odd texts in the pickles.
+            warnings.simplefilter("ignore")
+            for number in range(4):
+                for opcode, argument, _ in pickletools.genops(content):
+                    if number == 3 and type(argument) is int and abs(argument) > most:
+                        raise FormatError(f"{path}: declares {argument} elements, but has {size} bytes")
+                    if opcode.name == "STOP":
+                        break
     except ValueError as error:
         raise FormatError(f"{path}: is a damaged torch file ({error!s:.200}); was it truncated?") from error
 
@@ -193,7 +196,7 @@ def _named_for_torch(path: str) -> Iterator[str]:
     try:
         path.encode()
     except UnicodeEncodeError:
-        with opened(path) as (file, _):
+        with opened_on_disk(path) as (file, _):
             yield f"/proc/self/fd/{file.fileno()}"
     else:
         yield path

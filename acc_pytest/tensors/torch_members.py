@@ -106,7 +106,7 @@ def _content_as_of(path: str, _version: tuple[int, ...]) -> TorchContent:
                 f"{path}: its tensors have no names: it is older than torch 1.6, or not of torch.save"
             )
         entries = entries_in(path, file, size)
-        by_name = {entry.filename.partition("/")[2]: entry for entry in entries}
+        by_name = {entry.name.partition("/")[2]: entry for entry in entries}
         pickled = by_name.get("data.pkl")
         if pickled is None or len(by_name) != len(entries):
             raise FormatError(f"{path}: is a zip archive, but not one of torch.save")
@@ -120,8 +120,8 @@ def _content_as_of(path: str, _version: tuple[int, ...]) -> TorchContent:
         for member, tensor in _tensors(path, value):
             entry = by_name.get(f"data/{tensor.key}")
             start = start_of(file, entry) if entry is not None else size
-            held = entry is not None and entry.file_size == tensor.stored and start + tensor.stored <= size
-            crc = entry.CRC if entry is not None else 0
+            held = entry is not None and entry.nbytes == tensor.stored and start + tensor.stored <= size
+            crc = entry.crc32 if entry is not None else 0
             tensors.setdefault(member, StoredTensor(tensor, start if held else -1, crc))
     return TorchContent(value, MappingProxyType(tensors))
 

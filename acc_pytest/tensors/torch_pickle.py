@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import pickletools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -66,7 +67,7 @@ class _Unusual(Exception):
 def declared(pickled: bytes) -> DeclaredTensor | None:
     """What the pickle of a dense row-major tensor says; `None` for every other."""
     try:
-        tensor = _evaluated(pickled)
+        tensor = _quietly(pickled)
     except _DAMAGE:
         return None
     return tensor if isinstance(tensor, DeclaredTensor) and tensor.row_major else None
@@ -80,9 +81,16 @@ def content(pickled: bytes) -> object:
     Raises `ValueError` for a pickle that is damaged, or has what `torch.save` does not write.
     """
     try:
-        return _evaluated(pickled)
+        return _quietly(pickled)
     except _DAMAGE as error:
         raise ValueError(f"{type(error).__name__}: {error}"[:200]) from error
+
+
+def _quietly(pickled: bytes) -> object:
+    """Python warns of odd texts in a pickle, which nobody wrote by hand."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _evaluated(pickled)
 
 
 def _evaluated(pickled: bytes) -> object:

@@ -8,6 +8,8 @@ from . import (
     capture_files,
     dump_files,
     gate_files,
+    graph_files,
+    kept_files,
     msprobe_files,
     operator_files,
     tensor_files,
@@ -23,6 +25,8 @@ _FAMILIES = (
     capture_files,
     tool_files,
     msprobe_files,
+    graph_files,
+    kept_files,
 )
 FORMATS: Mapping[str, Format] = {one.name: one for family in _FAMILIES for one in family.formats()}
 """In the order of the table."""

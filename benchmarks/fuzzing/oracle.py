@@ -31,6 +31,9 @@ GIVEN_UP = 15.0
 _ADDRESS_SPACE = 4 << 30
 """Bytes of address space a case may map beyond what the process had, for the sake of the machine."""
 
+_CHANGES = {"os.mkdir": 2, "os.rename": 2, "os.remove": 1, "os.rmdir": 1, "os.link": 2, "os.symlink": 2}
+"""Which argument of each event is the descriptor of the directory that its path counts from."""
+
 RETURNED, REFUSED = "returned", "refused"
 UNTYPED, UNCLEAR, SLOW, BIG, STRAY, CRASHED = "untyped", "unclear", "slow", "big", "stray", "crashed"
 BAD = (UNTYPED, UNCLEAR, SLOW, BIG, STRAY, CRASHED)
@@ -55,10 +58,6 @@ class Watch:
     It sees too what guards catch, for much of that ends in a row and not in an exception.
     """
 
-    _CHANGES = frozenset(
-        {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
-    )
-
     def __init__(self, inside: Path) -> None:
         self._inside = str(inside)
         self.seen: list[str] = []
@@ -80,15 +79,20 @@ class Watch:
             writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
             if writes or (isinstance(mode, str) and any(one in mode for one in "wax+")):
                 self._note(event, path)
-        elif event in self._CHANGES:
+        elif event in _CHANGES:
+            self._note(event, arguments[0], arguments[_CHANGES[event]])
+        elif event == "os.truncate":
             self._note(event, arguments[0])
         elif event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "socket.connect"):
             self.seen.append(event)
 
-    def _note(self, event: str, path: object) -> None:
+    def _note(self, event: str, path: object, within: int = -1) -> None:
+        """`within` is the directory that a path counts from, as a descriptor; -1 where it is the working
+        directory."""
         if isinstance(path, int) or path is None:
             return
-        text = os.path.abspath(os.fsdecode(path))  # type: ignore[arg-type]
+        above = os.readlink(f"/proc/self/fd/{within}") if within >= 0 else ""
+        text = os.path.abspath(os.path.join(above, os.fsdecode(path)))  # type: ignore[arg-type]
         if not text.startswith((self._inside, "/dev/null", "/proc/self/")):
             self.seen.append(f"{event} {text}")
 

@@ -9,7 +9,7 @@ import torch
 
 from tests.dumps.tool_dumps import SglangWriter, debugged, tensor, two_layers, write_pass
 
-from . import dumps, json_mutations
+from . import dumps, field_mutations, json_mutations
 from .case import Format, Seed
 from .dump_files import _SAMPLE, _name, _names, _planned
 from .pickle_mutations import pickled
@@ -27,6 +27,8 @@ def formats() -> list[Format]:
         Format("sglang-pass", _passes, dumped, read, sample=sample),
         Format("hf-tree", _trees, json_mutations.mutated, read, sample=sample),
         Format("hf-prints", _prints, json_mutations.mutated, read, sample=sample),
+        Format("hf-file", _debugged_files, field_mutations.safetensors, read, sample=sample),
+        Format("hf-names", _debugged_names, _name, read, renames=True, sample=sample),
     ]
 
 
@@ -61,11 +63,24 @@ def _passes(directory: Path) -> list[Seed]:
     return [*dumps.seeds(home, "*.pt")]
 
 
-def _trees(directory: Path) -> list[Seed]:
-    home = directory.parent / "debugged"
+@functools.cache
+def _debugged(shelf: Path) -> Path:
+    """A folder with two dumps of which the trees leave a layer out."""
     for side in _SIDES:
-        debugged(home / side, layers=3, kept=(0, 2))
-    return [*dumps.seeds(home, "*FULL_TENSORS.json")]
+        debugged(shelf / "debugged" / side, layers=3, kept=(0, 2))
+    return shelf / "debugged"
+
+
+def _trees(directory: Path) -> list[Seed]:
+    return [*dumps.seeds(_debugged(directory.parent), "*FULL_TENSORS.json")]
+
+
+def _debugged_files(directory: Path) -> list[Seed]:
+    return [*dumps.seeds(_debugged(directory.parent), "*.safetensors")]
+
+
+def _debugged_names(directory: Path) -> list[Seed]:
+    return _names(_debugged(directory.parent), "mine")
 
 
 def _prints(directory: Path) -> list[Seed]:

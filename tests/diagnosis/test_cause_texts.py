@@ -11,6 +11,8 @@ import pytest
 
 from acc_pytest.diagnosis.inheritance import Inheritance
 from acc_pytest.diagnosis.pair_state import PairState, level_of
+from acc_pytest.diagnosis.recomputation import Recomputation
+from acc_pytest.diagnosis.replayed import with_replay
 from acc_pytest.diagnosis.run import with_cause
 from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Gap, Operand, Plan
@@ -273,6 +275,16 @@ def test_the_state_of_a_pair_is_what_its_verdict_says(verdict: str, compared: bo
     assert (found.name, found.shapes_differ, found.said, found.error) == ("n", True, "", None)
     assert found.level == (math.inf if failing else 0.0), "no bound says how much"
     assert PairState.of(replace(row, fed="mask"), 3).said == "said"
+
+
+def test_error_and_outcome_of_replay_are_those_of_the_row() -> None:
+    row = row_of(4, 0.5)
+    assert (PairState.of(row, 4).error, PairState.of(row, 4).replayed) == (0.005, "")
+    assert PairState.of(replace(row, metrics={"relative_euclidean_distance": "N/A"}), 4).error is None
+    for outcome in ("right", "wrong", ""):
+        assert PairState.of(with_replay(row, Recomputation(outcome, 9.0, "why")), 4).replayed == outcome
+    wrong = with_replay(row, Recomputation("wrong", 9.0, "", 1.0, 1.0))
+    assert level_of(wrong) == 0.5, "what replay measured is no error against golden"
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,8 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], Callable[[], torch.Tensor]]] =
     ("Tensor.pow", [X, 2], {}, lambda: X.double() ** 2),
     ("Tensor.mean", [X, -1], {"keepdim": True}, lambda: X.double().mean(-1, keepdim=True)),
     ("Tensor.reshape", [X, 4, 6], {}, lambda: X.reshape(4, 6).double()),
+    ("Tensor.reshape", [X, -1], {}, lambda: X.reshape(-1).double()),
+    ("Tensor.view", [X, [6, 4]], {}, lambda: X.view(6, 4).double()),
     ("Tensor.permute", [X, [2, 0, 1]], {}, lambda: X.permute(2, 0, 1).double()),
     ("Tensor.float", [X.bfloat16()], {}, lambda: X.bfloat16().double()),
 ]  # fmt: skip

@@ -11,8 +11,14 @@ import pytest
 import torch
 from torch import nn
 
-from acc_pytest.diagnosis.golden_model.caches import KeyValue, cache_for, filled_cache
+from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
+from acc_pytest.diagnosis.golden_model.caches import KeyValue, cache_argument, cache_for, filled_cache
+from acc_pytest.diagnosis.recomputation import LOOKING, Recomputation
+from acc_pytest.diagnosis.recompute_torch import TorchRecomputer
+from acc_pytest.dumps import open_dump
+from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors.ref import TensorRef
+from tests.e2e.replay_models import make_llama
 from tests.newer import caches_have_layers
 
 transformers = pytest.importorskip("transformers")
@@ -57,3 +63,75 @@ def test_a_module_writes_to_a_copy_of_its_own_layer(tmp_path: Path) -> None:
     assert given.get_seq_length(1) == 6
     assert cache.get_seq_length(1) == 5
     assert cache.layers[1].keys.dtype == torch.float32
+
+
+IDS = torch.arange(9).reshape(1, 9) * 7 % 50
+ATTENTION = "root.model.layers.{}.self_attn"
+By = dict[tuple[int, str, str], Recomputation]
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four steps of a model: a prompt, two tokens more, and another prompt. `late` has no step 0."""
+    caches_have_layers()
+    directory = tmp_path_factory.mktemp("steps")
+    for name, first, scale in (("golden", 0, 1.0), ("right", 0, 1.0), ("late", 1, 1.0), ("wrong", 0, 1.3)):
+        model = make_llama()
+        if name != "golden":
+            model = model.to(torch.bfloat16)
+        model.model.layers[1].self_attn.scaling *= scale
+        config = DumpConfig(directory / name, token_range=range(first, 4))
+        with torch.no_grad(), register_hook(model, config):
+            past = model(IDS).past_key_values
+            for step in (1, 2):
+                past = model(IDS[:, step : step + 1], past_key_values=past).past_key_values
+            model(IDS[:, :4])
+    return directory
+
+
+def recomputed(mine: Path) -> By:
+    """What became of each tensor that a module of mine made: by step, path and slot."""
+    pairs = plan(open_dump(str(mine.with_name("golden"))), open_dump(str(mine))).pairs
+    recomputer = TorchRecomputer(str(mine), pairs, make_llama(), LOOKING)
+    return {
+        (int(pair.step), pair.mine.node, pair.mine.slot): recomputer.of_pair(number)
+        for number, pair in enumerate(pairs)
+        if not pair.fed
+    }
+
+
+def test_each_step_goes_on_from_what_the_one_before_left(steps: Path) -> None:
+    found = recomputed(steps / "right")
+    assert {step for step, *_ in found} == {0, 1, 2, 3}
+    assert {one.outcome for one in found.values()} == {"right"}, found
+    slots = {slot for step, path, slot in found if (step, path) == (2, ATTENTION.format(1))}
+    assert "output[past_key_values][key]" in slots
+
+
+def test_attention_that_is_wrong_is_found_in_every_step(steps: Path) -> None:
+    found = recomputed(steps / "wrong")
+    wrong = {where for where, one in found.items() if one.outcome == "wrong"}
+    assert wrong == {(step, f"{ATTENTION.format(1)}.o_proj", "input[0]") for step in range(4)}
+
+
+def test_without_the_step_before_a_cache_is_not_known(steps: Path) -> None:
+    found = recomputed(steps / "late")
+    unknown = {where: one.why for where, one in found.items() if not one.outcome}
+    assert {step for step, *_ in unknown} == {1}
+    assert (1, f"{ATTENTION.format(0)}.o_proj", "input[0]") in unknown
+    said = "what the cache of root.model.layers.{} held before is not in the dump"
+    assert set(unknown.values()) == {said.format(0), said.format(1)}
+    assert found[1, "root.model.layers.0.mlp.down_proj", "output[0]"].outcome == "right"
+    assert not [one for one in found.values() if one.outcome == "wrong"]
+
+
+def test_a_model_is_handed_its_cache_by_the_name_of_its_own_argument() -> None:
+    class Named(nn.Module):
+        def forward(self, x: Any, use_cache: bool, cache_position: Any, layer_cache: Any) -> None: ...
+
+    class Older(nn.Module):
+        def forward(self, x: Any, past_key_values: Any = None, use_cache: bool = False) -> None: ...
+
+    assert cache_argument(Named()) == "layer_cache"
+    assert cache_argument(Older()) == "past_key_values"
+    assert cache_argument(nn.Linear(2, 2)) == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from acc_pytest.diagnosis.inheritance import JUMP, RATE, Inheritance
 from acc_pytest.diagnosis.pair_state import PairState
-from acc_pytest.mapping.pair import Plan
+from acc_pytest.mapping.pair import Gap, Plan
 from acc_pytest.reporting.row import Cause
 
 from .plans import Locals, inheritance_of, plan_of, row_of
@@ -208,6 +209,57 @@ def test_twelve_operators_above_are_looked_at(distance: int) -> None:
     assert far(distance, unknown) == (last if distance in (1, 14) else "Op_1"), (
         "what is unknown does not count"
     )
+
+
+def replayed(
+    failing: Mapping[int, str],
+    gaps: Mapping[int, str] = MappingProxyType({}),
+    fed: str = "",
+    golden: str = "torch",
+) -> dict[int, Cause]:
+    """The causes in a chain whose pairs were computed again; pair 0 may be what was fed."""
+    plan = plan_of(CHAIN)
+    pairs = (replace(plan.pairs[0], fed=fed), *plan.pairs[1:])
+    plan = replace(plan, pairs=pairs, golden_kind=golden, gaps={n: Gap(name) for n, name in gaps.items()})
+    states = {
+        number: replace(PairState.of(row_of(number, 5), number), replayed=outcome, failing=outcome != "right")
+        for number, outcome in failing.items()
+    }
+    known = {number: outcome for number, outcome in failing.items() if outcome}
+    inheritance = Inheritance(plan, states.get, Locals(known))
+    return {number: inheritance.cause(state) for number, state in states.items() if state.failing}
+
+
+def test_what_replay_calls_wrong_is_a_root_whatever_its_inputs_are() -> None:
+    found = replayed({0: "", 1: "wrong", 2: "", 3: "wrong"})
+    assert {number: (cause.kind, cause.basis) for number, cause in found.items()} == {
+        0: ("root", "dataflow"), 1: ("root", "local"), 2: ("inherited", "dataflow"), 3: ("root", "local"),
+    }  # fmt: skip
+    wrong = "the operator is wrong on its own inputs: relative L2 error 0.3"
+    assert found[3].text == f"its inputs differ already, but {wrong}"
+    assert (found[3].parents, found[3].local, found[3].local_error) == ((2,), "wrong", 0.3)
+    assert found[3].amplification == 1.0
+    first = replayed({0: "right", 1: "wrong"})[1]
+    assert (first.text, first.parents) == (f"its inputs agree, and {wrong}", ())
+    assert replayed({0: "right", 1: "wrong"}, golden="")[1].text == wrong
+
+
+def test_of_several_tensors_that_one_module_made_wrong_the_first_is_the_root() -> None:
+    found = replayed({1: "wrong", 2: "wrong", 3: "wrong"}, gaps={2: "layer", 3: "layer"})
+    assert [(cause.kind, cause.root, cause.root_name) for cause in found.values()] == [
+        ("root", 1, "Op_1"), ("root", 2, "layer"), ("inherited", 2, "layer"),
+    ]  # fmt: skip
+    assert found[3].parents == (2,)
+    assert found[3].basis == "dataflow"
+    assert found[3].text == (
+        "inherited from layer at step 0: the operator is wrong on its own inputs: relative L2 error 0.3"
+    )
+
+
+def test_other_weights_are_the_root_of_a_module_that_is_wrong_with_them() -> None:
+    found = replayed({0: "", 1: "wrong"}, fed="weight")
+    assert (found[1].kind, found[1].parents, found[1].root) == ("inherited", (0,), 0)
+    assert replayed({0: "", 1: "wrong"}, fed="mask")[1].kind == "root"
 
 
 def test_a_nan_is_inherited_like_any_other_error() -> None:

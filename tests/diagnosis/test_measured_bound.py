@@ -97,7 +97,9 @@ def test_choices_are_those_of_either_computation() -> None:
     one, two, three = (torch.tensor([[0, number]]) for number in (1, 2, 3))
     assert judged(one, one, two).outcome == judged(two, one, two).outcome == "right"
     assert judged(three, one, two).why == "it chose other elements, which it may among equal ones"
-    assert judged(three, one, one).said == "1 of 2 elements are not those it makes"
+    wrong = judged(three, one, one)
+    assert (wrong.outcome, wrong.said) == ("wrong", "1 of 2 elements are not those it makes")
+    assert judged(three, one, two).outcome == ""
 
 
 def test_in_float32_the_bound_is_at_least_that_of_one_operator() -> None:
@@ -146,6 +148,15 @@ def test_sums_that_cancel_may_be_off_by_the_rounding_of_their_terms() -> None:
     for magnitude, said in ((lambda: sizes, "right"), (None, "wrong")):
         expected = Unrounded(FINE, 4096, magnitude)
         assert agrees_as_measured(expected, lambda: ROUNDED, off(8), "").outcome == said
+
+
+def test_what_cancelling_sums_add_to_the_bound_is_said_where_it_is_worth_it() -> None:
+    def reason(size: float) -> str:
+        expected = Unrounded(FINE, 4096, lambda: torch.full_like(FINE, size))
+        return agrees_as_measured(expected, lambda: ROUNDED, ROUNDED, "").reason
+
+    assert " for sums that cancel" in reason(1e5)
+    assert "cancel" not in reason(1.0)
 
 
 def test_single_values_are_bound_by_their_own_size() -> None:

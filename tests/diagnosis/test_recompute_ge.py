@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
+from acc_pytest.diagnosis.recomputation import LOOKING, RecomputeBudget
 from acc_pytest.diagnosis.recompute_ge import GeRecomputer
 from acc_pytest.diagnosis.recomputers import recomputer_of
 from acc_pytest.dumps import open_dump
@@ -89,6 +91,28 @@ def test_a_fused_operator_is_computed_part_by_part(spoilt: tuple[Path, Path]) ->
     rewrite(spoilt[1], FUSED, scale=1.1)
     found, local = mapped(spoilt)
     assert local.of_pair(number_of(found, FUSED)).outcome == "wrong"
+
+
+def test_measured_rounding_decides_where_that_is_asked_for(spoilt: tuple[Path, Path]) -> None:
+    rewrite(spoilt[1], FUSED, scale=1.02)
+    found, _ = mapped(spoilt)
+    local = recomputer_of(found, RecomputeBudget(1 << 20, measured=True))
+    norm = local.of_pair(number_of(found, "LayerNormV4"))
+    assert norm.outcome == "right"
+    how = "the reference with every intermediate value in the types of its inputs, against float64"
+    assert how in norm.reason
+    assert local.of_pair(number_of(found, FUSED)).outcome == "wrong"
+    few = recomputer_of(found, RecomputeBudget(10, measured=True))
+    assert few.of_pair(number_of(found, "Gelu")).why.endswith("of more than 10 none is computed again")
+
+
+def test_golden_in_pieces_confirms_no_operator(made: tuple[Path, Path]) -> None:
+    found, _ = mapped(made)
+    number = number_of(found, "Gelu")
+    pairs = [replace(pair, golden=replace(pair.golden, refs=pair.golden.refs * 2)) for pair in found.pairs]
+    local = GeRecomputer(found.mine_root, pairs, LOOKING)
+    assert local.of_golden(number).why == "golden holds it in pieces"
+    assert local.unlike(number, "Gelu") == ""
 
 
 def test_an_operator_that_is_not_compared_is_found_by_its_name(spoilt: tuple[Path, Path]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from acc_pytest.diagnosis.recomputation import Recomputation, RecomputeBudget
 from acc_pytest.diagnosis.recompute_msprobe import MsprobeRecomputer
 from acc_pytest.dumps import open_dump
+from acc_pytest.mapping.pair import Pair
 from acc_pytest.mapping.planner import plan
 
 BUDGET = RecomputeBudget(1 << 20, measured=True)
@@ -35,7 +37,10 @@ class Written:
             "input_kwargs": {
                 key: self._value(f"{name}.kwargs.{key}", value) for key, value in kwargs.items()
             },
-            "output": [self._value(f"{name}.output.0", output)],
+            "output": [
+                self._value(f"{name}.output.{n}", one)
+                for n, one in enumerate(output if isinstance(output, tuple) else (output,))
+            ],
         }
         if parameters is not None:
             record["parameters"] = {
@@ -51,20 +56,35 @@ class Written:
             return stated | dict.fromkeys(("Max", "Min", "Mean", "Norm")) | {"data_name": f"{name}.pt"}
         if isinstance(value, list):
             return [self._value(f"{name}.{n}", item) for n, item in enumerate(value)]
-        if isinstance(value, torch.dtype):
-            return {"type": "torch.dtype", "value": str(value)}
+        if isinstance(value, (torch.dtype, torch.device)):
+            return {"type": f"torch.{type(value).__name__}", "value": str(value)}
+        if isinstance(value, torch.Size):
+            return {"type": "torch.Size", "value": list(value)}
         return None if value is None else {"type": type(value).__name__, "value": value}
 
-    def recomputed(self, golden: Written | None = None) -> dict[str, Recomputation]:
+    def recomputer(self, golden: Written | None = None, budget: RecomputeBudget = BUDGET) -> Recomputed:
         content = {"task": "tensor", "level": "mix", "framework": "pytorch", "dump_data_dir": None}
         (self._home / "dump.json").write_text(json.dumps({**content, "data": self._data}))
         (self._home / "construct.json").write_text(json.dumps(self._parents))
         mine = open_dump(str(self.root))
         made = plan(mine if golden is None else open_dump(str(golden.root)), mine)
-        recomputer = MsprobeRecomputer(made.pairs, BUDGET)
+        return Recomputed(MsprobeRecomputer(made.pairs, budget), made.pairs)
+
+    def recomputed(
+        self, golden: Written | None = None, budget: RecomputeBudget = BUDGET
+    ) -> dict[str, Recomputation]:
+        recomputer, pairs = self.recomputer(golden, budget)
         of = recomputer.of_pair if golden is None else recomputer.of_golden
-        pairs = enumerate(made.pairs)
-        return {pair.mine.node: of(n) for n, pair in pairs if pair.mine.slot.startswith("output")}
+        return {
+            pair.mine.node: of(number)
+            for number, pair in enumerate(pairs)
+            if pair.mine.slot.startswith("output")
+        }
+
+
+class Recomputed(NamedTuple):
+    recomputer: MsprobeRecomputer
+    pairs: Sequence[Pair]
 
 
 def seeded(*shape: int, seed: int = 1) -> torch.Tensor:
@@ -128,3 +148,52 @@ def test_what_was_not_recorded_is_not_guessed(tmp_path: Path) -> None:
         "linear": "only statistics of its input_args (1,) were recorded",
         "getitem": "an argument of it is not known",
     }
+
+
+def test_sizes_types_and_devices_are_arguments_too(tmp_path: Path) -> None:
+    dump = Written(tmp_path)
+    dump.call("Tensor.reshape.0.forward", X.reshape(3, 64), X, torch.Size([3, 64]))
+    dump.call("Tensor.to.0.forward", X.float(), X, torch.float32)
+    dump.call("Torch.exp.0.forward", X.exp(), X, device=torch.device("cpu"))
+    dump.call("Tensor.expand.0.forward", X[:1].expand(4, 32), X[:1], torch.Size([4, 32]))
+    dump.call("Tensor.mul.0.forward", X * 2, X, 2)
+    broken = [
+        {"type": "torch.Size", "value": [3, "64"]},
+        {"type": "torch.Size", "value": 192},
+        {"type": "int", "value": "two"},
+        {"type": "torch.dtype", "value": "torch.nn"},
+        "plain",
+    ]
+    for number, argument in enumerate(broken, 1):
+        dump.call(f"Tensor.mul.{number}.forward", X, X)
+        dump._data[f"Tensor.mul.{number}.forward"]["input_args"].append(argument)
+    found = {node.removeprefix("root."): each for node, each in dump.recomputed().items()}
+    right = [name for name, each in found.items() if each.outcome == "right"]
+    assert right == ["reshape", "to", "exp", "expand", "mul"]
+    others = {each.why for name, each in found.items() if name not in right}
+    assert others == {"an argument of it is not known"}
+
+
+def test_of_several_results_each_is_compared_with_its_own(tmp_path: Path) -> None:
+    for budget in (BUDGET, RecomputeBudget(1 << 20)):
+        dump = Written(tmp_path / str(budget.measured))
+        values, places = X.float().topk(3)
+        dump.call("Torch.topk.0.forward", (values, places), X.float(), 3)
+        recomputer, pairs = dump.recomputer(budget=budget)
+        slots = {pair.mine.slot: recomputer.of_pair(number) for number, pair in enumerate(pairs)}
+        assert {slot: found.outcome for slot, found in slots.items() if slot.startswith("output")} == {
+            "output[0]": "right", "output[1]": "right",
+        }  # fmt: skip
+        assert slots["input[0]"].why == "input[0] is read, not written by it"
+
+
+def test_a_call_is_asked_for_by_its_path(tmp_path: Path) -> None:
+    dump = Written(tmp_path)
+    dump.call("Tensor.exp.0.forward", X.exp(), X)
+    dump.call("Tensor.mul.0.forward", X * 3, X, 2)
+    recomputer, _ = dump.recomputer()
+    assert recomputer.of_operator(0, "root.exp").outcome == "right"
+    assert recomputer.of_operator(0, "root.mul").outcome == "wrong"
+    assert recomputer.of_operator(0, "root.log").why == "no result of root.log is compared"
+    assert recomputer.unlike(0, "root.exp") == ""
+    assert "more than 100" in dump.recomputed(budget=RecomputeBudget(100))["root.exp"].why

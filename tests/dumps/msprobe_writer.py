@@ -20,13 +20,15 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 @dataclass
 class RankWriter:
-    """The files of one step on one rank. `digests` adds `md5`; `exclusive` leaves only a xor of them."""
+    """The files of one step on one rank. `digests` adds `md5`; `exclusive` leaves only a xor of them. With
+    `high` precision neither mean nor norm is computed."""
 
     home: Path
     task: str = "tensor"
     level: str = "mix"
     digests: bool = False
     exclusive: bool = False
+    high: bool = False
     data: dict[str, Any] = field(default_factory=dict)
     parents: dict[str, Any] = field(default_factory=dict)
     stacks: dict[str, list[str]] = field(default_factory=dict)
@@ -79,7 +81,8 @@ class RankWriter:
         kind = "torch.distributed.tensor.DTensor" if placements else "torch.Tensor"
         said: dict[str, Any] = {"type": kind, "dtype": str(value.dtype), "shape": list(value.shape)}
         if not self.exclusive:
-            said |= dict(zip(("Max", "Min", "Mean", "Norm"), stated(value)))
+            numbers = (*stated(value)[:2], None, None) if self.high else stated(value)
+            said |= dict(zip(("Max", "Min", "Mean", "Norm"), numbers))
         said["requires_grad"] = False
         if placements:
             said |= {"device_mesh": [0, 1], "placements": placements}

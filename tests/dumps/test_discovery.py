@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import stat
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 import torch
 
 from acc_pytest.dumps import AtbDump, ManualDump, SingleDump, TorchDump, open_dump
-from acc_pytest.errors import DumpError, FormatError
+from acc_pytest.errors import DumpError, FormatError, SeveralDumps
+from acc_pytest.reporting.printable import told
 
 from .trees import PREFILL, atb, bin_file, json_file, run_model, topology, torch_dump
 
@@ -70,6 +72,19 @@ def test_a_parent_of_several_dumps_lists_them_one_per_line(tmp_path: Path) -> No
         f"  {tmp_path}/golden/msit_dump_20251120_213122/torch_tensors (torch)",
         f"  {tmp_path}/mine/ait_dump/tensors (ATB)",
     ]
+
+
+def test_the_list_of_dumps_crosses_processes_and_keeps_a_line_for_each(tmp_path: Path) -> None:
+    for name in ("one", "two\n  ERROR: none", "x" * 250):
+        torch_dump(tmp_path / name / "msit_dump_20251120_213122", {0: (1,)})
+    with pytest.raises(SeveralDumps) as raised:
+        open_dump(str(tmp_path))
+    error = pickle.loads(pickle.dumps(raised.value))
+    lines = told(error, "golden: ").splitlines()
+    assert len(lines) == 4
+    assert lines[0] == f"golden: {tmp_path}: holds 3 dumps; give the path of one of them:"
+    assert any("two\\n  ERROR: none" in line for line in lines)
+    assert all(line.startswith(f"  {tmp_path}/") for line in lines[1:])
 
 
 def test_a_root_shared_by_atb_and_torch_asks_which_and_accepts_the_answers(tmp_path: Path) -> None:

@@ -150,12 +150,16 @@ def test_modules_have_the_names_and_slots_of_our_own_dumps(tmp_path: Path) -> No
 
 
 def test_a_second_call_is_a_node_of_its_own(tmp_path: Path) -> None:
-    dump = opened(model_dump(tmp_path / "step0" / "proc1", calls=2))
-    assert slots(dump, "root.head.call1")["output[0]"] == "Module.head.Linear.forward.1.output.0.pt"
+    torch.manual_seed(3)
+    model = Model()
+    model.layers[1] = model.layers[0]
+    record(RankWriter(tmp_path / "step0" / "proc1"), model, [[torch.randn(2, 4)]]).write()
+    dump = opened(tmp_path)
+    assert slots(dump, "root.layers.0.call1")["output[0]"] == "Module.layers.0.Block.forward.1.output.0.pt"
     step = dump.steps[0]
     began = [event.call.node.path for event in dump.calls(step).events if not event.ends]
     assert began[:3] == ["root.layers.0", "root.layers.0.norm", "root.layers.0.linear"]
-    assert began[7:] == [f"{path}.call1" for path in began[:7]]
+    assert began[3:] == [f"{path}.call1" for path in began[:3]] + ["root.head"]
 
 
 def test_calls_nest_as_they_ran_with_construct_json_or_without(tmp_path: Path) -> None:
@@ -289,9 +293,9 @@ def test_values_of_level_debug_are_nodes(tmp_path: Path) -> None:
     assert set(slots(dump, "root.logits.call1")) == {"output[a][0]", "output[output]"}
 
 
-def fused_norm_dump(home: Path, *, taken_late: bool) -> MsprobeDump:
+def fused_norm_dump(home: Path, *, taken_late: bool, **how: Any) -> MsprobeDump:
     """A norm that writes into both of its inputs, in a layer that hands its own on."""
-    writer = RankWriter(home)
+    writer = RankWriter(home, **how)
     x, residual = torch.randn(2, 3), torch.randn(2, 3)
     normed, total = torch.randn(2, 3), x + residual
     layer, norm = "Module.layer.Layer.forward.0", "Module.layer.norm.FusedNorm.forward.0"
@@ -310,13 +314,16 @@ def fused_norm_dump(home: Path, *, taken_late: bool) -> MsprobeDump:
     return opened(home)
 
 
-def test_inputs_that_were_overwritten_before_they_were_taken_are_left_out(tmp_path: Path) -> None:
-    late = fused_norm_dump(tmp_path / "late", taken_late=True)
+@pytest.mark.parametrize("how", [{}, {"high": True}, {"high": True, "task": "statistics"}])
+def test_inputs_that_were_overwritten_before_they_were_taken_are_left_out(
+    tmp_path: Path, how: dict[str, Any]
+) -> None:
+    late = fused_norm_dump(tmp_path / "late", taken_late=True, **how)
     assert set(slots(late, "root.layer.norm")) == {"output[0]", "output[1]"}
     assert set(slots(late, "root.layer")) == {"output[0]", "output[1]"}
     assert set(slots(late, "root.layer.drop")) == {"input[0]", "output[0]"}
     assert any("inputs are left out" in note and "late: 4" in note for note in late.notes)
-    early = fused_norm_dump(tmp_path / "early", taken_late=False)
+    early = fused_norm_dump(tmp_path / "early", taken_late=False, **how)
     assert set(slots(early, "root.layer.norm")) == {"input[0]", "input[1]", "output[0]", "output[1]"}
     assert early.notes == ()
 

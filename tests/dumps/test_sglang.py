@@ -131,6 +131,40 @@ def test_ranks_lie_side_by_side(tmp_path: Path) -> None:
     assert dump.dims(step, dump.ranks[0], node, Slot("input")) is None
 
 
+@pytest.mark.parametrize("root", [True, False])
+def test_calls_of_a_model_that_generates_without_steps_are_steps(tmp_path: Path, root: bool) -> None:
+    """With the model itself among what was saved, and where it hands out what the tool does not look at."""
+    writer = SglangWriter(tmp_path)
+    for token in range(3):
+        ids = torch.full((1,), token)
+        writer.dump("input_ids", ids)
+        if root:
+            writer.enter("", {"mask": ids})
+            writer.module("model.norm", {"0": ids}, [ids + 5])
+        writer.module("model.norm", {"0": ids}, [ids + 10])
+        writer.module("lm_head", {"0": ids}, [ids + 15])
+        writer.dump("logits", ids + 20)
+        if root:
+            writer.leave("", [ids + 30])
+    dump = opened(tmp_path)
+    assert [step.label for step in dump.steps] == [0, 1, 2]
+    assert dump.notes == ("step 0 has 3 calls of the model: steps 0 to 2",)
+    for number in range(3):
+        assert {"root.lm_head", "root.logits", "root.model.norm"} <= slots(dump, number).keys()
+        assert ("root.model.norm.call1" in slots(dump, number)) == root
+        assert value(dump, "root.logits", step=number).item() == 20 + number
+        assert value(dump, "root", Slot("input", ("input_ids",)), step=number).item() == number
+
+
+def test_gradients_of_several_passes_stay_in_their_step(tmp_path: Path) -> None:
+    writer = SglangWriter(tmp_path)
+    for _ in range(2):
+        writer.module("model.norm", {"0": tensor(1)}, [tensor(2)])
+        writer.module("lm_head", {"0": tensor(2)}, [tensor(3)])
+    writer.gradient("non_intrusive__lm_head.output", tensor(4))
+    assert len(opened(tmp_path).steps) == 1
+
+
 def test_calls_in_one_step_are_numbered(tmp_path: Path) -> None:
     writer = SglangWriter(tmp_path)
     for token in range(3):

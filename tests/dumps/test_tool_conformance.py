@@ -61,7 +61,7 @@ def test_every_set_opens_with_all_of_its_files(unpacked: Mapping[str, Path]) -> 
         entry, dump = sets()[name], open_dump(str(unpacked[name]))
         kind = {TOOLS[0]: "sglang", TOOLS[1]: "sglang-passes", TOOLS[2]: "hf-debugger"}[entry["tool"]]
         assert dump.kind == kind
-        assert len(dump.steps) == entry.get("steps", 1)
+        assert len(dump.steps) == entry.get("generate", entry.get("steps", 1))
         assert len(dump.ranks) == int(str(entry.get("ranks", "tp1")).removeprefix("tp"))
         weights = [ref for rank in dump.ranks for ref in dump.dumped_weights(rank).values()]  # type: ignore[attr-defined]
         found = {ref.path for ref in [*refs(dump), *weights]}

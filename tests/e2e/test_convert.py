@@ -83,3 +83,18 @@ def test_the_command_says_what_it_did_and_makes_it_undone(
     assert main(["convert", "a", "--to", "files", "--out", "b"]) == 0
     (name,) = clean.golden.iterdir()
     assert contents(Path("b")) == contents(name)
+
+
+def test_a_part_is_compared_as_it_is_in_the_whole(
+    acc: Run, faulty: DemoPaths, pytester: pytest.Pytester, capsys: Capture
+) -> None:
+    whole = rows_of(acc, faulty.golden, faulty.mine)
+    part = ["--to", "acc", "--out", "part", "--step", "0", "--rank", "0"]
+    assert main(["convert", str(faulty.mine), *part]) == 0
+    rows = rows_of(acc, faulty.golden, Path("part"))
+    of_step = [row for row in whole.rows if row.step == 0]
+    assert [(row.test_id, row.verdict) for row in rows.rows if row.step == 0] == [
+        (row.test_id, row.verdict) for row in of_step
+    ]
+    assert main(["convert", "part", "--to", "files", "--out", "b", "--step", "0"]) == 4
+    assert "choose what --to acc keeps" in capsys.readouterr().err

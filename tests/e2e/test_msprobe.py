@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo  # layers import it when they are made, and pytester forgets what it imported
 
 from tests.dumps.msprobe_writer import RankWriter, record
 from tests.dumps.test_msprobe import Model
@@ -28,6 +29,21 @@ def dumped(home: Path, dtype: torch.dtype = torch.float32, fault: str = "", **ho
         "File /opt/m.py, line 7, in forward, \n y = f(x)"
     ]
     writer.write()
+    return home
+
+
+def generated(home: Path, dtype: torch.dtype = torch.float32, wrong: float = 1.0, steps: int = 1) -> Path:
+    """Three calls of a model, in one step of msprobe or each in its own; `wrong` scales a result."""
+    torch.manual_seed(5)
+    model = Model(width=32).to(dtype)
+    given = [[torch.randn(rows, 32).to(dtype)] for rows in (24, 1, 1)]
+    for step in range(steps):
+        writer = RankWriter(home / f"step{step}" / "proc1")
+        record(writer, model, given if steps == 1 else given[step : step + 1]).write()
+    if wrong != 1:
+        name = "Module.layers.1.linear.Linear.forward.1.output.0.pt"
+        file = home / "step0" / "proc1" / "dump_tensor_data" / name
+        torch.save(torch.load(file) * wrong, file)
     return home
 
 
@@ -80,3 +96,13 @@ def test_a_failure_names_the_line_of_the_program(pytester: pytest.Pytester, tmp_
     torch.save(torch.load(file) * 1.5, file)
     result = run(pytester, golden, mine)
     result.stdout.fnmatch_lines(["*mine called this at m.py:7 in forward: y = f(x)*"])
+
+
+def test_calls_of_a_model_that_generates_are_steps(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    golden = generated(tmp_path / "golden", steps=3)
+    right = run(pytester, golden, generated(tmp_path / "right", torch.bfloat16))
+    assert right.ret == 0
+    right.stdout.fnmatch_lines(["*step 0 has 3 calls of the model: steps 0 to 2*"])
+    wrong = run(pytester, golden, generated(tmp_path / "wrong", wrong=1.1))
+    assert wrong.ret == 1
+    wrong.stdout.fnmatch_lines(["*root cause: root.layers.1.linear (Linear) step 1 *"])

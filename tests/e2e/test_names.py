@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -162,12 +163,23 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
     return DemoPaths(home / "golden", home / "mine")
 
 
+@pytest.fixture
+def long_fields() -> Iterator[None]:
+    """Let this process read CSV cells of a million characters."""
+    before = csv.field_size_limit(1 << 20)
+    yield
+    csv.field_size_limit(before)
+
+
 def test_hostile_names_reach_every_report_whole_and_harmless(
-    acc: Run, hostile: DemoPaths, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    acc: Run,
+    hostile: DemoPaths,
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    long_fields: None,
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pytester.path / "step.md"))
-    csv.field_size_limit(1 << 20)
     result = acc(hostile, *reports(pytester.path), "-rA", "--acc-explain-mapping")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     rows = assert_written(pytester.path)

@@ -215,7 +215,7 @@ def test_an_input_that_was_not_dumped_is_said(dumps: Dumps, replay: Replay) -> N
 def test_replay_without_a_model_and_a_model_without_replay_are_refused(dumps: Dumps, replay: Replay) -> None:
     result = replay(dumps.golden, "--acc-replay", model="")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--acc-replay of a torch dump needs --acc-model FILE.py:FUNCTION*"])
+    result.stderr.fnmatch_lines(["*--acc-replay of a dump of torch needs --acc-model FILE.py:FUNCTION*"])
     result = replay(dumps.golden, f"--acc-model={replay_models.__file__}:make_model", model="")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--acc-model needs --acc-replay*"])
@@ -272,7 +272,9 @@ def test_operators_of_a_right_atb_dump_are_right(acc: Run, clean: DemoPaths) -> 
 def test_a_model_is_refused_for_an_atb_dump(acc: Run, clean: DemoPaths) -> None:
     result = acc(clean, "--acc-replay", f"--acc-model={replay_models.__file__}:make_model")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--acc-model is for torch dumps, and mine is one of atb; leave it out*"])
+    result.stderr.fnmatch_lines(
+        ["*--acc-model is for dumps of torch models (*), and mine is one of atb; leave it out*"]
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,7 +16,7 @@ TALLEST = 40
 
 
 def overlong(result: pytest.RunResult) -> list[str]:
-    """Lines that do not fit, but for what pytest and xdist say of themselves and a dump's path to be pasted."""
+    """Lines that do not fit, but for what pytest and xdist say of themselves and paths to be pasted."""
     theirs = ("rootdir: ", "plugins: ", "platform ", "[gw0] linux", "    --acc-golden=", "    --acc-mine=")
     return [line for line in result.outlines if columns(line) > LONGEST and not line.startswith(theirs)]
 

@@ -32,6 +32,7 @@ from acc_pytest.tensors import atb_bin, torch_archive
 from acc_pytest.tensors.numpy_file import stored_dtype
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.source import TensorSource
+from acc_pytest.tensors.torch_pickle import content, declared
 from acc_pytest.topology.atb_json import read_graph, read_layer
 from acc_pytest.topology.ge_graph import read_graph as read_ge_graph
 from acc_pytest.topology.onnx_export import attributes
@@ -121,6 +122,14 @@ def test_an_odd_header_of_an_array_is_no_warning(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         assert stored_dtype(str(path)) == np.float64
         assert TensorRef(str(path)).open().shape == (2,)
+
+
+def test_an_odd_text_in_a_pickle_is_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert declared(b"S'\\?'\n.") is None
+        with pytest.raises(ValueError, match="opcode STRING"):
+            content(b"S'\\c'\n.")
 
 
 def test_a_tensors_number_of_thousands_of_digits_in_statistics_is_its_name(tmp_path: Path) -> None:

@@ -152,6 +152,7 @@ def test_few_samples_keep_t_and_say_so() -> None:
     assert group.alarms == 0.0
     (group,) = calibrated(samples(5, 0.02), runs=5).groups
     assert group.factor > 2
+    assert (group.enough, group.quantile) == (False, 0.0)
     assert group.alarms == pytest.approx(1 / 6)  # one of six tensors is the largest, and a run has one
 
 
@@ -160,6 +161,22 @@ def test_samples_that_are_all_alike_have_no_deviation_to_extrapolate() -> None:
     (group,) = calibrated([made] * 20).groups
     assert group.factor == pytest.approx(2 * group.largest, rel=0.01)
     assert group.alarms == 0.0
+
+
+def test_counts_are_taken_as_they_are_and_errors_with_the_margin() -> None:
+    golden = torch.randn(64, generator=torch.Generator().manual_seed(2))
+    broken = golden.half()
+    broken[3:7] = math.inf
+    zero = torch.zeros(64)
+    made = [
+        sample(golden, broken, path="root.overflow"),
+        sample(zero, torch.full((64,), 1e-3), path="root.zero"),
+        sample(torch.arange(9), torch.arange(9) + 1, path="root.ids"),
+    ]
+    tables = {table["match"]["name"]: table for table in calibrated(made, margin=3.0).exceptions}
+    assert tables["root.overflow"]["new_nonfinite"] == 4
+    assert tables["root.ids"]["mismatches"] == 9
+    assert tables["root.zero"]["max_absolute_error"] == pytest.approx(3e-3, rel=0.01)
 
 
 def test_an_element_beyond_the_cap_gets_the_t_that_it_needs() -> None:

@@ -111,6 +111,18 @@ def test_a_noise_run_without_rows_leaves_the_bounds_that_follow_from_t() -> None
         assert found[metric].bound == derived[metric].bound
 
 
+def test_the_worst_row_may_be_five_times_as_far_off_as_that_of_the_noise_run() -> None:
+    golden, mine = golden_of(), run(golden_of(), 3)
+    errors = NoiseErrors.of(measure(TensorSource(golden), TensorSource(run(golden, 2))))
+    far = replace(errors, worst_row=0.4, worst_channel=0.7)
+    measurement = measure(TensorSource(golden), TensorSource(mine))
+    found = {t.metric: t for t in thresholds_for(far.told(PLACE), measurement, (), THREE_WAY)}
+    of_row, of_channel = (math.exp(3.72 / math.sqrt(elements)) for elements in (CHANNELS, ROWS))
+    assert found["worst_row_error"].bound == pytest.approx(5 * 0.4 * of_row)
+    assert found["worst_channel_error"].bound == pytest.approx(5 * 0.7 * of_channel)
+    assert not found["worst_row_error"].at_least
+
+
 def test_errors_beyond_all_numbers_do_not_switch_the_bounds_off() -> None:
     golden, mine = golden_of(), run(golden_of(), 3)
     errors = NoiseErrors.of(measure(TensorSource(golden), TensorSource(mine)))

@@ -6,12 +6,13 @@ import math
 
 import pytest
 
-from acc_pytest.judging.nominal_bounds import NominalBound, nominal_bounds
+from acc_pytest.judging.nominal_bounds import NO_SAMPLE, NominalBound, nominal_bounds
 from acc_pytest.judging.replay import context_scalars, stated_scalars, statistics_scalars
 from acc_pytest.judging.rules import rule_from_table
 from acc_pytest.judging.standards import STANDARDS
 from acc_pytest.judging.statistics import measure_statistics
 from acc_pytest.judging.threshold import JudgeContext
+from acc_pytest.metrics.measurement import SliceErrors
 from acc_pytest.tensors.header import Statistics
 
 from .plain import build
@@ -106,6 +107,32 @@ def test_bounds_on_statistics_are_those_of_a_tensor_of_rms_one(peak: float) -> N
     twice = rule_from_table({"factor": 2, "match": {"mine_dtype": "float16"}}, "f.toml")
     scaled = parsed(nominal_bounds(CONTEXT, stated_scalars(stated), [twice])["mean_stat_absolute_error"])
     assert (scaled.bound, scaled.rule) == (pytest.approx(2 * T + 1e-6), "default, factor 2 from f.toml")
+
+
+@pytest.mark.parametrize("total", [0.0, 3.0, 4e5])
+def test_bounds_on_a_sum_of_absolute_values_do_not_depend_on_the_sum(total: float) -> None:
+    golden = Statistics(None, None, None, None, l1norm=total)
+    mine = Statistics(None, None, None, None, l1norm=total + 1)
+    stated = measure_statistics(golden, mine, numel=7, golden_dtype="float16", mine_dtype="float16")
+    bounds = {
+        name: parsed(text).bound for name, text in nominal_bounds(CONTEXT, stated_scalars(stated), ()).items()
+    }
+    normal = math.sqrt(math.pi / 2)
+    expected = {"l1norm_stat_relative_error": pytest.approx(T * normal + 1e-6 * normal / NO_SAMPLE)}
+    assert bounds == expected
+
+
+def test_rows_and_channels_are_bounded_where_they_were_measured() -> None:
+    """Without a bound of the data: by T, without scatter, and one rounding of the bias."""
+    sliced = build(shape=(64, 64), numel=4096, slices=SliceErrors(bias=0.3, bias_deviation=0.1))
+    bounds = {
+        name: parsed(text).bound
+        for name, text in nominal_bounds(CONTEXT, statistics_scalars(sliced), ()).items()
+    }
+    scatter = math.exp(3.72 / 2**10)
+    assert bounds["typical_row_error"] == bounds["bulk_error"] == pytest.approx(2 * T)
+    assert bounds["worst_row_error"] == bounds["worst_channel_error"] == pytest.approx(4 * T * scatter)
+    assert bounds["bias"] == pytest.approx(2.0**-11 + 64 * 2.0**-24)
 
 
 def test_bounds_of_a_noise_run_are_those_of_one_that_is_off_by_a_hundredth() -> None:

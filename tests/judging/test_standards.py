@@ -433,6 +433,23 @@ def test_a_noise_run_in_a_finer_type_leaves_the_derived_t() -> None:
     assert "does not show the rounding of float16" in found["relative_euclidean_distance"].reason
 
 
+@pytest.mark.parametrize(("size", "shows"), [(1e-6, False), (1e-2, True)])
+def test_a_noise_run_that_is_hardly_off_does_not_show_what_a_tensor_was_computed_from(
+    size: float, shows: bool
+) -> None:
+    """Tables in float32 of rounded frequencies: the noise run computed them exactly."""
+    golden = torch.randn(4096, generator=torch.Generator().manual_seed(11))
+    noise = noisy(golden, size, SINGLE, 13)
+    context = replace(noise_context(golden, noise), computed_in="float16")
+    found = {t.metric: t for t in thresholds_for(context, measured(golden, noise), (), THREE_WAY)}
+    said = f"a noise run that is off by {context.noise_error:.3g} does not show the rounding of float16"
+    assert (said in found["relative_euclidean_distance"].reason) is not shows
+    if not shows:
+        plain = replace(LINEAR, computed_in="float16")
+        derived = {t.metric: t.bound for t in thresholds_for(plain, measured(golden, noise))}
+        assert {metric: t.bound for metric, t in found.items()} == derived
+
+
 def test_without_a_counterpart_in_the_noise_run_the_derived_t_stands_and_says_why() -> None:
     golden = torch.randn(64, generator=torch.Generator().manual_seed(14))
     measurement = measured(golden, golden.half())
@@ -443,6 +460,26 @@ def test_without_a_counterpart_in_the_noise_run_the_derived_t_stands_and_says_wh
     }
     reason = found["relative_euclidean_distance"].reason
     assert reason.startswith("three-way: the noise run did not dump it; T = ")
+
+
+def test_a_tensor_that_the_noise_run_lacks_may_have_three_times_the_noise_around_it() -> None:
+    golden = torch.randn(64, generator=torch.Generator().manual_seed(14))
+    measurement = measured(golden, golden.half())
+    derived = {t.metric: t for t in thresholds_for(LINEAR, measurement)}
+
+    def t_of(nearby: float, *rules: ThresholdRule) -> Threshold:
+        context = replace(LINEAR, noise_reason="it is not there", noise_nearby=nearby)
+        found = {t.metric: t for t in thresholds_for(context, measurement, rules, THREE_WAY)}
+        return found["relative_euclidean_distance"]
+
+    assert t_of(0.05).bound == approx(0.15)
+    said = "three-way: it is not there; T = 3 times the noise run's error 0.05 around it = 0.15"
+    assert t_of(0.05).reason.startswith(said)
+    assert t_of(0.2).bound == 0.25, "never more than the cap"
+    assert t_of(1e-6).bound == derived["relative_euclidean_distance"].bound
+    factor = rule_from_marker({"factor": 1.5}, "test_x")
+    assert t_of(0.05, factor).bound == approx(0.225)
+    assert "around it, times 1.5 from marker acc_threshold on test_x = 0.225" in t_of(0.05, factor).reason
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, SINGLE], ids=str)
@@ -496,3 +533,14 @@ def test_a_rule_that_sets_t_sets_it_under_three_way_too() -> None:
     }
     assert found["relative_euclidean_distance"].bound == 0.01
     assert found["cosine_similarity"].bound == approx(1 - 0.01**2 / 2)
+
+
+def test_a_given_t_allows_the_bias_an_eighth_of_it_and_at_least_one_rounding() -> None:
+    golden = torch.randn(64, 64, generator=torch.Generator().manual_seed(15))
+    measurement = measured(golden, golden.half())
+    assert measurement.slices.bias_deviation is not None
+    deviation = 4 * measurement.slices.bias_deviation
+    for t, rounding in ((0.1, 0.1 / 8), (1e-4, 2.0**-11)):
+        rule = rule_from_marker({"relative_euclidean_distance": t}, "test_x")
+        found = {each.metric: each for each in thresholds_for(LINEAR, measurement, (rule,))}
+        assert found["bias"].bound == approx(rounding + deviation, rel=1e-3)

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from acc_pytest.errors import Incomparable, SettingsError
 from acc_pytest.judging.replay import stated_of, stated_scalars
 from acc_pytest.judging.rules import rule_from_table
+from acc_pytest.judging.standards import STANDARDS
 from acc_pytest.judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
 from acc_pytest.judging.threshold import JudgeContext, Threshold
 from acc_pytest.judging.thresholds import thresholds_for
-from acc_pytest.judging.tolerance import tolerance
+from acc_pytest.judging.tolerance import PER_LAYER, tolerance
 from acc_pytest.judging.verdict import Judgement, judge
 from acc_pytest.tensors.header import Statistics
 
@@ -304,3 +305,75 @@ def test_few_digits_widen_every_bound() -> None:
     assert judge_statistics(found, bounds).verdict == "pass"
     assert all("plus 5e-05 because few digits were printed" in bound.reason for bound in bounds)
     assert stated_of(stated_scalars(found)) == found
+
+
+# ---- beside a noise run -----------------------------------------------------------------------------
+
+NOISY = JudgeContext(
+    length=64, noise_error=0.03, noise_max_absolute_error=0.5, noise_dtype="float16", computed_in="float16"
+)
+
+
+def beside_noise(context: JudgeContext, numel: int = 10**6, dtype: str = "float16") -> dict[str, Threshold]:
+    """The bounds under `three-way` of a tensor of rms 2 and peak 9."""
+    golden = Statistics(9.0, -7.0, 0.1, 2 * math.sqrt(numel))
+    stated = measure_statistics(golden, golden, numel=numel, golden_dtype=dtype, mine_dtype=dtype)
+    return {t.metric: t for t in thresholds_for_statistics(context, stated, (), STANDARDS["three-way"])}
+
+
+def test_under_three_way_statistics_may_be_off_by_three_times_the_noise() -> None:
+    found = beside_noise(NOISY)
+    scatter = math.exp(3.72 / 1e3)
+    t = 3 * scatter * 0.03
+    assert found["l2norm_stat_relative_error"].bound == pytest.approx(t + 1e-6 / 2e3)
+    assert found["mean_stat_absolute_error"].bound == pytest.approx(2 * t + 1e-6)
+    assert found["max_stat_absolute_error"].bound == pytest.approx(max(5 * 0.5 * 1.05, 16 * t), rel=0.1)
+    assert "three-way: T = 3 times the noise run (float16)'s own error 0.03" in (
+        found["l2norm_stat_relative_error"].reason
+    )
+
+
+@pytest.mark.parametrize("name", ["ascend", "torch"])
+def test_standards_that_bound_elements_leave_statistics_to_the_default(name: str) -> None:
+    golden = Statistics(9.0, -7.0, 0.1, 60.0)
+    stated = measure_statistics(golden, golden, numel=100, golden_dtype="float16", mine_dtype="float16")
+    default = thresholds_for_statistics(NOISY, stated)
+    assert thresholds_for_statistics(NOISY, stated, (), STANDARDS[name]) == default
+    assert all(threshold.reason.startswith("default: ") for threshold in default)
+
+
+def test_an_extremum_may_be_off_by_five_times_the_largest_error_of_the_noise() -> None:
+    """Few elements hold an error of 50 beside an rms of 0.06: as many as their scatter is of."""
+    found = beside_noise(replace(NOISY, noise_max_absolute_error=50.0))
+    holding = round((2e3 * 0.03 / 50) ** 2 * 2 * math.log(2e6))
+    scatter = math.exp(3.72 / math.sqrt(holding))
+    assert found["max_stat_absolute_error"].bound == pytest.approx(5 * scatter * 50 + 1e-6)
+
+
+def test_statistics_that_the_noise_run_lacks_are_allowed_the_noise_around_them() -> None:
+    plain = JudgeContext(length=64)
+    assert beside_noise(replace(plain, noise_nearby=0.04))[
+        "l2norm_stat_relative_error"
+    ].bound == pytest.approx(0.12 + 1e-6 / 2e3)
+    derived = beside_noise(plain)["max_stat_absolute_error"]
+    assert derived.bound == pytest.approx(16 * PER_LAYER * (2.0**-11 + 8 * 2.0**-24) * 1.0 + 1e-6, rel=0.01)
+
+
+def test_a_noise_run_in_a_finer_type_does_not_tighten_statistics() -> None:
+    finer = beside_noise(replace(NOISY, noise_error=1e-6, noise_dtype="float32"))
+    derived = beside_noise(JudgeContext(length=64))
+    name = "l2norm_stat_relative_error"
+    assert finer[name].bound == derived[name].bound
+    assert "a noise run in float32 does not show the rounding of float16" in finer[name].reason
+
+
+def test_reasons_of_sums_say_where_the_spread_comes_from() -> None:
+    def reason(norm: float | None) -> str:
+        golden = Statistics(None, None, None, norm, l1norm=80.0)
+        stated = measure_statistics(golden, golden, numel=100, golden_dtype="float16", mine_dtype="float16")
+        bounds = thresholds_for_statistics(CONTEXT, stated)
+        return next(t.reason for t in bounds if t.metric == "l1norm_stat_relative_error")
+
+    normal = "T * 1.25 (rms / mean |golden|, its value for normally distributed numbers); "
+    assert reason(None).startswith(f"default: {normal}")
+    assert reason(16.0).startswith("default: T * 2 (rms / mean |golden|, of golden); ")

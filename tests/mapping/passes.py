@@ -13,7 +13,7 @@ import torch
 
 from acc_pytest.dumps.recorded import Record
 
-from .served import RIGHT, Engine, Fault, Recorded, Spec, Tensor, hf_records, records_of
+from .served import RIGHT, Engine, Fault, Recorded, Spec, Tensor, hugging_face_records, records_of
 
 Piece = tuple[int, int, int]
 """The tokens of a sequence that a pass runs: number of the sequence, first token, end."""
@@ -88,7 +88,11 @@ def hugging_face_in(cuts: Sequence[int], spec: Spec, home: Path) -> Recorded:
     ends = (*cuts, max(spec.lengths))
     windows = enumerate(zip((0, *ends), ends))
     return Recorded(
-        home, {number: records_of([hf_records(spec, home / str(number), each)]) for number, each in windows}
+        home,
+        {
+            number: records_of([hugging_face_records(spec, home / str(number), each)])
+            for number, each in windows
+        },
     )
 
 
@@ -109,7 +113,7 @@ def tokens_first(spec: Spec, home: Path, cuts: Sequence[int] = ()) -> Recorded:
     for number, (low, high) in enumerate(zip((0, *ends), ends)):
         ranks = []
         for rank in range(spec.ranks):
-            recorder = hf_records(
+            recorder = hugging_face_records(
                 spec,
                 home / str(number) / str(rank),
                 (low, high),

@@ -27,6 +27,8 @@ class Spec:
 
     `order` is that of the sequences in the engine's batch, `pad` the side on which golden is padded. With a
     `new_token` only the last token of each sequence is recorded, as in a step that has a cache of the others.
+    With `inside`, tensors inside of experts are there: golden has a module for each, the engine a kernel for
+    all, whose rows are sorted by expert.
     `late` is a layer that returns what it adds before ranks have added it up; `moe` is what the engine calls
     its mixture of experts. The engine's vocabulary has `padding`, and with `split_logits` every rank has its
     piece of it. The last `dummy` prompts are zeros. With `sequence` norms and streams of the engine are split
@@ -52,6 +54,7 @@ class Spec:
     padding: int = 0
     split_logits: bool = False
     late: bool = False
+    inside: bool = False
     moe: str = "mlp"
     shared_rotary: bool = False
     only_outputs: bool = False
@@ -220,10 +223,10 @@ def routed(
 
 def hugging_face(spec: Spec, home: Path) -> Recorded:
     """`[batch, tokens, ...]`, padded, with a mask."""
-    return dump_of(home, [hf_records(spec, home)])
+    return dump_of(home, [hugging_face_records(spec, home)])
 
 
-def hf_records(
+def hugging_face_records(
     spec: Spec,
     home: Path,
     window: tuple[int, int] | None = None,
@@ -306,7 +309,7 @@ def _hf_layer(
         record.module(f"{name}.post_attention_layernorm", "LlamaRMSNorm", [stream], [n])
         with record.call(f"{name}.mlp", "LlamaMLP", n) as mlp:
             if spec.experts:
-                mlp.append(_hf_experts(record, weights, layer, n))
+                mlp.append(_hf_experts(spec, record, weights, layer, n))
             else:
                 gate = linear("mlp.gate_proj", "gate", n)
                 act = torch.nn.functional.silu(gate)
@@ -316,11 +319,30 @@ def _hf_layer(
     return outputs[0]
 
 
-def _hf_experts(record: Recorder, weights: Mapping[str, Tensor], layer: int, given: Tensor) -> Tensor:
+def kernel(given: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Each row through its own expert: gate, up, what they make together, and what goes down of it."""
+    gate, up = (torch.einsum("rh,rih->ri", given, each) for each in weights[:2])
+    both = torch.nn.functional.silu(gate) * up
+    return gate, up, both, torch.einsum("ri,rhi->rh", both, weights[2])
+
+
+def _hf_experts(
+    spec: Spec, record: Recorder, weights: Mapping[str, Tensor], layer: int, given: Tensor
+) -> Tensor:
     name, flat = f"model.layers.{layer}.mlp", given.flatten(0, 1)
     logits = flat @ weights[f"{layer}.router"].T
     experts = [weights[f"{layer}.{each}"] for each in ("gate", "up", "down")]
     made, shares, chosen = routed(flat, experts, logits, slice(None))
+    if spec.inside:
+        record.module(f"{name}.gate", "Linear", [flat], [logits])
+        for expert, own in enumerate(zip(*experts)):
+            tokens = torch.eq(chosen.T, expert).nonzero()[:, 1]
+            rows = kernel(flat[tokens], [each.expand(len(tokens), -1, -1) for each in own])
+            for part, linear in (("gate", 0), ("up", 0), ("down", 2)):
+                handed = rows[linear] if linear else flat[tokens]
+                output = rows[3] if linear else rows[part == "up"]
+                record.module(f"{name}.experts.{expert}.{part}_proj", "Linear", [handed], [output])
+        return made.reshape(given.shape)
     record.module(f"{name}.gate", "Qwen3MoeTopKRouter", [flat], [logits, shares, chosen])
     record.module(f"{name}.experts", "Qwen3MoeExperts", [flat, chosen, shares], [made])
     return made.reshape(given.shape)
@@ -568,14 +590,34 @@ class Engine:
                 outputs.append(y)
         return made
 
+    def _kernels(
+        self, record: Recorder, name: str, layer: int, given: Tensor, chosen: tuple[Tensor, slice]
+    ) -> None:
+        """What kernels for all experts are handed and give, of the rows that a rank has of each."""
+        flat = chosen[0].flatten()
+        order = flat.argsort(stable=True)
+        own = [self.weights[f"{layer}.{each}"][flat[order]] for each in ("gate", "up", "down")]
+        own = [own[0][:, chosen[1]], own[1][:, chosen[1]], own[2][..., chosen[1]]]
+        sent = given[order // chosen[0].shape[1]]
+        gate, up, both, out = kernel(sent, own)
+        if self.fault.here("expert", layer):
+            up = up + both
+        pack = torch.cat((gate, up), -1)
+        record.module(f"{name}.w13", "GroupedLinear", [sent], [pack])
+        record.module(f"{name}.act_fn", "SiluAndMul", [pack], [both])
+        record.module(f"{name}.w2", "GroupedLinear", [both], [out])
+
     def _experts(self, record: Recorder, layer: int, given: Tensor, rows: slice) -> Tensor:
         name = f"model.layers.{layer}.{self.spec.moe}"
         router = self.weights[f"{layer}.router"]
         logits = given @ (router.flip(0) if self.fault.here("router", layer) else router).T
         record.module(f"{name}.gate", "ReplicatedLinear", [given], [logits])
         experts = [self.weights[f"{layer}.{each}"] for each in ("gate", "up", "down")]
-        made, _, _ = routed(given, experts, logits, rows)
-        record.module(f"{name}.experts", "FusedMoE", [given, logits], [made])
+        made, _, chosen = routed(given, experts, logits, rows)
+        with record.call(f"{name}.experts", "FusedMoE", given, logits) as outputs:
+            if self.spec.inside:
+                self._kernels(record, f"{name}.experts", layer, given, (chosen, rows))
+            outputs.append(made)
         return made
 
 
@@ -599,7 +641,7 @@ def two_steps(spec: Spec, home: Path) -> tuple[Recorded, Recorded]:
     golden: dict[int, dict[str, Sequence[Record]]] = {}
     mine: dict[int, dict[str, Sequence[Record]]] = {}
     for each, number in steps:
-        golden[number] = records_of([hf_records(replace(each, ranks=1), home / f"golden{number}")])
+        golden[number] = records_of([hugging_face_records(replace(each, ranks=1), home / f"golden{number}")])
         engine = Engine(each, home / f"mine{number}")
         engine.run()
         mine[number] = records_of(engine.records)

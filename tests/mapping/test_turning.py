@@ -66,6 +66,24 @@ def test_a_layer_that_turns_nothing_is_left_so() -> None:
     assert note == "not turned in this layer"
 
 
+@pytest.mark.parametrize("by_halves", [True, False])
+def test_the_last_part_of_a_head_may_be_turned_and_be_all_that_is_held(by_halves: bool) -> None:
+    swapped = by_complex(by_halves).reshape(TOKENS, HEADS, SIZE)
+    cut = QUERY.reshape(TOKENS, HEADS, SIZE)
+    wide = torch.cat((cut + 1, cut), -1)
+    side = OperandShards([wide.flatten(1)], Turned(REF, REF), angles=tables())
+    for wanted in (torch.cat((cut + 1, swapped), -1).flatten(1), swapped):
+        made, note = turned_alike(side, OperandShards([wanted], Whole()))
+        assert torch.allclose(made.shards[0], wanted.flatten(1), atol=1e-5)
+        assert note.startswith("turned by position tables, the last part of heads of 16")
+
+
+def test_a_rank_has_whole_heads_so_nothing_is_turned_behind_its_end() -> None:
+    made, note = turned(QUERY, angles=2, ranks=3)
+    assert torch.equal(made, QUERY)
+    assert note == "not turned in this layer"
+
+
 def test_other_angles_leave_a_difference() -> None:
     heads = QUERY.reshape(TOKENS, HEADS, SIZE)
     wrong = torch.cat((-heads[..., SIZE // 2 :], heads[..., : SIZE // 2]), -1).reshape(TOKENS, -1)

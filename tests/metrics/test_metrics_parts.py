@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from acc_pytest.errors import FormatError, SettingsError
 from acc_pytest.metrics.custom import load_custom, load_customs
-from acc_pytest.metrics.divergence import BlockDivergence, Divergence
+from acc_pytest.metrics.divergence import BlockDivergence, Divergence, _curve, _log1p_minus
 from acc_pytest.metrics.element_tolerance import default_tolerance
 from acc_pytest.metrics.kernel import BLOCK, BLOCKS, measure
 from acc_pytest.metrics.scaled import as_float, binary_sum, natural_sum, ratio, root
@@ -287,3 +287,17 @@ def test_a_file_that_becomes_shorter_while_it_is_measured_is_named(tmp_path: Pat
     with pytest.raises(FormatError, match=r"x\.bin: became shorter while it was read"):
         measure(Cut(tensor), TensorSource(torch.zeros(RANGE + BLOCK)))
     assert max(starts) == RANGE - BLOCK
+
+
+@pytest.mark.parametrize("x", [-1e-3, -9.99e-4, -3e-5, 1e-9, 7e-4, 9.99e-4, 1e-3])
+def test_series_near_zero_have_all_digits(x: float) -> None:
+    """Against 60 digits. What the series leave out is below 3e-16 of the result at 0.001."""
+    with localcontext() as context:
+        context.prec = 60
+        exact = Decimal(x)
+        curve, log = exact.exp() - 1 - exact, (1 + exact).ln() - exact
+    few = 4e-13 if abs(x) == 1e-3 else 2e-15  # at the limit itself digits are lost
+    assert _curve(x) == pytest.approx(float(curve), rel=few, abs=0)
+    assert _log1p_minus(x, 0.0) == pytest.approx(float(log), rel=few, abs=0)
+    both = 0.75 * x, 0.25 * x
+    assert _log1p_minus(*both) == pytest.approx(float(log) + 0.25 * x, rel=1e-12, abs=0)

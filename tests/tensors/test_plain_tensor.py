@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from acc_pytest.tensors.mapped import mapped, opened
 from acc_pytest.tensors.plain_tensor import PlainTensor, plain_tensor_in
 from acc_pytest.tensors.torch_archive import LEGACY_STORAGES, encode
+from acc_pytest.tensors.torch_entries import entries_in
 
 PLAIN = {
     "matrix": torch.arange(12.0).reshape(3, 4),
@@ -40,8 +41,8 @@ needs_float8 = pytest.mark.skipif(
 
 
 def found_in(path: Path) -> PlainTensor | None:
-    with opened(str(path)) as (file, size), zipfile.ZipFile(file) as archive:
-        return plain_tensor_in(file, size, archive.infolist())
+    with opened(str(path)) as (file, size):
+        return plain_tensor_in(file, size, entries_in(str(path), file, size))
 
 
 def same(path: Path, found: PlainTensor) -> bool:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from acc_pytest.errors import FormatError
-from acc_pytest.tensors import atb_bin
+from acc_pytest.tensors import atb_bin, header
 from acc_pytest.tensors.dtypes import by_name
 from acc_pytest.tensors.header import TensorHeader
 from acc_pytest.tensors.ref import TensorRef
@@ -43,3 +43,25 @@ def test_a_missing_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
         TensorRef(str(tmp_path / name)).header()
     with pytest.raises(FormatError, match=name):
         TensorRef(str(tmp_path / name)).open()
+
+
+def test_a_file_is_looked_at_once_for_a_pair_and_again_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.pth"
+    torch.save(torch.zeros(3), path)
+    ref = TensorRef(str(path))
+    looked: list[str] = []
+    real = header._version_now
+
+    def look(place: str) -> tuple[int, ...]:
+        looked.append(place)
+        return real(place)
+
+    monkeypatch.setattr(header, "_version_now", look)
+    with header.looking_once():
+        assert ref.header().shape == ref.open().shape == (3,)
+    assert looked == [str(path)]
+    torch.save(torch.zeros(4), path)
+    with header.looking_once():
+        assert ref.header().shape == (4,)

@@ -10,5 +10,6 @@ from __future__ import annotations
 
 from .keep import Kept, keep
 from .restore import restore
+from .selection import Selection
 
-__all__ = ["Kept", "keep", "restore"]
+__all__ = ["Kept", "Selection", "keep", "restore"]

@@ -21,6 +21,7 @@ from ...tensors.kept_index import FILES, FORMAT, INDEX, VERSION
 from ...tensors.mapped import opened
 from ...tensors.whole_file import DIRECTORY_MODE, FILE_MODE, make_directory
 from .regions import BYTES, Region, regions_of
+from .selection import WHOLE, Selection, left_out, notes_on
 from .stores import Pieces, Tensors
 from .walk import Found, Walk
 
@@ -44,23 +45,31 @@ class Kept:
     notes: tuple[str, ...] = ()
 
 
-def keep(path: str, out: str = "", said: Callable[[Kept], None] = lambda kept: None) -> Kept:
+def keep(
+    path: str,
+    out: str = "",
+    said: Callable[[Kept], None] = lambda kept: None,
+    selection: Selection = WHOLE,
+) -> Kept:
     """Write the dump that `path` means as a kept dump to the directory `out`; `said` hears of each file.
 
-    Without `out` it is `{name of the dump}_kept` in the working directory. Raises `DumpError` for what is no
-    dump, `SettingsError` where something lies at `out`, `AccError` naming the file where the system refuses;
-    then, and when it is interrupted, nothing is left of it.
+    Without `out` it is `{name of the dump}_kept` in the working directory. With a `selection` no more is kept
+    than it needs. Raises `DumpError` for what is no dump, `SettingsError` where something lies at `out` or
+    nothing is selected, `AccError` naming the file where the system refuses; then, and when it is
+    interrupted, nothing is left of it.
     """
-    dump = open_dump(path)
     layout = locate(path, Listing())
     extent = extent_of(layout)
+    dump = open_dump(str(extent.root) if selection else path)
     top = str(extent.top)
     name = os.path.basename(top) or "dump"
-    walk = Walk(top, [str(part) for part in extent.parts])
+    walk = Walk(top, [str(part) for part in extent.parts], left_out(dump, selection))
     with new_directory(out or f"{name}_kept") as home:
         kept = Kept(home.path, dump.kind)
         _Keeping(home.staged, name, kept).run(walk, os.path.relpath(extent.root, top), said)
-    kept.notes = tuple(f"left out, {reason}: {count}" for reason, count in walk.left_out.items())
+        if selection:
+            kept.notes = notes_on(open_dump(home.staged), selection, selection.names(dump.ranks))
+    kept.notes += tuple(f"left out, {reason}: {count}" for reason, count in walk.left_out.items())
     return kept
 
 

@@ -20,11 +20,13 @@ class Found(NamedTuple):
 
 
 class Walk:
-    """What lies at and below `parts`, named from `top`. `left_out` counts what is no file, by the reason."""
+    """What lies at and below `parts`, named from `top`; what is `unwanted` is not met. `left_out` counts what
+    is no file, by the reason."""
 
-    def __init__(self, top: str, parts: Sequence[str]) -> None:
+    def __init__(self, top: str, parts: Sequence[str], unwanted: frozenset[str] = frozenset()) -> None:
         self._top = top
         self._parts = parts
+        self._unwanted = unwanted
         self.left_out: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[Found]:
@@ -37,6 +39,8 @@ class Walk:
                     yield found
 
     def _below(self, path: str, above: tuple[str, ...]) -> Iterator[Found]:
+        if path in self._unwanted:
+            return
         if not os.path.isdir(path):
             yield from self._file(path)
             return

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...capture.torch_hooks.values import Key
 from ...errors import OperatorError
 from ...mapping.fed import BLOCKED
 from .caches import cache_for
-from .module_calls import Key
 from .structure import call_values, changed
 
 Mine = Mapping[Key, torch.Tensor]
-"""Mine's inputs by key, as a copy of the model is given them."""
+"""Inputs of mine by key, as a copy of the model is given them."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,13 +14,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from ...capture.torch_hooks.values import is_cache
+from ...capture.torch_hooks.values import in_arguments, in_cache, is_cache
+from ...dumps.base import Slot
+from ...dumps.calls import NodeSlot
 from ...mapping.module_flow import CACHES
-from ...tensors.ref import TensorRef
+from ...tensors.ref import TensorRef, readable
 from .module_calls import ModuleCall
 
 _TOKENS = -2
 """The dimension of tokens in keys and values."""
+_MOST_POSITIONS = 1 << 24
 
 
 class KeyValue(NamedTuple):
@@ -57,6 +60,16 @@ def continues(before: Held, after: Held) -> bool:
 def starts_anew(before: Held, after: Held) -> bool:
     """Whether it surely did not: its cache is shorter."""
     return bool(after) and _tokens(after) < _tokens(before)
+
+
+def starts_at_zero(calls: Mapping[str, ModuleCall]) -> bool:
+    """Whether the positions that modules were given say that nothing came before."""
+    for call in calls.values():
+        for key, ref in call.inputs.items():
+            header = readable(ref) if "position" in str(key[0]) else None
+            if header is not None and header.dtype.kind == "int" and header.numel <= _MOST_POSITIONS:
+                return int(ref.open().min()) == 0 if header.numel else False
+    return False
 
 
 def cache_argument(module: nn.Module) -> str:
@@ -116,6 +129,19 @@ def cache_for(module: nn.Module, cache: Any, own: Cast) -> Any:
     for name, value in vars(copied).items():
         setattr(copied, name, _changed_part(value, own))
     return copied
+
+
+def written(
+    call: ModuleCall, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[NodeSlot, torch.Tensor]:
+    """What a module has put into its own layer of a cache, by the slots that dumps have for it."""
+    slots = {key[1:]: key for key in call.outputs if len(key) > 1 and isinstance(key[0], str)}
+    return {
+        NodeSlot(call.path, Slot("output", slots[part])): tensor
+        for _, cache in in_arguments(args, kwargs).caches
+        for number, part, tensor in in_cache(cache)
+        if number == getattr(module, "layer_idx", None) and part in slots
+    }
 
 
 def _changed_part(part: Any, own: Cast) -> Any:

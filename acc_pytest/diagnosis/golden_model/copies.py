@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -22,13 +22,15 @@ class ModelCopy:
     """A model, its modules by the names that dumps have for them, and all names of each module (by `id`).
 
     `fine` says that it computes finer than mine: what it is given is cast to `dtype`. The other one is given
-    what mine was given, as it was stored.
+    what mine was given, as it was stored. `bare` says of modules that were computed whether they gave one
+    tensor and nothing else.
     """
 
     modules: Mapping[str, nn.Module]
     names: Mapping[int, tuple[str, ...]]
     dtype: torch.dtype
     fine: bool
+    bare: dict[str, bool] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: nn.Module, dtype: torch.dtype, *, fine: bool) -> ModelCopy:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ...capture.torch_hooks.values import Key
 from ...dumps.base import Rank, Step
-from ...dumps.calls import NodeSlot
-from ...dumps.torch import TorchDump
+from ...dumps.modules import ModuleDump
 from ...tensors.ref import TensorRef
 from ...topology.tree import Node
 
-Key = tuple[int | str, ...]
 BARE: Key = (0,)
 """The key of a result that is one tensor, in dumps."""
 
@@ -22,8 +20,8 @@ class ModuleCall:
     """One call of a module of mine: the tensors that it was given and gave by key, the call that it ran in,
     and the dumped calls that ran directly in it, in their order.
 
-    `module` is the name of its module, which may be called several times in a step. `bare`: its result is one
-    tensor and nothing else.
+    `module` is the name of its module, which may be called several times in a step. `bare`: its result is
+    known to be one tensor and nothing else.
     """
 
     path: str
@@ -35,7 +33,7 @@ class ModuleCall:
     called: list[ModuleCall] = field(default_factory=list)
 
 
-def module_calls(dump: TorchDump, step: Step, rank: Rank) -> dict[str, ModuleCall]:
+def module_calls(dump: ModuleDump, step: Step, rank: Rank) -> dict[str, ModuleCall]:
     """The calls of a step on a rank, by the paths of their nodes."""
     told = {event.call.node.path: event.call for event in dump.calls(step).events}
     calls: dict[str, ModuleCall] = {}
@@ -43,7 +41,8 @@ def module_calls(dump: TorchDump, step: Step, rank: Rank) -> dict[str, ModuleCal
         tensors = dump.tensors(step, rank, known.node)
         inputs = {slot.index: ref for slot, ref in tensors.items() if slot.kind == "input"}
         outputs = {slot.index: ref for slot, ref in tensors.items() if slot.kind == "output"}
-        calls[path] = ModuleCall(path, _module_of(known.node), inputs, outputs, _is_bare(outputs))
+        bare = tuple(outputs) == (BARE,) and dump.is_bare(outputs[BARE])
+        calls[path] = ModuleCall(path, _module_of(known.node), inputs, outputs, bare)
     for event in dump.calls(step).events:
         around = event.call.inside
         if not event.ends and around is not None:
@@ -53,22 +52,7 @@ def module_calls(dump: TorchDump, step: Step, rank: Rank) -> dict[str, ModuleCal
     return calls
 
 
-def places(call: ModuleCall, kind: str) -> Sequence[NodeSlot]:
-    """The slots of a call of one kind."""
-    from ...dumps.base import Slot
-
-    keys = call.inputs if kind == "input" else call.outputs
-    return [NodeSlot(call.path, Slot(kind, key)) for key in keys]  # type: ignore[arg-type]
-
-
 def _module_of(node: Node) -> str:
     """`root.mlp` of a later call `root.mlp.call1`."""
     stem, _, last = node.path.rpartition(".")
     return stem if stem and last.startswith("call") and last[4:].rstrip("_").isdecimal() else node.path
-
-
-def _is_bare(outputs: Mapping[Key, TensorRef]) -> bool:
-    if tuple(outputs) != (BARE,):
-        return False
-    name = os.path.basename(outputs[BARE].path)
-    return name.partition(".")[0].partition("_exec")[0] == "output"

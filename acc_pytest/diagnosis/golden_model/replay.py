@@ -11,22 +11,23 @@ import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import nn
 
-from ...capture.torch_hooks.values import Key, in_arguments, in_cache, in_result
+from ...capture.torch_hooks.values import Key, in_arguments, in_result
 from ...dumps.base import Slot
 from ...dumps.calls import NodeSlot
 from ...errors import AccError, OperatorError
 from ...guard import guarded
 from .arguments import CallTemplate, of_dump, with_results
-from .caches import cache_argument, continues, filled_cache, left_by, starts_anew
+from .caches import cache_argument, continues, filled_cache, left_by, starts_anew, starts_at_zero, written
 from .copies import ModelCopy
 from .module_calls import BARE, ModuleCall
-from .structure import changed
+from .structure import changed, is_of_torch
 
 Tensors = dict[NodeSlot, torch.Tensor]
 
@@ -99,7 +100,7 @@ class StepReplay:
         made = {
             NodeSlot(call.path, Slot("output", key or BARE)): one for key, one in in_result(result).tensors
         }
-        return made | run.handed | _cached(call, module, args, kwargs)
+        return made | run.handed | written(call, module, args, kwargs)
 
     def _arguments(
         self, copy: ModelCopy, call: ModuleCall, module: nn.Module
@@ -120,11 +121,17 @@ class StepReplay:
         self._lost |= cache is None
         return {} if cache is None else {name: cache}
 
+    @cached_property
+    def _at_zero(self) -> bool:
+        return starts_at_zero(self._calls)
+
     @property
     def _knows_past(self) -> bool:
         """Whether the step began without a cache, or with one that can be made again."""
-        if self._first or self._before is None or self._lost:
-            return self._first
+        if self._first or self._at_zero:
+            return True
+        if self._before is None or self._lost:
+            return False
         return continues(self._before, self._left) or starts_anew(self._before, self._left)
 
     def _template(self, call: ModuleCall) -> CallTemplate | None:
@@ -147,18 +154,8 @@ class StepReplay:
         module = self._fine.modules.get(call.module)
         if module is None or next(module.children(), None) is not None:
             return False
-        return len(inspect.signature(module.forward).parameters) == len(call.inputs)
-
-
-def _cached(call: ModuleCall, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensors:
-    """What a module has put into its own layer of a cache, by the slots that dumps have for it."""
-    slots = {key[1:]: key for key in call.outputs if len(key) > 1 and isinstance(key[0], str)}
-    return {
-        NodeSlot(call.path, Slot("output", slots[part])): tensor
-        for _, cache in in_arguments(args, kwargs).caches
-        for number, part, tensor in in_cache(cache)
-        if number == getattr(module, "layer_idx", None) and part in slots
-    }
+        whole = [key[0] for key in call.inputs if len(key) == 1]  # the rest of a tuple may be no tensor
+        return len(inspect.signature(module.forward).parameters) == len(whole) == len(call.inputs)
 
 
 class _Run:
@@ -239,7 +236,8 @@ class _Run:
         """Note what is handed to a module, and hand back what that of mine gave."""
         self._note(call, forward, args, kwargs)
         outputs = {key: self._mine(ref.open()) for key, ref in call.outputs.items()}
-        if call.bare:
+        bare = call.bare or is_of_torch(module) or self._copy.bare.get(call.module, False)
+        if bare and tuple(outputs) == (BARE,):
             return outputs[BARE]
         if call not in self._results:
             inputs = {key: self._copy.cast(ref.open()) for key, ref in call.inputs.items()}
@@ -247,6 +245,7 @@ class _Run:
             args, kwargs = self._templates[call].filled(inputs, self._copy.own, module)
             result = forward(*args, **kwargs)
             self._stack.pop()
+            self._copy.bare[call.module] = isinstance(result, torch.Tensor)
             self._results[call] = changed(result, _emptied(call), _as_it_is)
         return with_results(
             changed(self._results[call], lambda _, one: self._copy.own(one), _as_it_is), outputs

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from ...capture.torch_hooks.values import Key, is_cache
 
@@ -60,3 +61,8 @@ def call_values(
         tuple(changed(value, change, of_cache, (place,)) for place, value in enumerate(args)),
         {name: changed(value, change, of_cache, (name,)) for name, value in kwargs.items()},
     )
+
+
+def is_of_torch(module: nn.Module) -> bool:
+    """Whether it is one of torch's own layers, which give one tensor where they give one."""
+    return type(module).__module__.startswith("torch.nn.modules.")

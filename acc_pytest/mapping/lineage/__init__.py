@@ -18,6 +18,8 @@ from ...dumps.ge import GeDump
 from ...dumps.graph_capture import GraphCaptureDump
 from ...dumps.modules import ModuleDump
 from ...dumps.torchair import TorchairDump
+from ..before_reduction import POLICY as SUMMANDS
+from ..before_reduction import sums_of
 from ..pair import Gap, Pair
 from ..tables import Tables
 from ..torchair.self_checks import POLICY as SELF_CHECK
@@ -60,7 +62,7 @@ def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Li
     """The lineage of `pairs`, which are in execution order; where there is no dataflow it is that order."""
     flow_of, words = _flows(golden, mine, pairs, tables)
     tracing = _Tracing(len(pairs))
-    results = [(number, pair) for number, pair in enumerate(pairs) if pair.policy != WEIGHTS]
+    results = [(number, pair) for number, pair in enumerate(pairs) if pair.policy not in (WEIGHTS, SUMMANDS)]
     for (graph, step, rank), (numbers, group) in _steps(results, isinstance(mine, _RANKS_APART)).items():
         flow = flow_of(step, graph, rank, frozenset(map(place_of, group)))
         if flow is None:
@@ -70,6 +72,7 @@ def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Li
         if isinstance(step, int):
             tracing.from_before((graph, rank), Block(numbers, group, flow))
     tracing.add(weights_read(pairs, tracing.gaps, mine))
+    tracing.add(sums_of(pairs))
     tracing.add(forward_held(pairs, tracing.parents))
     return tracing.lineage(words)
 

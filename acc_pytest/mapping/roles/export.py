@@ -38,3 +38,8 @@ class Export:
     """Entry of the last dimension, for a table that holds cos and sin in one tensor; number of a piece."""
     companions: tuple[Export, ...] = ()
     """Other tensors of this side, needed to read this one: see `form`."""
+    slots_by: Export | None = None
+    """What a router chose for each place of a row: places have no order of their own, so they are sorted."""
+    onward: tuple[Export, ...] = ()
+    """A tensor that its side multiplies by a number, the next one, and what else is added to that: the number
+    is that of this tensor, too."""

@@ -83,7 +83,7 @@ def _exports(
         yield Export(node, slot, name, "cache")
     if rule.stream and len(flat) > 1:
         yield Export(node, flat[1], match.expand(rule.stream))
-    elif name := rule.input or rule.stream:
+    elif name := ("" if rule.gated and fused.multiplies() else rule.input or rule.stream):
         first = [slot for slot in dumped if slot == Slot("input", (0,))]
         for slot in first or _named([s for s in dumped if s.kind == "input"], _FIRST_ARGUMENTS):
             yield Export(node, slot, match.expand(name))

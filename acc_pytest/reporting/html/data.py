@@ -12,7 +12,7 @@ from ...judging.verdict import Check
 from ..printable import printable
 from ..row import VERDICTS, Row, Scalar
 from .columns import STEPS_PER_DECADE, Numbers, Place, Texts, differences, place_of
-from .kept import Kept
+from .kept import KeptRows
 from .row_details import row_details
 
 _COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -90,7 +90,7 @@ class PageData:
         self._closeness = Numbers()
         self._metrics: dict[str, _Metric] = {}
         self._judged: dict[str, bool] = {}
-        self._kept = Kept(_DETAILS)
+        self._kept = KeptRows(_DETAILS)
         self.own_failures = 0
         """Rows whose test fails for themselves, not for their inputs."""
 

@@ -25,7 +25,7 @@ _SHARES = {
 _Entry = tuple[float, float, int, Row]
 
 
-class Kept:
+class KeptRows:
     """At most `room` rows of each verdict, the worst ones."""
 
     def __init__(self, room: int) -> None:

@@ -48,8 +48,9 @@ def joined(
     layer: Node | None = LAYER,
     sharded: bool = False,
     said: Callable[[Node, Node], bool] = lambda golden, mine: False,
+    modules: bool = False,
 ) -> list[Match]:
-    join = RoleJoin(golden, mine, TABLES, fits, layer, sharded=sharded, said=said)
+    join = RoleJoin(golden, mine, TABLES, fits, layer, sharded=sharded, said=said, modules=modules)
     return list(join.matches())
 
 
@@ -205,6 +206,48 @@ def test_of_logits_one_side_may_have_the_last_token_only(role: str) -> None:
     assert views(one(export(role), export(role))) == ("last", 0, "last", 0)
 
 
+def test_of_modules_logits_may_be_those_of_the_last_token_and_padded() -> None:
+    kinds = [
+        views(*joined(exports(role), exports(role), modules=True))[::2] for role in ("lm_head", "final_norm")
+    ]
+    assert kinds == [("logits", "logits"), ("last", "last")]
+
+
+def test_what_has_yet_to_be_turned_or_added_is_completed_on_its_own_side() -> None:
+    beside = (export("beside"),)
+    for form, kind, policy, reason in (
+        ("turned", "turned", "rope", "turned by the position tables it is `q_rope`"),
+        ("split", "residual", "special", "with the residual added it is `q_rope`"),
+    ):
+        golden, mine = export("q_rope", form=form, companions=beside), export("q_rope", "mine")
+        match = one(golden, mine)
+        assert (match.policy, match.reason, match.tag) == (policy, reason, "")
+        assert (views(match), pieces(match)) == ((kind, 0, "whole", 0), ["beside"])
+        match = one(mine, golden)
+        assert (views(match), pieces(match)) == (("whole", 0, kind, 0), ["beside"])
+        assert match.tag == ("turned" if form == "turned" else "")
+    both = export("o", form="split", companions=beside)
+    assert views(one(both, both)) == ("residual", 0, "residual", 0)
+    same = export("o", form="turned")
+    assert joined([same], [same]) == [], "neither side was dumped as it is compared"
+
+
+def test_a_choice_is_held_against_the_largest_logits_of_the_other_sides_router() -> None:
+    golden = [export("router", "gate"), export("router_index", "gate", "largest")]
+    golden[1] = Export(golden[0].node, Slot("output", (0,)), "router_index", "largest")
+    mine = [export("router_index", "topk"), export("router", "topk")]
+    mine[1] = Export(mine[0].node, Slot("output", (1,)), "router")
+    match = next(match for match in joined(golden, mine) if match.mine.role == "router_index")
+    assert (views(match), match.tag) == (("largest", 0, "whole", 0), "")
+    assert match.golden_view.parts == (mine[0], mine[1])
+    assert match.reason == "the places of the largest logits of the router"
+    match = next(match for match in joined(mine, golden) if match.mine.role == "router_index")
+    assert (views(match), match.tag) == (("whole", 0, "largest", 0), "largest")
+    assert match.mine_view.parts == (mine[0], mine[1])
+    lonely = one(golden[1], export("router_index", "elsewhere"))
+    assert pieces(lonely) == ["elsewhere"]
+
+
 @pytest.mark.parametrize(("component", "index"), [(None, -1), (0, 0), (1, 1)])
 def test_position_tables_go_with_tables(component: int | None, index: int) -> None:
     golden = export("cos", form="table", component=component)
@@ -340,6 +383,35 @@ def test_shards_that_pack_their_parts_are_compared_part_by_part() -> None:
     assert {match.mine.node.name for match in unfit} == {"q", "k", "v"}
     passing = [export("qkv", form="passing"), *exports("q k v")]
     assert {m.mine.node.name for m in joined(golden, passing, sharded=True)} == {"q", "k", "v"}
+
+
+def test_packs_of_modules_are_cut_by_what_each_side_tells_itself() -> None:
+    both = exports("qkv attn_core")
+    matches = [m for m in joined(both, both, sharded=True, modules=True) if m.mine.role == "qkv"]
+    assert packed(matches) == [
+        ("qkv", "qkv", role, ("own_columns", number, "own_columns", number))
+        for number, role in enumerate("qkv")
+    ]
+    assert pieces(matches[0]) == ["attn_core", "attn_core"]
+    assert (matches[2].policy, matches[2].reason) == (
+        "packed", "part 3 of the packed `qkv` of both, rank by rank",
+    )  # fmt: skip
+    fits = [m.tag for m in joined(both, both, lambda m: m.tag != "k", sharded=True, modules=True)]
+    assert [tag for tag in fits if tag] == ["q", "v"]
+
+
+def test_halves_are_cut_without_the_attention_and_three_parts_are_not() -> None:
+    halves = joined(exports("mlp_in"), exports("mlp_in"), sharded=True, modules=True)
+    assert [(m.tag, views(m), pieces(m)) for m in halves] == [
+        (role, ("own_columns", number, "own_columns", number), [])
+        for number, role in enumerate(("gate", "up"))
+    ]
+    for golden, mine in (("qkv attn_core", "qkv"), ("qkv", "qkv attn_core")):
+        assert joined(exports(golden), exports(mine), sharded=True, modules=True) == []
+    whole = joined(exports("qkv"), exports("qkv"), modules=True)
+    assert [match.policy for match in whole] == ["role"], "nothing is in shards"
+    apart = joined(exports("q k v"), exports("qkv"), sharded=True, modules=True)
+    assert [match.tag for match in apart] == ["q", "k", "v"], "golden has no such pack"
 
 
 # ---- two tensors that somebody says are one ---------------------------------------------------------

@@ -58,6 +58,13 @@ def test_an_input_given_by_keyword_has_its_role_too() -> None:
     assert found["post_attention_layernorm", "input[hidden_states]"] == ("attn_residual", "plain")
 
 
+def test_of_several_inputs_the_first_is_what_a_module_works_on() -> None:
+    first, second, by_name = Slot("input", (0,)), Slot("input", (1,)), Slot("input", ("hidden_states",))
+    found = module_roles({"self_attn.o_proj": [by_name, second, first]})
+    assert found == {("self_attn.o_proj", "input[0]"): ("attn_core", "plain")}
+    assert module_roles({"self_attn.o_proj": [second]}) == {}
+
+
 def test_a_router_that_chooses_returns_logits_weights_and_experts() -> None:
     found = module_roles({"mlp.gate": [Slot("output", (n,)) for n in range(3)]})
     assert [role for role, _ in found.values()] == ["router", "router_weight", "router_index"]

@@ -1,0 +1,143 @@
+"""The steps of an msprobe dump, read: of each the calls on every rank.
+
+A step is a forward pass, as in dumps of our own. What lies between two `step()` of the program are several
+where it called the model several times; they are numbered on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import DumpError, FormatError
+from ..tensors.msprobe_records import Entry, Records, fit, json_of, records_in
+from ..tensors.ref import TensorRef
+from .listing import Listing
+from .msprobe_calls import MsprobeCalls, calls_of
+from .msprobe_files import RECORDS, TENSORS, MsprobeLayout, records_file
+from .msprobe_functions import Functions
+from .msprobe_names import call_name
+from .msprobe_passes import Call, passes
+from .passes import pass_labels
+
+_CONSTRUCT = "construct.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A step on one rank: its directory, its file of records, the calls in it, and its tensor files."""
+
+    home: Path
+    file: Path
+    records: Records
+    calls: MsprobeCalls
+    files: frozenset[str]
+
+    @property
+    def unknown(self) -> int:
+        """How many names in the file are none of msprobe's."""
+        return self.records.broken + sum(call_name(name) is None for name in self.records.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What lies in the directory of a rank; `split` has the calls of each pass."""
+
+    home: Path
+    file: Path
+    records: Records
+    parents: Mapping[str, str | None]
+    calls: Sequence[Call]
+    split: Sequence[Sequence[Call]]
+    files: frozenset[str]
+
+    def ref_of(self, entry: Entry) -> TensorRef:
+        """A tensor is its file where it has one, else its statistics."""
+        if entry.tensor.file and entry.tensor.file in self.files:
+            return TensorRef(f"{self.home / TENSORS}/{entry.tensor.file}")
+        return TensorRef(str(self.file), entry.member)
+
+    def recorded(self, calls: Sequence[Call], golden: Functions) -> Recorded:
+        """Some of the calls as nodes."""
+        found = calls_of(self.records.calls, calls, self.parents, self.ref_of, golden)
+        return Recorded(self.home, self.file, self.records, found, self.files)
+
+
+class Golden:
+    """The functions of golden by the numbers of steps and the places of ranks; of its first where it has not
+    as many."""
+
+    def __init__(self, recorded: Mapping[tuple[str, str], Recorded]) -> None:
+        self._steps: dict[str, list[Functions]] = {}
+        for (step, _), found in recorded.items():
+            self._steps.setdefault(step, []).append(found.calls.functions)
+
+    def functions(self, step: int, rank: int) -> Functions:
+        """Those of a step and rank."""
+        ranks = self._steps.get(str(step)) or next(iter(self._steps.values()), [])
+        return ranks[rank] if rank < len(ranks) else ranks[0] if ranks else {}
+
+
+def steps_of(
+    layout: MsprobeLayout, listing: Listing, notes: list[str], golden: Golden
+) -> dict[int, dict[str, Recorded]]:
+    """What was recorded of each step, by the names of ranks; files that are broken are left out."""
+    broken: list[str] = []
+    steps: dict[int, dict[str, Recorded]] = {}
+    names: list[str] = []
+    for number, homes in layout.steps:
+        own = [home.name for home in homes]
+        # Processes of later steps may have other numbers.
+        same = not names or set(own) <= set(names) or len(own) > len(names)
+        ranks = own if same else names
+        names = names if len(names) >= len(own) else own
+        read: dict[str, tuple[int, _Read]] = {}
+        for place, (rank, home) in enumerate(zip(ranks, homes)):
+            try:
+                read[rank] = place, _read(home, listing, notes)
+            except FormatError as error:
+                broken.append(str(error))
+        labels = pass_labels(number, steps, (len(each.split) for _, each in read.values()), notes.append)
+        for rank, (place, each) in read.items():
+            for label, calls in zip(labels, each.split if len(labels) > 1 else [each.calls]):
+                functions = golden.functions(label, place)
+                steps.setdefault(label, {})[rank] = each.recorded(calls, functions)
+    if not steps:
+        raise FormatError(broken[0] if broken else f"{layout.root}: holds no records of msprobe")
+    notes += [f"left out: {error}" for error in broken]
+    return steps
+
+
+def _read(home: Path, listing: Listing, notes: list[str]) -> _Read:
+    file = records_file(home, listing)
+    if file is None:
+        raise FormatError(f"{home}: holds neither of {', '.join(RECORDS)} of msprobe")
+    records = records_in(str(file))
+    if records.framework not in ("", "pytorch"):
+        raise DumpError(f"{file}: was written for {records.framework}; only dumps of pytorch are read")
+    try:
+        parents = _parents(home, listing)
+    except FormatError as error:
+        parents = {}
+        notes.append(f"nothing says which module called what: {error}")
+    named = ((name, call_name(name)) for name in records.calls or parents)
+    calls = [(name, call) for name, call in named if call is not None]
+    split = passes(calls, parents) if records.calls else [calls]
+    return _Read(home, file, records, parents, calls, split, frozenset(listing.files(home / TENSORS)))
+
+
+def _parents(home: Path, listing: Listing) -> dict[str, str | None]:
+    """Who called what, by `construct.json`; empty where it is not there. Megatron adds the number of a
+    micro step to each."""
+    if _CONSTRUCT not in listing.files(home):
+        return {}
+    content = json_of(str(home / _CONSTRUCT))
+    if not isinstance(content, dict):
+        raise FormatError(f"{home / _CONSTRUCT}: is no construct.json of msprobe: it holds no object")
+    parents: dict[str, str | None] = {}
+    for name, parent in content.items():
+        one = parent[0] if isinstance(parent, list) and parent else parent
+        if one is None or isinstance(one, str):
+            parents[fit(name)] = None if one is None else fit(one)
+    return parents

@@ -1,0 +1,51 @@
+"""Where a model was called again: tools that do not see the model itself record the modules that it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+
+def pass_starts(paths: Sequence[str], modules: Iterable[str]) -> list[int]:
+    """Where passes begin among the calls of outermost modules: at a module that this pass has called already.
+
+    Later passes call the same modules. The first may call others before these (an encoder of images). What
+    a model calls several times in one pass (a shared layer, dropout) leaves passes that differ, and then all
+    is one pass; so is what one module does that calls no other, of all `modules`.
+    """
+    if len(set(paths)) == 1:
+        inside = f"{paths[0]}." if paths[0] else ""
+        if not any(module.startswith(inside) for module in modules):
+            return [0]
+    starts = [0] if paths else []
+    seen: set[str] = set()
+    for place, path in enumerate(paths):
+        if path in seen:
+            starts.append(place)
+            seen = set()
+        seen.add(path)
+    first, *later = [list(paths[begin:end]) for begin, end in zip(starts, [*starts[1:], len(paths)])] or [[]]
+    same = all(one == later[0] for one in later)
+    if not later or not same or first[-len(later[0]) :] != later[0]:
+        return starts[:1]
+    return starts if len(first) == len(later[0]) or len(later[0]) > 1 else starts[:1]
+
+
+def pass_labels(
+    step: int, taken: Collection[int], counts: Iterable[int], said: Callable[[str], None]
+) -> range:
+    """The labels of the passes of a step, numbered on behind those that are `taken`.
+
+    `counts` are the passes on each rank: where ranks do not agree, all is one pass. `said` hears of several.
+    """
+    different = set(counts)
+    label = max(step, max(taken, default=-1) + 1)
+    labels = range(label, label + (different.pop() if len(different) == 1 else 1))
+    if len(labels) > 1:
+        said(f"step {step} has {len(labels)} calls of the model: steps {labels[0]} to {labels[-1]}")
+    return labels
+
+
+def is_inside(path: str, modules: Collection[str]) -> bool:
+    """Whether one of the modules holds the module at a path."""
+    names = path.split(".")
+    return any(".".join(names[:depth]) in modules for depth in range(1, len(names)))

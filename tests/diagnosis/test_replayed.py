@@ -1,0 +1,135 @@
+"""What replay found of a pair: kept in its row, shown as checks, and read back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from acc_pytest.diagnosis.recomputation import Recomputation
+from acc_pytest.diagnosis.replayed import (
+    as_accumulated,
+    as_replayed,
+    judged_by_replay,
+    may_accumulate,
+    replay_of,
+    stored_replay,
+    with_replay,
+)
+from acc_pytest.judging.verdict import Check
+from acc_pytest.reporting.row import Cause, Row
+
+ROW = Row("test_x", "pass", "all is well")
+RIGHT = Recomputation("right", 0.001, "", 0.002, 0.004, "twice its noise", 0.003, 0.01)
+WRONG = Recomputation("wrong", 0.04, "", 0.002, 0.004, "twice its noise")
+UNKNOWN = Recomputation(why="its inputs were not dumped")
+ABOVE = Check("relative_l2", 0.3, 0.1, False, "T", False)
+BELOW = Check("cosine", 0.9, 0.8, True, "T", True)
+
+
+def shown(row: Row) -> list[tuple[str, float | None, float, bool, bool, str]]:
+    return [(c.metric, c.measured, c.allowed, c.at_least, c.passed, c.reason) for c in row.checks]
+
+
+@pytest.mark.parametrize("found", [RIGHT, WRONG, UNKNOWN, Recomputation("wrong", None, "2 rows are wrong")])
+def test_a_row_gives_back_what_was_put_in(found: Recomputation) -> None:
+    row = with_replay(ROW, found)
+    assert replay_of(row) == stored_replay(row) == found
+    assert with_replay(row, found) == row, "twice is once"
+
+
+def test_right_operators_add_their_checks() -> None:
+    row = with_replay(replace(ROW, checks=(BELOW,)), RIGHT)
+    assert (row.verdict, row.sentence, row.notes) == ("pass", "all is well", ())
+    assert shown(row)[1:] == [
+        ("replay_error", 0.001, 0.004, False, True, "twice its noise"),
+        ("replay_row_error", 0.003, 0.01, False, True, "the worst row; twice its noise"),
+    ]
+
+
+def test_a_wrong_operator_fails_its_row_whatever_golden_says() -> None:
+    row = with_replay(replace(ROW, skipped=True, reasons=("another",)), WRONG)
+    said = "the operator is wrong on its own inputs: relative L2 error 0.04 (20 times its rounding)"
+    assert (row.verdict, row.skipped, row.sentence, row.reasons) == ("fail", False, said, (said, "another"))
+    assert shown(row) == [("replay_error", 0.04, 0.004, False, False, "twice its noise")]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        Recomputation("wrong", None, "2 rows are wrong"),
+        Recomputation("wrong", 0.1, "2 rows are wrong", 0.1, 0.2),
+    ],
+)
+def test_what_is_wrong_beyond_no_bound_has_a_check_that_fails(found: Recomputation) -> None:
+    row = with_replay(ROW, found)
+    assert row.sentence == "the operator is wrong on its own inputs: 2 rows are wrong"
+    assert shown(row)[-1] == ("replay_wrong", 1.0, 0.0, False, False, "2 rows are wrong")
+    of_rows = with_replay(ROW, Recomputation("wrong", 0.1, "w", 0.1, 0.2, "r", 0.5, 0.4))
+    assert [check[0] for check in shown(of_rows)] == ["replay_error", "replay_row_error"]
+
+
+def test_a_wrong_operator_of_which_nothing_more_is_known() -> None:
+    row = with_replay(ROW, Recomputation("wrong", reason="by its bound"))
+    assert row.sentence == "the operator is wrong on its own inputs"
+    assert shown(row) == [("replay_wrong", 1.0, 0.0, False, False, "by its bound")]
+
+
+def test_an_operator_that_was_not_computed_is_a_note() -> None:
+    row = with_replay(replace(ROW, notes=("seen",)), UNKNOWN)
+    assert (row.verdict, row.checks) == ("pass", ())
+    assert row.notes == ("seen", "not computed again: its inputs were not dumped")
+
+
+def test_without_golden_replay_is_the_verdict() -> None:
+    unknown = judged_by_replay(ROW, UNKNOWN)
+    why = "not computed again: its inputs were not dumped"
+    assert (unknown.verdict, unknown.sentence, unknown.reasons, unknown.skipped, unknown.notes) == (
+        "incomparable", why, (why,), True, (),
+    )  # fmt: skip
+    right = judged_by_replay(ROW, RIGHT)
+    said = "the operator is right on its own inputs"
+    assert (right.verdict, right.sentence) == ("pass", f"{said}: relative L2 error 0.001")
+    assert judged_by_replay(ROW, Recomputation("right")).sentence == said
+    assert judged_by_replay(ROW, WRONG).verdict == "fail"
+
+
+def test_rows_that_hold_something_else_have_no_replay() -> None:
+    assert replay_of(ROW) is None
+    assert as_replayed(ROW) is ROW
+    for context in (
+        {"replay_outcome": "perhaps"},
+        {"replay_outcome": "right", "replay_error": "much"},
+        {"replay_outcome": 1},
+    ):
+        assert replay_of(replace(ROW, context=context)) is None, context
+    assert replay_of(replace(ROW, context={"replay_why": "it"})) == Recomputation(why="it")
+
+
+def test_rows_without_replay_know_what_looking_for_their_cause_found() -> None:
+    assert stored_replay(ROW) is None
+    assert stored_replay(replace(ROW, cause=Cause("root", "local"))) is None
+    looked = replace(ROW, cause=Cause("root", "local", local="wrong", local_error=0.5))
+    assert stored_replay(looked) == Recomputation("wrong", 0.5)
+    assert stored_replay(with_replay(looked, RIGHT)) == RIGHT
+
+
+def test_accumulated_rounding_passes_and_says_what_failed() -> None:
+    row = replace(ROW, verdict="fail", checks=(BELOW, ABOVE), reasons=("far off",), notes=("seen",))
+    assert may_accumulate(row)
+    why = "rounding that has accumulated: each operator up to here is right on its own inputs"
+    passed = as_accumulated(row)
+    assert (passed.verdict, passed.reasons, passed.notes) == ("pass", (), ("seen", why))
+    assert passed.sentence == f"{why}; relative_l2 is not <= 0.1"
+    assert shown(passed) == [
+        shown(row)[0], ("relative_l2", 0.3, math.inf, False, True, f"{why} (else <= 0.1)"),
+    ]  # fmt: skip
+    assert as_accumulated(ROW).sentence == why
+
+
+def test_what_a_gate_found_is_no_rounding() -> None:
+    assert not may_accumulate(ROW)
+    gate = replace(ABOVE, metric="baseline.relative_l2")
+    assert not may_accumulate(replace(ROW, verdict="fail", checks=(ABOVE, gate)))
+    assert may_accumulate(replace(ROW, verdict="fail", checks=(ABOVE, replace(gate, passed=True))))
