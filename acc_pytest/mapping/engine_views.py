@@ -111,17 +111,17 @@ class TokenLayout:
 @dataclass(frozen=True, slots=True)
 class TokenPick:
     """The rows of the tokens that both sides have, in the order of mine; with `last` only the last one of
-    each sequence. `own` says whose rows: `golden` or `mine`. Of layouts with `contexts`, `forms` say where
-    golden and mine have the rows (words of `token_forms`). With `heads_first` a tensor that may be either is
-    `[batch, heads, tokens, size]`.
+    each sequence. `own` says whose rows: `golden` or `mine`. With `heads_first` a tensor that may be either
+    is `[batch, heads, tokens, size]`. Of layouts with `contexts`, `forms` say where golden and mine have the
+    rows (words of `token_forms`).
     """
 
     golden: TokenLayout
     mine: TokenLayout
     own: str
     last: bool = False
-    forms: tuple[str, str] | None = None
     heads_first: bool = False
+    forms: tuple[str, str] | None = None
 
     @property
     def layout(self) -> TokenLayout:

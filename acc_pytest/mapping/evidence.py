@@ -170,7 +170,8 @@ class Evidence:
         mine = _operand(match.mine, mine_refs, mine_view, scales, self.mine)
         golden = _operand(match.golden, golden_refs, golden_view, (), self.golden)
         if match.experts is not None:
-            return of_experts(golden, mine, match.experts, (self.golden, self.mine), self.tokens)
+            both = (self.golden, self.mine)
+            return None if self.by_tokens else of_experts(golden, mine, match.experts, both, self.tokens)
         golden, mine = with_router_choices(golden, mine)
         golden, mine = self._splits.of_pair(match, golden, mine, self._layouts)
         return (golden, mine) if self._tokens is None else of_tokens(golden, mine, self._tokens)
