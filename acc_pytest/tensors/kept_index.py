@@ -150,12 +150,21 @@ def _index_as_of(home: str, _version: tuple[int, ...]) -> KeptIndex:
         raise FormatError(f"{path}: must have the texts kind and root, and an object of files")
     names: dict[str, list[str]] = {}
     for name in (root, *files):
-        if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")):
+        if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")) or not _can_be(name):
             raise FormatError(f"{path}: every name in it must be a path below {FILES}, got {name!r:.200}")
     for name in files:
         directory, _, base = name.rpartition("/")
         names.setdefault(directory, []).append(base)
     return KeptIndex(home, kind, root, files, {where: tuple(bases) for where, bases in names.items()})
+
+
+def _can_be(name: str) -> bool:
+    """Whether the system can have a name: one of bytes that are no text can, half a character cannot."""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _natural(number: object) -> bool:

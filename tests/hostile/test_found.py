@@ -29,6 +29,7 @@ from acc_pytest.opcheck.settings import OpcheckSettings
 from acc_pytest.opcheck.stand_alone import StandAlone, write_case
 from acc_pytest.operators import compute
 from acc_pytest.tensors import atb_bin, torch_archive
+from acc_pytest.tensors.kept_index import read_index
 from acc_pytest.tensors.numpy_file import stored_dtype
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.source import TensorSource
@@ -242,3 +243,10 @@ def test_nested_lists_of_a_parameter_are_written_as_text_once(monkeypatch: pytes
         nested = [nested, None]
     assert len(attributes.attributes_of({"p": nested})) == 21
     assert written == [None] * 20
+
+
+def test_half_a_character_in_the_index_of_a_kept_dump_is_refused(tmp_path: Path) -> None:
+    index = {"format": "acc_pytest kept dump", "version": 1, "kind": "torch", "root": "x", "files": {}}
+    (tmp_path / "acc_kept.json").write_text(json.dumps({**index, "files": {"x/\ud800": [0]}}))
+    with pytest.raises(FormatError, match="every name in it must be a path below"):
+        read_index(str(tmp_path))
