@@ -55,9 +55,7 @@ class InheritedFailure(pytest.PytestWarning):
 def record(item: pytest.Item, rows: Sequence[Row], *, warns: bool = False) -> None:
     """Hand the rows of a test to the reports and put them into its JUnit properties, then pass, fail or skip.
 
-    Raises `ComparisonFailed` when a verdict fails the test; a failure that is inherited or known is an
-    expected one (xfail), or with `warns` an inherited one is a warning. Skips the test when nothing could be
-    judged and no row fails.
+    With `warns` an inherited failure is a warning, and the test passes; else `_end` says how it ends.
     """
     __tracebackhide__ = True
     for row in rows:
@@ -65,8 +63,17 @@ def record(item: pytest.Item, rows: Sequence[Row], *, warns: bool = False) -> No
     warned = [row for row in rows if warns and row.verdict == "inherited" and not row.strict]
     for row in warned:
         item.warn(InheritedFailure(printable(row.excuse, REASON)))
-    if warned or not rows:
-        return
+    if rows and not warned:
+        _end(rows)
+
+
+def _end(rows: Sequence[Row]) -> None:
+    """Pass, fail or skip the test of these rows.
+
+    Raises `ComparisonFailed` when a verdict fails the test; a failure that is inherited or known is an
+    expected one (xfail). Skips the test when nothing could be judged and no row fails.
+    """
+    __tracebackhide__ = True
     red = [row for row in rows if row.red]
     excused = [row for row in rows if row.excused]
     if excused and not red:

@@ -155,20 +155,33 @@ class RunReport:
         tally = self._recorder.tally
         for row in [row for mode in self._modes for row in mode.late_rows(tally.tests)]:
             self._recorder.add(row)
-        only_unmapped = bool(self._reported) and self._reported <= self._unmapped_ids
-        tried = tally.tried or (only_unmapped and not any(mode.compares_elsewhere for mode in self._modes))
-        if session.exitstatus == pytest.ExitCode.OK and tried and not tally.compared:
+        if session.exitstatus == pytest.ExitCode.OK and self._tried_in_vain:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
         self._recorder.end(self._is_complete(session))
-        plan = self._plan
-        uncovered = plan and plan.pairs and coverage(plan) < self._floor
-        if self._recorder.problems or uncovered or (tally.compared and tally.nothing_replayed):
+        if self._falls_short:
             _redden(session)
-        result = result_of(self._recorder, self._ledger, plan, self._floor, int(session.exitstatus))
+        result = result_of(self._recorder, self._ledger, self._plan, self._floor, int(session.exitstatus))
         if wrong := self._recorder.finish(result):
             _redden(session)
         said = (*wrong, *(f"report: {near(file)}" for file in self._recorder.files))
         self._lines = (*result.lines, *map(message, said))
+
+    @property
+    def _tried_in_vain(self) -> bool:
+        """Whether something was to be compared, be it only nodes without a partner, and nothing was."""
+        if self._recorder.tally.compared:
+            return False
+        if self._recorder.tally.tried:
+            return True
+        only_unmapped = bool(self._reported) and self._reported <= self._unmapped_ids
+        return only_unmapped and not any(mode.compares_elsewhere for mode in self._modes)
+
+    @property
+    def _falls_short(self) -> bool:
+        """Whether a view found something wrong, the mapping is below its floor or replay computed nothing."""
+        tally, plan = self._recorder.tally, self._plan
+        uncovered = plan is not None and bool(plan.pairs) and coverage(plan) < self._floor
+        return bool(self._recorder.problems) or uncovered or (tally.compared > 0 and tally.nothing_replayed)
 
     def _is_complete(self, session: pytest.Session) -> bool:
         """Whether every test that was collected and not deselected has run."""

@@ -216,17 +216,18 @@ class _Proposals:
         """The compared nodes of mine around a tensor; `None` where they disagree, or stand elsewhere."""
         before = next((p for order, p in reversed(self._compared) if order < mine.node.order), None)
         after = next((p for order, p in self._compared if order > mine.node.order), None)
-        if before is None and after is None:
+        around = [pair for pair in (before, after) if pair is not None]
+        if not around or not self._stands_between(before, golden.node, after):
             return None
-        first = None if before is None else self._golden.order(before.golden.node)
-        last = None if after is None else self._golden.order(after.golden.node)
-        order = golden.node.order
-        if (first is not None and first > order) or (last is not None and last < order):
-            return None
-        around = before, after
-        if not all(self._agrees(pair) for pair in around if pair is not None):
+        if not all(map(self._agrees, around)):
             return None
         return "" if before is None else before.mine.node, "" if after is None else after.mine.node
+
+    def _stands_between(self, before: Pair | None, node: Node, after: Pair | None) -> bool:
+        """Whether a node of golden is not outside of two compared ones; where one stands may be unknown."""
+        first = None if before is None else self._golden.order(before.golden.node)
+        last = None if after is None else self._golden.order(after.golden.node)
+        return (first is None or first <= node.order) and (last is None or node.order <= last)
 
     def _agrees(self, pair: Pair) -> bool:
         if pair.id not in self._agreeing:

@@ -103,25 +103,37 @@ class _Shard:
 
 def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple[_Shard, _Shard]]:
     """What to compare with what: both wholes, or a whole with each replica of it."""
-    whole, other = _whole(golden), _whole(mine)
-    summed = (isinstance(pair.mine.view, RankSum) and len(mine) > 1) or _may_be_summands(pair, golden, mine)
-    sliced = not isinstance(pair.golden.view, _UNSLICED) or not isinstance(pair.mine.view, _UNSLICED)
-    if not summed and not sliced:
-        if whole.count == other.count or None in (whole.count, other.count):
-            return [(whole, other)]
-        if all(shard.count == whole.count for shard in mine):
-            return [(whole, shard) for shard in mine]
-        if all(shard.count == other.count for shard in golden):
-            return [(shard, other) for shard in golden]
+    takes_values = _takes_values(pair, golden, mine)
+    if not takes_values and (of_one_size := _of_one_size(golden, mine)):
+        return of_one_size
     golden_count, mine_count = (
-        "an unknown number of" if shard.count is None else str(shard.count) for shard in (whole, other)
+        "an unknown number of" if whole.count is None else str(whole.count)
+        for whole in (_whole(golden), _whole(mine))
     )
     counts = f"golden holds {golden_count} elements, mine {mine_count}"
-    if summed or sliced or LastToken in (type(pair.golden.view), type(pair.mine.view)):
+    if takes_values or LastToken in (type(pair.golden.view), type(pair.mine.view)):
         raise NoPayload(
             f"only part of the tensor is compared, and the dump has statistics of the whole only ({counts})"
         )
     raise Incomparable(f"statistics of different numbers of elements cannot be compared: {counts}")
+
+
+def _of_one_size(golden: list[_Shard], mine: list[_Shard]) -> list[tuple[_Shard, _Shard]]:
+    """The wholes, or one and each replica of it, that may hold equally many elements; none where none do."""
+    whole, other = _whole(golden), _whole(mine)
+    if whole.count == other.count or None in (whole.count, other.count):
+        return [(whole, other)]
+    if all(shard.count == whole.count for shard in mine):
+        return [(whole, shard) for shard in mine]
+    if all(shard.count == other.count for shard in golden):
+        return [(shard, other) for shard in golden]
+    return []
+
+
+def _takes_values(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> bool:
+    """Whether a sum over ranks or a slice is compared, of which statistics of the whole say nothing."""
+    summed = (isinstance(pair.mine.view, RankSum) and len(mine) > 1) or _may_be_summands(pair, golden, mine)
+    return summed or not all(isinstance(end.view, _UNSLICED) for end in (pair.golden, pair.mine))
 
 
 def _may_be_summands(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> bool:

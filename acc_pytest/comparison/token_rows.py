@@ -83,21 +83,34 @@ def token_rows(shape: tuple[int, ...], sequences: Sequences) -> TokenRows | None
     """
     if 0 in shape:
         return None
+    rows = _leading_rows(shape, sequences) or _rows_after_heads(shape, sequences)
+    if rows is None and shape and math.prod(shape[:-1]) == sequences.batch:
+        last = torch.arange(1, sequences.batch + 1) * sequences.length - 1
+        return _rows(shape, len(shape) - 1, last)
+    return rows
+
+
+def _leading_rows(shape: tuple[int, ...], sequences: Sequences) -> TokenRows | None:
+    """The rows of a tensor whose leading dimensions count tokens, or all of it as the row of a lone token."""
     batch, length, count = sequences.batch, sequences.length, sequences.tokens
-    sizes = [math.prod(shape[:end]) for end in range(len(shape) + 1)]
-    ends = [end for end in range(1, len(sizes)) if sizes[end] == count]
-    if ends or count == 1:
-        tokens = torch.arange(count)
-        if batch > 1 and batch != length and shape[:2] == (length, batch):
-            tokens = tokens.reshape(batch, length).T.reshape(-1)
-        return _rows(shape, ends[0] if ends else 0, tokens)
+    ends = [end for end in range(1, len(shape) + 1) if math.prod(shape[:end]) == count]
+    if not ends and count != 1:
+        return None
+    tokens = torch.arange(count)
+    if batch > 1 and batch != length and shape[:2] == (length, batch):
+        tokens = tokens.reshape(batch, length).T.reshape(-1)
+    return _rows(shape, ends[0] if ends else 0, tokens)
+
+
+def _rows_after_heads(shape: tuple[int, ...], sequences: Sequences) -> TokenRows | None:
+    """The rows of a tensor that has the places of a sequence behind its sequences and their heads."""
+    batch, length = sequences.batch, sequences.length
     for axis in range(1, len(shape) - 1):
-        if shape[axis] == length and sizes[axis] % batch == 0:
-            sequence = torch.arange(sizes[axis]) // (sizes[axis] // batch)
+        above = math.prod(shape[:axis])
+        if shape[axis] == length and above % batch == 0:
+            sequence = torch.arange(above) // (above // batch)
             tokens = sequence[:, None] * length + torch.arange(length)
             return _rows(shape, axis + 1, tokens.reshape(-1))
-    if shape and sizes[-2] == batch:
-        return _rows(shape, len(shape) - 1, torch.arange(1, batch + 1) * length - 1)
     return None
 
 

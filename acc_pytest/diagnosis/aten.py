@@ -77,16 +77,21 @@ def results(target: str, stored: Stored, shapes: Sequence[tuple[int, ...]], *, k
     `keywords` says that the dump holds arguments given by name. Raises `OperatorError` for what is not known.
     """
     overload = operator_named(target)
-    positional = [arg for arg in overload._schema.arguments if not arg.kwarg_only]
+    args = _positional(overload, target, stored)
     named = [arg for arg in overload._schema.arguments if arg.kwarg_only]
+    given = {arg.name: _argument(arg, arg.name, stored) for arg in named if (arg.name,) in stored}
+    telling = [arg.name for arg in named if arg.name not in WRITTEN_HOW]
+    told = {name: given[name] for name in telling if name in given}
+    return Results(overload, args, told, () if keywords else tuple(telling), tuple(shapes))
+
+
+def _positional(overload: torch._ops.OpOverload, target: str, stored: Stored) -> list[Any]:
+    """The arguments given by position. Raises `OperatorError` for more than there are, or one not known."""
+    positional = [arg for arg in overload._schema.arguments if not arg.kwarg_only]
     count = 1 + max((key[0] for key in stored if isinstance(key[0], int)), default=-1)
     if count > len(positional):
         raise OperatorError(f"{target}: takes {len(positional)} arguments, {count} were dumped")
-    args = [_argument(positional[place], place, stored) for place in range(count)]
-    given = {arg.name: _argument(arg, arg.name, stored) for arg in named if (arg.name,) in stored}
-    given = {name: value for name, value in given.items() if name not in WRITTEN_HOW}
-    unknown = [arg.name for arg in named if arg.name not in WRITTEN_HOW and not keywords]
-    return Results(overload, args, given, tuple(unknown), tuple(shapes))
+    return [_argument(positional[place], place, stored) for place in range(count)]
 
 
 class Results:

@@ -111,6 +111,23 @@ def _bound(
 ) -> tuple[list[Any], dict[str, Any]]:
     """The arguments by position and by name, as an overload's schema has them. Raises `OperatorError`."""
     arguments = overload._schema.arguments
+    values = _by_name(overload, args, kwargs)
+    positional = [argument for argument in arguments if not argument.kwarg_only]
+    given = [place for place, argument in enumerate(positional) if argument.name in values]
+    bound = []
+    for argument in positional[: max(given, default=-1) + 1]:
+        if argument.name not in values and not argument.has_default_value():
+            raise OperatorError(f"{overload}: argument {argument.name} was not dumped")
+        bound.append(values.get(argument.name, argument.default_value))
+    named = {argument.name for argument in arguments if argument.kwarg_only} - (WRITTEN_HOW - {"dtype"})
+    return bound, {name: value for name, value in values.items() if name in named}
+
+
+def _by_name(
+    overload: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The values given, by the names of a schema's arguments. Raises `OperatorError` for any other."""
+    arguments = overload._schema.arguments
     positional = [argument for argument in arguments if not argument.kwarg_only]
     known = {argument.name for argument in arguments}
     values = {argument.name: value for argument, value in zip(positional, args)}
@@ -121,11 +138,4 @@ def _bound(
         values[own] = value
     if len(args) > len(positional):
         raise OperatorError(f"{overload}: takes {len(positional)} arguments, {len(args)} were dumped")
-    given = [place for place, argument in enumerate(positional) if argument.name in values]
-    bound = []
-    for argument in positional[: max(given, default=-1) + 1]:
-        if argument.name not in values and not argument.has_default_value():
-            raise OperatorError(f"{overload}: argument {argument.name} was not dumped")
-        bound.append(values.get(argument.name, argument.default_value))
-    named = {argument.name for argument in arguments if argument.kwarg_only} - (WRITTEN_HOW - {"dtype"})
-    return bound, {name: value for name, value in values.items() if name in named}
+    return values

@@ -7,7 +7,7 @@ an operator that left no record), results may confirm the operator but not refut
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -136,18 +136,24 @@ def chain_of(ran: RecordedRun, operator: DumpedOperator) -> Chain:
     edges = [
         ((part, _place(graph, part, number)), edge) for part, number, edge in graph.arriving(parts.nodes)
     ]
-    count = len(operator.inputs)
-    constant = {key: _is_constant(graph, edge) for key, edge in edges}
-    numbers: dict[tuple[str, int], int | None] = {}
-    if len(edges) == count:
-        numbers = {key: number for number, (key, _) in enumerate(edges)}
-    elif count == len(edges) - sum(constant.values()):
-        dumped = iter(range(count))
-        numbers = {key: None if constant[key] else next(dumped) for key, _ in edges}
-    else:
-        raise OperatorError(f"its record holds {count} inputs, the graph gives it {len(edges)}")
+    constant = [(key, _is_constant(graph, edge)) for key, edge in edges]
     certain = parts.inputs == "sure" and all(_left_record(ran, graph, edge) for _, edge in edges)
-    return Chain(ran, operator, graph, numbers, certain)
+    return Chain(ran, operator, graph, _numbered(constant, len(operator.inputs)), certain)
+
+
+def _numbered(
+    constant: Sequence[tuple[tuple[str, int], bool]], count: int
+) -> dict[tuple[str, int], int | None]:
+    """Which of `count` dumped inputs each edge from outside is; `constant` says of each whether it is one.
+
+    Raises `OperatorError` where the record has neither all of the edges nor all but the constants.
+    """
+    if len(constant) == count:
+        return {key: number for number, (key, _) in enumerate(constant)}
+    if count != sum(not is_constant for _, is_constant in constant):
+        raise OperatorError(f"its record holds {count} inputs, the graph gives it {len(constant)}")
+    dumped = iter(range(count))
+    return {key: None if is_constant else next(dumped) for key, is_constant in constant}
 
 
 def _place(graph: GraphIndex, part: str, number: int) -> int:

@@ -59,14 +59,10 @@ def shares(
         else:
             if cause is not None and cause.kind == "inherited" and not set(cause.parents) & set(above):
                 above = _between(first, cause.parents, number)
-            known = [states[parent] for parent in above if parent in states]
-            if cause is None or cause.kind == "root":
-                kept = _added(state, cause, known)
-                if cause is not None:
-                    explained[number] = min(1.0, part * kept)  # parts of 1 may sum to a rounding more
-                part *= 1.0 - kept
-            hidden = [parent for parent in above if parent not in states or not states[parent].compared]
-            weights = _weights(state, known) or _equal(hidden)
+            kept, weights = _divided(state, cause, above, states)
+            if cause is not None and cause.kind == "root":
+                explained[number] = min(1.0, part * kept)  # parts of 1 may sum to a rounding more
+            part *= 1.0 - kept
         for parent, weight in weights.items():
             parts[parent] += part * weight
     return explained
@@ -80,8 +76,19 @@ def _equal(numbers: Sequence[int]) -> dict[int, float]:
     return dict.fromkeys(numbers, 1.0 / len(numbers)) if numbers else {}
 
 
+def _divided(
+    state: PairState, cause: Cause | None, above: Sequence[int], states: Mapping[int, PairState]
+) -> tuple[float, dict[int, float]]:
+    """What a pair keeps of the part that arrives, and how the rest goes to those above it."""
+    known = [states[parent] for parent in above if parent in states]
+    hidden = [parent for parent in above if parent not in states or not states[parent].compared]
+    return _added(state, cause, known), _weights(state, known) or _equal(hidden)
+
+
 def _added(state: PairState, cause: Cause | None, above: Sequence[PairState]) -> float:
-    """The part of its squared error that a root, or a pair that passes, adds itself."""
+    """The part of its squared error that a pair adds itself: nothing where it is inherited."""
+    if cause is not None and cause.kind != "root":
+        return 0.0
     own, others = _sizes(state, above)
     if cause is not None and cause.parents and cause.local_error is not None and 0 < own < math.inf:
         return min(1.0, (cause.local_error / own) ** 2)

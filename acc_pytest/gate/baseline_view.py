@@ -62,36 +62,32 @@ class BaselineView(KeptFileView[Accepted]):
         """What the summary says of the baseline."""
         new = [key for key in self._now if key not in self._before]
         same = {key: self._before[key] for key in self._now if key in self._before}
-        other = [key for key, before in same.items() if not comparable(before, self._now[key])]
         better = [key for key, before in same.items() if improved(before, self._now[key])]
-        lines = []
-        if self._before:
-            held = len(same) - len(other)
-            lines.append(f"baseline: {held} comparisons held against the errors of {self._path}")
-        if self._before and (differing := self._differing()):
-            lines.append(f"baseline: it was made with {differing}")
-        if self._without_error:
-            lines.append(
-                f"baseline: {self._without_error} comparisons have no relative error (statistics only)"
-            )
-        if other:
-            lines.append(f"baseline: {_some(other)} of another dtype than accepted: not compared")
-        if stale := self._stale():
-            lines.append(
-                f"baseline: {_some(stale)} in it met no test: stale, --acc-update-baseline=all drops them"
-            )
         if self._update:
-            return [*lines, self._said_of_update(new, better), *self._said_of_red()]
-        if new:
-            lines.append(f"baseline: {_some(new)} not in it: add with --acc-update-baseline=new")
-        if better:
-            lines.append(f"baseline: {_some(better)} clearly better than accepted: tighten with =all")
-        return lines
+            after = [self._said_of_update(new, better), *self._said_of_red()]
+        else:
+            after = list(_how_to_accept(new, better))
+        return [*self._said_of_use(same), *after]
 
     def finish(self, result: Result) -> None:
         """Write the file, if it is to be updated. Raises `AccError` where the system refuses."""
         if self._writes:
             write_baseline(self._path, self._made_now(), self._updated())
+
+    def _said_of_use(self, same: Mapping[str, Accepted]) -> Iterator[str]:
+        """What was held against the file, of which `same` are the errors met again, and what could not be."""
+        other = [key for key, before in same.items() if not comparable(before, self._now[key])]
+        if self._before:
+            held = len(same) - len(other)
+            yield f"baseline: {held} comparisons held against the errors of {self._path}"
+            if differing := self._differing():
+                yield f"baseline: it was made with {differing}"
+        if self._without_error:
+            yield f"baseline: {self._without_error} comparisons have no relative error (statistics only)"
+        if other:
+            yield f"baseline: {_some(other)} of another dtype than accepted: not compared"
+        if stale := self._stale():
+            yield f"baseline: {_some(stale)} in it met no test: stale, --acc-update-baseline=all drops them"
 
     def _said_of_update(self, new: list[str], better: list[str]) -> str:
         if not self._writes:
@@ -132,6 +128,14 @@ class BaselineView(KeptFileView[Accepted]):
         if self._update == NEW and self._before:
             return dict(self._made)
         return {"date": _today().isoformat(), **self._environment}
+
+
+def _how_to_accept(new: list[str], better: list[str]) -> Iterator[str]:
+    """Which updates of the file would take in what it does not have yet."""
+    if new:
+        yield f"baseline: {_some(new)} not in it: add with --acc-update-baseline=new"
+    if better:
+        yield f"baseline: {_some(better)} clearly better than accepted: tighten with =all"
 
 
 def _today() -> datetime.date:

@@ -65,18 +65,13 @@ def _merged(files: Sequence[StoredRows]) -> Merged:
         _check_same_plan(first, other)
     missing = _missing(files)
     stored = stored_run(files)
-    unmapped: dict[int, Row] = {}
-    for file in files:
-        for row in file.rows:
-            if row.verdict == "unmapped":
-                unmapped[row.number or 0] = row
     others = (row for rows in stored.others.values() for row in rows)
     run = first.run
     pairs = run.plan.pairs if run.plan is not None else 0
     return Merged(
         stored=stored,
         plan=None if run.plan is None else stored.plan,
-        rows=(*stored.pairs.values(), *(unmapped[number] for number in sorted(unmapped)), *others),
+        rows=(*stored.pairs.values(), *_unmapped(files), *others),
         command=tuple(word for word in run.command if not word.startswith("--acc-shard=")),
         floor=run.floor,
         statuses=tuple(file.exit_status for file in files if file.exit_status is not None),
@@ -84,6 +79,12 @@ def _merged(files: Sequence[StoredRows]) -> Merged:
         incomplete=(*missing, *stored.incomplete),
         notes=tuple(unfinished(files)),
     )
+
+
+def _unmapped(files: Sequence[StoredRows]) -> list[Row]:
+    """One row for each node without a partner, by number: every shard may have a row of it."""
+    last = {row.number or 0: row for file in files for row in file.rows if row.verdict == "unmapped"}
+    return [last[number] for number in sorted(last)]
 
 
 def _check_same_plan(first: StoredRows, other: StoredRows) -> None:

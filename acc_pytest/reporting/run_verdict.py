@@ -53,13 +53,14 @@ def run_verdict(run: Run, result: Result, complete: bool = True, own_failures: i
         return RunVerdict("open" if result.exit_status == 0 else "bad", "Nothing was compared")
     if not tally.compared and complete:
         return RunVerdict("bad", f"Nothing was compared: none of {tally.tried} {_units(run)} could be")
-    if not complete:
-        every = f" of {len(run.plan.pairs)}" if run.plan is not None else ""
-        tone: Literal["bad", "open"] = "bad" if result.exit_status else "open"
-        return RunVerdict(
-            tone, f"Incomplete: {tally.compared}{every} {_units(run)} were compared, none fails"
-        )
-    return _green(run, result)
+    return _green(run, result) if complete else _incomplete(run, result)
+
+
+def _incomplete(run: Run, result: Result) -> RunVerdict:
+    """Not all tests have run, and none of those that have fails."""
+    every = f" of {len(run.plan.pairs)}" if run.plan is not None else ""
+    said = f"Incomplete: {result.tally.compared}{every} {_units(run)} were compared, none fails"
+    return RunVerdict("bad" if result.exit_status else "open", said)
 
 
 def _green(run: Run, result: Result) -> RunVerdict:

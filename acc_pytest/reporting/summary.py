@@ -116,15 +116,12 @@ def summary_lines(
     The first `fed` of these are of what the run was fed and stand before everything else.
     What fails without one (it could not be compared, it is people's own) is named as the first failing.
     """
-    counted = ", ".join(f"{tally.counts[verdict]} {verdict}" for verdict in VERDICTS if tally.counts[verdict])
     lines = [_cut(line, ROOT_WIDTH) for line in roots[:fed]]
-    if tally.tried > len(tally.tests):
-        counted += f" (one for each tensor); {tests_that_fail(tally)}"
-    lines.append(f"verdicts: {counted or 'none'}")
+    lines.append(verdicts_line(tally))
     if tally.after_tie:
         lines.append(after_tie_line(tally))
-    if plan is not None:
-        lines += [coverage_line(plan, floor)] if plan.golden_kind else []
+    if plan is not None and plan.golden_kind:
+        lines.append(coverage_line(plan, floor))
     if tally.replayed:
         lines.append(replayed_line(tally))
     if tally.tried and not tally.compared:
@@ -136,6 +133,14 @@ def summary_lines(
         lines.append("worst by their bounds:")
         lines += [_cut(f"  {describe(row)}") for row in tally.worst]
     return lines
+
+
+def verdicts_line(tally: Tally) -> str:
+    """How many rows have each verdict, and, where tests have several rows, how many tests fail."""
+    counted = ", ".join(f"{tally.counts[verdict]} {verdict}" for verdict in VERDICTS if tally.counts[verdict])
+    if tally.tried > len(tally.tests):
+        counted += f" (one for each tensor); {tests_that_fail(tally)}"
+    return f"verdicts: {counted or 'none'}"
 
 
 def replayed_line(tally: Tally) -> str:

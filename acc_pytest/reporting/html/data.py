@@ -164,10 +164,7 @@ class PageData:
         metrics = [name for name in self._metrics if name in self._judged or not budget.judged_only]
         body = {
             "length": len(order),
-            "texts": {
-                name: texts.packed(order, _ID if name in ("home", "leaf") else budget.width)
-                for name, texts in self._texts.items()
-            },
+            "texts": self._packed_texts(order, budget.width),
             "verdicts": [self._verdicts[index] for index in order],
             "numbers": differences([self._number(index) for index in order]),
             "roots": differences([self._roots[index] for index in order]),
@@ -182,6 +179,11 @@ class PageData:
             },
         }
         return Packed(body, {self._places[index]: place for place, index in enumerate(order)}, order)
+
+    def _packed_texts(self, order: Sequence[int], width: int) -> dict[str, Any]:
+        """The columns of texts, cut to `width`; ids are cut later, as commands are made of them."""
+        widths = {"home": _ID, "leaf": _ID}
+        return {name: texts.packed(order, widths.get(name, width)) for name, texts in self._texts.items()}
 
     def _packed_metric(self, name: str, order: Sequence[int], width: int) -> dict[str, Any]:
         return {
