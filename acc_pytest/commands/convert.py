@@ -41,6 +41,11 @@ def add(commands: Commands) -> None:
         help="the directory to write, which must not exist (default: in the working directory, the name of "
         "the dump with _kept, or without it)",
     )
+    _add_selection(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
     part = parser.add_argument_group("a part of the dump (--to acc)")
     part.add_argument(
         "--step",
@@ -63,7 +68,6 @@ def add(commands: Commands) -> None:
         metavar="GLOB",
         help="keep these nodes only, by path or name: 'root.model.layers.0*'",
     )
-    parser.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:

@@ -26,6 +26,7 @@ Scalar = Union[None, bool, int, float, str]
 
 NO_SAMPLE = 2**40
 _NO_SAMPLE_SHAPE = (2**20, 2**20)
+_NO_SAMPLE_NORMS = {"l2norm": math.sqrt(NO_SAMPLE), "l1norm": NO_SAMPLE / NORMAL_SPREAD}
 NOISE = 0.01
 OFF = "off"
 _BY_RULE = ("set by ", "switched off by ")
@@ -86,8 +87,7 @@ def nominal_bounds(
         if is_stated(statistics):
             stated = stated_of(statistics)
             dtypes = (stated.golden_dtype, stated.mine_dtype)
-            norms = {"l2norm": math.sqrt(NO_SAMPLE), "l1norm": NO_SAMPLE / NORMAL_SPREAD}
-            golden = replace(stated.golden, max=1.0, min=-1.0, mean=0.0, **norms)
+            golden = replace(stated.golden, max=1.0, min=-1.0, mean=0.0, **_NO_SAMPLE_NORMS)
             stated = replace(stated, numel=NO_SAMPLE, golden=golden)
             thresholds = thresholds_for_statistics(place, stated, rules, standard)
         else:
