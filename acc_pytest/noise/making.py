@@ -85,21 +85,27 @@ class ProfileMaker:
             if ref in weights:
                 continue
             try:
-                if ref in single and any(map(has_statistics_only, (ref, single[ref]))):
-                    yield ref, stated_errors(ref, single[ref])
-                    continue
-                if ref in single and same_shapes((ref,), (single[ref],)):
-                    comparisons = [Comparison(_opened(ref), _opened(single[ref]))]
-                elif ref in alone:
-                    comparisons = list(open_pair(alone[ref]).comparisons)
-                else:
-                    continue
-                errors = [NoiseErrors.of(measure(each.golden, each.mine)) for each in comparisons]
-                yield ref, NoiseErrors.largest_of(errors)
+                errors = _errors_at(ref, single.get(ref), alone.get(ref))
             except NoPayload:
                 continue  # of golden's tensor nothing was dumped, so that nothing will be compared
             except (AccError, OSError) as error:
                 self.left_out.append(str(error) if ref.path in str(error) else f"{ref}: {error}")
+                continue
+            if errors is not None:
+                yield ref, errors
+
+
+def _errors_at(ref: TensorRef, partner: TensorRef | None, pair: Pair | None) -> NoiseErrors | None:
+    """By what the noise run is off at one tensor of golden; `None` where nothing of its shape is known."""
+    if partner is not None and any(map(has_statistics_only, (ref, partner))):
+        return stated_errors(ref, partner)
+    if partner is not None and same_shapes((ref,), (partner,)):
+        comparisons = [Comparison(_opened(ref), _opened(partner))]
+    elif pair is not None:
+        comparisons = list(open_pair(pair).comparisons)
+    else:
+        return None
+    return NoiseErrors.largest_of([NoiseErrors.of(measure(each.golden, each.mine)) for each in comparisons])
 
 
 def _merged(runs: Sequence[NoiseErrors]) -> NoiseErrors:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..errors import AccError, SettingsError
 from ..mapping.fed import WEIGHTS
 from ..mapping.pair import Operand, Pair
-from ..tensors.dtypes import by_name
+from ..tensors.dtypes import DType, by_name
 from ..tensors.ref import readable
 from .profile import Profile, ProfiledTensor, fingerprint, key_of
 from .profile_file import REMEDY
@@ -76,15 +76,23 @@ def _with_nearby(pairs: Sequence[Pair], counterparts: Sequence[Counterpart]) -> 
 def _other_type(profile: Profile, pairs: Sequence[Pair]) -> str:
     """A sentence where mine has another float type than the runs of the profile; empty where it has not."""
     headers = [readable(ref) for pair in pairs for ref in pair.mine.refs[:1]]
-    floats = [header.dtype for header in headers if header is not None and header.dtype.format is not None]
-    formats = [fmt for dtype in profile.dtypes if (fmt := by_name(dtype).format) is not None]
-    if not floats or not formats or any(dtype.name in profile.dtypes for dtype in floats):
+    of_mine = _roundoffs(header.dtype for header in headers if header is not None)
+    of_profile = _roundoffs(map(by_name, profile.dtypes))
+    if not of_mine or not of_profile or any(name in profile.dtypes for name, _ in of_mine):
         return ""
-    mine = Counter(dtype.name for dtype in floats).most_common(1)[0][0]
-    coarsest = max(dtype.format.roundoff for dtype in floats if dtype.format is not None)
-    finer = max(fmt.roundoff for fmt in formats) < coarsest
+    mine = Counter(name for name, _ in of_mine).most_common(1)[0][0]
+    finer = _coarsest(of_profile) < _coarsest(of_mine)
     what = "derived bounds stand where they are larger" if finer else f"bounds are not those of {mine}"
     return f"the noise profile is of {' and '.join(profile.dtypes)}, mine is {mine}: {what}"
+
+
+def _roundoffs(dtypes: Iterable[DType]) -> list[tuple[str, float]]:
+    """The float types among these, each with its unit roundoff."""
+    return [(dtype.name, dtype.roundoff) for dtype in dtypes if dtype.roundoff is not None]
+
+
+def _coarsest(roundoffs: Sequence[tuple[str, float]]) -> float:
+    return max(roundoff for _, roundoff in roundoffs)
 
 
 def _refuse_stale(profile: Profile, pairs: Sequence[Pair], home: str) -> None:

@@ -45,7 +45,7 @@ def rows_on_device(
     ]
     said = conclusion(rows, copies)
     if said:
-        red = any(row.red for row in rows)
+        red = _any_red(rows)
         rows = [_saying(row, said) if row.red or not red else row for row in rows]
     return [*rows, *(row for copy in copies for row in copy.rows)]
 
@@ -61,6 +61,14 @@ def _of_device(row: Row) -> Row:
     return replace(row, mine=replace(row.mine, path=""), notes=notes)
 
 
+def _all_judged(rows: Sequence[Row]) -> bool:
+    return all(row.verdict in ("pass", "fail") for row in rows)
+
+
+def _any_red(rows: Sequence[Row]) -> bool:
+    return any(row.red for row in rows)
+
+
 @dataclass(frozen=True, slots=True)
 class CopyRows:
     """The rows of one copy with an optimisation off. `judged` says that all of them could be."""
@@ -71,12 +79,12 @@ class CopyRows:
     @property
     def judged(self) -> bool:
         """Whether every output got a verdict."""
-        return all(row.verdict in ("pass", "fail") for row in self.rows)
+        return _all_judged(self.rows)
 
     @property
     def red(self) -> bool:
         """Whether the copy fails."""
-        return any(row.red for row in self.rows)
+        return _any_red(self.rows)
 
 
 def _copied(off: OptimizationOff, backend: Backend, check: CheckCase, row: Row, running: int) -> CopyRows:
@@ -101,9 +109,9 @@ def _of_copy(row: Row, off: OptimizationOff) -> Row:
 def conclusion(rows: Sequence[Row], copies: Sequence[CopyRows]) -> str:
     """Which optimisation changes the verdict, in words; empty where there is nothing to say."""
     judged = [copy for copy in copies if copy.judged]
-    if not judged or not all(row.verdict in ("pass", "fail") for row in rows):
+    if not judged or not _all_judged(rows):
         return ""
-    red = any(row.red for row in rows)
+    red = _any_red(rows)
     changing = [copy.off for copy in judged if copy.red != red]
     changes = " or ".join(off.change for off in changing)
     if red and changing:

@@ -145,36 +145,47 @@ def grouped_matmul_with_routing(call: OperatorCall, t: Tensors) -> Outputs:
     the result, which has as many rows as tokens. int8: the product times mScale of the row of x and
     nScale of the expert's column.
     """
-    p, x, weight = call.param, t["x"], t["weight"]
+    p, indices = call.param, t["indices"].flatten().long()
     down = (p["moeType"] if p["groupedMatmulType"] < 0 else p["groupedMatmulType"]) == DOWN
-    weight = weight.transpose(1, 2) if p["transposeB"] else weight
-    indices = t["indices"].flatten().long()
-    ends = [int(end) for end in t["expertCount"].flatten().tolist()]
+    weight = t["weight"].transpose(1, 2) if p["transposeB"] else t["weight"]
+    ends = _ends_of_experts(call, t, weight)
+    call.need(not down or p["topK"] > 0, f"parameter topK is {p['topK']}, not above 0")
+    scaled = "nScale" in t and "mScale" in t
+    call.need(scaled or t["x"].dtype != torch.int8, "int8 operands need nScale and mScale")
+    rows = len(indices) // p["topK"] if down else len(indices)
+    result = torch.zeros(rows, weight.shape[2], dtype=call.accumulate)
+    for expert, (start, stop) in enumerate(zip([0, *ends], ends)):
+        if down:
+            part = _of_expert(call, t, torch.arange(start, stop), weight, expert)
+            result.index_add_(0, indices[start:stop], part)
+        else:
+            result[start:stop] = _of_expert(call, t, indices[start:stop], weight, expert)
+    if t["x"].dtype != torch.int8:
+        return [As(result, torch_dtype(p["outDataType"], t["x"].dtype))]
+    # of quantised products ATB's own tests call bfloat16 0
+    return [As(result, torch_dtype(p["outDataType"] or BFLOAT16, torch.float16))]
+
+
+def _ends_of_experts(call: OperatorCall, t: Tensors, weight: torch.Tensor) -> list[int]:
+    """Up to which row each expert has some. Raises `OperatorError` where the operands do not fit."""
+    x, ends = t["x"], [int(end) for end in t["expertCount"].flatten().tolist()]
     call.need(
         weight.ndim == 3
         and weight.shape[1] == x.shape[1]
         and ends == sorted(ends)
         and len(ends) == len(weight)
-        and (not ends or ends[-1] <= len(indices)),
+        and (not ends or ends[-1] <= t["indices"].numel()),
         f"x {list(x.shape)}, weight {list(t['weight'].shape)}, expertCount {ends} do not fit",
     )
-    call.need(not down or p["topK"] > 0, f"parameter topK is {p['topK']}, not above 0")
-    whole = x.dtype == torch.int8
-    call.need(not whole or ("nScale" in t and "mScale" in t), "int8 operands need nScale and mScale")
-    rows = len(indices) // p["topK"] if down else len(indices)
-    result = torch.zeros(rows, weight.shape[2], dtype=call.accumulate)
-    for expert, (start, stop) in enumerate(zip([0, *ends], ends)):
-        picked = torch.arange(start, stop) if down else indices[start:stop]
-        left = x[picked]
-        if whole:
-            part = call.wide(quantise.integer_matmul(left, weight[expert]))
-            part = part * call.wide(t["mScale"]).flatten()[picked, None] * call.wide(t["nScale"][expert])
-        else:
-            part = call.wide(left) @ call.wide(weight[expert])
-        if down:
-            result.index_add_(0, indices[start:stop], part)
-        else:
-            result[start:stop] = part
-    # of quantised products ATB's own tests call bfloat16 0
-    code = BFLOAT16 if whole and p["outDataType"] == 0 else p["outDataType"]
-    return [As(result, torch_dtype(code, torch.float16 if whole else x.dtype))]
+    return ends
+
+
+def _of_expert(
+    call: OperatorCall, t: Tensors, rows: torch.Tensor, weight: torch.Tensor, expert: int
+) -> torch.Tensor:
+    """These rows of x times the expert's matrix, wide; int8 is scaled back."""
+    x = t["x"][rows]
+    if x.dtype != torch.int8:
+        return call.wide(x) @ call.wide(weight[expert])
+    product = call.wide(quantise.integer_matmul(x, weight[expert]))
+    return product * call.wide(t["mScale"]).flatten()[rows, None] * call.wide(t["nScale"][expert])

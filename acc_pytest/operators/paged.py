@@ -210,11 +210,17 @@ def _bias(
     if p["calcType"] and mask.ndim == 2:
         start = queries.start if kind == SPEC else length - rows
         return mask[start : start + rows, :length]
-    plane = mask
-    if mask.ndim > 2:
-        plane = mask[sequence if len(mask) == len(t["contextLens"]) else sequence // groups]
-    if mask.ndim == 4 and plane.shape[0] == p["headNum"] and groups > 1:
-        part = p["headNum"] // groups
-        plane = plane[(sequence % groups) * part : (sequence % groups + 1) * part]
+    plane = _plane(mask, sequence, len(t["contextLens"]), p["headNum"], groups)
     call.need(plane.shape[-1] >= length, f"mask {list(mask.shape)} is shorter than {length} keys")
     return plane[..., -rows if plane.shape[-2] < rows else 0 :, :length][..., :rows, :]
+
+
+def _plane(mask: torch.Tensor, sequence: int, sequences: int, heads: int, groups: int) -> torch.Tensor:
+    """The piece of a mask for one sequence, which may be a group of heads: one for all, or of its own."""
+    if mask.ndim <= 2:
+        return mask
+    plane = mask[sequence if len(mask) == sequences else sequence // groups]
+    if mask.ndim == 4 and plane.shape[0] == heads and groups > 1:
+        part, group = heads // groups, sequence % groups
+        return plane[group * part : (group + 1) * part]
+    return plane

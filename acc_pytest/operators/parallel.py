@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -12,7 +12,7 @@ from .layout import torch_dtype
 from .linear import weight_matrix
 from .param import COMMUNICATION, Param, choice, data_type, flag, integer
 from .quantise import descale, integer_matmul
-from .registry import As, OperatorCall, Output, Outputs, Tensors, collective
+from .registry import As, ComputeRanks, OperatorCall, Output, Outputs, Tensors, collective
 
 ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, PURE, TWO_DIMENSIONS, TO_EXPERTS, FROM_EXPERTS = range(7)
 PER_TENSOR, PER_CHANNEL, PER_GROUP, PER_TOKEN = range(4)
@@ -70,27 +70,49 @@ def linear_parallel(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Ou
     and from experts: `expert_parallel`.
     """
     kind = call.param["type"]
-    call.need(kind >= 0, "parameter type is -1, undefined")
-    if kind in (TO_EXPERTS, FROM_EXPERTS):
-        known = {"local_expert_nums": "localExpertNums", "epSize": "epSize", "tpSize": "tpSize"}
-        info = {flat: call.param["moeInfo"][name] or call.param[flat] for flat, name in known.items()}
-        call = replace(call, param={**call.param, **info})
-        return gathered_product(call, ranks) if kind == TO_EXPERTS else product_scattered(call, ranks)
-    rows: list[torch.Tensor] = [rank["x"] for rank in ranks]
-    if kind == ALL_GATHER:
-        gathered = torch.cat(rows)
-        results: list[list[Output]] = [[_result(call, r, _product(call, r, gathered))] for r in ranks]
-        return [[*r, gathered] for r in results] if call.param["keepIntermediate"] else results
-    if kind == PURE:
-        return [[_result(call, r, _product(call, r, r["x"]))] for r in ranks]
-    if kind == TWO_DIMENSIONS:
-        return _two_dimensions(call, ranks)
-    total = torch.stack([_product(call, r, r["x"]) for r in ranks]).sum(0)
-    if kind == ALL_REDUCE:
-        return [[_result(call, r, total)] for r in ranks]
+    call.need(kind in _BY_TYPE, "parameter type is -1, undefined")
+    return _BY_TYPE[kind](call, ranks)
+
+
+def _all_reduced(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    total = _sum_of_products(call, ranks)
+    return [[_result(call, rank, total)] for rank in ranks]
+
+
+def _reduced_and_scattered(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    total = _sum_of_products(call, ranks)
     dim = 1 if total.ndim == 3 and total.shape[0] == 1 else 0
     parts = _chunks(call, total, len(ranks), dim)
-    return [[_result(call, r, part)] for r, part in zip(ranks, parts)]
+    return [[_result(call, rank, part)] for rank, part in zip(ranks, parts)]
+
+
+def _sum_of_products(call: OperatorCall, ranks: Sequence[Tensors]) -> torch.Tensor:
+    return torch.stack([_product(call, rank, rank["x"]) for rank in ranks]).sum(0)
+
+
+def _gathered(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    gathered = torch.cat([rank["x"] for rank in ranks])
+    results: list[list[Output]] = [[_result(call, r, _product(call, r, gathered))] for r in ranks]
+    return [[*r, gathered] for r in results] if call.param["keepIntermediate"] else results
+
+
+def _each_alone(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    return [[_result(call, rank, _product(call, rank, rank["x"]))] for rank in ranks]
+
+
+def _to_experts(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    return gathered_product(_with_moe_info(call), ranks)
+
+
+def _from_experts(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+    return product_scattered(_with_moe_info(call), ranks)
+
+
+def _with_moe_info(call: OperatorCall) -> OperatorCall:
+    """The call with what `moeInfo` says beside its other parameters, where a dump has it."""
+    known = {"local_expert_nums": "localExpertNums", "epSize": "epSize", "tpSize": "tpSize"}
+    info = {flat: call.param["moeInfo"][name] or call.param[flat] for flat, name in known.items()}
+    return replace(call, param={**call.param, **info})
 
 
 def _chunks(call: OperatorCall, total: torch.Tensor, number: int, dim: int = 0) -> Sequence[torch.Tensor]:
@@ -119,6 +141,17 @@ def _two_dimensions(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Ou
         total = torch.stack([outputs[m] for m in mates]).sum(0)
         results.append([_result(call, rank, _chunks(call, total, scatter)[column])])
     return results
+
+
+_BY_TYPE: Mapping[int, ComputeRanks] = {
+    ALL_REDUCE: _all_reduced,
+    REDUCE_SCATTER: _reduced_and_scattered,
+    ALL_GATHER: _gathered,
+    PURE: _each_alone,
+    TWO_DIMENSIONS: _two_dimensions,
+    TO_EXPERTS: _to_experts,
+    FROM_EXPERTS: _from_experts,
+}
 
 
 def _product(call: OperatorCall, rank: Tensors, x: torch.Tensor) -> torch.Tensor:

@@ -8,13 +8,14 @@ type or outside an enumeration are errors that name the operator, the key and wh
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Union
 
 from ..errors import OperatorError
 
 Param = Mapping[str, Any]
+_Reader = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,44 +139,58 @@ def _read(operator: str, schema: Schema, given: Param, prefix: str) -> dict[str,
 
 
 def _value(operator: str, name: str, key: Key, value: Any) -> Any:
-    checked = _typed(key.kind, value)
+    called, reader = _KINDS[key.kind]
+    checked = reader(value)
     if checked is None:
-        raise OperatorError(f"{operator}: parameter {name} must be {_KINDS[key.kind]}, got {value!r:.100}")
+        raise OperatorError(f"{operator}: parameter {name} must be {called}, got {value!r:.100}")
     if key.allowed is not None and checked not in key.allowed:
         allowed = ", ".join(f"{v}" if v == m else f"{v} ({m})" for v, m in key.allowed.items())
         raise OperatorError(f"{operator}: parameter {name} must be one of {allowed}, got {value!r:.100}")
     return checked
 
 
-_KINDS = {
-    "int": "a whole number of 64 bits",
-    "float": "a number",
-    "bool": "true or false",
-    "str": "a string",
-    "ints": "a list of whole numbers",
-    "floats": "a list of numbers",
-    "any": "a value",
-}
+def _any(value: Any) -> Any:
+    return 0 if value is None else value
 
 
-def _typed(kind: str, value: Any) -> Any:
-    """`value` as the Python type of `kind`, or `None` if it is not one."""
-    if kind == "any":
-        return 0 if value is None else value
-    if kind in ("ints", "floats"):
+def _integer(value: Any) -> int | None:
+    """ATB's own parameters have 64 bits at most."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+    return value if is_whole else None
+
+
+def _float(value: Any) -> float | None:
+    return float(value) if isinstance(value, float) or _integer(value) is not None else None
+
+
+def _truth(value: Any) -> bool | None:
+    return bool(value) if isinstance(value, bool) or value in (0, 1) else None
+
+
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _list_of(read_item: _Reader) -> _Reader:
+    def read_list(value: Any) -> tuple[Any, ...] | None:
         if not isinstance(value, (list, tuple)):
             return None
-        items = [_typed(kind[:-1], item) for item in value]
+        items = [read_item(item) for item in value]
         return None if None in items else tuple(items)
-    # ATB's own parameters have 64 bits at most
-    whole = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-    if kind == "int":
-        return value if whole else None
-    if kind == "float":
-        return float(value) if whole or isinstance(value, float) else None
-    if kind == "bool":
-        return bool(value) if isinstance(value, bool) or value in (0, 1) else None
-    return value if isinstance(value, str) else None
+
+    return read_list
+
+
+_KINDS: Mapping[str, tuple[str, _Reader]] = {
+    "int": ("a whole number of 64 bits", _integer),
+    "float": ("a number", _float),
+    "bool": ("true or false", _truth),
+    "str": ("a string", _string),
+    "ints": ("a list of whole numbers", _list_of(_integer)),
+    "floats": ("a list of numbers", _list_of(_float)),
+    "any": ("a value", _any),
+}
+"""What each kind is called, and what makes a value one of its Python type; `None` if it is not one."""
 
 
 def _near(name: str, schema: Schema) -> str:

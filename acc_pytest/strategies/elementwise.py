@@ -6,8 +6,26 @@ from typing import Any
 
 import torch
 
+from ..operators.elewise import (
+    ADD,
+    AND,
+    CAST,
+    DEQUANT_CHANNEL,
+    DIV,
+    DYNAMIC,
+    EQUAL,
+    GREATER,
+    LESS,
+    MUL,
+    MULS,
+    NOT,
+    OR,
+    QUANT,
+    QUANT_CHANNEL,
+    SUB,
+)
 from .table import rule
-from .values import FLOATS, Draw, Drawn, axis, floats, one_of, shape, whole, wholes, yes
+from .values import FLOATS, SHORT, Draw, Drawn, axis, floats, one_of, shape, whole, wholes, yes
 
 
 @rule("ActivationOperation")
@@ -52,46 +70,68 @@ def _broadcast(draw: Draw) -> tuple[list[int], list[int]]:
 def elewise(draw: Draw) -> Drawn:
     """Every type, except quantisation to eight-bit floats, which has no dtype to draw."""
     kind, dtype = whole(draw, 1, 20), one_of(draw, *FLOATS)
-    param: dict[str, Any] = {"elewiseType": kind}
-    if kind == 1:
-        code = one_of(draw, *_CODES)
-        given = one_of(draw, *_NUMBERS)
-        size = shape(draw)
-        x = floats(draw, size, given) if given.is_floating_point else wholes(draw, size, -100, 100, given)
-        return {**param, "outTensorType": code}, [x]
-    if kind == 2:
-        factor = {"varAttr": one_of(draw, 1.0, -0.5, 0.3, 3.0)}
-        param.update(factor if yes(draw) else {"mulsParam": factor})
-    if kind in (8, 9, 10, 15, 13, 14, 16):
-        left, right = _broadcast(draw)
-        if kind in (8, 9, 15) and yes(draw):
-            # sums and products of whole numbers stay inside int32
-            return param, [wholes(draw, s, -1000, 1000, torch.int32) for s in (left, right)]
-        return param, [floats(draw, left, dtype), floats(draw, right, dtype, positive=kind == 10)]
-    if kind in (7, 11, 12):
-        left, right = _broadcast(draw)
-        truths = [wholes(draw, s, 0, 1, torch.int8) for s in (left, right)]
-        return param, truths[:1] if kind == 7 else truths
-    if kind in (17, 18):
-        return _by_channel(draw, param, kind)
-    if kind == 19:
-        shifted, size = yes(draw), shape(draw, 1, 3, 9)
-        param["quantParam"] = {"asymmetric": shifted}
-        size[-1] += int(shifted)
-        x = floats(draw, size, one_of(draw, torch.float16, torch.bfloat16))
-        if shifted:
-            x[..., 0] = x.amax(-1) + 1  # a row of equal elements has no range
-        return param, [x]
-    return param, [floats(draw, shape(draw), torch.float16 if kind == 6 else dtype)]
+    param, inputs = _ELEWISE.get(kind, _one_input)(draw, kind, dtype)
+    return {"elewiseType": kind, **param}, inputs
 
 
-def _by_channel(draw: Draw, param: dict[str, Any], kind: int) -> Drawn:
+def _one_input(draw: Draw, kind: int, dtype: torch.dtype) -> Drawn:
+    return {}, [floats(draw, shape(draw), torch.float16 if kind == QUANT else dtype)]
+
+
+def _cast(draw: Draw, _kind: int, _dtype: torch.dtype) -> Drawn:
+    code = one_of(draw, *_CODES)
+    given = one_of(draw, *_NUMBERS)
+    size = shape(draw)
+    x = floats(draw, size, given) if given.is_floating_point else wholes(draw, size, -100, 100, given)
+    return {"outTensorType": code}, [x]
+
+
+def _multiple(draw: Draw, _kind: int, dtype: torch.dtype) -> Drawn:
+    factor = {"varAttr": one_of(draw, 1.0, -0.5, 0.3, 3.0)}
+    param: dict[str, Any] = factor if yes(draw) else {"mulsParam": factor}
+    return param, [floats(draw, shape(draw), dtype)]
+
+
+def _two_inputs(draw: Draw, kind: int, dtype: torch.dtype) -> Drawn:
+    left, right = _broadcast(draw)
+    if kind in (ADD, MUL, SUB) and yes(draw):
+        # sums and products of whole numbers stay inside int32
+        return {}, [wholes(draw, s, -1000, 1000, torch.int32) for s in (left, right)]
+    return {}, [floats(draw, left, dtype), floats(draw, right, dtype, positive=kind == DIV)]
+
+
+def _truths(draw: Draw, kind: int, _dtype: torch.dtype) -> Drawn:
+    truths = [wholes(draw, size, 0, 1, torch.int8) for size in _broadcast(draw)]
+    return {}, truths[:1] if kind == NOT else truths
+
+
+def _by_channel(draw: Draw, kind: int, _dtype: torch.dtype) -> Drawn:
     size = shape(draw, 2, 3, 9)
     scale = floats(draw, size[-1:], torch.float16, positive=True)
     offset = [wholes(draw, size[-1:], -20, 20, torch.int8)] if yes(draw) else []
-    if kind == 17:
-        return param, [floats(draw, size, torch.float16), scale, *offset]
-    return param, [wholes(draw, size, -128, 127, torch.int8), scale, *offset]
+    if kind == QUANT_CHANNEL:
+        return {}, [floats(draw, size, torch.float16), scale, *offset]
+    return {}, [wholes(draw, size, -128, 127, torch.int8), scale, *offset]
+
+
+def _by_row(draw: Draw, _kind: int, _dtype: torch.dtype) -> Drawn:
+    shifted, size = yes(draw), shape(draw, 1, 3, 9)
+    size[-1] += int(shifted)
+    x = floats(draw, size, one_of(draw, *SHORT))
+    if shifted:
+        x[..., 0] = x.amax(-1) + 1  # a row of equal elements has no range
+    return {"quantParam": {"asymmetric": shifted}}, [x]
+
+
+_ELEWISE = {
+    CAST: _cast,
+    MULS: _multiple,
+    **dict.fromkeys((ADD, MUL, DIV, LESS, GREATER, SUB, EQUAL), _two_inputs),
+    **dict.fromkeys((NOT, AND, OR), _truths),
+    **dict.fromkeys((QUANT_CHANNEL, DEQUANT_CHANNEL), _by_channel),
+    DYNAMIC: _by_row,
+}
+"""What each type has beside or instead of one input of any shape."""
 
 
 @rule("WhereOperation")

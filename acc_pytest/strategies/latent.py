@@ -8,7 +8,7 @@ import torch
 
 from ..operators.layout import nd_to_nz
 from .table import rule
-from .values import LARGE, SHORT, Draw, Drawn, counts, distinct, floats, one_of, some, whole, wholes, yes
+from .values import LARGE, SHORT, Draw, Drawn, block_tables, counts, floats, one_of, some, whole, wholes, yes
 
 _SCALES = (1.0, 0.5, 0.125)
 
@@ -24,17 +24,14 @@ def multi_latent_attention(draw: Draw) -> Drawn:
     lengths = some(draw, 1, 3, 1, 20)
     queries = [whole(draw, 1, min(3, n)) for n in lengths] if several else [1] * len(lengths)
     block = 16 if tiled else one_of(draw, 2, 5, 16)
-    columns = max(-(-n // block) for n in lengths)
-    blocks = len(lengths) * columns + whole(draw, 0, 2)
-    tables = distinct(draw, len(lengths) * columns, blocks).reshape(len(lengths), columns)
-    sizes, tokens = [(blocks, block, 1, width) for width in (latent, rope)], sum(queries)
-    if kind == "int8":
-        query, cache = (
-            wholes(draw, size, -20, 20, torch.int8) for size in ([tokens, heads, latent], sizes[0])
-        )
-    else:
-        query, cache = floats(draw, [tokens, heads, latent], dtype), floats(draw, sizes[0], dtype)
-    turned, ropes = floats(draw, [tokens, heads, rope], dtype), floats(draw, sizes[1], dtype)
+    tables, blocks = block_tables(draw, lengths, block)
+    of_latent = [sum(queries), heads, latent], [blocks, block, 1, latent]
+    query, cache = (
+        wholes(draw, size, -20, 20, torch.int8) if kind == "int8" else floats(draw, size, dtype)
+        for size in of_latent
+    )
+    turned = floats(draw, [sum(queries), heads, rope], dtype)
+    ropes = floats(draw, [blocks, block, 1, rope], dtype)
     if tiled:
         cache, ropes = nd_to_nz(cache[:, :, 0], 32 if kind == "int8" else 16), nd_to_nz(ropes[:, :, 0])
     param: dict[str, Any] = {

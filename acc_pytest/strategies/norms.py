@@ -41,29 +41,43 @@ def rms_norm(draw: Draw) -> Drawn:
     part: dict[str, Any] = {"epsilon": _epsilon(draw), "quantType": 2 if quantised else 0}
     x, weight = floats(draw, size, dtype), floats(draw, gamma, dtype)
     scale = [floats(draw, [1], dtype, positive=True), wholes(draw, [1], -20, 20, torch.int8)]
-    inputs: list[torch.Tensor] = [x]
     if kind == 1:
-        inputs.append(weight)
-        if quantised:
-            part["dynamicQuantType"] = whole(draw, 0, 2 if gamma[0] > 1 else 1)
-            inputs.append(floats(draw, gamma, dtype))
-            inputs += scale if not part["dynamicQuantType"] else []
-            if part["dynamicQuantType"] == 2:
-                inputs[1:] = _spread(draw, gamma[0], dtype)
-        elif yes(draw):
-            part["rstd"] = True
-        else:
-            part["modelType"] = whole(draw, 0, 1)
-        if part.get("dynamicQuantType") != 2 and yes(draw):
-            inputs[1] = weight[None]  # dimensions of size 1 in front count for nothing
-    else:
-        part["hasBias"] = yes(draw)
-        inputs += [floats(draw, size[-1:], dtype)] if part["hasBias"] else []
-        inputs += [floats(draw, size, dtype), weight]
-        if quantised:
-            inputs += [floats(draw, gamma, dtype)] if kind == 2 else []
-            inputs += scale
+        more = _quantised_norm(draw, part, weight, scale) if quantised else _plain_norm(draw, part, weight)
+        return {"layerType": kind, _PARTS[kind]: part}, [x, *more]
+    part["hasBias"] = yes(draw)
+    inputs = [x, *([floats(draw, size[-1:], dtype)] if part["hasBias"] else [])]
+    inputs += [floats(draw, size, dtype), weight]
+    if quantised:
+        inputs += [floats(draw, gamma, dtype)] if kind == 2 else []
+        inputs += scale
     return {"layerType": kind, _PARTS[kind]: part}, inputs
+
+
+def _plain_norm(draw: Draw, part: dict[str, Any], weight: torch.Tensor) -> list[torch.Tensor]:
+    """The weight of a norm that hands out its reciprocal root mean squares, or is that of gemma or not."""
+    if yes(draw):
+        part["rstd"] = True
+    else:
+        part["modelType"] = whole(draw, 0, 1)
+    return [_perhaps_with_dimension(draw, weight)]
+
+
+def _quantised_norm(
+    draw: Draw, part: dict[str, Any], weight: torch.Tensor, scale: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    """gamma and beta of a norm with the given scale, or with one of each row without and with an offset."""
+    width = len(weight)
+    part["dynamicQuantType"] = whole(draw, 0, 2 if width > 1 else 1)
+    if part["dynamicQuantType"] == 2:
+        return _spread(draw, width, weight.dtype)
+    beta = floats(draw, [width], weight.dtype)
+    inputs = [_perhaps_with_dimension(draw, weight), beta]
+    return inputs if part["dynamicQuantType"] else [*inputs, *scale]
+
+
+def _perhaps_with_dimension(draw: Draw, weight: torch.Tensor) -> torch.Tensor:
+    """Dimensions of size 1 in front of a weight count for nothing."""
+    return weight[None] if yes(draw) else weight
 
 
 def _spread(draw: Draw, width: int, dtype: torch.dtype) -> list[torch.Tensor]:

@@ -13,8 +13,8 @@ from .values import (
     SHORT,
     Draw,
     Drawn,
+    block_tables,
     counts,
-    distinct,
     floats,
     head_counts,
     one_of,
@@ -45,9 +45,7 @@ def _start(draw: Draw, least: int = 0, rows: int = 1) -> tuple[_Drawn, tuple[int
     number = sequences * (groups if rows != 1 else 1)
     contexts = some(draw, number, number, least, 9)
     block = one_of(draw, 2, 4, 16)
-    columns = max(1, max(-(-n // block) for n in contexts))
-    blocks = number * columns + whole(draw, 0, 2)
-    tables = distinct(draw, number * columns, blocks).reshape(number, columns)
+    tables, blocks = block_tables(draw, contexts, block)
     param = {"headNum": heads, "kvHeadNum": groups, "qkScale": one_of(draw, 1.0, 0.5, 0.125)}
     return _Drawn(param, contexts, tables, blocks, block), (heads, groups, size)
 

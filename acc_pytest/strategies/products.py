@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,80 +12,110 @@ from .table import rule
 from .values import FLOATS, SHORT, Draw, Drawn, floats, one_of, whole, wholes, yes
 
 
+class _Sizes(NamedTuple):
+    """`batch` products of `[m, k]` and `[k, n]` in `dtype`, whose weights may lie in tiles."""
+
+    m: int
+    k: int
+    n: int
+    batch: int
+    dtype: torch.dtype
+    tiled: bool
+
+
+class _Operands(NamedTuple):
+    """The shapes of x, of the weight (in rows and columns) and of the result, and the parameters so far."""
+
+    x: list[int]
+    weight: list[int]
+    result: list[int]
+    tiled: bool
+    param: dict[str, Any]
+
+    def stored(self, weight: torch.Tensor, group: int = 16) -> torch.Tensor:
+        """`weight` as the operator is given it: in tiles, and a matrix where x is one."""
+        if self.tiled:
+            return nd_to_nz(weight, group)
+        return weight.reshape(self.weight[-2:]) if len(self.x) == 2 else weight
+
+    def of_columns(self, draw: Draw) -> list[int]:
+        """The shape of one value for each column: of all matrices, or of each."""
+        *lead, _, n = self.result
+        return one_of(draw, [n], [1, n], [*lead, n])
+
+
 @rule("LinearOperation")
 def linear(draw: Draw) -> Drawn:
     """Float products with and without bias, accumulating, einsum, int8 with its scales; tiled weights."""
     mode = one_of(draw, "plain", "batched", "accumulating", "einsum", "int8", "int8 by token")
+    sizes = _sizes(draw, mode)
+    if mode == "einsum":
+        return _einsum(draw, sizes)
+    operands = _operands(draw, mode, sizes)
+    if mode.startswith("int8"):
+        return _eight_bit(draw, operands, by_token="token" in mode)
+    weight = floats(draw, operands.weight, sizes.dtype)
+    inputs = [floats(draw, operands.x, sizes.dtype), operands.stored(weight)]
+    if mode == "accumulating":
+        more = [floats(draw, operands.result, torch.float32)]
+        return {**operands.param, "hasBias": False, "enAccum": True}, [*inputs, *more]
+    biased = yes(draw)
+    if biased:
+        inputs.append(floats(draw, operands.of_columns(draw), one_of(draw, sizes.dtype, torch.float32)))
+    return {**operands.param, "hasBias": biased}, inputs
+
+
+def _sizes(draw: Draw, mode: str) -> _Sizes:
     m, k, n = whole(draw, 1, 9), whole(draw, 1, 40), whole(draw, 1, 9)
     batch, dtype = whole(draw, 1, 3), one_of(draw, *(SHORT if mode == "einsum" else FLOATS))
-    tiled = mode != "accumulating" and yes(draw)
+    if mode == "accumulating" or not yes(draw):
+        return _Sizes(m, k, n, batch, dtype, tiled=False)
+    # a tiled weight has whole tiles of columns
+    return _Sizes(m, k, 32, batch, one_of(draw, *SHORT), tiled=True)
+
+
+def _einsum(draw: Draw, sizes: _Sizes) -> Drawn:
+    """Batches between the rows and columns of x, with one weight for all of them or for each."""
+    m, k, n, batch, dtype, tiled = sizes
+    weight, biased = floats(draw, [batch, k, n] if yes(draw) else [k, n], dtype), yes(draw)
+    x = floats(draw, [m, batch, k], dtype)
     if tiled:
-        n = 32  # a tiled weight has whole tiles of columns
-        dtype = one_of(draw, *SHORT)
-    if mode == "einsum":
-        weight, biased = floats(draw, [batch, k, n] if yes(draw) else [k, n], dtype), yes(draw)
-        inputs = [
-            floats(draw, [m, batch, k], dtype),
-            nd_to_nz(weight if weight.ndim == 3 else weight[None]) if tiled else weight,
-        ]
-        inputs += [floats(draw, [n], dtype)] if biased else []
-        return {"transposeB": False, "hasBias": biased, "matmulType": 1}, inputs
-    turned = mode != "accumulating" and yes(draw)
+        weight = nd_to_nz(weight if weight.ndim == 3 else weight[None])
+    bias = [floats(draw, [n], dtype)] if biased else []
+    return {"transposeB": False, "hasBias": biased, "matmulType": 1}, [x, weight, *bias]
+
+
+def _operands(draw: Draw, mode: str, sizes: _Sizes) -> _Operands:
+    """Either operand may be transposed; a weight may have a batch of its own, or one of size 1."""
+    m, k, n, batch, _, tiled = sizes
+    first = mode != "accumulating" and yes(draw)
     second = yes(draw)
     lead = [batch] if mode == "batched" or (mode.startswith("int8") and yes(draw)) else []
-    x, weights = [*lead, *([k, m] if turned else [m, k])], [n, k] if second else [k, n]
+    x, weight = [*lead, *([k, m] if first else [m, k])], [n, k] if second else [k, n]
     own = bool(lead) and yes(draw)
-    weights = [batch if own else 1, *weights] if tiled or own or yes(draw) else weights
-    param: dict[str, bool] = {"transposeA": turned, "transposeB": second, "hasBias": False}
-    if mode.startswith("int8"):
-        return _eight_bit(draw, param, x, weights, [*lead, m, n], tiled=tiled, by_token="token" in mode)
-    weight = floats(draw, weights, dtype)
-    inputs = [floats(draw, x, dtype), nd_to_nz(weight) if tiled else weight]
-    if mode == "accumulating":
-        param["enAccum"] = True
-        inputs[1] = weight.reshape(weights[-2:])
-        return param, [*inputs, floats(draw, [m, n], torch.float32)]
-    if not lead and not tiled:
-        inputs[1] = weight.reshape(weights[-2:])
-    param["hasBias"] = yes(draw)
-    if param["hasBias"]:
-        inputs.append(floats(draw, _of_columns(draw, lead, n), one_of(draw, dtype, torch.float32)))
-    return param, inputs
+    if tiled or own or yes(draw):
+        weight = [batch if own else 1, *weight]
+    return _Operands(x, weight, [*lead, m, n], tiled, {"transposeA": first, "transposeB": second})
 
 
-def _of_columns(draw: Draw, lead: list[int], n: int) -> list[int]:
-    """The shape of one value for each column: of all matrices, or of each."""
-    return one_of(draw, [n], [1, n], [*lead, n])
-
-
-def _eight_bit(
-    draw: Draw,
-    param: dict[str, bool],
-    x: list[int],
-    weights: list[int],
-    result: list[int],
-    *,
-    tiled: bool,
-    by_token: bool,
-) -> Drawn:
-    left, right = (wholes(draw, size, -128, 127, torch.int8) for size in (x, weights))
-    if tiled:
-        right = nd_to_nz(right, 32)
-    elif len(x) == 2:
-        right = right.reshape(weights[-2:])
-    *lead, m, n = result
+def _eight_bit(draw: Draw, operands: _Operands, *, by_token: bool) -> Drawn:
+    x = wholes(draw, operands.x, -128, 127, torch.int8)
+    weight = wholes(draw, operands.weight, -128, 127, torch.int8)
     bias, half = yes(draw), yes(draw)
-    more = [wholes(draw, _of_columns(draw, lead, n), -1000, 1000, torch.int32)] if bias else []
+    inputs = [x, operands.stored(weight, 32)]
+    if bias:
+        inputs.append(wholes(draw, operands.of_columns(draw), -1000, 1000, torch.int32))
     # small enough for the results to stay inside float16
-    scale = floats(draw, _of_columns(draw, lead, n), torch.float32, positive=True) / 2048
-    complete: dict[str, object] = {**param, "hasBias": bias, "outDataType": 1 if half else 27}
+    scale = floats(draw, operands.of_columns(draw), torch.float32, positive=True) / 2048
+    param = {**operands.param, "hasBias": bias, "outDataType": 1 if half else 27}
     if by_token:
+        *lead, m, _ = operands.result
         rows = floats(draw, one_of(draw, [m * prod(lead)], [*lead, m]), torch.float32, positive=True)
-        return {**complete, "quantMode": 2}, [left, right, *more, scale, rows / 64 if half else rows]
+        return {**param, "quantMode": 2}, [*inputs, scale, rows / 64 if half else rows]
     if half and yes(draw):
         # the bits in the low half, and what the conversion of the device's library sets above them
         scale = scale.view(torch.int32).long() + one_of(draw, 0, 1 << 46)
-    return complete, [left, right, *more, scale]
+    return param, [*inputs, scale]
 
 
 @rule("MatmulOperation")

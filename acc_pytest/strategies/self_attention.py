@@ -12,8 +12,8 @@ from .values import (
     SHORT,
     Draw,
     Drawn,
+    block_tables,
     counts,
-    distinct,
     floats,
     head_counts,
     one_of,
@@ -165,9 +165,7 @@ def _prefix(draw: Draw) -> Drawn:
     name = one_of(draw, "none", "norm", "causal", "slopes", "slopes, square root", "slopes, left")
     totals = [max(n + whole(draw, 0, 5), 1) for n in lengths]
     block = one_of(draw, 2, 4)
-    columns = max(-(-n // block) for n in totals)
-    blocks = len(lengths) * columns + whole(draw, 0, 2)
-    tables = distinct(draw, len(lengths) * columns, blocks).reshape(len(lengths), columns)
+    tables, blocks = block_tables(draw, totals, block)
     query = floats(draw, [sum(lengths), heads * size], dtype)
     caches = [floats(draw, [blocks, block, groups, size], dtype) for _ in range(2)]
     param = _param(draw, heads, groups, calcType=4, maskType=_KINDS[name])

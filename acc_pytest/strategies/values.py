@@ -106,6 +106,14 @@ def distinct(draw: Draw, count: int, below: int, dtype: torch.dtype = torch.int3
     return torch.randperm(below, generator=generator(draw))[:count].to(dtype)
 
 
+def block_tables(draw: Draw, lengths: Sequence[int], block: int) -> tuple[torch.Tensor, int]:
+    """Blocks of `block` rows for sequences of these lengths, in any order, and how many blocks there are."""
+    columns = max(1, max(-(-n // block) for n in lengths))
+    used = len(lengths) * columns
+    blocks = used + whole(draw, 0, 2)
+    return distinct(draw, used, blocks).reshape(len(lengths), columns), blocks
+
+
 def counts(numbers: Sequence[int]) -> torch.Tensor:
     """Host tensors of lengths and offsets."""
     return torch.tensor(list(numbers), dtype=torch.int32)

@@ -42,6 +42,7 @@ _FUNCTION = re.compile(r"^ *(?:torch[\w.]*\(|<)", re.MULTILINE)
 """A function of torch that operators ran in, as `record_torchfunction` logs it; its name may be a repr."""
 _HEAD = re.compile(rb"(?: {2})*(?:\[nn\.Mod\] \S|\w+::\w[\w.]*\()")
 _TENSOR = re.compile(r"\b(?:dt|ft|t)(?:\$(\d{1,18}))?: ([a-z]\w*)\[((?:\d{1,18}(?:, \d{1,18}){0,63})?)\]")
+_ENDLESS = {"nan": math.nan, "inf": math.inf}
 _COMMENT = "  # {"
 _ARROW = "  ->  "
 _ABBREVIATED = {
@@ -267,8 +268,13 @@ def _value(node: ast.expr, depth: int) -> object:
     if isinstance(node, ast.Dict):
         keys = [None if key is None else _value(key, depth + 1) for key in node.keys]
         return {key: _value(part, depth + 1) for key, part in zip(keys, node.values) if isinstance(key, str)}
-    if isinstance(node, ast.Name) and node.id in ("nan", "inf"):
-        return math.nan if node.id == "nan" else math.inf
+    return _number(node, depth)
+
+
+def _number(node: ast.expr, depth: int) -> float:
+    """A number that Python has no literal for: one without a value or an end, or a negative one."""
+    if isinstance(node, ast.Name) and node.id in _ENDLESS:
+        return _ENDLESS[node.id]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         number = _value(node.operand, depth + 1)
         if isinstance(number, (int, float)):

@@ -14,7 +14,7 @@ import functools
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Union
@@ -23,7 +23,7 @@ import torch
 
 from ..errors import FormatError, NoPayload
 from ..json_text import parsed
-from .dtypes import by_name
+from .dtypes import DType, by_name
 from .header import Location, Statistics, TensorHeader, member_of, version_of
 from .mapped import byte_count, opened
 
@@ -262,13 +262,23 @@ def statistics_of(tensor: RecordedTensor) -> Statistics:
     if any(map(math.isnan, extremes)):
         return Statistics(None, None, math.nan, math.nan)
     if extremes and all(map(math.isfinite, extremes)):
-        mean, norm = (None if value is None or math.isinf(value) else value for value in (mean, norm))
+        mean, norm = _unless_overflown(mean), _unless_overflown(norm)
     if known.kind == "complex":
         mean = None
     if norm is not None:
         norm = abs(norm)
-    rounding = (known.roundoff or 0.0) + math.sqrt(math.prod(tensor.shape)) * _SUMMED
-    return Statistics(largest, smallest, mean, norm, rounding=rounding if known.roundoff else 0.0)
+    return Statistics(largest, smallest, mean, norm, rounding=_rounding_of_sums(known, tensor.shape))
+
+
+def _unless_overflown(value: float | None) -> float | None:
+    return None if value is None or math.isinf(value) else value
+
+
+def _rounding_of_sums(dtype: DType, shape: Sequence[int]) -> float:
+    """By how much of itself a mean or norm of such a tensor is off; none of whole numbers."""
+    if not dtype.roundoff:
+        return 0.0
+    return dtype.roundoff + math.sqrt(math.prod(shape)) * _SUMMED
 
 
 def _number(value: Stated) -> float | None:

@@ -217,23 +217,33 @@ def _completed(read: dict[str, Any]) -> dict[str, Any]:
 
 def remarks(options: LaunchOptions, era: str) -> list[str]:
     """What is allowed but will surprise, one sentence each."""
-    sentences = []
-    replaced = options.given & (IN_CONFIG | {"names", "types"} if era == "msprobe" else IN_CONFIG)
-    if options.config is not None and replaced:
-        sentences.append(f"{_flags(replaced)}: the probe takes these from the file of -config instead")
-    elif not options.child and not options.ids and era == "msit":
-        sentences.append(
-            "-child False: without -ids the probe writes every operation; name the operations (-ids), "
-            'or use -config with "child": "false"'
-        )
-    about_tensors = options.given & {"only_description", "ids", "ranges", "time", "names", "part", "symlink"}
-    if "tensor" not in options.types and options.config is None and not options.tiling and about_tensors:
-        sentences.append(f"{_flags(about_tensors)}: chooses among tensors, and --type has no tensor")
+    sentences = [_about_operations(options, era), _about_tensors(options)]
     if "stats" in options.types and options.only_description:
         sentences.append("-sd: statistics are written all the same, since --type has stats")
     if options.time == 0 and options.part > 0 and "tensor" in options.types:
         sentences.append("-time 0: outputs saved before an operation runs hold whatever was in the memory")
-    return sentences
+    return [sentence for sentence in sentences if sentence]
+
+
+def _about_operations(options: LaunchOptions, era: str) -> str:
+    """Where the choice of operations is not the one that was asked for."""
+    replaced = options.given & (IN_CONFIG | {"names", "types"} if era == "msprobe" else IN_CONFIG)
+    if options.config is not None and replaced:
+        return f"{_flags(replaced)}: the probe takes these from the file of -config instead"
+    if not options.child and not options.ids and era == "msit":
+        return (
+            "-child False: without -ids the probe writes every operation; name the operations (-ids), "
+            'or use -config with "child": "false"'
+        )
+    return ""
+
+
+def _about_tensors(options: LaunchOptions) -> str:
+    """Where tensors are chosen and none are written."""
+    given = options.given & {"only_description", "ids", "ranges", "time", "names", "part", "symlink"}
+    if given and "tensor" not in options.types and options.config is None and not options.tiling:
+        return f"{_flags(given)}: chooses among tensors, and --type has no tensor"
+    return ""
 
 
 def _flags(names: frozenset[str]) -> str:

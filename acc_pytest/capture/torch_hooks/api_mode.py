@@ -4,17 +4,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from .api_names import api_name
-from .step import versions
-from .values import Contents, in_arguments, in_result
+from .step import Frame, StepRecord, versions
+from .values import Contents, Key, in_arguments, in_result
 
 if TYPE_CHECKING:
+    from .memory import Memory
     from .recorder import ModuleRecorder
 
 _QUESTIONS = """
@@ -54,15 +55,11 @@ class ApiMode(TorchFunctionMode):
         kwargs = kwargs or {}
         step = self._recorder.step
         name = api_name(func)
-        if step is None or not step.stack or not name or name in _UNINTERESTING or _is_transforming():
-            return func(*args, **kwargs)
-        frame = step.stack[-1]
-        if not self._recorder.selection.api(frame.name, name):
+        if step is None or (frame := self._frame_of(step, name)) is None:
             return func(*args, **kwargs)
         arguments = in_arguments(args, kwargs)
         if not arguments.tensors:  # arange, zeros, tensor: nothing that could have gone wrong before
             return func(*args, **kwargs)
-        part = self._recorder.store.config.tensor_part
         before = versions(arguments)
         with torch._C.DisableTorchFunction():
             memory = {key: self._recorder.store.storages.seen(tensor) for key, tensor in arguments.tensors}
@@ -70,18 +67,44 @@ class ApiMode(TorchFunctionMode):
         result = func(*args, **kwargs)
         with torch._C.DisableTorchFunction():
             results = in_result(args[0] if name == "setitem_" else result)
-            changed = name.endswith("_") or bool(kwargs.get("inplace")) or "out" in kwargs
+            changed = _says_it_writes(name, kwargs)
             changed = changed or before != versions(arguments) or _differ(copies, arguments)
             if results.tensors and (changed or not _are_views(results, arguments)):
-                node = self._recorder.node(step, f"{frame.name}.{name}", frame.hooked.kind, function=True)
-                if part != 1:
-                    self._recorder.save(step, node, "input", copies, copied_from=memory)
-                if part != 0:
-                    self._recorder.save(step, node, "output", results)
-                self._recorder.store.statistics(step.directory, node)
-                step.started.setdefault(node.folder)
-                step.order.setdefault(node.folder, name)
+                self._record(step, frame, name, copies, memory, results)
         return result
+
+    def _frame_of(self, step: StepRecord, name: str) -> Frame | None:
+        """The module that runs, if what this function computes in it is to be dumped."""
+        if not step.stack or not name or name in _UNINTERESTING or _is_transforming():
+            return None
+        frame = step.stack[-1]
+        return frame if self._recorder.selection.api(frame.name, name) else None
+
+    def _record(
+        self,
+        step: StepRecord,
+        frame: Frame,
+        name: str,
+        inputs: Contents,
+        memory: Mapping[Key, Memory],
+        results: Contents,
+    ) -> None:
+        """Save a call made by the module of `frame`; `memory` says what the inputs were copied from."""
+        recorder = self._recorder
+        part = recorder.store.config.tensor_part
+        node = recorder.node(step, f"{frame.name}.{name}", frame.hooked.kind, function=True)
+        if part != 1:
+            recorder.save(step, node, "input", inputs, copied_from=memory)
+        if part != 0:
+            recorder.save(step, node, "output", results)
+        recorder.store.statistics(step.directory, node)
+        step.started.setdefault(node.folder)
+        step.order.setdefault(node.folder, name)
+
+
+def _says_it_writes(name: str, kwargs: dict[str, Any]) -> bool:
+    """Whether a call says by its name or arguments that it changes a tensor which it is given."""
+    return name.endswith("_") or bool(kwargs.get("inplace")) or "out" in kwargs
 
 
 def _is_transforming() -> bool:
