@@ -42,6 +42,11 @@ class AtbReports:
             pending += op.children
         return types
 
+    @property
+    def top_level(self) -> frozenset[TopLevel]:
+        """The top-level operations that have a layer report."""
+        return frozenset(top for name in self.reported if (top := _top(name)))
+
     def layer(self, name: str) -> ReportedOperation | None:
         """The layer report of a top-level operation by full name, or `None`."""
         return read_layer(self.layers / f"{name}.json") if name in self.reported else None
@@ -84,9 +89,7 @@ def trees_of(reports: AtbReports, files: AtbFiles, worker: str, ran: Executions)
         return files.names(worker, token, path) if token else ()
 
     models = [wired(model, slots_of) for model in reports.models] if reports.made else reports.models
-    known = KnownOperations(
-        frozenset(top for name in reports.reported if (top := _top(name))), operations_in(ran)
-    )
+    known = KnownOperations(reports.top_level, operations_in(ran))
     ids = [settle_ids(model, known) for model in models]
     taken = {number for numbers in ids for number in numbers}
     strays = [top for top in known.reports | known.directories if top[0] not in taken]

@@ -40,15 +40,11 @@ def steps_of(
     present = _models_present(models, ran)
     if not present:
         notes.append("no tensor of any operation was dumped; dump again with --type model tensor")
-    if layout.token and int(layout.token) not in present:
-        raise DumpError(
-            f"{layout.worker}/{layout.token}: holds no operation of the model; "
-            f"token directories that do: {', '.join(map(str, sorted(present))) or 'none'}"
-        )
+    _refuse_empty(layout, present)
     evidence = {
         (number, model): gather(tree, functools.partial(slots_in, tokens[number]))
         for model, tree in enumerate(models)
-        for number in [number for number in sorted(present) if model in present[number]][:_LOOKED_AT]
+        for number in _first_of(model, present)
     }
     decision = decide(policy, Facts(len(models), present, evidence, _evidence_of(other)))
     notes += decision.notes
@@ -62,6 +58,20 @@ def steps_of(
         return steps
     asked_for = tuple(step for step in steps if step.directory == layout.token)
     return asked_for or (Step(int(layout.token), whole, layout.token),)
+
+
+def _refuse_empty(layout: AtbLayout, present: Mapping[int, frozenset[int]]) -> None:
+    """A token directory that was named must hold something of the model."""
+    if layout.token and int(layout.token) not in present:
+        raise DumpError(
+            f"{layout.worker}/{layout.token}: holds no operation of the model; "
+            f"token directories that do: {', '.join(map(str, sorted(present))) or 'none'}"
+        )
+
+
+def _first_of(model: int, present: Mapping[int, frozenset[int]]) -> list[int]:
+    """The first token directories that a model ran in, as many as are read as evidence."""
+    return [number for number in sorted(present) if model in present[number]][:_LOOKED_AT]
 
 
 def _models_present(models: Sequence[Tree], ran: Executions) -> dict[int, frozenset[int]]:

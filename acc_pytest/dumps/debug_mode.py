@@ -48,6 +48,11 @@ class _OpenStep:
     lines: dict[Node, int] = field(default_factory=dict)
     given: Counter[str] = field(default_factory=Counter)
 
+    def free_path(self, path: str) -> str:
+        """The path of a module's next call: `path`, then `path.call1`, `path.call2`."""
+        self.given[path] += 1
+        return path if self.given[path] == 1 else f"{path}.call{self.given[path] - 1}"
+
 
 class DebugModeDump(ModuleDump):
     """A log. `other` is golden: see above."""
@@ -149,9 +154,7 @@ def _runs(calls: tuple[LoggedCall, ...]) -> Iterator[_OpenStep]:
                 run = _OpenStep(Node(ROOT, model, ROOT))
             node = run.nodes[ROOT] = run.root
         elif call.is_module:
-            path = f"{ROOT}.{call.name.removeprefix(f'{model}.')}"
-            run.given[path] += 1
-            path = path if run.given[path] == 1 else f"{path}.call{run.given[path] - 1}"
+            path = run.free_path(f"{ROOT}.{call.name.removeprefix(f'{model}.')}")
             node = run.nodes[path] = parent.add(Node(path, UNKNOWN_TYPE, path))
         else:
             node = parent.add(Node("", call.name.replace("::", "."), "", {"results": _shapes(call)}))

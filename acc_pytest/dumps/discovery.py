@@ -79,19 +79,28 @@ def locate(path: str, listing: Listing) -> Layout:
         return below
     if files:
         return FilesLayout(given, files)
-    logs = [given / name for name in listing.files(given) if is_debug_log(given / name)]
-    if len(logs) == 1:
-        return DebugModeLayout(logs[0])
-    if logs:
-        raise _one_of(given, [f"{log} (DebugMode)" for log in logs])
+    log = _only_log(given, listing)
+    if log is not None:
+        return DebugModeLayout(log)
+    raise _no_dump(given, listing)
+
+
+def _no_dump(given: Path, listing: Listing) -> DumpError:
     if not listing.directories(given) and not listing.files(given):
-        raise DumpError(f"{given}: is an empty directory; was the dump written somewhere else?")
-    raise DumpError(
+        return DumpError(f"{given}: is an empty directory; was the dump written somewhere else?")
+    return DumpError(
         f"{given}: no dump here: no {TREE_FILE} (torch), no model and tensors directories (ATB), "
         f"no {METADATA} (manual), no dump.json (msprobe), no files step=*.pt or Pass*.pt (SGLang), "
         "no debug tree (Hugging Face), no GE records or FX tensors (TorchAir), no log of DebugMode, "
         "no tensor files"
     )
+
+
+def _only_log(given: Path, listing: Listing) -> Path | None:
+    logs = [given / name for name in listing.files(given) if is_debug_log(given / name)]
+    if len(logs) > 1:
+        raise _one_of(given, [f"{log} (DebugMode)" for log in logs])
+    return logs[0] if logs else None
 
 
 def _dump_kept_at(given: Path) -> Path:

@@ -149,12 +149,8 @@ class GeDump(TorchairDump[GeEntry]):
         The graph as converted is preferred to the optimized one: passes may have lost names of FX there.
         Names before PTA 7.1 say neither graph nor rank; then the operators in the text decide.
         """
-        forms = [[text for text in self._texts if text[1].form == form] for form in ("original", "optimized")]
-        texts = forms[0] or forms[1]
-        number = next(graph.number for graph in self.graphs if graph.name == step.graph)
-        named = [text for text in texts if text[1].graph is not None and text[1].graph == number]
-        if not named and len(self.graphs) == 1 and len({text[1].graph for text in texts}) == 1:
-            named = [text for text in texts if text[1].graph is not None]
+        texts = self._texts_of("original") or self._texts_of("optimized")
+        named = self._naming(texts, step)
         if named:
             own = [text for text in named if text[1].rank == rank.index]
             if not own:
@@ -165,6 +161,17 @@ class GeDump(TorchairDump[GeEntry]):
             order = [graph.name for graph in self.graphs].index(step.graph)
             return unnamed[order][0]
         return self._by_operators(unnamed, step, rank)
+
+    def _texts_of(self, form: str) -> list[tuple[str, GraphFileName]]:
+        return [text for text in self._texts if text[1].form == form]
+
+    def _naming(self, texts: list[tuple[str, GraphFileName]], step: Step) -> list[tuple[str, GraphFileName]]:
+        """The texts whose names say the graph of a step; a lone graph meets texts of a lone one."""
+        number = next(graph.number for graph in self.graphs if graph.name == step.graph)
+        numbered = [text for text in texts if text[1].graph is not None]
+        named = [text for text in numbered if text[1].graph == number]
+        lone = len(self.graphs) == 1 and len({text[1].graph for text in texts}) == 1
+        return named or (numbered if lone else [])
 
     def _latest(self, texts: list[tuple[str, GraphFileName]], step: Step) -> str:
         path, _ = max(texts, key=lambda text: text[1].time)

@@ -6,7 +6,7 @@ where it called the model several times; they are numbered on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,12 +92,7 @@ def steps_of(
         same = not names or set(own) <= set(names) or len(own) > len(names)
         ranks = own if same else names
         names = names if len(names) >= len(own) else own
-        read: dict[str, tuple[int, _Read]] = {}
-        for place, (rank, home) in enumerate(zip(ranks, homes)):
-            try:
-                read[rank] = place, _read(home, listing, notes)
-            except FormatError as error:
-                broken.append(str(error))
+        read = _sound_ranks(zip(ranks, homes), listing, notes, broken)
         labels = pass_labels(number, steps, (len(each.split) for _, each in read.values()), notes.append)
         for rank, (place, each) in read.items():
             for label, calls in zip(labels, each.split if len(labels) > 1 else [each.calls]):
@@ -107,6 +102,19 @@ def steps_of(
         raise FormatError(broken[0] if broken else f"{layout.root}: holds no records of msprobe")
     notes += [f"left out: {error}" for error in broken]
     return steps
+
+
+def _sound_ranks(
+    homes: Iterable[tuple[str, Path]], listing: Listing, notes: list[str], broken: list[str]
+) -> dict[str, tuple[int, _Read]]:
+    """Of each rank its place among the directories and what lies there; `broken` is told of the others."""
+    read: dict[str, tuple[int, _Read]] = {}
+    for place, (rank, home) in enumerate(homes):
+        try:
+            read[rank] = place, _read(home, listing, notes)
+        except FormatError as error:
+            broken.append(str(error))
+    return read
 
 
 def _read(home: Path, listing: Listing, notes: list[str]) -> _Read:

@@ -12,10 +12,23 @@ def pass_starts(paths: Sequence[str], modules: Iterable[str]) -> list[int]:
     a model calls several times in one pass (a shared layer, dropout) leaves passes that differ, and then all
     is one pass; so is what one module does that calls no other, of all `modules`.
     """
-    if len(set(paths)) == 1:
-        inside = f"{paths[0]}." if paths[0] else ""
-        if not any(module.startswith(inside) for module in modules):
-            return [0]
+    if len(set(paths)) == 1 and not _calls_others(paths[0], modules):
+        return [0]
+    starts = _repeats(paths)
+    first, *later = [list(paths[begin:end]) for begin, end in zip(starts, [*starts[1:], len(paths)])] or [[]]
+    same = all(one == later[0] for one in later)
+    if not later or not same or first[-len(later[0]) :] != later[0]:
+        return starts[:1]
+    return starts if len(first) == len(later[0]) or len(later[0]) > 1 else starts[:1]
+
+
+def _calls_others(path: str, modules: Iterable[str]) -> bool:
+    inside = f"{path}." if path else ""
+    return any(module.startswith(inside) for module in modules)
+
+
+def _repeats(paths: Sequence[str]) -> list[int]:
+    """The first place, and each at a path that came before since the last of them."""
     starts = [0] if paths else []
     seen: set[str] = set()
     for place, path in enumerate(paths):
@@ -23,11 +36,7 @@ def pass_starts(paths: Sequence[str], modules: Iterable[str]) -> list[int]:
             starts.append(place)
             seen = set()
         seen.add(path)
-    first, *later = [list(paths[begin:end]) for begin, end in zip(starts, [*starts[1:], len(paths)])] or [[]]
-    same = all(one == later[0] for one in later)
-    if not later or not same or first[-len(later[0]) :] != later[0]:
-        return starts[:1]
-    return starts if len(first) == len(later[0]) or len(later[0]) > 1 else starts[:1]
+    return starts
 
 
 def pass_labels(

@@ -54,9 +54,21 @@ def parsed_dims(text: str, sizes: Mapping[str, Any]) -> Dims | None:
     if len(text) > _LONGEST:
         return None
     dimensions, _, declared = text.partition("#")
+    shaped, said = _dimensions(dimensions), _declarations(declared)
+    if shaped is None or said is None:
+        return None
+    (names, carried), (replicated, groups) = shaped, said
+    axes = carried + replicated
+    if not names or len({axis.name for axis in axes}) < len(axes):
+        return None
+    return Dims(tuple(names), tuple(_placed(axis, sizes) for axis in axes), groups)
+
+
+def _dimensions(text: str) -> tuple[list[str], list[Axis]] | None:
+    """The names of dimensions and the axes that they carry; `None` where one is not understood."""
     names: list[str] = []
     axes: list[Axis] = []
-    for dim, token in enumerate(dimensions.split()):
+    for dim, token in enumerate(text.split()):
         found = _DIMENSION.fullmatch(token)
         if found is None:
             return None
@@ -65,8 +77,14 @@ def parsed_dims(text: str, sizes: Mapping[str, Any]) -> Dims | None:
             if axis is None:
                 return None
             axes.append(axis)
+    return names, axes
+
+
+def _declarations(text: str) -> tuple[list[Axis], dict[str, str]] | None:
+    """The axes that a tensor is replicated along, and the groups; `None` where one is not understood."""
+    axes: list[Axis] = []
     groups: dict[str, str] = {}
-    for word in declared.split():
+    for word in text.split():
         name, is_group, group = word.partition(":=")
         if is_group and name and group:
             groups[name] = group
@@ -74,9 +92,7 @@ def parsed_dims(text: str, sizes: Mapping[str, Any]) -> Dims | None:
             axes.append(Axis(word.removesuffix(":replicated"), "replicated"))
         else:
             return None
-    if not names or len({axis.name for axis in axes}) < len(axes):
-        return None
-    return Dims(tuple(names), tuple(_placed(axis, sizes) for axis in axes), groups)
+    return axes, groups
 
 
 def _axes(mods: str, dim: int) -> Iterator[Axis | None]:

@@ -75,18 +75,24 @@ def _saved(entry: dict[str, Any]) -> SavedWeight:
 
 def _digest(entry: dict[str, Any]) -> WeightDigest | None:
     shape, crc32 = shape_of(entry.get("shape")), natural(entry.get("crc32"), LARGEST_CRC32)
-    nonfinite, rounded, sketch = natural(entry.get("nonfinite")), entry.get("rounded"), entry.get("sketch")
+    nonfinite, rounded, sums = natural(entry.get("nonfinite")), entry.get("rounded"), _sums(entry)
     if shape is None or crc32 is None or nonfinite is None or not isinstance(entry.get("dtype"), str):
         return None
-    if not isinstance(rounded, dict) or not isinstance(sketch, list) or len(sketch) != BUCKETS:
+    if sums is None or not isinstance(rounded, dict):
         return None
-    moments = [number(entry.get(name)) for name in ("sum", "squares", "min", "max")]
-    sound = [value for value in (*moments, *map(number, sketch)) if value is not None]
-    if len(sound) < len(moments) + BUCKETS or sound[1] < 0:
-        return None
-    total, squares, least, most, *buckets = sound
+    total, squares, least, most, *buckets = sums
     crcs = {name: natural(value, LARGEST_CRC32) for name, value in rounded.items()}
     kept = {name: value for name, value in crcs.items() if value is not None}
     return WeightDigest(
         entry["dtype"], shape, crc32, total, squares, least, most, nonfinite, tuple(buckets), kept
     )
+
+
+def _sums(entry: dict[str, Any]) -> list[float] | None:
+    """Sum, sum of squares, least and largest value, then the sketch; `None` where one is not sound."""
+    sketch = entry.get("sketch")
+    if not isinstance(sketch, list) or len(sketch) != BUCKETS:
+        return None
+    listed = [*(entry.get(name) for name in ("sum", "squares", "min", "max")), *sketch]
+    sound = [value for value in map(number, listed) if value is not None]
+    return sound if len(sound) == len(listed) and sound[1] >= 0 else None

@@ -51,25 +51,23 @@ def ge_directory(path: str) -> TorchairDirectory:
     world, rank = _rank(parts)
     step = _number(parts, _LONGEST_STEP)
     model_id = _number(parts, _LONGEST_STEP)
-    if model_id is None and step is not None and parts and _is_model(parts):
+    time = _time(parts)
+    if step is None:
+        return TorchairDirectory(time=time, rank=rank, world=world)
+    if model_id is None and _is_model(parts):
         # A model without a step counter: the only number below its name is its id.
         step, model_id = None, step
-    if model_id is None and step is not None and parts and _TIME.match(parts[-1]):
+    elif model_id is None and time:
         # Operators that run outside of any model lie directly below the device.
-        return TorchairDirectory(None, device=step, time=parts[-1], rank=rank, world=world)
-    if step is None and model_id is None:
-        return TorchairDirectory(
-            time=parts[-1] if parts and _TIME.match(parts[-1]) else "", rank=rank, world=world
-        )
+        return TorchairDirectory(None, device=step, time=time, rank=rank, world=world)
     model = parts.pop() if parts and _may_be_model(parts[-1]) else ""
     if model_id is None and not _GRAPH.match(model):
         # A step directory on its own: what is above it is no model.
         return TorchairDirectory(step, rank=rank, world=world)
     device = _number(parts, _LONGEST_DEVICE)
-    time = parts[-1] if parts and _TIME.match(parts[-1]) else ""
     number = _GRAPH.match(model)
     return TorchairDirectory(
-        step, model, int(number.group(1)) if number else None, model_id, device, time, rank, world
+        step, model, int(number.group(1)) if number else None, model_id, device, _time(parts), rank, world
     )
 
 
@@ -109,12 +107,19 @@ def _number(parts: list[str], longest: int) -> int | None:
     return None
 
 
+def _time(parts: list[str]) -> str:
+    """The last level where it is a time."""
+    return parts[-1] if parts and _TIME.match(parts[-1]) else ""
+
+
 def _may_be_model(name: str) -> bool:
     return bool(_GRAPH.match(name)) or not is_level(name)
 
 
 def _is_model(parts: list[str]) -> bool:
     """Whether the last level is the name of a model: one of TorchAir's, or one right below a device."""
+    if not parts:
+        return False
     if _GRAPH.match(parts[-1]):
         return True
     above = parts[-2] if len(parts) > 1 else ""

@@ -123,22 +123,18 @@ def _listed(home: str, linked: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _classify(home: str, names: list[str], files: TorchairFiles) -> None:
-    long_names: dict[str, str] = {}
-    if MAPPING_FILE in names:
-        try:
-            long_names = read_mapping(f"{home}/{MAPPING_FILE}")
-        except FormatError as error:
-            files.notes.append(str(error))
+    long_names = _long_names(home, names, files.notes)
     ge: list[tuple[str, GeFileName]] = []
     fx: list[tuple[str, FxFileName]] = []
     hashed: list[str] = []
     for name in names:
-        if name.endswith(".npy") and (tensor := parse_fx_name(name)) is not None:
-            fx.append((name, tensor))
-        elif (record := parse_ge_name(name, long_names)) is not None:
-            ge.append((name, record))
-        elif name.startswith("dynamo_") and (graph := parse_graph_name(name)) is not None:
-            files.graphs.append((f"{home}/{name}", graph))
+        said = _said_by(name, long_names)
+        if isinstance(said, FxFileName):
+            fx.append((name, said))
+        elif isinstance(said, GeFileName):
+            ge.append((name, said))
+        elif isinstance(said, GraphFileName):
+            files.graphs.append((f"{home}/{name}", said))
         elif name.isdecimal() and len(name) >= _HASHED:
             hashed.append(name)
         elif name not in (MAPPING_FILE, NOISE_PROFILE) and not name.endswith(".swp"):
@@ -150,6 +146,28 @@ def _classify(home: str, names: list[str], files: TorchairFiles) -> None:
         files.fx[home] = fx
     if hashed and (ge or MAPPING_FILE in names):
         files.hashed[home] = hashed
+
+
+def _long_names(home: str, names: list[str], notes: list[str]) -> dict[str, str]:
+    """What `mapping.csv` says of hashed names; a broken one says nothing, which `notes` are told."""
+    if MAPPING_FILE not in names:
+        return {}
+    try:
+        return read_mapping(f"{home}/{MAPPING_FILE}")
+    except FormatError as error:
+        notes.append(str(error))
+        return {}
+
+
+def _said_by(name: str, long_names: dict[str, str]) -> FxFileName | GeFileName | GraphFileName | None:
+    """What the name of a file says where TorchAir gave it."""
+    tensor = parse_fx_name(name) if name.endswith(".npy") else None
+    if tensor is not None:
+        return tensor
+    record = parse_ge_name(name, long_names)
+    if record is not None:
+        return record
+    return parse_graph_name(name) if name.startswith("dynamo_") else None
 
 
 def _probe(given: Path) -> Iterator[bool]:

@@ -171,10 +171,7 @@ def _grow_children(node: Node, op: ReportedOperation, entries: Entries) -> None:
     runs_kernels = "op_param.json" in here or any(name.endswith("Kernel") for name in on_disk.values())
     if runs_kernels and not op.children:
         return
-    indices = [child.last_id for child in op.children]
-    if None in indices or len(set(indices)) < len(indices):
-        indices = list(range(len(op.children)))
-    known = {index: child for index, child in zip(indices, op.children) if index is not None}
+    known = _by_index(op.children)
     for index in sorted(known.keys() | on_disk.keys()):
         child = known.get(index)
         directory = f"{index}_{child.op_type}" if child else on_disk[index]
@@ -186,3 +183,9 @@ def _grow_children(node: Node, op: ReportedOperation, entries: Entries) -> None:
             _grow(node, child, directory, entries, reported=False)
         else:
             _grow(node, child, directory, entries, reported=True)
+
+
+def _by_index(children: Sequence[ReportedOperation]) -> dict[int, ReportedOperation]:
+    """Children by the last id of their names, else by their place, where a name has none or two have one."""
+    by_id = {child.last_id: child for child in children if child.last_id is not None}
+    return by_id if len(by_id) == len(children) else dict(enumerate(children))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 
 from ...dumps.atb import COMMUNICATION
 from ...topology.tree import Node, Tree
@@ -26,14 +26,10 @@ def atb_flow(tree: Tree, places: Iterable[SlotName], tables: Tables) -> Flow:
     wanted = set(places)
     shown: dict[Hashable, list[tuple[int, SlotName]]] = {}
     fed: set[SlotName] = set()
-    for node, values in flow.outputs.items():
-        for index, value in enumerate(values):
-            place = (node.path, f"output[{index}]")
-            if place not in wanted:
-                continue
-            shown.setdefault(value, []).append((node.order, place))
-            if value.producer is not None and kinds[value.producer] == "embedding":
-                fed.add(place)
+    for node, value, place in _outputs(flow, wanted):
+        shown.setdefault(value, []).append((node.order, place))
+        if value.producer is not None and kinds[value.producer] == "embedding":
+            fed.add(place)
     for listed in shown.values():
         listed.sort()
     looked_up = {leaf.path for leaf in flow.leaves if kinds[leaf] == "embedding"}
@@ -47,6 +43,15 @@ def atb_flow(tree: Tree, places: Iterable[SlotName], tables: Tables) -> Flow:
     operations = [*_given(flow), *(_operation(leaf, kinds[leaf], flow) for leaf in flow.leaves)]
     above = nearest(operations, shown, arriving)
     return Flow(above, frozenset(fed))
+
+
+def _outputs(flow: Dataflow, wanted: Container[SlotName]) -> Iterator[tuple[Node, Value, SlotName]]:
+    """The values that nodes show, at the places that are wanted."""
+    for node, values in flow.outputs.items():
+        for index, value in enumerate(values):
+            place = (node.path, f"output[{index}]")
+            if place in wanted:
+                yield node, value, place
 
 
 def _given(flow: Dataflow) -> Iterator[FlowOperator]:

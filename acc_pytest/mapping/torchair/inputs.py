@@ -6,10 +6,24 @@ input is known when every way to leave inputs out gives it the same edge.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 Edge = TypeVar("Edge")
+
+
+def edge_of_each(
+    edges: Sequence[Edge], fits: Callable[[Edge], Sequence[bool]], count: int, known: str
+) -> list[Edge | None]:
+    """For each of `count` dumped inputs its edge, or `None` where that is not known.
+
+    `fits` says of an edge which inputs it may be; `known` is how well the inputs are known (`Parts.inputs`).
+    """
+    if known == "sure" and len(edges) == count:
+        return list(edges)
+    if known == "sure" or (known == "likely" and len(edges) == count):
+        return arrivals(edges, [fits(edge) for edge in edges], count)
+    return [None] * count
 
 
 def arrivals(edges: Sequence[Edge], fits: Sequence[Sequence[bool]], count: int) -> list[Edge | None]:

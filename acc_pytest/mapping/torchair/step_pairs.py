@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...dumps.base import Rank, Step
@@ -74,13 +74,7 @@ def _ranks(golden: AnyDump, mine: AnyDump, result: StepPairs) -> list[tuple[Rank
             f"mine {mine.root} has {_numbers(mine.ranks)}"
         )
     both = {golden_rank.index for golden_rank, _ in common}
-    for side, dump in (("golden", golden), ("mine", mine)):
-        for rank in dump.ranks:
-            if rank.index not in both:
-                reason = f"rank {rank.index} was dumped by {side} only"
-                result.alone += [
-                    _only(side, step, reason, rank) for step in dump.steps if dump.has(step, rank)
-                ]
+    result.alone += [*_lone_ranks("golden", golden, both), *_lone_ranks("mine", mine, both)]
     worlds = [{rank.name.partition("_")[0] for rank in dump.ranks} - {""} for dump in (golden, mine)]
     if all(worlds) and worlds[0] != worlds[1]:
         result.notes.append(
@@ -89,6 +83,14 @@ def _ranks(golden: AnyDump, mine: AnyDump, result: StepPairs) -> list[tuple[Rank
         )
     result.notes.append(f"ranks: {len(common)} on both sides ({_list(sorted(both))}), compared rank by rank")
     return common
+
+
+def _lone_ranks(side: str, dump: AnyDump, both: Collection[int]) -> Iterator[Unmapped]:
+    """What the ranks of one side dumped that the other does not have."""
+    for rank in dump.ranks:
+        if rank.index not in both:
+            reason = f"rank {rank.index} was dumped by {side} only"
+            yield from (_only(side, step, reason, rank) for step in dump.steps if dump.has(step, rank))
 
 
 def _graphs(golden: AnyDump, mine: AnyDump, result: StepPairs) -> list[tuple[TorchairGraph, TorchairGraph]]:
@@ -126,8 +128,8 @@ def _steps(
     ranks: tuple[Rank, Rank],
     result: StepPairs,
 ) -> list[tuple[Step, Step]]:
-    golden_steps = [s for s in golden.steps if s.graph == graphs[0].name and golden.has(s, ranks[0])]
-    mine_steps = [s for s in mine.steps if s.graph == graphs[1].name and mine.has(s, ranks[1])]
+    golden_steps = _dumped(golden, graphs[0], ranks[0])
+    mine_steps = _dumped(mine, graphs[1], ranks[1])
     by_label = {step.label: step for step in mine_steps}
     common = [(step, by_label[step.label]) for step in golden_steps if step.label in by_label]
     if not common and golden.forced and mine.forced and golden_steps and mine_steps:
@@ -144,6 +146,11 @@ def _steps(
             if step.label not in labels
         ]
     return common
+
+
+def _dumped(dump: AnyDump, graph: TorchairGraph, rank: Rank) -> list[Step]:
+    """The steps of a graph that a rank dumped."""
+    return [step for step in dump.steps if step.graph == graph.name and dump.has(step, rank)]
 
 
 def _only(side: str, step: Step, reason: str, rank: Rank | None = None) -> Unmapped:

@@ -39,13 +39,7 @@ def stored(graph: GraphIndex, fx: FxSide, known: Arguments) -> Mapping[Edge, Sto
     turned_by: dict[Edge, Stored] = {}
     for number, shape, operator in sorted(_turned(graph, fx, known, place), key=lambda read: read[0]):
         source = operator.data_inputs[0]
-        fitting = [
-            node
-            for node in turning
-            if place[node.path] < number
-            and _shape(fx, node, _MADE) == shape
-            and _shape(fx, node, _GIVEN) == shape[::-1]
-        ]
+        fitting = [node for node in turning if place[node.path] < number and _turns_to(shape, fx, node)]
         own = [node for node in fitting if taken.get(node) == source]
         free = [node for node in fitting if node not in taken]
         if own or len(free) == 1:
@@ -67,6 +61,10 @@ def _turned(
             shape = _shape(fx, call, Slot("input", argument.number)) if call is not None else None
             if call is not None and shape is not None:
                 yield place[call.path], shape, operator
+
+
+def _turns_to(shape: tuple[int, ...], fx: FxSide, node: Node) -> bool:
+    return _shape(fx, node, _MADE) == shape and _shape(fx, node, _GIVEN) == shape[::-1]
 
 
 def _shape(fx: FxSide, node: Node, slot: Slot) -> tuple[int, ...] | None:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from ...dumps.base import Slot
 from ...tensors.ref import TensorRef
 from ...topology.ge_graph import Edge, GeNode
+from ...topology.tree import Node
 from .fx_side import FxSide
 from .fx_tensors import FxTensors
 from .graph import GraphIndex, Meaning
-from .inputs import arrivals
+from .inputs import edge_of_each
 from .lowering import Arguments, hands_on
 from .operators import DumpedOperator
 from .outcome import Matched, Outcome, SlotTensor, Unmatched, class_of, disagreement, left_in_tiles
@@ -153,14 +154,12 @@ class GeWithFx:
         self, operator: DumpedOperator, tensors: Sequence[SlotTensor], order: int
     ) -> Iterator[Outcome]:
         reads = self._graph.arriving(operator.parts.nodes)
-        known = operator.parts.inputs
-        arriving: list[tuple[str, int, Edge] | None] = [None] * len(tensors)
-        if len(tensors) == len(reads) and known == "sure":
-            arriving = list(reads)
-        elif known == "sure" or (known == "likely" and len(tensors) == len(reads)):
-            fits = [[not self._doubt(edge, tensor) for tensor in tensors] for _, _, edge in reads]
-            arriving = arrivals(reads, fits, len(tensors))
-        for tensor, read in zip(tensors, arriving):
+
+        def fits(read: tuple[str, int, Edge]) -> list[bool]:
+            return [not self._doubt(read[2], tensor) for tensor in tensors]
+
+        arrived = edge_of_each(reads, fits, len(tensors), operator.parts.inputs)
+        for tensor, read in zip(tensors, arrived):
             if read is not None:
                 yield self._input(operator, read[0], tensor, read[2], order)
                 continue
@@ -226,16 +225,7 @@ class GeWithFx:
         self, operator: DumpedOperator, tensor: SlotTensor, edge: Edge, place: tuple[int, ...]
     ) -> Matched | None:
         """An input of the graph that the only operator of a call reads, its only argument of that shape."""
-        node = self._graph.node(edge.producer)
-        owner = self._graph.owner(operator.parts.nodes[0]) if len(operator.parts.nodes) == 1 else ""
-        kernels = self._graph.kernels(owner) if owner else ()
-        if (
-            node is None
-            or not self._graph.is_given(node)
-            or [kernel.name for kernel in kernels] != [*operator.parts.names]
-        ):
-            return None
-        call = self._fx.call(self._graph.fx_calls[owner])[0]
+        call = self._only_reader(operator, edge)
         header = tensor.header
         # The name of a call that hands on may stand on what another call computed.
         if call is None or header is None or not header.shape or hands_on(call.op_type):
@@ -256,6 +246,19 @@ class GeWithFx:
             return None
         reason = f"input {edge.producer} of the graph, the only argument of {call.name} with its shape"
         return self._matched(fitting[0], tensor, "argument", reason, place, edge)
+
+    def _only_reader(self, operator: DumpedOperator, edge: Edge) -> Node | None:
+        """The call of an operator, where no other computes it and `edge` is an input of the graph."""
+        node = self._graph.node(edge.producer)
+        owner = self._graph.owner(operator.parts.nodes[0]) if len(operator.parts.nodes) == 1 else ""
+        kernels = self._graph.kernels(owner) if owner else ()
+        if (
+            node is None
+            or not self._graph.is_given(node)
+            or [kernel.name for kernel in kernels] != [*operator.parts.names]
+        ):
+            return None
+        return self._fx.call(self._graph.fx_calls[owner])[0]
 
     def _why_none(self, meaning: Meaning, edge: Edge) -> str:
         if meaning.kind in _NO_GOLDEN:

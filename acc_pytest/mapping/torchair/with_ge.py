@@ -13,7 +13,7 @@ from ...dumps.base import Slot
 from ...dumps.torchair_names import sanitized
 from ...topology.ge_graph import Edge
 from .graph import GraphIndex
-from .inputs import arrivals
+from .inputs import edge_of_each
 from .operators import NO_TEXT, DumpedOperator
 from .outcome import Matched, Outcome, SlotTensor, Unmatched, disagreement, left_in_tiles
 from .outputs import output_edges
@@ -103,35 +103,39 @@ class GeWithGe:
         # What arrives at each part, with the tensor that golden dumped there.
         edges = graph.arriving(parts.nodes)
         there = [self._inputs_of.get((part, place)) or self._made.get(edge) for part, place, edge in edges]
-        arriving: list[int | None] = [None] * len(tensors)
-        if len(tensors) == len(edges) and parts.inputs == "sure":
-            arriving = list(range(len(tensors)))
-        elif parts.inputs == "sure" or (parts.inputs == "likely" and len(tensors) == len(edges)):
-            fits = [
-                [golden is None or not disagreement(golden, tensor) for tensor in tensors] for golden in there
-            ]
-            arriving = arrivals(range(len(edges)), fits, len(tensors))
-        for number, (tensor, arrived) in enumerate(zip(tensors, arriving)):
-            golden = there[arrived] if arrived is not None else None
-            if arrived is None:
+
+        def fits(read: int) -> list[bool]:
+            golden = there[read]
+            return [golden is None or not disagreement(golden, tensor) for tensor in tensors]
+
+        arrived = edge_of_each(range(len(edges)), fits, len(tensors), parts.inputs)
+        for number, (tensor, read) in enumerate(zip(tensors, arrived)):
+            if read is None:
                 counts = f"{len(tensors)} were dumped, the graph has {len(edges)}"
                 reason = f"not known which input this is: {counts} ({parts.reason})"
                 yield Unmatched("mine", tensor.node, tensor.slot, reason if parts.nodes else parts.reason)
-                continue
-            _, _, edge = edges[arrived]
-            if golden is None:
-                reason = f"golden dumped no tensor that {edge.producer}:{edge.index} makes"
-                yield Unmatched("mine", tensor.node, tensor.slot, reason)
-                continue
-            lone = edge.producer in self._ran[0] ^ self._ran[1]
-            if lone and tensor.header is not None and graph.may_be_folded(edge, tensor.header.shape):
-                reason = f"{edge.producer} ran on one side only, so the other may transpose by itself"
-                yield Unmatched("mine", tensor.node, tensor.slot, reason)
-                continue
-            reason = f"the graph feeds it from {edge.producer}:{edge.index}"
-            depth = graph.depth(edge.producer)
-            matched = self._matched(golden, tensor, "edge", reason, (order, 0, number), depth, True)
-            yield self._of_given(matched, graph, edge)
+            else:
+                yield self._input(tensor, edges[read][2], there[read], graph, (order, 0, number))
+
+    def _input(
+        self,
+        tensor: SlotTensor,
+        edge: Edge,
+        golden: SlotTensor | None,
+        graph: GraphIndex,
+        place: tuple[int, ...],
+    ) -> Outcome:
+        """The outcome of an input that `edge` feeds, with what golden dumped of that edge."""
+        if golden is None:
+            reason = f"golden dumped no tensor that {edge.producer}:{edge.index} makes"
+            return Unmatched("mine", tensor.node, tensor.slot, reason)
+        lone = edge.producer in self._ran[0] ^ self._ran[1]
+        if lone and tensor.header is not None and graph.may_be_folded(edge, tensor.header.shape):
+            reason = f"{edge.producer} ran on one side only, so the other may transpose by itself"
+            return Unmatched("mine", tensor.node, tensor.slot, reason)
+        reason = f"the graph feeds it from {edge.producer}:{edge.index}"
+        matched = self._matched(golden, tensor, "edge", reason, place, graph.depth(edge.producer), True)
+        return self._of_given(matched, graph, edge)
 
     def _of_given(self, outcome: Outcome, graph: GraphIndex, edge: Edge) -> Outcome:
         given = given_to(graph, edge, self._ran[1])
@@ -169,17 +173,10 @@ class GeWithGe:
 
     def _by_names(self, operator: DumpedOperator, order: int) -> Iterator[Outcome]:
         """Without a graph text: the origin of an output, the operator of this name, or its last part."""
-        inputs, outputs = operator.inputs, operator.outputs
         same, reason = self._same(operator)
-        theirs = same.inputs if same is not None else []
-        for number, tensor in enumerate(inputs):
-            if same is None or len(theirs) != len(inputs):
-                counts = f"{len(inputs)} inputs were dumped, golden has {len(theirs)}; {NO_TEXT}"
-                yield Unmatched("mine", tensor.node, tensor.slot, reason if same is None else counts)
-            else:
-                yield self._matched(theirs[number], tensor, "name", reason, (order, 0, number), 0, True)
+        yield from self._inputs_by_names(operator, same, reason, order)
         last, how = (same, reason) if same is not None else self._last_part(operator)
-        for number, tensor in enumerate(outputs):
+        for number, tensor in enumerate(operator.outputs):
             origin = None if operator.inserted else operator.origin(number)
             if origin is not None:
                 golden = self._named.get((sanitized(origin.producer), origin.index))
@@ -193,6 +190,18 @@ class GeWithGe:
                 continue
             policy = "origin" if origin is not None else "name" if same is not None else "fused"
             yield self._matched(golden, tensor, policy, said, (order, 1, number), 0, policy != "name")
+
+    def _inputs_by_names(
+        self, operator: DumpedOperator, same: DumpedOperator | None, reason: str, order: int
+    ) -> Iterator[Outcome]:
+        """The inputs of an operator against those of the same one in golden, where they are as many."""
+        inputs, theirs = operator.inputs, same.inputs if same is not None else []
+        for number, tensor in enumerate(inputs):
+            if same is None or len(theirs) != len(inputs):
+                counts = f"{len(inputs)} inputs were dumped, golden has {len(theirs)}; {NO_TEXT}"
+                yield Unmatched("mine", tensor.node, tensor.slot, reason if same is None else counts)
+            else:
+                yield self._matched(theirs[number], tensor, "name", reason, (order, 0, number), 0, True)
 
     def _same(self, operator: DumpedOperator) -> tuple[DumpedOperator | None, str]:
         """The operator of this name and type in golden, unless the name means something else there."""

@@ -150,9 +150,14 @@ class _Parser:
             self._pieces.append(text)
             return
         self._end_string()
-        if not self._name:
+        if self._name:
+            self._in_field(kind, text)
+        else:
             self._between_fields(kind, text)
-        elif self._listed and text in (",", "]"):
+
+    def _in_field(self, kind: str, text: str) -> None:
+        """Take what comes after the name of a field."""
+        if self._listed and text in (",", "]"):
             if text == "]":
                 self._name, self._listed = "", False
         elif kind == "word" and self._colon:

@@ -68,16 +68,7 @@ def export(
     from ... import __version__
 
     path = Path(report)
-    if path.suffix != ".json":
-        raise AccError(f"{path}: is not a topology of an ATB dump; give a .json file below model/ or layer/")
-    if isinstance(level, bool) or not isinstance(level, int) or level < LEAVES:
-        raise AccError(
-            f"target_level must be a depth >= 0, or -1 for the innermost operations, got {level!r}"
-        )
-    if cache is not None and not isinstance(cache, MutableMapping):
-        raise AccError(
-            f"cache_csv_file {cache!r}: must be the mapping that calls share; give a CSV by csv_file"
-        )
+    _check(path, level, cache)
     root = read_graph(path)
     shapes = shapes_of_dump(path, Path(csv_file) if csv_file else None, {} if cache is None else cache)
     graph = build_graph(root, level, shapes)
@@ -88,3 +79,17 @@ def export(
     named |= {tensor.name for tensor in graph.inputs}
     shaped = [tensor for tensor in (*graph.inputs, *graph.outputs, *graph.inner) if tensor.dtype]
     return Exported(str(target), len(graph.nodes), len(named), len({tensor.name for tensor in shaped}))
+
+
+def _check(path: Path, level: object, cache: object) -> None:
+    """Raise `AccError` for what a caller gave wrong, before anything is read."""
+    if path.suffix != ".json":
+        raise AccError(f"{path}: is not a topology of an ATB dump; give a .json file below model/ or layer/")
+    if isinstance(level, bool) or not isinstance(level, int) or level < LEAVES:
+        raise AccError(
+            f"target_level must be a depth >= 0, or -1 for the innermost operations, got {level!r}"
+        )
+    if cache is not None and not isinstance(cache, MutableMapping):
+        raise AccError(
+            f"cache_csv_file {cache!r}: must be the mapping that calls share; give a CSV by csv_file"
+        )

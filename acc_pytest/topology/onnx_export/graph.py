@@ -7,7 +7,7 @@ later is called `name:1`, `name:2` and so on, and who reads it gets the newest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..atb_json import ReportedOperation
 from .attributes import attributes_of
@@ -64,6 +64,11 @@ class _Tensors:
         elif kind is not None:
             self._expected.setdefault(name, kind)
 
+    def learn_all(self, names: Iterable[str], kinds: Types) -> None:
+        """What an operation says of all its inputs, or outputs."""
+        for name, kind in zip(names, kinds):
+            self.learn(name, kind)
+
     def read(self, name: str, kind: TensorType | None) -> str:
         """The newest version of a tensor."""
         if not name:
@@ -89,31 +94,35 @@ def build_graph(root: ReportedOperation, level: int, shapes: Shapes) -> GraphPro
     """
     steps = tuple(events(root, level))
     tensors = _Tensors(name for _, op in steps for name in (*op.inputs, *op.outputs))
-    names = _Names(op.name for _, op in steps)
     for name in root.inputs:
         tensors.declare(name)
-    nodes: list[NodeProto] = []
-    for event, op in steps:
-        inputs, outputs = shapes.of(op) if event is Event.NODE else shapes.own(op)
-        if event is Event.NODE:
-            nodes.append(_node(names.take(op.name), op, tensors, inputs, outputs))
-        elif event is Event.ENTER:
-            for name, kind in zip(op.inputs, inputs):
-                tensors.learn(name, kind)
-        else:
-            for name, kind in zip(op.outputs, outputs):
-                tensors.learn(name, kind)
+    nodes = tuple(_nodes(steps, shapes, tensors))
     results = dict.fromkeys(tensors.read(name, None) for name in root.outputs if name)
     ends = {*tensors.outside, *results}
     inner = (_known(name, kind) for name, kind in tensors.types.items() if kind and name not in ends)
     return GraphProto(
         name=root.name,
         doc=f"operations of {root.name}; name:1 is what was written to name later",
-        nodes=tuple(nodes),
+        nodes=nodes,
         inputs=tuple(_end(name, tensors.types[name], doc) for name, doc in tensors.outside.items()),
         outputs=tuple(_end(name, tensors.types[name]) for name in results),
         inner=tuple(inner),
     )
+
+
+def _nodes(
+    steps: Sequence[tuple[Event, ReportedOperation]], shapes: Shapes, tensors: _Tensors
+) -> Iterator[NodeProto]:
+    """Run the report: `tensors` follow what is read and written and what else is said of them on the way."""
+    names = _Names(op.name for _, op in steps)
+    for event, op in steps:
+        inputs, outputs = shapes.of(op) if event is Event.NODE else shapes.own(op)
+        if event is Event.NODE:
+            yield _node(names.take(op.name), op, tensors, inputs, outputs)
+        elif event is Event.ENTER:
+            tensors.learn_all(op.inputs, inputs)
+        else:
+            tensors.learn_all(op.outputs, outputs)
 
 
 def _node(name: str, op: ReportedOperation, tensors: _Tensors, inputs: Types, outputs: Types) -> NodeProto:
