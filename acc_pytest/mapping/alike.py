@@ -20,7 +20,8 @@ from ..dumps.modules import ModuleDump
 from ..errors import AccError
 from ..tensors.ref import readable
 from ..topology.tree import Node
-from .evidence import DumpStep, Evidence
+from .dump_step import DumpStep
+from .evidence import Evidence
 from .layered_tree import LayeredTree
 from .match import WHOLE, End, Match, ViewRule
 from .reconcile import open_operands

@@ -47,25 +47,8 @@ def with_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     )
     if not any(side.known for side in sides):
         return plan
-    by_golden: dict[Sequence[TensorRef], tuple[TensorRef, ...]] = {}
-    by_mine: dict[Sequence[TensorRef], tuple[TensorRef, ...]] = {}
-    for pair in plan.pairs:
-        golden_choice, mine_choice = (
-            side.known.get(end.refs) for side, end in zip(sides, (pair.golden, pair.mine))
-        )
-        if golden_choice and mine_choice:
-            by_golden[pair.golden.refs] = mine_choice
-            by_mine[pair.mine.refs] = golden_choice
-    pairs = []
-    for pair in plan.pairs:
-        golden_choice = sides[0].known.get(pair.golden.refs) or by_mine.get(pair.mine.refs)
-        mine_choice = sides[1].known.get(pair.mine.refs) or by_golden.get(pair.golden.refs)
-        if mine_choice and not golden_choice:
-            golden_choice = sides[0].other_tensors(pair, pair.golden)
-        elif golden_choice and not mine_choice:
-            mine_choice = sides[1].other_tensors(pair, pair.mine)
-        pairs.append(chosen(pair, golden_choice, mine_choice) if golden_choice and mine_choice else pair)
-    return replace(plan, pairs=tuple(pairs))
+    choices = _ChoicesOfBoth(plan.pairs, *sides)
+    return replace(plan, pairs=tuple(choices.attached(pair) for pair in plan.pairs))
 
 
 def with_logits(pairs: Sequence[Pair], parents: Sequence[Sequence[int]]) -> tuple[Pair, ...]:
@@ -134,6 +117,31 @@ class _ChoicesOfDump:
             for node in step.tree.walk():
                 steps[node.path].append((step, node))
         return steps
+
+
+class _ChoicesOfBoth:
+    """What the choices of both dumps were chosen from, as far as pairs link what is known of either."""
+
+    def __init__(self, pairs: Sequence[Pair], golden: _ChoicesOfDump, mine: _ChoicesOfDump) -> None:
+        self._golden = golden
+        self._mine = mine
+        self._by_golden: dict[tuple[TensorRef, ...], tuple[TensorRef, ...]] = {}
+        self._by_mine: dict[tuple[TensorRef, ...], tuple[TensorRef, ...]] = {}
+        for pair in pairs:
+            golden_choice, mine_choice = golden.known.get(pair.golden.refs), mine.known.get(pair.mine.refs)
+            if golden_choice and mine_choice:
+                self._by_golden[pair.golden.refs] = mine_choice
+                self._by_mine[pair.mine.refs] = golden_choice
+
+    def attached(self, pair: Pair) -> Pair:
+        """The pair with what was chosen from; as it is where only one side knows, or none."""
+        golden = self._golden.known.get(pair.golden.refs) or self._by_mine.get(pair.mine.refs)
+        mine = self._mine.known.get(pair.mine.refs) or self._by_golden.get(pair.golden.refs)
+        if mine and not golden:
+            golden = self._golden.other_tensors(pair, pair.golden)
+        elif golden and not mine:
+            mine = self._mine.other_tensors(pair, pair.mine)
+        return chosen(pair, golden, mine) if golden and mine else pair
 
 
 def _says_what_was_chosen(operand: Operand) -> bool:

@@ -2,81 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
+from ..dumps.base import Rank, StepLabel
 from ..dumps.modules import ModuleDump, stored_tensor
 from ..errors import AccError, Incomparable
-from ..tensors.ref import TensorRef, readable
-from ..topology.tree import Node
-from .engine_views import Largest, RowParallel, TokenLayout, Turned, WithResidual
+from ..tensors.ref import TensorRef
+from .dump_step import DumpStep, OnRanks
+from .engine_views import TokenLayout
 from .expert_operands import of_experts
-from .layers import next_norm
 from .match import Match, ViewRule
-from .packs import range_by_own, range_by_pieces
-from .pair import (
-    CacheTail,
-    HeadPart,
-    LastToken,
-    Operand,
-    OwnPart,
-    Part,
-    RankSum,
-    Repeated,
-    SlotRows,
-    TableRows,
-    View,
-    Whole,
-    WithBias,
-)
+from .pair import CacheTail, Operand, RankSum, Repeated, TableRows, View, Whole
 from .quantised import scale_and_offset
 from .roles.export import Export
 from .router_choice import with_router_choices
-from .shapes import Shape
+from .rule_views import BY_ITSELF, BY_TENSORS, columns, of_summands
 from .splits import Splits, has_padding
 from .token_picks import of_tokens
-
-
-class DumpStep:
-    """One dump at one step: slots and references of its nodes, remembered."""
-
-    def __init__(self, dump: Dump, step: Step) -> None:
-        self.dump = dump
-        self.step = step
-        self.tree = step.tree
-        self._slots: dict[tuple[int, Node], Mapping[Slot, TensorRef]] = {}
-
-    def slots(self, node: Node, rank: Rank | None = None) -> Mapping[Slot, TensorRef]:
-        """The dumped tensors of a node on a rank (the first one unless told)."""
-        rank = rank or self.dump.ranks[0]
-        key = (rank.index, node)
-        if key not in self._slots:
-            self._slots[key] = self.dump.tensors(self.step, rank, node)
-        return self._slots[key]
-
-    def inventory(self) -> tuple[tuple[Slot, ...], ...]:
-        """What was dumped on the first rank, node by node: steps with equal ones are matched alike."""
-        return tuple(tuple(self.slots(node)) for node in self.tree.walk())
-
-    def missing(self, export: Export, ranks: Sequence[Rank]) -> list[str]:
-        """The names of the ranks among `ranks` that did not dump an export."""
-        return [rank.name for rank in ranks if export.slot not in self.slots(export.node, rank)]
-
-    def partial(self, export: Export, ranks: Sequence[Rank]) -> bool:
-        """Whether the dump says that what several ranks hold of an export are summands of it."""
-        if len(ranks) < 2 or not isinstance(self.dump, ModuleDump):
-            return False
-        return self.dump.is_partial(self.step, ranks[0], export.node, export.slot)
-
-    def refs(self, export: Export, ranks: Sequence[Rank]) -> tuple[TensorRef, ...]:
-        """The references of an export on every rank given; empty when one of them is missing."""
-        refs = [self.slots(export.node, rank).get(export.slot) for rank in ranks]
-        return tuple(ref for ref in refs if ref is not None) if all(refs) else ()
-
-
-OnRanks = tuple[DumpStep, Sequence[Rank]]
-"""One side, and the ranks of it that are meant."""
 
 
 class Evidence:
@@ -185,56 +128,20 @@ class Evidence:
         pairs = tuple((scale, offset) for scale, offset in scales if scale is not None and offset is not None)
         return pairs if len(pairs) == len(scales) else ()
 
-    def _columns(self, export: Export, rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
-        """The columns of a piece of what modules pack; `None` where headers do not tell."""
-        packed = _width(own, export)
-        if rule.kind == "own_columns":
-            first = _width(own, rule.parts[0]) if rule.parts else None
-            return range_by_own(rule.index, packed, first) if packed and first != 0 else None
-        widths = [_width(other, part) for part in rule.parts]
-        if not packed or not all(widths):
-            return None
-        return range_by_pieces(rule.index, packed, len(own[1]), widths, len(other[1]))
-
     def _view(self, export: Export, rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
         """The view of one side, given that side's dump and ranks and those of the other."""
         if self._modules and rule.kind in ("part", "own_columns"):
-            return self._columns(export, rule, own, other)
+            return columns(export, rule, own, other)
         if rule.kind in ("row_parallel", "residual"):
-            return _of_summands(export, rule, own, self._splits)
-        if rule.kind == "largest":
-            return _largest(rule, other)
-        if rule.kind == "turned":
-            tables = [own[0].refs(part, own[1][:1]) for part in rule.parts]
-            return Turned(tables[0][0], tables[1][0]) if all(tables) else None
-        if rule.kind in ("part", "heads", "interleaved"):
-            refs = [other[0].refs(part, other[1][:1]) for part in rule.parts]
-            if not all(refs):
-                return None
-            pieces = tuple(ref[0] for ref in refs)
-            if rule.kind == "part":
-                return Part(rule.index, pieces)
-            return HeadPart(rule.index, pieces, several=rule.kind == "interleaved")
-        if rule.kind == "cache_heads":
-            return CacheTail(rule.index)
-        if rule.kind == "own_part":
-            refs = [own[0].refs(part, own[1][:1]) for part in rule.parts]
-            return OwnPart(rule.index, tuple(ref[0] for ref in refs)) if all(refs) else None
-        if rule.kind in ("slots", "bias", "bias_sum"):
-            companions = own[0].refs(rule.parts[0], own[1])
-            if not companions:
-                return None
-            return (
-                SlotRows(companions)
-                if rule.kind == "slots"
-                else WithBias(companions, rule.kind == "bias_sum")
-            )
+            return of_summands(export, rule, own, self._splits)
         if rule.kind == "table":
             return TableRows(self._table_start, rule.index if rule.index >= 0 else None)
+        if rule.kind in BY_TENSORS:
+            return BY_TENSORS[rule.kind](rule, own, other)
+        if rule.kind == "cache_heads":
+            return CacheTail(rule.index)
         times = self._batches[0 if own[0] is self.golden else 1]
-        plain: dict[str, View] = {"cache": CacheTail(), "last": LastToken(), "sum": RankSum()}
-        plain["logits"] = LastToken(padded=True)
-        return plain.get(rule.kind, Repeated(times) if times > 1 else Whole())
+        return BY_ITSELF.get(rule.kind, Repeated(times) if times > 1 else Whole())
 
     def refusal(self, match: Match) -> str:
         """Why a match cannot be compared judging by headers; empty when it can.
@@ -264,39 +171,6 @@ def all_equal(refs: Sequence[TensorRef]) -> bool:
     """Whether files hold the same bytes, as they say at their ends; those that do not are taken for such."""
     saved = [stored_tensor(ref) for ref in refs]
     return len({each.crc32 for each in saved if each is not None}) <= 1
-
-
-def _width(side: OnRanks, export: Export) -> int:
-    """The last dimension of an export on the first of the ranks; 0 where it is not known."""
-    refs = side[0].refs(export, side[1][:1])
-    header = readable(refs[0]) if refs else None
-    return header.shape[-1] if header is not None and header.shape else 0
-
-
-def _rows(ref: TensorRef | None) -> Shape:
-    header = readable(ref)
-    return header.shape[:-1] if header is not None else ()
-
-
-def _largest(rule: ViewRule, other: OnRanks) -> Largest | None:
-    refs = [other[0].refs(part, other[1][:1]) for part in rule.parts]
-    count = _width(other, rule.parts[0])
-    return Largest(count, refs[0][0], refs[1][0]) if len(refs) == 2 and all(refs) and count else None
-
-
-def _of_summands(export: Export, rule: ViewRule, own: OnRanks, splits: Splits) -> View | None:
-    """The view of what may be a summand on each rank, with the output of the norm that comes next."""
-    side, ranks = own
-    after = next_norm(side.tree, export.node) if len(ranks) > 1 else None
-    said = Export(after, Slot("output", (0,)), "") if after is not None else None
-    witness = side.refs(said, ranks) if said is not None else ()
-    rows = {_rows(ref) for ref in (*witness, side.slots(export.node, ranks[0]).get(export.slot))}
-    if said is not None and (len(rows) > 1 or splits.known(said)):
-        witness = ()  # of a part of the tokens, which is another one on each rank
-    if rule.kind == "row_parallel":
-        return RowParallel(witness)
-    residual = side.refs(rule.parts[0], ranks)
-    return WithResidual(residual, witness) if residual else None
 
 
 def _operand(

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..tensors.ref import TensorRef
+from .dump_step import DumpStep
 from .engine_views import ExpertPick, Selected, TokenLayout
 from .match import ExpertRule
 from .pair import Operand
 from .roles.export import Export
-
-if TYPE_CHECKING:
-    from .evidence import DumpStep
 
 _ALIKE = 0.98
 """Share of tokens whose choice must be the largest of their logits; equal ones may swap."""

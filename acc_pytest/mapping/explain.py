@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from .pair import Pair, Plan, Unmapped
 
@@ -17,17 +17,20 @@ def explain(plan: Plan) -> Iterator[str]:
         pairs = [pair for pair in plan.pairs if pair.step == step]
         yield f"step {step}: {len(pairs)} pairs ({_by_policy(pairs)})"
         yield from (f"  {_matched(pair)}" for pair in pairs)
-    shared = Counter((pair.step, pair.rank, pair.mine.node, pair.mine.slot) for pair in plan.pairs)
-    several = [
-        pair for pair in plan.pairs if shared[(pair.step, pair.rank, pair.mine.node, pair.mine.slot)] > 1
-    ]
+    several = _of_shared_slots(plan.pairs)
     if several:
-        yield f"compared with more than one golden tensor: {len(several)} pairs (packed tensors, caches)"
+        yield f"compared with more than one golden tensor: {several} pairs (packed tensors, caches)"
     for side in ("golden", "mine"):
         alone = [left for left in plan.unmapped if left.side == side]
         total = plan.golden_total if side == "golden" else plan.mine_total
         yield f"unmapped of {side}: {len(alone)} of {total}"
         yield from (f"  {_alone(left)}" for left in alone)
+
+
+def _of_shared_slots(pairs: Iterable[Pair]) -> int:
+    """How many pairs have a tensor of mine that another pair has, too."""
+    counts = Counter((pair.step, pair.rank, pair.mine.node, pair.mine.slot) for pair in pairs)
+    return sum(count for count in counts.values() if count > 1)
 
 
 def _by_policy(pairs: list[Pair]) -> str:

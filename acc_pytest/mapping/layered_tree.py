@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ..dumps.base import Slot
 from ..tensors.ref import readable
 from ..topology.tree import Node
-from .evidence import DumpStep
+from .dump_step import DumpStep
 from .layers import Layer, find_layers
 from .roles import atb as atb_roles
 from .roles import torch as torch_roles

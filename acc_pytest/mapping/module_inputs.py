@@ -11,7 +11,8 @@ from ..dumps.calls import Calls, NodeSlot
 from ..dumps.modules import ModuleDump
 from ..tensors.dtypes import by_name
 from ..tensors.ref import readable
-from .evidence import DumpStep, Evidence
+from .dump_step import DumpStep
+from .evidence import Evidence
 from .layered_tree import LayeredTree
 from .match import Match
 from .module_flow import ModuleFlow, module_flow

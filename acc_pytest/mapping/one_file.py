@@ -17,7 +17,8 @@ from ..dumps.modules import ModuleDump
 from ..errors import AccError
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
-from .evidence import DumpStep, Evidence
+from .dump_step import DumpStep
+from .evidence import Evidence
 from .match import Match, ViewRule
 from .naming import Names
 from .pair import Pair, Plan, Unmapped

@@ -14,7 +14,8 @@ from .before_reduction import placed
 from .captured import captured_plan, is_captured
 from .carried import with_carried
 from .choices import with_choices, with_logits
-from .evidence import DumpStep, Evidence
+from .dump_step import DumpStep
+from .evidence import Evidence
 from .fed import ORDER
 from .leftover import Leftover, leftovers
 from .lineage import trace

@@ -7,8 +7,9 @@ slots that are still free. The order in which they run is in `trees.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..dumps.base import Slot
 from ..topology.tree import Node
@@ -155,10 +156,7 @@ def fragments(scope: Scope) -> Iterator[Match]:
         mine_slot = slot_of(Endpoint.parse(f"x_{rule.get('mine_slot', 'outtensor0')}") or Endpoint("x"))
         golden_slot = slot_of(Endpoint.parse(f"x_{rule.get('golden_slot', 'output_0')}") or Endpoint("x"))
         for mine in scope.mine:
-            path = mine.path.lower()
-            if not mine.is_leaf or not all(fragment in path for fragment in rule["mine"]):
-                continue
-            if (rule.get("unless") and rule["unless"] in path) or not scope.free("mine", mine, mine_slot):
+            if not (_has_fragments(mine, rule) and scope.free("mine", mine, mine_slot)):
                 continue
             for golden in scope.golden:
                 if rule["golden"] in golden.path.lower() and scope.free("golden", golden, golden_slot):
@@ -171,6 +169,13 @@ def fragments(scope: Scope) -> Iterator[Match]:
                     if scope.fits(match):
                         yield match
                         break
+
+
+def _has_fragments(mine: Node, rule: Mapping[str, Any]) -> bool:
+    """Whether it is a leaf whose path has all fragments of a rule, and not the one that excludes it."""
+    path = mine.path.lower()
+    excluded = bool(rule.get("unless")) and rule["unless"] in path
+    return mine.is_leaf and not excluded and all(fragment in path for fragment in rule["mine"])
 
 
 def sequence(scope: Scope) -> Iterator[Match]:

@@ -4,8 +4,9 @@ the tensors of floats that they may have been chosen from."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Union
 
 from ..dumps.base import Dump, StepLabel
 from ..dumps.modules import ModuleDump
@@ -16,6 +17,8 @@ from .steps_by_token import StepPair
 
 MOST = 64
 """Tensors that one choice may have been made from; the nearest of more."""
+_Module = tuple[StepLabel, Union[int, None], str]
+"""An execution of a module of mine: step, rank and path."""
 _KINDS = {"whole": ("int", "uint"), "float": ("float", "bfloat")}
 
 
@@ -41,14 +44,11 @@ def with_module_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     ]
     if not numbers:
         return plan
-    beside: dict[object, list[int]] = defaultdict(list)
-    for number, pair in enumerate(plan.pairs):
-        if pair.mine.slot.startswith("output"):
-            beside[pair.step, pair.rank, pair.mine.node].append(number)
+    handed_out = _handed_out(plan.pairs)
     pairs = list(plan.pairs)
     for number in numbers:
         pair = pairs[number]
-        near = beside[pair.step, pair.rank, pair.mine.node] if pair.mine.slot.startswith("output") else ()
+        near = handed_out[_module(pair)] if _is_output(pair) else ()
         values = list(_values(plan.pairs, near, steps))
         # A module that hands out nothing but whole numbers counts, or converts.
         if values or not near:
@@ -57,6 +57,23 @@ def with_module_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
             ends = [(value.golden.refs[0], value.mine.refs[0]) for value in dict.fromkeys(values[:MOST])]
             pairs[number] = chosen(pair, *zip(*ends))
     return replace(plan, pairs=tuple(pairs))
+
+
+def _handed_out(pairs: Sequence[Pair]) -> Mapping[_Module, Sequence[int]]:
+    """The numbers of the pairs that are outputs, by the execution of a module that handed them out."""
+    outputs: dict[_Module, list[int]] = defaultdict(list)
+    for number, pair in enumerate(pairs):
+        if _is_output(pair):
+            outputs[_module(pair)].append(number)
+    return outputs
+
+
+def _module(pair: Pair) -> _Module:
+    return pair.step, pair.rank, pair.mine.node
+
+
+def _is_output(pair: Pair) -> bool:
+    return pair.mine.slot.startswith("output")
 
 
 def _is_choice(pair: Pair) -> bool:

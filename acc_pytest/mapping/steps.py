@@ -11,7 +11,7 @@ from ..dumps.modules import ModuleDump
 from ..errors import MappingError
 from ..tensors.ref import readable
 from ..topology.tree import Node
-from .evidence import DumpStep
+from .dump_step import DumpStep
 from .steps_by_token import StepPair, TokenSteps, met_by_tokens
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from ..dumps.base import Step, StepLabel
 from ..dumps.modules import ModuleDump
+from .dump_step import DumpStep
 from .engine_views import Stretch, TokenLayout
-from .evidence import DumpStep
 from .layered_tree import LayeredTree
 from .roles.export import Export
 from .tables import load_tables

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 
 import torch
 
@@ -25,44 +24,65 @@ def forms_of(
 
     Raises `Incomparable` where a tensor has no row for each token, or where it may have them in two ways.
     """
-    own = [list(_forms(shape, layout)) for shape, layout in zip(shapes, layouts)]
-    sizes = [_per_token(shape, layout) for shape, layout in zip(shapes, layouts)]
-    found = [forms for forms in itertools.product(*own) if forms in _MEET]
-    if len({HEADS_FIRST in forms for forms in found}) > 1 or len(layouts[0].shape) == len(layouts[1].shape):
-        alike = [forms for forms in found if sizes[0][forms[0]] == sizes[1][forms[1]]]
-        found = alike or [forms for forms in found if forms[0] == forms[1] != HEADS_FIRST]
-    if len({HEADS_FIRST in forms for forms in found}) > 1:
+    found = _meeting(shapes, layouts)
+    if _differ_in_dimension(found):
         raise Incomparable(f"{_both(shapes)} may have their tokens in two dimensions")
-    if (
-        found
-        and HEADS_FIRST in found[0]
-        and any(map(_is_padded, layouts))
-        and _ends_in_tokens(shapes, layouts)
-    ):
+    if found and HEADS_FIRST in found[0] and _has_columns_of_padding(shapes, layouts):
         raise Incomparable(f"{_both(shapes)} have columns of tokens, some of which are padding")
     if found:
         return next((forms for forms in found if forms[0] == forms[1]), found[0])
     if logits or shapes[0][-1:] == shapes[1][-1:]:
-        rows = [
-            {form for form in forms if form != HEADS_FIRST and len(shape) > 2 - (form == FLAT)}
-            for forms, shape in zip(own, shapes)
-        ]
-        ends = [_has_ends(shape, layout) for shape, layout in zip(shapes, layouts)]
-        if ends[1] and (rows[0] or ends[0]):
-            return min(rows[0], default=ENDS), ENDS
-        if ends[0] and rows[1]:
-            return ENDS, min(rows[1])
+        ends = _with_ends(shapes, layouts)
+        if ends is not None:
+            return ends
     raise Incomparable(f"the steps hold other tokens, and {_both(shapes)} do not have a row for each")
+
+
+def _meeting(shapes: tuple[Shape, Shape], layouts: tuple[TokenLayout, TokenLayout]) -> list[tuple[str, str]]:
+    """The forms, of golden and of mine, in which both have as much for each token."""
+    own = [_forms(shape, layout) for shape, layout in zip(shapes, layouts)]
+    found = [(golden, mine) for golden, mine in itertools.product(*own) if (golden, mine) in _MEET]
+    if _differ_in_dimension(found) or len(layouts[0].shape) == len(layouts[1].shape):
+        sizes = [_per_token(shape, layout) for shape, layout in zip(shapes, layouts)]
+        alike = [forms for forms in found if sizes[0][forms[0]] == sizes[1][forms[1]]]
+        return alike or [forms for forms in found if forms[0] == forms[1] != HEADS_FIRST]
+    return found
+
+
+def _differ_in_dimension(found: list[tuple[str, str]]) -> bool:
+    """Whether the tokens lie behind the heads by some of these forms, and before them by others."""
+    return len({HEADS_FIRST in forms for forms in found}) > 1
+
+
+def _with_ends(
+    shapes: tuple[Shape, Shape], layouts: tuple[TokenLayout, TokenLayout]
+) -> tuple[str, str] | None:
+    """The forms of two tensors of which one has only the last token of each sequence, or both have."""
+    rows = [_forms_of_rows(shape, layout) for shape, layout in zip(shapes, layouts)]
+    ends = [_has_ends(shape, layout) for shape, layout in zip(shapes, layouts)]
+    if ends[1] and (rows[0] or ends[0]):
+        return min(rows[0], default=ENDS), ENDS
+    if ends[0] and rows[1]:
+        return ENDS, min(rows[1])
+    return None
+
+
+def _forms_of_rows(shape: Shape, layout: TokenLayout) -> set[str]:
+    """The forms in which a tensor has a row, and not only a number, for each token."""
+    dimensions = {BATCH: 3, FLAT: 2}
+    return {form for form in _forms(shape, layout) if form in dimensions and len(shape) >= dimensions[form]}
+
+
+def _has_columns_of_padding(shapes: tuple[Shape, Shape], layouts: tuple[TokenLayout, TokenLayout]) -> bool:
+    """Whether a step is padded, and the last dimension may be the tokens that are looked at (scores of
+    attention)."""
+    ends_in_tokens = any(shape[-1] == layout.shape[-1] for shape in shapes for layout in layouts)
+    return ends_in_tokens and any(map(_is_padded, layouts))
 
 
 def _is_padded(layout: TokenLayout) -> bool:
     known = sum(stretch.length for stretches in layout.contexts or () for stretch in stretches)
     return known < math.prod(layout.shape)
-
-
-def _ends_in_tokens(shapes: tuple[Shape, Shape], layouts: tuple[TokenLayout, TokenLayout]) -> bool:
-    """Whether the last dimension may be the tokens that are looked at (scores of attention)."""
-    return any(shape[-1] == layout.shape[-1] for shape in shapes for layout in layouts)
 
 
 def _both(shapes: tuple[Shape, Shape]) -> str:
@@ -86,27 +106,33 @@ def by_form(tensor: torch.Tensor, layout: TokenLayout, form: str) -> torch.Tenso
     return tensor[0] if shape[0] == 1 else tensor.reshape(count, -1)
 
 
-def _forms(shape: Shape, layout: TokenLayout) -> Iterator[str]:
+def _forms(shape: Shape, layout: TokenLayout) -> list[str]:
     """The forms that a shape may have."""
-    count = math.prod(layout.shape)
-    if not shape or not count:
-        return
-    batched = len(layout.shape) > 1
+    if not shape or not math.prod(layout.shape):
+        return []
     if is_as_handed(shape, layout):
-        yield BATCH
-        return
-    if batched and shape[:2] in (layout.shape, _of_one(layout)):
-        yield BATCH
-    stacked = len(shape) == 2 and shape[0] % count == 0 and (not batched or shape[0] == count)
-    # `[1, heads, 1, size]` of a step of one token is no row of heads.
-    if (
-        stacked
-        or (shape[0] == count and (len(shape) < 4 or not batched))
-        or (not batched and len(shape) > 2 and shape[:2] == (1, count))
-    ):
-        yield FLAT
-    if batched and not layout.turned and len(shape) > 3 and (shape[0], shape[2]) == layout.shape:
-        yield HEADS_FIRST
+        return [BATCH]
+    tests = {BATCH: _is_batch, FLAT: _is_flat, HEADS_FIRST: _is_heads_first}
+    return [form for form, test in tests.items() if test(shape, layout)]
+
+
+def _is_batch(shape: Shape, layout: TokenLayout) -> bool:
+    return len(layout.shape) > 1 and shape[:2] in (layout.shape, _of_one(layout))
+
+
+def _is_flat(shape: Shape, layout: TokenLayout) -> bool:
+    """Whether the tokens of all sequences may be one dimension, first or behind a one."""
+    count = math.prod(layout.shape)
+    if len(layout.shape) > 1:
+        # `[1, heads, 1, size]` of a step of one token is no row of heads.
+        return shape[0] == count and len(shape) < 4
+    stacked = len(shape) == 2 and shape[0] % count == 0
+    return stacked or shape[0] == count or (len(shape) > 2 and shape[:2] == (1, count))
+
+
+def _is_heads_first(shape: Shape, layout: TokenLayout) -> bool:
+    batched = len(layout.shape) > 1 and not layout.turned
+    return batched and len(shape) > 3 and (shape[0], shape[2]) == layout.shape
 
 
 def is_as_handed(shape: Shape, layout: TokenLayout) -> bool:

@@ -9,7 +9,8 @@ from ..dumps.base import Slot
 from ..dumps.modules import ModuleDump, is_of_a_model
 from ..errors import AccError
 from ..topology.tree import Node
-from .evidence import DumpStep, Evidence
+from .dump_step import DumpStep
+from .evidence import Evidence
 from .fed import fed_kind
 from .match import Match
 from .roles.export import Export

@@ -11,8 +11,8 @@ from ..dumps.base import Slot
 from ..tensors.header import TensorHeader
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
+from .dump_step import DumpStep
 from .engine_views import TokenLayout
-from .evidence import DumpStep
 from .roles.export import Export
 from .shapes import Shape
 from .token_split import ranks_alike, split_of, tokens_of
@@ -43,7 +43,7 @@ def token_layout(
     header = readable(side.slots(embedding.node).get(embedding.slot)) if embedding is not None else None
     if embedding is None or header is None or len(header.shape) < 2:
         return None
-    looked_up = [(s, r) for s, r in side.slots(embedding.node).items() if s.kind == "input" and _is_whole(r)]
+    looked_up = _looked_up(side, embedding.node)
     handed = readable(looked_up[0][1]) if looked_up else None
     told = tokens_of(handed.shape, header.shape, len(side.dump.ranks)) if handed is not None else None
     shape, turned = told or (header.shape[:-1], False)
@@ -55,6 +55,12 @@ def token_layout(
         refs = _at(side, known[shape]) or (None,) * 4
     found, mask, positions, lengths = refs
     return TokenLayout(shape, found, mask, positions, lengths, before, turned=turned)
+
+
+def _looked_up(side: DumpStep, embedding: Node) -> list[tuple[Slot, TensorRef]]:
+    """The whole numbers that an embedding is handed."""
+    handed = ((slot, ref) for slot, ref in side.slots(embedding).items() if slot.kind == "input")
+    return [(slot, ref) for slot, ref in handed if _is_whole(ref)]
 
 
 def both_layouts(golden: _Told, mine: _Told) -> Layouts:

@@ -200,27 +200,40 @@ class TokenStreams:
     def _gone_on(self, sequences: Mapping[int, TokenSequence], free: list[_Stream]) -> dict[int, _Stream]:
         """Which of the `free` streams, that have come as far, each sequence goes on with: as the other dump
         has it, else in the order that they had in the step before."""
-        last = [stream for stream in free if stream.last == len(self._steps) - 1]
-        in_order = dict(zip(sequences, last)) if len(last) == len(sequences) else {}
-        if len({stream.context for stream in free}) == 1 or not all(
-            any(self.contexts.known(stream.context, sequence.ids) for stream in free)
-            for sequence in sequences.values()
-        ):
+        in_order = self._in_order(sequences, free)
+        one_context = len({stream.context for stream in free}) == 1
+        if one_context or not all(self._fitting(sequence, free) for sequence in sequences.values()):
             return in_order or dict(zip(sequences, free if len(free) == 1 else ()))
+        chosen = self._told_by_tokens(sequences, free)
+        taken = {id(stream) for stream in chosen.values()}
+        rest = {number: in_order.get(number) for number in sequences if number not in chosen}
+        in_turn = {n: stream for n, stream in rest.items() if stream is not None and id(stream) not in taken}
+        return chosen | in_turn if len(in_turn) == len(rest) else chosen
+
+    def _in_order(self, sequences: Mapping[int, TokenSequence], free: list[_Stream]) -> dict[int, _Stream]:
+        """The streams of the step before, one by one, where it had as many."""
+        last = [stream for stream in free if stream.last == len(self._steps) - 1]
+        return dict(zip(sequences, last)) if len(last) == len(sequences) else {}
+
+    def _told_by_tokens(
+        self, sequences: Mapping[int, TokenSequence], free: list[_Stream]
+    ) -> dict[int, _Stream]:
+        """The streams of those sequences whose tokens fit to one context alone, of those that are left."""
         chosen: dict[int, _Stream] = {}
         left, known = dict(sequences), True
         while left and known:
             known = False
             for number, sequence in list(left.items()):
-                fits = [stream for stream in free if self.contexts.known(stream.context, sequence.ids)]
+                fits = self._fitting(sequence, free)
                 if len({stream.context for stream in fits}) == 1:
                     chosen[number], known = fits[0], True
                     free = [stream for stream in free if stream is not fits[0]]
                     del left[number]
-        rest = [in_order.get(number) for number in left]
-        if all(any(stream is one for one in free) for stream in rest):
-            chosen |= {number: in_order[number] for number in left}
         return chosen
+
+    def _fitting(self, sequence: TokenSequence, free: list[_Stream]) -> list[_Stream]:
+        """The streams behind which the tokens of a sequence came before."""
+        return [stream for stream in free if self.contexts.known(stream.context, sequence.ids)]
 
     def _begun_before(self, sequences: Mapping[int, TokenSequence], start: int) -> dict[int, _Stream]:
         """Sequences whose first tokens are in no step of this dump, as far as the other has only one such."""

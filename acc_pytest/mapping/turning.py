@@ -38,6 +38,10 @@ class _Way:
     last: bool = False
     alone: bool = False
 
+    def kept(self, angles: int) -> int:
+        """How much of each head is compared, given how much of it is turned."""
+        return angles if self.alone else self.size
+
     def __str__(self) -> str:
         part = "the last part of " if self.last else ""
         return f"{part}heads of {self.size} by {'halves' if self.halves else 'neighbours'}"
@@ -63,24 +67,31 @@ def turned_alike(side: OperandShards, other: OperandShards) -> tuple[OperandShar
         )
     plain = [shard.reshape(rows, width) for shard in side.shards]
     first = plain[0][:_ROWS].float()
-    wanted = _beside(first, other)
-    # A rank holds whole heads.
-    ways = [way for way in ways if not wanted.shape[1] % (angles if way.alone else way.size)]
-    if not ways:
-        raise NoPayload("what attention is handed is not made of heads that the position tables turn")
-    errors = [
-        _distance(wanted, _turned(first, cos[:_ROWS], sin[:_ROWS], way)[:, : wanted.shape[1]]) for way in ways
-    ]
-    best = min(range(len(ways)), key=errors.__getitem__)
-    untouched = _distance(wanted, first[:, : wanted.shape[1]])
-    if untouched < errors[best] / 4:
+    way = _nearest(ways, first, _beside(first, other), (cos[:_ROWS], sin[:_ROWS]))
+    if way is None:
         return replace(side, shards=plain, view=Whole()), "not turned in this layer"
-    way = ways[best]
-    made = _turned(first, cos[:_ROWS], sin[:_ROWS], way)[:, : wanted.shape[1]]
-    if not _same_lengths(made, wanted, angles if way.alone else way.size):
-        raise NoPayload("what attention is handed is not only turned by the position tables")
     shards = [_turned(shard.float(), cos, sin, way).to(shard.dtype) for shard in plain]
     return replace(side, shards=shards, view=Whole()), f"turned by position tables, {way}"
+
+
+def _nearest(
+    ways: list[_Way], first: torch.Tensor, wanted: torch.Tensor, tables: tuple[torch.Tensor, torch.Tensor]
+) -> _Way | None:
+    """The way by which the `first` rows come nearest to those `wanted`; `None` where they are left as they
+    are. Raises `NoPayload` where more than turning lies between the two."""
+    angles, columns = tables[0].shape[-1], wanted.shape[1]
+    # A rank holds whole heads.
+    ways = [way for way in ways if columns % way.kept(angles) == 0]
+    if not ways:
+        raise NoPayload("what attention is handed is not made of heads that the position tables turn")
+    errors = [_distance(wanted, _turned(first, *tables, way)[:, :columns]) for way in ways]
+    best = min(range(len(ways)), key=errors.__getitem__)
+    if _distance(wanted, first[:, :columns]) < errors[best] / 4:
+        return None
+    made = _turned(first, *tables, ways[best])[:, :columns]
+    if not _same_lengths(made, wanted, ways[best].kept(angles)):
+        raise NoPayload("what attention is handed is not only turned by the position tables")
+    return ways[best]
 
 
 def _ways(width: int, angles: int, other: OperandShards) -> Iterator[_Way]:

@@ -13,12 +13,14 @@ Rules of types are read as roles ask for: last tokens, pieces of packs, sums ove
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from ..topology.tree import Node, Tree
-from .evidence import DumpStep, Evidence
+from .dump_step import DumpStep
+from .evidence import Evidence
 from .match import Match
 from .op_mapping_file import FILE_NAME, Endpoint, TypeRule
 from .policies import Scope, has_type, in_order, slot_of
@@ -107,16 +109,13 @@ class UserRules:
 
     def ignored(self, matches: Sequence[Match], evidence: Evidence) -> Iterator[str]:
         """A sentence for each type of mine that both trees have as a rule says, but that no pair follows."""
-        rules = [*self._precise, *self.hints]
-        for other in dict.fromkeys(rule.mine for rule in rules):
-            goldens = [
-                (rule, node)
-                for rule in rules
-                if rule.mine == other
-                for node in _dumped(evidence.golden, rule.golden[0])
-            ]
+        by_type: dict[Endpoint, list[TypeRule]] = defaultdict(list)
+        for rule in (*self._precise, *self.hints):
+            by_type[rule.mine].append(rule)
+        ends = {(match.golden.node, match.mine.node) for match in matches}
+        for other, rules in by_type.items():
+            goldens = [(rule, node) for rule in rules for node in _dumped(evidence.golden, rule.golden[0])]
             mines = _dumped(evidence.mine, other)
-            ends = {(match.golden.node, match.mine.node) for match in matches}
             if not goldens or not mines or any((g, m) in ends for _, g in goldens for m in mines):
                 continue
             rule, golden = goldens[0]

@@ -13,6 +13,13 @@ from .dataflow import Value
 
 _ACTIVATION_SWIGLU = 6  # ActivationOperation's activationType of the fused gate
 _NORM_AFTER = {"attn_residual": "post_norm", "o": "attn_post_norm", "down": "mlp_post_norm"}
+_ROUTING = {
+    ("softmax", "router"): ("routing",),
+    ("sort", "router"): ("chosen", "router_index"),
+    ("sort", "routing"): ("chosen", "router_index"),
+    ("div", "chosen"): ("router_weight",),
+}
+"""What operators of some kinds make of the logits of a router, and of what comes of these."""
 _MIXED = "mixed"
 
 
@@ -59,15 +66,11 @@ class AfterAttention:
         if kind == "activation" and base in ("gate", "mlp_in"):
             fused = leaf.param.get("activationType") == _ACTIVATION_SWIGLU
             return (prefix + ("gated" if fused else "act"),)
-        if kind == "softmax" and base == "router":
-            return ("routing",)
-        if kind == "sort" and base in ("router", "routing"):
-            return ("chosen", "router_index")
-        if kind == "div" and source == "chosen":
-            return ("router_weight",)
-        activated = next((role for role in sources if _split(role)[1] == "act"), "")
+        if (kind, base) in _ROUTING:
+            return _ROUTING[kind, base]
+        activated = [expert for expert, part in map(_split, sources) if part == "act"]
         if kind == "mul" and activated:
-            return (_split(activated)[0] + "gated",)
+            return (activated[0] + "gated",)
         return self._combined(leaf, kind, sources)
 
     def _linear(self, leaf: Node, source: str, prefix: str, base: str) -> tuple[str, ...]:
@@ -110,9 +113,7 @@ class AfterAttention:
     def _combined(self, leaf: Node, kind: str, sources: list[str]) -> tuple[str, ...]:
         """Residual adds, and whatever weighs and sums the experts' results."""
         bias = self._graph.is_bias_add(leaf)
-        mixed = [
-            position for position, role in enumerate(sources) if role == _MIXED or _is_expert_result(role)
-        ]
+        mixed = [position for position, role in enumerate(sources) if _is_of_experts(role)]
         residual_add = kind in ("add", "elewise") and len(sources) == 2 and not bias
         if residual_add and {"o", "attn_post_norm"} & set(sources):
             return ("attn_residual",)
@@ -150,6 +151,11 @@ def _split(role: str) -> tuple[str, str]:
 
 def _is_expert_result(role: str) -> bool:
     return role.startswith("expert.") and role.endswith(".down")
+
+
+def _is_of_experts(role: str) -> bool:
+    """Whether it is the result of one expert, or of several."""
+    return role == _MIXED or _is_expert_result(role)
 
 
 def _mlp_linear(leaf: Node, graph: AtbGraph) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from ...dumps.base import Slot
 from ...topology.tree import Node, Tree
 from .after_attention import AfterAttention
-from .atb_graph import NEEDS_OTHERS, AtbGraph, Roles, passed_on
+from .atb_graph import NEEDS_OTHERS, AtbGraph, Role, Roles, passed_on
 from .before_attention import before_attention
 from .dataflow import Value
 from .export import Export
@@ -46,14 +46,11 @@ def model_exports(tree: Tree, layers: list[Node], graph: AtbGraph) -> list[Expor
     return _exports(roles, set(tree.walk()) - inside, graph)
 
 
-def _model_roles(leaf: Node, graph: AtbGraph, roles: Roles, before: bool) -> list[tuple[str, str]]:
+def _model_roles(leaf: Node, graph: AtbGraph, roles: Roles, before: bool) -> list[Role]:
     kind, inputs = graph.kinds[leaf], graph.flow.inputs[leaf]
     source = roles.get(inputs[0]) if inputs else None
     if kind == "embedding" and before:
-        tables = [role for role, form in roles.values() if form == "table"]
-        if _looks_up_weights(leaf, inputs):
-            return [("embed", "plain")]
-        return [("cos" if "cos" not in tables else "sin", "table")]
+        return [("embed", "plain") if _looks_up_weights(leaf, inputs) else (_next_table(roles), "table")]
     if kind == "norm":
         return [("embed_norm" if before else "final_norm", "plain")]
     if kind == "linear" and not before:
@@ -63,6 +60,11 @@ def _model_roles(leaf: Node, graph: AtbGraph, roles: Roles, before: bool) -> lis
         passed = passed_on(leaf, kind, source, graph, roles)
         return [passed] if passed else []
     return []
+
+
+def _next_table(roles: Roles) -> str:
+    """The position table that is looked up next: `cos`, then `sin`."""
+    return "sin" if ("cos", "table") in roles.values() else "cos"
 
 
 def _looks_up_weights(leaf: Node, inputs: list[Value]) -> bool:

@@ -17,8 +17,11 @@ PASSED_ON = ("add", "elewise", "passing", "reduce", "quant")
 NEEDS_OTHERS = ("paged", "head_part", "unbiased", "partial_unbiased")
 """Forms that cannot be compared without tensors beside them."""
 
-Roles = dict[Value, tuple[str, str]]
-"""Role and form of a value. The form `internal` is for finding others only and never compared."""
+Role = tuple[str, str]
+"""Role and form of a value."""
+
+Roles = dict[Value, Role]
+"""What is known of values. The form `internal` is for finding others only and never compared."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,9 +94,7 @@ def graph_of(tree: Tree, tables: Tables, is_bias: Callable[[Node, Value], bool])
     return AtbGraph(flow, kinds, is_bias_add, tables.slots_input)
 
 
-def passed_on(
-    leaf: Node, kind: str, source: tuple[str, str], graph: AtbGraph, roles: Roles
-) -> tuple[str, str] | None:
+def passed_on(leaf: Node, kind: str, source: Role, graph: AtbGraph, roles: Roles) -> Role | None:
     """The role of a tensor after an operator that adds a bias, reduces over ranks or only moves it."""
     role, _ = source
     if kind in ("passing", "quant"):

@@ -31,6 +31,10 @@ class Fused:
     flat: Sequence[Slot]
     shape: ShapeOf
 
+    def of_kind(self, kind: str) -> list[Slot]:
+        """Its inputs or its outputs."""
+        return [slot for slot in self.dumped if slot.kind == kind]
+
     def multiplies(self) -> bool:
         """Whether an activation gives half of what it is handed: it multiplies one half by the other."""
         given, made = self._width(Slot("input", (0,))), self._width(Slot("output", (0,)))

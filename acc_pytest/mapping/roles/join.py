@@ -11,6 +11,7 @@ from ...topology.tree import Node
 from ..match import WHOLE, Match, ViewRule
 from ..tables import Tables
 from .export import Export
+from .forms import read_by_forms, written
 
 Fits = Callable[[Match], bool]
 MADE = ("split", "turned", "largest")
@@ -119,35 +120,19 @@ class RoleJoin:
         return self._mine_layer is None and export.form == "plain" and role in _LANDMARKS
 
     def _match(self, role: str, golden: Export, mine: Export) -> Match:
-        policy, reason = self._policy(golden, mine), f"both are `{role}`"
         last = "logits" if role == "lm_head" and self._modules else "last"
-        golden_view = mine_view = ViewRule(last) if role in _ONE_ROW_ROLES else WHOLE
+        view = ViewRule(last) if role in _ONE_ROW_ROLES else WHOLE
+        match = Match(golden, mine, self._policy(golden, mine), f"both are `{role}`", view, view)
         if golden.form == "table":
-            policy, golden_view = (
-                "rope",
-                ViewRule("table", -1 if golden.component is None else golden.component),
-            )
+            component = -1 if golden.component is None else golden.component
+            match = replace(match, policy="rope", golden_view=ViewRule("table", component))
         elif "largest" in (golden.form, mine.form):
             reason = "the places of the largest logits of the router"
-            golden_view, mine_view = self._chosen(golden, mine), self._chosen(mine, golden)
-        elif "turned" in (golden.form, mine.form):
-            policy, reason = "rope", f"turned by the position tables it is `{role}`"
-            golden_view, mine_view = _completed(golden), _completed(mine)
-        elif "split" in (golden.form, mine.form):
-            reason = f"with the residual added it is `{role}`"
-            golden_view, mine_view = _completed(golden), _completed(mine)
-        elif mine.form == "partial":
-            reason, mine_view = f"summed over ranks it is `{role}`", ViewRule("sum")
-        elif mine.form == "head_part":
-            policy, golden_view = "packed", ViewRule("heads", mine.component or 0, mine.companions)
-            reason = f"part {(mine.component or 0) + 1} of every head of `{role}`"
-        elif mine.form == "paged":
-            policy, reason, mine_view = "cache", f"the rows that were written are `{role}`", _written(mine)
-        elif mine.form in ("unbiased", "partial_unbiased"):
-            reason = f"with the bias it is `{role}`"
-            mine_view = ViewRule("bias" if mine.form == "unbiased" else "bias_sum", parts=mine.companions)
-        tag = mine.form if mine.form in ("turned", "largest") else ""
-        return Match(golden, mine, policy, reason, golden_view, mine_view, tag)
+            views = self._chosen(golden, mine), self._chosen(mine, golden)
+            match = replace(match, reason=reason, golden_view=views[0], mine_view=views[1])
+        else:
+            match = read_by_forms(match, role)
+        return replace(match, tag=mine.form) if mine.form in ("turned", "largest") else match
 
     def _chosen(self, export: Export, other: Export) -> ViewRule:
         """How a router's logits are read beside what the other side's router chose from its own."""
@@ -185,7 +170,7 @@ class RoleJoin:
     def _caches(self, role: str, export: Export) -> Iterator[Match]:
         if export.form not in ("plain", "paged", "head_part"):
             return
-        rule = _written(export) if export.form == "paged" else WHOLE
+        rule = written(export) if export.form == "paged" else WHOLE
         cache = (
             ViewRule("cache_heads", export.component or 0)
             if export.form == "head_part"
@@ -280,16 +265,6 @@ class RoleJoin:
         """The innermost plain export of every role, empty when one role has none."""
         by_role = [self._plain_of(side, role) for role in roles]
         return [exports[0] for exports in by_role] if all(by_role) else []
-
-
-def _completed(export: Export) -> ViewRule:
-    """How a tensor is read that needs others of its side, where it does."""
-    kinds = {"split": "residual", "turned": "turned"}
-    return ViewRule(kinds[export.form], parts=export.companions) if export.form in kinds else WHOLE
-
-
-def _written(paged: Export) -> ViewRule:
-    return ViewRule("slots", parts=paged.companions)
 
 
 def _by_role(exports: Sequence[Export]) -> dict[str, list[Export]]:

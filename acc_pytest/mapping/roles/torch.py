@@ -64,38 +64,33 @@ def _rule_for(
 def _exports(
     node: Node, rule: ModuleRole, match: re.Match[str], tables: Tables, slots: Slots, shape: ShapeOf
 ) -> Iterable[Export]:
+    """What a rule says of the tensors of a module; `match` fills in its names."""
     dumped = sorted(slots(node))
-    outputs = [slot for slot in dumped if slot.kind == "output"]
-    flat = [slot for slot in outputs if len(slot.index) == 1 and slot.positional]
+    flat = [slot for slot in dumped if slot.kind == "output" and len(slot.index) == 1 and slot.positional]
     fused = Fused(node, dumped, flat, shape)
+    yield from _results(fused, rule, match, tables)
+    yield from _of_positions(fused, rule)
+    yield from _caches(fused, rule)
+    yield from _worked_on(fused, rule, match)
+    yield from _further_arguments(fused, rule)
+
+
+def _results(fused: Fused, rule: ModuleRole, match: re.Match[str], tables: Tables) -> Iterable[Export]:
+    """The first output, and those behind it that have names of their own."""
     role = rule.output
-    if rule.output_residual and tables.adds_residual(node.op_type):
+    if rule.output_residual and tables.adds_residual(fused.node.op_type):
         role = rule.output_residual
     if rule.gated and fused.multiplies():
-        role = match.expand(rule.gated)
-    if role and (first := flat[:1] or _named(outputs, _FIRST_RESULTS)):
+        role = rule.gated
+    first = fused.flat[:1] or _named(fused.of_kind("output"), _FIRST_RESULTS)
+    if role and first:
         yield fused.result(first[0], match.expand(role), rule)
-    if len(flat) > 1:
-        yield from (Export(node, slot, name) for slot, name in zip(flat[1:], rule.outputs[1:]))
-    yield from _of_positions(node, flat, rule, fused)
-    nested = [slot for slot in outputs if len(slot.index) > 1 and _may_be_cache(slot)]
-    for slot, name in zip(nested, rule.caches):
-        yield Export(node, slot, name, "cache")
-    if rule.stream and len(flat) > 1:
-        yield Export(node, flat[1], match.expand(rule.stream))
-    elif name := ("" if rule.gated and fused.multiplies() else rule.input or rule.stream):
-        first = [slot for slot in dumped if slot == Slot("input", (0,))]
-        for slot in first or _named([s for s in dumped if s.kind == "input"], _FIRST_ARGUMENTS):
-            yield Export(node, slot, match.expand(name))
-    for form, names in (("cache", rule.heads_in), ("plain", rule.tokens_in)):
-        for number, name in enumerate(names):
-            slot = Slot("input", (number,))
-            if name and slot in dumped:
-                yield Export(node, slot, name, form)
+    yield from (Export(fused.node, slot, name) for slot, name in zip(fused.flat[1:], rule.outputs[1:]))
 
 
-def _of_positions(node: Node, flat: Sequence[Slot], rule: ModuleRole, fused: Fused) -> Iterable[Export]:
+def _of_positions(fused: Fused, rule: ModuleRole) -> Iterable[Export]:
     """The outputs of a rotary module: position tables, or the query and key that it was handed, turned."""
+    node, flat = fused.node, fused.flat
     if rule.turned and fused.turns():
         yield from (Export(node, slot, name) for slot, name in zip(flat, rule.turned))
     elif len(flat) == 1 < len(rule.tables):
@@ -103,6 +98,35 @@ def _of_positions(node: Node, flat: Sequence[Slot], rule: ModuleRole, fused: Fus
             yield Export(node, flat[0], name, "table", component)
     else:
         yield from (Export(node, slot, name, "table") for slot, name in zip(flat, rule.tables))
+
+
+def _caches(fused: Fused, rule: ModuleRole) -> Iterable[Export]:
+    """The keys and values that a module hands out in a tuple or an object."""
+    nested = [slot for slot in fused.of_kind("output") if len(slot.index) > 1 and _may_be_cache(slot)]
+    yield from (Export(fused.node, slot, name, "cache") for slot, name in zip(nested, rule.caches))
+
+
+def _worked_on(fused: Fused, rule: ModuleRole, match: re.Match[str]) -> Iterable[Export]:
+    """What a module works on: its first input, or the stream that a layer hands on beside what it adds."""
+    if rule.stream and len(fused.flat) > 1:
+        yield Export(fused.node, fused.flat[1], match.expand(rule.stream))
+        return
+    name = rule.input or rule.stream
+    if not name or (rule.gated and fused.multiplies()):
+        return
+    inputs = fused.of_kind("input")
+    first = [slot for slot in inputs if slot == Slot("input", (0,))]
+    for slot in first or _named(inputs, _FIRST_ARGUMENTS):
+        yield Export(fused.node, slot, match.expand(name))
+
+
+def _further_arguments(fused: Fused, rule: ModuleRole) -> Iterable[Export]:
+    """The inputs that a rule names by their places."""
+    for form, names in (("cache", rule.heads_in), ("plain", rule.tokens_in)):
+        for number, name in enumerate(names):
+            slot = Slot("input", (number,))
+            if name and slot in fused.dumped:
+                yield Export(fused.node, slot, name, form)
 
 
 def _named(slots: Sequence[Slot], names: Sequence[str]) -> list[Slot]:

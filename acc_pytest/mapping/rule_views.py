@@ -1,0 +1,114 @@
+"""What the rule of a match says of how a tensor is read, as a view, with the tensors that this needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..dumps.base import Slot
+from ..tensors.ref import TensorRef, readable
+from .dump_step import OnRanks, width_of
+from .engine_views import Largest, RowParallel, Turned, WithResidual
+from .layers import next_norm
+from .match import ViewRule
+from .packs import range_by_own, range_by_pieces
+from .pair import CacheTail, HeadPart, LastToken, OwnPart, Part, RankSum, SlotRows, View, WithBias
+from .roles.export import Export
+from .shapes import Shape
+from .splits import Splits
+
+BY_ITSELF: Mapping[str, View] = {
+    "cache": CacheTail(),
+    "last": LastToken(),
+    "logits": LastToken(padded=True),
+    "sum": RankSum(),
+}
+"""Views that need no other tensor, by kinds of rules."""
+
+
+def columns(export: Export, rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
+    """The columns of a piece of what modules pack; `None` where headers do not tell."""
+    packed = width_of(export, own)
+    if rule.kind == "own_columns":
+        first = width_of(rule.parts[0], own) if rule.parts else None
+        return range_by_own(rule.index, packed, first) if packed and first != 0 else None
+    widths = [width_of(part, other) for part in rule.parts]
+    if not packed or not all(widths):
+        return None
+    return range_by_pieces(rule.index, packed, len(own[1]), widths, len(other[1]))
+
+
+def of_summands(export: Export, rule: ViewRule, own: OnRanks, splits: Splits) -> View | None:
+    """The view of what may be a summand on each rank, with the output of the norm that comes next."""
+    side, ranks = own
+    after = next_norm(side.tree, export.node) if len(ranks) > 1 else None
+    said = Export(after, Slot("output", (0,)), "") if after is not None else None
+    witness = side.refs(said, ranks) if said is not None else ()
+    rows = {_rows(ref) for ref in (*witness, side.slots(export.node, ranks[0]).get(export.slot))}
+    if said is not None and (len(rows) > 1 or splits.known(said)):
+        witness = ()  # of a part of the tokens, which is another one on each rank
+    if rule.kind == "row_parallel":
+        return RowParallel(witness)
+    residual = side.refs(rule.parts[0], ranks)
+    return WithResidual(residual, witness) if residual else None
+
+
+def _rows(ref: TensorRef | None) -> Shape:
+    header = readable(ref)
+    return header.shape[:-1] if header is not None else ()
+
+
+def _parts(rule: ViewRule, side: OnRanks) -> tuple[TensorRef, ...] | None:
+    """The tensors that a rule names, on the first rank of a side; `None` where one was not dumped."""
+    refs = [side[0].refs(part, side[1][:1]) for part in rule.parts]
+    return tuple(ref[0] for ref in refs) if all(refs) else None
+
+
+def _largest(rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
+    parts = _parts(rule, other)
+    count = width_of(rule.parts[0], other)
+    return Largest(count, *parts) if parts is not None and len(parts) == 2 and count else None
+
+
+def _turned(rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
+    tables = _parts(rule, own)
+    return Turned(tables[0], tables[1]) if tables is not None else None
+
+
+def _part(rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
+    pieces = _parts(rule, other)
+    return Part(rule.index, pieces) if pieces is not None else None
+
+
+def _head_part(rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
+    pieces = _parts(rule, other)
+    return HeadPart(rule.index, pieces, several=rule.kind == "interleaved") if pieces is not None else None
+
+
+def _own_part(rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
+    pieces = _parts(rule, own)
+    return OwnPart(rule.index, pieces) if pieces is not None else None
+
+
+def _slot_rows(rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
+    places = own[0].refs(rule.parts[0], own[1])
+    return SlotRows(places) if places else None
+
+
+def _with_bias(rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
+    bias = own[0].refs(rule.parts[0], own[1])
+    return WithBias(bias, rule.kind == "bias_sum") if bias else None
+
+
+BY_TENSORS: Mapping[str, Callable[[ViewRule, OnRanks, OnRanks], View | None]] = {
+    "largest": _largest,
+    "turned": _turned,
+    "part": _part,
+    "heads": _head_part,
+    "interleaved": _head_part,
+    "own_part": _own_part,
+    "slots": _slot_rows,
+    "bias": _with_bias,
+    "bias_sum": _with_bias,
+}
+"""Views that need tensors of their own side or of the other one, by kinds of rules; `None` where these were
+not dumped."""
