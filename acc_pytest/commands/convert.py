@@ -72,9 +72,9 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Convert, and say what became of it."""
-    from ..capture.keeping import Selection, keep, restore
+    from ..capture.keeping import DumpPart, keep, restore
 
-    selection = Selection.of(given.step, given.rank, given.node)
+    selection = DumpPart.of(given.step, given.rank, given.node)
     if given.to == FILES and selection:
         raise SettingsError("--step, --rank and --node choose what --to acc keeps; --to files writes it all")
     if given.to == FILES:

@@ -19,7 +19,7 @@ from ..errors import AccError, OperatorError
 from ..guard import guarded
 from ..mapping.pair import Operand, Pair
 from ..tensors.header import version_of
-from ..tensors.msprobe_records import Entry, Records, json_of, records_in
+from ..tensors.msprobe_records import CallTensor, Records, json_of, records_in
 from ..tensors.ref import TensorRef
 from .aten import Results
 from .functions import function_results
@@ -47,7 +47,7 @@ class _Recorded(NamedTuple):
 
     file: str
     call: str
-    entry: Entry
+    entry: CallTensor
 
 
 class MsprobeRecomputer:
@@ -123,7 +123,7 @@ def _place(ref: TensorRef) -> _Recorded:
 
 
 @lru_cache(maxsize=16)
-def _places(file: str, _version: tuple[int, ...]) -> Mapping[str, tuple[str, Entry]]:
+def _places(file: str, _version: tuple[int, ...]) -> Mapping[str, tuple[str, CallTensor]]:
     """The call and the tensor of each tensor file."""
     calls = records_in(file).calls
     return {entry.tensor.file: (name, entry) for name, entries in calls.items() for entry in entries}
@@ -199,7 +199,7 @@ class _Arguments:
             return _plain(stated)
         raise OperatorError("an argument of it is not known")
 
-    def _tensor(self, entry: Entry) -> torch.Tensor:
+    def _tensor(self, entry: CallTensor) -> torch.Tensor:
         if not entry.tensor.file:
             raise OperatorError(f"only statistics of its {entry.part} {entry.key} were recorded")
         ref = TensorRef(f"{self._folder}/{entry.tensor.file}")

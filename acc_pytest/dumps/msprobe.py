@@ -21,7 +21,7 @@ from .listing import Listing
 from .msprobe_files import MsprobeLayout
 from .msprobe_in_place import fingerprint
 from .msprobe_stacks import source_lines
-from .msprobe_steps import Golden, Recorded, steps_of
+from .msprobe_steps import GoldenFunctions, Recorded, steps_of
 from .recorded import RecordedDump
 from .torch_manifest import SavedTensor
 
@@ -39,7 +39,7 @@ class MsprobeDump(RecordedDump):
         """`other` is the golden: functions that both sides called have one name."""
         notes: list[str] = []
         golden = other._recorded if isinstance(other, MsprobeDump) else {}
-        steps = steps_of(layout, listing, notes, Golden(golden))
+        steps = steps_of(layout, listing, notes, GoldenFunctions(golden))
         self._recorded = {
             (str(number), rank): found for number, ranks in steps.items() for rank, found in ranks.items()
         }

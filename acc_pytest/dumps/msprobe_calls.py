@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..tensors.msprobe_records import Entry
+from ..tensors.msprobe_records import CallTensor
 from ..tensors.ref import TensorRef
 from ..topology.function_names import function_name
 from ..vocabulary import GRADIENTS
@@ -35,10 +35,10 @@ class MsprobeCalls:
 
 
 def calls_of(
-    entries: Mapping[str, tuple[Entry, ...]],
+    entries: Mapping[str, tuple[CallTensor, ...]],
     calls: Sequence[tuple[str, CallName]],
     parents: Mapping[str, str | None],
-    ref_of: Callable[[Entry], TensorRef],
+    ref_of: Callable[[CallTensor], TensorRef],
     golden: Functions,
 ) -> MsprobeCalls:
     """The calls of a pass, given in the order in which they ended.
@@ -52,10 +52,10 @@ def calls_of(
 class _Builder:
     def __init__(
         self,
-        entries: Mapping[str, tuple[Entry, ...]],
+        entries: Mapping[str, tuple[CallTensor, ...]],
         calls: Sequence[tuple[str, CallName]],
         parents: Mapping[str, str | None],
-        ref_of: Callable[[Entry], TensorRef],
+        ref_of: Callable[[CallTensor], TensorRef],
         golden: Functions,
     ) -> None:
         self._calls = calls
@@ -76,7 +76,7 @@ class _Builder:
         own = self._own_parameters()
         for ended, ((name, call), time) in enumerate(zip(self._calls, times)):
             entries = self._entries.get(name, ())
-            kept: Sequence[Entry] = entries
+            kept: Sequence[CallTensor] = entries
             if lost:
                 kept = [entry for entry in entries if entry.member not in lost]
                 self._found.overwritten += [entry.member for entry in entries if entry.member in lost]
@@ -87,7 +87,7 @@ class _Builder:
             self._keep_parameters(call.path, kept)
         return self._found
 
-    def _mark_of(self, entry: Entry) -> Print | None:
+    def _mark_of(self, entry: CallTensor) -> Print | None:
         ref = self._ref_of(entry)
         return print_of(entry.tensor, "" if ref.member else ref.path)
 
@@ -100,7 +100,7 @@ class _Builder:
             if any(entry.part == "parameters" for entry in entries)
         }
 
-    def _add(self, name: str, call: CallName, entries: Sequence[Entry], time: int, ended: int) -> None:
+    def _add(self, name: str, call: CallName, entries: Sequence[CallTensor], time: int, ended: int) -> None:
         path = call.path or self._paths.path(call)
         again = call.number if call.is_module or call.direction == "debug" else 0
         kind = call.kind if call.is_module else function_name(call.kind)
@@ -113,7 +113,7 @@ class _Builder:
         self._found.records.append(Record(path, kind, slots, time, ended, again, apart))
         self._found.names.setdefault(f"{ROOT}.{path}.call{again}" if again else f"{ROOT}.{path}", name)
 
-    def _arriving(self, name: str, call: CallName) -> Sequence[Entry]:
+    def _arriving(self, name: str, call: CallName) -> Sequence[CallTensor]:
         """Gradients of parameters are computed of those that arrive at their module."""
         if call.direction != "parameters_grad":
             return ()
@@ -121,14 +121,14 @@ class _Builder:
         backward = self._entries.get(f"{head}.backward.{number}", ())
         return [entry for entry in backward if entry.part == "input"]
 
-    def _keep_parameters(self, path: str, entries: Sequence[Entry]) -> None:
+    def _keep_parameters(self, path: str, entries: Sequence[CallTensor]) -> None:
         for entry in entries:
             if entry.part == "parameters":
                 full = ".".join([ROOT, path, *map(str, entry.key)])
                 self._found.parameters.setdefault(full, self._ref_of(entry))
 
 
-def _print(entry: Entry) -> object:
+def _print(entry: CallTensor) -> object:
     return fingerprint(entry.tensor)
 
 
@@ -140,9 +140,9 @@ class _Slots(Mapping[Slot, TensorRef]):
     def __init__(
         self,
         direction: str,
-        entries: Sequence[Entry],
-        arriving: Sequence[Entry],
-        ref_of: Callable[[Entry], TensorRef],
+        entries: Sequence[CallTensor],
+        arriving: Sequence[CallTensor],
+        ref_of: Callable[[CallTensor], TensorRef],
     ) -> None:
         self._direction = direction
         self._entries = entries
@@ -171,23 +171,23 @@ class _Slots(Mapping[Slot, TensorRef]):
         return self._made
 
 
-def _is_wrapped(entries: Sequence[Entry]) -> bool:
+def _is_wrapped(entries: Sequence[CallTensor]) -> bool:
     """Whether the result is no tuple: it then stands in a list of length one."""
     return all(entry.key[:1] == (0,) and entry.key[1:] for entry in entries if entry.part == "output")
 
 
-def _of_call(entry: Entry, wrapped: bool) -> Slot:
+def _of_call(entry: CallTensor, wrapped: bool) -> Slot:
     if entry.part == "output":
         return Slot("output", entry.key[1:] if wrapped else entry.key or (0,))
     return Slot("input", entry.key or (0,))
 
 
-def _of_parameter(entry: Entry, wrapped: bool) -> Slot:
+def _of_parameter(entry: CallTensor, wrapped: bool) -> Slot:
     """Gradients of a parameter stand in a list of length one."""
     return Slot("output", (entry.part, *(() if entry.key == (0,) else entry.key)))
 
 
-def _of_value(entry: Entry, wrapped: bool) -> Slot:
+def _of_value(entry: CallTensor, wrapped: bool) -> Slot:
     return Slot("output", (*((entry.part,) if entry.part else ()), *entry.key) or (0,))
 
 

@@ -5,8 +5,8 @@
 
 Numbers of msprobe count all calls of a function in a step. One call more (a cast, another attention, another
 release of a library) shifts all later ones, so they are counted within the module that called. Where golden's
-module made other calls than mine, the two sequences are laid side by side by functions and shapes: mine's
-calls then have the names of those of golden that they are, and what only mine called has names of its own.
+module made other calls than mine, the two sequences are laid side by side by functions and shapes: calls of
+mine then have the names of those of golden that they are, and what only mine called has names of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple, Union
 
-from ..tensors.msprobe_records import Entry
+from ..tensors.msprobe_records import CallTensor
 from ..topology.function_names import function_name
 from .msprobe_names import CallName, call_name
 
@@ -45,7 +45,7 @@ class FunctionPaths:
         self,
         calls: Sequence[_Call],
         parents: Mapping[str, str | None],
-        entries: Mapping[str, tuple[Entry, ...]],
+        entries: Mapping[str, tuple[CallTensor, ...]],
         golden: Functions,
     ) -> None:
         self._modules = {call.path for _, call in calls if call.is_module}
@@ -110,7 +110,7 @@ def _kinds(functions: Iterable[Function]) -> Counter[str]:
     return Counter(one.kind for one in functions)
 
 
-def _function(call: CallName, entries: Iterable[Entry]) -> Function:
+def _function(call: CallName, entries: Iterable[CallTensor]) -> Function:
     shapes = tuple(entry.tensor.shape for entry in entries if entry.part == "output")
     return Function("", function_name(call.kind), shapes)
 

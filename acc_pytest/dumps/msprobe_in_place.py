@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..tensors.msprobe_records import Entry, RecordedTensor
+from ..tensors.msprobe_records import CallTensor, RecordedTensor
 from ..tensors.stored_crc import stored_crc
 from .msprobe_names import CallName
 
@@ -27,7 +27,7 @@ class TimedCall(NamedTuple):
 
     name: CallName
     began: int
-    entries: tuple[Entry, ...]
+    entries: tuple[CallTensor, ...]
 
 
 Print = tuple[object, ...]
@@ -79,7 +79,7 @@ class _Seen:
 
 
 def overwritten_inputs(
-    calls: Sequence[TimedCall], mark_of: Callable[[Entry], Print | None]
+    calls: Sequence[TimedCall], mark_of: Callable[[CallTensor], Print | None]
 ) -> list[frozenset[str]]:
     """The members of each call that are inputs it had overwritten. `mark_of` tells tensors apart."""
     seen = _Seen()

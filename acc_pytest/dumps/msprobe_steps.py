@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import DumpError, FormatError
-from ..tensors.msprobe_records import Entry, Records, fit, json_of, records_in
+from ..tensors.msprobe_records import CallTensor, Records, fit, json_of, records_in
 from ..tensors.ref import TensorRef
 from .listing import Listing
 from .msprobe_calls import MsprobeCalls, calls_of
@@ -52,7 +52,7 @@ class _Read:
     split: Sequence[Sequence[Call]]
     files: frozenset[str]
 
-    def ref_of(self, entry: Entry) -> TensorRef:
+    def ref_of(self, entry: CallTensor) -> TensorRef:
         """A tensor is its file where it has one, else its statistics."""
         if entry.tensor.file and entry.tensor.file in self.files:
             return TensorRef(f"{self.home / TENSORS}/{entry.tensor.file}")
@@ -64,7 +64,7 @@ class _Read:
         return Recorded(self.home, self.file, self.records, found, self.files)
 
 
-class Golden:
+class GoldenFunctions:
     """The functions of golden by the numbers of steps and the places of ranks; of its first where it has not
     as many."""
 
@@ -80,7 +80,7 @@ class Golden:
 
 
 def steps_of(
-    layout: MsprobeLayout, listing: Listing, notes: list[str], golden: Golden
+    layout: MsprobeLayout, listing: Listing, notes: list[str], golden: GoldenFunctions
 ) -> dict[int, dict[str, Recorded]]:
     """What was recorded of each step, by the names of ranks; files that are broken are left out."""
     broken: list[str] = []

@@ -42,7 +42,7 @@ Move = Callable[[Match], Match]
 
 
 @dataclass(slots=True, eq=False)
-class _Side:
+class _Values:
     """One side of a layer: its name, nodes without a partner, and those ends that have one."""
 
     name: str
@@ -94,7 +94,7 @@ def by_values(
 ) -> Iterator[Match]:
     """Matches of what has no partner yet, as one of the `layers` tells; `completed` is `Meanings.completed`.
     What is `outside` of layers may be of the last tokens alone."""
-    golden, mine = (_Side(name, *side, taken) for name, side in zip(("golden", "mine"), sides))
+    golden, mine = (_Values(name, *side, taken) for name, side in zip(("golden", "mine"), sides))
     telling = _Telling(evidence, layers, completed)
     goldens, mines = golden.candidates(), mine.candidates()
     met: set[Export] = set()

@@ -65,7 +65,7 @@ def met_by_tokens(golden: ModuleDump, mine: ModuleDump) -> TokenSteps | None:
     for number in (*order, order[0]):
         streams[number].run(layouts[number], firsts[1 - number])
     sides = [
-        _Side(name, dump.steps, [stream.of_step(number, layout) for number, layout in enumerate(known)])
+        _Steps(name, dump.steps, [stream.of_step(number, layout) for number, layout in enumerate(known)])
         for name, dump, stream, known in zip(("golden", "mine"), (golden, mine), streams, layouts)
     ]
     return _Meetings(sides[0], sides[1], contexts).found()
@@ -89,7 +89,7 @@ def _layouts(dump: ModuleDump) -> list[TokenLayout | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _Steps:
     """The steps of a dump with what is known of their tokens."""
 
     name: str
@@ -115,7 +115,7 @@ _Way = list[tuple[int, int]]
 class _Meetings:
     """What the steps of both dumps hold in common."""
 
-    def __init__(self, golden: _Side, mine: _Side, contexts: Contexts) -> None:
+    def __init__(self, golden: _Steps, mine: _Steps, contexts: Contexts) -> None:
         self._contexts = contexts
         self._golden, self._mine = golden, mine
         self._held = golden.held(), mine.held()

@@ -150,7 +150,7 @@ def _per_token(shape: Shape, layout: TokenLayout) -> dict[str, int]:
     count = math.prod(layout.shape) or 1
     shared = 1
     if len(layout.shape) > 1 and shape[:2] == _of_one(layout):
-        shared = math.prod(layout.shape) // math.prod(shape[:2])
+        shared = math.prod(layout.shape) // (math.prod(shape[:2]) or 1)
     each = math.prod(shape) // count
     return {BATCH: each * shared, FLAT: each, HEADS_FIRST: each}
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import FormatError
-from .kept_index import Stretch, kept_time, stretches
+from .kept_index import ByteRange, kept_time, stretches
 
 
 class KeptFile(io.RawIOBase):
@@ -17,7 +17,7 @@ class KeptFile(io.RawIOBase):
     Raises `FormatError` where a stretch cannot be read to its end.
     """
 
-    def __init__(self, path: str, parts: Sequence[Stretch]) -> None:
+    def __init__(self, path: str, parts: Sequence[ByteRange]) -> None:
         self._path = path
         self._parts = parts
         self._place = 0
@@ -53,7 +53,7 @@ class KeptFile(io.RawIOBase):
                 self._place += count
         return done
 
-    def _fill(self, into: memoryview, stretch: Stretch, inside: int) -> None:
+    def _fill(self, into: memoryview, stretch: ByteRange, inside: int) -> None:
         descriptor = self._descriptor(stretch.path)
         done = 0
         while done < len(into):
@@ -79,7 +79,7 @@ class KeptFile(io.RawIOBase):
         super().close()
 
 
-def whereabouts(parts: Sequence[Stretch], offset: int, nbytes: int) -> tuple[str, int] | None:
+def whereabouts(parts: Sequence[ByteRange], offset: int, nbytes: int) -> tuple[str, int] | None:
     """The file in which bytes of a kept file lie side by side, and where; `None` where they do not."""
     begin = 0
     for stretch in parts:

@@ -37,7 +37,7 @@ _MOST_STRETCHES = 10_000
 _LARGEST = 1 << 62
 
 
-class Stretch(NamedTuple):
+class ByteRange(NamedTuple):
     """So many bytes of a file."""
 
     path: str
@@ -66,7 +66,7 @@ def read_index(home: str) -> KeptIndex:
     return _index_as_of(home, _version(home))
 
 
-def stretches(path: str) -> tuple[Stretch, ...] | None:
+def stretches(path: str) -> tuple[ByteRange, ...] | None:
     """What a file of a kept dump is made of; `None` for every file that is on the disk.
 
     Raises `FormatError` for a broken index.
@@ -83,7 +83,7 @@ def stretches(path: str) -> tuple[Stretch, ...] | None:
         if type(entry) is not list or len(entry) != 3 or not all(_natural(number) for number in entry):
             raise FormatError(f"{index.home}/{INDEX}: {name!r:.200} has a stretch that is not three numbers")
         number, offset, length = entry
-        made.append(Stretch(f"{index.home}/{store_name(number)}", offset, length))
+        made.append(ByteRange(f"{index.home}/{store_name(number)}", offset, length))
     return tuple(made)
 
 

@@ -60,7 +60,7 @@ class RecordedTensor(NamedTuple):
     placements: tuple[str, ...] = ()
 
 
-class Entry(NamedTuple):
+class CallTensor(NamedTuple):
     """A tensor of a call: under which word it stands (`input_args`, `output`, ...), where in that, and its
     member."""
 
@@ -80,7 +80,7 @@ class Records:
     task: str
     level: str
     framework: str
-    calls: Mapping[str, tuple[Entry, ...]]
+    calls: Mapping[str, tuple[CallTensor, ...]]
     tensors: Mapping[str, RecordedTensor]
     broken: int = 0
 
@@ -146,7 +146,7 @@ def _is_call(value: object) -> bool:
     return value is None or isinstance(value, (dict, list))
 
 
-def _call(name: str, value: Any, tensors: dict[str, RecordedTensor]) -> tuple[Entry, ...]:
+def _call(name: str, value: Any, tensors: dict[str, RecordedTensor]) -> tuple[CallTensor, ...]:
     parts = value.items() if isinstance(value, dict) and not _is_tensor(value) else [("", value)]
     entries = []
     for part, held in parts:
@@ -161,7 +161,7 @@ def _call(name: str, value: Any, tensors: dict[str, RecordedTensor]) -> tuple[En
             if member in tensors:
                 member = f"{member}#{len(tensors)}"
             tensors[member] = tensor
-            entries.append(Entry(part, key, member, tensor))
+            entries.append(CallTensor(part, key, member, tensor))
     return tuple(entries)
 
 

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import torch
 
-from .torch_entries import Entry, bytes_of, is_foreign, start_of
+from .torch_entries import ArchiveEntry, bytes_of, is_foreign, start_of
 from .torch_pickle import LONGEST, declared
 
 
@@ -27,7 +27,7 @@ class PlainTensor:
     nbytes: int
 
 
-def plain_tensor_in(file: BinaryIO, size: int, entries: Sequence[Entry]) -> PlainTensor | None:
+def plain_tensor_in(file: BinaryIO, size: int, entries: Sequence[ArchiveEntry]) -> PlainTensor | None:
     """Where the tensor of an archive of `size` bytes lies; `None` for what only `torch.load` understands.
 
     `entries` are stored, not compressed, and none is larger than the file.

@@ -27,7 +27,7 @@ _ELSEWHERE = 0xFFFFFFFF
 """A number that stands in 64 bits somewhere else."""
 
 
-class Entry(NamedTuple):
+class ArchiveEntry(NamedTuple):
     """One entry of an archive: its local header is at byte `offset`, and it holds `nbytes` bytes."""
 
     name: str
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
     compressed: bool
 
 
-def entries_in(path: str, file: BinaryIO, size: int) -> list[Entry]:
+def entries_in(path: str, file: BinaryIO, size: int) -> list[ArchiveEntry]:
     """The entries of an archive of `size` bytes. Raises `FormatError` for one that is cut, or lies."""
     try:
         entries = _listed(file, size) or _found_by_zipfile(file)
@@ -49,15 +49,17 @@ def entries_in(path: str, file: BinaryIO, size: int) -> list[Entry]:
     return entries
 
 
-def _found_by_zipfile(file: BinaryIO) -> list[Entry]:
+def _found_by_zipfile(file: BinaryIO) -> list[ArchiveEntry]:
     with zipfile.ZipFile(file) as archive:
         return [
-            Entry(e.filename, e.header_offset, e.file_size, e.CRC, e.compress_type != zipfile.ZIP_STORED)
+            ArchiveEntry(
+                e.filename, e.header_offset, e.file_size, e.CRC, e.compress_type != zipfile.ZIP_STORED
+            )
             for e in archive.infolist()
         ]
 
 
-def _listed(file: BinaryIO, size: int) -> list[Entry] | None:
+def _listed(file: BinaryIO, size: int) -> list[ArchiveEntry] | None:
     """The entries of an archive as `torch.save` writes it; `None` for any other, which `zipfile` reads.
 
     A dump is thousands of small files, and `zipfile` takes longer for each than all the rest.
@@ -79,7 +81,9 @@ def _listed(file: BinaryIO, size: int) -> list[Entry] | None:
         usual = mark == b"PK\x01\x02" and held == nbytes and _ELSEWHERE not in (nbytes, offset)
         if not usual or flags & _ENCRYPTED or not called.isascii() or b"\0" in called:
             return None
-        entries.append(Entry(called.decode("ascii"), offset, nbytes, crc32, method != zipfile.ZIP_STORED))
+        entries.append(
+            ArchiveEntry(called.decode("ascii"), offset, nbytes, crc32, method != zipfile.ZIP_STORED)
+        )
     return entries if place == len(listed) else None
 
 
@@ -102,7 +106,7 @@ def _directory(file: BinaryIO, size: int) -> tuple[int, bytes] | None:
     return count, _bytes_at(file, offset, nbytes)
 
 
-def _check(path: str, size: int, entries: list[Entry]) -> None:
+def _check(path: str, size: int, entries: list[ArchiveEntry]) -> None:
     """torch would inflate a compressed pickle to any size."""
     if len(entries) > _MOST_ENTRIES:
         raise FormatError(f"{path}: has {len(entries)} entries, so it is not a file of one tensor")
@@ -115,7 +119,7 @@ def _check(path: str, size: int, entries: list[Entry]) -> None:
             )
 
 
-def start_of(file: BinaryIO, entry: Entry) -> int:
+def start_of(file: BinaryIO, entry: ArchiveEntry) -> int:
     """Where the bytes of an entry begin; behind the end of every file for one that is not there."""
     if not 0 <= entry.offset < 1 << 62:  # what is in front of an archive moves it
         return sys.maxsize
@@ -126,13 +130,13 @@ def start_of(file: BinaryIO, entry: Entry) -> int:
     return int(entry.offset + len(head) + name + extra)
 
 
-def bytes_of(file: BinaryIO, entry: Entry) -> bytes:
+def bytes_of(file: BinaryIO, entry: ArchiveEntry) -> bytes:
     """The bytes of an entry, as far as they are there."""
     start = start_of(file, entry)
     return b"" if start == sys.maxsize else _bytes_at(file, start, entry.nbytes)
 
 
-def is_foreign(file: BinaryIO, by_name: dict[str, Entry]) -> bool:
+def is_foreign(file: BinaryIO, by_name: dict[str, ArchiveEntry]) -> bool:
     """Whether the archive says that its bytes are in another order than those of this machine."""
     order = by_name.get("byteorder")
     return order is not None and bytes_of(file, order) != sys.byteorder.encode()

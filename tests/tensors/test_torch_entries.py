@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from acc_pytest.errors import FormatError
 from acc_pytest.tensors.torch_archive import encode
-from acc_pytest.tensors.torch_entries import Entry, entries_in
+from acc_pytest.tensors.torch_entries import ArchiveEntry, entries_in
 
 
 def saved(tensor: torch.Tensor) -> bytes:
@@ -48,15 +48,17 @@ ARCHIVES = {
 }
 
 
-def by_zipfile(content: bytes) -> list[Entry]:
+def by_zipfile(content: bytes) -> list[ArchiveEntry]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return [
-            Entry(e.filename, e.header_offset, e.file_size, e.CRC, e.compress_type != zipfile.ZIP_STORED)
+            ArchiveEntry(
+                e.filename, e.header_offset, e.file_size, e.CRC, e.compress_type != zipfile.ZIP_STORED
+            )
             for e in archive.infolist()
         ]
 
 
-def read(content: bytes) -> list[Entry]:
+def read(content: bytes) -> list[ArchiveEntry]:
     return entries_in("x.pth", io.BytesIO(content), len(content))
 
 

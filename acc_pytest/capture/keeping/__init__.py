@@ -10,6 +10,6 @@ from __future__ import annotations
 
 from .keep import Kept, keep
 from .restore import restore
-from .selection import Selection
+from .selection import DumpPart
 
-__all__ = ["Kept", "Selection", "keep", "restore"]
+__all__ = ["DumpPart", "Kept", "keep", "restore"]

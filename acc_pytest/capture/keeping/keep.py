@@ -21,7 +21,7 @@ from ...tensors.kept_index import FILES, FORMAT, INDEX, VERSION
 from ...tensors.mapped import opened
 from ...tensors.whole_file import DIRECTORY_MODE, FILE_MODE, make_directory
 from .regions import BYTES, Region, regions_of
-from .selection import WHOLE, Selection, left_out, notes_on
+from .selection import WHOLE, DumpPart, left_out, notes_on
 from .stores import Pieces, Tensors
 from .walk import Found, Walk
 
@@ -49,7 +49,7 @@ def keep(
     path: str,
     out: str = "",
     said: Callable[[Kept], None] = lambda kept: None,
-    selection: Selection = WHOLE,
+    selection: DumpPart = WHOLE,
 ) -> Kept:
     """Write the dump that `path` means as a kept dump to the directory `out`; `said` hears of each file.
 

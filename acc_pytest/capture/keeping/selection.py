@@ -32,7 +32,7 @@ _MOST = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class DumpPart:
     """What is kept: labels of steps, numbers of ranks, globs of `fnmatch` for paths or names of nodes.
 
     What is empty means all of them.
@@ -43,7 +43,7 @@ class Selection:
     nodes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, steps: Iterable[str], ranks: Iterable[str], nodes: Iterable[str]) -> Selection:
+    def of(cls, steps: Iterable[str], ranks: Iterable[str], nodes: Iterable[str]) -> DumpPart:
         """What the options say: `0,3-5` or `warmup,0` for steps.
 
         Raises `SettingsError` for what is no number.
@@ -71,11 +71,11 @@ class Selection:
         return not self.nodes or any(fnmatchcase(text, glob) for glob in self.nodes for text in named)
 
 
-WHOLE = Selection()
+WHOLE = DumpPart()
 """All of a dump."""
 
 
-def left_out(dump: Dump, selection: Selection) -> frozenset[str]:
+def left_out(dump: Dump, selection: DumpPart) -> frozenset[str]:
     """The files and directories of a dump that are not kept, by absolute path.
 
     Raises `SettingsError` for a selection that the dump has nothing of.
@@ -94,7 +94,7 @@ def left_out(dump: Dump, selection: Selection) -> frozenset[str]:
     return frozenset(others | around)
 
 
-def notes_on(kept: Dump, selection: Selection, ranks: frozenset[str]) -> tuple[str, ...]:
+def notes_on(kept: Dump, selection: DumpPart, ranks: frozenset[str]) -> tuple[str, ...]:
     """What is otherwise in the part that was kept than the selection says; `ranks` are the names of ranks."""
     labels = [step.label for step in kept.steps]
     if not set(selection.steps) <= set(labels):
@@ -103,7 +103,7 @@ def notes_on(kept: Dump, selection: Selection, ranks: frozenset[str]) -> tuple[s
     return (f"not selected, and kept in the same files, whole or as statistics: {more} tensors",) * bool(more)
 
 
-def _files(dump: Dump, selection: Selection, ranks: frozenset[str]) -> Iterator[tuple[TensorRef, bool]]:
+def _files(dump: Dump, selection: DumpPart, ranks: frozenset[str]) -> Iterator[tuple[TensorRef, bool]]:
     """Each tensor, and whether it is kept."""
     for rank in dump.ranks:
         has_rank = rank.name in ranks
@@ -126,13 +126,13 @@ def _was_fed(slot: Slot, ref: TensorRef) -> bool:
     return header.dtype.name in _FED or (mask and math.prod(header.shape) <= _LARGEST_MASK)
 
 
-def _check(dump: Dump, selection: Selection) -> None:
+def _check(dump: Dump, selection: DumpPart) -> None:
     labels = list(dict.fromkeys(step.label for step in dump.steps))
     _known("--step", selection.steps, labels, dump)
     _known("--rank", selection.ranks, [rank.index for rank in dump.ranks], dump)
     trees = {id(step.tree): step.tree for step in dump.steps if selection.has_step(step.label)}
     for glob in selection.nodes:
-        one = Selection(nodes=(glob,))
+        one = DumpPart(nodes=(glob,))
         if not any(one.has_node(node) for tree in trees.values() for node in tree.walk()):
             raise SettingsError(f"--node {glob}: {dump.root} has no such node; acc map lists what it has")
 
@@ -158,7 +158,7 @@ def _numbers(option: str, word: str) -> range:
     return range(first, last + 1)
 
 
-def _said(selection: Selection) -> str:
+def _said(selection: DumpPart) -> str:
     parts = (
         ("step", selection.steps),
         ("rank", selection.ranks),

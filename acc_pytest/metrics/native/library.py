@@ -28,7 +28,7 @@ _NUMBERS = (
 )
 
 
-class Request(ctypes.Structure):
+class KernelRequest(ctypes.Structure):
     """What the kernel is given."""
 
     _fields_ = (
@@ -39,7 +39,7 @@ class Request(ctypes.Structure):
     )
 
 
-class Result(ctypes.Structure):
+class KernelResult(ctypes.Structure):
     """What it gives back; `block.h` says what each is."""
 
     _fields_ = (

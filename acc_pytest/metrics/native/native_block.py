@@ -12,7 +12,7 @@ from ..element_tolerance import ElementTolerance
 from ..sides import SideSums
 from ..slices import SliceSums
 from ..totals import NEAR_ZERO, BlockSums, Totals
-from .library import Kernel, Request, Result
+from .library import Kernel, KernelRequest, KernelResult
 
 TYPES = {torch.float16: 0, torch.bfloat16: 1, torch.float32: 2}
 
@@ -40,7 +40,7 @@ class NativeBlock:
 
     def __init__(self, kernel: Kernel, tolerance: ElementTolerance, slices: SliceSums | None) -> None:
         self._kernel, self._slices = kernel, slices
-        self._request, self._result = Request(atol=tolerance.atol, rtol=tolerance.rtol), Result()
+        self._request, self._result = KernelRequest(atol=tolerance.atol, rtol=tolerance.rtol), KernelResult()
         self._arguments = ctypes.addressof(self._request), ctypes.addressof(self._result)
 
     def sums(self, golden: torch.Tensor, mine: torch.Tensor, totals: Totals, start: int) -> NativeSums | None:
@@ -78,7 +78,7 @@ class NativeBlock:
         )
 
 
-def _block_sums(found: Result, totals: Totals) -> BlockSums:
+def _block_sums(found: KernelResult, totals: Totals) -> BlockSums:
     block = BlockSums(
         compared=found.compared,
         golden=found.golden,

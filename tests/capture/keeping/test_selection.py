@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.capture.keeping import Kept, Selection, keep
+from acc_pytest.capture.keeping import DumpPart, Kept, keep
 from acc_pytest.dumps import Dump, open_dump
 from acc_pytest.errors import SettingsError
 from tests.dumps.msprobe_writer import RankWriter, record
@@ -37,7 +37,7 @@ def two_ranks(tmp_path: Path) -> Path:
 
 def kept(dump: Path, steps: str = "", ranks: str = "", nodes: str = "") -> tuple[Kept, Dump]:
     """The part, as it was kept and as it opens."""
-    selection = Selection.of(steps.split(), ranks.split(), nodes.split())
+    selection = DumpPart.of(steps.split(), ranks.split(), nodes.split())
     made = keep(str(dump), str(dump.parent / "part"), selection=selection)
     return made, open_dump(made.path)
 
@@ -73,13 +73,13 @@ def test_of_other_nodes_what_the_run_was_fed_is_kept(two_ranks: Path) -> None:
 
 
 def test_numbers_come_as_lists_and_stretches(two_ranks: Path) -> None:
-    assert Selection.of(["0,3-5", "warmup"], ["2"], []) == Selection((0, 3, 4, 5, "warmup"), (2,))
+    assert DumpPart.of(["0,3-5", "warmup"], ["2"], []) == DumpPart((0, 3, 4, 5, "warmup"), (2,))
     _, part = kept(two_ranks, steps="0-1", ranks="0,1")
     assert len(held(part)) == 12
 
 
 def test_a_path_inside_the_dump_means_all_of_it(two_ranks: Path) -> None:
-    selection = Selection(steps=(0,))
+    selection = DumpPart(steps=(0,))
     keep(str(two_ranks / "torch_tensors/cpu0_7/1"), str(two_ranks.parent / "part"), selection=selection)
     part = open_dump(str(two_ranks.parent / "part"))
     assert [step.label for step in part.steps] == [0]
