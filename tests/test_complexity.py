@@ -8,7 +8,8 @@ and classes inside a function are not part of it; a function inside counts by it
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -84,22 +85,21 @@ def own_nodes(function: Function) -> Iterator[ast.AST]:
 
 def branches(node: ast.AST) -> int:
     """How many ways through a function a node adds."""
-    match node:
-        case ast.If() | ast.IfExp() | ast.Assert():
-            return 1
-        case ast.For() | ast.AsyncFor() | ast.While():
-            return 1 + bool(node.orelse)
-        case ast.Try():
-            return len(node.handlers) + bool(node.orelse)
-        case ast.BoolOp():
-            return len(node.values) - 1
-        case ast.comprehension():
-            return 1 + len(node.ifs)
-        case ast.Match():
-            return len(node.cases) - any(takes_all(case.pattern) for case in node.cases)
-    return 0
+    added = BRANCHES.get(type(node))
+    return 0 if added is None else added(node)
 
 
 def takes_all(pattern: ast.pattern) -> bool:
     """Whether a pattern is `_` or a name alone."""
     return isinstance(pattern, ast.MatchAs) and pattern.pattern is None
+
+
+BRANCHES: dict[type[ast.AST], Callable[[Any], int]] = {
+    **dict.fromkeys((ast.If, ast.IfExp, ast.Assert), lambda node: 1),
+    **dict.fromkeys((ast.For, ast.AsyncFor, ast.While), lambda node: 1 + bool(node.orelse)),
+    ast.Try: lambda node: len(node.handlers) + bool(node.orelse),
+    ast.BoolOp: lambda node: len(node.values) - 1,
+    ast.comprehension: lambda node: 1 + len(node.ifs),
+    ast.Match: lambda node: len(node.cases) - any(takes_all(case.pattern) for case in node.cases),
+}
+"""What a node of each type adds."""

@@ -38,7 +38,7 @@ class Format:
     mutate: Mutate
     read: Callable[[Path, str], object]
     renames: bool = False
-    sample: int = 10
+    sample: int = 5
 
 
 @dataclass
