@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -26,3 +28,22 @@ def python_with_torch(commands_with_torch: Path, monkeypatch: pytest.MonkeyPatch
     """Have tests start programs that are forked where they would start an interpreter."""
     monkeypatch.setattr(sys, "executable", str(commands_with_torch / "python"))
     monkeypatch.setenv("PATH", f"{commands_with_torch}{os.pathsep}{os.environ.get('PATH', '')}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Have each worker of a whole run import the test modules from another one on.
+
+    In a fresh tree each would rewrite the assertions of all of them at the same time; so each finds what the
+    others have rewritten.
+    """
+    config = session.config
+    if not hasattr(config, "workerinput") or config.args != config.getini("testpaths"):
+        return
+    files = sorted(config.rootpath.joinpath("tests").rglob("test_*.py"))
+    number, count = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
+    first = len(files) * number // count
+    for file in (*files[first:], *files[:first]):
+        # Collection says what is wrong with a module that cannot be imported, or skips itself.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(file.relative_to(config.rootpath).with_suffix("").parts))
