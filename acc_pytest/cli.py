@@ -30,7 +30,6 @@ from .commands.arguments import USAGE_ERROR, Parser
 from .errors import AccError
 from .guard import FLAG, guarded, show_tracebacks
 from .installed import check_numpy
-from .metrics.native.library import described
 from .reporting.printable import told
 from .reporting.wrapping import paragraph
 
@@ -94,9 +93,11 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def _parser(*, verbose: bool) -> Parser:
     parser = Parser(prog="acc", description="Compare the tensor dumps of two runs of a model.")
     version = f"acc-pytest {__version__}"
-    parser.add_argument(
-        "--version", action="version", version=f"{version}, kernel: {described()}" if verbose else version
-    )
+    if verbose:
+        from .metrics.native.library import described
+
+        version += f", kernel: {described()}"
+    parser.add_argument("--version", action="version", version=version)
     parser.add_argument(
         VERBOSE, action="store_true", help="with --version: say which kernel measures, or why"
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -54,6 +55,16 @@ def test_a_room_imports_only_rooms_above_it() -> None:
         if found.imported == "pytest" and room_of(found.importer) in PURE
     ]
     assert upwards + impure == []
+
+
+def test_no_two_classes_have_one_name() -> None:
+    made = [
+        node.name
+        for path in modules().values()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert [name for name, times in Counter(made).items() if times > 1] == []
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

@@ -21,7 +21,7 @@ from ..topology.torch_modules import UNKNOWN_TYPE
 from .base import Slot
 from .recorded import SAVED, Record
 from .sglang_names import GRADIENT, MODULE, PARAMETER, SglangFile, module_slot
-from .sglang_times import TimedCall, in_order
+from .sglang_times import SglangCall, in_order
 
 CORE = frozenset({"input_ids", "positions", "seq_lens", "req_pool_indices", "rids", "position_ids"})
 """Fields of a batch, which the tool writes without the module that got them."""
@@ -39,8 +39,8 @@ def calls_of(files: Sequence[SglangFile], ref_of: Callable[[SglangFile], TensorR
 class _Calls:
     def __init__(self, files: Sequence[SglangFile], ref_of: Callable[[SglangFile], TensorRef]) -> None:
         self._ref_of = ref_of
-        self._calls: dict[str, list[TimedCall]] = defaultdict(list)
-        self._running: list[TimedCall] = []
+        self._calls: dict[str, list[SglangCall]] = defaultdict(list)
+        self._running: list[SglangCall] = []
         self._layers = _layers(files)
         self._with_outputs = _with_outputs(files)
         for file in files:
@@ -62,7 +62,7 @@ class _Calls:
         found = [call for calls in self._calls.values() for call in calls]
         return [call.record() for call in in_order(found)]
 
-    def _add_arriving(self, path: str, call: TimedCall) -> None:
+    def _add_arriving(self, path: str, call: SglangCall) -> None:
         """Gradients of parameters are computed of those that arrive at their module."""
         for backward in self._calls.get(f"{path.removesuffix('parameters_grad')}backward", [])[-1:]:
             call.slots |= {slot: ref for slot, ref in backward.slots.items() if slot.kind == "input"}
@@ -108,20 +108,20 @@ class _Calls:
         *,
         op_type: str = UNKNOWN_TYPE,
         again: bool = True,
-    ) -> TimedCall:
+    ) -> SglangCall:
         """The call that a file belongs to: the one under way, or the next one where that has its slot."""
         calls = self._calls[path]
         last = calls[-1] if calls else None
         late = slot.kind == "input" and last is not None and last.holds("output") and op_type != _BACKWARD
         if last is None or (again and (slot in last.slots or late)):
-            last = TimedCall(path, len(calls), began=file.index, op_type=op_type)
+            last = SglangCall(path, len(calls), began=file.index, op_type=op_type)
             last.inside = self._around(path, op_type)
             calls.append(last)
         last.slots[slot] = self._ref_of(file)
         last.ended = max(last.ended, file.index)
         return last
 
-    def _around(self, path: str, op_type: str) -> TimedCall | None:
+    def _around(self, path: str, op_type: str) -> SglangCall | None:
         """The module that a call ran in, where its name does not say: one may be shared by several."""
         around = self._running[-1] if self._running else None
         if around is None or op_type == SAVED:
@@ -129,7 +129,7 @@ class _Calls:
         own = not around.path or path.startswith(f"{around.path}.")
         return around if op_type == UNKNOWN_TYPE and not own else None
 
-    def _follow(self, call: TimedCall, slot: Slot) -> None:
+    def _follow(self, call: SglangCall, slot: Slot) -> None:
         """Keep the modules that run: one ends with its outputs, or with a module around it."""
         if call in self._running:
             if slot.kind == "output":

@@ -19,7 +19,7 @@ _APART = frozenset({"backward", "recompute", "parameters_grad"})
 
 
 @dataclass(slots=True, eq=False)
-class TimedCall:
+class SglangCall:
     """One call of a node: its slots, the places in time of its first and last file, what it ran in."""
 
     path: str
@@ -27,7 +27,7 @@ class TimedCall:
     slots: dict[Slot, TensorRef] = field(default_factory=dict)
     began: int = 0
     ended: int = 0
-    inside: TimedCall | None = None
+    inside: SglangCall | None = None
     op_type: str = UNKNOWN_TYPE
 
     @property
@@ -53,7 +53,7 @@ class TimedCall:
         return any(slot.kind == kind for slot in self.slots)
 
 
-def in_order(calls: Iterable[TimedCall]) -> list[TimedCall]:
+def in_order(calls: Iterable[SglangCall]) -> list[SglangCall]:
     """The calls in the order in which they began, each with its places in time."""
     found = sorted(calls, key=lambda call: call.began)
     for call, around in _open(found, "output"):
@@ -70,13 +70,13 @@ def in_order(calls: Iterable[TimedCall]) -> list[TimedCall]:
 
 
 def _open(
-    calls: Sequence[TimedCall], kind: Literal["input", "output"]
-) -> Iterator[tuple[TimedCall, TimedCall]]:
+    calls: Sequence[SglangCall], kind: Literal["input", "output"]
+) -> Iterator[tuple[SglangCall, SglangCall]]:
     """Each call with the modules around it that have no tensors of a kind, in the order of `calls`.
 
     What is inside of a call is met before another call of its module.
     """
-    open_modules: dict[str, TimedCall] = {}
+    open_modules: dict[str, SglangCall] = {}
     for call in calls:
         if call.apart:
             continue
@@ -89,7 +89,7 @@ def _open(
             open_modules.pop(call.path, None)
 
 
-def _modules_around(call: TimedCall) -> Iterator[str]:
+def _modules_around(call: SglangCall) -> Iterator[str]:
     """The paths of the modules that a call is in, the model first."""
     if call.inside is None and not call.path:
         return

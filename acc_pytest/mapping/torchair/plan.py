@@ -23,7 +23,7 @@ from .fx_side import FxSide
 from .graph import GraphIndex, GraphIndexes
 from .operators import operators
 from .outcome import Matched, Outcome, SlotTensor, Unmatched
-from .step_pairs import StepPair, step_pairs
+from .step_pairs import GraphStepPair, step_pairs
 from .with_fx import GeWithFx
 from .with_ge import GeWithGe, one_graph
 
@@ -86,7 +86,7 @@ class _GraphPlanner:
         unmapped += grouping.alone
         return Plan.of_dumps(self._golden, self._mine, pairs, unmapped, self._counts, self._notes)
 
-    def _outcomes(self, steps: StepPair) -> Iterable[Outcome]:
+    def _outcomes(self, steps: GraphStepPair) -> Iterable[Outcome]:
         golden, mine = self._golden, self._mine
         if isinstance(golden, FxDump) and isinstance(mine, FxDump):
             golden_calls = FxSide(golden, steps.golden, steps.golden_rank)
@@ -104,7 +104,7 @@ class _GraphPlanner:
             )
         return self._ge_and_fx(steps)
 
-    def _ge_and_fx(self, steps: StepPair) -> Iterator[Outcome]:
+    def _ge_and_fx(self, steps: GraphStepPair) -> Iterator[Outcome]:
         """GE under test against FX as golden, or the other way round."""
         usual = isinstance(self._mine, GeDump)
         ge = cast(GeDump, self._mine if usual else self._golden)
@@ -122,7 +122,7 @@ class _GraphPlanner:
         for outcome in outcomes:
             yield outcome if usual or isinstance(outcome, Unmatched) or outcome.own else _swapped(outcome)
 
-    def _in_order(self, steps: StepPair, matched: Sequence[Matched]) -> Sequence[Matched]:
+    def _in_order(self, steps: GraphStepPair, matched: Sequence[Matched]) -> Sequence[Matched]:
         """The matches of a group as they are compared: what it was fed, then in the order of the graph."""
         sides = ((self._mine, steps.mine, steps.mine_rank), (self._golden, steps.golden, steps.golden_rank))
         for dump, step, rank in sides:
@@ -144,7 +144,7 @@ class _GraphPlanner:
             return [match for match in matched if match.mine.slot.kind == "output" and not match.own][-1:]
         return matched
 
-    def _count(self, steps: StepPair, matched: Sequence[Matched]) -> None:
+    def _count(self, steps: GraphStepPair, matched: Sequence[Matched]) -> None:
         """Coverage counts nodes: those that were dumped, and those with a tensor that is compared."""
         sides = (
             ("golden", self._golden, steps.golden, steps.golden_rank, [match.golden for match in matched]),
@@ -162,7 +162,7 @@ def _swapped(match: Matched) -> Matched:
     return replace(match, golden=match.mine, mine=match.golden)
 
 
-def _pair(match: Matched, steps: StepPair, order: int, used: set[str]) -> Pair:
+def _pair(match: Matched, steps: GraphStepPair, order: int, used: set[str]) -> Pair:
     mine = _operand(match.mine)
     return Pair(
         id=_id(match, used),
@@ -218,7 +218,7 @@ class _Refs:
         return self._known[key].get(unmatched.slot)
 
 
-def _unmapped(unmatched: Unmatched, steps: StepPair, refs: _Refs) -> Unmapped:
+def _unmapped(unmatched: Unmatched, steps: GraphStepPair, refs: _Refs) -> Unmapped:
     node, slot = unmatched.node, "" if unmatched.slot is None else str(unmatched.slot)
     return Unmapped(
         unmatched.side,

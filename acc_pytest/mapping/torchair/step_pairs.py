@@ -14,7 +14,7 @@ AnyDump = TorchairDump[object]
 
 
 @dataclass(frozen=True, slots=True)
-class StepPair:
+class GraphStepPair:
     """One rank, graph and step that both sides dumped. `rank` is `None` where none is named."""
 
     golden_rank: Rank
@@ -25,20 +25,20 @@ class StepPair:
 
 
 @dataclass(slots=True)
-class StepPairs:
+class GraphStepPairs:
     """The groups in the order of their tests, and in words and rows what has no partner."""
 
-    pairs: list[StepPair] = field(default_factory=list)
+    pairs: list[GraphStepPair] = field(default_factory=list)
     alone: list[Unmapped] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def step_pairs(golden: AnyDump, mine: AnyDump) -> StepPairs:
+def step_pairs(golden: AnyDump, mine: AnyDump) -> GraphStepPairs:
     """Pair ranks by number, graphs by number (else by order), steps by label; a lone one meets a lone one.
 
     Raises `MappingError` when nothing of golden meets anything of mine.
     """
-    result = StepPairs()
+    result = GraphStepPairs()
     ranks = _ranks(golden, mine, result)
     graphs = _graphs(golden, mine, result)
     for golden_graph, mine_graph in graphs:
@@ -46,7 +46,7 @@ def step_pairs(golden: AnyDump, mine: AnyDump) -> StepPairs:
             steps = _steps(golden, mine, (golden_graph, mine_graph), (golden_rank, mine_rank), result)
             rank = mine_rank.index if mine.ranked or len(ranks) > 1 else None
             result.pairs += [
-                StepPair(golden_rank, mine_rank, golden_step, mine_step, rank)
+                GraphStepPair(golden_rank, mine_rank, golden_step, mine_step, rank)
                 for golden_step, mine_step in steps
             ]
     if not result.pairs:
@@ -57,7 +57,7 @@ def step_pairs(golden: AnyDump, mine: AnyDump) -> StepPairs:
     return result
 
 
-def _ranks(golden: AnyDump, mine: AnyDump, result: StepPairs) -> list[tuple[Rank, Rank]]:
+def _ranks(golden: AnyDump, mine: AnyDump, result: GraphStepPairs) -> list[tuple[Rank, Rank]]:
     if len(golden.ranks) == len(mine.ranks) == 1:
         golden_rank, mine_rank = golden.ranks[0], mine.ranks[0]
         if golden_rank.index != mine_rank.index:
@@ -93,7 +93,9 @@ def _lone_ranks(side: str, dump: AnyDump, both: Collection[int]) -> Iterator[Unm
             yield from (_only(side, step, reason, rank) for step in dump.steps if dump.has(step, rank))
 
 
-def _graphs(golden: AnyDump, mine: AnyDump, result: StepPairs) -> list[tuple[TorchairGraph, TorchairGraph]]:
+def _graphs(
+    golden: AnyDump, mine: AnyDump, result: GraphStepPairs
+) -> list[tuple[TorchairGraph, TorchairGraph]]:
     golden_graphs, mine_graphs = golden.graphs, mine.graphs
     if len(golden_graphs) == len(mine_graphs) == 1:
         if golden_graphs[0].name != mine_graphs[0].name:
@@ -126,7 +128,7 @@ def _steps(
     mine: AnyDump,
     graphs: tuple[TorchairGraph, TorchairGraph],
     ranks: tuple[Rank, Rank],
-    result: StepPairs,
+    result: GraphStepPairs,
 ) -> list[tuple[Step, Step]]:
     golden_steps = _dumped(golden, graphs[0], ranks[0])
     mine_steps = _dumped(mine, graphs[1], ranks[1])
