@@ -65,7 +65,10 @@ def _opened(config: pytest.Config, given: Mapping[str, Any]) -> AccRun:
     """The run that the options ask for."""
     if not given:
         return AccRun((), None)
+    from ..metrics.native.library import chosen as chosen_kernel
+
     check_numpy()
+    chosen_kernel()  # a kernel that is asked for and is not there, before any dump is opened
     modes = tuple(mode for kind in MODES if (mode := _mode(config, kind, given)) is not None)
     if any(mode.leaves_rows for mode in modes) and config.getoption("dist", "no") == "each":
         raise SettingsError(

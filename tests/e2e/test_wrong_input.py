@@ -40,3 +40,12 @@ def test_a_topology_that_is_cut(acc: Run, clean: DemoPaths, pytester: pytest.Pyt
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {tree}: *"])
     assert not Path("out").exists()
+
+
+def test_a_kernel_that_there_is_not_is_one_error_ahead_of_the_first_test(
+    acc: Run, clean: DemoPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACC_KERNEL", "fast")
+    result = acc(clean, "-q")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: ACC_KERNEL=fast: it must be one of auto, native, python"])
