@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..judging.verdict import Judgement
-from ..mapping.pair import Pair, Whole
+from ..mapping.pair import Pair
+from ..mapping.views import Whole
 from ..tensors.header import Statistics, TensorHeader
 from ..tensors.ref import TensorRef
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import AccError, Incomparable
 from ..judging.threshold import JudgeContext
-from ..mapping.pair import Pair, RankSum, View, WithBias
+from ..mapping.pair import Pair
 from ..mapping.reconcile import Comparison, open_pair
+from ..mapping.views import RankSum, View, WithBias
 from ..metrics.kernel import measure
 from ..noise.errors import NoiseErrors
 from ..noise.profile_plan import stale_file

@@ -18,7 +18,8 @@ from ..judging.replay import context_scalars, stated_scalars
 from ..judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
 from ..judging.threshold import JudgeContext
 from ..mapping.engine_views import RowParallel
-from ..mapping.pair import LastToken, Operand, Pair, Permuted, RankSum, Whole
+from ..mapping.pair import Operand, Pair
+from ..mapping.views import LastToken, Permuted, RankSum, Whole
 from ..noise.stated import statistics_of
 from ..reporting.row import Row
 from ..tensors.header import Statistics

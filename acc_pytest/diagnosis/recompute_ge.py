@@ -13,8 +13,9 @@ import torch
 
 from ..errors import AccError, OperatorError
 from ..ge_operators import Unrounded
-from ..mapping.pair import Operand, Pair, Permuted, Whole
+from ..mapping.pair import Operand, Pair
 from ..mapping.torchair.operators import DumpedOperator
+from ..mapping.views import Permuted, Whole
 from ..tensors.ref import TensorRef
 from .ge_parts import Chain, chain_of
 from .ge_records import GeRecords, RecordedRun

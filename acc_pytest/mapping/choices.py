@@ -15,7 +15,8 @@ from ..dumps.base import Dump, Slot, Step
 from ..errors import AccError
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
-from .pair import Operand, Pair, Plan, Whole
+from .pair import Operand, Pair, Plan
+from .views import Whole
 
 _OUTPUTS = {
     "topk": 1,

@@ -13,8 +13,8 @@ from ..errors import Incomparable
 from ..tensors.source import Source, TensorSource
 from ..tensors.views import Columns, Reshaped
 from .operand_shards import OperandShards
-from .pair import CacheTail, HeadPart, LastToken, Part, TableRows
 from .shapes import rows_and_width
+from .views import CacheTail, HeadPart, LastToken, Part, TableRows
 
 _MOST_PADDING = 1024
 """Places that a vocabulary is padded by at most."""

@@ -1,4 +1,4 @@
-"""Views of what engines hand out: packed over ranks, summed later, tokens in one row; see `pair.View`."""
+"""Views of what engines hand out: packed over ranks, summed later, tokens in one row; see `views.View`."""
 
 from __future__ import annotations
 

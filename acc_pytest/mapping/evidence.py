@@ -13,13 +13,14 @@ from .dump_step import DumpStep, OnRanks
 from .engine_views import TokenLayout
 from .expert_operands import of_experts
 from .match import Match, ViewRule
-from .pair import CacheTail, Operand, RankSum, Repeated, TableRows, View, Whole
+from .pair import Operand
 from .quantised import scale_and_offset
 from .roles.export import Export
 from .router_choice import with_router_choices
 from .rule_views import BY_ITSELF, BY_TENSORS, columns, of_summands
 from .splits import Splits, has_padding
 from .token_picks import of_tokens
+from .views import CacheTail, RankSum, Repeated, TableRows, View, Whole
 
 
 class Evidence:

@@ -11,11 +11,12 @@ from ..errors import Incomparable
 from ..tensors.ref import TensorRef
 from .engine_views import ColumnRange, Largest, TokenSplit, Turned, WithResidual
 from .expert_rows import pick_expert_rows
-from .pair import HeadPart, Operand, OwnPart, Part, Permuted, RankSum, SlotRows, View, WithBias
+from .pair import Operand
 from .router_choice import largest
 from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order, uneven_rows
 from .token_order import pick_tokens
 from .token_split import joined
+from .views import HeadPart, OwnPart, Part, Permuted, RankSum, SlotRows, View, WithBias
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from ..tensors.source import Source, TensorSource
 from ..tensors.views import ExactSum
 from .engine_views import RowParallel, WithResidual
 from .operand_shards import OperandShards
-from .pair import RankSum, Whole
+from .views import RankSum, Whole
 
 _SAMPLE = 1 << 20
 """Elements that are looked at, from the start."""

@@ -23,11 +23,12 @@ from .fed import BLOCKED
 from .merging import merged, mismatch, wholes
 from .multiples import multiplied
 from .operand_shards import OperandShards, open_shards, shards_of_shapes
-from .pair import CacheTail, HeadPart, LastToken, Operand, Pair, Part, Permuted, Repeated, TableRows, Whole
+from .pair import Operand, Pair
 from .partial_sums import settled
 from .quantised import dequantised
 from .shapes import rows_and_width, same_order
 from .turning import turned_alike
+from .views import CacheTail, HeadPart, LastToken, Part, Permuted, Repeated, TableRows, Whole
 
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
 """Views of a piece whose size the other side tells."""

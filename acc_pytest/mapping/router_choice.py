@@ -9,7 +9,8 @@ import torch
 from ..errors import Incomparable, NoPayload
 from ..tensors.ref import TensorRef
 from .engine_views import Largest
-from .pair import Operand, View
+from .pair import Operand
+from .views import View
 
 _ALIKE = 0.98
 """Share of the other side's tokens whose choice must be the largest of its logits; equal ones may swap."""

@@ -11,9 +11,10 @@ from typing import Union
 from ..dumps.base import Dump, StepLabel
 from ..dumps.modules import ModuleDump
 from .choices import chosen
-from .pair import Pair, Plan, Whole
+from .pair import Pair, Plan
 from .steps import common_steps
 from .steps_by_token import StepPair
+from .views import Whole
 
 MOST = 64
 """Tensors that one choice may have been made from; the nearest of more."""

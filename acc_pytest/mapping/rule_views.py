@@ -11,10 +11,10 @@ from .engine_views import Largest, RowParallel, Turned, WithResidual
 from .layers import next_norm
 from .match import ViewRule
 from .packs import range_by_own, range_by_pieces
-from .pair import CacheTail, HeadPart, LastToken, OwnPart, Part, RankSum, SlotRows, View, WithBias
 from .roles.export import Export
 from .shapes import Shape
 from .splits import Splits
+from .views import CacheTail, HeadPart, LastToken, OwnPart, Part, RankSum, SlotRows, View, WithBias
 
 BY_ITSELF: Mapping[str, View] = {
     "cache": CacheTail(),

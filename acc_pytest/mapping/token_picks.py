@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from ..tensors.ref import readable
 from .engine_views import TokenLayout, TokenPick
-from .pair import LastToken, Operand
+from .pair import Operand
 from .shapes import Shape, has_token_rows
 from .token_forms import forms_of
+from .views import LastToken
 
 Known = tuple[TokenLayout, TokenLayout]
 """How golden and mine lay out the tokens of a step, both of them known."""

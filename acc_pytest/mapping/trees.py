@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..dumps.modules import ModuleDump
 from ..topology.tree import Node
-from . import policies, same_names
+from . import same_names
 from .before_reduction import before_reduction
 from .dumped_roles import (
     largest,
@@ -23,8 +23,9 @@ from .expert_join import expert_matches
 from .layered_tree import LayeredTree
 from .layers import Layer, align_layers
 from .match import End, Match
-from .op_mapping_file import TypeRule, type_rules
+from .op_mapping_file import TypeRule
 from .policies import Scope
+from .policy_order import PolicyOrder
 from .roles.export import Export
 from .roles.join import MADE, RoleJoin
 from .steps_by_token import StepPair
@@ -65,6 +66,7 @@ class TreeMatcher:
         self._meanings = (
             Meanings(self.golden, self.mine, ranks, rank_by_rank=len(groups) > 1) if modules else None
         )
+        self._policies = PolicyOrder(self._user, tables, self.unlike)
 
     @property
     def unlike(self) -> bool:
@@ -188,7 +190,7 @@ class TreeMatcher:
         inside = self._in_experts(exports, fits)
         scope.taken |= {end for match in inside for end in match.ends}
         join = self._join(self._unmatched(*exports, taken.by_name | scope.taken), fits, mine.node)
-        for match in (*inside, *self._by_policy(scope, join)):
+        for match in (*inside, *self._policies.matches(scope, join)):
             for transfer in transfers:
                 yield transfer(match)
         for match in self._by_values(scope, [probed[0], *probed[1:][-1:]]):
@@ -221,7 +223,7 @@ class TreeMatcher:
     def _model_matches(self, taken: Taken) -> Iterator[Match]:
         scope = self._scope(self.golden.outside(), self.mine.outside(), self._fits, False, taken)
         exports = self._model_exports()
-        yield from self._by_policy(
+        yield from self._policies.matches(
             scope, self._join(self._unmatched(*exports, taken.by_name), self._fits, None)
         )
         yield from self._by_values(scope, [lambda match: match])
@@ -271,44 +273,6 @@ class TreeMatcher:
             layered,
             taken.forced | taken.by_name,
         )
-
-    def _by_policy(self, scope: Scope, join: RoleJoin) -> Iterator[Match]:
-        """The documented order: what the user says exactly, roles, tables, sequence; hints for the rest."""
-        yield from _claimed(scope, self._user.precise(scope, join))
-        given = {end for end in scope.taken if end[0] == "mine"}
-        for match in join.matches():
-            if not match.ends & given:
-                scope.taken |= match.ends
-                yield match
-        if self._user.hints:
-            trial = replace(scope, taken=set(scope.taken))
-            weak = [match for policy in self._by_tables(trial) for match in _claimed(trial, policy)]
-            yield from _claimed(scope, self._user.refined(scope, join, weak))
-        for policy in self._by_tables(scope):
-            yield from _claimed(scope, policy)
-        yield from _claimed(scope, self._user.added(scope, join))
-
-    def _by_tables(self, scope: Scope) -> tuple[Iterator[Match], ...]:
-        if self.unlike:
-            return ()  # the order of modules that differ says nothing, and the tables are of ATB
-        in_layers = type_rules(self._tables.types_in) if scope.layered else []
-        exact = type_rules(self._tables.types, exact=True) if scope.layered else []
-        return (
-            policies.special(scope),
-            policies.modules(scope),
-            policies.by_types(scope, in_layers, "types"),
-            policies.fragments(scope),
-            policies.by_types(scope, exact, "types"),
-            policies.sequence(scope),
-        )
-
-
-def _claimed(scope: Scope, policy: Iterable[Match]) -> Iterator[Match]:
-    """The matches of a policy whose slots are free, claimed one by one."""
-    for match in policy:
-        if not match.ends & scope.taken:
-            scope.taken |= match.ends
-            yield match
 
 
 def _make(tree: LayeredTree, layer: Layer) -> tuple[object, ...]:

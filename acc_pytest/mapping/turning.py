@@ -17,8 +17,8 @@ import torch
 from ..errors import Incomparable, NoPayload
 from .engine_views import Turned
 from .operand_shards import OperandShards
-from .pair import Whole
 from .shapes import rows_and_width
+from .views import Whole
 
 _ROWS = 512
 """Rows by which the way of turning is told."""

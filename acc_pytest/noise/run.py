@@ -17,10 +17,11 @@ from typing import Any
 from ..dumps.base import Dump, StepLabel
 from ..errors import AccError, SettingsError
 from ..guard import guarded
-from ..mapping.pair import Operand, Pair, SlotRows, View, WithBias
+from ..mapping.pair import Operand, Pair
 from ..mapping.planner import plan
 from ..mapping.steps import common_steps
 from ..mapping.torchair import is_torchair
+from ..mapping.views import SlotRows, View, WithBias
 from ..tensors.ref import TensorRef
 from .profile import ProfiledTensor
 

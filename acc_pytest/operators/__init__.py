@@ -31,6 +31,7 @@ from . import routing as routing
 from . import sampling as sampling
 from . import softmax as softmax
 from . import training as training
-from .registry import WITHOUT_REFERENCE, Operator, compute, compute_collective, known, operator_of
+from .computing import compute, compute_collective
+from .registry import WITHOUT_REFERENCE, Operator, known, operator_of
 
 __all__ = ["WITHOUT_REFERENCE", "Operator", "compute", "compute_collective", "known", "operator_of"]

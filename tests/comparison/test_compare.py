@@ -14,7 +14,8 @@ from acc_pytest.comparison import compare_pair, compare_tensors
 from acc_pytest.comparison.statistics import compare_statistics
 from acc_pytest.errors import SettingsError
 from acc_pytest.judging.judges import Judge
-from acc_pytest.mapping.pair import LastToken, Operand, Pair, Part, RankSum, View, Whole
+from acc_pytest.mapping.pair import Operand, Pair
+from acc_pytest.mapping.views import LastToken, Part, RankSum, View, Whole
 from acc_pytest.reporting.row import Row
 from acc_pytest.tensors.dtypes import DTYPES
 from acc_pytest.tensors.header import Statistics, TensorHeader

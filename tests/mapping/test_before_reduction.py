@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from acc_pytest.dumps import open_dump
-from acc_pytest.mapping.pair import Plan, RankSum
+from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
+from acc_pytest.mapping.views import RankSum
 from tests.dumps.tool_dumps import SglangWriter, tensor
 
 MLP = "model.layers.0.mlp"

@@ -14,9 +14,10 @@ from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.lineage import ORDER, Lineage, trace
 from acc_pytest.mapping.lineage.nearest import FlowOperator, nearest
 from acc_pytest.mapping.lineage.order import by_order
-from acc_pytest.mapping.pair import Operand, Pair, Part, Plan, SlotRows, TableRows, View, Whole
+from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.tables import load_tables
+from acc_pytest.mapping.views import Part, SlotRows, TableRows, View, Whole
 from acc_pytest.topology.tree import Tree
 
 from .trees import MemoryDump, atb_tree, torch_node

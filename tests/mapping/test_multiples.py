@@ -9,7 +9,8 @@ import torch
 
 from acc_pytest.mapping.multiples import multiplied
 from acc_pytest.mapping.operand_shards import OperandShards
-from acc_pytest.mapping.pair import Operand, Whole
+from acc_pytest.mapping.pair import Operand
+from acc_pytest.mapping.views import Whole
 from acc_pytest.tensors.ref import TensorRef
 
 torch.manual_seed(0)

@@ -9,8 +9,8 @@ import torch
 
 from acc_pytest.mapping.engine_views import RowParallel
 from acc_pytest.mapping.operand_shards import OperandShards
-from acc_pytest.mapping.pair import RankSum, Whole
 from acc_pytest.mapping.partial_sums import settled
+from acc_pytest.mapping.views import RankSum, Whole
 from acc_pytest.tensors.ref import TensorRef
 
 torch.manual_seed(3)

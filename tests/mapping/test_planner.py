@@ -9,8 +9,8 @@ import pytest
 
 from acc_pytest.errors import MappingError
 from acc_pytest.mapping.explain import explain
-from acc_pytest.mapping.pair import Repeated, Whole
 from acc_pytest.mapping.planner import plan
+from acc_pytest.mapping.views import Repeated, Whole
 from acc_pytest.topology.tree import Node, Tree
 
 from .trees import MemoryDump, Shapes, atb_tree, by_mine, torch_node

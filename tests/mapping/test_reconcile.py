@@ -10,19 +10,9 @@ import torch
 
 from acc_pytest.errors import Incomparable
 from acc_pytest.mapping.operand_shards import OperandShards
-from acc_pytest.mapping.pair import (
-    CacheTail,
-    LastToken,
-    Operand,
-    Pair,
-    Part,
-    RankSum,
-    Repeated,
-    TableRows,
-    View,
-    Whole,
-)
+from acc_pytest.mapping.pair import Operand, Pair
 from acc_pytest.mapping.reconcile import agree, open_pair, reconcile
+from acc_pytest.mapping.views import CacheTail, LastToken, Part, RankSum, Repeated, TableRows, View, Whole
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.source import Source

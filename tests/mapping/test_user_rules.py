@@ -13,8 +13,8 @@ from acc_pytest.demo.make import make_demo
 from acc_pytest.demo.spec import DemoSpec
 from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.dumps import open_dump
-from acc_pytest.mapping.pair import LastToken
 from acc_pytest.mapping.planner import plan
+from acc_pytest.mapping.views import LastToken
 from acc_pytest.topology.tree import Node, Tree
 
 from .test_planner import FLAT, HIDDEN, atb_layer, operator, torch_layer

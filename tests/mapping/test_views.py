@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from acc_pytest.errors import Incomparable
-from acc_pytest.mapping.pair import (
+from acc_pytest.mapping.pair import Operand, Pair
+from acc_pytest.mapping.reconcile import agree, open_pair
+from acc_pytest.mapping.views import (
     CacheTail,
     HeadPart,
-    Operand,
     OwnPart,
-    Pair,
     Part,
     SlotRows,
     TableRows,
@@ -22,7 +22,6 @@ from acc_pytest.mapping.pair import (
     Whole,
     WithBias,
 )
-from acc_pytest.mapping.reconcile import agree, open_pair
 from acc_pytest.tensors.ref import TensorRef
 
 

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..pair import Gap, HeadPart, OwnPart, Pair, Part, SlotRows, TableRows
+from ..pair import Gap, Pair
+from ..views import HeadPart, OwnPart, Part, SlotRows, TableRows
 from .nearest import Above, SlotName
 
 PIECES = (Part, OwnPart, HeadPart)

@@ -15,7 +15,8 @@ from ...dumps.torchair import TorchairDump
 from ...errors import AccError, MappingError
 from ...tensors.ref import TensorRef
 from ...vocabulary import selectable
-from ..pair import Operand, Pair, Permuted, Plan, Unmapped, Whole
+from ..pair import Operand, Pair, Plan, Unmapped
+from ..views import Permuted, Whole
 from .by_order import by_order
 from .calls import FxWithFx
 from .fed import FedWords, marked

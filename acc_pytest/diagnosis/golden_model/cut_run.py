@@ -1,0 +1,169 @@
+"""A module of golden's computed with the modules that it calls cut out: these give what mine's gave."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...capture.torch_hooks.values import Key, in_arguments
+from ...dumps.base import Slot
+from ...dumps.calls import NodeSlot
+from ...errors import OperatorError
+from .arguments import CallTemplate, with_results
+from .copies import ModelCopy
+from .module_calls import BARE, ModuleCall
+from .structure import changed, is_of_torch
+
+Tensors = dict[NodeSlot, torch.Tensor]
+
+
+class CutRun:
+    """One run of a module with the modules in it cut out."""
+
+    def __init__(
+        self,
+        copy: ModelCopy,
+        call: ModuleCall,
+        dumped: frozenset[str],
+        templates: dict[ModuleCall, CallTemplate],
+        results: dict[ModuleCall, Any],
+        refusals: dict[ModuleCall, str],
+    ) -> None:
+        self.handed: Tensors = {}
+        self._copy = copy
+        self._call = call
+        self._dumped = dumped
+        self._templates = templates
+        self._results = results
+        self._refusals = refusals
+        self._stack = [call]
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._given: dict[int, torch.Tensor] = {}
+        self.knows_past = True
+        self._problem = ""
+
+    @contextmanager
+    def cut(self, module: nn.Module) -> Iterator[None]:
+        """While it lasts, calls of modules in `module` come here."""
+        inner = [one for one in module.modules() if one is not module]
+        before = {one: one.__dict__.get("forward") for one in inner}
+        for one in inner:
+            one.__dict__["forward"] = self._instead(one, one.forward)
+        try:
+            yield
+        finally:
+            for one, forward in before.items():
+                del one.__dict__["forward"]
+                if forward is not None:
+                    one.__dict__["forward"] = forward
+
+    def check(self) -> None:
+        """Raises `OperatorError` where golden's code called what mine did not."""
+        if self._problem:
+            raise OperatorError(self._problem)
+
+    def _instead(self, module: nn.Module, forward: Any) -> Any:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            call = self._next(module)
+            return (
+                forward(*args, **kwargs)
+                if call is None
+                else self._of_mine(call, module, forward, args, kwargs)
+            )
+
+        return called
+
+    def _next(self, module: nn.Module) -> ModuleCall | None:
+        """The call of mine that a call of golden's code is; `None` for a module that mine did not dump."""
+        around = self._stack[-1]
+        names = [name for name in self._copy.names[id(module)] if name in self._dumped]
+        if not names:
+            return None
+        calls = [call for call in around.called if call.module in names]
+        place = self._counts[around.path, names[0]]
+        self._counts[around.path, names[0]] += 1
+        if place >= len(calls):
+            self._problem = (
+                f"the model of --acc-model calls {names[0]} in {around.path} more often than mine did"
+            )
+            return None
+        return calls[place]
+
+    def _of_mine(
+        self, call: ModuleCall, module: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Note what is handed to a module, and hand back what that of mine gave."""
+        self._note(call, forward, args, kwargs)
+        outputs = {key: self._mine(ref.open()) for key, ref in call.outputs.items()}
+        bare = call.bare or is_of_torch(module) or self._copy.bare.get(call.module, False)
+        if bare and tuple(outputs) == (BARE,):
+            return outputs[BARE]
+        if call not in self._results:
+            inputs = {key: self._copy.cast(ref.open()) for key, ref in call.inputs.items()}
+            self._stack.append(call)
+            args, kwargs = self._templates[call].filled(inputs, self._copy.own, module)
+            result = forward(*args, **kwargs)
+            self._stack.pop()
+            self._copy.bare[call.module] = isinstance(result, torch.Tensor)
+            self._results[call] = changed(result, _emptied(call), _as_it_is)
+        return with_results(
+            changed(self._results[call], lambda _, one: self._copy.own(one), _as_it_is), outputs
+        )
+
+    def _note(self, call: ModuleCall, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = in_arguments(args, kwargs)
+        tensors = given.tensors
+        if given.caches and not self.knows_past:
+            self._problem = f"what the cache of {call.path} held before is not in the dump"
+            self._refusals[call] = self._problem
+        if self._stack[-1] is self._call:
+            for key, tensor in tensors:
+                if key in call.inputs:
+                    self.handed[NodeSlot(call.path, Slot("input", key))] = tensor.clone()
+        if call in self._templates:
+            return
+        for key, tensor in tensors:
+            if key not in call.inputs and not (
+                _is_fed(_named(key, forward), tensor) or id(tensor) in self._given
+            ):
+                self._refusals[call] = f"{_said(key)} of {call.path} was not dumped"
+        self._templates[call] = CallTemplate.seen(args, kwargs, call.inputs.keys())
+
+    def _mine(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor that mine gave, remembered as such: handed on as it is, it is still one of mine."""
+        given = self._copy.cast(tensor)
+        self._given[id(given)] = given
+        return given
+
+
+def _emptied(call: ModuleCall) -> Any:
+    """What becomes of the tensors of a result that is kept for its form: those of mine come from the dump."""
+    return lambda key, tensor: tensor.new_empty(0) if (key or BARE) in call.outputs else tensor
+
+
+def _as_it_is(cache: Any, key: Key) -> Any:
+    return cache
+
+
+def _named(key: Key, forward: Any) -> str:
+    """The name of the argument that a key is of."""
+    if isinstance(key[0], str):
+        return key[0]
+    return next(islice(inspect.signature(forward).parameters, key[0], None), "")
+
+
+def _is_fed(name: str, tensor: torch.Tensor) -> bool:
+    """Whether golden's own tensor may stand for one that mine has not: a mask or positions, made of what the
+    run was fed."""
+    return not tensor.is_floating_point() or "mask" in name
+
+
+def _said(key: Key) -> str:
+    return str(Slot("input", key))

@@ -1,0 +1,152 @@
+"""One operator computed: `compute`, and `compute_collective` for all ranks at once.
+
+What all operators share happens here: parameters are checked and completed, inputs are counted and named,
+each output is rounded once to its dtype, and nothing that is returned shares memory with an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+
+from ..errors import OperatorError
+from ..older_torch import half_on_cpu
+from ..vocabulary import DEFAULT_SOC
+from .param import Param, read
+from .registry import As, OperatorCall, Outputs, Tensors, names_of, registered
+from .room import Room
+
+
+def compute(
+    name: str,
+    param: Param,
+    inputs: Sequence[torch.Tensor | None],
+    *,
+    accumulate: torch.dtype = torch.float32,
+    round_outputs: bool = True,
+    soc: str = DEFAULT_SOC,
+    written: int | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """The outputs of operator `name`, then the new values of the inputs it writes in place.
+
+    `param` has ATB's JSON keys; missing ones take ATB's defaults. `inputs` are in ATB's order, `None` or
+    a tensor without elements where an optional operand is not given. Sums are accumulated in
+    `accumulate`; each floating output is then rounded once to the dtype that ATB writes, or stays in
+    `accumulate` with `round_outputs=False` (integer outputs of quantisation are then not rounded either).
+    `soc` is the chip whose rules are followed where chips differ. `written` is how many elements the outputs
+    have in the dump that all comes from: with it nothing is made that is out of proportion (`room.py`).
+
+    Raises `OperatorError` for an unknown operator, wrong parameters, and inputs that do not fit.
+    """
+    entry = registered(name)
+    if entry.compute is None:
+        (result,) = compute_collective(
+            name,
+            param,
+            [inputs],
+            accumulate=accumulate,
+            round_outputs=round_outputs,
+            soc=soc,
+            written=written,
+        )
+        return result
+    chip = soc if entry.by_chip else DEFAULT_SOC
+    call = OperatorCall(name, read(name, entry.schema, param), accumulate, chip, round_outputs)
+    given = _named(call, names_of(entry.inputs, call.param), inputs)
+    with torch.no_grad(), _fitting(call, given), _room(name, inputs, written, entry.pairs):
+        return _finished(call, entry.compute(call, given), _memory(inputs))
+
+
+def compute_collective(
+    name: str,
+    param: Param | Sequence[Param],
+    inputs: Sequence[Sequence[torch.Tensor | None]],
+    *,
+    accumulate: torch.dtype = torch.float32,
+    round_outputs: bool = True,
+    soc: str = DEFAULT_SOC,
+    written: int | None = None,
+) -> list[tuple[torch.Tensor, ...]]:
+    """`compute` for an operator between ranks: inputs of every rank in rank order, outputs likewise.
+
+    `param` is one for all ranks, or one a rank where they differ (`sendCounts`); their `rank` is not
+    used, the position in `inputs` is. Raises `OperatorError` as `compute` does, and when the number of
+    ranks is not the parameter's `rankSize`.
+    """
+    entry = registered(name)
+    if entry.ranks is None:
+        raise OperatorError(f"{name}: computes on one rank; call compute for each rank instead")
+    params = [param] * len(inputs) if isinstance(param, Mapping) else list(param)
+    if not inputs or len(params) != len(inputs):
+        raise OperatorError(f"{name}: {len(inputs)} ranks have inputs, but {len(params)} have parameters")
+    complete = [read(name, entry.schema, p) for p in params]
+    size = complete[0]["rankSize"]
+    if "rankSize" in params[0] and size != len(inputs):
+        raise OperatorError(
+            f"{name}: parameter rankSize is {size}, but the inputs of {len(inputs)} ranks are given; "
+            "give the inputs of all ranks to compute_collective"
+        )
+    call = OperatorCall(name, {**complete[0], "ranks": complete}, accumulate, soc, round_outputs)
+    given = [_named(call, names_of(entry.inputs, p), row) for p, row in zip(complete, inputs)]
+    everything = [one for row in inputs for one in row]
+    with torch.no_grad(), _fitting(call, given[0]), _room(name, everything, written, entry.pairs):
+        taken = {memory for row in inputs for memory in _memory(row)}
+        return [_finished(call, row, taken) for row in entry.ranks(call, given)]
+
+
+def _named(call: OperatorCall, names: tuple[str, ...], inputs: Sequence[torch.Tensor | None]) -> Tensors:
+    """Inputs by name. Raises `OperatorError` when there are too few, too many, or one is missing."""
+    needed = max((i + 1 for i, n in enumerate(names) if not n.endswith("?")), default=0)
+    if not needed <= len(inputs) <= len(names):
+        expected = f"{needed}" if needed == len(names) else f"{needed} to {len(names)}"
+        raise call.fail(f"takes {expected} inputs ({', '.join(names) or 'none'}), got {len(inputs)}")
+    given = {}
+    for name, tensor in zip(names, inputs):
+        plain, optional = name.rstrip("?"), name.endswith("?")
+        if tensor is None or (optional and tensor.numel() == 0):
+            call.need(optional, f"input {plain} is missing")
+            continue
+        given[plain] = tensor
+    return given
+
+
+@contextmanager
+def _fitting(call: OperatorCall, given: Tensors) -> Iterator[None]:
+    """Turn torch's complaints about shapes and dtypes that no check above names into `OperatorError`."""
+    try:
+        with half_on_cpu() if call.accumulate == torch.float16 else nullcontext():
+            yield
+    except (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError) as error:
+        shapes = ", ".join(f"{name} {t.dtype} {list(t.shape)}" for name, t in given.items())
+        reason = str(error).partition("\n")[0]
+        raise call.fail(f"the inputs do not fit each other or the parameters ({shapes}): {reason}") from error
+
+
+def _room(
+    name: str, inputs: Sequence[torch.Tensor | None], written: int | None, pairs: bool
+) -> AbstractContextManager[object]:
+    """What is made is held against the tensors of a dump, where they are known to come from one."""
+    return nullcontext() if written is None else Room(name, inputs, written, pairs=pairs)
+
+
+def _memory(tensors: Sequence[torch.Tensor | None]) -> set[int]:
+    return {t.untyped_storage().data_ptr() for t in tensors if t is not None}
+
+
+def _finished(call: OperatorCall, outputs: Outputs, taken: set[int]) -> tuple[torch.Tensor, ...]:
+    """Outputs rounded (or widened), contiguous, in memory of their own; `taken` grows by it."""
+    results = []
+    for output in outputs:
+        if call.rounds:
+            done = output.rounded() if isinstance(output, As) else output
+        else:
+            done = output.value if isinstance(output, As) else output
+            done = call.wide(done) if done.is_floating_point() else done
+        done = done.contiguous()
+        if done.untyped_storage().data_ptr() in taken:
+            done = done.clone()
+        taken.add(done.untyped_storage().data_ptr())
+        results.append(done)
+    return tuple(results)
