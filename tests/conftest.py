@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import sys
@@ -47,3 +48,12 @@ def pytest_collection(session: pytest.Session) -> None:
         # Collection says what is wrong with a module that cannot be imported, or skips itself.
         with contextlib.suppress(Exception, pytest.skip.Exception):
             importlib.import_module(".".join(file.relative_to(config.rootpath).with_suffix("").parts))
+
+
+def pytest_collection_finish() -> None:
+    """Leave torch and thousands of tests out of later collections of garbage.
+
+    Each session of pytest that runs in this process collects five times at its end.
+    """
+    gc.collect()
+    gc.freeze()
