@@ -1,18 +1,24 @@
-"""`one_thread`: keep torch on the calling thread for a while. `share_cores`: leave some to other workers."""
+"""How many threads work here: torch's own, which every pass over a large tensor takes as its number too."""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Set torch's thread count to 1 and restore it at the end, also after an error.
+def one_thread() -> Iterator[int]:
+    """Set torch's thread count to 1 and restore it at the end, also after an error; gives what it was.
 
     For blocks and tensors so small that waiting for other threads costs more than they do (on two
     cores with other work beside it, two threads were measured up to sixty times slower than one),
@@ -21,21 +27,50 @@ def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        yield before
     finally:
         torch.set_num_threads(before)
 
 
-def share_cores() -> None:
-    """In an xdist worker, take its share of the cores: torch would start one thread per core in each.
+def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int) -> Iterator[_Result]:
+    """`work` of each item, in the order of the items; on that many threads at once, from 2 on.
 
-    Fewer stay fewer (`OMP_NUM_THREADS`). Once in a process, so that a test may choose otherwise for itself.
+    Each thread has at most two items taken that nobody has asked the results of, so that memory is bounded.
+    The threads are of this call alone: none is left that a forked process would miss.
+    """
+    if threads < 2:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(threads, "acc_measure") as pool:
+        begun: deque[Future[_Result]] = deque()
+        for item in items:
+            begun.append(pool.submit(work, item))
+            if len(begun) == 2 * threads:
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+
+
+def share_cores(threads: int | None = None) -> None:
+    """Give this process so many threads; `None`: in an xdist worker its share of the cores.
+
+    Torch would start one thread per core in each worker. A share leaves fewer fewer (`OMP_NUM_THREADS`).
+    Once in a process, so that a test may choose otherwise for itself.
     """
     workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "")
-    if workers.isdigit():
-        _limit(max(1, (os.cpu_count() or 1) // int(workers)))
+    if threads is not None:
+        _set(threads, at_most=False)
+    elif workers.isdigit():
+        _set(max(1, cores() // int(workers)), at_most=True)
+
+
+def cores() -> int:
+    """The processors that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @functools.cache
-def _limit(threads: int) -> None:
-    torch.set_num_threads(min(threads, torch.get_num_threads()))
+def _set(threads: int, *, at_most: bool) -> None:
+    torch.set_num_threads(min(threads, torch.get_num_threads()) if at_most else threads)

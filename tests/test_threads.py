@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -13,12 +12,12 @@ from acc_pytest import threads
 
 @pytest.fixture(autouse=True)
 def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(threads, "cores", lambda: 8)
     before = torch.get_num_threads()
-    threads._limit.cache_clear()
+    threads._set.cache_clear()
     yield
     torch.set_num_threads(before)
-    threads._limit.cache_clear()
+    threads._set.cache_clear()
 
 
 @pytest.mark.parametrize(
