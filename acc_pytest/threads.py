@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import torch
 
@@ -33,22 +34,87 @@ def one_thread() -> Iterator[int]:
 
 
 def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int) -> Iterator[_Result]:
-    """`work` of each item, in the order of the items; on that many threads at once, from 2 on.
+    """`work` of each item, in the order of the items, by so many threads at once, the caller's one of them.
 
-    Each thread has at most two items taken that nobody has asked the results of, so that memory is bounded.
-    The threads are of this call alone: none is left that a forked process would miss.
+    The others end with this call: none is left that a forked process would miss. An error in any of them is
+    raised here.
     """
     if threads < 2:
         yield from map(work, items)
         return
-    with ThreadPoolExecutor(threads, "acc_measure") as pool:
-        begun: deque[Future[_Result]] = deque()
-        for item in items:
-            begun.append(pool.submit(work, item))
-            if len(begun) == 2 * threads:
-                yield begun.popleft().result()
-        while begun:
-            yield begun.popleft().result()
+    shared = _Shared(work, items, room=4 * threads)
+    with ThreadPoolExecutor(threads - 1, "acc_measure") as pool:
+        helpers = [pool.submit(shared.help) for _ in range(threads - 1)]
+        try:
+            yield from shared.results()
+        finally:
+            shared.stop(threads)
+    for helper in helpers:
+        helper.result()
+
+
+class _Taken(Generic[_Result]):
+    """An item that a thread has taken: `result` is empty before it is finished, and after an error."""
+
+    def __init__(self) -> None:
+        self.finished = threading.Event()
+        self.result: list[_Result] = []
+
+
+class _Shared(Generic[_Item, _Result]):
+    """Items that threads take one by one.
+
+    At most `room` are taken whose results nobody has asked for, so that memory is bounded.
+    """
+
+    def __init__(self, work: Callable[[_Item], _Result], items: Iterable[_Item], room: int) -> None:
+        self._work, self._items = work, iter(items)
+        self._taken: deque[_Taken[_Result]] = deque()
+        self._room, self._lock = threading.Semaphore(room), threading.Lock()
+
+    def help(self) -> None:
+        """Work until nothing is left."""
+        while self._room.acquire() and self._one():
+            pass
+
+    def results(self) -> Iterator[_Result]:
+        """The results in the order of the items, up to the first that another thread has failed at.
+
+        The caller works as long as there is room, and waits otherwise.
+        """
+        left = True
+        while left or self._taken:
+            if left and self._room.acquire(blocking=False):
+                left = self._one()
+            elif self._taken:
+                self._taken[0].finished.wait()
+            while self._taken and self._taken[0].finished.is_set():
+                taken = self._taken.popleft()
+                if not taken.result:
+                    return
+                self._room.release()
+                yield taken.result[0]
+
+    def stop(self, threads: int) -> None:
+        """Leave the items that nobody has taken, and wake so many threads."""
+        with self._lock:
+            self._items = iter(())
+        self._room.release(threads)
+
+    def _one(self) -> bool:
+        """Take an item and work on it; false where none is left."""
+        taken: _Taken[_Result] = _Taken()
+        with self._lock:
+            try:
+                item = next(self._items)
+            except StopIteration:
+                return False
+            self._taken.append(taken)
+        try:
+            taken.result.append(self._work(item))
+        finally:
+            taken.finished.set()
+        return True
 
 
 def share_cores(threads: int | None = None) -> None:
