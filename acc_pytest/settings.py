@@ -52,6 +52,7 @@ class Settings:
     there is a `noise` run. `noise` is `none` where golden's noise profile is to be left out.
     `baseline` are files of accepted errors (several: of shards), `update_baseline` what is written to it;
     `lock` is the file of agreed thresholds, `update_lock` the reason for which it is written.
+    `threads` measure a large tensor in each process, `None` where its share of the cores says how many.
     `rules` and `known` come from the config files in order, `mapping` is their merged `[mapping]` tables.
     """
 
@@ -82,6 +83,7 @@ class Settings:
     unmapped: str = "skip"
     inherited: str = "xfail"
     shard: tuple[int, int] | None = None
+    threads: int | None = None
     junit_properties: str = "all"
     explain_mapping: bool = False
     opcheck_fuzz: tuple[str, ...] = ()
@@ -173,6 +175,14 @@ def _shard(value: object) -> tuple[int, int]:
     return number, count
 
 
+def _threads(value: object) -> int | None:
+    if value == "auto":
+        return None
+    if not (number := _whole(value, digits=3)):
+        raise SettingsError(f"--acc-threads must be auto or a whole number from 1 to 999, got {value!s:.40}")
+    return number
+
+
 def _examples(value: object) -> int:
     if not (number := _whole(value)):
         raise SettingsError(f"--acc-fuzz-examples must be a whole number >= 1, got {value!s:.40}")
@@ -203,6 +213,7 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "rank": _rank,
     "replay": _elements,
     "shard": _shard,
+    "threads": _threads,
 }
 """How values of options are read that are not taken as they are."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {

@@ -1,18 +1,25 @@
-"""`one_thread`: keep torch on the calling thread for a while. `share_cores`: leave some to other workers."""
+"""How many threads work here: torch's own, which every pass over a large tensor takes as its number too."""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Generic, TypeVar
 
 import torch
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Set torch's thread count to 1 and restore it at the end, also after an error.
+def one_thread() -> Iterator[int]:
+    """Set torch's thread count to 1 and restore it at the end, also after an error; gives what it was.
 
     For blocks and tensors so small that waiting for other threads costs more than they do (on two
     cores with other work beside it, two threads were measured up to sixty times slower than one),
@@ -21,21 +28,115 @@ def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        yield before
     finally:
         torch.set_num_threads(before)
 
 
-def share_cores() -> None:
-    """In an xdist worker, take its share of the cores: torch would start one thread per core in each.
+def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int) -> Iterator[_Result]:
+    """`work` of each item, in the order of the items, by so many threads at once, the caller's one of them.
 
-    Fewer stay fewer (`OMP_NUM_THREADS`). Once in a process, so that a test may choose otherwise for itself.
+    The others end with this call: none is left that a forked process would miss. An error in any of them is
+    raised here.
+    """
+    if threads < 2:
+        yield from map(work, items)
+        return
+    shared = _Shared(work, items, room=4 * threads)
+    with ThreadPoolExecutor(threads - 1, "acc_measure") as pool:
+        helpers = [pool.submit(shared.help) for _ in range(threads - 1)]
+        try:
+            yield from shared.results()
+        finally:
+            shared.stop(threads)
+    for helper in helpers:
+        helper.result()
+
+
+class _Taken(Generic[_Result]):
+    """An item that a thread has taken: `result` is empty before it is finished, and after an error."""
+
+    def __init__(self) -> None:
+        self.finished = threading.Event()
+        self.result: list[_Result] = []
+
+
+class _Shared(Generic[_Item, _Result]):
+    """Items that threads take one by one.
+
+    At most `room` are taken whose results nobody has asked for, so that memory is bounded.
+    """
+
+    def __init__(self, work: Callable[[_Item], _Result], items: Iterable[_Item], room: int) -> None:
+        self._work, self._items = work, iter(items)
+        self._taken: deque[_Taken[_Result]] = deque()
+        self._room, self._lock = threading.Semaphore(room), threading.Lock()
+
+    def help(self) -> None:
+        """Work until nothing is left."""
+        while self._room.acquire() and self._one():
+            pass
+
+    def results(self) -> Iterator[_Result]:
+        """The results in the order of the items, up to the first that another thread has failed at.
+
+        The caller works as long as there is room, and waits otherwise.
+        """
+        left = True
+        while left or self._taken:
+            if left and self._room.acquire(blocking=False):
+                left = self._one()
+            elif self._taken:
+                self._taken[0].finished.wait()
+            while self._taken and self._taken[0].finished.is_set():
+                taken = self._taken.popleft()
+                if not taken.result:
+                    return
+                self._room.release()
+                yield taken.result[0]
+
+    def stop(self, threads: int) -> None:
+        """Leave the items that nobody has taken, and wake so many threads."""
+        with self._lock:
+            self._items = iter(())
+        self._room.release(threads)
+
+    def _one(self) -> bool:
+        """Take an item and work on it; false where none is left."""
+        taken: _Taken[_Result] = _Taken()
+        with self._lock:
+            try:
+                item = next(self._items)
+            except StopIteration:
+                return False
+            self._taken.append(taken)
+        try:
+            taken.result.append(self._work(item))
+        finally:
+            taken.finished.set()
+        return True
+
+
+def share_cores(threads: int | None = None) -> None:
+    """Give this process so many threads; `None`: in an xdist worker its share of the cores.
+
+    Torch would start one thread per core in each worker. A share leaves fewer fewer (`OMP_NUM_THREADS`).
+    Once in a process, so that a test may choose otherwise for itself.
     """
     workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "")
-    if workers.isdigit():
-        _limit(max(1, (os.cpu_count() or 1) // int(workers)))
+    if threads is not None:
+        _set(threads, at_most=False)
+    elif workers.isdigit():
+        _set(max(1, cores() // int(workers)), at_most=True)
+
+
+def cores() -> int:
+    """The processors that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @functools.cache
-def _limit(threads: int) -> None:
-    torch.set_num_threads(min(threads, torch.get_num_threads()))
+def _set(threads: int, *, at_most: bool) -> None:
+    torch.set_num_threads(min(threads, torch.get_num_threads()) if at_most else threads)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import itertools
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,12 +15,12 @@ from acc_pytest import threads
 
 @pytest.fixture(autouse=True)
 def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(threads, "cores", lambda: 8)
     before = torch.get_num_threads()
-    threads._limit.cache_clear()
+    threads._set.cache_clear()
     yield
     torch.set_num_threads(before)
-    threads._limit.cache_clear()
+    threads._set.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -52,3 +54,46 @@ def test_one_thread_is_given_back_after_an_error() -> None:
 def _fail_on_one_thread() -> float:
     with threads.one_thread():
         return 1 / (torch.get_num_threads() - 1)
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_results_come_in_the_order_of_their_items_and_few_are_kept(count: int) -> None:
+    def square(number: int) -> int:
+        time.sleep(0.0002 * (number % 3))
+        return number * number
+
+    def counted() -> Iterator[int]:
+        for number in range(200):
+            taken.append(number)
+            assert len(taken) - len(found) <= 4 * count
+            yield number
+
+    taken: list[int] = []
+    found: list[int] = []
+    for result in threads.in_order(square, counted(), count):
+        found.append(result)
+    assert found == [number * number for number in range(200)]
+
+
+@pytest.mark.parametrize("at", [0, 5, 99])
+def test_an_error_of_any_thread_and_of_the_items_is_raised(at: int) -> None:
+    def half(number: int) -> float:
+        time.sleep(0.0002)
+        return 1 / (number - at)
+
+    def items() -> Iterator[int]:
+        yield from range(at)
+        raise LookupError("no item")
+
+    with pytest.raises(ZeroDivisionError):
+        list(threads.in_order(half, range(100), 3))
+    with pytest.raises(LookupError, match="no item"):
+        list(threads.in_order(float, items(), 3))
+    assert not [one for one in threading.enumerate() if one.name.startswith("acc_measure")]
+
+
+def test_who_stops_asking_stops_the_threads() -> None:
+    results = threads.in_order(float, itertools.count(), 3)
+    assert [next(results) for _ in range(20)] == list(range(20))
+    results.close()  # type: ignore[attr-defined]
+    assert not [one for one in threading.enumerate() if one.name.startswith("acc_measure")]

@@ -28,7 +28,7 @@ from .ties import with_choices
 from .weights import compare_weights, has_digest
 
 if TYPE_CHECKING:
-    from ..noise.run import Counterpart
+    from ..noise.counterparts import Counterpart
     from ..tensors.source import Source
     from .tie_reach import AfterTies
 

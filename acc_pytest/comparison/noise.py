@@ -19,8 +19,8 @@ from ..noise.profile_plan import stale_file
 from ..noise.stated import stated_errors
 
 if TYPE_CHECKING:
+    from ..noise.counterparts import Counterpart
     from ..noise.profile import ProfiledTensor
-    from ..noise.run import Counterpart
 
 
 def with_noise(

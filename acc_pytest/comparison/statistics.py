@@ -28,7 +28,7 @@ from .noise import with_noise_of_statistics
 from .rows import judged, worst_replica
 
 if TYPE_CHECKING:
-    from ..noise.run import Counterpart
+    from ..noise.counterparts import Counterpart
 
 _NOTE = "only statistics were dumped: max, min, mean, l2norm"
 _ONLY_DIGESTS = "only digests were dumped"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ..dumps import AtbDump
+from ..dumps.atb import AtbDump
 from ..dumps.base import Dump, Slot, Step
 from ..dumps.modules import ModuleDump
 from ..errors import MappingError

@@ -12,7 +12,7 @@ import torch
 
 from .divergence import BlockDivergence
 from .element_tolerance import ElementTolerance
-from .totals import BlockSums, Totals
+from .totals import BlockSums, floor_of
 from .values import Doubles, Values, Wide, difference
 
 _PLAIN_EXPONENT = 400
@@ -22,18 +22,15 @@ _STEEP = 30.0
 """Beyond this d, e^d may overflow beside a small weight, so both exponents are added first."""
 
 
-def double_sums(
-    golden: Values, mine: Values, totals: Totals, tolerance: ElementTolerance, *, exact: bool
-) -> BlockSums:
+def double_sums(golden: Values, mine: Values, tolerance: ElementTolerance, *, exact: bool) -> BlockSums:
     """Sum a block of at least one element, all finite; `exact` asks for the count of unequal ones."""
     g, m, d = golden.wide, mine.wide, difference(mine, golden)
     size, error = _modulus(g), _modulus(d)
     golden_peak, peak = float(size.max()), float(error.max())
-    floor = totals.floor(golden_peak)
     g_exp, m_exp, d_exp = _exponent(golden_peak), _exponent(float(_modulus(m).max())), _exponent(peak)
     gs, ms, ds = _scaled(g, g_exp), _scaled(m, m_exp), _scaled(d, d_exp)
 
-    near = size <= floor
+    near = size <= floor_of(golden_peak)
     relative = error / np.where(near, math.inf, size)
     beyond = error > tolerance.atol + tolerance.rtol * size
     return BlockSums(
@@ -49,7 +46,7 @@ def double_sums(
         absolute=float(_scaled(error, d_exp).sum()),
         golden_peak=golden_peak,
         peak=peak,
-        peak_at=int(error.argmax()) if peak > totals.peak else -1,
+        peak_at=int(error.argmax()),
         relative=float(relative.sum()),
         relative_peak=float(relative.max()),
         scaled_peak=float((error / np.maximum(size, 1.0)).max()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+from .block_result import BlockResult
 from .measurement import NonFinite
 from .sides import SideTotals
 from .slices import SliceSums
@@ -27,7 +28,17 @@ class PairSums:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTED, 0))
     first_disagreeing: int | None = None
 
-    def disagree(self, flat: int) -> None:
-        """Note a position whose non-finite values disagree; they come in ascending order."""
-        if self.first_disagreeing is None:
-            self.first_disagreeing = flat
+    def add(self, block: BlockResult) -> None:
+        """Add a block; they come in the order of their elements."""
+        self.identical = self.identical and block.identical
+        for totals, side in zip(self.sides, block.sides):
+            if side is not None:
+                totals.add(side)
+        for name, count in block.counts.items():
+            self.counts[name] += count
+        if block.first_disagreeing >= 0 and self.first_disagreeing is None:
+            self.first_disagreeing = block.start + block.first_disagreeing
+        if block.compared is not None:
+            self.totals.add(block.compared, block.start)
+        if self.slices is not None and block.slices is not None:
+            self.slices.add(block.slices)

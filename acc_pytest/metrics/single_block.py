@@ -16,8 +16,8 @@ from .divergence import BlockDivergence
 from .double_block import divergence_sums
 from .element_tolerance import ElementTolerance
 from .sides import SideSums
-from .slices import SliceSums
-from .totals import BlockSums, Totals
+from .slices import BlockSlices, SliceSums
+from .totals import BlockSums, floor_of
 from .values import Floats, total
 
 _LARGEST = 1e15
@@ -43,14 +43,15 @@ FITTING = frozenset(getattr(torch, name) for name in _NAMES.split() if hasattr(t
 class SingleBlock:
     """Buffers for blocks of up to `size` elements, kept from block to block.
 
-    `slices` are offered the sums of each block by row and channel; its caller keeps them or not.
-    `exact` asks for the count of unequal elements.
+    `sliced` are the sums of the last block by row and channel, where `slices` asks for them. `exact` asks
+    for the count of unequal elements.
     """
 
     def __init__(
         self, size: int, tolerance: ElementTolerance, slices: SliceSums | None = None, *, exact: bool
     ) -> None:
         self._tolerance, self._exact, self._slices = tolerance, exact, slices
+        self.sliced: BlockSlices | None = None
         self._buffers = np.empty((5 if slices is None else 8, size), dtype=np.float32)
         self._all_flags = np.empty(size, dtype=np.bool_)
         self._take(size)
@@ -74,10 +75,10 @@ class SingleBlock:
         sides = _side_sums(self._arrays[0]), _side_sums(self._arrays[1])
         return sides if _ordinary(sides[0].peak) and _ordinary(sides[1].peak) else None
 
-    def sums(self, sides: tuple[SideSums, SideSums], totals: Totals, start: int) -> BlockSums | None:
+    def sums(self, sides: tuple[SideSums, SideSums], start: int, scaled_peak: float) -> BlockSums | None:
         """Sum the loaded block, which begins at the flat position `start`, and fill in both sides.
 
-        `None` when its errors call for float64.
+        `scaled_peak` is the largest of blocks summed before. `None` when its errors call for float64.
         """
         n = self._size
         g, m, d, _, absolute = self._arrays[:5]
@@ -107,10 +108,10 @@ class SingleBlock:
             absolute=total(absolute),
             golden_peak=sides[0].peak,
             peak=peak,
-            peak_at=at if peak > totals.peak else -1,
+            peak_at=at,
         )
         self._count_elements(block)
-        if not self._relative_errors(block, totals, totals.floor(sides[0].peak)):
+        if not self._relative_errors(block, scaled_peak):
             return None
         block.divergence = self._divergence(sides[0].max, peak, difference_sum / n, math.sqrt(dd / n))
         return block
@@ -127,14 +128,15 @@ class SingleBlock:
         if self._exact:
             block.mismatches = int(np.count_nonzero(np.greater(absolute, np.float32(0), out=flags)))
 
-    def _relative_errors(self, block: BlockSums, totals: Totals, floor: float) -> bool:
+    def _relative_errors(self, block: BlockSums, scaled_peak: float) -> bool:
         """Errors relative to |golden| (in the buffer of mine); false where they do not fit float32."""
         _, size, _, quotient, absolute = self._arrays[:5]
         block.scaled_peak = block.peak
-        if block.golden_peak > 1 and block.peak > totals.scaled_peak:
+        if block.golden_peak > 1 and block.peak > scaled_peak:
             np.maximum(size, np.float32(1), out=quotient)
             np.divide(absolute, quotient, out=quotient)
             block.scaled_peak = float(np.maximum.reduce(quotient))
+        floor = floor_of(block.golden_peak)
         if float(np.minimum.reduce(size)) <= floor:
             near = np.less_equal(size, np.float32(floor), out=self._flags)
             block.near_zero = int(np.count_nonzero(near))
@@ -176,8 +178,8 @@ class SingleBlock:
             return self._dot(g, g), self._dot(g, d), self._dot(d, d)
         for factors, product in zip(((g, g), (g, d), (d, d)), self._arrays[5:]):
             np.multiply(*factors, out=product)
-        gg, gd, dd = self._slices.of_block(start, self._buffers[5:, : g.size])
-        return gg, gd, dd
+        self.sliced = self._slices.of_products(start, self._buffers[5:, : g.size])
+        return self.sliced.whole
 
     def _dot(self, first: Floats, second: Floats) -> float:
         np.multiply(first, second, out=self._arrays[3])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,16 +39,29 @@ _MEDIAN = math.sqrt(math.pi / 2)
 """The standard error of a median, in that of a mean."""
 
 
+@dataclass(slots=True)
+class BlockSlices:
+    """Sums of g*g, g*d and d*d of one block: [3, rows] from `first`, [3, channels] from `start`."""
+
+    first: int
+    start: int
+    rows: NDArray[Any]
+    channels: NDArray[Any]
+
+    @property
+    def whole(self) -> tuple[float, float, float]:
+        """The sums over the block."""
+        gg, gd, dd = np.add.reduce(self.rows, 1, dtype=np.float64).tolist()
+        return gg, gd, dd
+
+
 class SliceSums:
-    """Sums of g*g, g*d and d*d by row and by channel; those of a block count once they are kept."""
+    """Sums of g*g, g*d and d*d by row and by channel. A block is whole rows, or a part of one."""
 
     def __init__(self, shape: Sequence[int]) -> None:
         self._shape = tuple(shape)
         self._rows = np.zeros((3, math.prod(shape[:-1])))
         self._channels = np.zeros((3, shape[-1]))
-        self._first, self._start = 0, 0
-        self._of_rows: NDArray[Any] = np.zeros((3, 0))
-        self._of_channels: NDArray[Any] = self._of_rows
 
     @staticmethod
     def possible(shape: Sequence[int]) -> bool:
@@ -56,42 +70,34 @@ class SliceSums:
             return False
         return FEWEST <= shape[-1] <= MOST and FEWEST <= math.prod(shape[:-1]) <= MOST
 
-    def of_block(self, start: int, products: Floats) -> list[float]:
-        """The sums of a block's products, [3, elements], from the flat position `start`.
-
-        A block is whole rows, or a part of one.
-        """
+    def of_products(self, start: int, products: Floats) -> BlockSlices:
+        """The sums of a block's products, [3, elements], from the flat position `start`."""
         channels, elements = self._shape[-1], products.shape[1]
-        self._first, self._start = divmod(start, channels)
         table = products.reshape(3, -1, min(channels, elements))
-        self._of_rows, self._of_channels = sums(table, 2), sums(table, 1)
-        whole: list[float] = np.add.reduce(self._of_rows, 1, dtype=np.float64).tolist()
-        return whole
+        return BlockSlices(*divmod(start, channels), sums(table, 2), sums(table, 1))
 
-    def emptied(self, start: int, elements: int) -> tuple[Doubles, Doubles]:
-        """Zeros for the sums of a block by row and by channel, [3, rows] and [3, channels], to be filled in.
-
-        The block has so many `elements`, from the flat position `start`.
-        """
-        channels = min(self._shape[-1], elements)
-        self._first, self._start = divmod(start, self._shape[-1])
-        self._of_rows, self._of_channels = np.zeros((3, elements // channels)), np.zeros((3, channels))
-        return self._of_rows, self._of_channels
-
-    def keep(self) -> None:
-        """Count the last block."""
-        self._rows[:, self._first : self._first + self._of_rows.shape[1]] += self._of_rows
-        self._channels[:, self._start : self._start + self._of_channels.shape[1]] += self._of_channels
-
-    def add(self, positions: NDArray[np.int64], golden: Doubles, difference: Doubles) -> None:
-        """Count elements at these flat positions, which ascend."""
-        rows, channels = np.divmod(positions, self._shape[-1])
-        first = int(rows[0])
+    def of_positions(
+        self, start: int, elements: int, at: NDArray[np.int64], golden: Doubles, difference: Doubles
+    ) -> BlockSlices:
+        """The sums of some positions `at` in a block, which ascend; both sides are given there alone."""
+        block = self.zeros(start, elements)
+        rows, channels = np.divmod(at, block.channels.shape[1])
         products = (golden * golden, golden * difference, difference * difference)
-        for of_rows, of_channels, values in zip(self._rows, self._channels, products):
-            sums = np.bincount(rows - first, values)
-            of_rows[first : first + sums.size] += sums
+        for of_rows, of_channels, values in zip(block.rows, block.channels, products):
+            of_rows += np.bincount(rows, values, minlength=of_rows.size)
             of_channels += np.bincount(channels, values, minlength=of_channels.size)
+        return block
+
+    def zeros(self, start: int, elements: int) -> BlockSlices:
+        """Sums of no positions in a block of so many `elements`, to be filled in."""
+        channels = min(self._shape[-1], elements)
+        rows = elements // channels
+        return BlockSlices(*divmod(start, self._shape[-1]), np.zeros((3, rows)), np.zeros((3, channels)))
+
+    def add(self, block: BlockSlices) -> None:
+        """Count a block."""
+        self._rows[:, block.first : block.first + block.rows.shape[1]] += block.rows
+        self._channels[:, block.start : block.start + block.channels.shape[1]] += block.channels
 
     def result(self, worst: int, largest: float) -> SliceErrors:
         """The errors; the largest absolute one is at the flat position `worst`, -1 where there is none."""

@@ -21,9 +21,10 @@ class BlockSums:
     """One block's sums over its compared positions.
 
     A sum over golden, mine or the difference is to be multiplied by 2 to the power of that side's
-    exponent (twice for squares, both for products). `peak_at` is the place of the largest absolute
-    error among the compared positions, -1 where it does not beat the running one. `scaled_peak` is the
-    largest |d| / max(1, |golden|), or, where it does not beat the running one, anything up to that.
+    exponent (twice for squares, both for products). `peak_at` is the place of the largest absolute error
+    in the block. `scaled_peak` is the largest |d| / max(1, |golden|), or, where it does not beat that of a
+    block already summed, anything up to it. `relative` and `near_zero` are those of a tensor that is this
+    block alone, with the floor `floor_of(golden_peak)`.
     """
 
     compared: int
@@ -51,6 +52,11 @@ class BlockSums:
     difference_exponent: int = 0
 
 
+def floor_of(golden_peak: float) -> float:
+    """The |golden| up to which elements of a tensor with that largest |golden| are near zero."""
+    return NEAR_ZERO if golden_peak > NEAR_ZERO else 0.0
+
+
 class Totals:
     """Running sums over the compared positions."""
 
@@ -76,32 +82,17 @@ class Totals:
         self._absolute = binary_sum()
         self._divergence: Divergence | None = Divergence()
 
-    def floor(self, golden_peak: float) -> float:
-        """The |golden| up to which the next block, of that largest |golden|, is near zero.
-
-        Zero as long as nothing above `NEAR_ZERO` was seen. The first block that has such a value
-        makes everything before it near zero: its relative errors are taken back.
-        """
-        if max(self.golden_peak, golden_peak) <= NEAR_ZERO:
-            return 0.0
-        if self.golden_peak <= NEAR_ZERO:
-            self._relative = self.relative_peak = 0.0
-            self.near_zero = self.compared
-        return NEAR_ZERO
-
-    def add(self, block: BlockSums, positions_at: int) -> None:
-        """Add a block; `positions_at` is the flat index of its worst element, where it has one."""
+    def add(self, block: BlockSums, start: int) -> None:
+        """Add the block from the flat position `start`; of equal errors the first stays."""
         g, m, d = block.golden_exponent, block.mine_exponent, block.difference_exponent
+        self._add_relative(block)
         self.compared += block.compared
         self.golden_peak = max(self.golden_peak, block.golden_peak)
-        self.near_zero += block.near_zero
         self.beyond += block.beyond
         self.mismatches += block.mismatches
-        self.relative_peak = max(self.relative_peak, block.relative_peak)
         self.scaled_peak = max(self.scaled_peak, block.scaled_peak)
-        self._relative += block.relative
-        if block.peak_at >= 0:
-            self.peak, self.peak_at = block.peak, positions_at
+        if block.peak > self.peak:
+            self.peak, self.peak_at = block.peak, start + block.peak_at
         self._golden.add(block.golden, g)
         self._mine.add(block.mine, m)
         self._difference.add(block.difference, d)
@@ -115,6 +106,19 @@ class Totals:
             self._divergence = None
         elif self._divergence is not None:
             self._divergence.add(block.divergence)
+
+    def _add_relative(self, block: BlockSums) -> None:
+        """The first value above `NEAR_ZERO` makes blocks near zero that have none, before and after."""
+        seen, small = self.golden_peak > NEAR_ZERO, block.golden_peak <= NEAR_ZERO
+        if seen and small:
+            self.near_zero += block.compared
+            return
+        if not seen and not small:
+            self._relative = self.relative_peak = 0.0
+            self.near_zero = self.compared
+        self.near_zero += block.near_zero
+        self.relative_peak = max(self.relative_peak, block.relative_peak)
+        self._relative += block.relative
 
     def cosine(self) -> float | None:
         """Cosine of the angle; 1 for two zero tensors, 0 for one."""

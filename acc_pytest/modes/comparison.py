@@ -74,7 +74,7 @@ class ComparisonMode(PairMode):
         from ..comparison import compare_pair
         from ..threads import share_cores
 
-        share_cores()
+        share_cores(self.settings.threads)
         return compare_pair
 
     def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:

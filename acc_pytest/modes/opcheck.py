@@ -167,7 +167,7 @@ class OpcheckMode(Mode):
         from ..opcheck.run import run_entry
         from ..threads import share_cores
 
-        share_cores()
+        share_cores(self.settings.threads)
         rules = functools.partial(self.judges.rules_of_case, item, item.config_mark)
         return run_entry(
             entry, self.checks, self.backend, test_id=item.nodeid, custom=self.judges.custom, rules=rules

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..judging.judges import Judge
     from ..judging.threshold import JudgeContext
     from ..mapping.pair import Pair, Plan, Unmapped
-    from ..noise.run import NoisePlan
+    from ..noise.counterparts import NoisePlan
     from ..reporting.row import Row
     from ..reporting.view import Run, View
     from .generated import GeneratedItem

@@ -87,7 +87,7 @@ class ReplayMode(PairMode):
         from ..reporting.row import RowSide
         from ..threads import share_cores
 
-        share_cores()
+        share_cores(self.settings.threads)
         row = replace(pair_row(pair, test_id, number), golden=RowSide())
         return judged_by_replay(row, self.recomputer.of_pair(number))
 

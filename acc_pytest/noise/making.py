@@ -21,7 +21,8 @@ from ..metrics.kernel import measure
 from ..tensors.ref import TensorRef
 from ..tensors.source import TensorSource
 from .errors import NoiseErrors
-from .profile import Profile, ProfiledRun, ProfiledTensor, fingerprint, key_of, profile_path
+from .fingerprint import fingerprint
+from .profile import Profile, ProfiledRun, ProfiledTensor, key_of, profile_path
 from .run import partners_of, refuse_unfit, same_shapes
 from .stated import has_statistics_only, stated_errors
 

@@ -7,22 +7,12 @@ profile. A fingerprint of golden's values tells a profile that was made of anoth
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..metrics.values import raw
 from ..tensors.ref import TensorRef
-from ..tensors.source import TensorSource
 from ..vocabulary import NOISE_PROFILE
 from .errors import NoiseErrors
-
-if TYPE_CHECKING:
-    import torch
-
-_LOOKED_AT = 16
-"""Elements of a tensor in its fingerprint: a page of the file each, whatever the size of the tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +62,3 @@ def key_of(ref: TensorRef, home: str) -> str:
     """What a tensor is called in the profile of the directory `home`."""
     path = os.path.relpath(ref.path, home).replace(os.sep, "/")
     return f"{path}:{ref.member}" if ref.member else path
-
-
-def fingerprint(ref: TensorRef) -> str:
-    """A check sum of what is dumped of a tensor: its type and shape, and a few values spread over it.
-
-    Raises `AccError` or `OSError` where it cannot be read.
-    """
-    header = ref.header()
-    check = zlib.crc32(f"{header.dtype.name} {list(header.shape)} {header.statistics}".encode())
-    if header.payload != "statistics" and header.numel:
-        check = zlib.crc32(_looked_at(ref.open()), check)
-    return f"{check:08x}"
-
-
-def _looked_at(tensor: torch.Tensor) -> bytes:
-    places = _places(tensor.numel())
-    source = TensorSource(tensor)
-    if tensor.is_contiguous():  # read as a view
-        return raw(source.read(0, tensor.numel())).reshape(tensor.numel(), -1)[places].tobytes()
-    return b"".join(raw(source.read(place, place + 1)).tobytes() for place in places)
-
-
-def _places(elements: int) -> list[int]:
-    """First, last, and evenly spread between."""
-    last = min(_LOOKED_AT, elements) - 1
-    return [number * (elements - 1) // max(1, last) for number in range(last + 1)]

@@ -12,9 +12,10 @@ from ..mapping.fed import WEIGHTS
 from ..mapping.pair import Operand, Pair
 from ..tensors.dtypes import DType, by_name
 from ..tensors.ref import readable
-from .profile import Profile, ProfiledTensor, fingerprint, key_of
+from .counterparts import Counterpart, NoisePlan
+from .fingerprint import fingerprint
+from .profile import Profile, ProfiledTensor, key_of
 from .profile_file import REMEDY
-from .run import Counterpart, NoisePlan
 
 _LOOKED_AT = 8
 """Tensors of golden that are held against the profile before the run; the others when they are compared."""

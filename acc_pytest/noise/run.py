@@ -17,53 +17,13 @@ from typing import Any
 from ..dumps.base import Dump, StepLabel
 from ..errors import AccError, SettingsError
 from ..guard import guarded
-from ..mapping.pair import Operand, Pair
+from ..mapping.pair import Pair
 from ..mapping.planner import plan
 from ..mapping.steps import common_steps
 from ..mapping.torchair import is_torchair
 from ..mapping.views import SlotRows, View, WithBias
 from ..tensors.ref import TensorRef
-from .profile import ProfiledTensor
-
-
-@dataclass(frozen=True, slots=True)
-class Counterpart:
-    """Where the noise of the golden tensor of a pair is known from.
-
-    `operand` is to be read in place of golden's. Without it `pair` compares golden's whole tensor with the
-    noise run's. `profiled` are the errors that a profile has, one for each of golden's shards. With none of
-    these, `reason` says why, and `nearby` is the largest relative error of what lies around.
-    """
-
-    operand: Operand | None = None
-    pair: Pair | None = None
-    profiled: tuple[ProfiledTensor, ...] = ()
-    reason: str = ""
-    nearby: float | None = None
-
-    @property
-    def found(self) -> bool:
-        """Whether anything is known of the noise."""
-        return self.operand is not None or self.pair is not None or bool(self.profiled)
-
-
-@dataclass(frozen=True, slots=True)
-class NoisePlan:
-    """The counterpart of every pair of a plan, in the plan's order; where the noise run lies, its kind.
-
-    Of a profile, `root` is its file and `kind` the runs that it was made of; `note` is what to tell of it.
-    """
-
-    root: str
-    kind: str
-    counterparts: tuple[Counterpart, ...]
-    is_profile: bool = False
-    note: str = ""
-
-    @property
-    def found(self) -> int:
-        """How many pairs have one."""
-        return sum(counterpart.found for counterpart in self.counterparts)
+from .counterparts import Counterpart, NoisePlan
 
 
 def noise_plan(

@@ -263,8 +263,13 @@ SHARING = (
         "run share I of N of the tests, balanced by file size; acc report merge joins the rows",
         metavar="I/N",
     ),
+    Option(
+        "threads",
+        "threads that measure one large tensor: a number, or auto (cores / workers, the default)",
+        metavar="N",
+    ),
 )
-"""How a run is shared between machines, whatever it compares or checks."""
+"""How a run is shared between machines and cores, whatever it compares or checks."""
 
 DEBUGGING = (
     Option("debug", "print the traceback of an unexpected error, not only its message", kind="flag"),

@@ -14,7 +14,7 @@ from .wrapping import near
 if TYPE_CHECKING:
     from ..judging.standards import Standard
     from ..mapping.pair import Plan
-    from ..noise.run import NoisePlan
+    from ..noise.counterparts import NoisePlan
 
 NOTE = 2000
 """Characters of a note, which may name what lies in a dump."""

@@ -15,7 +15,7 @@ from ..vocabulary import NO_NOISE
 if TYPE_CHECKING:
     from ..dumps.base import Dump
     from ..mapping.pair import Plan
-    from ..noise.run import NoisePlan
+    from ..noise.counterparts import NoisePlan
     from ..settings import Settings
 
 

@@ -18,7 +18,8 @@ import torch
 import acc_pytest
 from acc_pytest.capture import manual
 from acc_pytest.capture.manual import dump_data
-from acc_pytest.dumps import ManualDump, open_dump
+from acc_pytest.dumps import open_dump
+from acc_pytest.dumps.manual import ManualDump
 from acc_pytest.errors import AccError, CaptureError
 from acc_pytest.tensors import atb_bin
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.dumps import AtbDump, Dump, Slot, open_dump
+from acc_pytest.dumps import Dump, Slot, open_dump
+from acc_pytest.dumps.atb import AtbDump
 from acc_pytest.errors import DumpError, FormatError
 from acc_pytest.tensors import atb_bin
 from tests.dumps.trees import Runs

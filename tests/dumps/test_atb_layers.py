@@ -9,7 +9,8 @@ import pytest
 
 from acc_pytest.demo.make import make_demo
 from acc_pytest.demo.spec import DemoSpec
-from acc_pytest.dumps import AtbDump, open_dump
+from acc_pytest.dumps import open_dump
+from acc_pytest.dumps.atb import AtbDump
 from acc_pytest.dumps.atb_layers import models_of
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.dumps import AtbDump, Dump, TorchDump, open_dump
+from acc_pytest.dumps import Dump, open_dump
+from acc_pytest.dumps.atb import AtbDump
+from acc_pytest.dumps.torch import TorchDump
 from acc_pytest.errors import DumpError
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "conformance"

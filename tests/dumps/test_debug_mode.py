@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from acc_pytest.dumps import DebugModeDump, Dump, open_dump
+from acc_pytest.dumps import Dump, open_dump
+from acc_pytest.dumps.debug_mode import DebugModeDump
 from acc_pytest.errors import DumpError
 
 HASH = "  # {'hash': 1.0}"

@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from acc_pytest.dumps import AtbDump, ManualDump, SingleDump, TorchDump, open_dump
+from acc_pytest.dumps import open_dump
+from acc_pytest.dumps.atb import AtbDump
+from acc_pytest.dumps.manual import ManualDump
+from acc_pytest.dumps.single import SingleDump
+from acc_pytest.dumps.torch import TorchDump
 from acc_pytest.errors import DumpError, FormatError, SeveralDumps
 from acc_pytest.reporting.printable import told
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.dumps import GraphCaptureDump, Slot, open_dump
+from acc_pytest.dumps import Slot, open_dump
+from acc_pytest.dumps.graph_capture import GraphCaptureDump
 from acc_pytest.errors import DumpError
 
 

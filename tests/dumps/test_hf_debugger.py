@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.dumps import Dump, HfDebuggerDump, Slot, open_dump
-from acc_pytest.dumps.hf_debugger import _SAMPLE
+from acc_pytest.dumps import Dump, Slot, open_dump
+from acc_pytest.dumps.hf_debugger import _SAMPLE, HfDebuggerDump
 from acc_pytest.errors import AccError, DumpError, FormatError
 
 from .tool_dumps import DebuggedModel, debugged, tensor

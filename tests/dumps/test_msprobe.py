@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.dumps import Dump, MsprobeDump, Slot, open_dump
+from acc_pytest.dumps import Dump, Slot, open_dump
+from acc_pytest.dumps.msprobe import MsprobeDump
 from acc_pytest.errors import DumpError, FormatError
 from acc_pytest.tensors.stored_crc import stored_crc
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.dumps import MsprobeDump, open_dump
+from acc_pytest.dumps import open_dump
+from acc_pytest.dumps.msprobe import MsprobeDump
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "conformance" / "other_dumps"
 

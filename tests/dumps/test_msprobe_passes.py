@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.dumps import MsprobeDump, open_dump
+from acc_pytest.dumps import open_dump
+from acc_pytest.dumps.msprobe import MsprobeDump
 from acc_pytest.dumps.msprobe_names import call_name
 from acc_pytest.dumps.msprobe_passes import Call, passes
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.dumps import Dump, SglangDump, Slot, open_dump
+from acc_pytest.dumps import Dump, Slot, open_dump
+from acc_pytest.dumps.sglang import SglangDump
 from acc_pytest.dumps.sglang_dims import Axis
 from acc_pytest.dumps.sglang_names import module_slot
 from acc_pytest.errors import AccError, DumpError, FormatError

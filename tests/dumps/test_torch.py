@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from acc_pytest.dumps import Dump, Slot, TorchDump, open_dump
+from acc_pytest.dumps import Dump, Slot, open_dump
+from acc_pytest.dumps.torch import TorchDump
 from acc_pytest.dumps.torch_manifest import SavedTensor, step_manifest
 from acc_pytest.errors import DumpError
 

@@ -15,7 +15,8 @@ from acc_pytest.capture.keeping import keep
 from acc_pytest.cli import main
 from acc_pytest.demo import DemoPaths
 from acc_pytest.demo.torchair import TorchairPaths, TorchairSpec, make_torchair_demo
-from acc_pytest.dumps import FxDump, open_dump
+from acc_pytest.dumps import open_dump
+from acc_pytest.dumps.fx import FxDump
 from acc_pytest.errors import AccError
 
 from .conftest import Run, read_rows

@@ -69,16 +69,3 @@ def test_a_worker_that_dies_leaves_a_row_for_the_pair_it_was_at(
     assert row["my_name"] == "GatherOperation_0_0"
     assert row["cmp_fail_reason"].startswith("not compared: ")
     assert "crashed" in row["cmp_fail_reason"]
-
-
-def test_workers_share_the_cores(acc: Run, clean: DemoPaths, pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        test_threads="""
-        import os, torch
-
-        def test_threads(acc_compare):
-            acc_compare([1.0], [1.0])
-            assert torch.get_num_threads() == max(1, os.cpu_count() // 2)
-        """
-    )
-    acc(clean, "-n2", "test_threads.py", subprocess=True).assert_outcomes(passed=1)

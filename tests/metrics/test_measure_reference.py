@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from acc_pytest.metrics import kernel
+from acc_pytest.metrics import pair_blocks
 from acc_pytest.metrics.catalogue import COLUMN_METRICS
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.tensors.source import TensorSource
@@ -96,7 +96,7 @@ def test_dtypes_may_differ(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
 def test_both_ways_of_doing_a_block_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     golden, mine = pair(torch.float16, "half zero")
     single = measured(golden, mine)
-    monkeypatch.setattr(kernel, "FITTING", frozenset())
+    monkeypatch.setattr(pair_blocks, "FITTING", frozenset())
     double = measured(golden, mine)
     for name in (*SEVEN, "golden_mean", "mine_mean", "golden_rms", "max_scaled_error"):
         assert close(getattr(single, name), getattr(double, name)), name
@@ -117,7 +117,7 @@ def test_the_block_size_does_not_show(
         + torch.where(torch.arange(343) % 50 == 0, 5.0, 0.0).to(dtype)
     )
     whole = measured(golden, mine)
-    monkeypatch.setattr(kernel, "BLOCK", block)
+    monkeypatch.setattr(pair_blocks, "BLOCK", block)
     pieces = measured(golden, mine)
     assert all(close(getattr(pieces, name), getattr(whole, name)) for name in (*SEVEN, "max_scaled_error"))
     assert pieces.near_zero == whole.near_zero == 43

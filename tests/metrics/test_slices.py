@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from acc_pytest.metrics import kernel
+from acc_pytest.metrics import pair_blocks
+from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.measurement import SliceErrors
 from acc_pytest.metrics.slices import MOST, SliceSums
 from acc_pytest.tensors.source import TensorSource
@@ -17,7 +18,7 @@ from tests.metrics.slice_reference import slice_errors
 
 
 def _measured(golden: torch.Tensor, mine: torch.Tensor) -> SliceErrors:
-    return kernel.measure(TensorSource(golden), TensorSource(mine)).slices
+    return measure(TensorSource(golden), TensorSource(mine)).slices
 
 
 def _normal(*shape: int, seed: int = 3) -> torch.Tensor:
@@ -58,7 +59,7 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     golden, mine = _normal(40, 33), _normal(40, 33, seed=5)
     whole = _measured(golden, mine)
     for block in (7, 33, 100):
-        monkeypatch.setattr(kernel, "BLOCK", block)
+        monkeypatch.setattr(pair_blocks, "BLOCK", block)
         _assert_same(_measured(golden, mine), whole)
 
 
@@ -106,7 +107,7 @@ def test_a_zeroed_token_and_wrong_channels_show_beside_massive_ones() -> None:
     zeroed, others = golden.clone(), golden.clone()
     zeroed[7] = 0
     others[:, 2:] *= 1.3
-    assert kernel.measure(TensorSource(golden), TensorSource(zeroed)).relative_euclidean_distance < 0.01  # type: ignore[operator]
+    assert measure(TensorSource(golden), TensorSource(zeroed)).relative_euclidean_distance < 0.01  # type: ignore[operator]
     assert _measured(golden, zeroed).worst_row == "[7, :]"
     assert _measured(golden, zeroed).worst_row_error == pytest.approx(1.0, rel=0.2)
     assert _measured(golden, others).bulk_error == pytest.approx(0.3)

@@ -19,8 +19,9 @@ from acc_pytest.dumps import open_dump
 from acc_pytest.errors import AccError, SettingsError
 from acc_pytest.mapping.planner import plan
 from acc_pytest.noise.errors import NoiseErrors
+from acc_pytest.noise.fingerprint import fingerprint
 from acc_pytest.noise.making import ProfileMaker
-from acc_pytest.noise.profile import Profile, ProfiledRun, ProfiledTensor, fingerprint
+from acc_pytest.noise.profile import Profile, ProfiledRun, ProfiledTensor
 from acc_pytest.noise.profile_file import read_profile, write_profile
 from acc_pytest.noise.profile_plan import profile_plan
 from acc_pytest.tensors.ref import TensorRef

@@ -17,7 +17,8 @@ from acc_pytest.judging.judges import Judge
 from acc_pytest.judging.standards import THREE_WAY
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
-from acc_pytest.noise.run import NoisePlan, noise_plan
+from acc_pytest.noise.counterparts import NoisePlan
+from acc_pytest.noise.run import noise_plan
 from acc_pytest.reporting.row import Row
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 import shlex
 import shutil
 import subprocess
@@ -19,13 +18,16 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 LIBRARY = FOLDER / "libacc_kernel.so.1"
 """No name that Python would import as a module."""
-_SOURCES = ("block.h", "block.cpp", "dispatch.cpp")
-_FLAGS = (
+SOURCES = (
+    *("block.h", "vectors.h", "tile.h", "summing.h", "nonfinite.h", "errors.h", "divergence.h"),
+    *("block.cpp", "dispatch.cpp"),
+)
+FLAGS = (
     "-std=c++17 -O3 -fPIC -fno-exceptions -fno-rtti -fno-math-errno -fno-trapping-math -fvisibility=hidden"
 )
 _AVX512 = "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mprefer-vector-width=512"
 _BASELINE = ("baseline", 4, "")
-_X86 = (_BASELINE, ("avx2", 8, "-mavx2 -mfma"), ("avx512", 16, _AVX512))
+_X86 = (_BASELINE, ("avx2", 8, "-mavx2 -mfma -mf16c"), ("avx512", 16, _AVX512))
 
 
 class BuildError(Exception):
@@ -35,26 +37,29 @@ class BuildError(Exception):
 def digest() -> str:
     """What tells one version of the sources from another; empty where they are not there."""
     try:
-        return hashlib.sha256(b"".join((FOLDER / name).read_bytes() for name in _SOURCES)).hexdigest()[:16]
+        return hashlib.sha256(b"".join((FOLDER / name).read_bytes() for name in SOURCES)).hexdigest()[:16]
     except OSError:
         return ""
 
 
 def build() -> Path:
-    """Compile the library and put it beside its sources, whole or not at all. Raises `BuildError`."""
+    """Compile the library and put it beside its sources, whole or not at all. Raises `BuildError`.
+
+    It is for the machine that the compiler compiles for, which another one may do (`aarch64-linux-gnu-g++`).
+    """
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     if not compiler or shutil.which(compiler[0]) is None:
         raise BuildError(f"no C++ compiler: {' '.join(compiler) or 'CXX'} is not in PATH")
-    x86 = platform.machine().lower() in ("x86_64", "amd64")
+    x86 = _run([*compiler, "-dumpmachine"]).startswith(("x86_64", "amd64"))
     with tempfile.TemporaryDirectory(prefix="acc_kernel_") as folder:
         objects = []
         for isa, lanes, flags in _X86 if x86 else (_BASELINE,):
             objects.append(f"{folder}/{isa}.o")
             names = [f"-DLANES={lanes}", f"-DBLOCK=acc_block_{isa}"]
-            _compile([*compiler, *_FLAGS.split(), *flags.split(), *names], "block.cpp", objects[-1])
+            _compile([*compiler, *FLAGS.split(), *flags.split(), *names], "block.cpp", objects[-1])
         objects.append(f"{folder}/dispatch.o")
         names = [f'-DACC_DIGEST="{digest()}"', *(["-DACC_X86"] if x86 else [])]
-        _compile([*compiler, *_FLAGS.split(), *names], "dispatch.cpp", objects[-1])
+        _compile([*compiler, *FLAGS.split(), *names], "dispatch.cpp", objects[-1])
         library = f"{folder}/{LIBRARY.name}"
         _run([*compiler, "-shared", "-s", "-Wl,--as-needed", *objects, "-lm", "-o", library])
         part = LIBRARY.with_suffix(f".{os.getpid()}.part")
@@ -67,7 +72,7 @@ def _compile(command: list[str], source: str, target: str) -> None:
     _run([*command, "-c", str(FOLDER / source), "-o", target])
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -75,6 +80,7 @@ def _run(command: list[str]) -> None:
     if done.returncode:
         said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200])
         raise BuildError(f"the C++ compiler failed: {said.strip()}")
+    return done.stdout
 
 
 def main() -> int:

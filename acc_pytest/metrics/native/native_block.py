@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 
 import torch
 
+from ..block_result import BlockResult
 from ..divergence import BlockDivergence
 from ..element_tolerance import ElementTolerance
 from ..sides import SideSums
-from ..slices import SliceSums
-from ..totals import NEAR_ZERO, BlockSums, Totals
+from ..slices import BlockSlices, SliceSums
+from ..totals import BlockSums
 from .library import Kernel, KernelRequest, KernelResult
 
 TYPES = {torch.float16: 0, torch.bfloat16: 1, torch.float32: 2}
-
-
-@dataclass(frozen=True, slots=True)
-class NativeSums:
-    """What the kernel learned of a block. `compared` is `None` where nothing was finite on both sides, a side
-    where nothing of it was; `counts` are those of `NonFinite`, `first_disagreeing` is -1 without one."""
-
-    compared: BlockSums | None
-    sides: tuple[SideSums | None, SideSums | None]
-    identical: bool
-    counts: dict[str, int]
-    first_disagreeing: int
-
-
 COUNTS = (
     *("golden_nan", "golden_inf", "mine_nan", "mine_inf"),
     *("common_nan", "common_inf", "new", "lost", "changed"),
@@ -36,50 +22,57 @@ COUNTS = (
 
 
 class NativeBlock:
-    """Calls the kernel with structures that are kept from block to block."""
+    """Calls the kernel. Several threads may at the same time: ctypes releases Python's lock."""
 
     def __init__(self, kernel: Kernel, tolerance: ElementTolerance, slices: SliceSums | None) -> None:
-        self._kernel, self._slices = kernel, slices
-        self._request, self._result = KernelRequest(atol=tolerance.atol, rtol=tolerance.rtol), KernelResult()
-        self._arguments = ctypes.addressof(self._request), ctypes.addressof(self._result)
+        self._kernel, self._tolerance, self._slices = kernel, tolerance, slices
 
-    def sums(self, golden: torch.Tensor, mine: torch.Tensor, totals: Totals, start: int) -> NativeSums | None:
+    def result(self, golden: torch.Tensor, mine: torch.Tensor, start: int) -> BlockResult | None:
         """Sum a block of at least one element, from the flat position `start`.
 
         `None` for types, layouts and values that the kernel does not take.
         """
-        request, elements = self._request, golden.numel()
         for side in (golden, mine):
             if side.dtype not in TYPES or not side.is_cpu or not side.is_contiguous() or side.is_neg():
                 return None
-        request.golden, request.mine = golden.data_ptr(), mine.data_ptr()
-        request.golden_type, request.mine_type = TYPES[golden.dtype], TYPES[mine.dtype]
-        request.elements = request.channels = elements
+        elements = golden.numel()
+        request = KernelRequest(
+            golden=golden.data_ptr(),
+            mine=mine.data_ptr(),
+            elements=elements,
+            channels=elements,
+            golden_type=TYPES[golden.dtype],
+            mine_type=TYPES[mine.dtype],
+            atol=self._tolerance.atol,
+            rtol=self._tolerance.rtol,
+        )
+        slices = None
         if self._slices is not None:
-            rows, columns = self._slices.emptied(start, elements)
-            request.rows, request.columns = rows.ctypes.data, columns.ctypes.data
-            request.channels = columns.shape[1]
-        return self._read(totals) if self._kernel(*self._arguments) else None
-
-    def _read(self, totals: Totals) -> NativeSums:
-        found = self._result
-        sides = (
-            SideSums(found.golden_count, found.golden_max, found.golden_min, found.golden_total),
-            SideSums(found.mine_count, found.mine_max, found.mine_min, found.mine_total),
-        )
-        return NativeSums(
-            _block_sums(found, totals) if found.compared else None,
-            (sides[0] if sides[0].count else None, sides[1] if sides[1].count else None),
-            bool(found.identical),
-            {}
-            if found.compared == self._request.elements
-            else {name: getattr(found, name) for name in COUNTS},
-            found.first_disagreeing,
-        )
+            slices = self._slices.zeros(start, elements)
+            request.rows, request.columns = slices.rows.ctypes.data, slices.channels.ctypes.data
+            request.channels = slices.channels.shape[1]
+        found = KernelResult()
+        if not self._kernel(ctypes.addressof(request), ctypes.addressof(found)):
+            return None
+        return _block_result(start, elements, found, slices)
 
 
-def _block_sums(found: KernelResult, totals: Totals) -> BlockSums:
-    block = BlockSums(
+def _block_result(start: int, elements: int, found: KernelResult, slices: BlockSlices | None) -> BlockResult:
+    golden = SideSums(found.golden_count, found.golden_max, found.golden_min, found.golden_total)
+    mine = SideSums(found.mine_count, found.mine_max, found.mine_min, found.mine_total)
+    return BlockResult(
+        start,
+        (golden if golden.count else None, mine if mine.count else None),
+        _block_sums(found) if found.compared else None,
+        bool(found.identical),
+        {} if found.compared == elements else {name: getattr(found, name) for name in COUNTS},
+        found.first_disagreeing,
+        slices,
+    )
+
+
+def _block_sums(found: KernelResult) -> BlockSums:
+    return BlockSums(
         compared=found.compared,
         golden=found.golden,
         mine=found.mine,
@@ -92,7 +85,7 @@ def _block_sums(found: KernelResult, totals: Totals) -> BlockSums:
         absolute=found.absolute,
         golden_peak=found.golden_peak,
         peak=found.peak,
-        peak_at=found.peak_at if found.peak > totals.peak else -1,
+        peak_at=found.peak_at,
         relative=found.relative,
         relative_peak=found.relative_peak,
         scaled_peak=found.scaled_peak,
@@ -102,8 +95,3 @@ def _block_sums(found: KernelResult, totals: Totals) -> BlockSums:
             found.weight, found.first, found.curved, found.scale, found.curved_scale, found.center
         ),
     )
-    if totals.floor(found.golden_peak) and found.golden_peak <= NEAR_ZERO:
-        # The kernel saw this block alone, in which nothing is larger.
-        block.relative = block.relative_peak = 0.0
-        block.near_zero = block.compared
-    return block

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from acc_pytest.dumps import FxDump, GeDump, Slot, open_dump
+from acc_pytest.dumps import Slot, open_dump
+from acc_pytest.dumps.fx import FxDump
+from acc_pytest.dumps.ge import GeDump
 from acc_pytest.errors import DumpError
 from acc_pytest.tensors.ge_record import write_record
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.dumps import FxDump, GeDump, open_dump
+from acc_pytest.dumps import open_dump
+from acc_pytest.dumps.fx import FxDump
+from acc_pytest.dumps.ge import GeDump
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.torchair.graph import GraphIndex

@@ -38,13 +38,13 @@ def test_a_compiler_that_fails_leaves_what_was_there(
 
 
 def test_other_sources_have_another_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("block.h", "block.cpp", "dispatch.cpp")
-    for name in names:
+    assert set(module.SOURCES) == {file.name for file in module.FOLDER.glob("*.[hc]*")}
+    for name in module.SOURCES:
         (tmp_path / name).write_bytes((module.FOLDER / name).read_bytes())
     before = module.digest()
     monkeypatch.setattr(module, "FOLDER", tmp_path)
     assert module.digest() == before
-    for name in names:
+    for name in module.SOURCES:
         (tmp_path / name).write_text("int x;")
         assert module.digest() not in ("", before)
         before = module.digest()

@@ -1,0 +1,62 @@
+"""`opened`: the dump that a path means, by what lies there."""
+
+from __future__ import annotations
+
+from .atb import open_atb
+from .atb_files import AtbLayout
+from .base import Dump
+from .debug_mode import DebugModeDump, DebugModeLayout
+from .discovery import FilesLayout, ManualLayout, dump_around, locate
+from .fx import FxDump
+from .ge import GeDump
+from .graph_capture import CaptureLayout, GraphCaptureDump
+from .hf_debugger import HfDebuggerDump
+from .listing import Listing
+from .manual import ManualDump
+from .modules import is_of_a_model
+from .msprobe import MsprobeDump
+from .msprobe_files import MsprobeLayout
+from .sglang import SglangDump
+from .sglang_passes import SglangPasses
+from .single import SingleDump
+from .tools import ToolLayout
+from .torch import TorchDump, TorchLayout
+from .torchair_files import TorchairLayout
+
+
+def opened(path: str, token_policy: str, other: Dump | None) -> Dump:
+    """See `open_dump`."""
+    listing = Listing()
+    layout = locate(path, listing)
+    if isinstance(layout, AtbLayout):
+        return open_atb(layout, listing, token_policy=token_policy, other=other)
+    if isinstance(layout, TorchLayout):
+        return TorchDump(layout, listing)
+    if isinstance(layout, ToolLayout):
+        return _of_tool(layout, listing)
+    if isinstance(layout, TorchairLayout):
+        return GeDump(layout) if layout.kind == "ge" else FxDump(layout)
+    if isinstance(layout, MsprobeLayout):
+        return MsprobeDump(layout, listing, other)
+    if isinstance(layout, ManualLayout):
+        return ManualDump(layout.root, layout.metadata)
+    if isinstance(layout, CaptureLayout):
+        return GraphCaptureDump(layout, listing)
+    if isinstance(layout, DebugModeLayout):
+        return DebugModeDump(layout, other)
+    assert isinstance(layout, FilesLayout)
+    if layout.root.is_file() and other is not None and is_of_a_model(other):
+        around = dump_around(layout.root, listing)
+        if around is not None:
+            dump = open_atb(around, listing, token_policy=token_policy, other=other)
+            dump.only = str(layout.root)
+            return dump
+    return SingleDump(layout.root, layout.files)
+
+
+def _of_tool(layout: ToolLayout, listing: Listing) -> Dump:
+    if layout.kind == SglangDump.kind:
+        return SglangDump(layout.root, listing)
+    if layout.kind == SglangPasses.kind:
+        return SglangPasses(layout.root, listing, layout.only)
+    return HfDebuggerDump(layout.root, layout.only, listing)
