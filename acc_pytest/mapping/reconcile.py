@@ -118,7 +118,7 @@ def _distance(opened: Opened) -> float:
 def _opened_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
     if tensors := as_they_lie(golden_operand, mine_operand):
         _refuse_tiled(golden_operand, mine_operand)
-        return Opened((Comparison(*map(TensorSource, tensors)),))
+        return Opened((Comparison(TensorSource(tensors[0]), TensorSource(tensors[1])),))
     golden, mine = open_shards(golden_operand), open_shards(mine_operand)
     _refuse_tiled(golden_operand, mine_operand)
     numbers = dequantised(mine, mine_operand, golden)
