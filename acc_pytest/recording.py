@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from .modes.run import RUN
+from .onlookers import want_properties
 from .reporting.junit import properties
 from .reporting.printable import printable
 from .reporting.row import Row
@@ -31,6 +32,9 @@ REASON = 2000
 ATTRIBUTE = "acc_rows"
 """Attribute of a test report that carries rows from a worker to the controller, pickled: execnet would send
 neither all integers nor names that are not UTF-8."""
+
+LAST = "acc_last"
+"""Attribute of the report of a call: true where none of its teardown follows, which has passed."""
 
 
 class ComparisonFailed(AssertionError):
@@ -91,7 +95,7 @@ def _hand_over(item: pytest.Item, row: Row) -> None:
     earlier = item.stash.get(ROWS, 0)
     item.stash[ROWS] = earlier + 1
     settings = item.config.stash[RUN].settings
-    if settings is None or settings.junit_properties == "all":
+    if (settings is None or settings.junit_properties == "all") and want_properties(item.config):
         item.user_properties.extend(properties(row, f"{earlier + 1}." if earlier else ""))
     item.config.stash[SINK](row)
 

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from .own_lines import say
+from .recording import LAST
 from .reporting.printable import printable
 
 PATIENCE = 60.0
@@ -103,7 +104,7 @@ class Silence:
         node = getattr(report, "node", None)
         if node is None:
             return
-        ended = report.when == "teardown"
+        ended = report.when == "teardown" or getattr(report, LAST, False)
         name = printable(report.nodeid, _WIDTH)
         self._hear(node, f"after {name}" if ended else f"at {name}", busy=not ended)
 

@@ -52,10 +52,11 @@ def thresholds_for(
         further: dict[str, Threshold] = {}
         overlay(further, matching)
         return (*chosen.values(), *in_order(further.values()))
-    has_size = any(_sizes(metric) for metric in chosen)
-    overlay(chosen, matching, skip=_meaningless(measurement, has_size))
-    if has_size:
-        refuse_blind(chosen, matching)
+    if matching:
+        has_size = any(_sizes(metric) for metric in chosen)
+        overlay(chosen, matching, skip=_meaningless(measurement, has_size))
+        if has_size:
+            refuse_blind(chosen, matching)
     return in_order(chosen.values())
 
 

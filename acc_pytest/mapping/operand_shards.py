@@ -16,7 +16,7 @@ from .router_choice import largest
 from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order, uneven_rows
 from .token_order import pick_tokens
 from .token_split import joined
-from .views import HeadPart, OwnPart, Part, Permuted, RankSum, SlotRows, View, WithBias
+from .views import HeadPart, LastToken, OwnPart, Part, Permuted, RankSum, SlotRows, View, Whole, WithBias
 
 
 @dataclass(slots=True)
@@ -71,6 +71,25 @@ class OperandShards:
         if not self.gathered or len(shape) < 3 or shape[0] != self.count or shape[-1] * self.count != width:
             return self
         return replace(self, shards=[shard.movedim(0, -2).flatten(-2) for shard in self.shards])
+
+
+def as_they_lie(golden: Operand, mine: Operand) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The tensors of two operands that are compared as they lie there, as most of a dump is; `None` where
+    something is to be cut, merged or scaled, or may be. Raises what opening a file raises."""
+    if not (_is_plain(golden) and _is_plain(mine)):
+        return None
+    first, second = golden.refs[0].open(), mine.refs[0].open()
+    kinds = {first.dtype, second.dtype}
+    if first.shape != second.shape or (len(kinds) > 1 and torch.int8 in kinds):
+        return None
+    return first, second
+
+
+def _is_plain(operand: Operand) -> bool:
+    """Whether an operand is one tensor, which nothing of its own side changes."""
+    if len(operand.refs) != 1 or not isinstance(operand.view, (Whole, LastToken)):
+        return False
+    return not (operand.tokens or operand.split or operand.experts or operand.onward or operand.slots_by)
 
 
 def open_shards(operand: Operand) -> OperandShards:

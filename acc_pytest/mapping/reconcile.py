@@ -14,7 +14,7 @@ import torch
 
 from ..errors import Incomparable, NoPayload
 from ..tensors.device_layouts import is_tiled
-from ..tensors.source import Source
+from ..tensors.source import Source, TensorSource
 from ..tensors.views import Exceeding, Floored, Reshaped
 from .cuts import cut_out, without_padding
 from .engine_views import RowParallel
@@ -22,7 +22,7 @@ from .expert_rows import ways_of
 from .fed import BLOCKED
 from .merging import merged, mismatch, wholes
 from .multiples import multiplied
-from .operand_shards import OperandShards, open_shards, shards_of_shapes
+from .operand_shards import OperandShards, as_they_lie, open_shards, shards_of_shapes
 from .pair import Operand, Pair
 from .partial_sums import settled
 from .quantised import dequantised
@@ -116,6 +116,9 @@ def _distance(opened: Opened) -> float:
 
 
 def _opened_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
+    if tensors := as_they_lie(golden_operand, mine_operand):
+        _refuse_tiled(golden_operand, mine_operand)
+        return Opened((Comparison(TensorSource(tensors[0]), TensorSource(tensors[1])),))
     golden, mine = open_shards(golden_operand), open_shards(mine_operand)
     _refuse_tiled(golden_operand, mine_operand)
     numbers = dequantised(mine, mine_operand, golden)

@@ -6,8 +6,6 @@ import math
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from ..tensors.dtypes import by_torch
 from ..tensors.source import Source
 from .element_tolerance import ElementTolerance
@@ -113,14 +111,22 @@ class Conclusion:
             flat = -1 if self._elements.worst is None else self._elements.worst
         if flat < 0:
             return None
-        index = tuple(int(i) for i in np.unravel_index(flat, self._shape))
-        return Worst(flat, index, *self._at(flat))
+        return Worst(flat, index_of(flat, self._shape), *self._at(flat))
 
     def _at(self, flat: int) -> tuple[Scalar, Scalar]:
         if flat not in self._looked_up:
             sides = self._golden.read(flat, flat + 1), self._mine.read(flat, flat + 1)
             self._looked_up[flat] = scalar(sides[0]), scalar(sides[1])
         return self._looked_up[flat]
+
+
+def index_of(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The index of the flat position in a row-major tensor."""
+    index = []
+    for size in reversed(shape):
+        flat, place = divmod(flat, size)
+        index.append(place)
+    return tuple(reversed(index))
 
 
 def _defined(value: float | None) -> float | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Union
 
-from .catalogue import COLUMN_METRICS
+from .catalogue import COLUMN_METRICS, SLICE_METRICS
 
 if TYPE_CHECKING:
     from .elements import ElementErrors
@@ -104,6 +104,8 @@ class SliceErrors:
 
 _FIELDS = frozenset((*COLUMN_METRICS, "max_scaled_error", "mean_error", "beyond_fraction"))
 """The fields of a `Measurement` that are metrics."""
+_OF_SLICES = frozenset(SLICE_METRICS) - {"bias"}
+"""Those of its `slices`, but the one whose sign is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +168,14 @@ class Measurement:
 
         A position where both sides are non-finite but differ counts as new: mine put it there.
         """
-        if metric in _FIELDS and self.elements is None and metric not in self.custom:
-            plain: float | None = getattr(self, metric)
-            return plain
+        if self.elements is None and metric not in self.custom:
+            plain: float | None
+            if metric in _FIELDS:
+                plain = getattr(self, metric)
+                return plain
+            if metric in _OF_SLICES:
+                plain = getattr(self.slices, metric)
+                return plain
         counts = self.nonfinite
         if metric == "new_nonfinite":
             return float(counts.new + counts.changed)

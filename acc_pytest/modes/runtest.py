@@ -1,4 +1,4 @@
-"""How generated tests run: by pytest's own protocol, without what would be in vain for each of thousands."""
+"""How generated tests run: by pytest's own hooks, without what would be in vain for each of thousands."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from typing import Any, Literal
 
 import pytest
 
+from ..onlookers import implementations, runs_tests_otherwise, strange
+from ..recording import LAST
 from .generated import GeneratedItem
 from .run import RUN
 
 LOGGING, CAPTURE = "logging-plugin", "capturemanager"
 """Plugins of pytest that surround each phase of a test, by their names."""
-NO_OUTPUT = ("_pytest.", "acc_pytest.", "xdist.", "_hypothesis_pytestplugin")
-"""Modules whose hooks of these phases neither log nor print."""
 PHASES = ("pytest_runtest_setup", "pytest_runtest_call", "pytest_runtest_teardown")
 THRESHOLDS = ("pytest_acc_thresholds", "pytest_acc_case_thresholds")
+REPORTS = ("pytest_runtest_makereport", "pytest_runtest_logreport", "pytest_report_teststatus")
+"""Hooks that see the report of each phase."""
+SHOW_PHASES = ("durations", "setupshow", "setuponly", "usepdb", "xmlpath")
+"""Options of pytest that want the report of each phase."""
+
+Phase = Literal["setup", "call", "teardown"]
 
 
 class RuntestProtocol:
@@ -35,15 +41,21 @@ class RuntestProtocol:
         """Report the skip of a skipped test; have another one use the hooks it needs."""
         if not isinstance(item, GeneratedItem) or nextitem is None or nextitem.parent is not item.parent:
             return None
-        if not (reason := item.test.skip_reason):
-            item.phase_hooks = self._hooks_of(item)
+        if reason := item.test.skip_reason:
+            _begin(item)
+            names = (item.name, *(mark.name for mark in item.test.marks))
+            keywords: dict[str, Literal[1]] = dict.fromkeys(names, 1)
+            why = (str(item.path), 0, f"Skipped: {reason}")
+            report = pytest.TestReport(item.nodeid, item.location, keywords, "skipped", why, "setup")
+            item.ihook.pytest_runtest_logreport(report=report)
+            _end(item)
+            return True
+        hooks = item.phase_hooks = self._hooks_of(item)
+        if hooks is None or not hooks.reports_once:
             return None
-        keywords: dict[str, Literal[1]] = dict.fromkeys((item.name, *(m.name for m in item.test.marks)), 1)
-        why = (str(item.path), 0, f"Skipped: {reason}")
-        report = pytest.TestReport(item.nodeid, item.location, keywords, "skipped", why, "setup")
-        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        item.ihook.pytest_runtest_logreport(report=report)
-        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        _begin(item)
+        _run(item, nextitem, in_worker=hooks.in_worker)
+        _end(item)
         return True
 
     def _hooks_of(self, item: GeneratedItem) -> PhaseHooks | None:
@@ -56,8 +68,66 @@ class RuntestProtocol:
         return self._hooks[item.path]
 
 
+def _begin(item: pytest.Item) -> None:
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+
+
+def _end(item: pytest.Item) -> None:
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+def _run(item: pytest.Item, nextitem: pytest.Item, *, in_worker: bool) -> None:
+    """Set up, run and tear down a test. One that passes has one report, that of its call; others have all.
+
+    A report of each phase would be a third of what pytest does for a test, and pytest keeps them all. A
+    worker reports each setup, so that the controller knows where it is.
+    """
+    setup = _phase(item, "setup")
+    if in_worker or setup.excinfo is not None:
+        _report(item, setup)
+    if setup.excinfo is None:
+        call = _phase(item, "call")
+        report = item.ihook.pytest_runtest_makereport(item=item, call=call)
+        if report.passed:
+            teardown = _teardown(item, nextitem)
+            setattr(report, LAST, teardown.excinfo is None)
+            item.ihook.pytest_runtest_logreport(report=report)
+            if teardown.excinfo is not None:
+                _report(item, teardown)
+            return
+        if not in_worker:
+            _report(item, setup)
+        _log(item, call, report)
+    _report(item, _teardown(item, nextitem))
+
+
+def _teardown(item: pytest.Item, nextitem: pytest.Item) -> pytest.CallInfo[None]:
+    stops = item.session.shouldfail or item.session.shouldstop
+    return _phase(item, "teardown", nextitem=None if stops else nextitem)
+
+
+def _phase(item: pytest.Item, when: Phase, **given: Any) -> pytest.CallInfo[None]:
+    hook = getattr(item.ihook, f"pytest_runtest_{when}")
+    return pytest.CallInfo.from_call(
+        lambda: hook(item=item, **given), when=when, reraise=(pytest.exit.Exception, KeyboardInterrupt)
+    )
+
+
+def _report(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    _log(item, call, item.ihook.pytest_runtest_makereport(item=item, call=call))
+
+
+def _log(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+    """Hand out a report; of a failure that nobody expects or asks for, what raised it too."""
+    item.ihook.pytest_runtest_logreport(report=report)
+    if call.excinfo is not None and report.failed and not hasattr(report, "wasxfail"):
+        item.ihook.pytest_exception_interact(node=item, call=call, report=report)
+
+
 class PhaseHooks:
     """The hooks of a directory, those of phases without the plugins that capture what nobody writes there.
+
+    `reports_once`: nobody asks for the report of a setup or teardown that passes.
 
     Before each phase pytest puts two handlers on every logger that does not propagate, of which torch has
     forty, and takes them off afterwards: that is as much as all else it does for a test.
@@ -65,10 +135,12 @@ class PhaseHooks:
 
     def __init__(self, config: pytest.Config, hooks: Any) -> None:
         self._hooks = hooks
+        self.reports_once = _reports_once(config, hooks)
+        self.in_worker = hasattr(config, "workerinput")
         manager = config.pluginmanager
 
         def without(name: str, *left_out: str) -> Callable[..., Any]:
-            here = {id(one.plugin) for one in _implementations(hooks, name)}
+            here = {id(one.plugin) for one in implementations(hooks, name)}
             here -= {id(manager.get_plugin(plugin)) for plugin in left_out}
             return manager.subset_hook_caller(name, [p for p in manager.get_plugins() if id(p) not in here])
 
@@ -86,11 +158,9 @@ def _is_silent(config: pytest.Config, hooks: Any) -> bool:
     What a library logs all the same is a warning or an error, which Python then writes to standard error,
     and that is captured.
     """
-    if not all(
-        _module(one).startswith(NO_OUTPUT) for name in PHASES for one in _implementations(hooks, name)
-    ):
+    if strange(hooks, *PHASES):
         return False
-    if any(_implementations(hooks, name) for name in THRESHOLDS):
+    if any(implementations(hooks, name) for name in THRESHOLDS):
         return False
     if config.pluginmanager.hasplugin(LOGGING) and _shows_logs(config):
         return False
@@ -98,12 +168,11 @@ def _is_silent(config: pytest.Config, hooks: Any) -> bool:
     return not any(settings.metrics or settings.model for settings in modes)
 
 
-def _implementations(hooks: Any, name: str) -> list[Any]:
-    return list(getattr(hooks, name).get_hookimpls())
-
-
-def _module(implementation: Any) -> str:
-    return str(getattr(implementation.function, "__module__", ""))
+def _reports_once(config: pytest.Config, hooks: Any) -> bool:
+    """Whether one report is enough of a test that passes."""
+    if strange(hooks, *REPORTS) or runs_tests_otherwise(hooks):
+        return False
+    return not any(config.getoption(name, None) for name in SHOW_PHASES)
 
 
 def _shows_logs(config: pytest.Config) -> bool:

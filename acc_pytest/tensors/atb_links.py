@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import FormatError
+from .header import version_of
 from .kept_index import kept_version, names_in
 
 _REFERENCE = re.compile(r"((?:\d+_)+)(intensor|outtensor)(\d+)(?:_[^/\\]*)?\.bin")
@@ -37,7 +38,7 @@ def located(path: str, root: str) -> str:
     A target `.../tensors/{device}_{pid}/{N}/rest` is looked up beside the execution directory that holds
     the link. Raises `FormatError` where that finds nothing.
     """
-    if os.path.exists(path) or not os.path.islink(path):
+    if version_of(path) or not os.path.islink(path):
         return path
     target = os.readlink(path)
     execution = execution_directory(path, root)

@@ -1,0 +1,51 @@
+"""Who looks on while generated tests run: plugins that are neither pytest's nor ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+KNOWN = ("_pytest.", "acc_pytest.", "xdist.", "_hypothesis_pytestplugin")
+"""Modules of plugins that neither log nor print around a test, and do with its report what pytest says."""
+READERS = (
+    *("pytest_runtest_makereport", "pytest_runtest_logreport", "pytest_report_to_serializable"),
+    *("pytest_report_teststatus", "pytest_terminal_summary", "pytest_sessionfinish", "pytest_unconfigure"),
+)
+"""Hooks that are given a report, or come when the terminal has them all."""
+
+
+def implementations(hooks: Any, name: str) -> list[Any]:
+    """The implementations of a hook among `hooks`."""
+    return list(getattr(hooks, name).get_hookimpls())
+
+
+def strange(hooks: Any, *names: str) -> bool:
+    """Whether some plugin of the user's, a conftest among them, implements one of these hooks."""
+    return any(not _module(one).startswith(KNOWN) for name in names for one in implementations(hooks, name))
+
+
+def runs_tests_otherwise(hooks: Any) -> bool:
+    """Whether a plugin has a protocol of its own for tests, to run them again or in other processes."""
+    return any(
+        not (one.wrapper or one.hookwrapper) and not _module(one).startswith(KNOWN)
+        for one in implementations(hooks, "pytest_runtest_protocol")
+    )
+
+
+KEPT = pytest.StashKey[bool]()
+
+
+def want_properties(config: pytest.Config) -> bool:
+    """Whether somebody may read the properties of tests: the JUnit file of pytest, or a plugin of the user's.
+
+    Nobody else does, and a hundred thousand tests have a gigabyte of them.
+    """
+    if KEPT not in config.stash:
+        asked = bool(config.getoption("xmlpath", None))
+        config.stash[KEPT] = asked or strange(config.hook, *READERS)
+    return config.stash[KEPT]
+
+
+def _module(implementation: Any) -> str:
+    return str(getattr(implementation.function, "__module__", ""))
