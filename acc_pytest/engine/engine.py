@@ -150,6 +150,8 @@ class Engine:
         for ticket, answer in self._pool.ended(seconds):
             task = self._tasks.pop(ticket)
             self._loads[task.node] -= 1
+            if isinstance(answer, LostTask) and answer.node_is_gone:
+                self._fleet.rest(task.node, now)
             if task.batch is None:
                 self._replies[ticket] = answer
             else:

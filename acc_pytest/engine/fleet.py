@@ -12,6 +12,9 @@ from .probing import ProbeQuestion, Sight, refusal, sight_of
 
 EVERY = 2.0
 """Seconds between two looks at which nodes are alive."""
+REST = 15.0
+"""Seconds for which a node is left alone on which a task could not run: a cluster learns late that one is
+gone."""
 
 
 class Fleet:
@@ -25,6 +28,7 @@ class Fleet:
         self._sights: dict[str, Sight] = {}
         self._refused: set[str] = set()
         self._due = 0.0
+        self._resting: dict[str, float] = {}
         self.alive: dict[str, ClusterNode] = {}
 
     def start(self, now: float) -> None:
@@ -44,11 +48,18 @@ class Fleet:
         if now < self._due:
             return
         self._due = now + EVERY
-        nodes = [node for node in self._pool.nodes() if node.cpus and node.id not in self._refused]
+        self._resting = {node: until for node, until in self._resting.items() if until > now}
+        out = self._refused | self._resting.keys()
+        nodes = [node for node in self._pool.nodes() if node.cpus and node.id not in out]
         for node, sentence in self._ask([node for node in nodes if node.id not in self._sights]):
             self._refused.add(node.id)
             self._say(f"acc: {sentence}; it is left out")
         self._admit(nodes)
+
+    def rest(self, node: str, now: float) -> None:
+        """Take a node out for a while."""
+        self._resting[node] = now + REST
+        self.alive.pop(node, None)
 
     def _ask(self, nodes: Sequence[ClusterNode]) -> list[tuple[ClusterNode, str]]:
         """The nodes that cannot take part, and why."""

@@ -18,9 +18,10 @@ class ClusterNode:
 
 @dataclass(frozen=True, slots=True)
 class LostTask:
-    """What became of a task without an answer: its process or its node is gone, or it could not run."""
+    """What became of a task without an answer. `node_is_gone`: nothing can run on its node any more."""
 
     reason: str
+    node_is_gone: bool = False
 
 
 ProbeAnswer = Union[tuple[str, bytes], LostTask]

@@ -79,6 +79,8 @@ class RayPool:
         self._key = uuid.uuid4().hex
         self._shipment = module.put(shipment)
         self._perform = module.remote(num_cpus=1, max_retries=0)(_perform)
+        errors = module.exceptions
+        self._of_one_process = (errors.RayTaskError, errors.WorkerCrashedError, errors.OutOfMemoryError)
         self._waiting: dict[ray.ObjectRef[bytes], None] = {}
 
     def nodes(self) -> list[ClusterNode]:
@@ -133,7 +135,7 @@ class RayPool:
         try:
             return self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            return LostTask(_why(error))
+            return LostTask(_why(error), not isinstance(error, self._of_one_process))
 
     def close(self) -> None:
         """See `Pool.close`. It takes seconds, also with a cluster that does not answer any more."""

@@ -29,6 +29,7 @@ class FakePool:
     subject: Any
     names: list[str] = field(default_factory=lambda: ["a", "b"])
     loses: Loses = lambda node, call: False
+    gone: list[str] = field(default_factory=list)
     ran: list[tuple[str, MeasureCall | RecomputeCall]] = field(default_factory=list)
     tasks: dict[int, tuple[str, bytes]] = field(default_factory=dict)
     count: int = 0
@@ -50,7 +51,7 @@ class FakePool:
             del self.tasks[ticket]
             call = pickle.loads(packed)
             if node not in self.names or self.loses(node, call):
-                yield ticket, LostTask("the node died")
+                yield ticket, LostTask("the node died", node in self.gone)
             else:
                 self.ran.append((node, call))
                 yield ticket, call.answer(self.subject_on(node))

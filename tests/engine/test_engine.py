@@ -99,6 +99,15 @@ def test_a_node_that_is_removed_has_its_pairs_measured_by_another() -> None:
     assert all(engine.row(number) for number in range(300))
 
 
+def test_a_node_that_is_gone_is_left_alone_though_the_cluster_still_lists_it() -> None:
+    pairs = [pair(number) for number in range(300)]
+    pool = FakePool(FakeSubject(pairs), loses=lambda node, call: node == "a", gone=["a"])
+    engine = engine_of(pool, pairs)
+    engine.expect(range(300), lambda _: None)
+    assert all(engine.row(number) for number in range(300))
+    assert [*engine._fleet.alive] == ["b"]
+
+
 def test_without_any_node_the_rest_is_given_up_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acc_pytest.engine.engine, "PATIENCE", 0.0)
     pairs = [pair(number) for number in range(300)]
