@@ -1,15 +1,16 @@
 """`Dispatch`: which batch runs next and where, what became of each pair, and what is tried again.
 
 A pair is final once, by its number: what arrives later for it is dropped, so that a task may run twice. A
-batch whose task was lost runs again; lost twice, its pairs run alone, so that one that kills its process
-takes nobody along. A pair that was lost `ATTEMPTS` times is given up.
+batch whose task was lost runs again; lost twice, each of its pairs has a node for itself, so that one that
+kills its process takes nobody along. A pair that was lost `ATTEMPTS` times is given up.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from .answers import Measured
 from .batches import Batch
@@ -27,13 +28,24 @@ class GivenUp:
     reason: str
 
 
+Waiting = list[tuple[int, int, int, Batch]]
+"""Batches in a heap, by their order; the third number keeps those apart that have one order."""
+
+
+class Queue(NamedTuple):
+    """Batches that are measured in the same places, and whether nothing else is to run beside them."""
+
+    places: frozenset[str]
+    is_alone: bool
+
+
 class Dispatch:
     """The pairs of a run on their way. Nodes are told by their ids, `kinds` says which see the same files."""
 
     def __init__(self) -> None:
         self.final: dict[int, Measured | GivenUp] = {}
         self._known: set[int] = set()
-        self._waiting: dict[frozenset[str], list[tuple[int, int, int, Batch]]] = {}
+        self._waiting: dict[Queue, Waiting] = {}
         self._tried: dict[int, set[str]] = {}
         self._second_best: dict[int, Measured] = {}
         self._count = 0
@@ -42,53 +54,64 @@ class Dispatch:
         """Whether a pair is waiting, on its way or final."""
         return number in self._known
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no batch waits."""
-        return not any(self._waiting.values())
-
     def add(self, batches: Iterable[Batch]) -> None:
         """Queue the batches."""
         for batch in batches:
             self._known.update(batch.numbers)
             self._count += 1
-            heapq.heappush(self._waiting.setdefault(batch.places, []), (*batch.order, self._count, batch))
+            key = Queue(batch.places, batch.attempt >= TOGETHER)
+            heapq.heappush(self._waiting.setdefault(key, []), (*batch.order, self._count, batch))
 
-    def next_for(self, node: str, alive: frozenset[str]) -> Batch | None:
+    def next_for(self, node: str, alive: frozenset[str], *, is_free: bool) -> Batch | None:
         """The batch that a node is to run next: one whose files it holds, else one that any node may run.
 
-        What only nodes hold that are gone (not `alive`) may run anywhere.
+        What only nodes hold that are gone (not `alive`) may run anywhere. Where something waits that is to
+        run alone, it gets that once it is free, and nothing before.
         """
-        own = [queue for places, queue in self._waiting.items() if queue and node in places]
-        anyone = [
-            queue for places, queue in self._waiting.items() if queue and not places & alive and node in alive
-        ]
-        queues = own or anyone
+        queues = self._queues(node, alive)
+        if any(key.is_alone for key in queues):
+            queues = {key: queue for key, queue in queues.items() if key.is_alone and is_free}
+        queues = {key: queue for key, queue in queues.items() if node in key.places} or queues
         if not queues:
             return None
-        batch = heapq.heappop(min(queues, key=lambda queue: queue[0]))[-1]
+        batch = heapq.heappop(min(queues.values(), key=lambda queue: queue[0]))[-1]
         left = tuple(number for number in batch.numbers if number not in self.final)
-        return replace(batch, numbers=left) if left else self.next_for(node, alive)
+        return replace(batch, numbers=left) if left else self.next_for(node, alive, is_free=is_free)
 
-    def answered(self, measured: Measured, kind: str, kinds: dict[str, frozenset[str]]) -> None:
-        """A node of a kind has measured a pair. Where files were missing, nodes of another kind are asked.
+    def _queues(self, node: str, alive: frozenset[str]) -> dict[Queue, Waiting]:
+        """The queues from which a node may take."""
+        return {
+            key: queue
+            for key, queue in self._waiting.items()
+            if queue and (node in key.places or not key.places & alive)
+        }
+
+    def answered(self, answers: Iterable[Measured], kind: str, kinds: Mapping[str, frozenset[str]]) -> None:
+        """A node of a kind has measured pairs. Where files were missing, nodes of another kind are asked.
 
         `kinds` are the nodes that are alive, by kind.
         """
-        number = measured.number
-        if number in self.final:
-            return
-        if measured.incomplete:
-            tried = self._tried.setdefault(number, set())
-            tried.add(kind)
-            best = self._second_best.get(number)
-            if best is None or best.row is None or best.row.verdict == "incomparable":
-                best = self._second_best[number] = measured
-            if untried := [nodes for name, nodes in kinds.items() if name not in tried]:
-                self.add([Batch((number,), 0, untried[0], urgent=True)])
-                return
-            measured = best
-        self._finish(number, measured)
+        elsewhere: dict[frozenset[str], list[int]] = {}
+        for measured in answers:
+            number = measured.number
+            if number in self.final:
+                continue
+            if measured.incomplete:
+                tried = self._tried.setdefault(number, set())
+                tried.add(kind)
+                measured = self._best(measured)
+                if untried := [nodes for name, nodes in kinds.items() if name not in tried]:
+                    elsewhere.setdefault(untried[0], []).append(number)
+                    continue
+            self._finish(number, measured)
+        self.add(Batch(tuple(numbers), 0, nodes, urgent=True) for nodes, numbers in elsewhere.items())
+
+    def _best(self, measured: Measured) -> Measured:
+        """That of the incomplete answers of a pair that says most."""
+        best = self._second_best.get(measured.number)
+        if best is None or best.row is None or best.row.verdict == "incomparable":
+            best = self._second_best[measured.number] = measured
+        return best
 
     def lost(self, batch: Batch, reason: str) -> None:
         """The task of a batch has ended without an answer."""

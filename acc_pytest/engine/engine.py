@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import AccError, Unforeseen
 from .answers import unpacked
 from .batches import Batch, batches_of
-from .dispatch import Dispatch, GivenUp
+from .dispatch import TOGETHER, Dispatch, GivenUp
 from .fleet import Fleet
 from .placement import Placement
-from .pool import LostTask, Pool
+from .pool import ClusterNode, LostTask, Pool
 from .progress import EnginePace
 from .work import MeasureCall
 
@@ -54,6 +54,11 @@ class _Task:
     batch: Batch | None
     node: str
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether its node is to run nothing beside it."""
+        return self.batch is not None and self.batch.attempt >= TOGETHER
+
 
 class NotMeasured(AccError):
     """A pair has no row, because what ran it was lost every time."""
@@ -72,6 +77,7 @@ class Engine:
         self._own: set[int] = set()
         self._tasks: dict[Hashable, _Task] = {}
         self._loads: collections.Counter[str] = collections.Counter()
+        self._alone: collections.Counter[str] = collections.Counter()
         self._replies: dict[Hashable, bytes | LostTask] = {}
         self._without_nodes: float | None = None
         self._pace = EnginePace()
@@ -150,6 +156,7 @@ class Engine:
         for ticket, answer in self._pool.ended(seconds):
             task = self._tasks.pop(ticket)
             self._loads[task.node] -= 1
+            self._alone[task.node] -= task.is_alone
             if isinstance(answer, LostTask) and answer.node_is_gone:
                 self._fleet.rest(task.node, now)
             if task.batch is None:
@@ -165,24 +172,23 @@ class Engine:
             self._dispatch.lost(batch, answer.reason)
             return
         before = len(self._dispatch.final)
-        kind, kinds = self._fleet.kind(node), self._fleet.kinds
-        for measured in unpacked(answer):
-            self._dispatch.answered(measured, kind, kinds)
+        self._dispatch.answered(unpacked(answer), self._fleet.kind(node), self._fleet.kinds)
         self._pace.ended(len(self._dispatch.final) - before, batch.nbytes)
 
     def _hand_out(self) -> None:
         """Give each node that has room a batch, in turn, as long as there are any."""
         alive = frozenset(self._fleet.alive)
-        rooms = {node.id: node.cpus * PER_CORE - self._loads[node.id] for node in self._fleet.alive.values()}
+        rooms = {node.id: self._room(node) for node in self._fleet.alive.values()}
         while any(room > 0 for room in rooms.values()):
             node = max(rooms, key=lambda one: rooms[one])
-            batch = self._dispatch.next_for(node, alive)
-            if batch is None:
-                rooms[node] = 0
-                continue
-            rooms[node] -= 1
-            if (call := self._call(batch)) is not None:
+            batch = self._dispatch.next_for(node, alive, is_free=not self._loads[node])
+            if batch is not None and (call := self._call(batch)) is not None:
                 self._submit(call, node, batch)
+            rooms[node] = 0 if batch is None else self._room(self._fleet.alive[node])
+
+    def _room(self, node: ClusterNode) -> int:
+        """How many more tasks a node is to have."""
+        return 0 if self._alone[node.id] else node.cpus * PER_CORE - self._loads[node.id]
 
     def _call(self, batch: Batch) -> MeasureCall | None:
         """What a node is asked for a batch, without pairs whose rules are wrong: their tests will say so."""
@@ -201,8 +207,9 @@ class Engine:
     def _submit(self, call: Any, node: str, batch: Batch | None) -> Hashable:
         packed = pickle.dumps(call, pickle.HIGHEST_PROTOCOL)
         ticket = self._pool.submit(packed, self._fleet.alive[node])
-        self._tasks[ticket] = _Task(batch, node)
+        task = self._tasks[ticket] = _Task(batch, node)
         self._loads[node] += 1
+        self._alone[node] += task.is_alone
         self.traffic.sent += len(packed)
         return ticket
 
