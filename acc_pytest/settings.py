@@ -14,6 +14,7 @@ from .errors import SettingsError, unknown_name
 from .vocabulary import (
     BASELINE_UPDATES,
     COMPARISON_STANDARDS,
+    ENGINES,
     INHERITED_OUTCOMES,
     JUNIT_PROPERTIES,
     LEVELS,
@@ -53,6 +54,8 @@ class Settings:
     `baseline` are files of accepted errors (several: of shards), `update_baseline` what is written to it;
     `lock` is the file of agreed thresholds, `update_lock` the reason for which it is written.
     `threads` measure a large tensor in each process, `None` where its share of the cores says how many.
+    `engine` is where pairs are measured, `ray_address` the cluster of `ray` (empty: that of RAY_ADDRESS,
+    else one that is made for the run).
     `rules` and `known` come from the config files in order, `mapping` is their merged `[mapping]` tables.
     """
 
@@ -84,6 +87,8 @@ class Settings:
     inherited: str = "xfail"
     shard: tuple[int, int] | None = None
     threads: int | None = None
+    engine: str = "local"
+    ray_address: str = ""
     junit_properties: str = "all"
     explain_mapping: bool = False
     opcheck_fuzz: tuple[str, ...] = ()
@@ -130,6 +135,8 @@ class Settings:
         unsaid = {"standard": "three-way" if noisy else standard}
         settings = cls(**{**unsaid, **_of_files(files), **given})
         share_of(settings.min_coverage, "--acc-min-coverage")
+        if settings.ray_address and settings.engine != "ray":
+            raise SettingsError("--acc-ray-address needs --acc-engine ray; add that, or leave it out")
         return settings
 
 
@@ -217,6 +224,7 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
 }
 """How values of options are read that are not taken as they are."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {
+    "engine": ENGINES,
     "inherited": INHERITED_OUTCOMES,
     "junit_properties": JUNIT_PROPERTIES,
     "level": ("all", *LEVELS),

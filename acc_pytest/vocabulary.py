@@ -37,6 +37,8 @@ DEFAULT_SOC = "Ascend910B"
 """The chip whose rules are followed where nothing says which one the dump is of."""
 GRADIENTS = ("backward", "parameters_grad")
 """What the names of nodes of gradients have behind that of the forward call."""
+ENGINES = ("local", "ray")
+"""Where pairs are measured: in the processes of pytest, or on the nodes of a Ray cluster."""
 JUNIT_PROPERTIES = ("all", "none")
 """What the cases of a JUnit file say beside their outcome."""
 UNMAPPED_OUTCOMES = ("skip", "fail", "ignore")

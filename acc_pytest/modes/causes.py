@@ -153,4 +153,6 @@ class Causes:
     def _inheritance(self) -> Inheritance:
         from ..diagnosis.inheritance import Inheritance
 
-        return Inheritance(self._mode.plan, self._state_of, self._mode.recomputer)
+        nodes = self._mode.nodes
+        local = self._mode.recomputer if nodes is None else nodes.recomputer
+        return Inheritance(self._mode.plan, self._state_of, local)

@@ -57,7 +57,22 @@ class Judges:
         ignored: pytest.Mark | None = None,
         arguments: Mapping[str, float | None] | None = None,
     ) -> Judge:
-        """The judge of one test. Weakest first: config files, markers, the hook, arguments of a call.
+        """The judge of one test (`rules_of_pair`)."""
+        return self.judge_by(self.rules_of_pair(item, pair, ignored=ignored, arguments=arguments))
+
+    def judge_by(self, rules: tuple[ThresholdRule, ...]) -> Judge:
+        """The judge with these rules, weakest first."""
+        return self._judge(rules, self.custom, self.standard)
+
+    def rules_of_pair(
+        self,
+        item: pytest.Item,
+        pair: Pair | None,
+        *,
+        ignored: pytest.Mark | None = None,
+        arguments: Mapping[str, float | None] | None = None,
+    ) -> tuple[ThresholdRule, ...]:
+        """The rules of one test, weakest first: config files, markers, the hook, arguments of a call.
 
         `ignored` is the marker that stands for the config files. Raises `SettingsError` for a marker,
         an answer of the hook or an argument that is wrong.
@@ -67,7 +82,7 @@ class Judges:
             from ..judging.rules import rule_from_table
 
             stronger.append(rule_from_table(arguments, "arguments of the call", self._names))
-        return self._judge(self._rules(item, ignored, stronger), self.custom, self.standard)
+        return self._rules(item, ignored, stronger)
 
     def rules_of_case(
         self, item: pytest.Item, ignored: pytest.Mark | None, case: Case

@@ -24,6 +24,7 @@ from .fuzz import FuzzMode
 from .generated import collectors_of
 from .left_out import LEFT_OUT, left_out_of
 from .mode import Mode
+from .on_nodes import OnNodes, measured_on_nodes
 from .opcheck import OpcheckMode
 from .progress import PaceLines, costs_of, while_it_lasts
 from .replay import ReplayMode
@@ -131,6 +132,8 @@ def _plugins(config: pytest.Config, run: AccRun, reports: object) -> Iterator[tu
     if not run.modes:
         return
     yield "acc_start_directory", StartDirectory()
+    if not hasattr(config, "workerinput") and (mode := measured_on_nodes(config, run.modes)) is not None:
+        yield "acc_on_nodes", OnNodes(config, mode)
     yield "acc_runtest", RuntestProtocol()
     yield "acc_interrupts", Interrupts()
     noun = next((mode.noun for mode in run.modes if mode.noun), "")

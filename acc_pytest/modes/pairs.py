@@ -6,7 +6,7 @@ import abc
 import functools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pytest
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..diagnosis.recomputation import Recomputer
     from ..ids import Naming
     from ..judging.judges import Judge
-    from ..judging.threshold import JudgeContext
+    from ..judging.threshold import JudgeContext, ThresholdRule
     from ..mapping.pair import Pair, Plan, Unmapped
     from ..noise.counterparts import NoisePlan
     from ..reporting.row import Row
@@ -131,16 +131,29 @@ class UnmappedTest(GeneratedTest):
         return unmapped_row(self.node, self.number, node_id, strict=strict)
 
 
+class Nodes(Protocol):
+    """What measures pairs elsewhere."""
+
+    @property
+    def recomputer(self) -> Recomputer:
+        """What computes operators of mine again there."""
+
+    def row(self, item: GeneratedItem, test: PairTest) -> Row | None:
+        """The row of a pair before any gate; `None` where this process is to judge it itself."""
+
+
 @dataclass(eq=False)
 class PairMode(Mode):
     """A mode with a plan. `noise` is what a noise run has of golden's tensors.
 
-    `stored_rows` are the rows that are judged again, by pair; `None` where dumps are compared.
+    `stored_rows` are the rows that are judged again, by pair; `None` where dumps are compared. `nodes`
+    measure the pairs of generated tests while these run; `None` where this process does.
     """
 
     plan: Plan = field(kw_only=True)
     noise: NoisePlan | None = field(default=None, kw_only=True)
     stored_rows: Mapping[int, Row] | None = field(default=None, kw_only=True)
+    nodes: Nodes | None = field(default=None, init=False)
 
     @property
     def root(self) -> str:
@@ -222,7 +235,15 @@ class PairMode(Mode):
         """The row of a pair as its test judges it; it has no cause yet."""
         test = item.test
         assert isinstance(test, PairTest)
-        return self.judged(item, test.pair, test.number, ignored=item.config_mark)
+        row = None if self.nodes is None else self.nodes.row(item, test)
+        if row is None:
+            return self.judged(item, test.pair, test.number, ignored=item.config_mark)
+        make_judge = functools.partial(self.judges.judge, item, test.pair, ignored=item.config_mark)
+        return gated(item.config, self.judges.levelled(row, make_judge))
+
+    def judge_by(self, rules: tuple[ThresholdRule, ...] | None) -> Judge:
+        """The judge of pairs with these rules; `None`: with those of the config files alone."""
+        return self.judges.judge_by(self.settings.rules if rules is None else rules)
 
     def judged(
         self,

@@ -9,9 +9,21 @@ from typing import Any
 import pytest
 
 from .option import Option
-from .tables import COMPARISON, DEBUGGING, FUZZ, GATE, GATES, OPCHECK, REPLAY, REPORTS, SHARING, THRESHOLDS
+from .tables import (
+    COMPARISON,
+    DEBUGGING,
+    ENGINE,
+    FUZZ,
+    GATE,
+    GATES,
+    OPCHECK,
+    REPLAY,
+    REPORTS,
+    SHARING,
+    THRESHOLDS,
+)
 
-OPTIONS = (*COMPARISON, *THRESHOLDS, *REPLAY, *REPORTS, *GATE, *GATES, *FUZZ, *SHARING)
+OPTIONS = (*COMPARISON, *THRESHOLDS, *REPLAY, *REPORTS, *GATE, *GATES, *FUZZ, *SHARING, *ENGINE)
 """The options whose fields are those of `Settings`."""
 ALL = (*OPTIONS, *OPCHECK, *DEBUGGING)
 TOPICS = {
@@ -21,7 +33,7 @@ TOPICS = {
     "what fails a run": (*GATE, *GATES),
     "reports": REPORTS,
     "single operators": (*OPCHECK, *FUZZ),
-    "how it runs": (*SHARING, *DEBUGGING),
+    "how it runs": (*SHARING, *ENGINE, *DEBUGGING),
 }
 """All options, as the help of pytest shows them."""
 SHARED = frozenset(("config", *(option.field for option in (*REPORTS, *GATES, *FUZZ, *SHARING))))

@@ -6,6 +6,7 @@ from ..vocabulary import (
     BACKENDS,
     BASELINE_UPDATES,
     COMPARISON_STANDARDS,
+    ENGINES,
     INHERITED_OUTCOMES,
     JUNIT_PROPERTIES,
     LEVELS,
@@ -270,6 +271,20 @@ SHARING = (
     ),
 )
 """How a run is shared between machines and cores, whatever it compares or checks."""
+
+ENGINE = (
+    Option(
+        "engine",
+        "where pairs are measured: by pytest itself (local, the default), or on the nodes of a Ray cluster",
+        choices=ENGINES,
+    ),
+    Option(
+        "ray-address",
+        "that cluster: HOST:PORT, ray://HOST:PORT, auto or local (default: RAY_ADDRESS, else local)",
+        metavar="ADDRESS",
+    ),
+)
+"""Where the tensors of a comparison are read."""
 
 DEBUGGING = (
     Option("debug", "print the traceback of an unexpected error, not only its message", kind="flag"),

@@ -110,12 +110,15 @@ def version_of(path: str) -> tuple[int, ...]:
 
 
 @contextlib.contextmanager
-def looking_once() -> Iterator[None]:
-    """Within this each file is looked at once: a pair asks ten times what its two files say."""
+def looking_once() -> Iterator[Mapping[str, tuple[int, ...]]]:
+    """Within this each file is looked at once: a pair asks ten times what its two files say.
+
+    Gives what was found, as `version_of` says it, by path. One inside of another is the same look.
+    """
     global _looked_at
-    before, _looked_at = _looked_at, {}
+    before, _looked_at = _looked_at, {} if _looked_at is None else _looked_at
     try:
-        yield
+        yield _looked_at
     finally:
         _looked_at = before
 

@@ -1,0 +1,65 @@
+"""Which nodes hold the tensors of a pair, and how many bytes they are, without reading any.
+
+A dump lies on the host that wrote it, rank by rank. So nodes are asked for one file of each rank and side,
+and what holds for that one is taken to hold for all of them. It is a hint: a node that lacks a file says so.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import AccError
+from ..tensors.kept_file import file_size
+from .batches import ANYWHERE, PairSize
+
+if TYPE_CHECKING:
+    from ..mapping.pair import Pair
+    from ..tensors.ref import TensorRef
+
+UNKNOWN_SIZE = 2**20
+"""Bytes that a tensor counts as whose file is not on this machine."""
+Group = tuple[str, int, int]
+"""Side, rank and place among the shards: what one host has written."""
+
+
+class Placement:
+    """The tensors of the pairs of a plan. `samples` are the files that nodes are asked for."""
+
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        self._pairs = pairs
+        groups: dict[Group, str] = {}
+        self._tensors_of: collections.Counter[str] = collections.Counter()
+        for pair in pairs:
+            for group, ref in _refs(pair):
+                groups.setdefault(group, ref.path)
+                self._tensors_of[ref.path] += 1
+        self.samples = tuple(groups.values())
+        self._order = {group: place for place, group in enumerate(groups)}
+
+    def sizes(self, numbers: Sequence[int], present: Mapping[str, Sequence[bool]]) -> Iterator[PairSize]:
+        """Those pairs with their bytes and places. `present`: for each node, which samples it has."""
+        for number in numbers:
+            held = [(self._order[group], self._size(ref.path)) for group, ref in _refs(self._pairs[number])]
+            on = {node: sum(size for place, size in held if has[place]) for node, has in present.items()}
+            most = max(on.values(), default=0)
+            best = frozenset(node for node, size in on.items() if size == most)
+            places = best if len(best) < len(on) else ANYWHERE
+            yield PairSize(number, sum(size for _, size in held), places)
+
+    @functools.cache  # noqa: B019 - it lives as long as the run
+    def _size(self, path: str) -> int:
+        """Bytes of one tensor: its share of the file."""
+        try:
+            return file_size(path) // max(1, self._tensors_of[path])
+        except (AccError, OSError, ValueError):
+            return UNKNOWN_SIZE
+
+
+def _refs(pair: Pair) -> Iterator[tuple[Group, TensorRef]]:
+    rank = -1 if pair.rank is None else pair.rank
+    for side, operand in (("golden", pair.golden), ("mine", pair.mine)):
+        for shard, ref in enumerate(operand.refs):
+            yield (side, rank, shard), ref

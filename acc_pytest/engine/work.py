@@ -1,0 +1,131 @@
+"""What runs on a node: a call comes in as bytes, an answer goes out as bytes.
+
+The run itself (the plan, the rules, how pairs are compared) arrives once for each process, as xdist sends it
+to its workers. It is our own pickle from our own controller; a cluster runs whatever its drivers send it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import pickle
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import AccError
+from ..guard import guarded, show_tracebacks
+from ..tensors.header import looking_once
+from .answers import PairAnswer, packed
+
+if TYPE_CHECKING:
+    from ..diagnosis.recomputation import Recomputer
+    from ..judging.judges import Judge
+    from ..judging.threshold import ThresholdRule
+    from ..mapping.pair import Pair, Plan
+    from ..reporting.row import Row
+
+OWN_VARIABLES = "ACC_"
+"""How the environment variables begin that change what we do; nodes get those of the controller."""
+
+
+class Subject(Protocol):
+    """What is compared, as nodes need it: the mode of the run."""
+
+    @property
+    def plan(self) -> Plan:
+        """All pairs."""
+
+    @property
+    def recomputer(self) -> Recomputer:
+        """What computes operators of mine again."""
+
+    def judge_by(self, rules: Sequence[ThresholdRule] | None) -> Judge:
+        """The judge of pairs with these rules, weakest first; `None`: those of the config files alone."""
+
+    def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
+        """The row of a pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """What a process of a node gets once: the mode, and what else the controller's process has of its own."""
+
+    subject: Any
+    directory: str
+    environment: Mapping[str, str]
+    debug: bool
+
+    def packed(self) -> bytes:
+        """As bytes; plans repeat themselves, so they are compressed."""
+        return zlib.compress(pickle.dumps(self, pickle.HIGHEST_PROTOCOL), 1)
+
+
+def shipped(subject: object, debug: bool) -> Shipment:
+    """The shipment of this process."""
+    own = {name: value for name, value in os.environ.items() if name.startswith(OWN_VARIABLES)}
+    return Shipment(subject, os.getcwd(), own, debug)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureCall:
+    """Measure these pairs. `rules` are those of pairs that have others than the config files'."""
+
+    numbers: tuple[int, ...]
+    rules: Mapping[int, tuple[ThresholdRule, ...]]
+
+    def answer(self, subject: Subject) -> bytes:
+        """The rows."""
+        return packed([self._found(subject, number) for number in self.numbers])
+
+    def _found(self, subject: Subject, number: int) -> PairAnswer:
+        make_judge = functools.partial(subject.judge_by, self.rules.get(number))
+        with looking_once() as looked_at:
+            try:
+                with guarded("comparing golden and mine on a node"):
+                    row = subject.compared(subject.plan.pairs[number], number, "", make_judge)
+            except AccError as error:
+                return PairAnswer(number, None, _is_incomplete(looked_at), str(error))
+            return PairAnswer(number, row, row.verdict != "pass" and _is_incomplete(looked_at))
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputeCall:
+    """Ask the recomputer. `method` and `arguments` are those of `Recomputer`."""
+
+    method: str
+    arguments: tuple[Any, ...]
+
+    def answer(self, subject: Subject) -> bytes:
+        """Whether a file was missing on this node, and the outcome."""
+        with looking_once() as looked_at:
+            outcome = getattr(subject.recomputer, self.method)(*self.arguments)
+        return pickle.dumps((_is_incomplete(looked_at), outcome))
+
+
+def _is_incomplete(looked_at: Mapping[str, tuple[int, ...]]) -> bool:
+    return not all(looked_at.values())
+
+
+def perform(shipment: Callable[[], bytes], key: str, call: bytes) -> bytes:
+    """Answer a call. `shipment` fetches the run `key`, which this process may have already."""
+    asked: MeasureCall | RecomputeCall = pickle.loads(call)  # noqa: S301 - see above
+    return asked.answer(_subject(key, shipment))
+
+
+_subjects: dict[str, Subject] = {}
+
+
+def _subject(key: str, shipment: Callable[[], bytes]) -> Subject:
+    """The run of this key; a process keeps one."""
+    if key not in _subjects:
+        _subjects.clear()
+        arrived: Shipment = pickle.loads(zlib.decompress(shipment()))  # noqa: S301 - see above
+        os.environ.update(arrived.environment)
+        show_tracebacks(arrived.debug)
+        with contextlib.suppress(OSError):  # names of files that the user gave may be relative to it
+            os.chdir(arrived.directory)
+        _subjects[key] = arrived.subject
+    return _subjects[key]

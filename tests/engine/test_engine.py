@@ -1,0 +1,165 @@
+"""The engine over a pool in this process: every row once, whatever becomes of the nodes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import acc_pytest.engine.engine
+import acc_pytest.engine.fleet
+from acc_pytest.diagnosis.recomputation import Recomputation
+from acc_pytest.engine.engine import NotMeasured
+from acc_pytest.engine.recompute import RemoteRecomputer
+from acc_pytest.engine.work import MeasureCall, RecomputeCall
+from acc_pytest.errors import SettingsError
+
+from .fake_pool import FakePool, FakeSubject, engine_of, pair
+
+RULE: Any = ("a rule",)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes are looked at in every turn."""
+    monkeypatch.setattr(acc_pytest.engine.fleet, "EVERY", 0.0)
+
+
+def test_every_pair_is_measured_once_and_its_row_comes_back() -> None:
+    pairs = [pair(number) for number in range(200)]
+    pool = FakePool(FakeSubject(pairs))
+    engine = engine_of(pool, pairs)
+    engine.expect(range(200), lambda number: RULE if number == 7 else None)
+    rows = [engine.row(number) for number in range(200)]
+    assert [row.number for row in rows if row is not None] == [*range(200)]
+    assert sorted(pool.measured) == [*range(200)]
+    assert [number for number, row in enumerate(rows) if row and "rule" in row.sentence] == [7]
+    assert {node for node, _ in pool.ran} == {"a", "b"}
+    engine.close()
+    assert pool.is_closed
+
+
+def test_a_pair_that_no_test_was_expected_for_is_measured_when_it_is_asked_for() -> None:
+    pairs = [pair(number) for number in range(3)]
+    pool = FakePool(FakeSubject(pairs))
+    engine = engine_of(pool, pairs)
+    engine.expect([0], lambda _: None)
+    row = engine.row(2)
+    assert row is not None
+    assert row.number == 2
+    assert 1 not in pool.measured
+
+
+def test_a_pair_whose_rules_are_wrong_is_left_to_its_own_test() -> None:
+    def rules(number: int) -> None:
+        if number == 1:
+            raise SettingsError("rtol must be >= 0, got -1")
+
+    pairs = [pair(number) for number in range(3)]
+    pool = FakePool(FakeSubject(pairs))
+    engine = engine_of(pool, pairs)
+    engine.expect(range(3), rules)
+    assert [engine.row(number) is None for number in range(3)] == [False, True, False]
+    assert pool.measured == [0, 2]
+
+
+def test_tasks_lost_at_random_lose_no_row() -> None:
+    """Each task is lost with probability 1/5: four in a row, which gives a pair up, are 1 in 625; the seed is
+    one without."""
+    chance = random.Random(5)
+    pairs = [pair(number) for number in range(300)]
+    pool = FakePool(FakeSubject(pairs), [*"abc"], loses=lambda node, call: chance.random() < 0.2)
+    engine = engine_of(pool, pairs)
+    engine.expect(range(300), lambda _: None)
+    assert [row.number for number in range(300) if (row := engine.row(number))] == [*range(300)]
+
+
+def test_a_pair_that_kills_its_process_takes_nobody_along() -> None:
+    pairs = [pair(number) for number in range(100)]
+    pool = FakePool(
+        FakeSubject(pairs), loses=lambda node, call: isinstance(call, MeasureCall) and 42 in call.numbers
+    )
+    engine = engine_of(pool, pairs)
+    engine.expect(range(100), lambda _: None)
+    with pytest.raises(NotMeasured, match="the node died; tried 4 times"):
+        engine.row(42)
+    assert all(engine.row(number) for number in range(100) if number != 42)
+
+
+def test_a_node_that_is_removed_has_its_pairs_measured_by_another() -> None:
+    pairs = [pair(number) for number in range(300)]
+    pool = FakePool(FakeSubject(pairs))
+    engine = engine_of(pool, pairs)
+    engine.expect(range(300), lambda _: None)
+    engine.row(0)
+    pool.names.remove("a")
+    assert all(engine.row(number) for number in range(300))
+
+
+def test_a_node_that_is_gone_is_left_alone_though_the_cluster_still_lists_it() -> None:
+    pairs = [pair(number) for number in range(300)]
+    pool = FakePool(FakeSubject(pairs), loses=lambda node, call: node == "a", gone=["a"])
+    engine = engine_of(pool, pairs)
+    engine.expect(range(300), lambda _: None)
+    assert all(engine.row(number) for number in range(300))
+    assert [*engine._fleet.alive] == ["b"]
+
+
+def test_without_any_node_the_rest_is_given_up_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acc_pytest.engine.engine, "PATIENCE", 0.0)
+    pairs = [pair(number) for number in range(300)]
+    said: list[str] = []
+    pool = FakePool(FakeSubject(pairs))
+    engine = engine_of(pool, pairs, said)
+    engine.expect(range(300), lambda _: None)
+    pool.names.clear()
+    with pytest.raises(NotMeasured, match="no node of the cluster is left"):
+        engine.row(299)
+    assert said == ["acc: no node of the cluster is left; waiting 0 s for one"]
+
+
+def test_a_file_that_one_kind_of_node_lacks_is_measured_on_another(tmp_path: Path) -> None:
+    """The nodes see other files, so that they are of two kinds; the row is that of the node with the file."""
+    there = tmp_path / "there"
+    there.write_bytes(b"x")
+    pairs = [pair(0, str(there), str(tmp_path / "missing"))]
+
+    seeing = FakeSubject([pair(0, str(there), str(there))], "seeing")
+    pool = FakePool({"a": FakeSubject(pairs, "blind", "incomparable"), "b": seeing})
+    engine = engine_of(pool, pairs)
+    sights = engine._fleet._sights  # in one process both nodes see the same
+    sights["b"] = replace(sights["b"], present=(True, True))
+    engine.expect([0], lambda _: None)
+    row = engine.row(0)
+    assert row is not None
+    assert row.sentence == "seeing None"
+
+
+class Recomputes:
+    """Says of each operator that it is right."""
+
+    def of_pair(self, number: int) -> Recomputation:
+        return Recomputation("right", 0.5 * number)
+
+    def unlike(self, number: int, path: str) -> str:
+        return f"{path} of {number}"
+
+
+def test_operators_are_computed_again_where_their_tensors_are() -> None:
+    pairs = [pair(number) for number in range(3)]
+    subject = FakeSubject(pairs)
+    subject.recomputer = Recomputes()
+    pool = FakePool(subject)
+    recomputer = RemoteRecomputer(engine_of(pool, pairs))
+    assert [recomputer.of_pair(2), recomputer.of_pair(2)] == [Recomputation("right", 1.0)] * 2
+    assert recomputer.unlike(1, "path") == "path of 1"
+    assert [call for _, call in pool.ran if isinstance(call, RecomputeCall)] == [
+        RecomputeCall("of_pair", (2,)),
+        RecomputeCall("unlike", (1, "path")),
+    ]
+    pool.loses = lambda node, call: True
+    assert recomputer.of_pair(1) == Recomputation(why="the node died")
+    assert recomputer.unlike(0, "path") == ""
