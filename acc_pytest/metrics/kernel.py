@@ -33,10 +33,9 @@ def measure(
     `tolerance` bounds a single element; `None` takes the default of the looser dtype. `written` names the
     type that an operator writes: with it, single elements are measured as standards of operators ask
     (`Measurement.elements`), and the tolerance may have any scale. With `double` every block is summed in
-    float64, which takes ten times as long. As many threads as torch has sum stretches of a large pair (each
-    of them keeps torch on itself), and what they found is added in the order of the elements: the result is
-    the same for any number. Memory does not grow with the tensors, except that `custom` metrics get both as
-    float32 vectors.
+    float64, which takes ten times as long. As many threads as torch has sum stretches of a large pair, and
+    what they found is added in the order of the elements: the result is the same for any number. Memory does
+    not grow with the tensors, except that `custom` metrics get both as float32 vectors.
 
     Raises `Incomparable` when the shapes differ or a dtype holds no numbers, `SettingsError` for whatever
     goes wrong with a custom metric, `FormatError` for a mapped file that becomes shorter meanwhile.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -28,25 +29,28 @@ ONE_NODE = {"num_cpus": 1, "object_store_memory": STORE}
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def cluster() -> Iterator[Any]:
     """Two nodes of one core; this process joins it, so that every session finds the same processes there.
 
-    The path is short, for sockets lie below it.
+    Ray's directory has a short path, for sockets lie below it.
     """
-    directory = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray"
-    directory.mkdir(exist_ok=True)
     patch = pytest.MonkeyPatch()
     patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    made = cluster_utils.Cluster(
-        initialize_head=True,
-        head_node_args={**ONE_NODE, "include_dashboard": False, "temp_dir": str(directory)},
-    )
+    with tempfile.TemporaryDirectory(prefix="acc", dir="/tmp") as short:
+        patch.setenv("RAY_TMPDIR", short)
+        Path(short, "ray").mkdir()
+        yield from _two_nodes(f"{short}/ray")
+    patch.undo()
+
+
+def _two_nodes(directory: str) -> Iterator[Any]:
+    head = {**ONE_NODE, "include_dashboard": False, "temp_dir": directory}
+    made = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
     made.add_node(**ONE_NODE)
     ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
     yield made
     ray.shutdown()
     made.shutdown()
-    patch.undo()
 
 
 def hash_of(result: pytest.RunResult) -> str:
