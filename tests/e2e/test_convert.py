@@ -36,15 +36,18 @@ def rows_of(acc: Run, golden: Path, mine: Path) -> StoredRows:
 
 
 def same(acc: Run, golden: Path, mine: Path) -> StoredRows:
-    """Compares the dumps, the kept ones, and one of each; returns the rows of the first."""
-    sides = (golden, kept(golden, "kept_golden")), (mine, kept(mine, "kept_mine"))
-    runs = [rows_of(acc, one, other) for one in sides[0] for other in sides[1]]
-    for run in runs[1:]:
-        assert [row.test_id for row in run.rows] == [row.test_id for row in runs[0].rows]
-        assert run.verdict_hash == runs[0].verdict_hash
-        assert [row.metrics for row in run.rows] == [row.metrics for row in runs[0].rows]
-        assert [row.cause for row in run.rows] == [row.cause for row in runs[0].rows]
-    return runs[0]
+    """Compares the dumps, and the kept ones; returns the rows of the first."""
+    run = rows_of(acc, golden, mine)
+    again = rows_of(acc, kept(golden, "kept_golden"), kept(mine, "kept_mine"))
+    check_equal(again, run)
+    return run
+
+
+def check_equal(again: StoredRows, run: StoredRows) -> None:
+    assert [row.test_id for row in again.rows] == [row.test_id for row in run.rows]
+    assert again.verdict_hash == run.verdict_hash
+    assert [row.metrics for row in again.rows] == [row.metrics for row in run.rows]
+    assert [row.cause for row in again.rows] == [row.cause for row in run.rows]
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -54,6 +57,7 @@ def contents(root: Path) -> dict[str, bytes]:
 def test_torch_and_atb(acc: Run, faulty: DemoPaths) -> None:
     run = same(acc, faulty.golden, faulty.mine)
     assert {row.verdict for row in run.rows} >= {"pass", "fail", "inherited"}
+    check_equal(rows_of(acc, Path("kept_golden"), faulty.mine), run)
 
 
 def test_atb_against_itself(acc: Run, clean: DemoPaths) -> None:
