@@ -14,7 +14,7 @@ from .fixtures.opcheck import acc_opcheck, acc_operator
 from .fixtures.torch_dump import acc_torch_dump
 from .fixtures.torchair import acc_fx_dump, acc_ge_dump
 from .marks import USAGE
-from .modes.opening import collectors, note_what_runs, open_run, send_to
+from .modes.opening import collectors, note_auto, note_what_runs, open_run, send_to
 
 __all__ = [
     "acc_atb_dump",
@@ -56,6 +56,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Make the plan (or receive it from the controller) before workers start and tests are collected."""
     open_run(session.config)
+
+
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
+    """Note that we may start fewer workers, when we know what there is to do."""
+    note_auto(config)
+    return (yield)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -55,6 +55,11 @@ class ComparisonMode(PairMode):
             _ = mode.recomputer  # nor a golden model that cannot be made
         return mode
 
+    @property
+    def costs_by_size(self) -> bool:
+        """Unless operators are computed again, or metrics of the user's."""
+        return self.settings.replay is None and not self.settings.metrics
+
     @functools.cached_property
     def naming(self) -> Naming:
         from ..ids import Naming

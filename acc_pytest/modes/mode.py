@@ -164,6 +164,11 @@ class Mode(abc.ABC):
         return self.share is None or number is None or number in self.share
 
     @property
+    def costs_by_size(self) -> bool:
+        """Whether the sizes of its files say what a test costs."""
+        return False
+
+    @property
     def compares_elsewhere(self) -> bool:
         """Whether other machines run all the tests that compare anything."""
         comparing = [test for test in self.shared_out if test.compares]

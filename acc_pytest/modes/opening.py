@@ -32,6 +32,7 @@ from .run import CHANNEL, RUN, AccRun, received
 from .runtest import RuntestProtocol
 from .shards import Shard, deal_out
 from .stored_rows import StoredRowsMode
+from .workers import AUTO, start_fewer
 
 if TYPE_CHECKING:
     from ..reporting.view import View
@@ -55,6 +56,7 @@ def open_run(config: pytest.Config) -> None:
         in_worker = hasattr(config, "workerinput")
         run = config.stash[RUN] = received(config) if in_worker else _opened(config, given)
         _choose(config, run.modes)
+        start_fewer(config, run.modes)
         reports = WorkerRows(config) if in_worker else RunReport(config, run, _views(run, given))
         for name, plugin in _plugins(config, run, reports):
             config.pluginmanager.register(plugin, name)
@@ -175,6 +177,11 @@ class Interrupts:
             if here.tb_next is not None and here.tb_next.tb_lineno is None:
                 here.tb_next = None
             here = here.tb_next
+
+
+def note_auto(config: pytest.Config) -> None:
+    """The number of xdist workers was left open."""
+    config.stash[AUTO] = True
 
 
 def send_to(node: Any) -> None:
