@@ -14,7 +14,7 @@ from .fixtures.opcheck import acc_opcheck, acc_operator
 from .fixtures.torch_dump import acc_torch_dump
 from .fixtures.torchair import acc_fx_dump, acc_ge_dump
 from .marks import USAGE
-from .modes.opening import collectors, note_auto, note_what_runs, open_run, send_to
+from .run_state import AUTO, is_open
 
 __all__ = [
     "acc_atb_dump",
@@ -54,21 +54,35 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Make the plan (or receive it from the controller) before workers start and tests are collected."""
-    open_run(session.config)
+    """Make the plan (or receive it from the controller) before workers start and tests are collected.
+
+    A run that asks for nothing imports nothing.
+    """
+    config = session.config
+    if options.values(config):
+        from .modes.opening import open_run
+
+        open_run(config)
+    elif config.pluginmanager.hasplugin("dsession"):
+        from .modes.late import LateRows
+
+        config.pluginmanager.register(LateRows(config), "acc_late_rows")
 
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
     """Note that we may start fewer workers, when we know what there is to do."""
-    note_auto(config)
+    config.stash[AUTO] = True
     return (yield)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Send the plan to an xdist worker, which then opens no dump."""
-    send_to(node)
+    if is_open(node.config):
+        from .modes.opening import send_to
+
+        send_to(node)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -77,7 +91,9 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Put the generated tests below the session, beside the paths that were named."""
     report = yield
-    if isinstance(collector, pytest.Session):
+    if isinstance(collector, pytest.Session) and is_open(collector.config):
+        from .modes.opening import collectors
+
         report.result += collectors(collector)
     return report
 
@@ -90,4 +106,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Note which pairs run, for whether a failure is inherited depends on them."""
-    note_what_runs(session)
+    if is_open(session.config):
+        from .modes.opening import note_what_runs
+
+        note_what_runs(session)

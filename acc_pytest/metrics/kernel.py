@@ -52,13 +52,12 @@ def measure(
     sums = PairSums(golden.dtype == mine.dtype, blocks.slices)
     with one_thread() as threads:
         stretches = blocks.stretches()
-        workers = 1 if elements is not None else threads
-        for results in in_order(blocks.summed, _looked_at(stretches), min(workers, len(stretches))):
+        threads = 1 if elements is not None else min(threads, len(stretches))
+        for results in in_order(blocks.summed, _looked_at(stretches), threads):
             for result in results:
                 sums.add(result)
     found = None if elements is None else elements.result(tuple(golden.shape))
-    conclusion = Conclusion(golden, mine, sums, tolerance, found)
-    return conclusion.measurement(run_custom(custom, golden, mine))
+    return Conclusion(golden, mine, sums, tolerance, found).measurement(run_custom(custom, golden, mine))
 
 
 def _looked_at(stretches: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

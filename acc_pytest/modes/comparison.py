@@ -100,4 +100,6 @@ class ComparisonMode(PairMode):
 
 def comparison_of(config: pytest.Config) -> ComparisonMode | None:
     """The comparison of two dumps of this run, if it has one."""
-    return next((mode for mode in config.stash[RUN].modes if isinstance(mode, ComparisonMode)), None)
+    run = config.stash.get(RUN, None)
+    modes = () if run is None else run.modes
+    return next((mode for mode in modes if isinstance(mode, ComparisonMode)), None)

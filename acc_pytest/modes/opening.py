@@ -16,6 +16,7 @@ from ..ids import select_named
 from ..installed import check_numpy
 from ..recording import WorkerRows
 from ..run_report import RunReport
+from ..run_state import REPORTS
 from ..session import door, let_any_name_pass, noting_interrupts
 from ..tensors.whole_file import make_directory
 from ..views import open_views
@@ -32,7 +33,7 @@ from .run import CHANNEL, RUN, AccRun, received
 from .runtest import RuntestProtocol
 from .shards import Shard, deal_out
 from .stored_rows import StoredRowsMode
-from .workers import AUTO, start_fewer
+from .workers import start_fewer
 
 if TYPE_CHECKING:
     from ..reporting.view import View
@@ -62,6 +63,13 @@ def open_run(config: pytest.Config) -> None:
             config.pluginmanager.register(plugin, name)
     if (silence := config.pluginmanager.get_plugin("acc_silence")) is not None:
         silence.guard_start()
+
+
+def run_of(config: pytest.Config) -> AccRun:
+    """The run; where nothing has asked for one it is opened now, for a first fixture of ours."""
+    if RUN not in config.stash:
+        open_run(config)
+    return config.stash[RUN]
 
 
 def _opened(config: pytest.Config, given: Mapping[str, Any]) -> AccRun:
@@ -130,7 +138,7 @@ def _plugins(config: pytest.Config, run: AccRun, reports: object) -> Iterator[tu
         yield "acc_shard", Shard(*run.settings.shard, run.modes)
     if (left_out := left_out_of(config)) is not None:
         yield LEFT_OUT, left_out
-    yield "acc_reports", reports
+    yield REPORTS, reports
     if not run.modes:
         return
     yield "acc_start_directory", StartDirectory()
@@ -177,11 +185,6 @@ class Interrupts:
             if here.tb_next is not None and here.tb_next.tb_lineno is None:
                 here.tb_next = None
             here = here.tb_next
-
-
-def note_auto(config: pytest.Config) -> None:
-    """The number of xdist workers was left open."""
-    config.stash[AUTO] = True
 
 
 def send_to(node: Any) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from ..run_state import AUTO
 from .mode import Mode
 from .shards import PER_TEST, cost_of
 
-AUTO = pytest.StashKey[bool]()
-"""In `config.stash` where the number of workers was left to us: `-n auto`, `-n logical`."""
 WORTH = 500 * PER_TEST
 """What a worker should have to do, as `cost_of` counts: half a second."""
 

@@ -10,7 +10,8 @@ import pytest
 
 import acc_pytest.cli
 
-HEAVY = ("torch", "numpy", "pandas", "acc_pytest.mapping", "acc_pytest.metrics", "acc_pytest.settings")
+ROOMS = ("mapping", "metrics", "settings", "modes", "reporting", "run_report", "session")
+HEAVY = ("torch", "numpy", "pandas", *(f"acc_pytest.{room}" for room in ROOMS))
 
 
 def test_a_run_without_our_options_imports_neither_torch_nor_numpy(pytester: pytest.Pytester) -> None:

@@ -63,6 +63,7 @@ def test_so_many_threads_measure_a_tensor_and_the_rows_are_the_same(
 @pytest.mark.parametrize(
     ("option", "number"), [("3", "3"), ("auto", f"max(1, {len(os.sched_getaffinity(0))} // 2)")]
 )
+@pytest.mark.usefixtures("python_with_torch")
 def test_each_worker_has_as_many(pytester: pytest.Pytester, option: str, number: str) -> None:
     pytester.makepyfile(test_it=SAYS_HOW_MANY.format(number))
     result = pytester.runpytest_subprocess("-n2", f"--acc-threads={option}", *QUICKER)

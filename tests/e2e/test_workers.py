@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from acc_pytest.demo import DemoPaths
-from acc_pytest.modes.workers import AUTO, WORTH, start_fewer, worth
+from acc_pytest.modes.workers import WORTH, start_fewer, worth
+from acc_pytest.run_state import AUTO
 
 from .conftest import QUICKER, Run, dump_options
 
@@ -53,6 +54,25 @@ def test_no_worker_is_started_for_nothing(
     result = acc(clean, f"-n{number}", *named, subprocess=True)
     assert result.ret == 0
     assert len(torch_of_workers(pytester.path)) == started
+
+
+@pytest.mark.usefixtures("python_with_torch")
+def test_rows_of_a_worker_arrive_where_nothing_of_ours_was_asked_for(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_plain():
+            pass
+
+        def test_compared(acc_compare):
+            acc_compare([1.0], [1.0])
+
+        def test_wrong(acc_compare):
+            acc_compare([1.0], [2.0])
+        """
+    )
+    result = pytester.runpytest_subprocess(*QUICKER, "-n1")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*= acc-pytest =*", "verdicts: 1 pass, 1 fail"])
 
 
 def run_of(*tx: str, args: tuple[str, ...] = (), auto: bool = False) -> Any:
