@@ -23,8 +23,8 @@ def node(name: str, process: int = 0) -> Any:
     return Some(gateway=Some(id=name, spec=spec, _io=Some(popen=Some(pid=process))))
 
 
-def report(worker: Any, when: str, nodeid: str = "d::step0::x") -> Any:
-    return Some(node=worker, when=when, nodeid=nodeid)
+def report(worker: Any, when: str, nodeid: str = "d::step0::x", **more: bool) -> Any:
+    return Some(node=worker, when=when, nodeid=nodeid, **more)
 
 
 @pytest.fixture
@@ -55,12 +55,13 @@ def test_who_answers_after_all_has_long_tests_and_gets_more_time(silence: Silenc
 
 
 def test_who_has_no_work_is_not_told_of(silence: Silence) -> None:
-    idle, finished, ended = node("gw0"), node("gw1"), node("gw2")
-    for worker in (idle, finished, ended):
+    idle, finished, passed, ended = node("gw0"), node("gw1"), node("gw3"), node("gw2")
+    for worker in (idle, finished, passed, ended):
         silence.pytest_xdist_newgateway(worker.gateway)
         silence.pytest_testnodeready(worker)
     silence.pytest_xdist_node_collection_finished(idle)
     silence.pytest_runtest_logreport(report(finished, "teardown"))
+    silence.pytest_runtest_logreport(report(passed, "call", acc_last=True))
     silence.pytest_testnodedown(ended)
     silence.pytest_runtest_logreport(report(ended, "teardown"))
     assert list(silence.look(100 + LONG)) == []

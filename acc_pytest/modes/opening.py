@@ -14,6 +14,7 @@ from ..errors import SettingsError
 from ..guard import show_tracebacks
 from ..ids import select_named
 from ..installed import check_numpy
+from ..junit_spool import JunitSpool, junit_report
 from ..recording import WorkerRows
 from ..run_report import RunReport
 from ..run_state import REPORTS
@@ -146,6 +147,8 @@ def _plugins(config: pytest.Config, run: AccRun, reports: object) -> Iterator[tu
         yield "acc_on_nodes", OnNodes(config, mode)
     yield "acc_runtest", RuntestProtocol()
     yield "acc_interrupts", Interrupts()
+    if (junit := junit_report(config)) is not None:
+        yield "acc_junit", JunitSpool(config, junit)
     noun = next((mode.noun for mode in run.modes if mode.noun), "")
     if noun and not hasattr(config, "workerinput"):
         yield "acc_pace", PaceLines(config, noun, functools.partial(costs_of, run.modes))

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import pytest
 
-from ..onlookers import implementations, runs_tests_otherwise, strange
+from ..junit_spool import is_known
+from ..onlookers import READERS, implementations, runs_tests_otherwise, strange
 from ..recording import LAST
 from .generated import GeneratedItem
 from .run import RUN
@@ -19,7 +20,7 @@ PHASES = ("pytest_runtest_setup", "pytest_runtest_call", "pytest_runtest_teardow
 THRESHOLDS = ("pytest_acc_thresholds", "pytest_acc_case_thresholds")
 REPORTS = ("pytest_runtest_makereport", "pytest_runtest_logreport", "pytest_report_teststatus")
 """Hooks that see the report of each phase."""
-SHOW_PHASES = ("durations", "setupshow", "setuponly", "usepdb", "xmlpath")
+SHOW_PHASES = ("durations", "setupshow", "setuponly", "usepdb")
 """Options of pytest that want the report of each phase."""
 
 Phase = Literal["setup", "call", "teardown"]
@@ -55,6 +56,8 @@ class RuntestProtocol:
             return None
         _begin(item)
         _run(item, nextitem, in_worker=hooks.in_worker)
+        if not hooks.keeps_properties:
+            item.user_properties.clear()
         _end(item)
         return True
 
@@ -136,6 +139,7 @@ class PhaseHooks:
     def __init__(self, config: pytest.Config, hooks: Any) -> None:
         self._hooks = hooks
         self.reports_once = _reports_once(config, hooks)
+        self.keeps_properties = strange(hooks, *READERS)
         self.in_worker = hasattr(config, "workerinput")
         manager = config.pluginmanager
 
@@ -171,6 +175,8 @@ def _is_silent(config: pytest.Config, hooks: Any) -> bool:
 def _reports_once(config: pytest.Config, hooks: Any) -> bool:
     """Whether one report is enough of a test that passes."""
     if strange(hooks, *REPORTS) or runs_tests_otherwise(hooks):
+        return False
+    if config.getoption("xmlpath", None) and not is_known():
         return False
     return not any(config.getoption(name, None) for name in SHOW_PHASES)
 

@@ -6,7 +6,7 @@ import pytest
 
 from acc_pytest.demo import DemoPaths
 
-from .conftest import Run
+from .conftest import QUICKER, Run, dump_options
 
 LOGGING = ("-p", "logging")
 
@@ -103,3 +103,71 @@ def test_fixtures_of_the_session_end_as_ever(acc: Run, clean: DemoPaths, pyteste
     result = acc(clean, *LOGGING, "test_own.py", "msit_dump")
     result.assert_outcomes(passed=82, errors=1)
     result.stdout.fnmatch_lines(["*Captured stdout teardown*", "engine stopped"])
+
+
+@pytest.mark.parametrize(
+    ("options", "phases"),
+    [
+        ((), ["call"]),
+        (("--durations=3",), ["setup", "call", "teardown"]),
+        (("--junitxml=j.xml",), ["call"]),
+    ],
+    ids=["plain", "durations", "junit"],
+)
+def test_a_pair_that_passes_has_the_reports_that_somebody_asks_for(
+    clean: DemoPaths, pytester: pytest.Pytester, options: tuple[str, ...], phases: list[str]
+) -> None:
+    pytester.makeini("[pytest]")
+    ran = pytester.inline_run(*QUICKER, *dump_options(clean), "--acc-output=out", *options)
+    ran.assertoutcome(passed=81)
+    calls = ran.getcalls("pytest_runtest_logreport")
+    reports = [call.report for call in calls if "step0::layers.0::RmsNorm" in call.report.nodeid]
+    assert [report.when for report in reports[: len(phases)]] == phases
+    assert all(not report.user_properties for report in reports)
+
+
+def test_a_pair_that_fails_has_all_reports(faulty: DemoPaths, pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]")
+    ran = pytester.inline_run(*QUICKER, *dump_options(faulty), "--acc-output=out", "-x")
+    (failed,) = ran.getreports("pytest_runtest_logreport")[-2:-1]
+    assert failed.outcome == "failed"
+    when = [one.when for one in ran.getreports("pytest_runtest_logreport") if one.nodeid == failed.nodeid]
+    assert when == ["setup", "call", "teardown"]
+    started = [call.nodeid for call in ran.getcalls("pytest_runtest_logstart")]
+    assert started == [call.nodeid for call in ran.getcalls("pytest_runtest_logfinish")]
+    assert started[-1] == failed.nodeid
+
+
+def test_a_conftest_that_looks_at_reports_sees_each_phase_and_the_numbers(
+    acc: Run, clean: DemoPaths, pytester: pytest.Pytester
+) -> None:
+    pytester.makeconftest(
+        """
+        def pytest_runtest_logreport(report):
+            with open("reports", "a") as file:
+                print(report.when, *(name for name, _ in report.user_properties), file=file)
+        """
+    )
+    acc(clean, "-k", "step1 and RmsNorm").assert_outcomes(passed=3)
+    lines = [line.split() for line in (pytester.path / "reports").read_text().splitlines()]
+    assert [line[0] for line in lines] == 3 * ["setup", "call", "teardown"]
+    assert all("cosine_similarity" in line for line in lines if line[0] == "call")
+
+
+def test_a_plugin_with_a_protocol_of_its_own_is_asked(
+    acc: Run, clean: DemoPaths, pytester: pytest.Pytester
+) -> None:
+    """As those that run failing tests again have one."""
+    pytester.makeconftest(
+        """
+        from _pytest.runner import runtestprotocol
+
+        def pytest_runtest_protocol(item, nextitem):
+            with open("asked", "a") as file:
+                print(item.nodeid, file=file)
+            runtestprotocol(item, nextitem=nextitem)
+            return True
+        """
+    )
+    acc(clean).assert_outcomes(passed=81)
+    assert len((pytester.path / "asked").read_text().splitlines()) == 81
