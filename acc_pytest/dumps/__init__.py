@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ..guard import guarded
+from ..tensors.stores.address import Places, told
+from ..tensors.stores.place import is_file
 from .atb import AtbDump, open_atb
 from .atb_files import AtbLayout
 from .base import Dump, Rank, Slot, Step, StepLabel
@@ -17,6 +19,8 @@ from .manual import ManualDump, ManualEntry
 from .modules import is_of_a_model
 from .msprobe import MsprobeDump
 from .msprobe_files import MsprobeLayout
+from .places import path_of
+from .roots import Cache
 from .sglang import SglangDump
 from .sglang_passes import SglangPasses
 from .single import SingleDump
@@ -26,6 +30,7 @@ from .torchair_files import TorchairLayout
 
 __all__ = [
     "AtbDump",
+    "Cache",
     "DebugModeDump",
     "Dump",
     "FxDump",
@@ -46,9 +51,16 @@ __all__ = [
     "open_dump",
 ]
 
+_USUAL = Cache()
 
-def open_dump(path: str, *, token_policy: str = "auto", other: Dump | None = None) -> Dump:
+
+def open_dump(
+    path: Places, *, token_policy: str = "auto", other: Dump | None = None, cache: Cache = _USUAL
+) -> Dump:
     """Open the dump that `path` means: a dump, a place inside one, or a parent of exactly one.
+
+    It may be an address of a store (`s3://bucket/dump`, whose bytes are kept in `cache`), and several places
+    that are one dump (`places.py`).
 
     `token_policy` (auto, raw, no-warmup, warmup, torch-like) labels the directories of ATB dumps; `other`
     is the golden, already open, whose token ids and lengths `auto` takes as evidence. Nothing but the
@@ -57,8 +69,8 @@ def open_dump(path: str, *, token_policy: str = "auto", other: Dump | None = Non
     Raises `DumpError` for a path that is no dump or several, `FormatError` for a broken topology,
     `SettingsError` for an unknown policy.
     """
-    with guarded(f"opening the dump {path}"):
-        return _opened(path, token_policy, other)
+    with guarded(f"opening the dump {told(path)}"):
+        return _opened(path_of(path, cache), token_policy, other)
 
 
 def _opened(path: str, token_policy: str, other: Dump | None) -> Dump:
@@ -81,7 +93,7 @@ def _opened(path: str, token_policy: str, other: Dump | None) -> Dump:
     if isinstance(layout, DebugModeLayout):
         return DebugModeDump(layout, other)
     assert isinstance(layout, FilesLayout)
-    if layout.root.is_file() and other is not None and is_of_a_model(other):
+    if is_file(layout.root) and other is not None and is_of_a_model(other):
         around = dump_around(layout.root, listing)
         if around is not None:
             dump = open_atb(around, listing, token_policy=token_policy, other=other)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ..metrics.values import raw
 from ..tensors.ref import TensorRef
 from ..tensors.source import TensorSource
+from ..tensors.stores.place import is_directory
 from ..vocabulary import NOISE_PROFILE
 from .errors import NoiseErrors
 
@@ -65,7 +66,7 @@ class Profile:
 
 def profile_path(root: str) -> str:
     """Where the profile of the dump `root` lies, if it has one: in its directory, or that of its one file."""
-    return os.path.join(root if os.path.isdir(root) else os.path.dirname(root), NOISE_PROFILE)
+    return os.path.join(root if is_directory(root) else os.path.dirname(root), NOISE_PROFILE)
 
 
 def key_of(ref: TensorRef, home: str) -> str:
