@@ -27,6 +27,7 @@ from .listing import Listing
 from .msprobe_files import MsprobeLayout
 from .ranks import atb_worker, torch_worker
 from .roots import Cache, DumpRoot
+from .single import SUFFIXES
 from .torch import TorchLayout, is_process_folder
 from .torch_manifest import process_manifest
 
@@ -275,7 +276,8 @@ def _without_doubles(table: FileTable, parts: Sequence[JoinedPart]) -> FileTable
     for row in rows:
         name = table.name(row)
         first, second = (parts[int(table.columns["source"][one])].shown for one in (row - 1, row))
-        if "/" in name or table.columns["size"][row - 1] != table.columns["size"][row]:
+        own = "/" in name or name.endswith(SUFFIXES)
+        if own or table.columns["size"][row - 1] != table.columns["size"][row]:
             raise DumpError(
                 f"{first} and {second} both hold {name!r:.200}; leave one out, or list the places with the "
                 "ranks of each in a TOML file"
