@@ -15,14 +15,23 @@ _LONG_WORD = re.compile(r"([^\s/]{200})[^\s/]{100,}")
 """Longer than a component of a path can be (255 bytes): a name out of a damaged or hostile file."""
 
 
+_MIRRORED = re.compile(r"\S*/acc_mirror/[0-9a-f]{12}/([a-z][a-z0-9+.-]*)/(?:-(?=/))?")
+
+
+def told_places(text: str) -> str:
+    """A text in which paths of mirrors are the addresses that they stand for."""
+    return _MIRRORED.sub(r"\1://", text)
+
+
 class AccError(Exception):
     """Base class. The cause is the input or the environment, not a bug of acc_pytest.
 
     A word of more than 300 characters is cut to 200: a message stays one sentence whatever name a file holds.
+    The path of a mirror (`tensors/stores`) is told as the address that it stands for.
     """
 
     def __str__(self) -> str:
-        return _LONG_WORD.sub(r"\1...", super().__str__())
+        return _LONG_WORD.sub(r"\1...", told_places(super().__str__()))
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -59,7 +68,7 @@ class SeveralDumps(DumpError):
     def lines(self) -> tuple[str, ...]:
         """The sentence, and a line for each path."""
         sentence, choices = self.args
-        return (sentence, *(f"  {choice}" for choice in choices))
+        return (told_places(sentence), *(f"  {told_places(one)}" for one in choices))
 
 
 class MappingError(AccError):

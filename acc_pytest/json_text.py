@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-from .errors import FormatError
 
 LONGEST_NUMBER = 20
 """Characters of a whole number: 64 bits have as many, with or without a sign."""
@@ -49,23 +46,6 @@ def parsed(
         raise NotJson(f"byte {error.start} is not UTF-8") from None
     except RecursionError:
         raise NotJson("its brackets are nested too deeply") from None
-
-
-def read_json(
-    path: Path,
-    what: str,
-    hint: str = "",
-    *,
-    pairs: Pairs | None = None,
-    constant: Callable[[str], Any] | None = None,
-) -> Any:
-    """The value in a file. Raises `FormatError` with its path, `what` it should have been, and the `hint`."""
-    try:
-        return parsed(path.read_bytes(), pairs=pairs, constant=constant)
-    except ValueError as error:
-        raise FormatError(f"{path}: is not a readable {what} ({error}){hint}") from error
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _whole(digits: str) -> int:

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from .config_file import ConfigFile, check_choice, find_config, merge_tables, read_config, share_of
 from .errors import SettingsError, unknown_name
+from .tensors.stores.address import DEFAULT_LIMIT, Places
 from .vocabulary import (
     BASELINE_UPDATES,
     COMPARISON_STANDARDS,
@@ -35,6 +37,7 @@ sides half of the nodes may have no partner; below a quarter the mapping itself 
 """
 DEFAULT_EXAMPLES = 100
 """Cases that fuzzing draws for each operator: some seconds for most."""
+_SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)([KMGT]?)(?:i?B)?", re.ASCII | re.IGNORECASE)
 _FROM_FILES = ("rules", "known", "mapping")
 """Fields of `Settings` that no option gives."""
 
@@ -43,10 +46,11 @@ _FROM_FILES = ("rules", "known", "mapping")
 class Settings:
     """What the user asked for; the fields are the `--acc-*` options and what the config files say.
 
-    `config` are names under `golden_configs/` or TOML files, `metrics` custom metrics as
-    `path.py:function`, `csv` the report's name (empty: a name with a timestamp below `output`),
-    `summary` the Markdown file, `html` the page, `rows` the file of rows, `from_rows` those that are judged
-    again, `repro` the directory of failures that repeat on their own.
+    `golden` and `mine` are a place each, or several that are one dump; `cache_dir` is where bytes of stores
+    are kept, and `cache_size` how many. `config` are names under `golden_configs/` or TOML files, `metrics`
+    custom metrics as `path.py:function`, `csv` the report's name (empty: a name with a timestamp below
+    `output`), `summary` the Markdown file, `html` the page, `rows` the file of rows, `from_rows` those that
+    are judged again, `repro` the directory of failures that repeat on their own.
     `replay` is up to how many elements operators of mine are computed again, `None` where none are, and
     `model` is the function that makes the golden model.
     `standard` is that of the option, else of the last config file that names one, else `three-way` where
@@ -59,8 +63,10 @@ class Settings:
     `rules` and `known` come from the config files in order, `mapping` is their merged `[mapping]` tables.
     """
 
-    golden: str = ""
-    mine: str = ""
+    golden: Places = ""
+    mine: Places = ""
+    cache_dir: str = ""
+    cache_size: int = DEFAULT_LIMIT
     token_policy: str = "auto"
     level: str = "all"
     rank: int | None = None
@@ -190,6 +196,21 @@ def _threads(value: object) -> int | None:
     return number
 
 
+def _places(value: Any) -> Places:
+    """One place as a text, several as a tuple."""
+    if isinstance(value, str):
+        return value
+    found = tuple(value)
+    return found[0] if len(found) == 1 else found
+
+
+def _bytes(value: object) -> int:
+    found = _SIZE.fullmatch(str(value).strip())
+    if found is None:
+        raise SettingsError(f"--acc-cache-size must be a size such as 500M, 10G or 2T, got {value!s:.40}")
+    return int(float(found[1]) * 1024 ** ("KMGT".index(found[2].upper()) + 1 if found[2] else 0))
+
+
 def _examples(value: object) -> int:
     if not (number := _whole(value)):
         raise SettingsError(f"--acc-fuzz-examples must be a whole number >= 1, got {value!s:.40}")
@@ -212,10 +233,13 @@ def _whole(value: object, digits: int = 9) -> int | None:
 
 _READERS: Mapping[str, Callable[[Any], object]] = {
     "baseline": tuple,
+    "cache_size": _bytes,
     "config": tuple,
     "from_rows": tuple,
     "fuzz_examples": _examples,
+    "golden": _places,
     "metrics": _metrics,
+    "mine": _places,
     "opcheck_fuzz": tuple,
     "rank": _rank,
     "replay": _elements,

@@ -24,8 +24,8 @@ def test_every_choice_of_the_command_line_is_a_setting(option: options.Option) -
 
 def test_a_command_line_gives_the_same_values_again() -> None:
     given = {
-        "golden": "a dir/g",
-        "mine": "m",
+        "golden": ("a dir/g",),
+        "mine": ("m", "s3://bucket/host1"),
         "level": "op",
         "rank": "3",
         "config": ("llama", "x y.toml"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..opcheck.entry import Entry
 from ..opcheck.source_directory import STATES, entries_of_directory
 from ..tensors.ref import TensorRef
+from ..tensors.stores.place import is_directory
 
 
 def operator_directory(ref: TensorRef) -> str:
@@ -37,7 +38,7 @@ def directory_of_node(ref: TensorRef, node: str, path: str) -> str:
         return ""
     shift = number_of(top) - number_of(parts[0])
     directory = os.sep.join([*base, f"{int(number) + shift}_{kind}", *wanted[1:]])
-    return directory if os.path.isdir(directory) else ""
+    return directory if is_directory(directory) else ""
 
 
 def number_of(name: str) -> int:

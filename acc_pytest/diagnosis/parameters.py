@@ -14,6 +14,7 @@ from typing import Any
 from ..json_text import parsed
 from ..opcheck.source_directory import PARAM_FILE
 from ..reporting.printable import shortened
+from ..tensors.stores.place import names_at, on_disk
 from .operator_directories import number_of
 
 OTHERS = 3
@@ -67,7 +68,7 @@ def _layers_like(base: str, layer: str) -> Iterator[str]:
     if not number.isdecimal():
         return
     try:
-        names = [name for name in os.listdir(base) if name != layer and name.partition("_")[2] == kind]
+        names = [name for name in names_at(base) if name != layer and name.partition("_")[2] == kind]
     except OSError:
         return
     yield from sorted(names, key=lambda name: (abs(number_of(name) - int(number)), name))
@@ -77,7 +78,7 @@ def _parameters(directory: str) -> Mapping[str, Any] | None:
     """What the operator was given; `None` where that cannot be read."""
     path = os.path.join(directory, PARAM_FILE)
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(on_disk(path), encoding="utf-8") as file:
             content = parsed(file.read(_LARGEST))
     except (OSError, ValueError):
         return None

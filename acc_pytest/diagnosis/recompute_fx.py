@@ -14,6 +14,7 @@ from ..mapping.pair import Pair
 from ..tensors.kept_index import names_in
 from ..tensors.numpy_file import stored_dtype
 from ..tensors.ref import TensorRef
+from ..tensors.stores.place import names_at
 from .aten import Results, results
 from .measured_bound import agrees_as_measured
 from .one_operator import agrees, check_size
@@ -112,7 +113,7 @@ class FxRecomputer:
             latest: dict[str, int] = {}
             listed = [
                 (name, parsed)
-                for name in (*os.listdir(home), *names_in(home))
+                for name in (*names_at(home), *names_in(home))
                 if (parsed := parse_fx_name(name)) is not None
             ]
             for _, parsed in listed:

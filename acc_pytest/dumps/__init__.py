@@ -6,14 +6,25 @@ has received one needs no torch before its first pair.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..guard import guarded
+from ..tensors.stores.address import Places, told
 from .base import Dump, Rank, Slot, Step, StepLabel
+
+if TYPE_CHECKING:
+    from .roots import Cache
 
 __all__ = ["Dump", "Rank", "Slot", "Step", "StepLabel", "open_dump"]
 
 
-def open_dump(path: str, *, token_policy: str = "auto", other: Dump | None = None) -> Dump:
+def open_dump(
+    path: Places, *, token_policy: str = "auto", other: Dump | None = None, cache: Cache | None = None
+) -> Dump:
     """Open the dump that `path` means: a dump, a place inside one, or a parent of exactly one.
+
+    It may be an address of a store (`s3://bucket/dump`, whose bytes are kept in `cache`), and several places
+    that are one dump (`places.py`).
 
     `token_policy` (auto, raw, no-warmup, warmup, torch-like) labels the directories of ATB dumps; `other`
     is the golden, already open, whose token ids and lengths `auto` takes as evidence. Nothing but the
@@ -22,7 +33,9 @@ def open_dump(path: str, *, token_policy: str = "auto", other: Dump | None = Non
     Raises `DumpError` for a path that is no dump or several, `FormatError` for a broken topology,
     `SettingsError` for an unknown policy.
     """
-    with guarded(f"opening the dump {path}"):
+    with guarded(f"opening the dump {told(path)}"):
         from .opening import opened
+        from .places import path_of
+        from .roots import Cache
 
-        return opened(path, token_policy, other)
+        return opened(path_of(path, cache or Cache()), token_policy, other)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from ..tensors.mapped import opened
 from ..tensors.ref import TensorRef, readable
 from ..topology.atb_json import ModelFile, ReportedOperation
 from .base import Slot
@@ -72,6 +73,6 @@ def _shape(ref: TensorRef | None) -> tuple[object, ...]:
 
 def _digest(ref: TensorRef) -> str:
     header = ref.header()
-    with open(ref.path, "rb") as file:
+    with opened(ref.path) as (file, _):
         file.seek(header.offset)
         return hashlib.blake2b(file.read(header.nbytes)).hexdigest()

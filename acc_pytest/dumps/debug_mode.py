@@ -19,6 +19,7 @@ from ..errors import DumpError
 from ..tensors.debug_log import FORMAT, LoggedCall, LoggedTensor, member, read_log
 from ..tensors.mapped import opened
 from ..tensors.ref import TensorRef
+from ..tensors.stores.place import is_file
 from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE
 from ..topology.tree import Node, Tree
 from .base import Dump, Rank, Slot, Step
@@ -123,7 +124,7 @@ class DebugModeDump(ModuleDump):
 
 def is_debug_log(path: Path) -> bool:
     """Whether a file begins as a log does."""
-    if path.suffix not in SUFFIXES or not path.is_file():
+    if path.suffix not in SUFFIXES or not is_file(path):
         return False
     with opened(str(path)) as (file, _):
         return FORMAT.matches(file.read(_HEAD))

@@ -15,6 +15,7 @@ from pathlib import Path
 from ..errors import DumpError, SeveralDumps
 from ..tensors.debug_tree import is_tree
 from ..tensors.kept_index import FILES, INDEX, kept_version, read_index
+from ..tensors.stores.place import is_directory, is_there, may_be_entered
 from .atb_files import AtbLayout
 from .debug_mode import DebugModeLayout, is_debug_log
 from .graph_capture import CaptureLayout, captured_at
@@ -63,9 +64,9 @@ Layout = DumpLayout | FilesLayout | TorchairLayout | DebugModeLayout
 def locate(path: str, listing: Listing) -> Layout:
     """Find the dump that `path` means. Raises `DumpError` with one clear sentence and the way out."""
     given = _dump_kept_at(Path(os.path.abspath(path)))
-    if not path or not (os.path.lexists(given) or kept_version(str(given))):
+    if not path or not (is_there(given) or kept_version(str(given))):
         raise DumpError(f"{path or '(empty path)'}: no such file or directory; correct the path")
-    if not given.is_dir():
+    if not is_directory(given):
         return _file(given, listing)
     inside = _around(given, listing)
     if inside is not None:
@@ -147,7 +148,7 @@ def _around(given: Path, listing: Listing) -> DumpLayout | None:
     """
     starting = _starting_at(given, listing)
     for above in (given, *given.parents):
-        if starting or not os.access(above, os.R_OK | os.X_OK):
+        if starting or not may_be_entered(above):
             break
         starting = [
             mine for layout in _holding(above, listing) if (mine := _narrowed(layout, given)) is not None
@@ -195,7 +196,7 @@ def _one_of(given: Path, handles: Iterable[str]) -> SeveralDumps:
 def _handle(layout: DumpLayout) -> str:
     """A path that means this dump and no other."""
     if isinstance(layout, AtbLayout):
-        return f"{layout.data if layout.data.is_dir() else layout.info / 'model'} (ATB)"
+        return f"{layout.data if is_directory(layout.data) else layout.info / 'model'} (ATB)"
     if isinstance(layout, TorchLayout):
         return f"{layout.home} (torch)"
     if isinstance(layout, MsprobeLayout):
@@ -224,7 +225,7 @@ def _atb_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
 def _readable(home: Path, listing: Listing) -> list[Path]:
     """Sub-directories that may be looked into; what is hidden or forbidden is no dump of the user's."""
     paths = [home / name for name in listing.directories(home) if not name.startswith(".")]
-    return [path for path in paths if os.access(path, os.R_OK | os.X_OK)]
+    return [path for path in paths if may_be_entered(path)]
 
 
 def _has_processes(home: Path, listing: Listing) -> bool:

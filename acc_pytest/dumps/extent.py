@@ -6,10 +6,10 @@ share a directory. A dump that is copied takes along what is its own and nothing
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..tensors.stores.place import is_file, is_there
 from ..vocabulary import NOISE_PROFILE
 from .atb_files import AtbLayout
 from .discovery import ATB_PARTS, FilesLayout, Layout, ManualLayout
@@ -33,7 +33,7 @@ class Extent:
 def extent_of(layout: Layout) -> Extent:
     """The extent of a dump that `locate` found; of one whose path meant a part of it, that of the whole."""
     root = layout.root
-    top = root.parent if root.is_file() else root
+    top = root.parent if is_file(root) else root
     parts = [root]
     if isinstance(layout, AtbLayout):
         parts = [layout.data, layout.info]
@@ -49,15 +49,15 @@ def extent_of(layout: Layout) -> Extent:
         top = _first_level(root)
         # The texts of the graphs lie beside the first level.
         parts += [Path(text) for text, _ in layout.files.graphs]
-        if root.is_file():
+        if is_file(root):
             parts.append(root.parent / MAPPING_FILE)
     parts.append(top / NOISE_PROFILE)
-    return Extent(top, root, tuple(part for part in dict.fromkeys(parts) if os.path.lexists(part)))
+    return Extent(top, root, tuple(part for part in dict.fromkeys(parts) if is_there(part)))
 
 
 def _first_level(root: Path) -> Path:
     """The directory above all levels of a TorchAir dump that the path of `root` has."""
-    place = root.parent if root.is_file() else root
+    place = root.parent if is_file(root) else root
     while is_level(place.name) and place.parent != place:
         place = place.parent
     return place

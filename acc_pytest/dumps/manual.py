@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
-from ..json_text import read_json
 from ..tensors.kept_index import kept_version
 from ..tensors.ref import TensorRef
+from ..tensors.stores.place import is_file
+from ..tensors.texts import read_json
 from ..topology.tree import Node, Tree
 from .base import Dump, Rank, Slot, Step
 from .listing import natural
@@ -144,7 +145,7 @@ def _relative(given: str, metadata: Path) -> str:
 
 def _is_file(path: Path) -> bool:
     """Whether a file lies there, on the disk or in a kept dump; not, for what can be no path at all."""
-    return os.path.isfile(path) or bool(kept_version(str(path)))
+    return is_file(path) or bool(kept_version(str(path)))
 
 
 def _some(names: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..tensors.stores.place import is_file
 from .atb import open_atb
 from .atb_files import AtbLayout
 from .base import Dump
@@ -45,7 +46,7 @@ def opened(path: str, token_policy: str, other: Dump | None) -> Dump:
     if isinstance(layout, DebugModeLayout):
         return DebugModeDump(layout, other)
     assert isinstance(layout, FilesLayout)
-    if layout.root.is_file() and other is not None and is_of_a_model(other):
+    if is_file(layout.root) and other is not None and is_of_a_model(other):
         around = dump_around(layout.root, listing)
         if around is not None:
             dump = open_atb(around, listing, token_policy=token_policy, other=other)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..errors import FormatError
 from ..tensors.ref import TensorRef
+from ..tensors.texts import opened_text
 from .base import Slot
 from .torch_manifest import key_of_name
 
@@ -80,7 +81,7 @@ def _slot(kind: str, index: str) -> Slot | None:
 
 def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[dict[str, str]]:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        with opened_text(path, newline="") as file:
             reader = csv.reader(file)
             header = next(reader, [])
             missing = [name for name in needed if name not in header]

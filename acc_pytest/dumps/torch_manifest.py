@@ -24,6 +24,8 @@ from typing import Any
 
 from ..json_text import parsed
 from ..tensors.header import version_of
+from ..tensors.kept_file import file_size
+from ..tensors.texts import bytes_of
 from .torch_fields import LARGEST_CRC32, Key, key_of, natural, shape_of, sizes_of, text
 
 FILE = "manifest.json"
@@ -156,9 +158,9 @@ def key_of_name(written: str) -> Key:
 def read_json(path: Path, kind: str) -> dict[str, Any]:
     """The content of a file of this package whose `format` is `kind`; empty for one that is not sound."""
     try:
-        if path.stat().st_size > _LARGEST:
+        if file_size(str(path)) > _LARGEST:
             return {}
-        content = parsed(path.read_bytes())
+        content = parsed(bytes_of(path))
     except (OSError, ValueError):
         return {}
     if not isinstance(content, dict) or content.get("format") != kind or content.get("schema") != SCHEMA:

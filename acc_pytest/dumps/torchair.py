@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ..tensors.ref import TensorRef
+from ..tensors.stores.place import is_file
 from ..topology.tree import Node, Tree
 from .base import Dump, Rank, Slot, Step
 from .naming import stable_name
@@ -42,14 +43,14 @@ class TorchairDump(Dump, Generic[Entry]):
 
     def __init__(self, layout: TorchairLayout, homes: Iterable[str]) -> None:
         self.root = layout.root
-        bare = is_level(layout.root.name) or layout.root.is_file()
+        bare = is_level(layout.root.name) or is_file(layout.root)
         self.name = f"{layout.kind}_dump" if bare else stable_name(layout.root.name, f"{layout.kind}_dump")
         self._notes = list(layout.files.notes)
         if layout.files.unknown:
             kinds = ", ".join(f"{count} ({kind})" for kind, count in sorted(layout.files.unknown.items()))
             self._notes.append(f"{layout.root}: files that belong to no {layout.kind.upper()} dump: {kinds}")
         directories = {home: self._directory(home) for home in homes}
-        self.forced = list(directories) == [str(layout.root)] and not layout.root.is_file()
+        self.forced = list(directories) == [str(layout.root)] and not is_file(layout.root)
         self.ranked = any(directory.rank is not None for directory in directories.values())
         devices = {directory.device for directory in directories.values() if directory.device is not None}
         self._by_device = not self.ranked and len(devices) > 1

@@ -14,6 +14,7 @@ from typing import Literal
 
 from ..errors import DumpError, FormatError
 from ..tensors.kept_index import names_in
+from ..tensors.stores.place import entries_at, is_file, names_at
 from ..vocabulary import NOISE_PROFILE
 from .torchair_directories import is_level
 from .torchair_names import (
@@ -65,7 +66,7 @@ def torchair_at(given: Path) -> TorchairLayout | None:
 
     Raises `DumpError` for a tree with files of both kinds, or with graph texts and no tensor.
     """
-    if given.is_file():
+    if is_file(given):
         return _single(given)
     if not any(_probe(given)):
         return None
@@ -103,6 +104,9 @@ def walk(root: Path) -> TorchairFiles:
 
 def _listed(home: str, linked: list[str]) -> tuple[list[str], list[str]]:
     """Files and directories; a link to a directory is one, unless it leads to what is walked anyway."""
+    found = entries_at(home)
+    if found is not None:
+        return found[1], found[0]
     files: list[str] = []
     below: list[str] = []
     try:
@@ -177,9 +181,14 @@ def _probe(given: Path) -> Iterator[bool]:
         home = waiting.pop()
         seen += 1
         below: list[str] = []
-        if any(map(is_torchair, names_in(home)[:_LOOKED_AT])):
+        found = entries_at(home)
+        stored = names_in(home) if found is None else found[1]
+        if any(is_torchair(name) or name == MAPPING_FILE for name in stored[:_LOOKED_AT]):
             yield True
             return
+        if found is not None:
+            waiting += sorted((f"{home}/{name}" for name in found[0]), reverse=True)
+            continue
         try:
             with os.scandir(home) as entries:
                 for count, entry in enumerate(entries):
@@ -199,7 +208,7 @@ def _single(file: Path) -> TorchairLayout | None:
     """One GE record as a dump; a single `.npy` file is a plain tensor wherever it comes from."""
     long_names: dict[str, str] = {}
     beside = file.parent / MAPPING_FILE
-    if file.name.isdecimal() and beside.is_file():
+    if file.name.isdecimal() and is_file(beside):
         long_names = read_mapping(os.fspath(beside))
     name = parse_ge_name(file.name, long_names)
     if name is None:
@@ -214,7 +223,7 @@ def _graphs_above(given: Path) -> list[tuple[str, GraphFileName]]:
     while is_level(place.name) and place.parent != place:
         place = place.parent
         try:
-            names = sorted(os.listdir(place))
+            names = sorted(names_at(str(place)))
         except OSError:
             return []
         texts = [

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import FormatError
+from ..tensors.texts import opened_text
 
 MAPPING_FILE = "mapping.csv"
 """Where GE keeps names that were too long for a file name: two columns without a header."""
@@ -152,7 +153,7 @@ def read_mapping(path: str) -> dict[str, str]:
     """`mapping.csv`: real names by hash; the last line of a hash counts. Raises `FormatError`."""
     names: dict[str, str] = {}
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        with opened_text(path, newline="") as file:
             for row in csv.reader(file):
                 if len(row) >= 2 and row[0].strip().isdecimal():
                     # A name may hold commas; the writer does not quote.

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..tensors.ref import TensorRef
+from ..tensors.stores.place import is_directory
 from ..vocabulary import NOISE_PROFILE
 from .errors import NoiseErrors
 
@@ -55,7 +56,7 @@ class Profile:
 
 def profile_path(root: str) -> str:
     """Where the profile of the dump `root` lies, if it has one: in its directory, or that of its one file."""
-    return os.path.join(root if os.path.isdir(root) else os.path.dirname(root), NOISE_PROFILE)
+    return os.path.join(root if is_directory(root) else os.path.dirname(root), NOISE_PROFILE)
 
 
 def key_of(ref: TensorRef, home: str) -> str:

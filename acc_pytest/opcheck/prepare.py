@@ -12,7 +12,10 @@ from typing import Any
 
 from ..errors import DumpError, FormatError
 from ..json_text import NotJson, parsed
+from ..tensors.kept_file import modified
 from ..tensors.ref import TensorRef
+from ..tensors.stores.place import is_file
+from ..tensors.texts import opened_text
 from ..vocabulary import DEFAULT_SOC
 from .case import Case, Declared
 from .entry import Entry
@@ -115,8 +118,8 @@ def _row_beside(entry: Entry) -> Mapping[str, str]:
     worker = execution.parent.name
     for name in (worker.partition("_")[2], worker):
         csv = execution.parents[2] / _CSV_HOME / name / f"operation_tensors_{execution.name}.csv"
-        if csv.is_file():
-            return _rows_by_name(str(csv), csv.stat().st_mtime_ns).get(entry.full_name, {})
+        if is_file(csv):
+            return _rows_by_name(str(csv), modified(str(csv))).get(entry.full_name, {})
     return {}
 
 
@@ -210,10 +213,10 @@ def _items(text: str) -> list[str]:
 
 def _param_of(directory: str) -> dict[str, Any] | None:
     path = os.path.join(directory, PARAM_FILE)
-    if not os.path.exists(path):
+    if not is_file(path):
         return None
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        with opened_text(path) as file:
             text = file.read()
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from error

@@ -68,6 +68,6 @@ def command_line(given: Mapping[str, Any]) -> list[str]:
         if option.kind == "flag":
             words += [option.flag] if value else []
         else:
-            each = value if option.kind == "list" else (value,)
+            each = (value,) if isinstance(value, str) or option.kind != "list" else value
             words += [f"{option.flag}={one}" for one in each]
     return words

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ..tensors.stores.address import is_address
 from .option import Option
 from .tables import (
     COMPARISON,
@@ -20,14 +21,27 @@ from .tables import (
     REPLAY,
     REPORTS,
     SHARING,
+    STORES,
     THRESHOLDS,
 )
 
-OPTIONS = (*COMPARISON, *THRESHOLDS, *REPLAY, *REPORTS, *GATE, *GATES, *FUZZ, *SHARING, *ENGINE)
+OPTIONS = (
+    *COMPARISON,
+    *STORES,
+    *THRESHOLDS,
+    *REPLAY,
+    *REPORTS,
+    *GATE,
+    *GATES,
+    *FUZZ,
+    *SHARING,
+    *ENGINE,
+)
 """The options whose fields are those of `Settings`."""
 ALL = (*OPTIONS, *OPCHECK, *DEBUGGING)
 TOPICS = {
     "what is compared": COMPARISON,
+    "object stores": STORES,
     "thresholds": THRESHOLDS,
     "operators on their own inputs": REPLAY,
     "what fails a run": (*GATE, *GATES),
@@ -96,9 +110,14 @@ def _from_ini(config: pytest.Config, option: Option) -> Any:
     if option.is_path and config.inipath is not None and value != option.word:
         base = str(config.inipath.parent)
         if option.kind == "list":
-            return [one if option.is_name and _is_bare(one) else os.path.join(base, one) for one in value]
-        return os.path.join(base, value)
+            return [one if option.is_name and _is_bare(one) else _below(base, one) for one in value]
+        return _below(base, value)
     return value
+
+
+def _below(base: str, value: str) -> str:
+    """A path of an ini file, which counts from that file; an address counts from nothing."""
+    return value if is_address(value) else os.path.join(base, value)
 
 
 def _is_bare(value: str) -> bool:

@@ -21,8 +21,20 @@ from ..vocabulary import (
 from .option import Option
 
 COMPARISON = (
-    Option("golden", "the trusted dump: a directory or one tensor file", metavar="PATH", is_path=True),
-    Option("mine", "the dump under test: a directory or one tensor file", metavar="PATH", is_path=True),
+    Option(
+        "golden",
+        "the trusted dump: a directory, a tensor file, s3://... or a list of roots. Repeatable",
+        kind="list",
+        metavar="PATH",
+        is_path=True,
+    ),
+    Option(
+        "mine",
+        "the dump under test; given several times, with * or as a list: roots of one dump",
+        kind="list",
+        metavar="PATH",
+        is_path=True,
+    ),
     Option(
         "from-rows",
         "judge the rows of an earlier run (--acc-rows) again, without its dumps. Repeatable, for shards",
@@ -54,6 +66,17 @@ COMPARISON = (
     Option("explain-mapping", "print which rule matched what, and why the rest was not matched", kind="flag"),
 )
 """What is compared with what, and how it is mapped."""
+
+STORES = (
+    Option(
+        "cache-dir",
+        "where bytes of s3://... and other stores are kept (default: ~/.cache/acc_pytest)",
+        metavar="DIR",
+        is_path=True,
+    ),
+    Option("cache-size", "how much is kept there, as in 500M or 2T (default: 10G)", metavar="SIZE"),
+)
+"""Dumps in object stores."""
 
 THRESHOLDS = (
     Option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..mapping.fed import WEIGHTS
 from ..metrics.native.library import VARIABLE, chosen, described
+from ..tensors.stores.place import shown_at
 from .printable import printable
 from .wrapping import near
 
@@ -83,7 +84,7 @@ def _warnings(plan: Plan) -> list[str]:
 
 
 def _path(path: str) -> str:
-    return printable(near(path), NOTE, name=NOTE)
+    return printable(near(shown_at(path)), NOTE, name=NOTE)
 
 
 def _count(number: int, noun: str) -> str:

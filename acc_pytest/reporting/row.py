@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Union
 
 from ..judging.verdict import Check
+from ..tensors.stores.place import shown_at
 
 Scalar = Union[None, bool, int, float, str]
 
@@ -195,7 +196,10 @@ class Row:
 def place(ref: object) -> str:
     """Where a tensor lies, as a cell. A tensor of a GE record is `{file},{inputs|outputs},{number}`, which is
     how the old tool wrote it."""
-    return os.path.abspath(_IN_RECORD.sub(r",\1,\2", str(ref)))
+    text = _IN_RECORD.sub(r",\1,\2", str(ref))
+    path = getattr(ref, "path", text)
+    shown = shown_at(path)
+    return os.path.abspath(text) if shown == path else shown + text[len(path) :]
 
 
 def native(value: Any) -> Scalar:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..outputs import Growing, target_of
+from ..tensors.stores.place import shown_at
 from .file_view import GrowingFileView
 from .row import Row
 from .rows_json import NO_LINKS, Links, row_to_json
@@ -135,6 +136,7 @@ def _run_record(run: Run, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plan_record(plan: Plan) -> dict[str, Any]:
     record: dict[str, Any] = {name: getattr(plan, name) for name in (*PLAN_TEXTS, *PLAN_COUNTS)}
+    record |= {name: shown_at(record[name]) for name in ("golden_root", "mine_root")}
     record["digest"] = plan.digest or _digest(plan)
     return {**record, "notes": list(plan.notes), "pairs": len(plan.pairs)}
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import AccError, SettingsError
+from ..tensors.stores.address import told
+from ..tensors.stores.place import is_there
 from ..vocabulary import NO_NOISE
 
 if TYPE_CHECKING:
@@ -59,17 +60,19 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
     """
     from ..dumps import open_dump
     from ..dumps.ranks import keep_rank
+    from ..dumps.roots import Cache
 
-    golden = open_dump(settings.golden, token_policy=settings.token_policy)
+    cache = Cache(settings.cache_dir, settings.cache_size)
+    golden = open_dump(settings.golden, token_policy=settings.token_policy, cache=cache)
     if not settings.mine:
         if golden.kind != "manual":
             raise AccError(
                 "--acc-golden needs --acc-mine too: only a dump written by dump_data names both sides, "
-                f"and {settings.golden} is not one"
+                f"and {told(settings.golden)} is not one"
             )
         mine = golden
     else:
-        mine = open_dump(settings.mine, token_policy=settings.token_policy, other=golden)
+        mine = open_dump(settings.mine, token_policy=settings.token_policy, other=golden, cache=cache)
     if settings.rank is not None:
         keep_rank(golden, mine, settings.rank)
     return golden, mine
@@ -101,7 +104,7 @@ def _profiled(plan: Plan) -> NoisePlan | None:
     from ..noise.profile import profile_path
 
     path = profile_path(plan.golden_root)
-    if not os.path.lexists(path):
+    if not is_there(path):
         return None
     from ..noise.profile_file import read_profile
     from ..noise.profile_plan import profile_plan

@@ -15,6 +15,7 @@ from pathlib import Path
 from ..errors import FormatError
 from .header import version_of
 from .kept_index import kept_version, names_in
+from .stores.place import is_there, names_at
 
 _REFERENCE = re.compile(r"((?:\d+_)+)(intensor|outtensor)(\d+)(?:_[^/\\]*)?\.bin")
 _NODE = re.compile(r"\d+_.+")
@@ -72,7 +73,7 @@ def alias_target(name: str, path: str, root: str) -> str | None:
     if found is None:
         neighbour = os.path.join(os.path.dirname(path), name)
         plain = name not in ("", ".", "..") and not re.search(r"[/\\\0]", name)
-        return neighbour if plain and (os.path.lexists(neighbour) or kept_version(neighbour)) else None
+        return neighbour if plain and (is_there(neighbour) or kept_version(neighbour)) else None
     ids = found[1].rstrip("_").split("_")
     side = "before" if found[2] == "intensor" else "after"
     for directory in _nodes(execution_directory(path, root), ids):
@@ -94,6 +95,6 @@ def _nodes(directory: str, ids: list[str]) -> Iterator[str]:
 
 def _entries(directory: str) -> list[str]:
     try:
-        return sorted((*os.listdir(directory), *names_in(directory)))
+        return sorted((*names_at(directory), *names_in(directory)))
     except OSError:
         return []

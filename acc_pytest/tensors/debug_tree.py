@@ -21,10 +21,10 @@ from typing import Any
 import torch
 
 from ..errors import FormatError, NoPayload
-from ..json_text import read_json
 from .dtypes import by_name
 from .header import Location, Statistics, TensorHeader, version_of
 from .mapped import byte_count
+from .texts import read_json
 
 FULL = "_debug_tree_FULL_TENSORS.json"
 SUMMARY = "_debug_tree_SUMMARY.json"

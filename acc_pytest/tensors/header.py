@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ..errors import FormatError
+from ..errors import AccError, FormatError
 from .dtypes import DType
 from .kept_index import kept_version
+from .stores.place import placed_at
 
 _LISTED = 10
 _Member = TypeVar("_Member")
@@ -128,7 +129,10 @@ _looked_at: dict[str, tuple[int, ...]] | None = None
 
 def _version_now(path: str) -> tuple[int, ...]:
     try:
-        status = os.stat(path)
-    except (OSError, ValueError):
+        placed = placed_at(path)
+        if placed is not None and not placed.path:
+            return placed.row.size, placed.row.version
+        status = os.stat(path if placed is None else placed.path)
+    except (OSError, ValueError, AccError):
         return kept_version(path)
     return status.st_size, status.st_mtime_ns, status.st_ino

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import AccError, FormatError
 from ..json_text import NotJson, parsed
+from .stores.place import on_disk
 from .whole_file import whole_file
 
 LARGEST = 256 * 1024 * 1024
@@ -50,7 +51,7 @@ def read_json(path: str, form: str, version: int) -> dict[str, Any]:
     a key that stands twice, as after a merge that kept both sides. `AccError` for one that cannot be read.
     """
     try:
-        with open(path, "rb") as file:
+        with open(on_disk(path), "rb") as file:
             content = file.read(LARGEST + 1)
     except (OSError, ValueError) as error:
         raise AccError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error

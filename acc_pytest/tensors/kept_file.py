@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import FormatError
 from .kept_index import ByteRange, kept_time, stretches
+from .stores.place import placed_at
 
 
 class KeptFile(io.RawIOBase):
@@ -91,13 +92,19 @@ def whereabouts(parts: Sequence[ByteRange], offset: int, nbytes: int) -> tuple[s
 
 
 def file_size(path: str) -> int:
-    """Bytes of a file, of a kept dump or any other. Raises `OSError` or `FormatError`."""
+    """Bytes of a file, wherever it lies. Raises `OSError` or `FormatError`."""
     kept = stretches(path)
-    return os.stat(path).st_size if kept is None else sum(stretch.length for stretch in kept)
+    if kept is not None:
+        return sum(stretch.length for stretch in kept)
+    placed = placed_at(path)
+    return os.stat(path).st_size if placed is None else placed.row.size
 
 
 def modified(path: str) -> int:
     """When a file was written, in nanoseconds: in a kept dump, the file that it was made of. 0 for none."""
+    placed = placed_at(path)
+    if placed is not None:
+        return placed.row.modified
     try:
         return os.stat(path).st_mtime_ns
     except (OSError, ValueError):

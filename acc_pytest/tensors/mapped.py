@@ -15,7 +15,7 @@ import stat
 import sys
 import weakref
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -24,6 +24,8 @@ from ..errors import FormatError
 from .header import version_of
 from .kept_file import KeptFile, whereabouts
 from .kept_index import stretches
+from .stores.place import on_disk, placed_at
+from .stores.store_file import StoreFile
 
 # Below this size one read is cheaper than a mapping (two system calls and page faults), and a tensor
 # that was read holds no file descriptor open: a mapping keeps one for as long as the tensor lives.
@@ -54,13 +56,21 @@ def opened(path: str) -> Iterator[tuple[BinaryIO, int]]:
 
     Raises `FormatError` for what cannot be opened and for pipes, devices and directories, on which
     a read would block or never end. A small file is read at once and kept until others were: its header and
-    its values are asked for one after the other. A file of a kept dump is read from where its bytes lie.
+    its values are asked for one after the other. A file of a kept dump is read from where its bytes lie; what
+    is read of one in a store is fetched first.
     """
     kept = stretches(path)
     if kept is not None:
         with KeptFile(path, kept) as stored:
             yield cast(BinaryIO, stored), stored.size
         return
+    placed = placed_at(path)
+    if placed is not None:
+        if not placed.path:
+            with StoreFile(placed) as remote:
+                yield cast(BinaryIO, remote), remote.size
+            return
+        path = placed.path
     version = version_of(path)
     if version and 0 < version[0] < _READ_BELOW:
         content = _content(path, version)
@@ -85,7 +95,7 @@ def _content(path: str, _version: tuple[int, ...]) -> bytes:
 @contextlib.contextmanager
 def opened_on_disk(path: str) -> Iterator[tuple[BinaryIO, int]]:
     """As `opened`, but always with a file that has a descriptor."""
-    descriptor, size = _opened(path)
+    descriptor, size = _opened(on_disk(path))
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         yield file, size
 
@@ -140,7 +150,8 @@ def mapped(path: str, dtype: torch.dtype, shape: tuple[int, ...], offset: int) -
     kept = stretches(path)
     if kept is not None and (found := whereabouts(kept, offset, nbytes)) is not None:
         (path, offset), kept = found, None
-    with opened(path) as (file, size):
+    with opened(path) as (opened_file, size):
+        file: Any = opened_file
         if offset < 0 or offset + nbytes > size:
             raise FormatError(
                 f"{path}: is truncated: needs {nbytes} bytes at offset {offset}, the file has {size} bytes"
@@ -148,12 +159,13 @@ def mapped(path: str, dtype: torch.dtype, shape: tuple[int, ...], offset: int) -
         if nbytes < _READ_BELOW or kept is not None:
             file.seek(offset)
             buffer = bytearray(nbytes)
-            if file.readinto(buffer) != nbytes:  # type: ignore[attr-defined]
+            if file.readinto(buffer) != nbytes:
                 raise _shorter(path)
             return torch.frombuffer(buffer, dtype=dtype).view(shape)
+        descriptor = file.descriptor_with(offset, nbytes) if isinstance(file, StoreFile) else file.fileno()
         page = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         lead = offset - page
-        view = _map(file.fileno(), lead + nbytes, page)
+        view = _map(descriptor, lead + nbytes, page)
         _mappings[view] = path, page + lead + nbytes
     return torch.frombuffer(view, dtype=dtype, count=nbytes // dtype.itemsize, offset=lead).view(shape)
 

@@ -24,6 +24,7 @@ from .dtypes import by_torch
 from .header import Location, TensorHeader
 from .mapped import mapped, opened, opened_on_disk, watch
 from .plain_tensor import PlainTensor, plain_tensor_in
+from .stores.place import on_disk
 from .torch_entries import LARGEST_PICKLE, ZIP, entries_in
 
 # Both older ways of torch.save start with the magic number, pickled with protocol 2.
@@ -91,7 +92,7 @@ class TorchFile:
             tensor = torch_members.strided(place)
             _check_spread(place.path, tensor)
             return tensor
-        return watch(self._tensor(place.path), place.path)
+        return watch(self._tensor(place.path), on_disk(place.path))
 
     def _tensor(self, path: str) -> torch.Tensor:
         loaded = _load(path, as_map=_examined(path)[1])
@@ -193,6 +194,7 @@ def _examined(path: str) -> tuple[PlainTensor | None, bool]:
 def _named_for_torch(path: str) -> Iterator[str]:
     """A name of the file that is UTF-8, which is all that torch takes: a path of other bytes gets one by its
     descriptor."""
+    path = on_disk(path)
     try:
         path.encode()
     except UnicodeEncodeError:

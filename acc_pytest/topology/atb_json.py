@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
-from ..json_text import read_json
+from ..tensors.texts import read_json
 
 MAX_DEPTH = 200
 """Deepest nesting of operations accepted; real models stay below 10."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
-from ..json_text import read_json
+from ..tensors.texts import read_json
 from .torch_order import execution_order
 from .tree import Node, Tree
 

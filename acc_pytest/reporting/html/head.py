@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...tensors.stores.place import shown_at
 from ..printable import printable, shell
 from ..row import VERDICTS
 from .columns import Place, place_of
@@ -51,13 +52,13 @@ def head(run: Run, result: Result, places: Mapping[Place, int], said: RunVerdict
 def _plan(plan: Plan) -> dict[str, Any]:
     return {
         "golden": {
-            "root": _text(plan.golden_root),
+            "root": _text(shown_at(plan.golden_root)),
             "kind": plan.golden_kind,
             "mapped": plan.golden_mapped,
             "total": plan.golden_total,
         },
         "mine": {
-            "root": _text(plan.mine_root),
+            "root": _text(shown_at(plan.mine_root)),
             "kind": plan.mine_kind,
             "mapped": plan.mine_mapped,
             "total": plan.mine_total,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...errors import FormatError
+from ...tensors.texts import opened_text
 from .graph import Edge, GeConstant, GeDesc, GeGraph, GeList, GeNode
 from .literals import shown
 from .schema import READ, schema
@@ -23,7 +24,7 @@ def read_graph(path: str | os.PathLike[str]) -> GeGraph:
     """
     source = os.fspath(path)
     try:
-        with open(source, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+        with opened_text(source, newline="\n") as file:
             return graph_of(file, source)
     except OSError as error:
         raise FormatError(f"{source}: cannot be read: {error.strerror or error}") from error

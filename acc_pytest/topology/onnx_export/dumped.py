@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from ...errors import AccError
 from ...tensors.header import TensorHeader
 from ...tensors.ref import TensorRef, readable
 from ...tensors.statistics import statistics_in
+from ...tensors.stores.place import names_at
 from ..atb_json import ReportedOperation
 from .operation_csv import TensorType, Types
 
@@ -96,7 +96,7 @@ class DumpedTensors:
         """What is in a directory, sorted; nothing for one that is not there or may not be read."""
         if directory not in self._listed:
             try:
-                self._listed[directory] = sorted(os.listdir(directory))
+                self._listed[directory] = sorted(names_at(str(directory)))
             except OSError:
                 self._listed[directory] = ()
         return self._listed[directory]

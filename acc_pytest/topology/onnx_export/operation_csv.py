@@ -18,6 +18,7 @@ from pathlib import Path
 from ...errors import FormatError
 from ...tensors.dtypes import DType, by_name
 from ...tensors.mapped import opened
+from ...tensors.stores.place import names_at
 
 _NUMBER = re.compile(r"(\d+)\.csv$")
 _NEEDED = ("OpName", "OpParam", "InNum", "InDType", "InShape", "OutNum", "OutDType", "OutShape")
@@ -41,7 +42,11 @@ Table = Mapping[str, tuple[Types, Types]]
 
 def csv_files(directory: Path) -> list[Path]:
     """The operation CSVs of a process, lowest execution first; empty where there is no such directory."""
-    files = [path for path in directory.glob("operation*.csv") if _NUMBER.search(path.name)]
+    try:
+        names = [name for name in names_at(str(directory)) if name.startswith("operation")]
+    except OSError:
+        return []
+    files = [directory / name for name in names if name.endswith(".csv") and _NUMBER.search(name)]
     return sorted(files, key=lambda path: (int(_NUMBER.findall(path.name)[0]), path.name))
 
 

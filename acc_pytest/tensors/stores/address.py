@@ -1,0 +1,109 @@
+"""Addresses of object stores: what the user may write, and what may be shown of it."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Union
+
+from ...errors import SettingsError
+
+Places = Union[str, tuple[str, ...]]
+"""Where a dump lies, as the user gives it: one path or address, or several that are one dump."""
+DEFAULT_LIMIT = 10 << 30
+"""Bytes of stores that are kept on the disk."""
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_CHAINED = "::"
+_NO_HOST = "-"
+"""Stands for the empty host of `hdfs:///dump` in the path of a mirror."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`s3://bucket/dump`: the protocol, and what follows `://` without a slash at its end."""
+
+    protocol: str
+    rest: str
+
+    def __str__(self) -> str:
+        return f"{self.protocol}://{self.rest}"
+
+    @property
+    def below(self) -> str:
+        """The path of its mirror below the directory of all mirrors."""
+        return f"{self.protocol}/{_NO_HOST if self.rest.startswith('/') else ''}{self.rest}"
+
+    def joined(self, name: str) -> Address:
+        """The address of a file below it."""
+        return Address(self.protocol, f"{self.rest}/{name}" if name else self.rest)
+
+    @property
+    def parent(self) -> Address:
+        """The address of the directory it lies in."""
+        return Address(self.protocol, self.rest.rpartition("/")[0])
+
+    @property
+    def name(self) -> str:
+        """Its last component."""
+        return self.rest.rpartition("/")[2]
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is an address of a store; `file://` is not, but a long way to write a path."""
+    found = _URL.match(text)
+    return found is not None and found[1].lower() not in ("file", "local")
+
+
+def local_path(text: str) -> str:
+    """The path that a text means which is no address."""
+    found = _URL.match(text)
+    return found[2] if found is not None else text
+
+
+def address_of(text: str) -> Address:
+    """The address that a text is. Raises `SettingsError` for one with a password, a query or a chain."""
+    found = _URL.match(text)
+    assert found is not None
+    shown = without_secrets(text)
+    if shown != text:
+        raise SettingsError(
+            f"{shown}: an address must have no password and no query; credentials belong to the "
+            "configuration of the store (for S3: AWS_PROFILE, ~/.aws, or FSSPEC_S3_KEY and FSSPEC_S3_SECRET)"
+        )
+    protocol, rest = found[1].lower(), found[2].rstrip("/")
+    if _CHAINED in text:
+        raise SettingsError(f"{text}: must be one address, as in s3://bucket/dump, not a chain of several")
+    if not rest or any(part in (".", "..") for part in rest.split("/")) or "//" in rest:
+        raise SettingsError(f"{text}: must be PROTOCOL://PLACE/DIRECTORY, as in s3://bucket/dump")
+    return Address(protocol, rest)
+
+
+def without_secrets(text: str) -> str:
+    """A text that may be an address, without the password before `@` and without what follows `?` or `#`."""
+    found = _URL.match(text)
+    if found is None:
+        return text
+    host, slash, path = found[2].partition("/")
+    user, at, place = host.rpartition("@")
+    name, colon, _ = user.partition(":")
+    shown = f"{'***' if colon else name}{at}{place}"
+    kept = re.split(r"[?#]", f"{shown}{slash}{path}", maxsplit=1)
+    return f"{found[1]}://{kept[0]}{'?***' if len(kept) > 1 else ''}"
+
+
+def address_below(path: str) -> Address:
+    """The address whose mirror is at a path below the directory of all mirrors."""
+    protocol, _, rest = path.partition("/")
+    return Address(protocol, rest.removeprefix(_NO_HOST) if rest.startswith(f"{_NO_HOST}/") else rest)
+
+
+def told(places: Places) -> str:
+    """What the user gave, fit for a message."""
+    return ", ".join(map(without_secrets, (places,) if isinstance(places, str) else places))
+
+
+def default_cache() -> str:
+    """The directory in which mirrors and blocks lie where no other is given."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(home, "acc_pytest")

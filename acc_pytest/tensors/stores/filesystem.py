@@ -1,0 +1,323 @@
+"""`FileStore`: an fsspec file system at one address, asked with patience and with an end to it.
+
+Every call is made again when it fails for a reason that may pass, and is given up when nothing came for a
+minute. What the store says of it is part of the sentence; what it was asked with (keys, tokens) never is.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import queue
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from ...errors import AccError, DumpError, FormatError
+from .address import Address
+
+PATIENCE = 60.0
+"""Seconds that a store may take for one answer, beside those that the bytes take at `_SLOWEST`."""
+PAUSES = (0.1, 0.4, 1.6, 6.4)
+"""Seconds before each further attempt."""
+_SLOWEST = 1 << 18
+"""Bytes a second."""
+_SAID = 300
+_FEW = 64
+"""Directories that a dump is split into, to be listed one after the other."""
+_LEVELS = 3
+_PACKAGES = {
+    "s3": ("s3fs", "acc-pytest[s3]"),
+    "s3a": ("s3fs", "acc-pytest[s3]"),
+    "gs": ("gcsfs", "gcsfs"),
+    "gcs": ("gcsfs", "gcsfs"),
+    "az": ("adlfs", "adlfs"),
+    "abfs": ("adlfs", "adlfs"),
+    "adl": ("adlfs", "adlfs"),
+    "hdfs": ("pyarrow", "pyarrow"),
+    "webhdfs": ("requests", "requests"),
+    "sftp": ("paramiko", "paramiko"),
+    "ssh": ("paramiko", "paramiko"),
+    "http": ("aiohttp", "aiohttp"),
+    "https": ("aiohttp", "aiohttp"),
+}
+"""What fsspec needs for a protocol, and what to give to pip."""
+_FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
+_FINAL_NAMES = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"})
+"""Errors of botocore, which need not be installed, that do not pass."""
+_QUERY = re.compile(r"\?\S+")
+"""What a message has of a signed request."""
+Answer = TypeVar("Answer")
+
+
+class StoredFile(NamedTuple):
+    """A file: its name below its source, its bytes, 64 bits that change when it is written anew, and when it
+    was written, in nanoseconds (0 where the store does not say)."""
+
+    name: str
+    size: int
+    version: int
+    modified: int
+
+
+class Span(NamedTuple):
+    """Bytes from `start` up to `stop` of a file."""
+
+    name: str
+    start: int
+    stop: int
+
+
+class _NoAnswer(Exception):
+    pass
+
+
+class FileStore:
+    """The files below one address."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._system, self._root = _opened(address)
+
+    def whole(self) -> StoredFile | None:
+        """The file at the address itself; `None` where it is a directory. Raises `DumpError` for nothing."""
+        try:
+            found = self._asked("looked at", lambda: self._system.info(self._root))
+        except FileNotFoundError:
+            raise DumpError(f"{self.address}: no such file or directory; correct the address") from None
+        return None if found["type"] == "directory" else _stored("", found)
+
+    def files(self) -> Iterator[StoredFile]:
+        """All files below the address, a part of them in memory at a time. Raises `DumpError`."""
+        yield from self._below([self._root], _LEVELS)
+
+    def _below(self, waiting: list[str], levels: int) -> Iterator[StoredFile]:
+        """Directories are listed one level after the other until they are many, then each with all below."""
+        for _ in range(levels):
+            further: list[str] = []
+            for path in waiting:
+                files, directories = self.level(path)
+                yield from files
+                further += directories
+            waiting = further
+            if len(waiting) > _FEW:
+                break
+        for path in waiting:
+            yield from self._files(self._found_below(path))
+            self._system.invalidate_cache()
+
+    def _found_below(self, path: str) -> Any:
+        return self._listed(path, lambda: self._system.find(path, detail=True)).values()
+
+    def level(self, path: str = "") -> tuple[list[StoredFile], list[str]]:
+        """The files right below a directory of the store, and the paths of its sub-directories."""
+        path = path or self._root
+        entries = self._listed(path, lambda: self._system.ls(path, detail=True))
+        here = [entry for entry in entries if entry["name"].rstrip("/") != path.rstrip("/")]
+        below = [entry["name"].rstrip("/") for entry in here if entry["type"] == "directory"]
+        return list(self._files(here)), below
+
+    def path_of(self, directory: str) -> str:
+        """The path of the store of a directory below the address; "" is the address itself."""
+        return self._path(directory)
+
+    def name_of(self, path: str) -> str:
+        """The name below the address of a path of the store."""
+        return path.rstrip("/")[len(self._root.rstrip("/")) + 1 :]
+
+    def _listed(self, path: str, call: Callable[[], Any]) -> Any:
+        try:
+            return self._asked("listed", call)
+        except FileNotFoundError:
+            raise DumpError(f"{self.address}: {path!r:.200} was deleted while it was listed") from None
+
+    def _files(self, entries: Any) -> Iterator[StoredFile]:
+        for entry in entries:
+            if entry["type"] != "directory" and not entry["name"].endswith("/"):
+                yield _stored(self.name_of(entry["name"]), entry)
+
+    def stat(self, name: str) -> StoredFile | None:
+        """What the store says of a file now; `None` where there is none."""
+        try:
+            path = self._path(name)
+            return _stored(name, self._asked("looked at", lambda: self._system.info(path)))
+        except FileNotFoundError:
+            return None
+
+    def ranges(self, spans: Sequence[Span]) -> list[bytes | AccError]:
+        """The bytes of each span, read side by side, or why they could not be read."""
+        found: list[bytes | AccError] = [b""] * len(spans)
+        left = list(range(len(spans)))
+        for pause in (*PAUSES, None):
+            answers = self._attempt([spans[number] for number in left])
+            again = []
+            for number, answer in zip(left, answers):
+                span = spans[number]
+                if isinstance(answer, bytes):
+                    found[number] = self._checked(span, answer)
+                    continue
+                found[number] = FormatError(f"{self.address.joined(span.name)}: {_refusal(answer)}")
+                if not _is_final(answer):
+                    again.append(number)
+            left = again
+            if not left or pause is None:
+                return found
+            time.sleep(pause)
+        raise AssertionError  # the last pause is None
+
+    def _attempt(self, spans: Sequence[Span]) -> Sequence[Any]:
+        paths, starts, stops = [self._path(one.name) for one in spans], [], []
+        for span in spans:
+            starts.append(span.start)
+            stops.append(span.stop)
+        seconds = PATIENCE + sum(span.stop - span.start for span in spans) / _SLOWEST
+        try:
+            return _within(seconds, lambda: self._system.cat_ranges(paths, starts, stops, on_error="return"))
+        except Exception as error:  # noqa: BLE001 - what a file system raises for all is the answer to each
+            return [error] * len(spans)
+
+    def _checked(self, span: Span, answer: bytes) -> bytes | AccError:
+        if len(answer) == span.stop - span.start:
+            return answer
+        return FormatError(
+            f"{self.address.joined(span.name)}: became shorter while it was read; is the dump being written?"
+        )
+
+    def get(self, name: str) -> bytes:
+        """A whole file. Raises `FormatError`."""
+        found = self.stat(name)
+        if found is None:
+            raise FormatError(f"{self.address.joined(name)}: no such file in the store")
+        answer = self.ranges([Span(name, 0, found.size)])[0] if found.size else b""
+        if isinstance(answer, AccError):
+            raise answer
+        return answer
+
+    def put(self, name: str, source: str) -> None:
+        """Upload a file of the disk; it is in the store whole or not at all. Raises `AccError`."""
+        path = self._path(name)
+        seconds = PATIENCE + os.path.getsize(source) / _SLOWEST
+        self._asked("written", lambda: self._system.put_file(source, path), seconds)
+
+    def make_room(self) -> None:
+        """Make the directory of the address, in stores that have directories."""
+        self._asked("written", lambda: self._system.makedirs(self._root, exist_ok=True))
+
+    def _path(self, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{name}" if name else self._root
+
+    def _asked(self, done: str, call: Callable[[], Answer], seconds: float = PATIENCE) -> Answer:
+        """The answer to a call. Raises `FileNotFoundError` as it comes, `DumpError` for everything else."""
+        for pause in (*PAUSES, None):
+            try:
+                return _within(seconds, call)
+            except FileNotFoundError:
+                raise
+            except Exception as error:  # noqa: BLE001 - file systems document no errors of theirs
+                if pause is None or _is_final(error):
+                    raise DumpError(f"{self.address}: cannot be {done}: {_said(error)}") from None
+            time.sleep(pause)
+        raise AssertionError  # the last pause is None
+
+
+@functools.lru_cache(maxsize=64)
+def _store_of(address: Address, _process: int) -> FileStore:
+    return FileStore(address)
+
+
+def store_of(address: Address) -> FileStore:
+    """The store at an address, one for each process. Raises `DumpError` where a package is missing."""
+    return _store_of(address, os.getpid())
+
+
+def _opened(address: Address) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise DumpError(
+            f"{address}: reading from a store needs the package fsspec: pip install 'acc-pytest[remote]'"
+        ) from None
+    try:
+        return url_to_fs(str(address), use_listings_cache=False)  # type: ignore[no-any-return]
+    except ImportError as error:
+        package, wanted = _PACKAGES.get(address.protocol, (error.name or "", error.name or ""))
+        raise DumpError(
+            f"{address}: {address.protocol}:// needs the package {package}: pip install '{wanted}'"
+        ) from None
+    except ValueError as error:
+        raise DumpError(f"{address}: cannot be opened: {_said(error)}; correct the protocol") from None
+    except Exception as error:  # noqa: BLE001 - as above
+        raise DumpError(f"{address}: cannot be opened: {_said(error)}") from None
+
+
+def _within(seconds: float, call: Callable[[], Answer]) -> Answer:
+    """What a call returns or raises; `_NoAnswer` when it does neither in time, and is left to itself."""
+    box: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            box.put((True, call()))
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            box.put((False, error))
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        done, answer = box.get(timeout=seconds)
+    except queue.Empty:
+        raise _NoAnswer(f"the store gave no answer for {seconds:.0f} s") from None
+    if not done:
+        raise answer
+    return answer  # type: ignore[no-any-return]
+
+
+def _is_final(error: Exception) -> bool:
+    return isinstance(error, (*_FINAL, _NoAnswer)) or type(error).__name__ in _FINAL_NAMES
+
+
+def _refusal(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "is no longer in the store; was the dump deleted while in use?"
+    return f"cannot be read from the store: {_said(error)}"
+
+
+def _said(error: Exception) -> str:
+    text = _QUERY.sub("?***", " ".join(str(error).split()))[:_SAID]
+    return text or type(error).__name__
+
+
+_TAGS = ("ETag", "etag", "md5Hash", "content_md5", "checksum")
+_TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
+
+
+def _stored(name: str, entry: Any) -> StoredFile:
+    """The file that an entry of fsspec is. The keys of such entries are those of the stores."""
+    time_of = next((entry[key] for key in _TIMES if entry.get(key)), None)
+    tag = next((str(entry[key]) for key in _TAGS if entry.get(key)), "") or str(time_of or "")
+    size = int(entry.get("size") or 0)
+    return StoredFile(name, size, version_number(tag.strip('"'), size), _nanoseconds(time_of))
+
+
+def version_number(tag: str, size: int) -> int:
+    """64 bits of what tells the versions of a file apart."""
+    text = f"{size} {tag}".encode("utf-8", "surrogateescape")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
+def _nanoseconds(found: Any) -> int:
+    if hasattr(found, "timestamp"):
+        found = found.timestamp()
+    return int(found * 1e9) if isinstance(found, (int, float)) else 0
+
+
+def matching(pattern: Address) -> list[str]:
+    """The addresses that a pattern with `*`, `?` or `[...]` means. Raises `DumpError`."""
+    system, path = _opened(pattern)
+    try:
+        found = _within(PATIENCE, lambda: system.glob(path))
+    except Exception as error:  # noqa: BLE001 - as above
+        raise DumpError(f"{pattern}: cannot be listed: {_said(error)}") from None
+    before = len(pattern.rest) - len(path.lstrip("/"))
+    return [f"{pattern.protocol}://{pattern.rest[:before]}{one.lstrip('/')}" for one in found]

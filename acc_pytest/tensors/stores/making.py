@@ -1,0 +1,133 @@
+"""Mirrors made: of one address, or of several places that are one dump."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from ...errors import DumpError, FormatError
+from .address import Address
+from .filesystem import FileStore, StoredFile, store_of
+from .mirror import INDEX, Mirror, base_of, home_of, install, mirror_at
+from .table import FileSource, FileTable, TableMaker, read_table
+
+LISTED_ANEW = 50_000
+"""Files up to which the mirror of an earlier run is not believed: to list so many takes some seconds."""
+_LOOKED_AT = 64
+"""Directories that are listed to see whether an index is still true."""
+_LARGE = 1000
+"""Files and directories in one directory from which that takes several requests."""
+
+
+def mirrored(address: Address, cache: str) -> str:
+    """The path that stands for an address, whose files are listed unless an index of them can be believed.
+
+    Raises `DumpError` for an address with nothing at it, or that the store refuses.
+    """
+    store = store_of(address)
+    alone = store.whole()
+    if alone is not None:
+        maker = TableMaker()
+        maker.add(alone._replace(name=address.name))
+        table = maker.table([FileSource(str(address.parent))])
+        return f"{_installed(address.parent, cache, table, str(address)).path}/{address.name}"
+    known = _known(store, cache)
+    if known is None:
+        table = table_of(store)
+        known = _installed(address, cache, table, str(address))
+    return known.path
+
+
+def _installed(address: Address, cache: str, table: FileTable, root: str) -> Mirror:
+    home = home_of(cache, root)
+    before = _before(home)
+    if before is not None and before.table.digest == table.digest:
+        table.more = before.table.more
+    return install(home, base_of(address), table, believed=False)
+
+
+def _before(home: str) -> Mirror | None:
+    """The mirror that an earlier run left at a home; `None` for none that can be read."""
+    try:
+        return mirror_at(f"{home}/")
+    except FormatError:
+        return None
+
+
+def table_of(store: FileStore) -> FileTable:
+    """The table of all files of a store. Raises `DumpError` where there are none."""
+    maker = TableMaker()
+    for file in store.files():
+        if file.name != INDEX:
+            maker.add(file)
+    table = maker.table([FileSource(str(store.address))])
+    if not len(table):
+        raise DumpError(f"{store.address}: holds no file; was the dump written somewhere else?")
+    return table
+
+
+def _known(store: FileStore, cache: str) -> Mirror | None:
+    """The mirror made of the index in the store, or of a large listing of an earlier run, if still true."""
+    home = home_of(cache, str(store.address))
+    before = _before(home)
+    beside = store.stat(INDEX)
+    if beside is not None:
+        stamp = f"{beside.version:016x}"
+        if before is not None and before.table.notes.get("stamp") == stamp:
+            return before if stale(before.table, store) is None else None
+        table = read_table(store.get(INDEX), str(store.address.joined(INDEX)))
+        if stale(table, store) is not None:
+            return None
+        table.notes["stamp"] = stamp
+        return install(home, base_of(store.address), table, believed=True)
+    if before is None or len(before.table) <= LISTED_ANEW or stale(before.table, store) is not None:
+        return None
+    return install(home, base_of(store.address), before.table, believed=True)
+
+
+def stale(table: FileTable, store: FileStore) -> str | None:
+    """What shows that an index no longer says what is in the store; `None` where nothing does.
+
+    The first directories are listed again, one level after the other. Files below the others are looked at
+    when they are read.
+    """
+    for directory in _first_directories(table):
+        path = store.path_of(directory)
+        try:
+            files, below = store.level(path)
+        except DumpError:
+            return f"{store.address.joined(directory)} can no longer be listed"
+        now = {store.name_of(one) for one in below}
+        before = {
+            f"{directory}/{name}" if directory else name for name in (table.entries(directory) or ((),))[0]
+        }
+        if now != before:
+            changed = sorted(now ^ before)[0]
+            return f"the directory {store.address.joined(changed)} was added or removed"
+        reason = _changed_file(table, directory, [file for file in files if file.name != INDEX], store)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _changed_file(table: FileTable, directory: str, files: list[StoredFile], store: FileStore) -> str | None:
+    known = (table.entries(directory) or ((), ()))[1]
+    if len(known) != len(files):
+        return f"{store.address.joined(directory)} holds {len(files)} files, not {len(known)}"
+    for file in files:
+        row = table.row(file.name)
+        if row is None or row.version != file.version:
+            return f"{store.address.joined(file.name)} was added or written anew"
+    return None
+
+
+def _first_directories(table: FileTable) -> Iterator[str]:
+    waiting, seen = [""], 0
+    while waiting and seen < _LOOKED_AT:
+        directory = waiting.pop(0)
+        found = table.entries(directory)
+        if found is None or len(found[0]) + len(found[1]) > _LARGE:
+            continue
+        seen += 1
+        yield directory
+        waiting += (os.path.join(directory, name) for name in sorted(found[0]))

@@ -1,0 +1,158 @@
+"""`Mirror`: a path that stands for a dump in a store, or for one put together of several places.
+
+    CACHE/acc_mirror/3f2a91c07b44/acc_dump.index      its index; nothing else is on the disk
+    CACHE/acc_mirror/3f2a91c07b44/s3/bucket/dump      the path that stands for s3://bucket/dump
+
+The path alone says where all is: a worker that gets one in a plan needs no other word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...errors import AccError, FormatError
+from ..whole_file import whole_file
+from .address import Address, address_of, is_address
+from .filesystem import FileStore, store_of
+from .table import FileRow, FileTable, read_table
+
+INDEX = "acc_dump.index"
+MIRRORS = "acc_mirror"
+BLOCKS = "acc_blocks"
+_MARK = f"/{MIRRORS}/"
+_BASE = "base"
+_BELIEVED = "believed"
+_known: dict[str, Mirror] = {}
+"""Mirrors that this process has read, by their homes."""
+
+
+@dataclass(eq=False)
+class Mirror:
+    """`home` holds the index; `path` stands for the dump; `cache` is the directory of the blocks.
+
+    `believed`: the index was not made of a listing of this run, so that every file is looked at in the store
+    before it is read.
+    """
+
+    home: str
+    table: FileTable
+
+    @property
+    def path(self) -> str:
+        return f"{self.home}/{self.table.notes[_BASE]}"
+
+    @property
+    def cache(self) -> str:
+        return os.path.dirname(os.path.dirname(self.home))
+
+    @property
+    def believed(self) -> bool:
+        return bool(self.table.notes.get(_BELIEVED))
+
+    def name_of(self, path: str) -> str | None:
+        """The name in the table of a path below the mirror; `None` for one above its dump."""
+        root = self.path
+        if path.rstrip("/") == root:
+            return ""
+        return path[len(root) + 1 :].rstrip("/") if path.startswith(f"{root}/") else None
+
+
+class Placed(NamedTuple):
+    """A file of a mirror: its row, and where it lies."""
+
+    mirror: Mirror
+    name: str
+    row: FileRow
+
+    @property
+    def there(self) -> str:
+        """Its name in its source."""
+        return self.row.source.name_there(self.name)
+
+    @property
+    def shown(self) -> str:
+        """The address or the path at which the user finds it."""
+        return f"{self.row.source.root}/{self.there}"
+
+    @property
+    def path(self) -> str:
+        """Its path, where it lies on the disk; empty where it lies in a store."""
+        return "" if is_address(self.row.source.root) else self.shown
+
+    @property
+    def store(self) -> FileStore:
+        """Its store. Raises `DumpError` where that cannot be opened."""
+        return store_of(address_of(self.row.source.root))
+
+
+def home_of(cache: str, root: str) -> str:
+    """The home of the mirror of `root`: an address, or what tells one list of places from another."""
+    digest = hashlib.blake2b(root.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+    return f"{cache}/{MIRRORS}/{digest}"
+
+
+def install(home: str, base: str, table: FileTable, *, believed: bool) -> Mirror:
+    """Write the index of a mirror, whose dump is at `home`/`base`. Raises `AccError`."""
+    table.notes |= {_BASE: base, _BELIEVED: believed}
+    mirror = Mirror(home, table)
+    save(mirror)
+    _known[home] = mirror
+    return mirror
+
+
+def save(mirror: Mirror) -> None:
+    """Write the index of a mirror again, with what is in `table.more`. Raises `AccError`."""
+    with whole_file(f"{mirror.home}/{INDEX}") as file:
+        file.write(mirror.table.packed())
+
+
+def base_of(address: Address) -> str:
+    """Where below the home the path lies that stands for an address."""
+    return address.below
+
+
+def mirror_at(path: str) -> Mirror | None:
+    """The mirror that a path lies in; `None` for any other path. Raises `FormatError` for a broken index."""
+    begin = path.find(_MARK)
+    if begin < 0:
+        return None
+    end = path.find("/", begin + len(_MARK))
+    home = path[:end] if end > 0 else path
+    if home not in _known:
+        try:
+            with open(f"{home}/{INDEX}", "rb") as file:
+                content = file.read()
+        except OSError:
+            return None
+        table = read_table(content, f"{home}/{INDEX}")
+        if type(table.notes.get(_BASE)) is not str:
+            raise FormatError(f"{home}/{INDEX}: is no index of a mirror; remove {home}")
+        _known[home] = Mirror(home, table)
+    return _known[home]
+
+
+def placed(path: str) -> Placed | None:
+    """The file that a path below a mirror stands for; `None` for every other path, also on the disk."""
+    mirror = mirror_at(path)
+    name = mirror.name_of(path) if mirror is not None else None
+    row = mirror.table.row(name) if mirror is not None and name else None
+    return Placed(mirror, name or "", row) if mirror is not None and row is not None else None
+
+
+def shown(path: str) -> str:
+    """A path as the user may read it: one below a mirror as what it stands for."""
+    try:
+        found = placed(path)
+        mirror = mirror_at(path)
+    except AccError:
+        return path
+    if found is not None:
+        return found.shown
+    name = mirror.name_of(path) if mirror is not None else None
+    if mirror is None or name is None or len(mirror.table.sources) != 1:
+        return path
+    source = mirror.table.sources[0]
+    return "/".join(part for part in (source.root, source.name_there(name)) if part)

@@ -1,0 +1,99 @@
+"""What lies at a path, on the disk or below a mirror: asked in place of the system by whoever reads dumps."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .mirror import Placed
+
+_MARK = "/acc_mirror/"
+
+
+def placed_at(path: str) -> Placed | None:
+    """The file that a path below a mirror stands for; `None` for any other path.
+
+    Raises `FormatError` where the index of the mirror is broken.
+    """
+    if _MARK not in path:
+        return None
+    from .mirror import placed  # numpy is imported by those who read dumps
+
+    return placed(path)
+
+
+def entries_at(path: str) -> tuple[list[str], list[str]] | None:
+    """Names of sub-directories and files of a directory below a mirror; `None` for any other path."""
+    if _MARK not in path:
+        return None
+    from .mirror import mirror_at
+
+    mirror = mirror_at(path)
+    name = mirror.name_of(path) if mirror is not None else None
+    return mirror.table.entries(name) if mirror is not None and name is not None else None
+
+
+def names_at(path: str) -> list[str]:
+    """All names in a directory, on the disk or below a mirror. Raises `OSError`."""
+    found = entries_at(path)
+    return os.listdir(path) if found is None else [*found[0], *found[1]]
+
+
+def is_directory(path: str | os.PathLike[str]) -> bool:
+    """Whether a directory is at a path, on the disk or below a mirror."""
+    text = os.fspath(path)
+    return os.path.isdir(text) or entries_at(text.rstrip("/")) is not None
+
+
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is at a path, on the disk or below a mirror."""
+    text = os.fspath(path)
+    return os.path.isfile(text) or placed_at(text) is not None
+
+
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Whether anything is at a path, a link to nowhere included."""
+    text = os.fspath(path)
+    return os.path.lexists(text) or placed_at(text) is not None or entries_at(text) is not None
+
+
+def may_be_entered(path: str | os.PathLike[str]) -> bool:
+    """Whether a directory can be listed."""
+    text = os.fspath(path)
+    return os.access(text, os.R_OK | os.X_OK) or entries_at(text) is not None
+
+
+def version_at(path: str) -> tuple[int, ...]:
+    """What changes when a file below a mirror does; empty for any other path."""
+    found = placed_at(path)
+    return (found.row.size, found.row.version) if found is not None else ()
+
+
+def on_disk(path: str | os.PathLike[str]) -> str:
+    """A path of the same bytes on the disk: of a file in a store, a copy in the cache.
+
+    Raises `FormatError` where it cannot be fetched, `AccError` where the cache cannot be written.
+    """
+    text = os.fspath(path)
+    found = placed_at(text)
+    if found is None:
+        return text
+    if found.path:
+        return found.path
+    from .fetching import opened_with
+
+    block = opened_with(found, 0, found.row.size)
+    try:
+        return block.whole()
+    finally:
+        block.close()
+
+
+def shown_at(path: str) -> str:
+    """A path as the user may read it: of one below a mirror, the address or path that it stands for."""
+    if _MARK not in path:
+        return path
+    from .mirror import shown
+
+    return shown(path)

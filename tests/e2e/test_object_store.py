@@ -1,0 +1,175 @@
+"""Dumps in an object store: an S3 server on the loopback, read by its protocol."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
+from tests.shared_directory import made_once
+
+from .conftest import QUICKER, Run, read_rows
+
+pytest.importorskip("s3fs", reason="dumps in S3 need s3fs")
+pytest.importorskip("moto.server", reason="the tests' S3 server is moto")
+
+from .object_store import ObjectStore, Wire
+
+SECRET = "wJalrXUtnFEMIbPxRfiCYEXAMPLEKEY"
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    made = ObjectStore()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        patch.setenv("AWS_ENDPOINT_URL", made.endpoint)
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_MAX_ATTEMPTS", "1")  # those of botocore wait for seconds
+        yield made
+    made.stop()
+
+
+@pytest.fixture
+def wire(store: ObjectStore) -> Wire:
+    store.wire.reset()
+    return store.wire
+
+
+@pytest.fixture(scope="session")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
+    """Tensors of a size beside which headers and topology are little: 600 tokens."""
+    spec = DemoSpec(layers=1, decode_steps=0, prompt_length=600)
+    return made_once(tmp_path_factory, "wide", lambda directory: make_demo(directory, spec))
+
+
+Compare = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def compare(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Compare:
+    """Compare two addresses; the CSV is `out/acc.csv`, the cache is the test's own."""
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):  # of the outer session
+        monkeypatch.delenv(name, raising=False)
+    pytester.makeini("[pytest]")
+
+    def run(golden: str, mine: str, *arguments: str) -> pytest.RunResult:
+        sides = [f"--acc-golden={golden}", f"--acc-mine={mine}", "--acc-cache-dir=cache"]
+        return pytester.runpytest_inprocess(
+            *QUICKER, *sides, "--acc-output=out", "--acc-csv=acc.csv", *arguments
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def there(store: ObjectStore, faulty: DemoPaths) -> tuple[str, str]:
+    """The addresses of `faulty`, uploaded."""
+    return store.upload("dumps", faulty.golden, "golden"), store.upload("dumps", faulty.mine, "mine")
+
+
+def verdicts() -> list[tuple[str, ...]]:
+    return [(row["test_id"], row["verdict"], row["max_relative_error"]) for row in read_rows()]
+
+
+def test_a_comparison_in_a_store_is_the_one_on_the_disk(
+    acc: Run, compare: Compare, faulty: DemoPaths, there: tuple[str, str], wire: Wire
+) -> None:
+    acc(faulty)
+    here = verdicts()
+    result = compare(*there, "--acc-rows=rows.jsonl", "--acc-html=page.html", "--junitxml=junit.xml")
+    assert verdicts() == here
+    assert wire.bytes_read
+    result.stdout.fnmatch_lines(["acc golden: torch s3://dumps/golden/msit_dump_*"])
+    for name in ("out/acc.csv", "rows.jsonl", "page.html", "junit.xml"):
+        text = Path(name).read_text()
+        assert "acc_mirror" not in text, name
+        assert SECRET not in text, name
+    assert read_rows()[0]["my_data_path"].startswith("s3://dumps/mine/")
+
+
+def test_what_was_read_once_is_not_read_again(compare: Compare, there: tuple[str, str], wire: Wire) -> None:
+    compare(*there)
+    wire.reset()
+    compare(*there)
+    assert wire.bytes_read == 0
+
+
+def test_no_more_is_read_than_what_is_compared(
+    compare: Compare, wide: DemoPaths, store: ObjectStore, wire: Wire
+) -> None:
+    golden, mine = store.upload("wide", wide.golden, "golden"), store.upload("wide", wide.mine, "mine")
+    compare(golden, mine)
+    compared = {path for row in read_rows() for path in paths_of(row) if row["verdict"] == "pass"}
+    payload = sum(store.size(path) for path in compared)
+    assert payload > 3_000_000
+    assert wire.bytes_read <= 1.2 * payload
+
+
+def paths_of(row: dict[str, str]) -> list[str]:
+    return [*row["golden_data_path"].split(";"), *row["my_data_path"].split(";")]
+
+
+def test_a_store_that_fails_now_and_then_is_asked_again(
+    compare: Compare, acc: Run, faulty: DemoPaths, there: tuple[str, str], wire: Wire
+) -> None:
+    acc(faulty)
+    here = verdicts()
+    wire.fails_every = 10
+    compare(*there)
+    assert wire.failed > 3
+    assert verdicts() == here
+
+
+def test_an_object_that_is_denied_makes_its_pair_red(
+    compare: Compare, there: tuple[str, str], wire: Wire
+) -> None:
+    wire.denied = "root.model.norm/output.pth"
+    compare(*there)
+    denied = [row for row in read_rows() if row["golden_data_path"].endswith(wire.denied)]
+    assert [row["verdict"] for row in denied] == ["incomparable"] * len(denied)
+    assert denied
+    assert "s3://dumps/golden/" in denied[0]["cmp_fail_reason"]
+    assert "not for you" in denied[0]["cmp_fail_reason"] or "Denied" in denied[0]["cmp_fail_reason"]
+    assert any(row["verdict"] == "pass" for row in read_rows())
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("s3://dumps/nowhere", "s3://dumps/nowhere: no such file or directory; correct the address"),
+        (
+            f"s3://AKIA:{SECRET}@dumps/golden",
+            "s3://***@dumps/golden: an address must have no password and no query; *",
+        ),
+        (f"s3://dumps/golden?secret={SECRET}", "s3://dumps/golden[?]***: an address must have no *"),
+        ("gs://bucket/dump", "gs://bucket/dump: gs:// needs the package gcsfs: pip install 'gcsfs'"),
+        ("nosuch://a/b", "nosuch://a/b: cannot be opened: Protocol not known: nosuch; correct the protocol"),
+    ],
+)
+def test_a_wrong_address_is_one_sentence(
+    compare: Compare,
+    there: tuple[str, str],
+    wire: Wire,
+    address: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    result = compare(address, there[1])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: *{said}"])
+    assert SECRET not in result.stdout.str() + result.stderr.str()
+
+
+@pytest.mark.parametrize("size", ["10", "-1", "10X", "1e3", ""])
+def test_the_size_of_the_cache_is_a_size(compare: Compare, size: str) -> None:
+    result = compare("a", "b", f"--acc-cache-size={size}")
+    if size in ("10", ""):
+        result.stderr.no_fnmatch_line("*--acc-cache-size*")
+    else:
+        result.stderr.fnmatch_lines([f"ERROR: --acc-cache-size must be a size such as 500M*, got {size}"])
