@@ -21,6 +21,8 @@ from .vocabulary import (
     JUNIT_PROPERTIES,
     LEVELS,
     NO_NOISE,
+    REPLAY_AUTO,
+    REPLAY_WORDS,
     TOKEN_POLICIES,
     UNMAPPED_OUTCOMES,
 )
@@ -51,8 +53,8 @@ class Settings:
     custom metrics as `path.py:function`, `csv` the report's name (empty: a name with a timestamp below
     `output`), `summary` the Markdown file, `html` the page, `rows` the file of rows, `from_rows` those that
     are judged again, `repro` the directory of failures that repeat on their own.
-    `replay` is up to how many elements operators of mine are computed again, `None` where none are, and
-    `model` is the function that makes the golden model.
+    `replay` is up to how many elements operators of mine are computed again, 0 where none are, and `None`
+    where those are that golden's dump outlines; `model` is the function that makes the golden model.
     `standard` is that of the option, else of the last config file that names one, else `three-way` where
     there is a `noise` run. `noise` is `none` where golden's noise profile is to be left out.
     `baseline` are files of accepted errors (several: of shards), `update_baseline` what is written to it;
@@ -217,10 +219,13 @@ def _examples(value: object) -> int:
     return number
 
 
-def _elements(value: object) -> int:
+def _elements(value: object) -> int | None:
+    if value in REPLAY_WORDS:
+        return None if value == REPLAY_AUTO else 0
     if not (number := _whole(value, digits=15)):
         raise SettingsError(
-            f"--acc-replay must be a number of elements >= 1, as in 134217728, got {value!s:.40}"
+            f"--acc-replay must be a number of elements >= 1, as in 134217728, or one of "
+            f"{', '.join(REPLAY_WORDS)}, got {value!s:.40}"
         )
     return number
 

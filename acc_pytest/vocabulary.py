@@ -19,6 +19,8 @@ DEFAULT_STANDARD = "ascend"
 SECOND_DEVICE = ("three-way", "two-golden")
 """Those of them that use the outputs of a second device."""
 NO_NOISE = "none"
+REPLAY_AUTO = "auto"
+REPLAY_WORDS = (REPLAY_AUTO, "off")
 """The value of `--acc-noise` that leaves the profile beside golden out."""
 NOISE_PROFILE = "acc_noise_profile.json"
 """The file beside golden that says what its noise is."""

@@ -85,7 +85,13 @@ def _add_noise(
 def _with_values(config: DumpConfig, place: Path) -> DumpConfig:
     """The same for a dump that is measured and removed: values of results, no weights."""
     return replace(
-        config, dump_path=place, dump_statistics_mode=0, dump_weight=False, weight_digest=False, analyze=False
+        config,
+        dump_path=place,
+        dump_statistics_mode=0,
+        dump_weight=False,
+        weight_digest=False,
+        outline=False,
+        analyze=False,
     )
 
 

@@ -14,16 +14,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .pair_state import PairState
+from .recomputation import Recomputation
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan
 
 
 class Accumulation:
-    """Which pairs of a plan are sound: they and all above them are right. Each is decided once."""
+    """Which pairs of a plan are sound: they and all above them are right on both sides.
 
-    def __init__(self, plan: Plan, state: Callable[[int], PairState | None]) -> None:
+    `golden` says whether the operator of a pair makes golden's result from golden's inputs.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        state: Callable[[int], PairState | None],
+        golden: Callable[[int], Recomputation],
+    ) -> None:
         self._plan = plan
+        self._golden = golden
         self._state_of = state
         self._sound: dict[int, bool] = {}
 
@@ -36,7 +46,9 @@ class Accumulation:
 
     def explains(self, state: PairState) -> bool:
         """Whether the error of a failing pair is rounding that has accumulated."""
-        return self._plan.mine_kind == "torch" and state.replayed == "right" and self._is_sound(state.number)
+        if self._plan.mine_kind != "torch" or state.replayed != "right":
+            return False
+        return state.accumulated or self._is_sound(state.number)
 
     def _is_sound(self, number: int) -> bool:
         if number in self._sound or not self._plan.parents:
@@ -52,8 +64,13 @@ class Accumulation:
         return self._sound[number]
 
     def _is_right(self, number: int) -> bool:
-        """Of what a run was fed that it agrees, of all else that its operator is right."""
+        """Of what a run was fed that it agrees, of all else that its operator is right, or where that could
+        not be computed, that it is off by no more than one operator's rounding."""
         state = self._state_of(number)
         if state is None:
             return False
-        return not state.failing if self._plan.pairs[number].fed else state.replayed == "right"
+        if self._plan.pairs[number].fed:
+            return not state.failing
+        if not state.replayed:
+            return state.near
+        return state.replayed == "right" and self._golden(number).outcome == "right"

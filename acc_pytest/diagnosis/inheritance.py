@@ -65,7 +65,7 @@ class Inheritance:
 
     def __init__(self, plan: Plan, state: Callable[[int], PairState | None], local: Recomputer) -> None:
         self._plan = plan
-        self._accumulation = Accumulation(plan, state)
+        self._accumulation = Accumulation(plan, state, local.of_golden)
         self._state_of = self._accumulation.state
         self._local = local
         self._ancestors = Ancestors(plan.parents, self._state_of, lambda number: plan.pairs[number].step)

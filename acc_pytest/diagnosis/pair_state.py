@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass
 
 from ..judging.replay import is_stated
+from ..judging.tolerance import PER_LAYER
 from ..mapping.fed import BLOCKED
 from ..reporting.row import REPLAY, Row
-from .replayed import replay_of
+from ..tensors.dtypes import by_name
+from .replayed import ACCUMULATED, replay_of
 
 FAILING = frozenset({"fail", "inherited", "known"})
 """Verdicts of pairs that are beyond their thresholds, whatever is made of it."""
@@ -24,7 +26,8 @@ class PairState:
     tells little of the others. `stated` says that only statistics were compared, which other tensors may have
     too. `shapes_differ` is that of the row. `said` is the sentence of a row about what
     the run was fed, empty for all others. `replayed` is what replay found of the operator of
-    mine: `right`, `wrong`, or empty.
+    mine: `right`, `wrong`, or empty. `accumulated` says that an earlier run found its error to be rounding
+    that has accumulated, `near` that it is no more than the rounding of one operator, whatever came before.
     """
 
     number: int
@@ -38,6 +41,8 @@ class PairState:
     masked: bool = False
     stated: bool = False
     replayed: str = ""
+    accumulated: bool = False
+    near: bool = False
 
     @classmethod
     def of(cls, row: Row, number: int) -> PairState:
@@ -55,7 +60,18 @@ class PairState:
             row.golden.min is not None and row.golden.min <= BLOCKED,
             is_stated(row.statistics),
             found.outcome if (found := replay_of(row)) is not None else "",
+            row.context.get(ACCUMULATED) is True,
+            _is_near(row),
         )
+
+
+def _is_near(row: Row) -> bool:
+    """Whether the error against golden is within T of one operator, but for its sums."""
+    error = row.metrics.get("relative_euclidean_distance")
+    if row.verdict != "pass" or not isinstance(error, (int, float)):
+        return False
+    formats = [by_name(side.dtype).format for side in (row.golden, row.mine)]
+    return error <= PER_LAYER * max((one.roundoff for one in formats if one is not None), default=0.0)
 
 
 def level_of(row: Row) -> float:

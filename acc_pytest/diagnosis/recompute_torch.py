@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 
 from torch import nn
 
@@ -15,10 +16,11 @@ from ..errors import AccError, OperatorError
 from ..mapping.pair import Pair
 from ..tensors.ref import TensorRef, readable
 from .golden_model.copies import ModelCopy, copies, network_dtype
-from .golden_model.module_calls import ModuleCall, module_calls
+from .golden_model.module_calls import BARE, ModuleCall, module_calls
 from .golden_model.replay import StepReplay
 from .measured_bound import Twice, held
 from .one_operator import check_size
+from .projected import ProjectedLinear, held_by_projection
 from .recomputation import Recomputation, Recomputations, RecomputeBudget, Recomputer, attempted, worst
 
 
@@ -34,8 +36,9 @@ class _Place:
 class TorchRecomputer:
     """Computes modules of the dump at `root` again, by those of the golden `model`; each once.
 
-    `functions` computes what is no module of the model, where the dump tells enough for that. Rounding is
-    always measured, whatever the budget says.
+    `functions` computes what is no module of the model, where the dump tells enough for that. `projected`
+    are the linear layers, by name, whose weights the model lacks. Rounding is always measured, whatever the
+    budget says.
     """
 
     def __init__(
@@ -45,12 +48,14 @@ class TorchRecomputer:
         model: nn.Module,
         budget: RecomputeBudget,
         functions: Recomputer | None = None,
+        projected: Mapping[str, ProjectedLinear] = MappingProxyType({}),
     ) -> None:
         self._root = root
         self._pairs = pairs
         self._model = model
         self._budget = budget
         self._functions = functions
+        self._projected = projected
         self._calls: dict[tuple[str, str], dict[str, ModuleCall]] = {}
         self._replays: dict[tuple[str, str], StepReplay] = {}
         self._outcomes: dict[ModuleCall, dict[NodeSlot, Recomputation]] = {}
@@ -96,6 +101,9 @@ class TorchRecomputer:
         """Raises `AccError` for everything that keeps the module from being computed again."""
         place = self._place(ref)
         calls = self._calls_of(place)
+        own = calls.get(place.slot.path)
+        if own is not None and place.slot.slot.kind == "output" and own.module in self._projected:
+            return self._by_projection(own)
         replay = self._replays.get((place.step, place.rank))
         if replay is None:
             before = self._before(place)
@@ -137,6 +145,14 @@ class TorchRecomputer:
             in_two = replay.in_halves(call, exact, mine.dtype) if place.slot.kind == "output" else None
             outcomes[place] = held(Twice(exact, rounded[place], how, terms, in_two=in_two), mine)
         return outcomes
+
+    def _by_projection(self, call: ModuleCall) -> Recomputation:
+        """Whether a linear layer of one input and one output is right."""
+        self._check_size(call)
+        if len(call.inputs) != 1 or tuple(call.outputs) != (BARE,):
+            raise OperatorError(f"the input of {call.path} was not dumped")
+        (given,) = call.inputs.values()
+        return held_by_projection(self._projected[call.module], given.open(), call.outputs[BARE].open())
 
     def _check_size(self, call: ModuleCall) -> None:
         check_size((*call.inputs.values(), *call.outputs.values()), self._budget.most)

@@ -14,6 +14,8 @@ from ..judging.verdict import Check
 from ..reporting.row import REPLAY, Row, Scalar
 from .recomputation import WRONG, Recomputation
 
+ACCUMULATED = f"{REPLAY}accumulated"
+"""In the context of a row whose error was found to be rounding that has accumulated."""
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "outcome": (str,),
     "why": (str,),
@@ -96,9 +98,16 @@ def as_accumulated(row: Row) -> Row:
         for check in row.checks
     )
     failed = next((check for check in row.checks if not check.passed), None)
+    context = {**row.context, ACCUMULATED: True}
     said = f"; {failed.metric} is not {failed.bound}" if failed is not None else ""
     return replace(
-        row, verdict="pass", sentence=f"{why}{said}", checks=checks, reasons=(), notes=(*row.notes, why)
+        row,
+        verdict="pass",
+        sentence=f"{why}{said}",
+        checks=checks,
+        reasons=(),
+        notes=(*row.notes, why),
+        context=context,
     )
 
 

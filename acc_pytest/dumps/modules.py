@@ -14,6 +14,7 @@ from ..topology.tree import Node
 from .base import Dump, Rank, Slot, Step
 from .calls import Calls, trace_calls
 from .torch_manifest import SavedTensor
+from .torch_outline import Outline
 from .torch_weights import SavedWeight
 
 
@@ -32,6 +33,10 @@ class ModuleDump(Dump):
     def weights(self, rank: Rank) -> Mapping[str, SavedWeight]:
         """What is known of the parameters and buffers of a rank, by full name."""
         return {}
+
+    def outline(self, rank: Rank) -> Outline | None:
+        """What the dump keeps of its model to compute modules again; `None` where it keeps nothing."""
+        return None
 
     def weights_file(self, rank: Rank) -> str:
         """Where that stands."""

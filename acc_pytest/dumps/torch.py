@@ -25,6 +25,7 @@ from .ranks import Worker, select, torch_worker
 from .statistics_rows import TORCH_FILE, torch_rows
 from .torch_fields import Key
 from .torch_manifest import SavedTensor, key_of_name, process_manifest, step_manifest
+from .torch_outline import Outline, outline_of
 from .torch_weights import FILE as WEIGHTS_FILE
 from .torch_weights import SavedWeight, weights_of
 
@@ -140,6 +141,10 @@ class TorchDump(ModuleDump):
     def weights(self, rank: Rank) -> Mapping[str, SavedWeight]:
         """What is known of the parameters and buffers of a rank, by full name."""
         return weights_of(self._home / rank.name)
+
+    def outline(self, rank: Rank) -> Outline | None:
+        """What the process of a rank kept of its model."""
+        return outline_of(self._home / rank.name)
 
     def weights_file(self, rank: Rank) -> str:
         """Where that stands."""

@@ -175,7 +175,11 @@ def _exports(tree: LayeredTree) -> Iterator[Export]:
 
 
 def _inventory(tree: LayeredTree) -> list[tuple[object, ...]]:
-    return [(node.path, node.op_type, *tree.slots(node)) for node in tree.side.tree.walk()]
+    """The modules. What they are given and give depends on how attention is computed: masks, its weights."""
+    nodes = list(tree.side.tree.walk())
+    if all(node.op_type for node in nodes):
+        return [(node.path, node.op_type) for node in nodes]
+    return [(node.path, node.op_type, *tree.slots(node)) for node in nodes]
 
 
 def _dumped(tree: LayeredTree) -> set[_Place]:

@@ -13,7 +13,7 @@ from .. import options
 from ..errors import AccError
 from ..session import planning
 from .pairs import PairMode
-from .replaying import check_replay, recomputer_for
+from .replaying import asks_for_replay, check_replay, outline_for, recomputer_for
 from .run import RUN
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class ComparisonMode(PairMode):
         if "from_rows" in given or not given.keys() & {"golden", "mine"}:
             return None
         if "golden" not in given:
-            if "replay" in given:
+            if asks_for_replay(given):
                 return None
             raise AccError("--acc-mine needs --acc-golden too: a comparison has two sides")
         from ..settings import Settings
@@ -51,7 +51,7 @@ class ComparisonMode(PairMode):
         mode = cls(settings, given, plan=plan, noise=noise)
         _ = mode.judges.custom  # a metric that cannot be loaded is a mistake to report before the first test
         check_replay(settings, plan)
-        if settings.replay is not None:
+        if settings.replay:
             _ = mode.recomputer  # nor a golden model that cannot be made
         return mode
 
@@ -87,11 +87,17 @@ class ComparisonMode(PairMode):
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
         row = self._compare(pair, make_judge, test_id, number, counterpart, lambda: self._ties)
         written = pair.mine.slot.startswith("output") or number in self.plan.gaps
-        if self.settings.replay is None or pair.fed or not written:
+        if not self._replays or pair.fed or not written:
             return row
         from ..diagnosis.replayed import with_replay
 
-        return with_replay(row, self.recomputer.of_pair(number))
+        found = self.recomputer.of_pair(number)
+        return with_replay(row, found) if found.outcome or self.settings.replay else row
+
+    @functools.cached_property
+    def _replays(self) -> bool:
+        """Whether operators of mine are computed again: it was asked for, or golden's dump says how."""
+        return bool(self.settings.replay) or outline_for(self.settings, self.plan) is not None
 
     @functools.cached_property
     def recomputer(self) -> Recomputer:

@@ -15,7 +15,7 @@ from .. import options
 from ..errors import SettingsError
 from ..session import planning
 from .pairs import PairMode, PairTest
-from .replaying import check_replay, recomputer_for
+from .replaying import asks_for_replay, check_replay, recomputer_for
 
 if TYPE_CHECKING:
     from ..diagnosis.recomputation import Recomputer
@@ -40,7 +40,7 @@ class ReplayMode(PairMode):
     @classmethod
     def opened(cls, given: Mapping[str, Any]) -> ReplayMode | None:
         """Open the dump and map it to itself."""
-        if "replay" not in given or "mine" not in given or given.keys() & {"golden", "from_rows"}:
+        if not asks_for_replay(given) or "mine" not in given or given.keys() & {"golden", "from_rows"}:
             return None
         for name in _NEEDS_GOLDEN:
             if name in given:

@@ -6,9 +6,9 @@ working directory, paths in an ini file to the directory of that file.
 """
 
 from .command_line import command_line, of_one_test, start_over
+from .operator_tables import OPCHECK
 from .option import Option
 from .reading import ALL, OPTIONS, SHARED, add_options, of, values
-from .tables import OPCHECK
 
 __all__ = [
     "ALL",

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from ..tensors.stores.address import is_address
+from .operator_tables import FUZZ, OPCHECK
 from .option import Option
 from .tables import (
     COMPARISON,
     DEBUGGING,
     ENGINE,
-    FUZZ,
     GATE,
     GATES,
-    OPCHECK,
     REPLAY,
     REPORTS,
     SHARING,

@@ -44,6 +44,8 @@ class DumpConfig:
     - `dump_weight`: save the parameters too, once.
     - `weight_digest`: describe each parameter and buffer in `weights.json` (check sum, moments, sketch), so
       that a comparison tells another weight without either being dumped.
+    - `outline`: keep the configuration of a model of transformers, small parameters and projections of the
+      weights of linear layers, so that a comparison can compute modules again (`model_outline.json`).
     - `seed`: calls `seed_all(seed)`.
     - `analyze`: append a row for each tensor to `tensor_analyze.csv` beside the tensors.
     - `max_elements`, `max_bytes`: a tensor of more elements, and what exceeds so many bytes in all, is left
@@ -68,6 +70,7 @@ class DumpConfig:
     dump_last_logits: bool = False
     dump_weight: bool = False
     weight_digest: bool = True
+    outline: bool = True
     seed: Union[int, None] = None
     analyze: bool = False
     max_elements: Union[int, None] = None
@@ -86,7 +89,7 @@ class DumpConfig:
         keep("ranks", None if self.ranks is None else _ranks(self.ranks))
         for name in ("tensor_part", "dump_statistics_mode"):
             _one_of(name, getattr(self, name), (0, 1, 2))
-        for name in ("dump_last_logits", "dump_weight", "weight_digest", "analyze"):
+        for name in ("dump_last_logits", "dump_weight", "weight_digest", "outline", "analyze"):
             if not isinstance(getattr(self, name), bool):
                 raise _wrong(name, getattr(self, name), "True or False")
         for name in ("device_id", "seed", "max_elements", "max_bytes"):

@@ -20,6 +20,7 @@ from ...tensors.whole_file import whole_file
 from . import weights
 from .config import DumpConfig
 from .names import NamedModule
+from .outline import ModelOutline
 from .process_folder import places_in_run
 from .step import StepRecord
 
@@ -72,6 +73,10 @@ class Manifest:
     def write_weights(self, content: dict[str, Any]) -> None:
         """`weights.json`: what `weight_digests` says of the weights."""
         _write(self._home / weights.FILE, content)
+
+    def write_outline(self, outline: ModelOutline) -> None:
+        """`model_outline.json` and the tensors beside it."""
+        outline.write(self._home)
 
     def _write_process(self) -> None:
         _write(

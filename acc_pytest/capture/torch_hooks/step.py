@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from .outline import ModelOutline
 from .store import CallFolder
 from .values import Contents, Key
 
@@ -47,6 +48,8 @@ class StepRecord:
     """The nodes in the order in which they began."""
     weights: dict[str, Any] | None = None
     """What is said of the weights, in the first step of a dump."""
+    outline: ModelOutline | None = None
+    """The outline of the model, in the first step of a dump."""
     calls: Counter[str] = field(default_factory=Counter)
     from_here: Counter[tuple[int, str]] = field(default_factory=Counter)
     caches: dict[int, tuple[Key, Any]] = field(default_factory=dict)

@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch.overrides import _get_current_function_mode as _current_mode
 from ...errors import AccError, CaptureError
 from .api_mode import ApiMode
 from .manifest import Manifest
+from .outline import model_outline
 from .select import Selection
 from .step import StepRecord
 from .store import Store
@@ -34,6 +36,14 @@ class _Running(threading.local):
     eager: Any = None
 
 
+def _described(what: str, describe: Callable[[], Any]) -> Any:
+    try:
+        return describe()
+    except Exception as error:  # noqa: BLE001 - must not end the user's run
+        warnings.warn(f"{what} are not described: {type(error).__name__}: {error}", stacklevel=5)
+        return None
+
+
 class Steps(ABC):
     """Counts the calls of the root, and begins and ends the steps that are dumped."""
 
@@ -45,7 +55,7 @@ class Steps(ABC):
         self.selection = selection
         self.token = 0
         self.written: set[int] = set()
-        self._digested = False
+        self._described = False
         self._known = known
         self._compiled = compiled
         self._lock = threading.Lock()
@@ -64,7 +74,7 @@ class Steps(ABC):
         """Begin a new dump, in which nothing is written yet."""
         self.store, self.manifest = store, manifest
         self.written = set()
-        self._digested = False
+        self._described = False
 
     @abstractmethod
     def _api_mode(self) -> ApiMode:
@@ -105,7 +115,8 @@ class Steps(ABC):
         if again:
             warnings.warn(f"step {token} was dumped before and is not dumped again", stacklevel=4)
             return
-        running.step = StepRecord(token, str(self.store.home / str(token)), weights=self._weights())
+        directory = str(self.store.home / str(token))
+        running.step = StepRecord(token, directory, **self._of_the_model())
         if self.selection.apis:
             if running.mode is None:
                 running.mode = self._api_mode()
@@ -113,19 +124,21 @@ class Steps(ABC):
                 running.mode.__enter__()  # type: ignore[no-untyped-call]
                 running.mode_entered = True
 
-    def _weights(self) -> dict[str, Any] | None:
-        """What is said of the weights as the first step of a dump finds them; nothing later."""
+    def _of_the_model(self) -> dict[str, Any]:
+        """What is said of the model as the first step of a dump finds it; nothing later."""
         with self._lock:
-            if self._digested or not self.store.config.weight_digest:
-                return None
+            if self._described:
+                return {}
             if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-                return None
-            self._digested = True
-        try:
-            return weight_digests(self.manifest.root, self.store.storages)
-        except Exception as error:  # noqa: BLE001 - must not end the user's run
-            warnings.warn(f"weights are not described: {type(error).__name__}: {error}", stacklevel=4)
-            return None
+                return {}
+            self._described = True
+        root, config = self.manifest.root, self.store.config
+        said: dict[str, Any] = {}
+        if config.weight_digest:
+            said["weights"] = _described("weights", lambda: weight_digests(root, self.store.storages))
+        if config.outline:
+            said["outline"] = _described("modules", lambda: model_outline(root))
+        return said
 
     def end(self) -> None:
         """The root returned or raised: write what is left of the step and wait until all of it is on the
@@ -191,6 +204,8 @@ class Steps(ABC):
         try:
             if step.weights is not None:
                 self.manifest.write_weights(step.weights)
+            if step.outline is not None:
+                self.manifest.write_outline(step.outline)
         except AccError as error:
             problem = problem or error
         if step.entries or step.order:

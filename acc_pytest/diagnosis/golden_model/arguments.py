@@ -51,7 +51,7 @@ class CallTemplate:
             if key not in mine:
                 return own(tensor)
             put.add(key)
-            return _in_form(mine[key], tensor)
+            return _in_form(mine[key], own(tensor))
 
         def copied(cache: Any, key: Key) -> Any:
             return cache_for(module, cache, own)
@@ -103,7 +103,8 @@ def _nested(tensors: Mapping[Key, torch.Tensor]) -> Any:
 
 
 def _in_form(mine: torch.Tensor, golden: torch.Tensor) -> torch.Tensor:
-    """A mask of mine in the form that golden's code takes: what may be seen, or what is added to scores."""
+    """A mask of mine in the form (and dtype) that golden's code takes: what may be seen, or what is added to
+    scores."""
     if mine.dtype == torch.bool and golden.is_floating_point():
         blocked = torch.finfo(golden.dtype).min
         return torch.zeros(mine.shape, dtype=golden.dtype).masked_fill(~mine, blocked)

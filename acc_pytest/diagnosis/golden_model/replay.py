@@ -86,6 +86,8 @@ class StepReplay:
         module = copy.modules.get(call.module)
         if module is None:
             raise OperatorError(f"the model of --acc-model has no module {call.module}")
+        if any(parameter.is_meta for parameter in module.parameters(recurse=False)):
+            raise OperatorError(f"the weights of {call.module} are not there")
         args, kwargs = self._arguments(copy, call, module)
         run = CutRun(copy, call, self._modules, self._templates, self._results, self._refusals)
         run.knows_past = self._knows_past
@@ -95,7 +97,8 @@ class StepReplay:
         made = {
             NodeSlot(call.path, Slot("output", key or BARE)): one for key, one in in_result(result).tensors
         }
-        return made | run.handed | written(call, module, args, kwargs)
+        made |= run.handed | written(call, module, args, kwargs)
+        return {place: tensor for place, tensor in made.items() if not tensor.is_meta}
 
     def _arguments(
         self, copy: ModelCopy, call: ModuleCall, module: nn.Module

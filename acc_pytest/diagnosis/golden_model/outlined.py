@@ -1,0 +1,70 @@
+"""The golden model as its dump outlines it: the code of transformers, small parameters, no large weights.
+
+The modules lie on the meta device, which computes shapes only; what the outline has of values is put in its
+place. So a module whose own code reads no large weight can be computed, and one that does gives nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...capture.torch_hooks.names import module_tree
+from ...dumps.torch_outline import Outline
+from ...errors import OperatorError
+from ...guard import guarded
+from .copies import EAGER
+
+
+def outlined_model(outline: Outline) -> nn.Module:
+    """The modules of the outline; one empty module for a model that is none of transformers.
+
+    Raises `AccError` where the transformers that are installed have other ones.
+    """
+    if not outline.model:
+        return nn.Module()
+    with guarded(f"making {outline.model} as golden's dump outlines it"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = _made(outline)
+    _fill(model, outline)
+    return model.eval()
+
+
+def _made(outline: Outline) -> nn.Module:
+    transformers: Any = importlib.import_module("transformers")
+    kind = getattr(transformers, outline.model, None)
+    if not isinstance(kind, type) or not issubclass(kind, transformers.PreTrainedModel):
+        raise OperatorError(f"transformers {transformers.__version__} have no model {outline.model}")
+    make: Any = kind
+    config = make.config_class.from_dict(dict(outline.config))
+    config._attn_implementation = EAGER
+    with torch.device("meta"):
+        model: nn.Module = make(config)
+    return model
+
+
+def _fill(model: nn.Module, outline: Outline) -> None:
+    """Put the values that the outline has where the model has none."""
+    modules = {place.name: place.module for place in module_tree(model).walk()}
+    for name, ref in outline.weights.items():
+        path, _, own = name.rpartition(".")
+        module = modules.get(path)
+        values = ref.open().clone()
+        if module is None or not _put(module, own, values):
+            raise OperatorError(f"the installed transformers make {outline.model} without {name}")
+
+
+def _put(module: nn.Module, name: str, values: torch.Tensor) -> bool:
+    """Whether the module has a parameter or buffer of this name and shape; it holds the values then."""
+    parameter, buffer = module._parameters.get(name), module._buffers.get(name)
+    if parameter is not None and parameter.shape == values.shape:
+        module._parameters[name] = nn.Parameter(values, requires_grad=False)
+    elif buffer is not None and buffer.shape == values.shape:
+        module._buffers[name] = values
+    else:
+        return False
+    return True

@@ -1,0 +1,166 @@
+"""Is the result of a linear layer right? Told from the projection of golden's weight, without the weight.
+
+With x what mine gave the layer and y what it made, P and b the projections of golden's weight and bias
+(`tensors.projection`) and S the signs, the error e of y shows as
+
+    e S = y S - x P - b S,    |e|^2 = mean over the 8 columns of the squares, summed over rows
+
+Storing y in the type of mine, of unit roundoff u, leaves u |y| / sqrt(6): an error spread evenly over half
+of a spacing, which is u to 2 u of a value. Mine may have twice that, as in `measured_bound`, and 1.5 times
+that of a product that is summed in two halves, whose sizes the projection tells as well. Where the weights of
+mine may have been rounded, that counts as noise too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from ..errors import OperatorError
+from ..judging.tolerance import PER_LAYER, scatter_of, scatter_words
+from ..tensors.dtypes import FloatFormat, by_torch
+from ..tensors.projection import WIDTH, signs
+from ..tensors.ref import TensorRef
+from .measured_bound import HALVES_RATIO, RATIO, ROW_RATIO
+from .one_operator import SIZE, one_operator_tolerance
+from .recomputation import Recomputation
+
+_SINGLE = 2.0**-24
+_ROWS = 1 << 20
+"""Elements of a block of rows that is looked at together: 8 MiB in float64."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectedLinear:
+    """A linear layer of golden: the projection of its weight, its bias if it has one, and whether the weight
+    of mine is known to hold the same values."""
+
+    projection: TensorRef
+    bias: TensorRef | None
+    same: bool
+
+
+@dataclass(slots=True)
+class _Squares:
+    """Of each row, float64: the error, the result, its two halves, and what rounding weights may do."""
+
+    error: torch.Tensor
+    size: torch.Tensor
+    halves: torch.Tensor
+    terms: torch.Tensor
+
+
+def held_by_projection(layer: ProjectedLinear, given: torch.Tensor, mine: torch.Tensor) -> Recomputation:
+    """Whether `mine` is what the layer makes of `given`, but for its rounding.
+
+    Raises `AccError` where the projection cannot be read.
+    """
+    projection = layer.projection.open().double()
+    features, count = given.shape[-1], mine.shape[-1]
+    if projection.shape != (features, WIDTH) or given.shape[:-1] != mine.shape[:-1]:
+        return Recomputation(why=SIZE)
+    shift = torch.zeros(WIDTH, dtype=torch.float64)
+    if layer.bias is not None:
+        bias = layer.bias.open().double()
+        if bias.shape != (count,):
+            return Recomputation(why=SIZE)
+        shift = bias @ signs(count)
+    squares = _squares(given.reshape(-1, features), mine.reshape(-1, count), projection, shift)
+    return _judged(layer, squares, mine)
+
+
+def _squares(
+    given: torch.Tensor, mine: torch.Tensor, projection: torch.Tensor, shift: torch.Tensor
+) -> _Squares:
+    drawn, half = signs(mine.shape[1]), given.shape[1] // 2
+    energies = projection.square().mean(1)
+    blocks = []
+    rows = max(1, _ROWS // (given.shape[1] + mine.shape[1]))
+    for start in range(0, len(mine), rows):
+        x, y = given[start : start + rows].double(), mine[start : start + rows].double()
+        first, second = x[:, :half] @ projection[:half], x[:, half:] @ projection[half:]
+        right = first + second + shift
+        error = (y @ drawn - right).square().mean(1)
+        size = torch.maximum(y.square().sum(1), right.square().mean(1))
+        halves = (first.square() + second.square()).mean(1)
+        blocks.append((error, size, halves, x.square() @ energies))
+    error, size, halves, terms = map(torch.cat, zip(*blocks)) if blocks else [torch.zeros(0)] * 4
+    return _Squares(error, size, halves, terms)
+
+
+def _judged(layer: ProjectedLinear, squares: _Squares, mine: torch.Tensor) -> Recomputation:
+    total = float(squares.size.sum())
+    if not math.isfinite(total + float(squares.error.sum())):
+        raise OperatorError("it has values that are not finite")
+    if not total:
+        return Recomputation("right", 0.0)
+    fmt = by_torch(mine.dtype).format
+    assert fmt is not None
+    noise = _Noise.of(fmt, squares, mine.shape[-1], layer.same)
+    return _row_by_row(_whole(noise, squares, mine), noise, squares, mine.shape[:-1])
+
+
+@dataclass(slots=True)
+class _Noise:
+    """What rounding does to each row, squared: storing it, storing two halves, adding up what cancels."""
+
+    fmt: FloatFormat
+    stored: torch.Tensor
+    halved: torch.Tensor
+    summed: torch.Tensor
+
+    @classmethod
+    def of(cls, fmt: FloatFormat, squares: _Squares, length: int, same: bool) -> _Noise:
+        rounding = fmt.roundoff / math.sqrt(6)
+        stored = rounding**2 * squares.size + length * fmt.spacing**2 / 12
+        if not same:
+            stored = stored + rounding**2 * squares.terms
+        halved = stored + rounding**2 * squares.halves
+        return cls(fmt, stored, halved, (PER_LAYER * _SINGLE) ** 2 * length * squares.terms)
+
+
+def _whole(noise: _Noise, squares: _Squares, mine: torch.Tensor) -> Recomputation:
+    """All rows together."""
+    total = float(squares.size.sum())
+    parts = squares.error, noise.stored, noise.halved, noise.summed
+    error, stored, halved, summed = (math.sqrt(float(each.sum()) / total) for each in parts)
+    samples = round(WIDTH * total**2 / float(squares.size.square().sum()))
+    scatter = scatter_of(samples)
+    allowed = RATIO * scatter * stored
+    reason = f"{RATIO:g}{scatter_words(samples)} times the rounding of {noise.fmt.name}, {stored:.3g}"
+    if (apart := HALVES_RATIO * scatter * halved) > allowed:
+        allowed = apart
+        reason = f"{HALVES_RATIO:g}{scatter_words(samples)} times that of two halves, {halved:.3g}"
+    if noise.fmt.roundoff <= _SINGLE:
+        rms = math.sqrt(total / mine.numel())
+        single = one_operator_tolerance(noise.fmt.name, noise.fmt.name, mine.shape[-1], rms)
+        if single.value > allowed:
+            allowed, reason = single.value, single.reason
+    allowed += summed
+    outcome = "right" if error <= allowed else "wrong"
+    reason += " (by a projection of golden's weight)"
+    return Recomputation(outcome, error, "", stored, allowed, reason)
+
+
+def _row_by_row(whole: Recomputation, noise: _Noise, squares: _Squares, shape: torch.Size) -> Recomputation:
+    """The outcome of all rows: `whole` where each is right too."""
+    if whole.outcome == "wrong" or not shape or whole.noise is None or whole.allowed is None:
+        return whole
+    least = noise.fmt.roundoff**4 * float(squares.size.mean())
+    sizes = squares.size.clamp_min(least)
+    bounds = ROW_RATIO * scatter_of(WIDTH) * (noise.halved / sizes).sqrt() + (noise.summed / sizes).sqrt()
+    if noise.fmt.roundoff <= _SINGLE:
+        bounds = bounds.clamp_min(ROW_RATIO * whole.allowed)
+    shares = (squares.error / sizes).sqrt()
+    worst = int((shares / bounds).argmax())
+    share, allowed = float(shares[worst]), float(bounds[worst])
+    whole = replace(whole, row_error=share, row_allowed=allowed)
+    if share <= allowed:
+        return whole
+    beyond = int((shares > bounds).sum())
+    row = [int(place) for place in np.unravel_index(worst, shape)]
+    said = f"{beyond} of {len(shares)} rows are wrong; row {row} is {share:.3g} off, {allowed:.3g} is allowed"
+    return replace(whole, outcome="wrong", why=said)

@@ -1,0 +1,64 @@
+"""What a torch dump keeps of its model beside the digests: enough to compute its modules again.
+
+    outline_of(home)    of a process folder; `None` where there is none (older dumps, `outline=False`)
+
+`model_outline.json` names the class of a model of transformers and has its configuration.
+`model_outline.pt` has the small parameters and buffers (norms, biases, frequencies, routers) whole, and of
+each large weight of a linear layer its projection (`tensors.projection`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..tensors.header import version_of
+from ..tensors.projection import NAME
+from ..tensors.ref import TensorRef
+from .torch_fields import text
+from .torch_manifest import read_json
+
+FILE = "model_outline.json"
+TENSORS = "model_outline.pt"
+FORMAT = "acc_pytest model outline"
+WEIGHT, PROJECTION = "weight ", "projection "
+"""What names of tensors in the second file begin with; that of a weight, or of a linear layer, follows."""
+
+
+@dataclass(frozen=True)
+class Outline:
+    """`model` is the name of a class of transformers and `config` its configuration, both empty for another
+    model; `weights` by full name (`root.norm.weight`) and `projections` by the name of the layer
+    (`root.lm_head`).
+    """
+
+    model: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    weights: Mapping[str, TensorRef] = field(default_factory=dict)
+    projections: Mapping[str, TensorRef] = field(default_factory=dict)
+
+
+def outline_of(home: Path) -> Outline | None:
+    """The outline in a process folder. One that is not sound counts as none."""
+    path = str(home / FILE)
+    return _outline_as_of(path, version_of(path))
+
+
+@functools.lru_cache(maxsize=4)
+def _outline_as_of(path: str, _version: tuple[int, ...]) -> Outline | None:
+    content = read_json(Path(path), FORMAT)
+    names, config = content.get("tensors"), content.get("config")
+    if content.get("projection") != NAME or not isinstance(names, list):
+        return None
+    file = str(Path(path).with_name(TENSORS))
+    known = [name for name in names if isinstance(name, str)]
+
+    def starting(word: str) -> dict[str, TensorRef]:
+        return {name.removeprefix(word): TensorRef(file, name) for name in known if name.startswith(word)}
+
+    model = text(content.get("model")) or ""
+    sound = config if isinstance(config, dict) else {}
+    return Outline(model, sound, starting(WEIGHT), starting(PROJECTION))
