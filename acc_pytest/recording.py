@@ -22,7 +22,7 @@ SINK = pytest.StashKey[Callable[[Row], None]]()
 """In `config.stash`: what takes the rows of this process."""
 
 ROWS = pytest.StashKey[int]()
-"""In `item.stash`: how many rows the test has recorded."""
+"""In `item.stash`: how many rows the test has as properties."""
 
 BESIDE = len("E       ")
 """What pytest puts before each line of an assertion of people's own tests."""
@@ -92,10 +92,10 @@ def _end(rows: Sequence[Row]) -> None:
 
 
 def _hand_over(item: pytest.Item, row: Row) -> None:
-    earlier = item.stash.get(ROWS, 0)
-    item.stash[ROWS] = earlier + 1
     settings = item.config.stash[RUN].settings
     if (settings is None or settings.junit_properties == "all") and want_properties(item.config):
+        earlier = item.stash.get(ROWS, 0)
+        item.stash[ROWS] = earlier + 1
         item.user_properties.extend(properties(row, f"{earlier + 1}." if earlier else ""))
     item.config.stash[SINK](row)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..dumps.base import Dump, Rank
 from ..guard import guarded
+from ..tensors.header import looking_once
 from ..topology.tree import Node
 from .before_reduction import placed
 from .captured import captured_plan, is_captured
@@ -55,7 +56,7 @@ def plan(
     of each node.
     """
     loaded = load_tables(tables)
-    with guarded(f"planning {golden.root} against {mine.root}"):
+    with guarded(f"planning {golden.root} against {mine.root}"), looking_once():
         return _traced(golden, mine, level, op_mapping_file, loaded)
 
 

@@ -6,6 +6,7 @@ with their bytes swapped, the latter come as a transposed view of the mapping.
 
 from __future__ import annotations
 
+import functools
 import io
 import tokenize
 import warnings
@@ -20,6 +21,8 @@ from .header import Location, TensorHeader
 from .mapped import byte_count, mapped, opened
 
 _MAGIC = b"\x93NUMPY"
+_PREFIX = len(_MAGIC) + 4
+"""Bytes before the text of a header of version 1: the magic ones, the version, the length of the text."""
 # numpy refuses longer header texts itself; its length field alone could ask for 4 GiB.
 _LONGEST_HEADER = 16 * 1024
 # What parsing a hostile header text (a Python literal) can raise.
@@ -74,9 +77,8 @@ def described(path: str, head: bytes, size: int) -> tuple[TensorHeader, bool, bo
 
     `head` are the first bytes of the file's `size`, `path` names it in errors. Raises `FormatError`.
     """
-    prefix = io.BytesIO(head[:_LONGEST_HEADER])
     try:
-        shape, fortran, dtype = _declared(prefix)
+        shape, fortran, dtype, offset = _declared(head)
     except _REFUSALS as error:
         raise FormatError(
             f"{path}: is not a valid .npy file: {str(error)[:200] or type(error).__name__}"
@@ -84,7 +86,6 @@ def described(path: str, head: bytes, size: int) -> tuple[TensorHeader, bool, bo
     if dtype.hasobject:
         raise FormatError(f"{path}: holds Python objects, which are never unpickled; save plain arrays")
     known, shape = by_numpy(dtype), tuple(map(int, shape))
-    offset = prefix.tell()
     nbytes = byte_count(path, shape, 8 * dtype.itemsize)
     if nbytes != size - offset:
         raise FormatError(
@@ -99,19 +100,34 @@ def stored_dtype(path: str) -> np.dtype[Any] | None:
     """What the header says that the array is made of, objects and text too; `None` for a bad file."""
     try:
         with opened(path) as (file, _):
-            return _declared(io.BytesIO(file.read(_LONGEST_HEADER)))[2]
+            return _declared(file.read(_LONGEST_HEADER))[2]
     except (OSError, FormatError, *_REFUSALS):
         return None
 
 
-def _declared(head: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, Fortran's order and type, as the header says. Raises `_REFUSALS`."""
-    version = np.lib.format.read_magic(head)
+def _declared(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Shape, Fortran's order and type, as the header at the start of `head` says, and its length.
+
+    Raises `_REFUSALS`.
+    """
+    head = head[:_LONGEST_HEADER]
+    if head[len(_MAGIC) : len(_MAGIC) + 2] != b"\x01\x00":
+        return _read(head)
+    return _read_once(head[: _PREFIX + int.from_bytes(head[_PREFIX - 2 : _PREFIX], "little")])
+
+
+def _read(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    stream = io.BytesIO(head)
+    version = np.lib.format.read_magic(stream)
     if version > (2, 0):
         raise ValueError(f"it has .npy version {version}, which only structured arrays need")
     read = np.lib.format.read_array_header_2_0 if version == (2, 0) else np.lib.format.read_array_header_1_0
     with warnings.catch_warnings():
         # numpy and the parser of Python literals warn about odd headers; odd is not yet wrong.
         warnings.simplefilter("ignore")
-        found: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(head)
-    return found
+        found: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(stream)
+    return (*found, stream.tell())
+
+
+# Tensors of one dtype and shape have the same header, which numpy reads as a Python literal.
+_read_once = functools.lru_cache(maxsize=256)(_read)
