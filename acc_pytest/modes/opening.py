@@ -55,8 +55,8 @@ def open_run(config: pytest.Config) -> None:
     show_tracebacks(given.pop("debug", False))
     with noting_interrupts(), door("starting the run"):
         let_any_name_pass(config)
-        in_worker = hasattr(config, "workerinput")
-        run = config.stash[RUN] = received(config) if in_worker else _opened(config, given)
+        in_worker, sent = hasattr(config, "workerinput"), CHANNEL in getattr(config, "workerinput", ())
+        run = config.stash[RUN] = received(config) if sent else _opened(config, given)
         _choose(config, run.modes)
         start_fewer(config, run.modes)
         reports = WorkerRows(config) if in_worker else RunReport(config, run, _views(run, given))
