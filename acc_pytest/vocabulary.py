@@ -19,9 +19,10 @@ DEFAULT_STANDARD = "ascend"
 SECOND_DEVICE = ("three-way", "two-golden")
 """Those of them that use the outputs of a second device."""
 NO_NOISE = "none"
+"""The value of `--acc-noise` that leaves the profile beside golden out."""
 REPLAY_AUTO = "auto"
 REPLAY_WORDS = (REPLAY_AUTO, "off")
-"""The value of `--acc-noise` that leaves the profile beside golden out."""
+"""Values of `--acc-replay` beside a number: by what golden's dump outlines, and not at all."""
 NOISE_PROFILE = "acc_noise_profile.json"
 """The file beside golden that says what its noise is."""
 COMPARISON_STANDARDS = ("default", "ascend", "torch", "three-way")

@@ -35,11 +35,12 @@ _ROWS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ProjectedLinear:
-    """A linear layer of golden: the projection of its weight, its bias if it has one, and whether the weight
-    of mine is known to hold the same values."""
+    """A linear layer of golden: the projection of its weight, its bias if it has one, how many features it
+    gives, and whether the weight of mine is known to hold the same values."""
 
     projection: TensorRef
     bias: TensorRef | None
+    outputs: int
     same: bool
 
 
@@ -60,7 +61,8 @@ def held_by_projection(layer: ProjectedLinear, given: torch.Tensor, mine: torch.
     """
     projection = layer.projection.open().double()
     features, count = given.shape[-1], mine.shape[-1]
-    if projection.shape != (features, WIDTH) or given.shape[:-1] != mine.shape[:-1]:
+    fits = projection.shape == (features, WIDTH) and count == layer.outputs
+    if not fits or given.shape[:-1] != mine.shape[:-1]:
         return Recomputation(why=SIZE)
     shift = torch.zeros(WIDTH, dtype=torch.float64)
     if layer.bias is not None:

@@ -31,6 +31,16 @@ class Recomputation:
     row_error: float | None = None
     row_allowed: float | None = None
 
+    def is_beyond(self, times: float) -> bool:
+        """Whether it is wrong by so many times what is allowed, of all elements or of a row."""
+        measured = ((self.error, self.allowed), (self.row_error, self.row_allowed))
+        beyond = [
+            error > times * allowed
+            for error, allowed in measured
+            if error is not None and allowed is not None
+        ]
+        return self.outcome == "wrong" and any(beyond)
+
     @property
     def said(self) -> str:
         """What is wrong, to be said after `WRONG`; empty where nothing more is known."""

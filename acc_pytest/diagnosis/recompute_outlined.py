@@ -13,6 +13,7 @@ from functools import cached_property
 
 from torch import nn
 
+from ..capture.torch_hooks.names import module_tree
 from ..dumps import open_dump
 from ..dumps.modules import ModuleDump
 from ..dumps.torch_outline import Outline
@@ -23,14 +24,6 @@ from .golden_model.outlined import outlined_model
 from .projected import ProjectedLinear
 from .recomputation import Recomputation, RecomputeBudget
 from .recompute_torch import TorchRecomputer
-
-
-def outline_of_golden(plan: Plan) -> Outline | None:
-    """What golden's dump outlines of its model, where mine is a dump of the same kind; `None` without one."""
-    if not plan.golden_kind == plan.mine_kind == "torch":
-        return None
-    dump = open_dump(plan.golden_root)
-    return dump.outline(dump.ranks[0]) if isinstance(dump, ModuleDump) else None
 
 
 class OutlinedRecomputer:
@@ -44,8 +37,9 @@ class OutlinedRecomputer:
 
     def _of(self, root: str, pairs: Sequence[Pair]) -> TorchRecomputer:
         """What computes the modules of one side again."""
-        layers = _layers(self._outline, _weights(self._plan.golden_root), _weights(root))
-        return TorchRecomputer(root, pairs, _model(self._outline), self._budget, projected=layers)
+        model = _model(self._outline)
+        layers = _layers(self._outline, model, _weights(self._plan.golden_root), _weights(root))
+        return TorchRecomputer(root, pairs, model, self._budget, projected=layers)
 
     @cached_property
     def _golden(self) -> TorchRecomputer:
@@ -74,15 +68,24 @@ class OutlinedRecomputer:
 
 
 def _layers(
-    outline: Outline, golden: Mapping[str, SavedWeight], mine: Mapping[str, SavedWeight]
+    outline: Outline, model: nn.Module, golden: Mapping[str, SavedWeight], mine: Mapping[str, SavedWeight]
 ) -> dict[str, ProjectedLinear]:
-    """The linear layers whose weights the outline has no values of."""
+    """The linear layers whose weights the model has no values of."""
+    modules = {place.name: place.module for place in module_tree(model).walk()}
+    known = {
+        name
+        for name in outline.projections
+        if name in modules and not any(weight.is_meta for weight in modules[name].parameters(recurse=False))
+    }
     return {
         name: ProjectedLinear(
-            projection, outline.weights.get(f"{name}.bias"), _same(golden, mine, f"{name}.weight")
+            projection,
+            outline.weights.get(f"{name}.bias"),
+            outline.outputs[name],
+            _same(golden, mine, f"{name}.weight"),
         )
         for name, projection in outline.projections.items()
-        if f"{name}.weight" not in outline.weights
+        if name in outline.outputs and name not in known
     }
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from ..tensors.header import version_of
 from ..tensors.projection import NAME
 from ..tensors.ref import TensorRef
-from .torch_fields import text
+from .torch_fields import natural, text
 from .torch_manifest import read_json
 
 FILE = "model_outline.json"
@@ -32,13 +32,14 @@ WEIGHT, PROJECTION = "weight ", "projection "
 class Outline:
     """`model` is the name of a class of transformers and `config` its configuration, both empty for another
     model; `weights` by full name (`root.norm.weight`) and `projections` by the name of the layer
-    (`root.lm_head`).
+    (`root.lm_head`), for which `outputs` has the number of features that it gives.
     """
 
     model: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     weights: Mapping[str, TensorRef] = field(default_factory=dict)
     projections: Mapping[str, TensorRef] = field(default_factory=dict)
+    outputs: Mapping[str, int] = field(default_factory=dict)
 
 
 def outline_of(home: Path) -> Outline | None:
@@ -61,4 +62,7 @@ def _outline_as_of(path: str, _version: tuple[int, ...]) -> Outline | None:
 
     model = text(content.get("model")) or ""
     sound = config if isinstance(config, dict) else {}
-    return Outline(model, sound, starting(WEIGHT), starting(PROJECTION))
+    outputs = content.get("outputs")
+    counted = {name: natural(count) for name, count in outputs.items()} if isinstance(outputs, dict) else {}
+    known_outputs = {name: count for name, count in counted.items() if count is not None}
+    return Outline(model, sound, starting(WEIGHT), starting(PROJECTION), known_outputs)

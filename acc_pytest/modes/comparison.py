@@ -13,12 +13,13 @@ from .. import options
 from ..errors import AccError
 from ..session import planning
 from .pairs import PairMode
-from .replaying import asks_for_replay, check_replay, outline_for, recomputer_for
+from .replaying import DOUBTS, asks_for_replay, check_replay, outline_for, recomputer_for, unasked_of_atb
 from .run import RUN
 
 if TYPE_CHECKING:
     from ..comparison.tie_reach import AfterTies
     from ..diagnosis.recomputation import Recomputer
+    from ..dumps.torch_outline import Outline
     from ..ids import Naming
     from ..judging.judges import Judge
     from ..mapping.pair import Pair
@@ -58,7 +59,15 @@ class ComparisonMode(PairMode):
     @property
     def costs_by_size(self) -> bool:
         """Unless operators are computed again, or metrics of the user's."""
-        return self.settings.replay is None and not self.settings.metrics
+        return not self.settings.replay and self._outline is None and not self.settings.metrics
+
+    def header(self) -> list[str]:
+        """As of every mode with a plan, and that golden's dump says how to compute operators again."""
+        from ..reporting.header import outline_line
+        from ..reporting.wrapping import on_screen
+
+        lines = super().header()
+        return lines if self._outline is None else [*lines, *on_screen([outline_line(self._outline)])]
 
     @functools.cached_property
     def naming(self) -> Naming:
@@ -87,21 +96,35 @@ class ComparisonMode(PairMode):
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
         row = self._compare(pair, make_judge, test_id, number, counterpart, lambda: self._ties)
         written = pair.mine.slot.startswith("output") or number in self.plan.gaps
-        if not self._replays or pair.fed or not written:
-            return row
+        return self._replayed(row, number) if written and not pair.fed else row
+
+    def _replayed(self, row: Row, number: int) -> Row:
+        """The row of an operator with what replay found of it.
+
+        Where that was not asked for, it says only what it knows; and of operators of ATB only which are wrong
+        beyond doubt, of those that seemed right.
+        """
         from ..diagnosis.replayed import with_replay
 
-        found = self.recomputer.of_pair(number)
-        return with_replay(row, found) if found.outcome or self.settings.replay else row
+        if self.settings.replay or self._outline is not None:
+            found = self.recomputer.of_pair(number)
+            return with_replay(row, found) if found.outcome or self.settings.replay else row
+        if self._of_atb is None or row.verdict != "pass":
+            return row
+        found = self._of_atb.of_pair(number)
+        return with_replay(row, found) if found.is_beyond(DOUBTS) else row
 
     @functools.cached_property
-    def _replays(self) -> bool:
-        """Whether operators of mine are computed again: it was asked for, or golden's dump says how."""
-        return bool(self.settings.replay) or outline_for(self.settings, self.plan) is not None
+    def _of_atb(self) -> Recomputer | None:
+        return unasked_of_atb(self.settings, self.plan)
+
+    @functools.cached_property
+    def _outline(self) -> Outline | None:
+        return outline_for(self.settings, self.plan)
 
     @functools.cached_property
     def recomputer(self) -> Recomputer:
-        return recomputer_for(self.settings, self.plan)
+        return recomputer_for(self.settings, self.plan, self._outline)
 
 
 def comparison_of(config: pytest.Config) -> ComparisonMode | None:

@@ -20,18 +20,42 @@ UNASKED = 1 << 24
 4096 to 11008 features for 1,000 tokens."""
 
 
+UNASKED_OF_ATB = 1 << 18
+"""The same of operators of ATB: those up to there take less than half of the time of a comparison
+(`benchmarks/replay.py`)."""
+DOUBTS = 2.0
+"""How many times its bound an operator of ATB must be off where nobody asked for it. Kernels of devices may
+round more than our references do."""
+
+
 def asks_for_replay(given: Mapping[str, Any]) -> bool:
     """Whether these option values ask for replay by themselves."""
     return given.get("replay") not in (None, *REPLAY_WORDS)
 
 
 def outline_for(settings: Settings, plan: Plan) -> Outline | None:
-    """By what operators are computed again that nobody asked for; `None` where there is nothing."""
-    if settings.replay is not None or plan.golden_kind != "torch":
+    """What golden's dump outlines of its model, where nothing else was asked for; `None` where it has
+    nothing, is of several ranks, or mine is no torch dump.
+    """
+    if settings.replay is not None or not plan.golden_kind == plan.mine_kind == "torch":
         return None
-    from ..diagnosis.recompute_outlined import outline_of_golden
+    from ..dumps import open_dump
+    from ..dumps.modules import ModuleDump
 
-    return outline_of_golden(plan)
+    dump = open_dump(plan.golden_root)
+    if not isinstance(dump, ModuleDump) or len(dump.ranks) > 1:
+        return None
+    return dump.outline(dump.ranks[0])
+
+
+def unasked_of_atb(settings: Settings, plan: Plan) -> Recomputer | None:
+    """Who computes small operators of ATB again, where nothing else was asked for; `None` for other dumps."""
+    if settings.replay is not None or plan.mine_kind != "atb":
+        return None
+    from ..diagnosis.recomputation import RecomputeBudget
+    from ..diagnosis.recomputers import recomputer_of
+
+    return recomputer_of(plan, RecomputeBudget(UNASKED_OF_ATB, measured=True))
 
 
 def check_replay(settings: Settings, plan: Plan) -> None:
@@ -54,12 +78,15 @@ def check_replay(settings: Settings, plan: Plan) -> None:
         )
 
 
-def recomputer_for(settings: Settings, plan: Plan) -> Recomputer:
-    """Who computes operators of mine again. Raises `AccError` where the golden model cannot be made."""
+def recomputer_for(settings: Settings, plan: Plan, outline: Outline | None = None) -> Recomputer:
+    """Who computes operators of mine again, by golden's `outline` where that is given.
+
+    Raises `AccError` where the golden model cannot be made.
+    """
     from ..diagnosis.recomputation import RecomputeBudget
     from ..diagnosis.recomputers import recomputer_of
 
-    if (outline := outline_for(settings, plan)) is not None:
+    if outline is not None:
         from ..diagnosis.recompute_outlined import OutlinedRecomputer
 
         return OutlinedRecomputer(plan, outline, RecomputeBudget(UNASKED, measured=True))

@@ -93,7 +93,8 @@ REPLAY = (
     Option(
         "replay",
         "compute operators of mine again on their own inputs, but those of more elements "
-        "(default: 134217728)",
+        "(134217728 where none are given). Default: auto, those that a torch dump of golden outlines; "
+        "off: none",
         metavar="ELEMENTS",
         const="134217728",
     ),

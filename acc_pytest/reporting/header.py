@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from .printable import printable
 from .wrapping import near
 
 if TYPE_CHECKING:
+    from ..dumps.torch_outline import Outline
     from ..judging.standards import Standard
     from ..mapping.pair import Plan
     from ..noise.counterparts import NoisePlan
@@ -42,6 +44,18 @@ def replay_lines(plan: Plan, operators: int) -> list[str]:
         *(f"acc note: {printable(note, NOTE)}" for note in plan.notes),
         f"acc replay: {_count(operators, 'tensor')} of operators, computed again from their own inputs",
     ]
+
+
+def outline_line(outline: Outline) -> str:
+    """That operators are computed again which nobody asked for: what, and how it is turned off."""
+    what = "linear layers"
+    if outline.model:
+        known = importlib.util.find_spec("transformers")
+        what = f"modules of {outline.model}" if known else f"{what} (transformers are not installed)"
+    return (
+        f"acc replay: {printable(what, NOTE)} of mine computed again, as golden's dump outlines them "
+        "(--acc-replay=off)"
+    )
 
 
 def judging_lines(standard: Standard, noise: NoisePlan | None, plan: Plan) -> list[str]:

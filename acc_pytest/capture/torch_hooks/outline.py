@@ -49,8 +49,10 @@ class ModelOutline:
 def model_outline(root: NamedModule) -> ModelOutline:
     """The outline of a model as it is now."""
     tensors = {f"{WEIGHT}{name}": tensor for name, tensor in _small(root)}
-    tensors |= {f"{PROJECTION}{name}": one for name, one in _projections(root)}
+    linear = dict(_linear(root))
+    tensors |= {f"{PROJECTION}{name}": projection(weight) for name, weight in linear.items()}
     words = {"format": FORMAT, "schema": SCHEMA, "projection": NAME, "tensors": list(tensors)}
+    words["outputs"] = {name: len(weight) for name, weight in linear.items()}
     return ModelOutline(words | _code(root.module), tensors)
 
 
@@ -64,21 +66,22 @@ def _small(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
                 yield f"{place.name}.{fit(name)}", tensor.detach().to("cpu", copy=True).contiguous()
 
 
-def _projections(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
+def _linear(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
+    """The weights of linear layers, a row for each feature that they give."""
     for place in root.walk():
         weight = getattr(place.module, "weight", None)
         if not isinstance(weight, torch.Tensor) or weight.ndim != 2 or not _is_plain(weight):
             continue
         if isinstance(place.module, nn.Linear):
-            yield place.name, projection(weight)
+            yield place.name, weight
         elif place.kind == _TRANSPOSED:
-            yield place.name, projection(weight.T)
+            yield place.name, weight.T
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether it has values of its own, all of them in this process."""
-    whole = tensor.layout == torch.strided and not (tensor.is_quantized or tensor.is_meta)
-    return whole and not (hasattr(tensor, "to_local") or is_wrapper(tensor))
+    dense = tensor.layout == torch.strided and not (tensor.is_quantized or tensor.is_meta)
+    return dense and not tensor.is_complex() and not (hasattr(tensor, "to_local") or is_wrapper(tensor))
 
 
 def _code(module: nn.Module) -> dict[str, Any]:
