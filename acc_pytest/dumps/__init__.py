@@ -9,7 +9,7 @@ from .atb import AtbDump, open_atb
 from .atb_files import AtbLayout
 from .base import Dump, Rank, Slot, Step, StepLabel
 from .debug_mode import DebugModeDump, DebugModeLayout
-from .discovery import FilesLayout, ManualLayout, dump_around, locate
+from .discovery import FilesLayout, Layout, ManualLayout, dump_around, locate
 from .fx import FxDump
 from .ge import GeDump
 from .graph_capture import CaptureLayout, GraphCaptureDump
@@ -19,7 +19,7 @@ from .manual import ManualDump, ManualEntry
 from .modules import is_of_a_model
 from .msprobe import MsprobeDump
 from .msprobe_files import MsprobeLayout
-from .places import path_of
+from .places import index_note, path_of
 from .roots import Cache
 from .sglang import SglangDump
 from .sglang_passes import SglangPasses
@@ -70,12 +70,16 @@ def open_dump(
     `SettingsError` for an unknown policy.
     """
     with guarded(f"opening the dump {told(path)}"):
-        return _opened(path_of(path, cache), token_policy, other)
+        listing = Listing()
+        layout = locate(path_of(path, cache), listing)
+        note = index_note(str(layout.root))
+        dump = _opened(layout, listing, token_policy, other)
+        if note:
+            dump.notes += (note,)
+        return dump
 
 
-def _opened(path: str, token_policy: str, other: Dump | None) -> Dump:
-    listing = Listing()
-    layout = locate(path, listing)
+def _opened(layout: Layout, listing: Listing, token_policy: str, other: Dump | None) -> Dump:
     if isinstance(layout, AtbLayout):
         return open_atb(layout, listing, token_policy=token_policy, other=other)
     if isinstance(layout, TorchLayout):

@@ -16,6 +16,7 @@ from acc_pytest.dumps.torch_manifest import FORMAT as MANIFEST
 from acc_pytest.errors import AccError
 from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors.api import save_torch_data
+from acc_pytest.tensors.stores.address import Places
 from acc_pytest.tensors.stores.place import shown_at
 from tests.each_case import check_each
 from tests.shared_directory import made_once
@@ -142,7 +143,13 @@ def test_manifests_say_which_rank_a_process_of_torch_was(cache: Cache, tmp_path:
 
 
 def test_ranks_of_msprobe_are_in_names(cache: Cache, tmp_path: Path) -> None:
-    record = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": {}}
+    record: dict[str, object] = {
+        "task": "statistics",
+        "level": "L1",
+        "framework": "pytorch",
+        "dump_data_dir": None,
+        "data": {},
+    }
     for host in (0, 1):
         for step in (0, 1):
             rank = tmp_path / f"host{host}" / f"step{step}" / f"rank{host}"
@@ -162,7 +169,7 @@ def test_what_cannot_be_one_dump_is_one_sentence(cache: Cache, tmp_path: Path) -
     (tmp_path / "files").mkdir()
     save_torch_data(torch.zeros(1), tmp_path / "files" / "x.pth")
     one, two, files = (str(tmp_path / name) for name in ("one", "two", "files"))
-    cases = {
+    cases: dict[Places, str] = {
         (one, two): "nothing says which rank lies in .*one; leave one out",
         (one, files): "holds a dump of torch, .*files one of files; places of one dump hold one kind",
         (files, files): "both hold 'x.pth'; leave one out",
@@ -170,7 +177,7 @@ def test_what_cannot_be_one_dump_is_one_sentence(cache: Cache, tmp_path: Path) -
         (one, f"{tmp_path}/none"): "no such file or directory",
     }
 
-    def check(case: tuple[str | tuple[str, ...], str]) -> None:
+    def check(case: tuple[Places, str]) -> None:
         with pytest.raises(AccError, match=case[1]):
             open_dump(case[0], cache=cache)
 
