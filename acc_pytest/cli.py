@@ -20,6 +20,7 @@ from .commands import (
     dump,
     dump_info,
     generate,
+    index,
     map,
     noise_profile,
     onnx,
@@ -34,7 +35,7 @@ from .reporting.printable import told
 from .reporting.wrapping import paragraph
 
 COMMANDS = (
-    *(compare, opcheck, dump, dump_info, convert, map, onnx, noise_profile, calibrate, report),
+    *(compare, opcheck, dump, dump_info, convert, index, map, onnx, noise_profile, calibrate, report),
     *(demo, demo_torchair, generate),
 )
 VERBOSE = "--verbose"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import DumpError
 from ..tensors.kept_index import names_in
+from ..tensors.stores.indexes import entries_indexed
 from ..tensors.stores.place import entries_at
 
 _NUMBER = re.compile(r"(\d+)")
@@ -40,7 +41,7 @@ class Listing:
     def _scan(self, path: str | Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         key = os.fspath(path)
         if key not in self._known:
-            found = entries_at(key.rstrip("/"))
+            found = entries_at(key.rstrip("/")) or entries_indexed(key)
             if found is not None:
                 self._known[key] = _in_order(found[0]), _in_order(found[1])
                 return self._known[key]

@@ -7,7 +7,7 @@ from .atb import open_atb
 from .atb_files import AtbLayout
 from .base import Dump
 from .debug_mode import DebugModeDump, DebugModeLayout
-from .discovery import FilesLayout, ManualLayout, dump_around, locate
+from .discovery import FilesLayout, Layout, ManualLayout, dump_around, locate
 from .fx import FxDump
 from .ge import GeDump
 from .graph_capture import CaptureLayout, GraphCaptureDump
@@ -17,6 +17,7 @@ from .manual import ManualDump
 from .modules import is_of_a_model
 from .msprobe import MsprobeDump
 from .msprobe_files import MsprobeLayout
+from .places import index_note
 from .sglang import SglangDump
 from .sglang_passes import SglangPasses
 from .single import SingleDump
@@ -29,6 +30,14 @@ def opened(path: str, token_policy: str, other: Dump | None) -> Dump:
     """See `open_dump`."""
     listing = Listing()
     layout = locate(path, listing)
+    note = index_note(str(layout.root))
+    dump = _of_layout(layout, listing, token_policy, other)
+    if note:
+        dump.notes += (note,)
+    return dump
+
+
+def _of_layout(layout: Layout, listing: Listing, token_policy: str, other: Dump | None) -> Dump:
     if isinstance(layout, AtbLayout):
         return open_atb(layout, listing, token_policy=token_policy, other=other)
     if isinstance(layout, TorchLayout):

@@ -25,6 +25,8 @@ from typing import Any
 from ..errors import DumpError, SettingsError
 from ..json_text import parsed
 from ..tensors.stores.address import Places, address_of, is_address, local_path
+from ..tensors.stores.indexes import use_index
+from ..tensors.stores.mirror import NOTE, mirror_at
 from ..toml_text import read_toml
 from .joining import joined
 from .listing import natural
@@ -41,6 +43,12 @@ def path_of(places: Places, cache: Cache) -> str:
     if len(roots) == 1 and roots[0].ranks is None:
         return roots[0].path(cache)
     return joined(roots, cache)
+
+
+def index_note(path: str) -> str:
+    """Use the index of the dump whose root is `path`, if it has one; returns why it could not be used."""
+    mirror = mirror_at(path)
+    return use_index(path) if mirror is None else str(mirror.table.notes.get(NOTE, ""))
 
 
 def _roots(places: Sequence[str]) -> Iterator[DumpRoot]:

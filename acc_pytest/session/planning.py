@@ -28,6 +28,7 @@ def make_plan(settings: Settings) -> Plan:
 def open_and_plan(settings: Settings) -> tuple[Dump, Dump, Plan]:
     """Both dumps, and how they are mapped. Raises `AccError`."""
     from ..mapping.planner import plan
+    from ..tensors.header_rows import keep_headers
 
     with without_collector():
         golden, mine = open_dumps(settings)
@@ -38,6 +39,7 @@ def open_and_plan(settings: Settings) -> tuple[Dump, Dump, Plan]:
             op_mapping_file=settings.op_mapping_file,
             tables=settings.mapping,
         )
+    keep_headers((made.golden_root, made.mine_root))
     return golden, mine, made
 
 

@@ -52,8 +52,14 @@ def readable(ref: TensorRef | None) -> TensorHeader | None:
 @functools.lru_cache(maxsize=65536)
 def _header(ref: TensorRef, version: tuple[int, ...]) -> TensorHeader:
     from .formats import format_of
+    from .header_rows import known_header, remember
 
     if not version and not os.path.lexists(ref.path):
         raise FormatError(f"{ref.path}: no such file; was the dump moved or deleted while in use?")
+    known = known_header(ref, version)
+    if known is not None:
+        return known
     with guarded(f"reading {ref}", (OSError,)):
-        return format_of(ref.path).header(ref)
+        header = format_of(ref.path).header(ref)
+    remember(ref, header)
+    return header

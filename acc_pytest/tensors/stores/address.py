@@ -13,7 +13,7 @@ Places = Union[str, tuple[str, ...]]
 """Where a dump lies, as the user gives it: one path or address, or several that are one dump."""
 DEFAULT_LIMIT = 10 << 30
 """Bytes of stores that are kept on the disk."""
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*(?:::[A-Za-z][A-Za-z0-9+.-]*)*)://(.*)", re.DOTALL)
 _CHAINED = "::"
 _NO_HOST = "-"
 """Stands for the empty host of `hdfs:///dump` in the path of a mirror."""

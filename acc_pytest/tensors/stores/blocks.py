@@ -1,7 +1,7 @@
 """The bytes that were read of files in stores, kept on the disk up to a limit.
 
     CACHE/acc_blocks/3f/3f2a...        of one version of one file: its bytes where they were fetched and holes
-                                       elsewhere, then pairs of 64-bit numbers: from where to where they were
+                                       elsewhere, then, for each fetch, from where to where (and a check)
     CACHE/acc_blocks/3f/3f2a....whole  the file, as whoever opens it by its path needs it
 
 A block is as long as its file, so that a tensor is mapped from it as from the file. Pairs are appended when
@@ -24,7 +24,9 @@ from .address import DEFAULT_LIMIT
 from .mirror import BLOCKS, MIRRORS, Placed
 
 _LIMIT = "limit"
-_PAIR = struct.Struct("<QQ")
+_PAIR = struct.Struct("<QQQ")
+_CHECK = 0x6163635F626C6F63
+"""Combined with both numbers of a pair, it is the third one: what is no pair is not taken for one."""
 _LEFT = 0.8
 """Share of the limit down to which blocks are removed."""
 _SWEEP = 64 << 20
@@ -51,7 +53,15 @@ class StoredBlock:
     def _fetched(self) -> list[tuple[int, int]]:
         length = os.fstat(self.descriptor).st_size - self.size
         content = os.pread(self.descriptor, max(length, 0), self.size)
-        return _joined([_PAIR.unpack_from(content, at) for at in range(0, len(content) - 15, _PAIR.size)])
+        pairs = [] if length % _PAIR.size else [*_PAIR.iter_unpack(content)]
+        if length % _PAIR.size or any(start ^ stop ^ _CHECK != check for start, stop, check in pairs):
+            # Somebody was killed, or the disk was full, while a pair was written: begin anew.
+            os.close(self.descriptor)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+            self.descriptor = _descriptor(self._path, self.size)
+            return []
+        return _joined([(start, stop) for start, stop, _ in pairs])
 
     def missing(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """What of these bytes was not fetched yet."""
@@ -71,7 +81,7 @@ class StoredBlock:
                 done = os.pwrite(self.descriptor, view, at)
                 view, at = view[done:], at + done
             with _appending(self._path, self.descriptor) as end:
-                os.write(end, _PAIR.pack(start, at))
+                os.write(end, _PAIR.pack(start, at, start ^ at ^ _CHECK))
         except OSError as error:
             raise _refused(self._path, error) from None
         self._spans = _joined([*self._spans, (start, at)])
@@ -87,6 +97,11 @@ class StoredBlock:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
         return path
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the file was fetched."""
+        return not any(self.missing(0, self.size))
 
     def close(self) -> None:
         os.close(self.descriptor)
@@ -121,7 +136,7 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _path_of(found: Placed) -> str:
     text = f"{found.shown}\0{found.row.version:016x}"
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return f"{found.mirror.cache}/{BLOCKS}/{digest[:2]}/{digest}"
 
 
@@ -149,6 +164,12 @@ def _opened(path: str) -> int | None:
         return None
     os.utime(descriptor)
     return descriptor
+
+
+def is_fetched(found: Placed) -> bool:
+    """Whether there is a block of a file, whole or not."""
+    path = _path_of(found)
+    return os.path.exists(path) or os.path.exists(path + _WHOLE)
 
 
 def set_limit(cache: str, limit: int) -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +22,11 @@ from ...json_text import parsed
 Column = npt.NDArray[Any]
 _HEAD = "head"
 _LARGEST = 4 << 30
+# What zipfile, zlib and numpy have been seen to raise for damaged files.
+_REFUSALS = (
+    *(ValueError, LookupError, OSError, EOFError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error),
+)
 _BETWEEN = "\0"
 """No name of a file holds it."""
 
@@ -45,7 +52,7 @@ def unpacked(content: bytes, where: str, form: str, version: int) -> tuple[dict[
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             columns = {name: archive[name] for name in archive.files}
         head = parsed(columns.pop(_HEAD).tobytes())
-    except (ValueError, LookupError, OSError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
+    except _REFUSALS as error:
         raise FormatError(f"{where}: is damaged: {error!s:.200}; make it anew with acc index") from None
     if type(head) is not dict or head.get("format") != form:
         raise FormatError(f"{where}: is no {form}; make it anew with acc index")
@@ -59,12 +66,12 @@ def unpacked(content: bytes, where: str, form: str, version: int) -> tuple[dict[
 
 def names_column(names: Sequence[str]) -> Column:
     """Names as one column of bytes."""
-    return np.frombuffer(_BETWEEN.join(names).encode("utf-8", "surrogateescape"), dtype=np.uint8)
+    return np.frombuffer(_BETWEEN.join(names).encode("utf-8", "surrogatepass"), dtype=np.uint8)
 
 
 def names_of(column: Column, count: int) -> list[str]:
     """The names in a column of `names_column`. Raises `ValueError` where they are not `count`."""
-    text = column.astype(np.uint8, copy=False).tobytes().decode("utf-8", "surrogateescape")
+    text = column.astype(np.uint8, copy=False).tobytes().decode("utf-8", "surrogatepass")
     names = text.split(_BETWEEN) if count else []
     if len(names) != count:
         raise ValueError(f"has {len(names)} names where {count} were written")

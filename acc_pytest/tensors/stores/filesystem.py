@@ -294,22 +294,25 @@ _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "crea
 
 def _stored(name: str, entry: Any) -> StoredFile:
     """The file that an entry of fsspec is. The keys of such entries are those of the stores."""
-    time_of = next((entry[key] for key in _TIMES if entry.get(key)), None)
-    tag = next((str(entry[key]) for key in _TAGS if entry.get(key)), "") or str(time_of or "")
+    written = next((entry[key] for key in _TIMES if entry.get(key)), None)
+    modified = _nanoseconds(written)
+    # One store gives one time as a datetime here and as a float there.
+    time_tag = str(modified // 1_000_000) if modified else str(written or "")
+    tag = next((str(entry[key]).strip('"') for key in _TAGS if entry.get(key)), time_tag)
     size = int(entry.get("size") or 0)
-    return StoredFile(name, size, version_number(tag.strip('"'), size), _nanoseconds(time_of))
+    return StoredFile(name, size, version_number(tag, size), modified)
 
 
 def version_number(tag: str, size: int) -> int:
     """64 bits of what tells the versions of a file apart."""
-    text = f"{size} {tag}".encode("utf-8", "surrogateescape")
+    text = f"{size} {tag}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 def _nanoseconds(found: Any) -> int:
     if hasattr(found, "timestamp"):
         found = found.timestamp()
-    return int(found * 1e9) if isinstance(found, (int, float)) else 0
+    return round(found * 1000) * 1_000_000 if isinstance(found, (int, float)) else 0
 
 
 def matching(pattern: Address) -> list[str]:

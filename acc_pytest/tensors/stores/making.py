@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from ...errors import DumpError, FormatError
 from .address import Address
 from .filesystem import FileStore, StoredFile, store_of
-from .mirror import INDEX, Mirror, base_of, home_of, install, mirror_at
+from .mirror import INDEX, NOTE, Mirror, base_of, home_of, install, mirror_at
 from .table import FileSource, FileTable, TableMaker, read_table
+from .texts import take_texts
 
 LISTED_ANEW = 50_000
 """Files up to which the mirror of an earlier run is not believed: to list so many takes some seconds."""
 _LOOKED_AT = 64
 """Directories that are listed to see whether an index is still true."""
+_STAMP = "stamp"
 _LARGE = 1000
 """Files and directories in one directory from which that takes several requests."""
 
@@ -31,11 +33,16 @@ def mirrored(address: Address, cache: str) -> str:
         maker.add(alone._replace(name=address.name))
         table = maker.table([FileSource(str(address.parent))])
         return f"{_installed(address.parent, cache, table, str(address)).path}/{address.name}"
-    known = _known(store, cache)
-    if known is None:
-        table = table_of(store)
-        known = _installed(address, cache, table, str(address))
-    return known.path
+    known, refused = _known(store, cache)
+    return known.path if known is not None else listed_anew(store, cache, refused)
+
+
+def listed_anew(store: FileStore, cache: str, note: str = "") -> str:
+    """The path that stands for a directory of a store, whose files are listed now. Raises `DumpError`."""
+    table = table_of(store)
+    if note:
+        table.notes[NOTE] = note
+    return _installed(store.address, cache, table, str(store.address)).path
 
 
 def _installed(address: Address, cache: str, table: FileTable, root: str) -> Mirror:
@@ -66,23 +73,37 @@ def table_of(store: FileStore) -> FileTable:
     return table
 
 
-def _known(store: FileStore, cache: str) -> Mirror | None:
-    """The mirror made of the index in the store, or of a large listing of an earlier run, if still true."""
+def _known(store: FileStore, cache: str) -> tuple[Mirror | None, str]:
+    """The mirror made of the index in the store, or of a large listing of an earlier run, if still true; else
+    why an index in the store was refused."""
     home = home_of(cache, str(store.address))
     before = _before(home)
     beside = store.stat(INDEX)
     if beside is not None:
-        stamp = f"{beside.version:016x}"
-        if before is not None and before.table.notes.get("stamp") == stamp:
-            return before if stale(before.table, store) is None else None
-        table = read_table(store.get(INDEX), str(store.address.joined(INDEX)))
-        if stale(table, store) is not None:
-            return None
-        table.notes["stamp"] = stamp
-        return install(home, base_of(store.address), table, believed=True)
+        return _of_index(store, home, before, f"{beside.version:016x}")
     if before is None or len(before.table) <= LISTED_ANEW or stale(before.table, store) is not None:
-        return None
-    return install(home, base_of(store.address), before.table, believed=True)
+        return None, ""
+    return install(home, base_of(store.address), before.table, believed=True), ""
+
+
+def _of_index(store: FileStore, home: str, before: Mirror | None, stamp: str) -> tuple[Mirror | None, str]:
+    """The mirror made of the index in the store, whose version is `stamp`; or why it was refused."""
+    where = store.address.joined(INDEX)
+    if before is not None and before.table.notes.get(_STAMP) == stamp:
+        table = before.table
+    else:
+        try:
+            table = read_table(store.get(INDEX), str(where))
+        except FormatError as error:
+            return None, f"the index was not used: {error}"
+    reason = stale(table, store)
+    if reason is not None:
+        return None, f"{where}: is stale and was not used: {reason}; acc index makes a new one"
+    table.notes[_STAMP] = stamp
+    table.sources = (FileSource(str(store.address)),)
+    mirror = install(home, base_of(store.address), table, believed=True)
+    take_texts(mirror)
+    return mirror, ""
 
 
 def stale(table: FileTable, store: FileStore) -> str | None:

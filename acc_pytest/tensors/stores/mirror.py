@@ -24,6 +24,8 @@ MIRRORS = "acc_mirror"
 BLOCKS = "acc_blocks"
 _MARK = f"/{MIRRORS}/"
 _BASE = "base"
+NOTE = "note"
+"""What a user should know of how the mirror was made, among the notes of its table."""
 _BELIEVED = "believed"
 _known: dict[str, Mirror] = {}
 """Mirrors that this process has read, by their homes."""
@@ -59,6 +61,13 @@ class Mirror:
             return ""
         return path[len(root) + 1 :].rstrip("/") if path.startswith(f"{root}/") else None
 
+    def placed(self, row: int) -> Placed:
+        """The file in a row of the table."""
+        name = self.table.name(row)
+        found = self.table.row(name)
+        assert found is not None
+        return Placed(self, name, found)
+
 
 class Placed(NamedTuple):
     """A file of a mirror: its row, and where it lies."""
@@ -90,7 +99,7 @@ class Placed(NamedTuple):
 
 def home_of(cache: str, root: str) -> str:
     """The home of the mirror of `root`: an address, or what tells one list of places from another."""
-    digest = hashlib.blake2b(root.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+    digest = hashlib.blake2b(root.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
     return f"{cache}/{MIRRORS}/{digest}"
 
 

@@ -199,6 +199,10 @@ class TableMaker:
         values["modified"].append(file.modified)
         values["source"].append(source)
 
+    def add_directory(self, name: str) -> None:
+        """Take a directory along, which may be empty."""
+        self._number(name)
+
     def _number(self, directory: str) -> int:
         if directory not in self._directories:
             self._number(directory.rpartition("/")[0])

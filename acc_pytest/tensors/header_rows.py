@@ -1,0 +1,167 @@
+"""Headers of tensors as columns of an index: what a file says of its tensors, without opening it.
+
+    h_row, h_member                the file (a row of the table) and the name inside of it, sorted
+    h_dtype, h_payload, h_layout, h_alias   numbers of texts
+    h_offset, h_nbytes, h_counted  as in `TensorHeader`
+    h_begin, h_shape               where the shape of each begins, and all shapes one after the other
+    h_members, h_texts, h_counts   the names and the texts, and how many they are
+
+Headers that hold statistics or digests are not kept: these are in texts, which are read anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from .dtypes import by_name
+from .header import Location, TensorHeader
+from .stores.columns import Column, names_column, names_of
+from .stores.indexes import indexed_at
+from .stores.mirror import mirror_at, save
+from .stores.table import FileTable
+
+_MOST = 2_000_000
+"""Headers that a process remembers of one mirror, to be kept with it."""
+_ROWS = "h_row"
+
+
+class HeaderRow(NamedTuple):
+    """A header, of a member of the file in a row."""
+
+    row: int
+    member: str
+    header: TensorHeader
+
+
+class HeaderRows:
+    """The columns of one table, read."""
+
+    def __init__(self, columns: Mapping[str, Column]) -> None:
+        counts = columns["h_counts"]
+        self._members = names_of(columns["h_members"], int(counts[0]))
+        self._texts = names_of(columns["h_texts"], int(counts[1]))
+        self._columns = {name: columns[name] for name in (_ROWS, *_NUMBERS, "h_begin", "h_shape")}
+        rows = len(self._columns[_ROWS])
+        lengths = {len(self._columns[name]) for name in _NUMBERS}
+        if lengths != {rows} or len(self._columns["h_begin"]) != rows + 1:
+            raise ValueError("its columns of headers differ in length")
+
+    def __iter__(self) -> Iterator[HeaderRow]:
+        for number, row in enumerate(self._columns[_ROWS].tolist()):
+            yield HeaderRow(row, self._members[self._columns["h_member"][number]], self._header(number))
+
+    def find(self, row: int, member: str) -> TensorHeader | None:
+        """The header of a member of the file in a row; `None` where it is not known."""
+        rows = self._columns[_ROWS]
+        first = int(np.searchsorted(rows, row))
+        for number in range(first, len(rows)):
+            if rows[number] != row:
+                return None
+            if self._members[self._columns["h_member"][number]] == member:
+                return self._header(number)
+        return None
+
+    def _header(self, number: int) -> TensorHeader:
+        columns = self._columns
+        begin, end = (int(place) for place in columns["h_begin"][number : number + 2])
+        return TensorHeader(
+            by_name(self._texts[columns["h_dtype"][number]]),
+            tuple(columns["h_shape"][begin:end].tolist()),
+            payload=self._texts[columns["h_payload"][number]],
+            offset=int(columns["h_offset"][number]),
+            nbytes=int(columns["h_nbytes"][number]),
+            layout=self._texts[columns["h_layout"][number]],
+            alias=self._texts[columns["h_alias"][number]],
+            counted=bool(columns["h_counted"][number]),
+        )
+
+
+_NUMBERS = (
+    "h_member", "h_dtype", "h_payload", "h_layout", "h_alias", "h_offset", "h_nbytes", "h_counted",
+)  # fmt: skip
+
+
+def columns_of(found: Iterable[HeaderRow]) -> dict[str, Column]:
+    """The columns of headers; those that cannot be kept are left out."""
+    kept = sorted((one for one in found if _can_be_kept(one.header)), key=lambda one: (one.row, one.member))
+    members: dict[str, int] = {}
+    texts: dict[str, int] = {}
+
+    def numbers(name: str) -> list[int]:
+        return [texts.setdefault(str(getattr(one.header, name)), len(texts)) for one in kept]
+
+    columns: dict[str, Column] = {
+        _ROWS: np.array([one.row for one in kept], np.int64),
+        "h_member": np.array([members.setdefault(one.member, len(members)) for one in kept], np.int32),
+        "h_dtype": np.array([texts.setdefault(one.header.dtype.name, len(texts)) for one in kept], np.int32),
+        "h_offset": np.array([one.header.offset for one in kept], np.int64),
+        "h_nbytes": np.array([one.header.nbytes for one in kept], np.int64),
+        "h_counted": np.array([one.header.counted for one in kept], np.bool_),
+        "h_begin": np.cumsum([0, *(len(one.header.shape) for one in kept)], dtype=np.int64),
+        "h_shape": np.array([size for one in kept for size in one.header.shape], np.int64),
+    }
+    columns |= {f"h_{name}": np.array(numbers(name), np.int32) for name in ("payload", "layout", "alias")}
+    columns["h_members"], columns["h_texts"] = names_column([*members]), names_column([*texts])
+    columns["h_counts"] = np.array([len(members), len(texts)], np.int64)
+    return columns
+
+
+def _can_be_kept(header: TensorHeader) -> bool:
+    plain = header.statistics is None and not header.digest
+    return plain and by_name(header.dtype.name) == header.dtype and header.offset < 1 << 62
+
+
+_read: dict[int, tuple[FileTable, HeaderRows | None]] = {}
+"""By the identity of a table, which is kept alive beside it."""
+_remembered: dict[int, dict[tuple[int, str], TensorHeader]] = {}
+"""What was read of files of mirrors since, by the identity of their table."""
+
+
+def known_header(place: Location, version: tuple[int, ...]) -> TensorHeader | None:
+    """What an index says of a tensor, where its file is the one that was indexed; else `None`."""
+    found = indexed_at(place.path, version)
+    if found is None:
+        return None
+    rows = _rows_of(found.table)
+    return rows.find(found.row, place.member) if rows is not None else None
+
+
+def remember(place: Location, header: TensorHeader) -> None:
+    """Keep what was read of a file of a mirror, until `keep_remembered`."""
+    found = indexed_at(place.path, ())
+    if found is None or not found.is_mirrored:
+        return
+    headers = _remembered.setdefault(id(found.table), {})
+    if len(headers) < _MOST:
+        headers[found.row, place.member] = header
+
+
+def keep_headers(paths: Iterable[str]) -> None:
+    """Write the headers that were read of mirrors into their indexes, for the next run. Raises `AccError`."""
+    for path in paths:
+        mirror = mirror_at(path)
+        if mirror is not None and id(mirror.table) in _remembered:
+            _take(mirror.table, _remembered.pop(id(mirror.table)))
+            save(mirror)
+
+
+def _take(table: FileTable, new: Mapping[tuple[int, str], TensorHeader]) -> None:
+    """Put headers into the columns of their table."""
+    known = _rows_of(table)
+    headers = {(one.row, one.member): one.header for one in known or ()}
+    headers |= new
+    table.more |= columns_of(HeaderRow(row, member, header) for (row, member), header in headers.items())
+    _read.pop(id(table), None)
+
+
+def _rows_of(table: FileTable) -> HeaderRows | None:
+    if id(table) not in _read:
+        try:
+            rows = HeaderRows(table.more) if _ROWS in table.more else None
+        except (KeyError, ValueError, IndexError):
+            rows = None  # a damaged column says nothing, and the files say it all
+        _read[id(table)] = table, rows
+    return _read[id(table)][1]

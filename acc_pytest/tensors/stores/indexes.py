@@ -1,0 +1,171 @@
+"""Indexes of dumps on the disk, and which file of which index a path is.
+
+    DUMP/acc_dump.index      a `FileTable` of the dump's files, with the headers of their tensors
+
+An index on the disk replaces listing directories and opening files to see what they hold. Values and texts
+are read from the files as ever. It is believed where no directory has changed since, and of each file as
+long as its size and time are those that the index has.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from ...errors import AccError
+from ..whole_file import whole_file
+from .filesystem import StoredFile, version_number
+from .mirror import INDEX, mirror_at
+from .table import FileSource, FileTable, TableMaker, read_table
+
+_PARTS = "parts"
+_TIMES = "d_modified"
+_ABOVE = 6
+"""Directories above a place inside of a dump in which its index may lie."""
+_opened: dict[str, FileTable] = {}
+"""The indexes in use, by the directories that they are in."""
+
+
+class IndexedFile(NamedTuple):
+    """A file that an index has: its table and its row."""
+
+    table: FileTable
+    row: int
+    is_mirrored: bool
+
+
+def table_of_disk(root: str, parts: Iterable[str]) -> FileTable:
+    """The table of the files at and below `parts`, paths below `root`. Raises `OSError`."""
+    maker = TableMaker()
+    relative = [os.path.relpath(part, root) for part in parts]
+    relative = ["" if part == "." else part for part in relative]
+    above: set[str] = set()
+    for part in relative:
+        if os.path.isdir(os.path.join(root, part)):
+            _walk(root, part, maker, above)
+        else:
+            maker.add(_stored(root, part))
+    table = maker.table([FileSource(root)])
+    table.notes[_PARTS] = relative
+    times = [os.stat(os.path.join(root, name)).st_mtime_ns for name in table.directories]
+    table.more[_TIMES] = np.array(times, np.int64)
+    return table
+
+
+def _walk(root: str, directory: str, maker: TableMaker, above: set[str]) -> None:
+    """Take all files below a directory along; one that was met before, by a link, is not entered again."""
+    waiting = [directory]
+    while waiting:
+        place = waiting.pop()
+        real = os.path.realpath(os.path.join(root, place))
+        if real in above:
+            continue
+        above.add(real)
+        maker.add_directory(place)
+        with os.scandir(os.path.join(root, place)) as entries:
+            for entry in entries:
+                name = f"{place}/{entry.name}" if place else entry.name
+                if entry.is_dir():
+                    waiting.append(name)
+                elif name != INDEX:
+                    maker.add(_stored(root, name))
+
+
+def _stored(root: str, name: str) -> StoredFile:
+    path = os.path.join(root, name)
+    try:
+        status = os.stat(path)
+    except OSError:  # a link to nowhere
+        status = os.lstat(path)
+    size, time = status.st_size, status.st_mtime_ns
+    return StoredFile(name, size, version_number(str(time), size), time)
+
+
+def _version(version: tuple[int, ...]) -> int:
+    return version_number(str(version[1]), version[0])
+
+
+def write_index(root: str, table: FileTable) -> str:
+    """Write the index of a dump on the disk; returns its path. Raises `AccError`."""
+    path = f"{root}/{INDEX}"
+    with whole_file(path) as file:
+        file.write(table.packed())
+    return path
+
+
+def use_index(path: str) -> str:
+    """Use the index of the dump that a path on the disk means, if there is one.
+
+    Returns a sentence where there is one that cannot be used, which says why; else nothing.
+    """
+    place = os.path.abspath(path)
+    for _ in range(_ABOVE):
+        if os.path.isfile(f"{place}/{INDEX}"):
+            return _used(place)
+        if place == os.path.dirname(place):
+            break
+        place = os.path.dirname(place)
+    return ""
+
+
+def _used(root: str) -> str:
+    _opened.pop(root, None)
+    try:
+        with open(f"{root}/{INDEX}", "rb") as file:
+            table = read_table(file.read(), f"{root}/{INDEX}")
+    except (OSError, AccError) as error:
+        return f"the index was not used: {error}"
+    reason = _stale(root, table)
+    if reason:
+        return f"{root}/{INDEX}: is stale and was not used: {reason}; acc index makes a new one"
+    _opened[root] = table
+    return ""
+
+
+def _stale(root: str, table: FileTable) -> str:
+    """What shows that directories are no longer those of the index; empty where nothing does."""
+    times, parts = table.more.get(_TIMES), table.notes.get(_PARTS)
+    if times is None or len(times) != len(table.directories) or not isinstance(parts, list):
+        return "it is not one of a dump on the disk"
+    for name, time in zip(table.directories, times.tolist()):
+        try:
+            changed = bool(name) and os.stat(f"{root}/{name}").st_mtime_ns != time
+        except OSError:
+            changed = True
+        if changed and _is_covered(name, parts):
+            return f"the directory {name} has changed since"
+    if "" in parts:
+        known, names = table.entries("") or ([], []), {*os.listdir(root)} - {INDEX}
+        if names != {*known[0], *known[1]}:
+            return "something was added to its directory, or removed"
+    return ""
+
+
+def _is_covered(name: str, parts: list[str]) -> bool:
+    return any(not part or name == part or name.startswith(f"{part}/") for part in parts)
+
+
+def entries_indexed(path: str) -> tuple[list[str], list[str]] | None:
+    """Names of sub-directories and files of a directory of an index in use; `None` for any other path."""
+    for root, table in _opened.items():
+        if path.startswith(f"{root}/"):
+            name = path[len(root) + 1 :].rstrip("/")
+            return table.entries(name) if _is_covered(name, table.notes[_PARTS]) else None
+    return None
+
+
+def indexed_at(path: str, version: tuple[int, ...]) -> IndexedFile | None:
+    """The file that a path is, in a mirror or in an index in use; on the disk only if it is of this `version`
+    (`header.version_of`)."""
+    for root, table in _opened.items():
+        if path.startswith(f"{root}/"):
+            row = table.row(path[len(root) + 1 :])
+            same = row is not None and version[:1] and row.version == _version(version)
+            return IndexedFile(table, row.number, False) if row is not None and same else None
+    mirror = mirror_at(path)
+    name = mirror.name_of(path) if mirror is not None else None
+    row = mirror.table.row(name) if mirror is not None and name else None
+    return IndexedFile(mirror.table, row.number, True) if mirror is not None and row is not None else None

@@ -1,0 +1,211 @@
+"""`acc index`: a dump opened from its index is the dump, and an index that is no longer true is not used."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
+from acc_pytest.dumps import Dump, open_dump
+from acc_pytest.dumps.indexing import index, refs_of
+from acc_pytest.dumps.roots import Cache
+from acc_pytest.errors import AccError, FormatError
+from acc_pytest.mapping.planner import plan
+from acc_pytest.tensors import header_rows
+from acc_pytest.tensors.api import save_torch_data
+from acc_pytest.tensors.formats import format_of
+from acc_pytest.tensors.header_rows import HeaderRow, HeaderRows, columns_of, known_header
+from acc_pytest.tensors.ref import TensorRef, readable
+from acc_pytest.tensors.stores import filesystem, indexes, making
+from acc_pytest.tensors.stores.mirror import INDEX
+from tests.shared_directory import made_once
+from tests.tensors.stores.broken_store import BrokenFiles, broken_store
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
+    spec = DemoSpec(layers=1, decode_steps=0)
+    return made_once(tmp_path_factory, "indexed", lambda directory: make_demo(directory, spec))
+
+
+@pytest.fixture
+def copied(pair: DemoPaths, tmp_path: Path) -> Path:
+    shutil.copytree(pair.mine, tmp_path / "mine")
+    return tmp_path / "mine"
+
+
+@pytest.fixture(autouse=True)
+def _no_index_in_use() -> Iterator[None]:
+    indexes._opened.clear()
+    yield
+    indexes._opened.clear()
+
+
+def listed(dump: Dump) -> list[tuple[str, object]]:
+    """What a dump holds, by the names of its files."""
+    return [
+        (os.path.relpath(ref.path, dump.root) + ref.member, readable(ref))
+        for ref in sorted(refs_of(dump), key=str)
+    ]
+
+
+def test_a_dump_opened_from_its_index_is_the_dump(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = listed(open_dump(str(copied)))
+    made = index(str(copied), Cache())
+    assert made.place.endswith(INDEX)
+    assert made.headers > 100
+    dump = open_dump(str(copied))
+    assert [note for note in dump.notes if "index" in note] == []
+
+    def opened(path: str) -> object:
+        raise AssertionError(f"{path} was opened to see what it holds")
+
+    monkeypatch.setattr("acc_pytest.tensors.formats.format_of", opened)
+    assert listed(dump) == before
+
+
+def test_the_plan_is_the_same(pair: DemoPaths, copied: Path) -> None:
+    golden = open_dump(str(pair.golden))
+    before = plan(golden, open_dump(str(copied), other=golden)).pairs
+    index(str(copied), Cache())
+    assert plan(golden, open_dump(str(copied), other=golden)).pairs == before
+
+
+def test_an_index_is_found_from_inside_of_the_dump(copied: Path) -> None:
+    index(str(copied), Cache())
+    (root,) = copied.iterdir()
+    open_dump(str(root / "tensors" / "0_5001"))
+    assert list(indexes._opened) == [str(root)]
+
+
+def test_an_index_that_is_no_longer_true_is_not_used(copied: Path) -> None:
+    (root,) = copied.iterdir()
+    index(str(copied), Cache())
+    added = next(root.rglob("after"))
+    save_torch_data(torch.zeros(1), added / "new.pth")
+    dump = open_dump(str(copied))
+    (note,) = (note for note in dump.notes if "index" in note)
+    place = os.path.relpath(added, root)
+    assert note == (
+        f"{root}/{INDEX}: is stale and was not used: the directory {place} has changed since; "
+        "acc index makes a new one"
+    )
+    index(str(copied), Cache())
+    assert not [note for note in open_dump(str(copied)).notes if "index" in note]
+    (root / "of_somebody_else").mkdir()
+    assert not [note for note in open_dump(str(copied)).notes if "index" in note]
+    shutil.rmtree(root / "model")
+    (note,) = (note for note in open_dump(str(copied)).notes if "index" in note)
+    assert "the directory model has changed since" in note
+
+
+def test_a_header_of_a_file_written_anew_is_read_anew(copied: Path) -> None:
+    index(str(copied), Cache())
+    dump = open_dump(str(copied))
+    ref = next(ref for ref in refs_of(dump) if ref.header().payload == "data")
+    content = Path(ref.path).read_bytes()
+    Path(ref.path).write_bytes(content[: len(content) // 2])
+    with pytest.raises(FormatError):
+        ref.header()
+
+
+def test_a_damaged_index_is_a_note(copied: Path) -> None:
+    made = index(str(copied), Cache())
+    Path(made.place).write_bytes(b"PK\3\4")
+    (note,) = (note for note in open_dump(str(copied)).notes if "index" in note)
+    assert note.startswith(f"the index was not used: {made.place}: is damaged: ")
+
+
+@pytest.fixture
+def store(pair: DemoPaths) -> Iterator[type[BrokenFiles]]:
+    files = {
+        str(path.relative_to(pair.golden)): path.read_bytes()
+        for path in pair.golden.rglob("*")
+        if path.is_file()
+    }
+    with broken_store(files) as made:
+        filesystem._store_of.cache_clear()
+        yield made
+
+
+def test_a_dump_in_a_store_is_opened_with_a_few_requests(
+    store: type[BrokenFiles], pair: DemoPaths, tmp_path: Path
+) -> None:
+    before = listed(open_dump(str(pair.golden)))
+    made = index("broken://here", Cache(str(tmp_path / "first")))
+    assert made.place == f"broken://here/{INDEX}"
+    assert made.files > 60
+    store.calls.clear()
+    dump = open_dump("broken://here", cache=Cache(str(tmp_path / "second")))
+    assert listed(dump) == before
+    assert sum(store.calls.values()) < 10  # of hundreds: the address, the index, its bytes
+    store.calls.clear()
+    open_dump("broken://here", cache=Cache(str(tmp_path / "second")))
+    assert store.calls["cat_file"] == 0
+
+
+def test_headers_that_were_read_are_kept_on_the_way(store: type[BrokenFiles], tmp_path: Path) -> None:
+    cache = Cache(str(tmp_path))
+    dump = open_dump("broken://here", cache=cache)
+    before = listed(dump)
+    header_rows.keep_headers([str(dump.root)])
+    shutil.rmtree(tmp_path / "acc_blocks")
+    store.calls.clear()
+    again = open_dump("broken://here", cache=cache)
+    texts = store.calls["cat_file"]
+    assert listed(again) == before
+    assert store.calls["cat_file"] == texts
+
+
+def test_an_index_in_a_store_that_is_no_longer_true(
+    store: type[BrokenFiles], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(str(tmp_path))
+    index("broken://here", cache)
+    dump = open_dump("broken://here", cache=cache)
+    ref = next(iter(refs_of(dump)))
+    name = ref.path.partition("/broken/here/")[2]
+    store().pipe_file(f"/here/{name}", b"other bytes")
+    with pytest.raises(FormatError, match=r"was written anew since the index of its dump was made; run acc"):
+        ref.open()
+    store().pipe_file("/here/rank7/x.json", b"{}")
+    dump = open_dump("broken://here", cache=cache)
+    (note,) = (note for note in dump.notes if "index" in note)
+    assert note == (
+        f"broken://here/{INDEX}: is stale and was not used: the directory broken://here/rank7 was added or "
+        "removed; acc index makes a new one"
+    )
+    store().rm_file(f"/here/{INDEX}")
+    monkeypatch.setattr(making, "LISTED_ANEW", 0)  # as if there were a million files
+    store.calls.clear()
+    open_dump("broken://here", cache=cache)
+    assert store.calls["find"] == 0
+
+
+def test_what_cannot_be_indexed_is_one_sentence(tmp_path: Path) -> None:
+    single = save_torch_data(torch.zeros(1), tmp_path / "x.pth")
+    index(str(tmp_path), Cache())
+    with pytest.raises(AccError, match="no such file or directory"):
+        index(str(tmp_path / "none"), Cache())
+    os.remove(tmp_path / INDEX)
+    assert index(single, Cache()).headers == 1
+
+
+def test_rows_of_headers_come_back_and_damaged_ones_say_nothing(tmp_path: Path) -> None:
+    place = TensorRef(save_torch_data(torch.zeros(2, 3, dtype=torch.bfloat16), tmp_path / "x.pth"))
+    header = format_of(place.path).header(place)
+    columns = columns_of([HeaderRow(4, "b", header), HeaderRow(4, "a", header), HeaderRow(2, "", header)])
+    rows = HeaderRows(columns)
+    assert [(one.row, one.member) for one in rows] == [(2, ""), (4, "a"), (4, "b")]
+    assert rows.find(4, "b") == rows.find(2, "") == header
+    assert rows.find(4, "c") is rows.find(3, "") is rows.find(9, "") is None
+    with pytest.raises(ValueError, match="differ in length"):
+        HeaderRows(columns | {"h_dtype": columns["h_dtype"][:1]})
+    index(str(tmp_path), Cache())
+    open_dump(str(tmp_path))
+    assert known_header(place, (1, 2, 3)) is None
