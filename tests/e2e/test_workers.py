@@ -15,13 +15,13 @@ from acc_pytest.run_state import AUTO
 from .conftest import QUICKER, Run, dump_options
 
 NOTES_TORCH = """
-import os, pathlib, sys, pytest
+import pathlib, sys, pytest
 
 @pytest.hookimpl(trylast=True)
-def pytest_sessionfinish():
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
+def pytest_sessionfinish(session):
+    worker = getattr(session.config, "workerinput", None)
     if worker:
-        pathlib.Path(worker).write_text(str("torch" in sys.modules))
+        pathlib.Path(worker["workerid"]).write_text(str("torch" in sys.modules))
 """
 ONE, OTHER = (f"msit_dump::step0::model::GatherOperation_{number}_0" for number in (0, 1))
 
