@@ -46,7 +46,7 @@ class RunReport:
             self._ledger = Ledger()
         self._recorder = Recorder(views if self._ledger is None else [*views, self._ledger])
         self._is_active = self._plan is not None or bool(views)
-        self._is_refused = False
+        self._is_begun = False
         self._lines: tuple[str, ...] = ()
         self._refused = ""
         self._reported: set[str] = set()
@@ -78,7 +78,6 @@ class RunReport:
             return
         from .reporting.environment import environment
 
-        self._is_refused = True
         with door("opening the reports"):
             run = Run(environment=environment())
             for mode in self._modes:
@@ -86,7 +85,7 @@ class RunReport:
             self._recorder.begin(run)
             for row in (row for mode in self._modes for row in mode.early_rows()):
                 self._recorder.add(row)
-        self._is_refused = False
+        self._is_begun = True
 
     def _add(self, row: Row) -> None:
         """Record a row, and keep what the short summary may say of it."""
@@ -140,7 +139,7 @@ class RunReport:
                 raise
             self._refused = "interrupted while the run ended"
             session.exitstatus = pytest.ExitCode.INTERRUPTED
-        if not self._runs_nothing and not self._is_refused:
+        if self._is_begun:
             try:
                 self._sum_up(session)
             except AccError as error:

@@ -7,7 +7,6 @@ and what holds for that one is taken to hold for all of them. It is a hint: a no
 from __future__ import annotations
 
 import collections
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -31,11 +30,12 @@ class Placement:
     def __init__(self, pairs: Sequence[Pair]) -> None:
         self._pairs = pairs
         groups: dict[Group, str] = {}
-        self._tensors_of: collections.Counter[str] = collections.Counter()
+        tensors_of: collections.Counter[str] = collections.Counter()
         for pair in pairs:
             for group, ref in _refs(pair):
                 groups.setdefault(group, ref.path)
-                self._tensors_of[ref.path] += 1
+                tensors_of[ref.path] += 1
+        self._shared = {path: tensors for path, tensors in tensors_of.items() if tensors > 1}
         self.samples = tuple(groups.values())
         self._order = {group: place for place, group in enumerate(groups)}
 
@@ -49,11 +49,10 @@ class Placement:
             places = best if len(best) < len(on) else ANYWHERE
             yield PairSize(number, sum(size for _, size in held), places)
 
-    @functools.cache  # noqa: B019 - it lives as long as the run
     def _size(self, path: str) -> int:
         """Bytes of one tensor: its share of the file."""
         try:
-            return file_size(path) // max(1, self._tensors_of[path])
+            return file_size(path) // self._shared.get(path, 1)
         except (AccError, OSError, ValueError):
             return UNKNOWN_SIZE
 

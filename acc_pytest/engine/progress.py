@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from ..reporting import pace
 
+PER_PAIR = 2**20
+"""What a pair costs beyond its bytes, as bytes."""
+SLOW = 0.1
+"""GB/s below which a speed is told in MB/s."""
+
 
 def counted(number: int, noun: str) -> str:
     """`1 node`, `2 nodes`."""
@@ -37,10 +42,13 @@ class EnginePace:
         passed = now - self._began
         self._next = now + max(pace.EVERY, pace.SHARE * passed)
         parts = [counted(nodes, "node")]
-        if self._bytes and passed:
-            parts.append(f"{self._bytes / passed / 1e9:.2g} GB/s")
+        if self._pairs and passed:
+            speed, unit = self._bytes / passed / 1e9, "GB/s"
+            if speed < SLOW:
+                speed, unit = 1e3 * speed, "MB/s"
+            parts.append(f"{speed:.2g} {unit}")
         parts.append(f"{self._total - self._pairs:,} of {self._total:,} pairs left")
-        if self._bytes:
-            left = passed * max(0, self._size - self._bytes) / self._bytes
-            parts.append(f"about {pace.duration(left)}")
+        if self._pairs:
+            done, total = (PER_PAIR * self._pairs + self._bytes, PER_PAIR * self._total + self._size)
+            parts.append(f"about {pace.duration(passed * max(0, total - done) / done)}")
         return f"acc: {', '.join(parts)}"

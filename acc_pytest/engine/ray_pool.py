@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 import uuid
@@ -33,6 +34,8 @@ _STORE = 200 * 2**20
 _PROBE_SECONDS = 60.0
 """Seconds that a node may take to start a process and answer what it has."""
 _CANCEL_SECONDS = 5.0
+_REACH_SECONDS = 10.0
+_REMEDY = "start one (ray start --head), correct the address, or use local"
 
 
 def connect(address: str, shipment: bytes) -> RayPool:
@@ -60,14 +63,24 @@ def _join(ray: Any, address: str) -> None:
     if where == LOCAL:
         ray.init(address=LOCAL, object_store_memory=_STORE, include_dashboard=False, **quiet)
         return
+    name = "--acc-ray-address" if address else VARIABLE
+    _check_reachable(name, where)
     try:
         ray.init(address=where, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
         said = " ".join(str(error).split())
-        raise SettingsError(
-            f"{'--acc-ray-address' if address else VARIABLE} {where}: no Ray cluster answers ({said:.300}); "
-            "start one (ray start --head), correct the address, or use local"
-        ) from None
+        raise SettingsError(f"{name} {where}: no Ray cluster answers ({said:.300}); {_REMEDY}") from None
+
+
+def _check_reachable(name: str, where: str) -> None:
+    """Raise `SettingsError` where nothing listens at `HOST:PORT`: Ray itself would try for minutes."""
+    host, _, port = where.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise SettingsError(f"{name} {where}: nothing listens there ({error}); {_REMEDY}") from None
 
 
 class RayPool:

@@ -143,14 +143,16 @@ def _plugins(config: pytest.Config, run: AccRun, reports: object) -> Iterator[tu
     if not run.modes:
         return
     yield "acc_start_directory", StartDirectory()
-    if not hasattr(config, "workerinput") and (mode := measured_on_nodes(config, run.modes)) is not None:
-        yield "acc_on_nodes", OnNodes(config, mode)
+    in_worker = hasattr(config, "workerinput")
+    on_nodes = None if in_worker else measured_on_nodes(config, run.modes)
+    if on_nodes is not None:
+        yield "acc_on_nodes", OnNodes(config, on_nodes)
     yield "acc_runtest", RuntestProtocol()
     yield "acc_interrupts", Interrupts()
     if (junit := junit_report(config)) is not None:
         yield "acc_junit", JunitSpool(config, junit)
     noun = next((mode.noun for mode in run.modes if mode.noun), "")
-    if noun and not hasattr(config, "workerinput"):
+    if noun and not in_worker and on_nodes is None:  # nodes have lines of their own
         yield "acc_pace", PaceLines(config, noun, functools.partial(costs_of, run.modes))
     if config.pluginmanager.hasplugin("dsession"):
         from ..silence import Silence

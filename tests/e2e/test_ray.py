@@ -11,9 +11,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
+import acc_pytest.engine.dispatch
 import acc_pytest.engine.probing
 from acc_pytest.demo import DemoPaths
 
@@ -51,6 +53,16 @@ def _two_nodes(directory: str) -> Iterator[Any]:
     yield made
     ray.shutdown()
     made.shutdown()
+
+
+def properties(path: str) -> dict[str, list[tuple[str | None, str | None]]]:
+    """What a JUnit file says of each test."""
+    return {
+        f"{case.get('classname')}.{case.get('name')}": [
+            (one.get("name"), one.get("value")) for one in case.iter("property")
+        ]
+        for case in ElementTree.parse(path).iter("testcase")
+    }
 
 
 def hash_of(result: pytest.RunResult) -> str:
@@ -92,6 +104,7 @@ def test_verdicts_rows_and_roots_are_those_of_a_serial_run(acc: Run, faulty: Dem
     assert read_rows() == rows
     assert result.ret == serial.ret == 1
     result.stdout.fnmatch_lines(["acc: pairs are measured on 2 nodes with 2 cores"])
+    assert properties("b.xml") == properties("a.xml")
     ours = [line for line in result.outlines if line.startswith(("verdicts", "root cause", "FAILED"))]
     assert ours == [line for line in serial.outlines if line.startswith(("verdicts", "root cause", "FAILED"))]
     assert ids(acc(faulty, "--co", "-q", ON_RAY)) == ids(acc(faulty, "--co", "-q"))
@@ -150,7 +163,11 @@ def test_a_process_that_dies_loses_no_row(acc: Run, clean: DemoPaths) -> None:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_pair_that_kills_every_process_is_red_and_the_others_are_not(acc: Run, clean: DemoPaths) -> None:
+def test_a_pair_that_kills_every_process_is_red_and_the_others_are_not(
+    acc: Run, clean: DemoPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acc_pytest.engine.dispatch, "ATTEMPTS", 2)  # each takes a new process seconds
+    monkeypatch.setattr(acc_pytest.engine.dispatch, "TOGETHER", 1)
     chosen = ("-k", "step0 and (ActivationOperation or RmsNorm)")
     _, rows = quietly(acc, clean, *chosen, metric("pass"))
     size = max(int(row["elements"]) for row in rows)

@@ -1,0 +1,230 @@
+"""What `--acc-engine ray` costs beside `-n 2`, and what a run on a cluster would take.
+
+    python benchmarks/scale.py --overhead [--pairs 1000] [--megabytes 1]    # two local nodes against -n 2
+    python benchmarks/scale.py --memory [--pairs 100000]                    # the controller, tiny tensors
+    python benchmarks/scale.py --validate [--pairs 1000]                    # predicted against real
+    python benchmarks/scale.py --kills 20 [--pairs 1000]                    # a node removed in each run
+    python benchmarks/scale.py --simulate --pairs 100000 --megabytes 10 --nodes 8 --cores 64 --disk 2.5
+    python benchmarks/scale.py --simulate --golden G --mine M --nodes 8     # the sizes of these dumps
+
+`--megabytes` are those of one tensor, of which a pair has two. Start-up is left out of the overhead: each
+figure is that of a run less that of one over eight pairs. Bars: overhead at most 15 % of processor time, 4 kB
+a pair over the network, the controller below 1 GB. What a core takes for a byte and a pair is measured
+first, on this machine; what else a prediction assumes are the fields of `scaling.simulation.Costs`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from scaling.dumps import make_dumps
+from scaling.sessions import Took, session
+from scaling.simulation import Cluster, Costs, Prediction, calibrated, simulate
+
+from acc_pytest.engine.placement import Placement
+from acc_pytest.session.planning import make_plan
+from acc_pytest.settings import Settings
+
+STORE = 80 * 2**20
+FEW = 8
+MOST_OVERHEAD, MOST_BYTES, MOST_MEMORY = 0.15, 4096, 1e9
+WALLS = (1, 2, 4)
+"""Local nodes for which a prediction is held against a real run."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what was asked for; the exit status is 1 where a bar is missed."""
+    given = parsed(arguments)
+    if given.simulate:
+        return simulated(given)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    with tempfile.TemporaryDirectory(prefix="acc-scale-", dir=given.home) as directory:
+        home = Path(directory)
+        if given.memory:
+            return memory(home, given.pairs, given.seed)
+        size = int(given.megabytes * 2**20)
+        dumps = make_dumps(home / "large", given.pairs, size, given.seed)
+        few = make_dumps(home / "few", FEW, 256, given.seed)
+        if given.kills:
+            return killed(home, dumps, given)
+        if given.validate:
+            return validated(home, dumps, few)
+        return overhead(home, dumps, few, given)
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    for name in ("overhead", "memory", "validate", "simulate"):
+        what.add_argument(f"--{name}", action="store_true")
+    what.add_argument("--kills", type=int, metavar="N", help="runs in which a node is removed")
+    parser.add_argument("--pairs", type=int, default=0, help="how many (default 1000; of --memory 100000)")
+    parser.add_argument("--megabytes", type=float, default=1.0, help="of one tensor")
+    parser.add_argument("--runs", type=int, default=3, help="of --overhead, of which the best counts")
+    parser.add_argument("--seed", type=int, default=20261123)
+    parser.add_argument("--home", help="where dumps are made (default: the directory of temporary files)")
+    parser.add_argument("--golden", help="a dump whose sizes count")
+    parser.add_argument("--mine", help="the other side")
+    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--cores", type=int, default=64, help="of a node")
+    parser.add_argument("--disk", type=float, default=2.0, help="GB/s that a node reads of the dumps")
+    parser.add_argument("--network", type=float, default=1.2, help="GB/s that a node sends or receives")
+    parser.add_argument("--local", action="store_true", help="each node holds its own share of the dumps")
+    given = parser.parse_args(arguments)
+    given.pairs = given.pairs or (100_000 if given.memory else 1000)
+    return given
+
+
+def simulated(given: argparse.Namespace) -> int:
+    """The prediction for a cluster."""
+    sizes = [int(2 * given.megabytes * 2**20)] * given.pairs
+    if given.golden:
+        plan = make_plan(Settings.from_values({"golden": given.golden, "mine": given.mine}))
+        sizes = [size.nbytes for size in Placement(plan.pairs).sizes(range(len(plan.pairs)), {})]
+    cluster = Cluster(given.nodes, given.cores, given.disk * 1e9, given.network * 1e9, local=given.local)
+    costs = calibrated()
+    print(
+        f"{len(sizes):,} pairs, {sum(sizes) / 1e12:.3g} TB on {given.nodes} nodes of {given.cores} cores; "
+        f"a core here measures {1e-9 / costs.byte:.2g} GB/s, and takes {costs.pair * 1e3:.2g} ms for a pair"
+    )
+    print(said(simulate(sizes, cluster, costs)))
+    return 0
+
+
+def said(found: Prediction) -> str:
+    """A prediction in a line."""
+    return (
+        f"predicted: {found.seconds:.3g} s in all, {found.measuring:.3g} s of measuring; the run waits for "
+        f"{found.bound}; {found.network / 1e6:.3g} MB over the network, {found.memory / 1e6:.0f} MB of memory"
+    )
+
+
+def overhead(home: Path, dumps: tuple[Path, Path], few: tuple[Path, Path], given: argparse.Namespace) -> int:
+    """Two local nodes of one core against two workers of xdist, in turn; the best of several runs."""
+    found: dict[str, list[tuple[float, float]]] = {"xdist": [], "ray": []}
+    received = 0
+    with local_nodes(2) as address:
+        ways = {"xdist": ("-n", "2"), "ray": on_ray(address)}
+        for _ in range(given.runs):
+            verdicts = set()
+            for name, words in ways.items():
+                start, took = session(home, *few, *words), session(home, *dumps, *words)
+                found[name].append((took.cpu - start.cpu, took.loop - start.loop))
+                received = max(received, took.sent + took.received)
+                verdicts.add(took.verdict)
+            assert len(verdicts) == 1, verdicts
+    best = {name: [min(column) for column in zip(*runs)] for name, runs in found.items()}
+    ratios = [ray / xdist for ray, xdist in zip(best["ray"], best["xdist"])]
+    a_pair = received / given.pairs
+    print(
+        f"{given.pairs} pairs of {given.megabytes} MB: processors, xdist {best['xdist'][0]:.2f} s, ray "
+        f"{best['ray'][0]:.2f} s, ratio {ratios[0]:.2f} (bar {1 + MOST_OVERHEAD}); wall, xdist "
+        f"{best['xdist'][1]:.2f} s, ray {best['ray'][1]:.2f} s, ratio {ratios[1]:.2f}; "
+        f"{a_pair:.0f} bytes a pair (bar {MOST_BYTES})"
+    )
+    return int(ratios[0] > 1 + MOST_OVERHEAD or a_pair > MOST_BYTES)
+
+
+def memory(home: Path, pairs: int, seed: int) -> int:
+    """The controller's largest size with two local nodes, beside that of xdist's."""
+    dumps = make_dumps(home / "many", pairs, 256, seed)
+    with local_nodes(2) as address:
+        took = session(home, *dumps, *on_ray(address))
+    a_pair = (took.sent + took.received) / pairs
+    print(
+        f"{pairs} pairs: controller {took.memory / 1e6:.0f} MB (bar {MOST_MEMORY / 1e6:.0f}), "
+        f"{a_pair:.0f} bytes a pair, loop {took.loop:.0f} s"
+    )
+    return int(took.memory > MOST_MEMORY)
+
+
+def validated(home: Path, dumps: tuple[Path, Path], few: tuple[Path, Path]) -> int:
+    """Predictions beside real runs with 1, 2 and 4 local nodes of one core, start-up apart."""
+    plan = make_plan(Settings.from_values({"golden": str(dumps[0]), "mine": str(dumps[1])}))
+    sizes = [size.nbytes for size in Placement(plan.pairs).sizes(range(len(plan.pairs)), {})]
+    costs: Costs = calibrated()
+    for nodes in WALLS:
+        with local_nodes(nodes) as address:
+            start = session(home, *few, *on_ray(address))
+            took: Took = session(home, *dumps, *on_ray(address))
+        physical = min(nodes, os.cpu_count() or 1)
+        found = simulate(sizes, Cluster(nodes, 1, 4e9, 1e9, physical=physical), costs)
+        network = took.sent + took.received
+        print(
+            f"{nodes} nodes: loop {took.loop - start.loop:.2f} s, predicted {found.measuring:.2f} s, ratio "
+            f"{(took.loop - start.loop) / found.measuring:.2f}; rows and calls {network / 1e3:.0f} kB, "
+            f"predicted {len(sizes) * costs.row_bytes / 1e3:.0f} kB; controller {took.memory / 1e6:.0f} MB, "
+            f"predicted {found.memory / 1e6:.0f} MB"
+        )
+    return 0
+
+
+def on_ray(address: str) -> tuple[str, str]:
+    """The options for a cluster."""
+    return "--acc-engine=ray", f"--acc-ray-address={address}"
+
+
+def killed(home: Path, dumps: tuple[Path, Path], given: argparse.Namespace) -> int:
+    """Runs in which one of two nodes is removed at a random moment of the loop, beside one without."""
+    draw = random.Random(given.seed)
+    wrong = 0
+    with local_cluster(2) as cluster:
+        whole = session(home, *dumps, *on_ray(cluster.address))
+        begun = whole.wall - whole.loop
+        for number in range(given.kills):
+            after = begun + draw.random() * whole.loop
+            node = cluster.list_all_nodes()[-1]
+            killer = threading.Timer(after, cluster.remove_node, [node])
+            killer.start()
+            took = session(home, *dumps, *on_ray(cluster.address))
+            killer.join()
+            same = took.verdict == whole.verdict and took.rows == whole.rows
+            wrong += not same
+            print(
+                f"{number + 1}: a node removed after {after - begun:.1f} s of the loop, {took.rows} rows of "
+                f"{whole.rows}, hash {took.verdict}{'' if same else ' WRONG'}",
+                flush=True,
+            )
+            cluster.add_node(num_cpus=1, object_store_memory=STORE)
+    print(f"{given.kills - wrong} of {given.kills} runs with all rows and the hash {whole.verdict}")
+    return int(wrong > 0)
+
+
+@contextlib.contextmanager
+def local_nodes(count: int) -> Iterator[str]:
+    """A cluster of `count` nodes of one core on this machine: its address."""
+    with local_cluster(count) as cluster:
+        yield cluster.address
+
+
+@contextlib.contextmanager
+def local_cluster(count: int) -> Iterator[Any]:
+    """The cluster itself."""
+    from ray.cluster_utils import Cluster as RayCluster
+
+    node: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE}
+    directory = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray"
+    directory.mkdir(exist_ok=True)
+    head = {**node, "include_dashboard": False, "temp_dir": str(directory)}
+    cluster: Any = RayCluster(initialize_head=True, head_node_args=head)
+    try:
+        for _ in range(count - 1):
+            cluster.add_node(**node)
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""What `benchmarks/scale.py` is made of."""

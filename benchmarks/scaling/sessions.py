@@ -1,0 +1,119 @@
+"""One session of pytest over two dumps, with what it took: time, processor time, memory, bytes sent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+VARIABLE = "ACC_SCALE_SESSION"
+"""What all processes of a session have in their environment, those of its cluster as well."""
+_TICK = os.sysconf("SC_CLK_TCK")
+_LOOK = 0.1
+PLUGIN = """
+import resource, time
+import pytest
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtestloop(session):
+    from acc_pytest.engine.engine import Engine
+    close, begun = Engine.close, time.monotonic()
+
+    def told(engine):
+        print(f"\\nSCALE sent {engine.traffic.sent}\\nSCALE received {engine.traffic.received}")
+        close(engine)
+
+    Engine.close = told
+    try:
+        return (yield)
+    finally:
+        Engine.close = close
+        print(f"\\nSCALE loop {time.monotonic() - begun}")
+
+def pytest_unconfigure(config):
+    if not hasattr(config, "workerinput"):
+        print(f"\\nSCALE memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}")
+"""
+
+
+@dataclass(frozen=True)
+class Took:
+    """Seconds of wall time, of the loop of tests and of all processors; bytes of the largest resident size of
+    the controller and of what was sent and received; the verdict hash and how many rows there are."""
+
+    wall: float
+    loop: float
+    cpu: float
+    memory: int
+    sent: int
+    received: int
+    verdict: str
+    rows: int
+
+
+def session(home: Path, golden: Path, mine: Path, *words: str) -> Took:
+    """Run pytest in a process of its own. Ends the benchmark where that fails."""
+    work = home / "session"
+    work.mkdir(exist_ok=True)
+    (work / "conftest.py").write_text(PLUGIN)
+    (work / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", f"--acc-golden={golden}"]
+    command += [f"--acc-mine={mine}", "--acc-csv=rows.csv", *words]
+    with counted_processors() as used:
+        begun = time.monotonic()
+        done = subprocess.run(command, cwd=work, capture_output=True, text=True, env=os.environ.copy())
+        wall = time.monotonic() - begun
+    if done.returncode:
+        raise SystemExit(done.stdout[-2000:] + done.stderr[-2000:])
+    told = {name: float(value) for name, value in re.findall(r"SCALE (\w+) ([\d.]+)", done.stdout)}
+    verdict = re.search(r"verdict hash: (\w+)", done.stdout)
+    return Took(
+        wall, told["loop"], sum(used.values()), int(told["memory"]),
+        int(told.get("sent", 0)), int(told.get("received", 0)), verdict[1] if verdict else "",
+        max(0, len((work / "rows.csv").read_text().splitlines()) - 1),
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def counted_processors() -> Iterator[dict[int, float]]:
+    """Seconds of user and system time of each process that carries this session's mark; complete afterwards.
+
+    Nobody waits for the processes of a cluster, so they are looked at now and then while they live.
+    """
+    os.environ[VARIABLE] = mark = uuid.uuid4().hex
+    used: dict[int, float] = {}
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_LOOK):
+            look(mark.encode(), used)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield used
+    finally:
+        ended.set()
+        thread.join()
+        del os.environ[VARIABLE]
+
+
+def look(mark: bytes, used: dict[int, float]) -> None:
+    """Note what each marked process has used so far."""
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError, IndexError):
+            number = int(process)
+            if number == os.getpid():
+                continue
+            if number not in used and mark not in Path("/proc", process, "environ").read_bytes():
+                continue
+            words = Path("/proc", process, "stat").read_bytes().rpartition(b")")[2].split()
+            used[number] = (int(words[11]) + int(words[12])) / _TICK
