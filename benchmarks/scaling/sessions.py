@@ -14,29 +14,33 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-VARIABLE = "ACC_SCALE_SESSION"
-"""What all processes of a session have in their environment, those of its cluster as well."""
+VARIABLE = "SCALE_STARTED_BY"
+"""What all processes that this one starts have in their environment, those of its cluster as well."""
+MARK = f"{VARIABLE}={uuid.uuid4().hex}".encode()
+os.environ[VARIABLE] = MARK.decode().partition("=")[2]
 _TICK = os.sysconf("SC_CLK_TCK")
 _LOOK = 0.1
 PLUGIN = """
 import resource, time
 import pytest
+from acc_pytest.engine.engine import Engine
+
+close = Engine.close
+
+def told(engine):
+    print(f"\\nSCALE sent {engine.traffic.sent}\\nSCALE received {engine.traffic.received}")
+    close(engine)
+
+Engine.close = told
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtestloop(session):
-    from acc_pytest.engine.engine import Engine
-    close, begun = Engine.close, time.monotonic()
-
-    def told(engine):
-        print(f"\\nSCALE sent {engine.traffic.sent}\\nSCALE received {engine.traffic.received}")
-        close(engine)
-
-    Engine.close = told
+    begun = time.monotonic()
     try:
         return (yield)
     finally:
-        Engine.close = close
-        print(f"\\nSCALE loop {time.monotonic() - begun}")
+        if not hasattr(session.config, "workerinput"):
+            print(f"\\nSCALE loop {time.monotonic() - begun}")
 
 def pytest_unconfigure(config):
     if not hasattr(config, "workerinput"):
@@ -84,17 +88,18 @@ def session(home: Path, golden: Path, mine: Path, *words: str) -> Took:
 
 @contextlib.contextmanager
 def counted_processors() -> Iterator[dict[int, float]]:
-    """Seconds of user and system time of each process that carries this session's mark; complete afterwards.
+    """Seconds of user and system time of each process that this one has started, directly or not, complete
+    afterwards: those of a cluster that runs already too, as far as they fall into this time.
 
     Nobody waits for the processes of a cluster, so they are looked at now and then while they live.
     """
-    os.environ[VARIABLE] = mark = uuid.uuid4().hex
+    before = seconds_of_all()
     used: dict[int, float] = {}
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(_LOOK):
-            look(mark.encode(), used)
+            used.update((number, now - before.get(number, 0.0)) for number, now in seconds_of_all().items())
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -103,17 +108,15 @@ def counted_processors() -> Iterator[dict[int, float]]:
     finally:
         ended.set()
         thread.join()
-        del os.environ[VARIABLE]
 
 
-def look(mark: bytes, used: dict[int, float]) -> None:
-    """Note what each marked process has used so far."""
+def seconds_of_all() -> dict[int, float]:
+    """What each process that carries our mark has used so far."""
+    found = {}
     for process in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError, IndexError):
-            number = int(process)
-            if number == os.getpid():
-                continue
-            if number not in used and mark not in Path("/proc", process, "environ").read_bytes():
+            if MARK not in Path("/proc", process, "environ").read_bytes() or int(process) == os.getpid():
                 continue
             words = Path("/proc", process, "stat").read_bytes().rpartition(b")")[2].split()
-            used[number] = (int(words[11]) + int(words[12])) / _TICK
+            found[int(process)] = (int(words[11]) + int(words[12])) / _TICK
+    return found
