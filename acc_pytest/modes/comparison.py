@@ -69,6 +69,10 @@ class ComparisonMode(PairMode):
         lines = super().header()
         return lines if self._outline is None else [*lines, *on_screen([outline_line(self._outline)])]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """With golden's outline: who receives the mode may have no golden to read it from."""
+        return {**super().__getstate__(), "_outline": self._outline}
+
     @functools.cached_property
     def naming(self) -> Naming:
         from ..ids import Naming

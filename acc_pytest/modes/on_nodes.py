@@ -7,7 +7,7 @@ it, so that order, ids, `--lf`, `-x`, reports and exit codes are those of any ru
 from __future__ import annotations
 
 import functools
-from collections.abc import Container, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -47,43 +47,6 @@ def measured_on_nodes(config: pytest.Config, modes: Sequence[Mode]) -> PairMode 
     return mode
 
 
-class Forgetting:
-    """A plugin that drops what pytest would keep of a generated test until the end and nobody reads any more.
-
-    That is most of the memory of a run of 100,000 pairs: the properties, which JUnit has taken when the
-    teardown is reported, and the reports of setups and teardowns in which nothing happened.
-    """
-
-    def __init__(self, config: pytest.Config, tests: Container[str]) -> None:
-        self._config = config
-        self._tests = tests
-        self._reports: list[pytest.TestReport] = []
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """All others have taken what they want of it."""
-        if report.nodeid not in self._tests:
-            return
-        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-        silent = terminal.stats.get("") if terminal is not None else None
-        if silent and silent[-1] is report:
-            silent.pop()
-        self._reports.append(report)
-        if report.when == "teardown":
-            for one in self._reports:
-                one.user_properties = []
-            self._reports.clear()
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """After the test."""
-        try:
-            return (yield)
-        finally:
-            if item.nodeid in self._tests:
-                item.user_properties.clear()
-
-
 class OnNodes:
     """A plugin that has the pairs of `mode` measured elsewhere while tests run."""
 
@@ -101,8 +64,6 @@ class OnNodes:
             engine, said = joined(self._mode, functools.partial(say, self._config))
         try:
             say(self._config, said)
-            forgetting = Forgetting(self._config, {item.nodeid for item in items.values()})
-            self._config.pluginmanager.register(forgetting, "acc_forgetting")
             with door("handing out the pairs"):
                 self._mode.nodes = RowsOfNodes(self._mode, engine, items)
             return (yield)

@@ -41,10 +41,7 @@ def pytest_runtestloop(session):
     finally:
         if not hasattr(session.config, "workerinput"):
             print(f"\\nSCALE loop {time.monotonic() - begun}")
-
-def pytest_unconfigure(config):
-    if not hasattr(config, "workerinput"):
-        print(f"\\nSCALE memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}")
+            print(f"\\nSCALE memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}")
 """
 
 
