@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -104,13 +104,18 @@ def ge_flows(mine: GeDump) -> FlowOf:
     from .ge import ge_flow
 
     run_of, indexes = _runs(mine), GraphIndexes()
+    known: dict[Hashable, Flow] = {}
 
     def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[SlotName]) -> Flow | None:
         run = run_of(step, graph, rank)
         index = None if run is None else indexes.of(mine, *run)
         if run is None or index is None:
             return None
-        return ge_flow(index, operators(mine, *run, index), places)
+        ran = operators(mine, *run, index)
+        key = (id(index), places, tuple(operator.told for operator in ran))
+        if key not in known:
+            known[key] = ge_flow(index, ran, places)
+        return known[key]
 
     return flow
 

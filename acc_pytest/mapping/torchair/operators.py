@@ -6,7 +6,7 @@ of an output; by the names that a fused name is made of. A name that merely begi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -74,6 +74,15 @@ class DumpedOperator:
     def outputs(self) -> list[SlotTensor]:
         """Dumped outputs, in order."""
         return [SlotTensor(self.node, slot, ref) for slot, ref in self.slots.items() if slot.kind == "output"]
+
+    @property
+    def told(self) -> Hashable:
+        """All that says where in the graph its tensors are: equal for the same operator of another step."""
+        made = self.record.outputs if self.record is not None else ()
+        parts = self.parts
+        nodes = tuple(node.name for node in parts.nodes)
+        origins = tuple(output.original_op for output in made)
+        return self.node.path, nodes, parts.policy, parts.inputs, tuple(self.slots), origins
 
     def end(self, slot: Slot) -> SlotTensor | None:
         """One input or output, if it was dumped."""

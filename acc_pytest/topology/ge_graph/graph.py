@@ -103,7 +103,7 @@ class GeNode:
     output_descs: tuple[GeDesc, ...] = ()
     extra: tuple[tuple[str, Value], ...] = ()
 
-    @property
+    @cached_property
     def data_inputs(self) -> tuple[Edge, ...]:
         """Edges that carry a tensor, absent and control inputs left out."""
         return tuple(edge for edge in self.inputs if edge is not None and not edge.is_control)
