@@ -33,35 +33,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch
+from plain import EPSILON, Metrics, straightforward
 
 from acc_pytest.metrics.catalogue import COLUMN_METRICS
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.native.library import VARIABLE, described
 from acc_pytest.tensors.source import TensorSource
 
-EPSILON = 2.0**-23
 CHANNELS = 4096
 SMALL = (24, 64)
-Metrics = dict[str, float]
-
-
-def straightforward(golden: torch.Tensor, mine: torch.Tensor) -> Metrics:
-    """Seven metrics of two tensors, one expression each over float32 vectors."""
-    g, m = golden.reshape(-1).to(torch.float32), mine.reshape(-1).to(torch.float32)
-    zero = torch.zeros((), dtype=torch.float32)
-    g64, m64 = g.to(torch.float64), m.to(torch.float64)
-    cosine = torch.dot(g64, m64) / (torch.linalg.vector_norm(g64) * torch.linalg.vector_norm(m64))
-    return {
-        "cosine_similarity": cosine.item(),
-        "max_relative_error": torch.where(g.abs() > EPSILON, (m / g - 1).abs(), zero).max().item(),
-        "mean_relative_error": torch.where(g.abs() > EPSILON, (m / g - 1).abs(), zero).mean().item(),
-        "max_absolute_error": (m - g).abs().max().item(),
-        "mean_absolute_error": (m - g).abs().mean().item(),
-        "kl_divergence": torch.nn.functional.kl_div(
-            torch.log_softmax(m, 0), torch.log_softmax(g, 0), reduction="sum", log_target=True
-        ).item(),
-        "relative_euclidean_distance": ((m - g).square().sum() / g.square().sum()).sqrt().item(),
-    }
 
 
 def streamed(golden: torch.Tensor, mine: torch.Tensor) -> Metrics:

@@ -17,10 +17,11 @@ from .element_tolerance import ElementTolerance
 from .elements import ElementSums
 from .native.library import chosen
 from .native.native_block import TYPES, NativeBlock
+from .nonfinite import nonfinite_counts
 from .sides import SideSums
 from .single_block import FITTING, SingleBlock
 from .slices import SliceSums
-from .values import Values, Wide, difference, is_exact, raw, widen
+from .values import Wide, difference, is_exact, raw, widen
 
 BLOCK = 128 * 1024
 """Most elements per block: eight float32 buffers of this size stay near the core."""
@@ -123,7 +124,10 @@ class PairBlocks:
         if sides is None or sums is None:
             return None
         self._scaled_peak = max(self._scaled_peak, sums.scaled_peak)
-        return BlockResult(start, sides, sums, identical=False, slices=single.sliced)
+        result = BlockResult(start, sides, sums, identical=False, slices=single.sliced)
+        if single.left_out is not None:
+            _note(result, single.left_out.at, single.left_out.golden, single.left_out.mine)
+        return result
 
     def _by_double(self, golden: torch.Tensor, mine: torch.Tensor, start: int) -> BlockResult:
         g, m = widen(golden, to_complex=self._complex), widen(mine, to_complex=self._complex)
@@ -134,7 +138,8 @@ class PairBlocks:
         if keep.all():
             at = np.arange(elements)
         else:
-            _count_nonfinite(result, g, m, finite)
+            left_out = np.flatnonzero(~keep)
+            _note(result, left_out, g.wide[left_out], m.wide[left_out])
             at = np.flatnonzero(keep)
             if not at.size:
                 return result
@@ -158,26 +163,8 @@ def _same_bytes(golden: torch.Tensor, mine: torch.Tensor) -> bool:
     return golden.dtype == mine.dtype and not np.count_nonzero(raw(golden) != raw(mine))
 
 
-def _count_nonfinite(
-    result: BlockResult, g: Values, m: Values, finite: tuple[NDArray[np.bool_], NDArray[np.bool_]]
-) -> None:
-    nan = np.isnan(g.wide), np.isnan(m.wide)
-    common_nan = nan[0] & nan[1]
-    common_inf = ~finite[0] & (g.wide == m.wide)
-    new, lost = finite[0] & ~finite[1], ~finite[0] & finite[1]
-    changed = ~finite[0] & ~finite[1] & ~common_nan & ~common_inf
-    flags = {
-        "golden_nan": nan[0],
-        "golden_inf": ~finite[0] & ~nan[0],
-        "mine_nan": nan[1],
-        "mine_inf": ~finite[1] & ~nan[1],
-        "common_nan": common_nan,
-        "common_inf": common_inf,
-        "new": new,
-        "lost": lost,
-        "changed": changed,
-    }
-    result.counts = {name: int(np.count_nonzero(flagged)) for name, flagged in flags.items()}
-    disagreeing = new | lost | changed
-    if disagreeing.any():
-        result.first_disagreeing = int(disagreeing.argmax())
+def _note(result: BlockResult, at: NDArray[np.int64], golden: Wide, mine: Wide) -> None:
+    """Note what stands at positions that are left out, for not both sides are finite there."""
+    result.counts, first = nonfinite_counts(golden, mine)
+    if first >= 0:
+        result.first_disagreeing = int(at[first])

@@ -1,4 +1,4 @@
-"""One block in float32 arithmetic: the fast path, for finite values of ordinary size.
+"""One block in float32 arithmetic: the fast path, for values of ordinary size and some that are not finite.
 
 Products and sums of a block of float32 values stay within about 1e-7 of the truth because torch sums
 pairwise; blocks are added in float64. NumPy does the elementwise work (one thread, no dispatch cost),
@@ -8,9 +8,11 @@ torch the conversions (it knows bf16 and fp8) and the sums (`values.total`).
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from .divergence import BlockDivergence
 from .double_block import divergence_sums
@@ -40,11 +42,20 @@ FITTING = frozenset(getattr(torch, name) for name in _NAMES.split() if hasattr(t
 """Types whose values float32 holds exactly."""
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Positions of a block that are left out, for not both sides are finite there, and what stands there."""
+
+    at: NDArray[np.int64]
+    golden: Floats
+    mine: Floats
+
+
 class SingleBlock:
     """Buffers for blocks of up to `size` elements, kept from block to block.
 
-    `sliced` are the sums of the last block by row and channel, where `slices` asks for them. `exact` asks
-    for the count of unequal elements.
+    Of the last block, `sliced` are the sums by row and channel, where `slices` asks for them, and `left_out`
+    what is not finite. `exact` asks for the count of unequal elements.
     """
 
     def __init__(
@@ -52,6 +63,7 @@ class SingleBlock:
     ) -> None:
         self._tolerance, self._exact, self._slices = tolerance, exact, slices
         self.sliced: BlockSlices | None = None
+        self.left_out: LeftOut | None = None
         self._buffers = np.empty((5 if slices is None else 8, size), dtype=np.float32)
         self._all_flags = np.empty(size, dtype=np.bool_)
         self._take(size)
@@ -65,7 +77,7 @@ class SingleBlock:
     def load(self, golden: torch.Tensor, mine: torch.Tensor) -> tuple[SideSums, SideSums] | None:
         """Take in a block of `FITTING` types; extrema of both sides.
 
-        `None` when a value is not finite or not of ordinary size, so that float32 will not do.
+        `None` when nothing is finite on both, or a value not of ordinary size, so that float32 will not do.
         """
         if golden.numel() != self._size:
             self._take(golden.numel())
@@ -73,14 +85,33 @@ class SingleBlock:
         torch.from_numpy(self._arrays[0]).copy_(golden)
         torch.from_numpy(self._arrays[1]).copy_(mine)
         sides = _side_sums(self._arrays[0]), _side_sums(self._arrays[1])
+        self.left_out, self._golden = None, sides[0]
+        if not (math.isfinite(sides[0].peak) and math.isfinite(sides[1].peak)):
+            sides = self._leave_out()
         return sides if _ordinary(sides[0].peak) and _ordinary(sides[1].peak) else None
+
+    def _leave_out(self) -> tuple[SideSums, SideSums]:
+        """Put zeros on both sides where one is not finite; extrema of what is finite on each.
+
+        Where nothing is finite on both, those of a side are not.
+        """
+        g, m = self._arrays[:2]
+        keep = np.isfinite(g) & np.isfinite(m)
+        at, first = np.flatnonzero(~keep), int(keep.argmax())
+        self.left_out = LeftOut(at, g[at], m[at])
+        for values in (g, m):
+            values[at] = values[first]  # a value that is kept: extrema stay what they are
+        self._golden, mine = _side_sums(g), _side_sums(m)
+        g[at] = m[at] = 0
+        kept = self._size - at.size
+        return _beside(self._golden, kept, self.left_out.golden), _beside(mine, kept, self.left_out.mine)
 
     def sums(self, sides: tuple[SideSums, SideSums], start: int, scaled_peak: float) -> BlockSums | None:
         """Sum the loaded block, which begins at the flat position `start`, and fill in both sides.
 
         `scaled_peak` is the largest of blocks summed before. `None` when its errors call for float64.
         """
-        n = self._size
+        n = self._size - (0 if self.left_out is None else self.left_out.at.size)
         g, m, d, _, absolute = self._arrays[:5]
         np.subtract(m, g, out=d)
         np.abs(d, out=absolute)
@@ -89,7 +120,8 @@ class SingleBlock:
         if not _ordinary(peak):
             return None
         golden_sum, difference_sum = total(g), total(d)
-        sides[0].total, sides[1].total = golden_sum, golden_sum + difference_sum
+        sides[0].total += golden_sum
+        sides[1].total += golden_sum + difference_sum
         gg, gd, dd = self._products(g, d, start)
         mm, gm = gg + 2 * gd + dd, gg + gd
         if dd > _CLOSE * gg:
@@ -106,14 +138,14 @@ class SingleBlock:
             golden_difference=gd,
             difference_squared=dd,
             absolute=total(absolute),
-            golden_peak=sides[0].peak,
+            golden_peak=self._golden.peak,
             peak=peak,
             peak_at=at,
         )
         self._count_elements(block)
         if not self._relative_errors(block, scaled_peak):
             return None
-        block.divergence = self._divergence(sides[0].max, peak, difference_sum / n, math.sqrt(dd / n))
+        block.divergence = self._divergence(peak, difference_sum / n, math.sqrt(dd / n))
         return block
 
     def _count_elements(self, block: BlockSums) -> None:
@@ -139,7 +171,7 @@ class SingleBlock:
         floor = floor_of(block.golden_peak)
         if float(np.minimum.reduce(size)) <= floor:
             near = np.less_equal(size, np.float32(floor), out=self._flags)
-            block.near_zero = int(np.count_nonzero(near))
+            block.near_zero = int(np.count_nonzero(near)) - (self._size - block.compared)
             np.copyto(size, np.float32(math.inf), where=near)
         if block.peak > 0:
             np.divide(absolute, size, out=absolute)
@@ -147,13 +179,16 @@ class SingleBlock:
             block.relative = total(absolute)
         return math.isfinite(block.relative)
 
-    def _divergence(self, top: float, peak: float, mean: float, rms: float) -> BlockDivergence:
+    def _divergence(self, peak: float, mean: float, rms: float) -> BlockDivergence:
         """KL sums of the loaded block; `mean` and `rms` are those of the difference."""
         g, _, d, weights, power = self._arrays[:5]
         if peak > _SERIES or abs(mean) > rms / 2 > 0:
             return self._wide_divergence()
+        top = self._golden.max
         scale = 0.0 if -_NARROW <= top <= _NARROW else top
         np.exp(np.subtract(g, np.float32(scale), out=weights) if scale else g, out=weights)
+        if self.left_out is not None:
+            weights[self.left_out.at] = 0
         weight = total(weights)
         if peak == 0:
             return BlockDivergence(weight, 0.0, 0.0, scale, scale, 0.0)
@@ -169,7 +204,10 @@ class SingleBlock:
     def _wide_divergence(self) -> BlockDivergence:
         """In float64, where d is large or mostly one common offset: float32 would lose the spread."""
         torch.from_numpy(self._arrays[1]).copy_(self._mine)
-        g, m = (array.astype(np.float64) for array in self._arrays[:2])
+        sides = self._arrays[:2]
+        if self.left_out is not None:
+            sides = [np.delete(side, self.left_out.at) for side in sides]
+        g, m = (side.astype(np.float64) for side in sides)
         return divergence_sums(g, m - g)
 
     def _products(self, g: Floats, d: Floats, start: int) -> tuple[float, float, float]:
@@ -188,6 +226,15 @@ class SingleBlock:
 
 def _side_sums(values: Floats) -> SideSums:
     return SideSums(values.size, float(np.maximum.reduce(values)), float(np.minimum.reduce(values)))
+
+
+def _beside(kept: SideSums, count: int, left_out: Floats) -> SideSums:
+    """A side of which so many are kept, and what is finite of the others, which alone is in its sum."""
+    alone = left_out[np.isfinite(left_out)]
+    if not alone.size:
+        return SideSums(count, kept.max, kept.min)
+    largest, least = max(kept.max, float(alone.max())), min(kept.min, float(alone.min()))
+    return SideSums(count + alone.size, largest, least, float(alone.sum(dtype=np.float64)))
 
 
 def _wide_dot(first: Floats, second: Floats) -> float:
