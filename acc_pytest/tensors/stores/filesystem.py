@@ -172,7 +172,7 @@ class FileStore:
         """Upload a file of the disk; it is in the store whole or not at all. Raises `AccError`."""
         path = self._path(name)
         seconds = PATIENCE + os.path.getsize(source) / _SLOWEST
-        self._asked("written", lambda: self._system.put_file(source, path), seconds)
+        self._asked("written", lambda: self._system.put_file(source, path), seconds, name)
 
     def make_room(self) -> None:
         """Make the directory of the address, in stores that have directories."""
@@ -181,16 +181,18 @@ class FileStore:
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}" if name else self._root
 
-    def _asked(self, done: str, call: Callable[[], Answer], seconds: float = PATIENCE) -> Answer:
+    def _asked(
+        self, done: str, call: Callable[[], Answer], seconds: float | None = None, name: str = ""
+    ) -> Answer:
         """The answer to a call. Raises `FileNotFoundError` as it comes, `DumpError` for everything else."""
         for pause in (*PAUSES, None):
             try:
-                return within(seconds, call)
+                return within(PATIENCE if seconds is None else seconds, call)
             except FileNotFoundError:
                 raise
             except Exception as error:  # noqa: BLE001 - file systems document no errors of theirs
                 if pause is None or is_final(error):
-                    raise DumpError(f"{self.address}: cannot be {done}: {said(error)}") from None
+                    raise DumpError(f"{self.address.joined(name)}: cannot be {done}: {said(error)}") from None
             time.sleep(pause)
         raise AssertionError  # the last pause is None
 
