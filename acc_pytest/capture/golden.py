@@ -22,6 +22,7 @@ from ..dumps import open_dump
 from ..errors import CaptureError
 from ..noise.making import ProfileMaker
 from ..noise.profile_file import write_profile
+from ..tensors.stores.address import is_address, told
 from .noise_model import FedTokens, noise_copy, other_attention, perturb
 from .torch_hooks import DumpConfig, register_hook
 
@@ -54,8 +55,7 @@ def dump_golden(
     """
     if not dtype.is_floating_point:
         raise CaptureError(f"dump_golden: dtype must be a float type such as torch.bfloat16, got {dtype}")
-    if not isinstance(config, DumpConfig):
-        config = DumpConfig(config, token_range=_ALL_CALLS)
+    config = _checked(config)
     tokens = FedTokens()
     home = _dumped(model, run, config, tokens)
     with contextlib.ExitStack() as stack:
@@ -72,6 +72,17 @@ def dump_golden(
             del noise  # each takes the memory of a model
         write_profile(maker.profile())
     return home
+
+
+def _checked(config: Union[DumpConfig, str, os.PathLike[str]]) -> DumpConfig:
+    if not isinstance(config, DumpConfig):
+        config = DumpConfig(config, token_range=_ALL_CALLS)
+    if is_address(str(config.dump_path)):
+        raise CaptureError(
+            f"dump_golden: {told(str(config.dump_path))}: give a directory on the disk, where noise is "
+            "measured, and upload it then"
+        )
+    return config
 
 
 def _add_noise(

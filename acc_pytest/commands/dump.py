@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..capture.atb.options import DEFAULT_SEED, OPTIONS, DumpOption, LaunchOptions, read_options
 from ..capture.atb.words import split_command
-from ..errors import SettingsError
+from ..errors import AccError, SettingsError
 from ..reporting.printable import message, shell
+from ..tensors.stores.address import is_address
 from .progress import size
 
 if TYPE_CHECKING:
@@ -57,18 +59,35 @@ def _add(parser: argparse.ArgumentParser, option: DumpOption) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Run the program; returns its exit code, or 1 where it succeeded but something asked for is missing."""
+    if not is_address(given.output if hasattr(given, "output") else ""):
+        return _run(given, str)
+    from ..capture.uploading import StagedDump
+
+    staged = StagedDump(given.output)
+    given.output = staged.path
+    try:
+        code = _run(given, staged.shown)
+    except AccError:
+        staged.discard()
+        raise
+    staged.close()
+    return code
+
+
+def _run(given: argparse.Namespace, shown: Callable[[str], str]) -> int:
+    """Dump to a directory on the disk, which is told as `shown` says."""
     from ..capture.atb import prepare
 
     launch = prepare(options_of(given))
     for note in launch.notes:
-        print(f"acc: note: {message(note)}", file=sys.stderr)
+        print(f"acc: note: {message(shown(note))}", file=sys.stderr)
     by = f"backend cpu, as {launch.era}" if launch.backend == "cpu" else f"probe of {launch.era}"
-    print(f"acc: dumping below {message(str(launch.output))} ({by})", flush=True)
+    print(f"acc: dumping below {message(shown(str(launch.output)))} ({by})", flush=True)
     finished = launch.run()
     for problem in (*finished.problems, *finished.missing):
-        print(f"acc: {message(problem)}", file=sys.stderr)
+        print(f"acc: {message(shown(problem))}", file=sys.stderr)
     for line in _closing(finished):
-        print(f"acc: {line}")
+        print(f"acc: {shown(line)}")
     return finished.code
 
 

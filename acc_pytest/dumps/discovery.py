@@ -15,7 +15,7 @@ from pathlib import Path
 from ..errors import DumpError, SeveralDumps
 from ..tensors.debug_tree import is_tree
 from ..tensors.kept_index import FILES, INDEX, kept_version, read_index
-from ..tensors.stores.place import is_directory, is_there, may_be_entered
+from ..tensors.stores.place import is_directory, is_file, is_there, may_be_entered
 from .atb_files import AtbLayout
 from .debug_mode import DebugModeLayout, is_debug_log
 from .graph_capture import CaptureLayout, captured_at
@@ -107,7 +107,7 @@ def _only_log(given: Path, listing: Listing) -> Path | None:
 def _dump_kept_at(given: Path) -> Path:
     """The root of the dump that a kept dump was made of, for the path of the latter; else `given`."""
     home = given.parent if given.name == INDEX else given
-    return home / FILES / read_index(str(home)).root if os.path.isfile(home / INDEX) else given
+    return home / FILES / read_index(str(home)).root if is_file(home / INDEX) else given
 
 
 def dump_around(file: Path, listing: Listing) -> AtbLayout | None:

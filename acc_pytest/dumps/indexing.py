@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ..errors import AccError, SettingsError
 from ..tensors.header_rows import HeaderRow, columns_of
+from ..tensors.kept_index import is_kept
 from ..tensors.ref import TensorRef, readable
 from ..tensors.stores.address import address_of, is_address, local_path
 from ..tensors.stores.fetching import fetch_heads
@@ -45,8 +46,8 @@ def index(place: str, cache: Cache) -> DumpIndex:
         return _index_of_store(place, cache)
     path = local_path(place)
     extent = extent_of(locate(path, Listing()))
-    if str(extent.top).find("/acc_mirror/") >= 0 or not os.path.isdir(extent.top):
-        raise SettingsError(f"{place}: must be the directory or the address of one dump")
+    if is_kept(str(extent.top)):
+        raise SettingsError(f"{place}: is a kept dump, which needs no index: it is a few files")
     try:
         table = table_of_disk(str(extent.top), map(str, extent.parts))
     except OSError as error:

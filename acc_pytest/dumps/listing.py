@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 from ..errors import DumpError
-from ..tensors.kept_index import names_in
+from ..tensors.kept_index import directories_in, names_in
 from ..tensors.stores.indexes import entries_indexed
-from ..tensors.stores.place import entries_at
+from ..tensors.stores.place import entries_at, is_mirrored
 
 _NUMBER = re.compile(r"(\d+)")
 
@@ -42,6 +42,12 @@ class Listing:
         key = os.fspath(path)
         if key not in self._known:
             found = entries_at(key.rstrip("/")) or entries_indexed(key)
+            if is_mirrored(key):
+                directories_there, files_there = found or ([], [])
+                found = (
+                    [*{*directories_there, *directories_in(key)}],
+                    [*files_there, *names_in(key)],
+                )
             if found is not None:
                 self._known[key] = _in_order(found[0]), _in_order(found[1])
                 return self._known[key]

@@ -51,12 +51,16 @@ class Subject(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """What a process of a node gets once: the mode, and what else the controller's process has of its own."""
+    """What a process of a node gets once: the mode, and what else the controller's process has of its own.
+
+    `mirrors` are the tables of dumps in stores: a node reads from the store what its pairs need.
+    """
 
     subject: Any
     directory: str
     environment: Mapping[str, str]
     debug: bool
+    mirrors: Mapping[str, bytes]
 
     def packed(self) -> bytes:
         """As bytes; plans repeat themselves, so they are compressed."""
@@ -65,8 +69,10 @@ class Shipment:
 
 def shipped(subject: object, debug: bool) -> Shipment:
     """The shipment of this process."""
+    from ..tensors.stores.mirror import known_mirrors
+
     own = {name: value for name, value in os.environ.items() if name.startswith(OWN_VARIABLES)}
-    return Shipment(subject, os.getcwd(), own, debug)
+    return Shipment(subject, os.getcwd(), own, debug, known_mirrors())
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,5 +133,9 @@ def _subject(key: str, shipment: Callable[[], bytes]) -> Subject:
         show_tracebacks(arrived.debug)
         with contextlib.suppress(OSError):  # names of files that the user gave may be relative to it
             os.chdir(arrived.directory)
+        if arrived.mirrors:
+            from ..tensors.stores.mirror import take_mirrors  # numpy is imported where it is needed
+
+            take_mirrors(arrived.mirrors)
         _subjects[key] = arrived.subject
     return _subjects[key]

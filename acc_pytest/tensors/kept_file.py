@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import FormatError
 from .kept_index import ByteRange, kept_time, stretches
 from .stores.place import placed_at
+from .stores.store_file import StoreFile
 
 
 class KeptFile(io.RawIOBase):
@@ -23,6 +24,7 @@ class KeptFile(io.RawIOBase):
         self._parts = parts
         self._place = 0
         self._open: dict[str, int] = {}
+        self._remote: dict[str, StoreFile] = {}
         self.size = sum(stretch.length for stretch in parts)
 
     def readable(self) -> bool:
@@ -55,7 +57,7 @@ class KeptFile(io.RawIOBase):
         return done
 
     def _fill(self, into: memoryview, stretch: ByteRange, inside: int) -> None:
-        descriptor = self._descriptor(stretch.path)
+        descriptor = self._descriptor(stretch.path, stretch.offset + inside, len(into))
         done = 0
         while done < len(into):
             read = os.preadv(descriptor, [into[done:]], stretch.offset + inside + done)
@@ -66,7 +68,11 @@ class KeptFile(io.RawIOBase):
                 )
             done += read
 
-    def _descriptor(self, path: str) -> int:
+    def _descriptor(self, path: str, offset: int, nbytes: int) -> int:
+        placed = placed_at(path)
+        if placed is not None and not placed.path:
+            remote = self._remote.setdefault(path, StoreFile(placed))
+            return remote.descriptor_with(offset, nbytes)
         if path not in self._open:
             try:
                 self._open[path] = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -77,6 +83,8 @@ class KeptFile(io.RawIOBase):
     def close(self) -> None:
         while self._open:
             os.close(self._open.popitem()[1])
+        while self._remote:
+            self._remote.popitem()[1].close()
         super().close()
 
 

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..errors import AccError, FormatError
 from .json_file import read_json
+from .stores.place import placed_at
 
 FORMAT = "acc_pytest kept dump"
 VERSION = 1
@@ -47,13 +48,15 @@ class ByteRange(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class KeptIndex:
-    """`kind` and `root` (below `kept_files`) of the dump; its files by name below `kept_files`."""
+    """`kind` and `root` (below `kept_files`) of the dump; its files by name below `kept_files`; `names` and
+    `directories` by the directory that they are in."""
 
     home: str
     kind: str
     root: str
     files: Mapping[str, Any]
     names: Mapping[str, tuple[str, ...]]
+    directories: Mapping[str, tuple[str, ...]]
 
 
 def store_name(number: int) -> str:
@@ -133,9 +136,29 @@ def _split(path: str) -> tuple[str, str]:
     return "", ""
 
 
+def is_kept(path: str) -> bool:
+    """Whether a path lies among the files that a kept dump was made of."""
+    return f"/{FILES}" in path and bool(_split(f"{path.rstrip('/')}/")[0])
+
+
+def directories_in(directory: str) -> tuple[str, ...]:
+    """Names of the sub-directories that the index has in a directory: a store has none without files.
+
+    Raises `FormatError` for a broken index.
+    """
+    if f"/{FILES}" not in directory:
+        return ()
+    home, name = _split(f"{directory.rstrip('/')}/")
+    return read_index(home).directories.get(name.rstrip("/"), ()) if home else ()
+
+
 def _version(home: str) -> tuple[int, ...]:
+    place = f"{home}/{INDEX}"
+    placed = placed_at(place)
+    if placed is not None and not placed.path:
+        return placed.row.size, placed.row.version
     try:
-        status = os.stat(f"{home}/{INDEX}")
+        status = os.stat(place if placed is None else placed.path)
     except (OSError, ValueError):
         return ()
     return status.st_size, status.st_mtime_ns, status.st_ino
@@ -155,7 +178,22 @@ def _index_as_of(home: str, _version: tuple[int, ...]) -> KeptIndex:
     for name in files:
         directory, _, base = name.rpartition("/")
         names.setdefault(directory, []).append(base)
-    return KeptIndex(home, kind, root, files, {where: tuple(bases) for where, bases in names.items()})
+    by_directory = {where: tuple(bases) for where, bases in names.items()}
+    return KeptIndex(home, kind, root, files, by_directory, _directories(names))
+
+
+def _directories(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Of each directory those in it."""
+    below: dict[str, set[str]] = {}
+    for name in names:
+        while name:
+            above, _, base = name.rpartition("/")
+            known = below.setdefault(above, set())
+            if base in known:
+                break
+            known.add(base)
+            name = above
+    return {where: tuple(bases) for where, bases in below.items()}
 
 
 def _can_be(name: str) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from acc_pytest.capture.keeping import keep
 from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.dumps import Dump, open_dump
 from acc_pytest.dumps.indexing import index, refs_of
@@ -185,6 +186,25 @@ def test_an_index_in_a_store_that_is_no_longer_true(
     store.calls.clear()
     open_dump("broken://here", cache=cache)
     assert store.calls["find"] == 0
+
+
+@pytest.mark.parametrize("side", ["golden", "mine"])
+def test_a_kept_dump_in_a_store_is_the_dump(pair: DemoPaths, tmp_path: Path, side: str) -> None:
+    whole = listed(open_dump(str(getattr(pair, side))))
+    kept = keep(str(getattr(pair, side)), str(tmp_path / "kept"))
+    files = [path for path in Path(kept.path).rglob("*") if path.is_file()]
+    with broken_store({str(path.relative_to(kept.path)): path.read_bytes() for path in files}) as store:
+        filesystem._store_of.cache_clear()
+        dump = open_dump("broken://here", cache=Cache(str(tmp_path)))
+        assert listed(dump) == whole
+        refs = [ref for ref in refs_of(dump) if ref.header().nbytes]
+        local = open_dump(kept.path)
+        here = {os.path.relpath(ref.path, local.root): ref for ref in refs_of(local)}
+        for ref in refs[::7]:
+            assert torch.equal(ref.open(), here[os.path.relpath(ref.path, dump.root)].open())
+        assert store.calls["find"] < 20
+    with pytest.raises(AccError, match="is a kept dump, which needs no index"):
+        index(kept.path, Cache())
 
 
 def test_what_cannot_be_indexed_is_one_sentence(tmp_path: Path) -> None:

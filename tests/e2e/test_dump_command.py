@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from acc_pytest import cli
-from acc_pytest.dumps import open_dump
+from acc_pytest.dumps import Dump, open_dump
+from acc_pytest.dumps.roots import Cache
+from acc_pytest.topology.tree import Node
 
 from .atb_program import GRAPH, LAYER, program
 
@@ -56,6 +58,23 @@ def test_the_closing_lines_say_what_landed_where_and_what_to_do_with_it(
     assert last == f"acc: compare with: pytest --acc-golden=GOLDEN --acc-mine={root}"
     opened = open_dump(str(root))
     assert [step.label for step in opened.steps] == [0]
+
+
+def test_a_dump_for_a_store_is_uploaded(capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("fsspec")
+    assert dump("dump()", "-o", "memory://of_acc/dump") == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0] == "acc: dumping below memory://of_acc/dump (backend cpu, as msit)"
+    address = lines[-1].removeprefix("acc: compare with: pytest --acc-golden=GOLDEN --acc-mine=")
+    assert address.startswith("memory://of_acc/dump/msit_dump_")
+    opened = open_dump(address, cache=Cache("cache"))
+    (tensors,) = {len(opened.tensors(opened.steps[0], opened.ranks[0], node)) for node in leaves(opened)}
+    assert tensors == 2
+    assert "acc_dump_" not in "\n".join(lines)
+
+
+def leaves(opened: Dump) -> list[Node]:
+    return [node for node in opened.steps[0].tree.walk() if node.is_leaf]
 
 
 @pytest.mark.parametrize("name", ["dump", "dd"])

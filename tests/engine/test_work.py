@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,11 @@ from acc_pytest.engine.answers import Measured, PairAnswer, packed, unpacked
 from acc_pytest.engine.work import MeasureCall, RecomputeCall, perform, shipped
 from acc_pytest.mapping.pair import Pair
 from acc_pytest.reporting.row import Row
+from acc_pytest.tensors.header import version_of
+from acc_pytest.tensors.stores import mirror
+from acc_pytest.tensors.stores.address import address_of
+from acc_pytest.tensors.stores.making import mirrored
+from acc_pytest.tensors.texts import bytes_of
 
 from .fake_pool import FakeSubject, pair
 from .test_engine import Recomputes
@@ -55,6 +61,18 @@ def test_a_run_arrives_once_with_directory_and_own_variables(
     assert os.environ["ACC_OF_TEST"] == "here"
     perform(fetch, "another run", pickle.dumps(MeasureCall((0,), {})))
     assert len(fetched) == 2
+
+
+def test_a_node_reads_from_the_store_what_its_pairs_need(tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").pipe_file("/shipped/x.bin", b"content")
+    path = mirrored(address_of("memory://shipped"), str(tmp_path / "cache"))
+    shipment = shipped(FakeSubject([pair(0)]), debug=False).packed()
+    shutil.rmtree(tmp_path / "cache")  # the node has never seen it
+    mirror._known.clear()
+    assert not version_of(f"{path}/x.bin")
+    perform(lambda: shipment, "key", pickle.dumps(MeasureCall((0,), {})))
+    assert bytes_of(f"{path}/x.bin") == b"content"
 
 
 def test_a_row_tells_whether_files_were_missing_unless_it_passes(tmp_path: Path) -> None:

@@ -132,7 +132,13 @@ OPTIONS = (
         "0 inputs, 1 outputs, 2 both (default: 2)",
         "0..2",
     ),
-    DumpOption("output", ("-o", "--output"), values.path, "directory that gets the dump (default: .)", "DIR"),
+    DumpOption(
+        "output",
+        ("-o", "--output"),
+        values.path,
+        "directory that gets the dump, or s3://... (default: .)",
+        "DIR",
+    ),
     DumpOption("devices", ("-device", "--device-id"), values.devices, "only this device (default: all)", "N"),
     DumpOption(
         "seed",

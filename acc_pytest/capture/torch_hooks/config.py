@@ -27,7 +27,8 @@ class DumpConfig:
 
     Whatever they say, the ids, positions and masks that the model is called with are dumped too.
 
-    - `dump_path`: directory below which a directory of this run is made (default: the working directory).
+    - `dump_path`: directory below which a directory of this run is made (default: the working directory), or
+      the address of one in a store (`s3://bucket/dumps`), to which it is uploaded when the handle is closed.
     - `token_range`: ids of the calls of the model that are dumped, 0 being the first (default: 0 alone).
     - `module_list`: classes of modules, or their names, to be dumped (default: all).
     - `tensor_part`: 0 inputs, 1 outputs, 2 both.

@@ -6,6 +6,7 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,6 +16,8 @@ from torch import nn
 
 from ...errors import CaptureError
 from ...installed import check_numpy
+from ...tensors.stores.address import is_address
+from ..uploading import StagedDump
 from .config import DumpConfig
 from .direct_call import DirectCall
 from .manifest import Manifest
@@ -71,8 +74,10 @@ class DumpHandle:
         self._root = module_tree(model)
         self._names = aliases(self._root)
         self._recorder: ModuleRecorder | None = None
+        self._staged: StagedDump | None = None
         if not self.active:
             return
+        self._staged = StagedDump(str(config.dump_path)) if is_address(str(config.dump_path)) else None
         selection = Selection(config)
         if refusal := selection.empty(self._root):
             warnings.warn(f"nothing will be dumped: {refusal}", stacklevel=3)
@@ -90,8 +95,14 @@ class DumpHandle:
 
     @property
     def dump_path(self) -> Path:
-        """The process folder, `{dump_path}/msit_dump_{time}/torch_tensors/{device}_{pid}`."""
+        """The process folder, `{dump_path}/msit_dump_{time}/torch_tensors/{device}_{pid}`; of a dump that
+        goes to a store, the one on the disk, which is empty when the dump is uploaded."""
         return self._recording.store.home
+
+    @property
+    def address(self) -> str:
+        """The same in the store that `dump_path` of the config is an address of; else empty."""
+        return self._staged.shown(str(self.dump_path)) if self._staged is not None else ""
 
     @property
     def report(self) -> DumpReport:
@@ -127,9 +138,11 @@ class DumpHandle:
         self._recorder.token = 0
 
     def close(self) -> None:
-        """Wait until everything is written. Raises `CaptureError` for what could not be."""
+        """Wait until everything is written, and uploaded. Raises `CaptureError` for what could not be."""
         if self._recorder is not None:
             self._recorder.close()
+        if self._staged is not None:
+            self._staged.send()
 
     def remove(self) -> None:
         """Take the hooks off and write what is left; may be called again. Raises as `close`."""
@@ -139,8 +152,12 @@ class DumpHandle:
         compiled, self._compiled = self._compiled, []
         for module, call in compiled:
             module._compiled_call_impl = call
-        if self._recorder is not None:
-            self._recorder.stop()
+        try:
+            if self._recorder is not None:
+                self._recorder.stop()
+        finally:
+            if self._staged is not None:
+                self._staged.close()
 
     def __enter__(self) -> DumpHandle:
         return self
@@ -167,7 +184,8 @@ class DumpHandle:
 
     def _new_dump(self) -> tuple[Store, Manifest]:
         """A dump in a directory of its own, with the weights in it where they are asked for."""
-        store = Store(claim(self.config, self._device), self.config)
+        place = self.config.dump_path if self._staged is None else self._staged.path
+        store = Store(claim(replace(self.config, dump_path=place, seed=None), self._device), self.config)
         manifest = Manifest(store.home, self.config, self._root, tuple(self._names.values()))
         weights = store.weights(self._parameters()) if self.config.dump_weight else []
         store.writer.finish()

@@ -9,15 +9,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import queue
-import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from ...errors import AccError, DumpError, FormatError
 from .address import Address
+from .connection import connected
+from .patience import Answer, is_final, said, within
 
 PATIENCE = 60.0
 """Seconds that a store may take for one answer, beside those that the bytes take at `_SLOWEST`."""
@@ -25,32 +24,9 @@ PAUSES = (0.1, 0.4, 1.6, 6.4)
 """Seconds before each further attempt."""
 _SLOWEST = 1 << 18
 """Bytes a second."""
-_SAID = 300
 _FEW = 64
 """Directories that a dump is split into, to be listed one after the other."""
 _LEVELS = 3
-_PACKAGES = {
-    "s3": ("s3fs", "acc-pytest[s3]"),
-    "s3a": ("s3fs", "acc-pytest[s3]"),
-    "gs": ("gcsfs", "gcsfs"),
-    "gcs": ("gcsfs", "gcsfs"),
-    "az": ("adlfs", "adlfs"),
-    "abfs": ("adlfs", "adlfs"),
-    "adl": ("adlfs", "adlfs"),
-    "hdfs": ("pyarrow", "pyarrow"),
-    "webhdfs": ("requests", "requests"),
-    "sftp": ("paramiko", "paramiko"),
-    "ssh": ("paramiko", "paramiko"),
-    "http": ("aiohttp", "aiohttp"),
-    "https": ("aiohttp", "aiohttp"),
-}
-"""What fsspec needs for a protocol, and what to give to pip."""
-_FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
-_FINAL_NAMES = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"})
-"""Errors of botocore, which need not be installed, that do not pass."""
-_QUERY = re.compile(r"\?\S+")
-"""What a message has of a signed request."""
-Answer = TypeVar("Answer")
 
 
 class StoredFile(NamedTuple):
@@ -71,16 +47,12 @@ class Span(NamedTuple):
     stop: int
 
 
-class _NoAnswer(Exception):
-    pass
-
-
 class FileStore:
     """The files below one address."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._system, self._root = _opened(address)
+        self._system, self._root = connected(address)
 
     def whole(self) -> StoredFile | None:
         """The file at the address itself; `None` where it is a directory. Raises `DumpError` for nothing."""
@@ -160,7 +132,7 @@ class FileStore:
                     found[number] = self._checked(span, answer)
                     continue
                 found[number] = FormatError(f"{self.address.joined(span.name)}: {_refusal(answer)}")
-                if not _is_final(answer):
+                if not is_final(answer):
                     again.append(number)
             left = again
             if not left or pause is None:
@@ -175,7 +147,7 @@ class FileStore:
             stops.append(span.stop)
         seconds = PATIENCE + sum(span.stop - span.start for span in spans) / _SLOWEST
         try:
-            return _within(seconds, lambda: self._system.cat_ranges(paths, starts, stops, on_error="return"))
+            return within(seconds, lambda: self._system.cat_ranges(paths, starts, stops, on_error="return"))
         except Exception as error:  # noqa: BLE001 - what a file system raises for all is the answer to each
             return [error] * len(spans)
 
@@ -200,7 +172,7 @@ class FileStore:
         """Upload a file of the disk; it is in the store whole or not at all. Raises `AccError`."""
         path = self._path(name)
         seconds = PATIENCE + os.path.getsize(source) / _SLOWEST
-        self._asked("written", lambda: self._system.put_file(source, path), seconds)
+        self._asked("written", lambda: self._system.put_file(source, path), seconds, name)
 
     def make_room(self) -> None:
         """Make the directory of the address, in stores that have directories."""
@@ -209,16 +181,18 @@ class FileStore:
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}" if name else self._root
 
-    def _asked(self, done: str, call: Callable[[], Answer], seconds: float = PATIENCE) -> Answer:
+    def _asked(
+        self, done: str, call: Callable[[], Answer], seconds: float | None = None, name: str = ""
+    ) -> Answer:
         """The answer to a call. Raises `FileNotFoundError` as it comes, `DumpError` for everything else."""
         for pause in (*PAUSES, None):
             try:
-                return _within(seconds, call)
+                return within(PATIENCE if seconds is None else seconds, call)
             except FileNotFoundError:
                 raise
             except Exception as error:  # noqa: BLE001 - file systems document no errors of theirs
-                if pause is None or _is_final(error):
-                    raise DumpError(f"{self.address}: cannot be {done}: {_said(error)}") from None
+                if pause is None or is_final(error):
+                    raise DumpError(f"{self.address.joined(name)}: cannot be {done}: {said(error)}") from None
             time.sleep(pause)
         raise AssertionError  # the last pause is None
 
@@ -233,59 +207,10 @@ def store_of(address: Address) -> FileStore:
     return _store_of(address, os.getpid())
 
 
-def _opened(address: Address) -> tuple[Any, str]:
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError:
-        raise DumpError(
-            f"{address}: reading from a store needs the package fsspec: pip install 'acc-pytest[remote]'"
-        ) from None
-    try:
-        return url_to_fs(str(address), use_listings_cache=False)  # type: ignore[no-any-return]
-    except ImportError as error:
-        package, wanted = _PACKAGES.get(address.protocol, (error.name or "", error.name or ""))
-        raise DumpError(
-            f"{address}: {address.protocol}:// needs the package {package}: pip install '{wanted}'"
-        ) from None
-    except ValueError as error:
-        raise DumpError(f"{address}: cannot be opened: {_said(error)}; correct the protocol") from None
-    except Exception as error:  # noqa: BLE001 - as above
-        raise DumpError(f"{address}: cannot be opened: {_said(error)}") from None
-
-
-def _within(seconds: float, call: Callable[[], Answer]) -> Answer:
-    """What a call returns or raises; `_NoAnswer` when it does neither in time, and is left to itself."""
-    box: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
-
-    def work() -> None:
-        try:
-            box.put((True, call()))
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            box.put((False, error))
-
-    threading.Thread(target=work, daemon=True).start()
-    try:
-        done, answer = box.get(timeout=seconds)
-    except queue.Empty:
-        raise _NoAnswer(f"the store gave no answer for {seconds:.0f} s") from None
-    if not done:
-        raise answer
-    return answer  # type: ignore[no-any-return]
-
-
-def _is_final(error: Exception) -> bool:
-    return isinstance(error, (*_FINAL, _NoAnswer)) or type(error).__name__ in _FINAL_NAMES
-
-
 def _refusal(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "is no longer in the store; was the dump deleted while in use?"
-    return f"cannot be read from the store: {_said(error)}"
-
-
-def _said(error: Exception) -> str:
-    text = _QUERY.sub("?***", " ".join(str(error).split()))[:_SAID]
-    return text or type(error).__name__
+    return f"cannot be read from the store: {said(error)}"
 
 
 _TAGS = ("ETag", "etag", "md5Hash", "content_md5", "checksum")
@@ -317,10 +242,10 @@ def _nanoseconds(found: Any) -> int:
 
 def matching(pattern: Address) -> list[str]:
     """The addresses that a pattern with `*`, `?` or `[...]` means. Raises `DumpError`."""
-    system, path = _opened(pattern)
+    system, path = connected(pattern)
     try:
-        found = _within(PATIENCE, lambda: system.glob(path))
+        found = within(PATIENCE, lambda: system.glob(path))
     except Exception as error:  # noqa: BLE001 - as above
-        raise DumpError(f"{pattern}: cannot be listed: {_said(error)}") from None
+        raise DumpError(f"{pattern}: cannot be listed: {said(error)}") from None
     before = len(pattern.rest) - len(path.lstrip("/"))
     return [f"{pattern.protocol}://{pattern.rest[:before]}{one.lstrip('/')}" for one in found]

@@ -84,10 +84,6 @@ def _stored(root: str, name: str) -> StoredFile:
     return StoredFile(name, size, version_number(str(time), size), time)
 
 
-def _version(version: tuple[int, ...]) -> int:
-    return version_number(str(version[1]), version[0])
-
-
 def write_index(root: str, table: FileTable) -> str:
     """Write the index of a dump on the disk; returns its path. Raises `AccError`."""
     path = f"{root}/{INDEX}"
@@ -163,7 +159,7 @@ def indexed_at(path: str, version: tuple[int, ...]) -> IndexedFile | None:
     for root, table in _opened.items():
         if path.startswith(f"{root}/"):
             row = table.row(path[len(root) + 1 :])
-            same = row is not None and version[:1] and row.version == _version(version)
+            same = row is not None and version[:2] == (row.size, row.modified)
             return IndexedFile(table, row.number, False) if row is not None and same else None
     mirror = mirror_at(path)
     name = mirror.name_of(path) if mirror is not None else None

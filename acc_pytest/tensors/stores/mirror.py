@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -116,6 +117,17 @@ def save(mirror: Mirror) -> None:
     """Write the index of a mirror again, with what is in `table.more`. Raises `AccError`."""
     with whole_file(f"{mirror.home}/{INDEX}") as file:
         file.write(mirror.table.packed())
+
+
+def known_mirrors() -> dict[str, bytes]:
+    """The mirrors of this process by their homes, to be sent to another machine."""
+    return {home: mirror.table.packed() for home, mirror in _known.items()}
+
+
+def take_mirrors(sent: Mapping[str, bytes]) -> None:
+    """Know the mirrors of another machine; nothing is written. Raises `FormatError` for what is none."""
+    for home, content in sent.items():
+        _known[home] = Mirror(home, read_table(content, home))
 
 
 def base_of(address: Address) -> str:

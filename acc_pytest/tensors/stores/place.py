@@ -23,6 +23,11 @@ def placed_at(path: str) -> Placed | None:
     return placed(path)
 
 
+def is_mirrored(path: str) -> bool:
+    """Whether a path is below a mirror, as far as its words say."""
+    return _MARK in path
+
+
 def entries_at(path: str) -> tuple[list[str], list[str]] | None:
     """Names of sub-directories and files of a directory below a mirror; `None` for any other path."""
     if _MARK not in path:

@@ -46,6 +46,10 @@ class BrokenFiles(MemoryFileSystem):  # type: ignore[misc] # fsspec has no types
         content = bytes(super().cat_file(path, start, end, **more))
         return content[:-1] if self.short and path.endswith(self.short) else content
 
+    def put_file(self, lpath: str, rpath: str, *given: Any, **more: Any) -> None:
+        self._count("put_file", rpath)
+        super().put_file(lpath, rpath, *given, **more)
+
     def info(self, path: str, **more: Any) -> dict[str, Any]:
         self._count("info", path)
         return dict(super().info(path, **more))

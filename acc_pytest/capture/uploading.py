@@ -1,0 +1,77 @@
+"""`StagedDump`: a dump that goes to a store, by way of a directory on the disk.
+
+Programs and probes write files to directories. So a dump for `s3://bucket/dump` is written to a temporary
+directory (`TMPDIR` says where) and uploaded from there, each file whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+from ..errors import AccError, CaptureError
+from ..tensors.stores.address import address_of
+from ..tensors.stores.filesystem import store_of
+
+_SIDE_BY_SIDE = 8
+_ONCE = (".pth", ".bin", ".npy")
+"""Files of tensors are written once, and are removed from the disk when they are in the store."""
+
+
+class StagedDump:
+    """A directory, `path`, what is written to which is uploaded to `address`.
+
+    Raises `DumpError` where the store's package is missing or it cannot be reached.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address_of(address)
+        self._store = store_of(self.address)
+        self._store.make_room()
+        self.path = os.path.realpath(tempfile.mkdtemp(prefix="acc_dump_"))
+        self._sent: dict[str, tuple[int, int]] = {}
+
+    def send(self) -> None:
+        """Upload what is new or was changed. Raises `CaptureError`, and the files stay, where that fails."""
+        waiting = [(name, version) for name, version in self._files() if self._sent.get(name) != version]
+        try:
+            with ThreadPoolExecutor(_SIDE_BY_SIDE) as threads:
+                for name, version in threads.map(self._upload, waiting):
+                    self._sent[name] = version
+        except (AccError, OSError) as error:
+            raise CaptureError(
+                f"{error}; what was dumped and is not there yet is in {self.path}, upload it or remove it"
+            ) from None
+
+    def _upload(self, file: tuple[str, tuple[int, int]]) -> tuple[str, tuple[int, int]]:
+        path = f"{self.path}/{file[0]}"
+        self._store.put(file[0], path)
+        if path.endswith(_ONCE):
+            os.unlink(path)
+        return file
+
+    def _files(self) -> list[tuple[str, tuple[int, int]]]:
+        """The files that are whole, with what changes when one is written anew."""
+        found = []
+        for home, _, names in os.walk(self.path):
+            for name in names:
+                path = f"{home}/{name}"
+                if not name.startswith(".") and os.path.isfile(path):
+                    status = os.stat(path)
+                    found.append((os.path.relpath(path, self.path), (status.st_size, status.st_mtime_ns)))
+        return found
+
+    def close(self) -> None:
+        """Upload the rest and remove the directory. Raises as `send`."""
+        self.send()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def discard(self) -> None:
+        """Remove the directory with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def shown(self, text: str) -> str:
+        """A text in which paths below the directory are addresses."""
+        return text.replace(self.path, str(self.address))

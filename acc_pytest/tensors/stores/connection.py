@@ -1,0 +1,47 @@
+"""The file system of fsspec that an address is in, or the package that it needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import DumpError
+from .address import Address
+from .patience import said
+
+_PACKAGES = {
+    "s3": ("s3fs", "acc-pytest[s3]"),
+    "s3a": ("s3fs", "acc-pytest[s3]"),
+    "gs": ("gcsfs", "gcsfs"),
+    "gcs": ("gcsfs", "gcsfs"),
+    "az": ("adlfs", "adlfs"),
+    "abfs": ("adlfs", "adlfs"),
+    "adl": ("adlfs", "adlfs"),
+    "hdfs": ("pyarrow", "pyarrow"),
+    "webhdfs": ("requests", "requests"),
+    "sftp": ("paramiko", "paramiko"),
+    "ssh": ("paramiko", "paramiko"),
+    "http": ("aiohttp", "aiohttp"),
+    "https": ("aiohttp", "aiohttp"),
+}
+"""What fsspec needs for a protocol, and what to give to pip."""
+
+
+def connected(address: Address) -> tuple[Any, str]:
+    """The file system, and the path in it. Raises `DumpError` where a package is missing."""
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise DumpError(
+            f"{address}: reading from a store needs the package fsspec: pip install 'acc-pytest[remote]'"
+        ) from None
+    try:
+        return url_to_fs(str(address), use_listings_cache=False)  # type: ignore[no-any-return]
+    except ImportError as error:
+        package, wanted = _PACKAGES.get(address.protocol, (error.name or "", error.name or ""))
+        raise DumpError(
+            f"{address}: {address.protocol}:// needs the package {package}: pip install '{wanted}'"
+        ) from None
+    except ValueError as error:
+        raise DumpError(f"{address}: cannot be opened: {said(error)}; correct the protocol") from None
+    except Exception as error:  # noqa: BLE001 - as above
+        raise DumpError(f"{address}: cannot be opened: {said(error)}") from None
