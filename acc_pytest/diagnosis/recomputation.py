@@ -34,12 +34,8 @@ class Recomputation:
     def is_beyond(self, times: float) -> bool:
         """Whether it is wrong by so many times what is allowed, of all elements or of a row."""
         measured = ((self.error, self.allowed), (self.row_error, self.row_allowed))
-        beyond = [
-            error > times * allowed
-            for error, allowed in measured
-            if error is not None and allowed is not None
-        ]
-        return self.outcome == "wrong" and any(beyond)
+        known = [(error, allowed) for error, allowed in measured if error is not None and allowed is not None]
+        return self.outcome == "wrong" and any(error > times * allowed for error, allowed in known)
 
     @property
     def said(self) -> str:

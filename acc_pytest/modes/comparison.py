@@ -105,8 +105,8 @@ class ComparisonMode(PairMode):
     def _replayed(self, row: Row, number: int) -> Row:
         """The row of an operator with what replay found of it.
 
-        Where that was not asked for, it says only what it knows; and of operators of ATB only which are wrong
-        beyond doubt, of those that seemed right.
+        Where that was not asked for, it says only what it knows, and of operators of ATB only which are wrong
+        beyond doubt, of those that pass.
         """
         from ..diagnosis.replayed import with_replay
 

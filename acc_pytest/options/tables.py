@@ -92,9 +92,7 @@ THRESHOLDS = (
 REPLAY = (
     Option(
         "replay",
-        "compute operators of mine again on their own inputs, but those of more elements "
-        "(134217728 where none are given). Default: auto, those that a torch dump of golden outlines; "
-        "off: none",
+        "compute operators of mine again, up to so many elements; auto (default): cheap ones; off: none",
         metavar="ELEMENTS",
         const="134217728",
     ),

@@ -149,6 +149,23 @@ def test_without_replay_none_of_these_faults_is_seen(dumps: Dumps, replay: Repla
         assert result.ret == 0, spoil
 
 
+def test_linear_layers_are_judged_by_what_golden_outlines_of_them(
+    dumps: Dumps, replay: Replay, pytester: pytest.Pytester
+) -> None:
+    """Nobody asked, and there is no model: golden's dump has projections of the weights."""
+    mine = dumps.dump("outlined", spoil=down_weights, weight_digest=False)
+    result = replay(mine, "--acc-rows=rows.jsonl", model="")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["replay: 13 of 13 tensors of operators were computed again"])
+    name = "root.layers.0.mlp.down_proj"
+    assert of_rows("verdict", lambda row: row["verdict"] != "pass") == {name: "fail"}
+    assert "wrong on its own inputs: relative L2 error 0.00" in of_rows("why")[name]
+    assert "replay_error <= 0.00558" in of_rows("thresholds")[name]
+    again = ("--acc-from-rows=rows.jsonl", "--acc-output=out", "--acc-csv=acc.csv")
+    assert pytester.runpytest_inprocess(*QUICKER, "-q", *again).ret == 1
+    assert of_rows("verdict", lambda row: row["verdict"] != "pass") == {name: "fail"}
+
+
 def test_another_weight_is_the_root_and_its_module_inherits(dumps: Dumps, replay: Replay) -> None:
     replay(dumps.dump("weights", spoil=q_weights))
     assert of_rows("verdict", lambda row: row["verdict"] != "pass") == {
@@ -250,15 +267,19 @@ def scaled(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
     return make_demo(tmp_path_factory.mktemp("scaled"), spec)
 
 
-def test_an_operator_of_atb_that_is_one_percent_off_is_found(acc: Run, scaled: DemoPaths) -> None:
-    assert acc(scaled, "-q").ret == 0
-    result = acc(scaled, "-q", "--acc-replay")
+@pytest.mark.parametrize("how", ["--acc-replay", "--acc-replay=auto"])
+def test_an_operator_of_atb_that_is_one_percent_off_is_found(acc: Run, scaled: DemoPaths, how: str) -> None:
+    result = acc(scaled, "-q", how)
     assert result.ret == 1
     wrong = of_rows("verdict", lambda row: row["verdict"] == "fail")
     assert wrong.keys() == {scaled.faulty[0]}
     roots = [line for line in result.outlines if line.startswith("root cause: ")]
     assert len(roots) == 1
     assert scaled.faulty[0] in roots[0]
+
+
+def test_without_replay_it_is_not(acc: Run, scaled: DemoPaths) -> None:
+    assert acc(scaled, "-q", "--acc-replay=off").ret == 0
 
 
 @pytest.mark.usefixtures("python_with_torch")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from acc_pytest.dumps.torch_outline import Outline
 from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.metrics.native import library as native
-from acc_pytest.reporting.header import header_lines, kernel_lines
+from acc_pytest.reporting.header import header_lines, kernel_lines, outline_line
 from acc_pytest.tensors import torch_file
 from acc_pytest.tensors.ref import TensorRef
 
@@ -45,3 +46,19 @@ def test_a_missing_native_kernel_is_said_unless_it_was_not_wanted(
     assert kernel_lines() == ["acc kernel: python (it was not built)"]
     monkeypatch.setenv("ACC_KERNEL", "python")
     assert kernel_lines() == []
+
+
+@pytest.mark.parametrize(
+    ("model", "installed", "what"),
+    [
+        ("LlamaForCausalLM", True, "modules of LlamaForCausalLM"),
+        ("LlamaForCausalLM", False, "linear layers (transformers are not installed)"),
+        ("", True, "linear layers"),
+    ],
+)
+def test_what_golden_outlines_is_said(
+    monkeypatch: pytest.MonkeyPatch, model: str, installed: bool, what: str
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if installed else None)
+    said = f"acc replay: {what} of mine computed again, as golden's dump outlines them (--acc-replay=off)"
+    assert outline_line(Outline(model)) == said
