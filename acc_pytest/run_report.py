@@ -65,16 +65,20 @@ class RunReport:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Open the views, and write what no test stands for first, so that a run that is killed has it.
-
-        With `-q` pytest prints no header, so an explanation that was asked for is printed here.
-        """
+        """Begin. With `-q` pytest prints no header, so an explanation that was asked for is printed here."""
         # before pytest 8.4 the option is the terminal's, and `-p no:terminal` takes it away
         if self._config.getoption("verbose", default=0) < 0:
             with door("describing the run"):
                 for line in (line for mode in self._modes for line in mode.explanation()):
                     self._config.get_terminal_writer().line(line)
-        if self._runs_nothing:
+        self.begin()
+
+    def begin(self) -> None:
+        """Open the views, and write what no test stands for first, so that a run that is killed has it.
+
+        A run that a fixture opens begins when its first test does.
+        """
+        if self._runs_nothing or self._is_begun:
             return
         from .reporting.environment import environment
 

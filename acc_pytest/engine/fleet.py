@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable, Sequence
 
 from ..errors import SettingsError
-from .pool import ClusterNode, Pool
+from .pool import ClusterNode, LostTask, Pool
 from .probing import ProbeQuestion, Sight, refusal, sight_of
 
 EVERY = 2.0
@@ -32,7 +32,10 @@ class Fleet:
         self.alive: dict[str, ClusterNode] = {}
 
     def start(self, now: float) -> None:
-        """Ask all nodes. Raises `SettingsError` for one that cannot take part, or where there is none."""
+        """Ask all nodes. One that is gone by then is left out.
+
+        Raises `SettingsError` for one that cannot take part, or where there is none.
+        """
         nodes = [node for node in self._pool.nodes() if node.cpus]
         if refusals := [sentence for _, sentence in self._ask(nodes)]:
             more = f" ({len(refusals) - 1} other nodes are refused too)" if refusals[1:] else ""
@@ -40,6 +43,8 @@ class Fleet:
         if not nodes:
             raise SettingsError("--acc-engine ray: no node of the cluster has a core; add one that has")
         self._admit(nodes)
+        if not self.alive:
+            raise SettingsError("--acc-engine ray: no node of the cluster answers; look at `ray status`")
         self._due = now + EVERY
 
     def refresh(self, now: float) -> None:
@@ -62,12 +67,14 @@ class Fleet:
         self.alive.pop(node, None)
 
     def _ask(self, nodes: Sequence[ClusterNode]) -> list[tuple[ClusterNode, str]]:
-        """The nodes that cannot take part, and why."""
+        """The nodes that cannot take part, and why; those that are gone neither can nor cannot."""
         if not nodes:
             return []
         answers = self._pool.probe(pickle.dumps(self._question), nodes)
         refused = []
         for node, answer in zip(nodes, answers):
+            if isinstance(answer, LostTask) and answer.node_is_gone:
+                continue
             if sentence := refusal(node, answer, self._question, self._own):
                 refused.append((node, sentence))
             else:

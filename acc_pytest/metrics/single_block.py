@@ -43,7 +43,7 @@ FITTING = frozenset(getattr(torch, name) for name in _NAMES.split() if hasattr(t
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class NonfiniteElements:
     """Positions of a block that are left out, for not both sides are finite there, and what stands there."""
 
     at: NDArray[np.int64]
@@ -63,7 +63,7 @@ class SingleBlock:
     ) -> None:
         self._tolerance, self._exact, self._slices = tolerance, exact, slices
         self.sliced: BlockSlices | None = None
-        self.left_out: LeftOut | None = None
+        self.left_out: NonfiniteElements | None = None
         self._buffers = np.empty((5 if slices is None else 8, size), dtype=np.float32)
         self._all_flags = np.empty(size, dtype=np.bool_)
         self._take(size)
@@ -98,7 +98,7 @@ class SingleBlock:
         g, m = self._arrays[:2]
         keep = np.isfinite(g) & np.isfinite(m)
         at, first = np.flatnonzero(~keep), int(keep.argmax())
-        self.left_out = LeftOut(at, g[at], m[at])
+        self.left_out = NonfiniteElements(at, g[at], m[at])
         for values in (g, m):
             values[at] = values[first]  # a value that is kept: extrema stay what they are
         self._golden, mine = _side_sums(g), _side_sums(m)
@@ -116,8 +116,7 @@ class SingleBlock:
         np.subtract(m, g, out=d)
         np.abs(d, out=absolute)
         at = int(absolute.argmax())
-        peak = float(absolute[at])
-        if not _ordinary(peak):
+        if not _ordinary(peak := float(absolute[at])):
             return None
         golden_sum, difference_sum = total(g), total(d)
         sides[0].total += golden_sum

@@ -70,6 +70,9 @@ def run_of(config: pytest.Config) -> AccRun:
     """The run; where nothing has asked for one it is opened now, for a first fixture of ours."""
     if RUN not in config.stash:
         open_run(config)
+        reports = config.pluginmanager.get_plugin(REPORTS)
+        if isinstance(reports, RunReport):
+            reports.begin()
     return config.stash[RUN]
 
 

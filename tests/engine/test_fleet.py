@@ -58,6 +58,14 @@ def test_a_node_that_cannot_take_part_is_told_in_one_sentence() -> None:
     assert "no node of the cluster has a core" in refused()
 
 
+def test_a_node_that_is_gone_when_it_is_asked_is_left_out() -> None:
+    gone = LostTask("NodeDiedError: preempted", node_is_gone=True)
+    fleet = Fleet(Answering(a=gone, b=QUESTION.answer()), QUESTION, print)
+    fleet.start(0.0)
+    assert [*fleet.alive] == ["b"]
+    assert "no node of the cluster answers" in refused(a=gone)
+
+
 def test_one_that_comes_later_and_cannot_is_left_out_with_a_line() -> None:
     own, said = QUESTION.answer(), list[str]()
     pool = Answering(a=own, b=own, c=replace(own, sources="x"))
