@@ -32,6 +32,9 @@ _CLOSE = 0.25
 _SERIES = 0.25
 """Up to this |d| the series of expm1(d) - d is short; beyond, the block is done in float64."""
 
+_FAINT = 100.0
+"""What lies this far below the largest value, on either side, has no weight beside it: e^-100."""
+
 _NARROW = 10.0
 """Weights e^golden need no shift while the largest golden value is within this of zero."""
 
@@ -206,6 +209,9 @@ class SingleBlock:
         sides = self._arrays[:2]
         if self.left_out is not None:
             sides = [np.delete(side, self.left_out.at) for side in sides]
+        if self._golden.max - self._golden.min > _FAINT:
+            seen = [side > float(np.maximum.reduce(side)) - _FAINT for side in sides]
+            sides = [side[seen[0] | seen[1]] for side in sides]
         g, m = (side.astype(np.float64) for side in sides)
         return divergence_sums(g, m - g)
 

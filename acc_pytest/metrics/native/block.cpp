@@ -11,7 +11,7 @@ namespace {
 
 constexpr int WIDEST = 256;                          // columns of a tile
 constexpr float LARGEST = 1e15f, SMALLEST = 1e-12f;  // squares, products and quotients between keep their digits
-constexpr double OFFSET = 1e-6;                      // float32 loses the spread beside an offset larger than this says
+constexpr double OFFSET = 1e-6, FEW = 0.0144;        // float32 loses a spread this small beside a common offset
 
 bool Block::run() {
     int64_t channels = _request.channels, rows = _request.elements / channels;
@@ -115,7 +115,8 @@ bool Block::finish() {
         r.curved = r.curved * exp(_scale - r.curved_scale) + _steep * exp(_curved_scale - r.curved_scale);
     }
     double n = double(r.compared), mean = r.difference / n, spread = r.difference_squared / n - mean * mean;
-    if (_center && spread < OFFSET * r.difference_squared / n && (r.first || r.curved)) return false;
+    // Each d was rounded by up to 2^-25 of it: n of them, by chance of either sign, say less the fewer they are.
+    if (_center && spread < fmax(OFFSET, FEW / n) * r.difference_squared / n && (r.first || r.curved)) return false;
     // The divergence is log(1 + a + b) - a; it loses digits where it is much smaller than what it is made of.
     double a = r.first / r.weight, b = r.curved / r.weight * exp(r.curved_scale - r.scale);
     double parts = fmax(b, fabs(a * (a + b))) / (1 + a + b);
