@@ -8,6 +8,7 @@ two hosts count their devices alike, and may give out one process id.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ from .discovery import ATB_PARTS, Layout, locate
 from .extent import Extent, extent_of
 from .listing import Listing
 from .msprobe_files import MsprobeLayout
+from .naming import stable_name
 from .ranks import atb_worker, torch_worker
 from .roots import Cache, DumpRoot
 from .single import SUFFIXES
@@ -99,7 +101,16 @@ def joined(roots: Sequence[DumpRoot], cache: Cache) -> str:
     table = _without_doubles(maker.table(sources), parts)
     text = "\n".join(f"{root.place} {root.ranks}" for root in roots)
     believed = any(part.believed for part in parts)
-    return install(home_of(cache.path, text), f"_/{parts[0].extent.top.name}", table, believed=believed).path
+    return install(home_of(cache.path, text), f"_/{_name(parts)}", table, believed=believed).path
+
+
+def _name(parts: Sequence[JoinedPart]) -> str:
+    """What the directories of all places are called; of `host0` and `host1`, what both begin with."""
+    names = [part.extent.top.name for part in parts]
+    if len({stable_name(name, "") for name in names}) == 1:
+        return names[0]
+    alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*names))
+    return "".join(letters[0] for letters in alike).rstrip("0123456789_.- ") or "dump"
 
 
 def _part(root: DumpRoot, cache: Cache) -> JoinedPart:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from ..errors import AccError, FormatError
 from ..tensors.dtypes import by_name
 from ..tensors.json_file import read_json, write_json
+from ..tensors.stores.mirror import put_at
+from ..tensors.stores.place import is_mirrored
+from ..vocabulary import NOISE_PROFILE
 from .errors import NoiseErrors
 from .profile import Profile, ProfiledRun, ProfiledTensor
 
@@ -45,11 +49,16 @@ def read_profile(path: str) -> Profile:
 
 
 def write_profile(profile: Profile) -> None:
-    """Write a profile, atomically. Raises `AccError` where the system refuses."""
+    """Write a profile, atomically; of a golden in a store, to the store. Raises `AccError`."""
     runs = [{"dtype": run.dtype, "how": run.how} for run in profile.runs]
     head = {"format": FORMAT, "version": VERSION, "runs": runs}
     entries = ((key, _entry(tensor)) for key, tensor in profile.tensors.items())
-    write_json(profile.path, head, "tensors", entries)
+    if not is_mirrored(profile.path):
+        write_json(profile.path, head, "tensors", entries)
+        return
+    with tempfile.TemporaryDirectory() as home:
+        write_json(f"{home}/{NOISE_PROFILE}", head, "tensors", entries)
+        put_at(profile.path, f"{home}/{NOISE_PROFILE}")
 
 
 @dataclass(frozen=True, slots=True)

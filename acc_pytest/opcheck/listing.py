@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from ..tensors.kept_index import names_in
 from ..tensors.ref import TensorRef
+from ..tensors.stores.place import is_directory, names_at
 
 _TENSOR = re.compile(r"^(in|out)tensor(\d{1,4})(_.*)?\.bin$", re.ASCII | re.DOTALL)
 """Tensors of an operator are numbered without gaps, so that no number is large."""
@@ -41,7 +42,7 @@ def _changed(path: str) -> int:
 @functools.lru_cache(maxsize=4096)
 def _names(path: str, _version: int) -> tuple[str, ...]:
     try:
-        return (*os.listdir(path), *names_in(path))
+        return (*names_at(path), *names_in(path))
     except (OSError, ValueError):
         return ()
 
@@ -51,6 +52,6 @@ def _by_id(path: str, version: int) -> Mapping[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for name in sorted(_names(path, version)):
         node = _NODE.match(name)
-        if node is not None and os.path.isdir(os.path.join(path, name)):
+        if node is not None and is_directory(os.path.join(path, name)):
             found[node.group(1)] = (*found.get(node.group(1), ()), name)
     return found

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import AccError, DumpError
+from ..tensors.stores.place import is_directory, names_at
 from .entry import Entry
 from .listing import directories_by_id
 from .source_directory import STATES
@@ -31,7 +32,7 @@ def locate(entry: Entry, given: str = "") -> tuple[str, str]:
     if entry.directory:
         return entry.directory, entry.base
     written = _written(entry)
-    if not given and written and os.path.isdir(written):
+    if not given and written and is_directory(written):
         return written, _execution_above(written)
     if not entry.ids:
         return "", ""
@@ -66,11 +67,11 @@ def siblings(directory: str, base: str) -> list[str]:
     home = execution.parent.parent
     workers = sorted(
         (int(found.group(1)), int(found.group(2)), name)
-        for name in os.listdir(home)
+        for name in names_at(str(home))
         if (found := _WORKER.match(name))
     )
     places = [home / name / execution.name / inside for _, _, name in workers]
-    return [str(place) for place in places if place.is_dir()]
+    return [str(place) for place in places if is_directory(place)]
 
 
 def _written(entry: Entry) -> str:
@@ -127,7 +128,7 @@ def _steps(worker: str, step: str) -> Iterator[str]:
 
 def _listed(path: str) -> list[str]:
     try:
-        return os.listdir(path)
+        return names_at(path)
     except OSError:
         return []
 
@@ -149,6 +150,6 @@ def files_of(entry: Entry, given: str = "") -> list[str]:
     try:
         directory, _ = locate(entry, given)
         homes = [os.path.join(directory, state) for state in STATES] if directory else []
-        return [file.path for home in homes if os.path.isdir(home) for file in os.scandir(home)]
+        return [f"{home}/{name}" for home in homes if is_directory(home) for name in names_at(home)]
     except (AccError, OSError):
         return []

@@ -14,7 +14,7 @@ from ..errors import DumpError, FormatError
 from ..json_text import NotJson, parsed
 from ..tensors.kept_file import modified
 from ..tensors.ref import TensorRef
-from ..tensors.stores.place import is_file
+from ..tensors.stores.place import is_file, is_there
 from ..tensors.texts import opened_text
 from ..vocabulary import DEFAULT_SOC
 from .case import Case, Declared
@@ -195,7 +195,7 @@ def _named(entry: Entry, column: str, given: str) -> tuple[TensorRef | None, ...
     found: list[TensorRef | None] = []
     for name in _items(entry.cells.get(column, "")):
         places = [os.path.join(root, one) for root in roots for one in (name, _after(name))]
-        there = next((place for place in places if os.path.exists(place)), places[0])
+        there = next((place for place in places if is_there(place)), places[0])
         found.append(TensorRef(there) if name else None)
     return tuple(found)
 

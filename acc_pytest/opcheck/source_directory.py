@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import DumpError
+from ..tensors.stores.place import is_directory, walked_at
 from .entry import Entry
 
 PARAM_FILE = "op_param.json"
@@ -30,7 +31,7 @@ def entries_of_directory(directory: Path, first: int = 0) -> Iterator[Entry]:
     Raises `DumpError` for what is no directory.
     """
     home = Path(os.path.abspath(directory))
-    if not home.is_dir():
+    if not is_directory(home):
         raise DumpError(f"{directory}: no such file or directory; give an operation CSV or a dump")
     found = sorted(_operators(str(home)), key=_order)
     bases = {path: _base(Path(path), home) for path in found}
@@ -47,7 +48,7 @@ def entries_of_directory(directory: Path, first: int = 0) -> Iterator[Entry]:
 
 
 def _operators(home: str) -> Iterator[str]:
-    for path, directories, files in os.walk(home):
+    for path, directories, files in walked_at(home):
         directories[:] = [name for name in directories if name not in STATES or _NODE.match(name)]
         kind = os.path.basename(path).partition("_")[2]
         if PARAM_FILE in files or (kind.endswith("Operation") and _has_state(path)):
@@ -55,7 +56,7 @@ def _operators(home: str) -> Iterator[str]:
 
 
 def _has_state(path: str) -> bool:
-    return any(os.path.isdir(os.path.join(path, state)) for state in STATES)
+    return any(is_directory(os.path.join(path, state)) for state in STATES)
 
 
 def _order(path: str) -> list[tuple[int, str]]:

@@ -25,6 +25,7 @@ from ..operators import known, operator_of
 from ..tensors import atb_bin
 from ..tensors.dtypes import by_torch
 from ..tensors.ref import TensorRef
+from ..tensors.stores.place import on_disk
 from ..tensors.whole_file import whole_file
 from .case import Case
 
@@ -144,7 +145,7 @@ def _write(value: Value, home: Path, path: str) -> _Written:
     except CannotDecode:
         # a type that torch has not: its file as it is
         (home / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(value.path, home / path)
+        shutil.copyfile(on_disk(value.path), home / path)
     return _Written(header.dtype.atb_name, header.layout, ",".join(map(str, header.shape)), path)
 
 

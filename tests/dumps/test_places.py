@@ -73,6 +73,8 @@ def test_ranks_on_two_hosts_are_one_dump(two_ranks: DemoPaths, cache: Cache, tmp
     mine = open_dump(places, cache=cache, other=golden)
     assert [rank.name for rank in mine.ranks] == ["0_5001", "1_5002"]
     assert mine.name == "msit_dump"
+    one, other = (shutil.copytree(place, tmp_path / f"node_{n}") for n, place in enumerate(places))
+    assert open_dump((str(one), str(other)), cache=cache).name == "node"
     check_equal(two_ranks, mine)
 
 

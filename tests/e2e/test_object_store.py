@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from acc_pytest import cli
 from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
 from tests.shared_directory import made_once
 
@@ -85,6 +88,7 @@ def test_a_comparison_in_a_store_is_the_one_on_the_disk(
     assert verdicts() == here
     assert wire.bytes_read
     result.stdout.fnmatch_lines(["acc golden: torch s3://dumps/golden/msit_dump_*"])
+    result.stdout.fnmatch_lines(["root cause: * the operator is wrong on its own inputs: *"])
     for name in ("out/acc.csv", "rows.jsonl", "page.html", "junit.xml"):
         text = Path(name).read_text()
         assert "acc_mirror" not in text, name
@@ -93,9 +97,9 @@ def test_a_comparison_in_a_store_is_the_one_on_the_disk(
 
 
 def test_what_was_read_once_is_not_read_again(compare: Compare, there: tuple[str, str], wire: Wire) -> None:
-    compare(*there)
+    compare(*there, "--acc-replay=off")
     wire.reset()
-    compare(*there)
+    compare(*there, "--acc-replay=off")
     assert wire.bytes_read == 0
 
 
@@ -103,7 +107,7 @@ def test_no_more_is_read_than_what_is_compared(
     compare: Compare, wide: DemoPaths, store: ObjectStore, wire: Wire
 ) -> None:
     golden, mine = store.upload("wide", wide.golden, "golden"), store.upload("wide", wide.mine, "mine")
-    compare(golden, mine)
+    compare(golden, mine, "--acc-replay=off")  # which reads inputs that are not compared
     compared = {path for row in read_rows() for path in paths_of(row) if row["verdict"] == "pass"}
     payload = sum(store.size(path) for path in compared)
     assert payload > 3_000_000
@@ -117,10 +121,10 @@ def paths_of(row: dict[str, str]) -> list[str]:
 def test_a_store_that_fails_now_and_then_is_asked_again(
     compare: Compare, acc: Run, faulty: DemoPaths, there: tuple[str, str], wire: Wire
 ) -> None:
-    acc(faulty)
+    acc(faulty, "--acc-replay=off")
     here = verdicts()
     wire.fails_every = 10
-    compare(*there)
+    compare(*there, "--acc-replay=off")
     assert wire.failed > 3
     assert verdicts() == here
 
@@ -129,7 +133,7 @@ def test_an_object_that_is_denied_makes_its_pair_red(
     compare: Compare, there: tuple[str, str], wire: Wire
 ) -> None:
     wire.denied = "root.model.norm/output.pth"
-    compare(*there)
+    compare(*there, "--acc-replay=off")
     denied = [row for row in read_rows() if row["golden_data_path"].endswith(wire.denied)]
     assert [row["verdict"] for row in denied] == ["incomparable"] * len(denied)
     assert denied
@@ -173,3 +177,40 @@ def test_the_size_of_the_cache_is_a_size(compare: Compare, size: str) -> None:
         result.stderr.no_fnmatch_line("*--acc-cache-size*")
     else:
         result.stderr.fnmatch_lines([f"ERROR: --acc-cache-size must be a size such as 500M*, got {size}"])
+
+
+def test_places_of_one_dump_may_be_given_several_times_or_in_an_ini_file(
+    compare: Compare, acc: Run, faulty: DemoPaths, store: ObjectStore, wire: Wire, pytester: pytest.Pytester
+) -> None:
+    """The topology of mine lies on the disk, its tensors in the store."""
+    acc(faulty)
+    here = verdicts()
+    (root,) = faulty.mine.iterdir()
+    shutil.copytree(
+        root, f"host0/{root.name}", ignore=lambda _, names: ["tensors"] if "tensors" in names else []
+    )
+    tensors = store.upload("split", root / "tensors", f"host1/{root.name}/tensors")
+    places = [str(pytester.path / "host0" / root.name), tensors.removesuffix("/tensors")]
+    compare(str(faulty.golden), places[0], f"--acc-mine={places[1]}")
+    assert verdicts() == here
+    pytester.makeini(
+        f"[pytest]\nacc_mine =\n    host0/{root.name}\n    {places[1]}\nacc_golden = {faulty.golden}\n"
+    )
+    words = ("--acc-cache-dir=cache", "--acc-output=out", "--acc-csv=acc.csv")
+    assert pytester.runpytest_inprocess(*QUICKER, *words).ret == pytest.ExitCode.TESTS_FAILED
+    assert verdicts() == here
+
+
+def test_an_index_is_made_by_a_command(
+    compare: Compare, there: tuple[str, str], wire: Wire, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare(*there, "--acc-replay=off")
+    before = verdicts()
+    assert cli.main(["index", there[0], "--cache-dir", "other"]) == 0
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(
+        r"acc: s3://dumps/golden/acc_dump\.index: \d+ files, \d+ headers of tensors, [\d.]+ KiB", said
+    )
+    result = compare(*there, "--acc-replay=off")
+    assert verdicts() == before
+    result.stdout.no_fnmatch_line("*stale*")

@@ -21,10 +21,12 @@ from acc_pytest.mapping.planner import plan
 from acc_pytest.noise.errors import NoiseErrors
 from acc_pytest.noise.fingerprint import fingerprint
 from acc_pytest.noise.making import ProfileMaker
-from acc_pytest.noise.profile import Profile, ProfiledRun, ProfiledTensor
+from acc_pytest.noise.profile import Profile, ProfiledRun, ProfiledTensor, profile_path
 from acc_pytest.noise.profile_file import read_profile, write_profile
 from acc_pytest.noise.profile_plan import profile_plan
 from acc_pytest.tensors.ref import TensorRef
+from acc_pytest.tensors.stores.address import address_of
+from acc_pytest.tensors.stores.making import mirrored
 from acc_pytest.vocabulary import NOISE_PROFILE
 
 
@@ -141,6 +143,15 @@ def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], byte
 
 def first(record: dict[str, Any]) -> Any:
     return next(iter(record["tensors"].values()))
+
+
+def test_the_profile_of_a_golden_in_a_store_is_written_there(made: Profile, tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").pipe_file("/profiled/x.pth", b"")
+    root = mirrored(address_of("memory://profiled"), str(tmp_path))
+    write_profile(Profile(profile_path(root), made.runs, made.tensors))
+    assert mirrored(address_of("memory://profiled"), str(tmp_path)) == root
+    assert read_profile(profile_path(root)).tensors.keys() == made.tensors.keys()
 
 
 @pytest.mark.parametrize(

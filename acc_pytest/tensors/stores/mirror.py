@@ -130,6 +130,15 @@ def take_mirrors(sent: Mapping[str, bytes]) -> None:
         _known[home] = Mirror(home, read_table(content, home))
 
 
+def put_at(path: str, source: str) -> None:
+    """Upload a file of the disk to where a path below a mirror stands for. Raises `AccError`."""
+    mirror = mirror_at(path)
+    name = mirror.name_of(path) if mirror is not None else None
+    if mirror is None or not name or len(mirror.table.sources) != 1:
+        raise AccError(f"{path}: cannot be written: it would lie in a dump that is put together of several")
+    store_of(address_of(mirror.table.sources[0].root)).put(name, source)
+
+
 def base_of(address: Address) -> str:
     """Where below the home the path lies that stands for an address."""
     return address.below

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,6 +44,19 @@ def names_at(path: str) -> list[str]:
     """All names in a directory, on the disk or below a mirror. Raises `OSError`."""
     found = entries_at(path)
     return os.listdir(path) if found is None else [*found[0], *found[1]]
+
+
+def walked_at(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """As `os.walk`, on the disk or below a mirror. Directories taken out of a list are not entered."""
+    if entries_at(path) is None:
+        yield from os.walk(path)
+        return
+    waiting = [path]
+    while waiting:
+        place = waiting.pop()
+        directories, files = entries_at(place) or ([], [])
+        yield place, directories, files
+        waiting += [f"{place}/{name}" for name in reversed(directories)]
 
 
 def is_directory(path: str | os.PathLike[str]) -> bool:

@@ -7,7 +7,8 @@
                   of each file (row), sorted by `base` within its directory: its last component, its bytes,
                   64 bits that change when it is written anew, when that was (ns), and in which source it lies
 
-A million files take some 50 MB so; as Python objects they would take twenty times as much.
+A million files in 500,000 directories take 180 MB while they are listed, and 5 MB on the disk; the entries of
+fsspec, a dict for each file, would take ten times as much.
 """
 
 from __future__ import annotations
