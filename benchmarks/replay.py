@@ -84,6 +84,7 @@ def cases(directory: Path) -> Iterator[Case]:
     yield Case(
         "ATB, small operators", plan, judge, lambda: known(unasked_of_atb(settings, plan)), MOST_OF_ATB
     )
+    assert paths.noise is not None
     _, noise = opened(paths.golden, paths.noise)
     model = seeded(SPEC.model, SPEC.seed)
     yield Case(
