@@ -240,3 +240,12 @@ def test_the_file_of_a_factory_must_be_there(tmp_path: Path) -> None:
     for name in ("model.txt", "absent.py"):
         with pytest.raises(SettingsError, match=r"is not an existing \.py file; correct the path"):
             load_model(f"{tmp_path / name}:make")
+
+
+def test_a_mask_that_is_added_has_the_dtype_of_the_copy() -> None:
+    """Golden's own code was seen in float32; the copy that rounds computes in bfloat16."""
+    template = CallTemplate.seen((torch.zeros(2),), {}, [(0,)])
+    (found,), _ = template.filled(
+        {(0,): torch.tensor([True, False])}, lambda one: one.bfloat16(), nn.Linear(2, 2)
+    )
+    assert torch.equal(found, torch.tensor([0.0, torch.finfo(torch.bfloat16).min]).bfloat16())
