@@ -20,39 +20,57 @@ MARK = f"{VARIABLE}={uuid.uuid4().hex}".encode()
 os.environ[VARIABLE] = MARK.decode().partition("=")[2]
 _TICK = os.sysconf("SC_CLK_TCK")
 _LOOK = 0.1
-PLUGIN = """
-import resource, time
+AT_TEST = "SCALE_AT_TEST"
+"""The environment variable that says after how many tests the file `REACHED` appears."""
+REACHED = "reached"
+PLUGIN = f"""
+import os, pathlib, resource, time
 import pytest
 from acc_pytest.engine.engine import Engine
 
 close = Engine.close
 
 def told(engine):
-    print(f"\\nSCALE sent {engine.traffic.sent}\\nSCALE received {engine.traffic.received}")
+    print("\\nSCALE sent", engine.traffic.sent, "\\nSCALE received", engine.traffic.received)
     close(engine)
 
 Engine.close = told
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtestloop(session):
-    begun = time.monotonic()
+    begun, used = time.monotonic(), time.process_time()
+    if wanted := int(os.environ.get("{AT_TEST}", 0)):
+        session.config.pluginmanager.register(Reaching(wanted))
     try:
         return (yield)
     finally:
         if not hasattr(session.config, "workerinput"):
-            print(f"\\nSCALE loop {time.monotonic() - begun}")
-            print(f"\\nSCALE memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}")
+            print("\\nSCALE loop", time.monotonic() - begun)
+            print("\\nSCALE controller", time.process_time() - used)
+            print("\\nSCALE memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+class Reaching:
+    def __init__(self, wanted):
+        self.left = wanted
+
+    def pytest_runtest_logreport(self, report):
+        self.left -= report.when == "call"
+        if not self.left:
+            pathlib.Path("{REACHED}").touch()
 """
 
 
 @dataclass(frozen=True)
 class Took:
-    """Seconds of wall time, of the loop of tests and of all processors; bytes of the largest resident size of
-    the controller and of what was sent and received; the verdict hash and how many rows there are."""
+    """Seconds of wall time, of the loop of tests, of all processors, and of the controller's in the loop;
+    bytes of the controller's largest resident size and of what was sent and received; the verdict hash and
+    how many rows there are.
+    """
 
     wall: float
     loop: float
     cpu: float
+    controller: float
     memory: int
     sent: int
     received: int
@@ -77,7 +95,7 @@ def session(home: Path, golden: Path, mine: Path, *words: str) -> Took:
     told = {name: float(value) for name, value in re.findall(r"SCALE (\w+) ([\d.]+)", done.stdout)}
     verdict = re.search(r"verdict hash: (\w+)", done.stdout)
     return Took(
-        wall, told["loop"], sum(used.values()), int(told["memory"]),
+        wall, told["loop"], sum(used.values()), told["controller"], int(told["memory"]),
         int(told.get("sent", 0)), int(told.get("received", 0)), verdict[1] if verdict else "",
         max(0, len((work / "rows.csv").read_text().splitlines()) - 1),
     )  # fmt: skip
