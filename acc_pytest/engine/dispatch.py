@@ -40,9 +40,13 @@ class Queue(NamedTuple):
 
 
 class Dispatch:
-    """The pairs of a run on their way. Nodes are told by their ids, `kinds` says which see the same files."""
+    """The pairs of a run on their way. Nodes are told by their ids, `kinds` says which see the same files.
+
+    `in_order`: batches go in the order of the run, not longest first.
+    """
 
     def __init__(self) -> None:
+        self.in_order = False
         self.final: dict[int, Measured | GivenUp] = {}
         self._known: set[int] = set()
         self._waiting: dict[Queue, Waiting] = {}
@@ -60,7 +64,9 @@ class Dispatch:
             self._known.update(batch.numbers)
             self._count += 1
             key = Queue(batch.places, batch.attempt >= TOGETHER)
-            heapq.heappush(self._waiting.setdefault(key, []), (*batch.order, self._count, batch))
+            size, first = batch.order
+            place = (0 if self.in_order and not batch.urgent else size, first, self._count, batch)
+            heapq.heappush(self._waiting.setdefault(key, []), place)
 
     def next_for(self, node: str, alive: frozenset[str], *, is_free: bool) -> Batch | None:
         """The batch that a node is to run next: one whose files it holds, else one that any node may run.

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ..judging.threshold import ThresholdRule
     from ..reporting.row import Row
 
-PER_CORE = 2
-"""Tasks that a node has for each of its cores: one runs, one waits, so that no core does."""
+PER_TASK = 2
+"""Tasks that a node has for each that can run there: one runs, one waits, so that no core does."""
 LOOK = 0.5
 """Seconds for which an answer is waited for before anything else is looked at."""
 SELDOM = 0.05
@@ -84,9 +84,13 @@ class Engine:
         self._looked = 0.0
         self.traffic = Traffic()
 
-    def expect(self, numbers: Sequence[int], rules: RulesOf) -> None:
-        """Begin to measure these pairs; their rows will be asked for in about this order."""
+    def expect(self, numbers: Sequence[int], rules: RulesOf, *, in_order: bool = False) -> None:
+        """Begin to measure these pairs, longest first; `in_order`: in this order, for the run may stop early.
+
+        Their rows will be asked for in this order.
+        """
         self._rules = rules
+        self._dispatch.in_order = in_order
         sizes = list(self._placement.sizes(numbers, self._fleet.present))
         self._dispatch.add(batches_of(sizes))
         self._pace.begin(time.monotonic(), len(sizes), sum(size.nbytes for size in sizes))
@@ -188,7 +192,7 @@ class Engine:
 
     def _room(self, node: ClusterNode) -> int:
         """How many more tasks a node is to have."""
-        return 0 if self._alone[node.id] else node.cpus * PER_CORE - self._loads[node.id]
+        return 0 if self._alone[node.id] else node.tasks * PER_TASK - self._loads[node.id]
 
     def _call(self, batch: Batch) -> MeasureCall | None:
         """What a node is asked for a batch, without pairs whose rules are wrong: their tests will say so."""

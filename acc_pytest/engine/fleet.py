@@ -26,6 +26,7 @@ class Fleet:
         self._say = say
         self._own = question.answer()
         self._sights: dict[str, Sight] = {}
+        self._kinds: dict[str, str] = {}
         self._refused: set[str] = set()
         self._due = 0.0
         self._resting: dict[str, float] = {}
@@ -36,12 +37,14 @@ class Fleet:
 
         Raises `SettingsError` for one that cannot take part, or where there is none.
         """
-        nodes = [node for node in self._pool.nodes() if node.cpus]
+        nodes = [node for node in self._pool.nodes() if node.tasks]
         if refusals := [sentence for _, sentence in self._ask(nodes)]:
             more = f" ({len(refusals) - 1} other nodes are refused too)" if refusals[1:] else ""
             raise SettingsError(f"--acc-engine ray: {refusals[0]}{more}")
         if not nodes:
-            raise SettingsError("--acc-engine ray: no node of the cluster has a core; add one that has")
+            raise SettingsError(
+                "--acc-engine ray: no node of the cluster has a core (or as many as --acc-threads); add one"
+            )
         self._admit(nodes)
         if not self.alive:
             raise SettingsError("--acc-engine ray: no node of the cluster answers; look at `ray status`")
@@ -55,7 +58,7 @@ class Fleet:
         self._due = now + EVERY
         self._resting = {node: until for node, until in self._resting.items() if until > now}
         out = self._refused | self._resting.keys()
-        nodes = [node for node in self._pool.nodes() if node.cpus and node.id not in out]
+        nodes = [node for node in self._pool.nodes() if node.tasks and node.id not in out]
         for node, sentence in self._ask([node for node in nodes if node.id not in self._sights]):
             self._refused.add(node.id)
             self._say(f"acc: {sentence}; it is left out")
@@ -78,7 +81,8 @@ class Fleet:
             if sentence := refusal(node, answer, self._question, self._own):
                 refused.append((node, sentence))
             else:
-                self._sights[node.id] = sight_of(answer)
+                sight = self._sights[node.id] = sight_of(answer)
+                self._kinds[node.id] = repr(sight.files)
         return refused
 
     def _admit(self, nodes: Sequence[ClusterNode]) -> None:
@@ -94,9 +98,9 @@ class Fleet:
         """The nodes that are alive, those that see the same files together."""
         kinds: dict[str, set[str]] = collections.defaultdict(set)
         for node in self.alive:
-            kinds[self.kind(node)].add(node)
+            kinds[self._kinds[node]].add(node)
         return {kind: frozenset(nodes) for kind, nodes in kinds.items()}
 
     def kind(self, node: str) -> str:
         """The kind of a node that takes part, or has."""
-        return repr(self._sights[node].files)
+        return self._kinds[node]

@@ -9,11 +9,13 @@ from typing import Protocol, Union
 
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
-    """A machine of the cluster: what the cluster calls it, what people do, and its cores for tasks."""
+    """A machine of the cluster: what the cluster calls it, what people do, how many cores it has for tasks,
+    and how many tasks that makes."""
 
     id: str
     name: str
     cpus: int
+    tasks: int
 
 
 @dataclass(frozen=True, slots=True)

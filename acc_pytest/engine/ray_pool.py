@@ -38,9 +38,9 @@ _REACH_SECONDS = 10.0
 _REMEDY = "start one (ray start --head), correct the address, or use local"
 
 
-def connect(address: str, shipment: bytes) -> RayPool:
+def connect(address: str, shipment: bytes, threads: int = 1) -> RayPool:
     """The cluster at `address`: `auto` (one that runs here), `local`, `HOST:PORT` or `ray://HOST:PORT`.
-    Empty: that of `RAY_ADDRESS`, else `local`.
+    Empty: that of `RAY_ADDRESS`, else `local`. A task has so many `threads`.
 
     Raises `SettingsError` where Ray is not installed or no cluster answers.
     """
@@ -54,7 +54,7 @@ def connect(address: str, shipment: bytes) -> RayPool:
         ours = not ray.is_initialized()
         if ours:
             _join(ray, address)
-        return RayPool(ray, shipment, ours)
+        return RayPool(ray, shipment, threads, ours)
 
 
 def _join(ray: Any, address: str) -> None:
@@ -86,12 +86,13 @@ def _check_reachable(name: str, where: str) -> None:
 class RayPool:
     """A cluster that this process has joined; `ours`: nobody else in this process had."""
 
-    def __init__(self, module: Any, shipment: bytes, ours: bool) -> None:
+    def __init__(self, module: Any, shipment: bytes, threads: int, ours: bool) -> None:
         self._ray = module
         self._ours = ours
         self._key = uuid.uuid4().hex
         self._shipment = module.put(shipment)
-        self._perform = module.remote(num_cpus=1, max_retries=0)(_perform)
+        self._threads = threads
+        self._perform = module.remote(num_cpus=threads, max_retries=0)(_perform)
         errors = module.exceptions
         self._of_one_process = (errors.RayTaskError, errors.WorkerCrashedError, errors.OutOfMemoryError)
         self._waiting: dict[ray.ObjectRef[bytes], None] = {}
@@ -102,7 +103,8 @@ class RayPool:
             ClusterNode(
                 node["NodeID"],
                 f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})",
-                int(node["Resources"].get("CPU", 0)),
+                cores := int(node["Resources"].get("CPU", 0)),
+                cores // self._threads,
             )
             for node in self._ray.nodes()
             if node["Alive"]

@@ -65,7 +65,7 @@ class OnNodes:
         try:
             say(self._config, said)
             with door("handing out the pairs"):
-                self._mode.nodes = RowsOfNodes(self._mode, engine, items)
+                self._mode.nodes = RowsOfNodes(self._config, self._mode, engine, items)
             return (yield)
         finally:
             self._mode.nodes = None
@@ -100,7 +100,8 @@ def joined(mode: PairMode, tell: functools.partial[None]) -> tuple[Engine, str]:
     placement = Placement(plan.pairs)
     functions = (*settings.metrics, *([settings.model] if settings.model else ()))
     roots = tuple(root for root in (plan.golden_root, plan.mine_root) if root)
-    pool = connect(settings.ray_address, shipped(mode, shows_tracebacks()).packed())
+    shipment = shipped(mode, shows_tracebacks()).packed()
+    pool = connect(settings.ray_address, shipment, settings.threads or 1)
     try:
         fleet = Fleet(pool, ProbeQuestion(placement.samples, roots, files_of(functions)), tell)
         fleet.start(time.monotonic())
@@ -115,11 +116,14 @@ def joined(mode: PairMode, tell: functools.partial[None]) -> tuple[Engine, str]:
 class RowsOfNodes:
     """The rows of pairs from an engine, and the recomputer there. See `pairs.Nodes`."""
 
-    def __init__(self, mode: PairMode, engine: Engine, items: dict[int, GeneratedItem]) -> None:
+    def __init__(
+        self, config: pytest.Config, mode: PairMode, engine: Engine, items: dict[int, GeneratedItem]
+    ) -> None:
         self._mode = mode
         self._engine = engine
         self._items = items
-        engine.expect(list(items), self._rules)
+        stops_early = bool(config.getoption("maxfail", 0))
+        engine.expect(list(items), self._rules, in_order=stops_early)
 
     @functools.cached_property
     def recomputer(self) -> Recomputer:

@@ -36,7 +36,7 @@ class FakePool:
     is_closed: bool = False
 
     def nodes(self) -> list[ClusterNode]:
-        return [ClusterNode(name, name.upper(), 1) for name in self.names]
+        return [ClusterNode(name, name.upper(), 1, 1) for name in self.names]
 
     def probe(self, question: bytes, nodes: Sequence[ClusterNode]) -> list[ProbeAnswer]:
         return [portable_probe()(question) for _ in nodes]

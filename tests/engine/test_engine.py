@@ -89,6 +89,21 @@ def test_a_pair_that_kills_its_process_takes_nobody_along() -> None:
     assert all(engine.row(number) for number in range(100) if number != 42)
 
 
+def test_a_run_that_may_stop_early_is_measured_in_its_order(tmp_path: Path) -> None:
+    """The last pair is sixteen times as large as the others, each of which fills a batch."""
+    paths = [tmp_path / str(number) for number in range(3)]
+    for path, size in zip(paths, (2**25, 2**25, 2**29)):
+        with path.open("wb") as file:
+            file.truncate(size)
+    pairs = [pair(number, str(path), str(path)) for number, path in enumerate(paths)]
+    for in_order, numbers in ((False, [2, 0, 1]), (True, [0, 1, 2])):
+        pool = FakePool(FakeSubject(pairs), ["a"])
+        engine = engine_of(pool, pairs)
+        engine.expect([0, 1, 2], lambda _: None, in_order=in_order)
+        assert all(engine.row(number) for number in (0, 1, 2))
+        assert pool.measured == numbers
+
+
 def test_a_node_that_is_removed_has_its_pairs_measured_by_another() -> None:
     pairs = [pair(number) for number in range(300)]
     pool = FakePool(FakeSubject(pairs))
