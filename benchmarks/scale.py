@@ -108,8 +108,9 @@ def simulated(given: argparse.Namespace) -> int:
 def said(found: Prediction) -> str:
     """A prediction in a line."""
     return (
-        f"predicted: {found.seconds:.3g} s in all, {found.measuring:.3g} s of measuring; the run waits for "
-        f"{found.bound}; {found.network / 1e6:.3g} MB over the network, {found.memory / 1e6:.0f} MB of memory"
+        f"predicted: {found.seconds:.3g} s in all, {found.opening:.3g} s of opening and "
+        f"{found.measuring:.3g} s of measuring, which waits for {found.bound}; "
+        f"{found.network / 1e6:.3g} MB over the network, {found.memory / 1e6:.0f} MB of the controller"
     )
 
 

@@ -14,6 +14,7 @@ from acc_pytest.comparison import compare_pair
 from acc_pytest.engine.batches import ANYWHERE, PairSize, batches_of
 from acc_pytest.engine.dispatch import Dispatch
 from acc_pytest.judging.judges import Judge
+from acc_pytest.mapping.pair import Plan
 from acc_pytest.session.planning import make_plan
 from acc_pytest.settings import Settings
 from acc_pytest.threads import one_thread
@@ -22,7 +23,7 @@ from .dumps import make_dumps
 
 SMALL, LARGE = 256, 8 * 2**20
 """Bytes of the tensors that are compared to learn what a core takes."""
-TRIED = 12
+TRIED, PLANNED = 12, 4000
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,14 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds: of a core for a byte and for a pair, of the controller for a row and a task, of the start of
-    the cluster and of a process. Bytes: of a row and a call of a pair on the network, of the plan for a pair
-    on the network, of the controller's memory without pairs and for each."""
+    """Seconds: of a core for a byte and for a pair, of the controller to plan a pair, for a row and a task,
+    of the start of the cluster and of a process. Bytes: of a row and a call of a pair on the network, of the
+    plan for a pair there, of the controller's memory without pairs and for each.
+    """
 
     byte: float
     pair: float
+    plan: float
     row: float = 0.8e-3
     task: float = 3e-3
     start: float = 8.0
@@ -61,10 +64,12 @@ class Costs:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds in all, of which `measuring` by the nodes; bytes over the network; of the controller's memory.
-    `bound` says what the run waits for."""
+    """Seconds in all, of which `opening` before the cluster is asked and `measuring` by the nodes; bytes over
+    the network and of the controller's memory. `bound` says what the nodes wait for.
+    """
 
     seconds: float
+    opening: float
     measuring: float
     network: float
     memory: float
@@ -99,10 +104,11 @@ def simulate(sizes: Sequence[int], cluster: Cluster, costs: Costs) -> Prediction
     controlling = first + len(sizes) * costs.row + len(batches) * costs.task
     network = len(sizes) * (costs.row_bytes + costs.plan_bytes * cluster.nodes)
     sending = len(sizes) * costs.plan_bytes * cluster.nodes / cluster.network
-    begin = costs.start + costs.process * slower + sending
+    opening = len(sizes) * costs.plan
+    begin = opening + costs.start + costs.process * slower + sending
     bound = "the disks" if 2 * by_disk > len(batches) else "the cores"
     return Prediction(
-        begin + max(last, controlling), last, network, costs.memory + len(sizes) * costs.pair_memory,
+        begin + max(last, controlling), opening, last, network, costs.memory + len(sizes) * costs.pair_memory,
         "the controller" if controlling > last else bound,
     )  # fmt: skip
 
@@ -115,16 +121,23 @@ def placed(sizes: Sequence[int], names: Sequence[str], local: bool) -> Iterator[
 
 
 def calibrated() -> Costs:
-    """What a byte and a pair cost on a core of this machine: pairs of two sizes, compared from files; the
-    median processor time of each."""
+    """What a byte and a pair cost on a core of this machine: pairs of two sizes, compared from files, the
+    median processor time of each; and what it costs to plan many pairs."""
     with tempfile.TemporaryDirectory(prefix="acc-scale-") as directory:
         small, large = (_seconds(Path(directory, str(nbytes)), nbytes) for nbytes in (SMALL, LARGE))
-    return Costs(byte=(large - small) / (2 * (LARGE - SMALL)), pair=small)
+        dumps = make_dumps(Path(directory, "many"), PLANNED, SMALL, seed=1)
+        begun = time.process_time()
+        _planned(dumps)
+        planning = time.process_time() - begun
+    return Costs(byte=(large - small) / (2 * (LARGE - SMALL)), pair=small, plan=planning / PLANNED)
+
+
+def _planned(dumps: tuple[Path, Path]) -> Plan:
+    return make_plan(Settings.from_values({"golden": str(dumps[0]), "mine": str(dumps[1])}))
 
 
 def _seconds(home: Path, nbytes: int) -> float:
-    golden, mine = make_dumps(home, TRIED, nbytes, seed=1)
-    plan = make_plan(Settings.from_values({"golden": str(golden), "mine": str(mine)}))
+    plan = _planned(make_dumps(home, TRIED, nbytes, seed=1))
     found = []
     with one_thread():
         for number, pair in enumerate(plan.pairs):
