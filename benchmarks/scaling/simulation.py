@@ -56,7 +56,7 @@ class Costs:
     task: float = 3e-3
     start: float = 8.0
     process: float = 4.0
-    row_bytes: float = 500.0
+    row_bytes: float = 300.0
     plan_bytes: float = 60.0
     memory: float = 400e6
     pair_memory: float = 5e3
