@@ -32,9 +32,10 @@ class Slot:
         return all(isinstance(part, int) for part in self.index)
 
     def __lt__(self, other: Slot) -> bool:
-        return self._key() < other._key()
+        return self.place() < other.place()
 
-    def _key(self) -> tuple[str, list[tuple[int, int, str]]]:
+    def place(self) -> tuple[str, list[tuple[int, int, str]]]:
+        """What slots are sorted by."""
         return self.kind, [(0, part, "") if isinstance(part, int) else (1, 0, part) for part in self.index]
 
     def __str__(self) -> str:
