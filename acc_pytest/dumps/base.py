@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,7 +40,13 @@ class Slot:
         return self.kind, [(0, part, "") if isinstance(part, int) else (1, 0, part) for part in self.index]
 
     def __str__(self) -> str:
-        return self.kind + "".join(f"[{i}]" for i in self.index)
+        return _words(self.kind, self.index)
+
+
+# A dump has few slots and many nodes, and `output[0]` stands in every pair.
+@functools.lru_cache(maxsize=4096)
+def _words(kind: str, index: tuple[Union[int, str], ...]) -> str:
+    return kind + "".join(f"[{i}]" for i in index)
 
 
 @dataclass(frozen=True, slots=True)
