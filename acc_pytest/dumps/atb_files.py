@@ -97,7 +97,7 @@ class AtbFiles:
                     slots[slot] = TensorRef(f"{home}/{name}", root=execution)
         if not slots:
             return self._statistics(execution).slots.get(operation_ids(path), {})
-        return dict(sorted(slots.items()))
+        return {slot: slots[slot] for slot in sorted(slots, key=Slot.place)}
 
     def stale_outputs(self, worker: str, token: str, path: str) -> bool:
         """Whether an operation's outputs were saved before it ran and not after."""

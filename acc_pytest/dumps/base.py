@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,13 +33,20 @@ class Slot:
         return all(isinstance(part, int) for part in self.index)
 
     def __lt__(self, other: Slot) -> bool:
-        return self._key() < other._key()
+        return self.place() < other.place()
 
-    def _key(self) -> tuple[str, list[tuple[int, int, str]]]:
+    def place(self) -> tuple[str, list[tuple[int, int, str]]]:
+        """What slots are sorted by."""
         return self.kind, [(0, part, "") if isinstance(part, int) else (1, 0, part) for part in self.index]
 
     def __str__(self) -> str:
-        return self.kind + "".join(f"[{i}]" for i in self.index)
+        return _words(self.kind, self.index)
+
+
+# A dump has few slots and many nodes, and `output[0]` stands in every pair.
+@functools.lru_cache(maxsize=4096)
+def _words(kind: str, index: tuple[Union[int, str], ...]) -> str:
+    return kind + "".join(f"[{i}]" for i in index)
 
 
 @dataclass(frozen=True, slots=True)

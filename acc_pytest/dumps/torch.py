@@ -58,6 +58,7 @@ class TorchDump(ModuleDump):
         super().__init__()
         self._listing = listing
         self._home = layout.home
+        self._found: dict[tuple[str, str], Mapping[Slot, TensorRef]] = {}
         self.root = layout.root
         self.name = (
             "torch_dump" if layout.root == layout.home else stable_name(layout.root.name, "torch_dump")
@@ -121,6 +122,12 @@ class TorchDump(ModuleDump):
         """See `Dump.tensors`. Of a module called several times in one step the last call counts in dumps that
         put all calls into one folder (`input_exec2_0`); in ours each call is a node."""
         place = f"{self._home}/{rank.name}/{step.directory}"
+        key = place, node.path
+        if key not in self._found:
+            self._found[key] = self._tensors_in(place, node)
+        return self._found[key]
+
+    def _tensors_in(self, place: str, node: Node) -> Mapping[Slot, TensorRef]:
         folder = f"{place}/{node.path}"
         calls: dict[Slot, tuple[int, TensorRef]] = {}
         files = self._listing.files(folder)
@@ -131,7 +138,7 @@ class TorchDump(ModuleDump):
                 call = int(match.group(2) or 0)
                 if slot not in calls or calls[slot][0] <= call:
                     calls[slot] = call, TensorRef(f"{folder}/{name}")
-        tensors = {slot: ref for slot, (_, ref) in sorted(calls.items(), key=lambda item: item[0])}
+        tensors = {slot: calls[slot][1] for slot in sorted(calls, key=Slot.place)}
         if TORCH_FILE in files and not any(slot.kind == "output" for slot in tensors):
             return dict(
                 sorted((_rows_without_file(folder, files) | tensors).items(), key=lambda item: item[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ..dumps.base import Rank, StepLabel
 from ..dumps.modules import ModuleDump, stored_tensor
@@ -183,6 +182,15 @@ def _operand(
 ) -> Operand:
     node = export.node
     onward = tuple(side.refs(each, side.dump.ranks) for each in export.onward)
-    made = Operand(node.path, node.name, node.op_type, str(export.slot), refs, view, scales)
     slots_by = side.refs(export.slots_by, side.dump.ranks)[: len(refs)] if export.slots_by is not None else ()
-    return replace(made, onward=onward if all(onward) else (), slots_by=slots_by)
+    return Operand(
+        node.path,
+        node.name,
+        node.op_type,
+        str(export.slot),
+        refs,
+        view,
+        scales,
+        onward=onward if all(onward) else (),
+        slots_by=slots_by,
+    )

@@ -3,6 +3,7 @@ not trace to one place."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -134,6 +135,7 @@ def _coarsest(flow: ModuleFlow, *sides: Mapping[NodeSlot, str]) -> dict[NodeSlot
     return coarsest
 
 
+@functools.cache
 def _roundoff(dtype: str) -> float:
     known = by_name(dtype) if dtype else None
     return (known.roundoff or 0.0) if known is not None and known.kind == "float" else 0.0

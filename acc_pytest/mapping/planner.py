@@ -146,7 +146,9 @@ class _Planner:
                 weights = weight_pairs(self._golden, self._mine, evidence, mapped.matcher.unlike)
                 self._notes += [weights.note] if weights.note else []
         pairs = [*weights.pairs, *pairs] if weights is not None else pairs
-        numbered = (replace(pair, order=order) for order, pair in enumerate(pairs))
+        numbered = (
+            pair if pair.order == order else replace(pair, order=order) for order, pair in enumerate(pairs)
+        )
         return Plan.of_dumps(self._golden, self._mine, numbered, unmapped, self._totals, self._notes)
 
     def _map(

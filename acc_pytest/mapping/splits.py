@@ -43,7 +43,8 @@ class Splits:
         """Both operands of a match, with what is known of how ranks have their tokens."""
         first = self.of(match.golden, golden.refs, chosen_beside(golden.view, mine.refs), layouts[0])
         second = self.of(match.mine, mine.refs, chosen_beside(mine.view, golden.refs), layouts[1])
-        golden, mine = replace(golden, split=first), replace(mine, split=second)
+        golden = golden if first is None else replace(golden, split=first)
+        mine = mine if second is None else replace(mine, split=second)
         return (
             self._with_stream(match.golden, golden, mine.refs, layouts[0]),
             self._with_stream(match.mine, mine, golden.refs, layouts[1]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Union
 
@@ -21,7 +21,9 @@ _IDS = ("input_ids", "input_tokens", "tokens")
 _POSITIONS = ("positions", "position_ids", "cache_position")
 _LENGTHS = ("extend_seq_lens", "query_start_loc", "cu_seqlens_q", "seq_lens", "seq_lengths", "seqlens")
 _MASKS = ("attention_mask",)
+_LOOKED_FOR = frozenset((*_IDS, *_POSITIONS, *_LENGTHS, *_MASKS))
 _Wanted = Callable[[TensorHeader], bool]
+_Called = Mapping[str, Sequence[tuple[Node, Slot, TensorRef]]]
 
 
 _Place = Union[tuple[str, Slot], None]
@@ -101,11 +103,12 @@ def _places(side: DumpStep, shape: Shape, turned: bool, ids: _Place) -> tuple[_P
     def mask(known: TensorHeader) -> bool:
         return len(known.shape) in (2, 4) and known.shape[0] == batch
 
+    called = _by_name(side)
     return (
-        ids or _named(side, _IDS, tokens),
-        _named(side, _MASKS, mask, whole=False) if batch else None,
-        _named(side, _POSITIONS, positions) or _first_of_rotary(side, positions),
-        _named(side, _LENGTHS, lambda known: len(known.shape) == 1),
+        ids or _named(called, _IDS, tokens),
+        _named(called, _MASKS, mask, whole=False) if batch else None,
+        _named(called, _POSITIONS, positions) or _first_of_rotary(side, positions),
+        _named(called, _LENGTHS, lambda known: len(known.shape) == 1),
     )
 
 
@@ -119,13 +122,25 @@ def _at(side: DumpStep, places: tuple[_Place, ...]) -> tuple[TensorRef | None, .
     return None if missing or not places else tuple(refs)
 
 
-def _named(side: DumpStep, names: tuple[str, ...], wanted: _Wanted, whole: bool = True) -> _Place:
+def _named(called: _Called, names: tuple[str, ...], wanted: _Wanted, whole: bool = True) -> _Place:
     """The first tensor that is called so, of the first name that there is."""
     for name in names:
-        for node, slot, ref in _tensors(side):
-            if _called(node, slot) == name and (not whole or _is_whole(ref)) and _fits(ref, wanted):
+        for node, slot, ref in called.get(name, ()):
+            if (not whole or _is_whole(ref)) and _fits(ref, wanted):
                 return node.path, slot
     return None
+
+
+def _by_name(side: DumpStep) -> _Called:
+    """The tensors that are called as one that is looked for: by the name of a field or an argument, else by
+    the last one of their node."""
+    called: dict[str, list[tuple[Node, Slot, TensorRef]]] = {}
+    for node, slot, ref in _tensors(side):
+        last = slot.index[-1] if slot.index else 0
+        name = last if isinstance(last, str) else node.path.rpartition(".")[2]
+        if name in _LOOKED_FOR:
+            called.setdefault(name, []).append((node, slot, ref))
+    return called
 
 
 def _first_of_rotary(side: DumpStep, wanted: _Wanted) -> _Place:
@@ -140,12 +155,6 @@ def _tensors(side: DumpStep) -> Iterator[tuple[Node, Slot, TensorRef]]:
     for node in sorted(side.tree.walk(), key=lambda node: node.depth):
         for slot, ref in side.slots(node).items():
             yield node, slot, ref
-
-
-def _called(node: Node, slot: Slot) -> str:
-    """The name of a field or an argument, else the last one of its node."""
-    last = slot.index[-1] if slot.index else 0
-    return last if isinstance(last, str) else node.path.rpartition(".")[2]
 
 
 def _is_whole(ref: TensorRef) -> bool:
