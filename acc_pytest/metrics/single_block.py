@@ -118,8 +118,7 @@ class SingleBlock:
         g, m, d, _, absolute = self._arrays[:5]
         np.subtract(m, g, out=d)
         np.abs(d, out=absolute)
-        at = int(absolute.argmax())
-        peak = float(absolute[at])
+        peak = float(absolute[at := int(absolute.argmax())])
         if not _ordinary(peak):
             return None
         golden_sum, difference_sum = total(g), total(d)
