@@ -125,8 +125,8 @@ class PairBlocks:
             return None
         self._scaled_peak = max(self._scaled_peak, sums.scaled_peak)
         result = BlockResult(start, sides, sums, identical=False, slices=single.sliced)
-        if single.left_out is not None:
-            _note(result, single.left_out.at, single.left_out.golden, single.left_out.mine)
+        if single.excluded is not None:
+            _note(result, single.excluded.at, single.excluded.golden, single.excluded.mine)
         return result
 
     def _by_double(self, golden: torch.Tensor, mine: torch.Tensor, start: int) -> BlockResult:
@@ -138,8 +138,8 @@ class PairBlocks:
         if keep.all():
             at = np.arange(elements)
         else:
-            left_out = np.flatnonzero(~keep)
-            _note(result, left_out, g.wide[left_out], m.wide[left_out])
+            excluded = np.flatnonzero(~keep)
+            _note(result, excluded, g.wide[excluded], m.wide[excluded])
             at = np.flatnonzero(keep)
             if not at.size:
                 return result

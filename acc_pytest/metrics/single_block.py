@@ -46,7 +46,7 @@ FITTING = frozenset(getattr(torch, name) for name in _NAMES.split() if hasattr(t
 
 
 @dataclass(frozen=True, slots=True)
-class NonfiniteElements:
+class Excluded:
     """Positions of a block that are left out, for not both sides are finite there, and what stands there."""
 
     at: NDArray[np.int64]
@@ -57,7 +57,7 @@ class NonfiniteElements:
 class SingleBlock:
     """Buffers for blocks of up to `size` elements, kept from block to block.
 
-    Of the last block, `sliced` are the sums by row and channel, where `slices` asks for them, and `left_out`
+    Of the last block, `sliced` are the sums by row and channel, where `slices` asks for them, and `excluded`
     what is not finite. `exact` asks for the count of unequal elements.
     """
 
@@ -66,7 +66,7 @@ class SingleBlock:
     ) -> None:
         self._tolerance, self._exact, self._slices = tolerance, exact, slices
         self.sliced: BlockSlices | None = None
-        self.left_out: NonfiniteElements | None = None
+        self.excluded: Excluded | None = None
         self._buffers = np.empty((5 if slices is None else 8, size), dtype=np.float32)
         self._all_flags = np.empty(size, dtype=np.bool_)
         self._take(size)
@@ -88,12 +88,12 @@ class SingleBlock:
         torch.from_numpy(self._arrays[0]).copy_(golden)
         torch.from_numpy(self._arrays[1]).copy_(mine)
         sides = _side_sums(self._arrays[0]), _side_sums(self._arrays[1])
-        self.left_out, self._golden = None, sides[0]
+        self.excluded, self._golden = None, sides[0]
         if not (math.isfinite(sides[0].peak) and math.isfinite(sides[1].peak)):
-            sides = self._leave_out()
+            sides = self._exclude()
         return sides if _ordinary(sides[0].peak) and _ordinary(sides[1].peak) else None
 
-    def _leave_out(self) -> tuple[SideSums, SideSums]:
+    def _exclude(self) -> tuple[SideSums, SideSums]:
         """Put zeros on both sides where one is not finite; extrema of what is finite on each.
 
         Where nothing is finite on both, those of a side are not.
@@ -101,25 +101,25 @@ class SingleBlock:
         g, m = self._arrays[:2]
         keep = np.isfinite(g) & np.isfinite(m)
         at, first = np.flatnonzero(~keep), int(keep.argmax())
-        self.left_out = NonfiniteElements(at, g[at], m[at])
+        self.excluded = Excluded(at, g[at], m[at])
         for values in (g, m):
             values[at] = values[first]  # a value that is kept: extrema stay what they are
         self._golden, mine = _side_sums(g), _side_sums(m)
         g[at] = m[at] = 0
         kept = self._size - at.size
-        return _beside(self._golden, kept, self.left_out.golden), _beside(mine, kept, self.left_out.mine)
+        return _beside(self._golden, kept, self.excluded.golden), _beside(mine, kept, self.excluded.mine)
 
     def sums(self, sides: tuple[SideSums, SideSums], start: int, scaled_peak: float) -> BlockSums | None:
         """Sum the loaded block, which begins at the flat position `start`, and fill in both sides.
 
         `scaled_peak` is the largest of blocks summed before. `None` when its errors call for float64.
         """
-        n = self._size - (0 if self.left_out is None else self.left_out.at.size)
+        n = self._size - (0 if self.excluded is None else self.excluded.at.size)
         g, m, d, _, absolute = self._arrays[:5]
         np.subtract(m, g, out=d)
         np.abs(d, out=absolute)
-        at = int(absolute.argmax())
-        if not _ordinary(peak := float(absolute[at])):
+        peak = float(absolute[at := int(absolute.argmax())])
+        if not _ordinary(peak):
             return None
         golden_sum, difference_sum = total(g), total(d)
         sides[0].total += golden_sum
@@ -189,8 +189,8 @@ class SingleBlock:
         top = self._golden.max
         scale = 0.0 if -_NARROW <= top <= _NARROW else top
         np.exp(np.subtract(g, np.float32(scale), out=weights) if scale else g, out=weights)
-        if self.left_out is not None:
-            weights[self.left_out.at] = 0
+        if self.excluded is not None:
+            weights[self.excluded.at] = 0
         weight = total(weights)
         if peak == 0:
             return BlockDivergence(weight, 0.0, 0.0, scale, scale, 0.0)
@@ -207,8 +207,8 @@ class SingleBlock:
         """In float64, where d is large or mostly one common offset: float32 would lose the spread."""
         torch.from_numpy(self._arrays[1]).copy_(self._mine)
         sides = self._arrays[:2]
-        if self.left_out is not None:
-            sides = [np.delete(side, self.left_out.at) for side in sides]
+        if self.excluded is not None:
+            sides = [np.delete(side, self.excluded.at) for side in sides]
         if self._golden.max - self._golden.min > _FAINT:
             seen = [side > float(np.maximum.reduce(side)) - _FAINT for side in sides]
             sides = [side[seen[0] | seen[1]] for side in sides]
@@ -233,9 +233,9 @@ def _side_sums(values: Floats) -> SideSums:
     return SideSums(values.size, float(np.maximum.reduce(values)), float(np.minimum.reduce(values)))
 
 
-def _beside(kept: SideSums, count: int, left_out: Floats) -> SideSums:
+def _beside(kept: SideSums, count: int, excluded: Floats) -> SideSums:
     """A side of which so many are kept, and what is finite of the others, which alone is in its sum."""
-    alone = left_out[np.isfinite(left_out)]
+    alone = excluded[np.isfinite(excluded)]
     if not alone.size:
         return SideSums(count, kept.max, kept.min)
     largest, least = max(kept.max, float(alone.max())), min(kept.min, float(alone.min()))
