@@ -17,6 +17,7 @@ import numpy as np
 
 from ...errors import AccError
 from ..whole_file import whole_file
+from .columns import LARGEST
 from .filesystem import StoredFile, version_number
 from .mirror import INDEX, mirror_at
 from .table import FileSource, FileTable, TableMaker, read_table
@@ -111,7 +112,7 @@ def _used(root: str) -> str:
     _opened.pop(root, None)
     try:
         with open(f"{root}/{INDEX}", "rb") as file:
-            table = read_table(file.read(), f"{root}/{INDEX}")
+            table = read_table(file.read(LARGEST + 1), f"{root}/{INDEX}")
     except (OSError, AccError) as error:
         return f"the index was not used: {error}"
     reason = _stale(root, table)
