@@ -104,6 +104,10 @@ def test_an_index_that_is_no_longer_true_is_not_used(copied: Path) -> None:
     assert not [note for note in open_dump(str(copied)).notes if "index" in note]
     (root / "of_somebody_else").mkdir()
     assert not [note for note in open_dump(str(copied)).notes if "index" in note]
+    os.remove(root / INDEX)
+    open_dump(str(copied))
+    assert not indexes._opened
+    index(str(copied), Cache())
     shutil.rmtree(root / "model")
     (note,) = (note for note in open_dump(str(copied)).notes if "index" in note)
     assert "the directory model has changed since" in note

@@ -100,6 +100,7 @@ def use_index(path: str) -> str:
     """
     place = os.path.abspath(path)
     for _ in range(_ABOVE):
+        _opened.pop(place, None)
         if os.path.isfile(f"{place}/{INDEX}"):
             return _used(place)
         if place == os.path.dirname(place):
@@ -109,7 +110,6 @@ def use_index(path: str) -> str:
 
 
 def _used(root: str) -> str:
-    _opened.pop(root, None)
     try:
         with open(f"{root}/{INDEX}", "rb") as file:
             table = read_table(file.read(LARGEST + 1), f"{root}/{INDEX}")
