@@ -44,10 +44,29 @@ class HeaderRows:
         self._members = names_of(columns["h_members"], int(counts[0]))
         self._texts = names_of(columns["h_texts"], int(counts[1]))
         self._columns = {name: columns[name] for name in (_ROWS, *_NUMBERS, "h_begin", "h_shape")}
-        rows = len(self._columns[_ROWS])
-        lengths = {len(self._columns[name]) for name in _NUMBERS}
-        if lengths != {rows} or len(self._columns["h_begin"]) != rows + 1:
+        self._check()
+
+    def _check(self) -> None:
+        """Raise `ValueError` where a column points outside of another, or says what no header says."""
+        columns, rows = self._columns, len(self._columns[_ROWS])
+        begin = columns["h_begin"]
+        if {columns[name].shape for name in (_ROWS, *_NUMBERS)} != {(rows,)} or begin.shape != (rows + 1,):
             raise ValueError("its columns of headers differ in length")
+        if (np.diff(columns[_ROWS]) < 0).any() or (np.diff(begin) < 0).any() or (begin < 0).any():
+            raise ValueError("its headers are in no order")
+        limits = {name: len(self._texts) for name in _TEXTS}
+        limits |= {
+            "h_member": len(self._members),
+            "h_offset": 1 << 62,
+            "h_nbytes": 1 << 62,
+            "h_shape": 1 << 62,
+        }
+        for name, limit in limits.items():
+            if ((columns[name] < 0) | (columns[name] >= limit)).any():
+                raise ValueError(f"its column {name} points to nothing")
+        payloads = {self._texts[number] for number in np.unique(columns["h_payload"]).tolist()}
+        if begin[-1] != len(columns["h_shape"]) or not payloads <= _PAYLOADS:
+            raise ValueError("its headers are of no known kind")
 
     def __iter__(self) -> Iterator[HeaderRow]:
         for number, row in enumerate(self._columns[_ROWS].tolist()):
@@ -79,6 +98,8 @@ class HeaderRows:
         )
 
 
+_TEXTS = ("h_dtype", "h_payload", "h_layout", "h_alias")
+_PAYLOADS = {"data", "description", "alias"}
 _NUMBERS = (
     "h_member", "h_dtype", "h_payload", "h_layout", "h_alias", "h_offset", "h_nbytes", "h_counted",
 )  # fmt: skip
@@ -161,7 +182,7 @@ def _rows_of(table: FileTable) -> HeaderRows | None:
     if id(table) not in _read:
         try:
             rows = HeaderRows(table.more) if _ROWS in table.more else None
-        except (KeyError, ValueError, IndexError):
+        except (KeyError, ValueError, IndexError, TypeError):
             rows = None  # a damaged column says nothing, and the files say it all
         _read[id(table)] = table, rows
     return _read[id(table)][1]

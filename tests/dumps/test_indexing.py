@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -24,6 +26,8 @@ from acc_pytest.tensors.header_rows import HeaderRow, HeaderRows, columns_of, kn
 from acc_pytest.tensors.ref import TensorRef, readable
 from acc_pytest.tensors.stores import filesystem, indexes, making
 from acc_pytest.tensors.stores.mirror import INDEX
+from acc_pytest.tensors.stores.table import read_table
+from tests.each_case import check_each
 from tests.shared_directory import made_once
 from tests.tensors.stores.broken_store import BrokenFiles, broken_store
 
@@ -100,6 +104,10 @@ def test_an_index_that_is_no_longer_true_is_not_used(copied: Path) -> None:
     assert not [note for note in open_dump(str(copied)).notes if "index" in note]
     (root / "of_somebody_else").mkdir()
     assert not [note for note in open_dump(str(copied)).notes if "index" in note]
+    os.remove(root / INDEX)
+    open_dump(str(copied))
+    assert not indexes._opened
+    index(str(copied), Cache())
     shutil.rmtree(root / "model")
     (note,) = (note for note in open_dump(str(copied)).notes if "index" in note)
     assert "the directory model has changed since" in note
@@ -120,6 +128,30 @@ def test_a_damaged_index_is_a_note(copied: Path) -> None:
     Path(made.place).write_bytes(b"PK\3\4")
     (note,) = (note for note in open_dump(str(copied)).notes if "index" in note)
     assert note.startswith(f"the index was not used: {made.place}: is damaged: ")
+
+
+def test_what_a_hostile_index_says_is_checked(pair: DemoPaths, tmp_path: Path) -> None:
+    """Each column of headers is changed in ways that pass the check sums of the file."""
+    dump = shutil.copytree(pair.golden, tmp_path / "golden")
+    place = Path(index(str(dump), Cache()).place)
+    content = place.read_bytes()
+    drawn = np.random.default_rng(7)
+
+    def check(name: str) -> None:
+        for value in (-1, 1, 2**31 - 1):
+            table = read_table(content, str(place))
+            column = table.more[name].copy()
+            rows = drawn.integers(0, len(column), max(1, len(column) // 3))
+            column[rows] = np.array(value).astype(column.dtype)
+            table.more[name] = column
+            place.write_bytes(table.packed())
+            for ref in refs_of(open_dump(str(dump))):
+                with contextlib.suppress(AccError):
+                    ref.open()
+
+    names = [name for name, column in read_table(content, str(place)).more.items() if column.size]
+    assert len(names) > 12
+    check_each(((name, name) for name in names), check)
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ from ...json_text import parsed
 
 Column = npt.NDArray[Any]
 _HEAD = "head"
-_LARGEST = 4 << 30
+LARGEST = 1 << 30
+"""Bytes of an index, packed or not."""
 # What zipfile, zlib and numpy have been seen to raise for damaged files.
 _REFUSALS = (
     *(ValueError, LookupError, OSError, EOFError, RuntimeError, MemoryError),
@@ -45,10 +46,14 @@ def unpacked(content: bytes, where: str, form: str, version: int) -> tuple[dict[
 
     Raises `FormatError` for anything but a file of columns of this format and version.
     """
+    if len(content) > LARGEST:
+        raise FormatError(
+            f"{where}: has {len(content)} bytes, so it is no {form}; make it anew with acc index"
+        )
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > _LARGEST:
-                raise ValueError(f"it would take more than {_LARGEST >> 30} GiB")
+            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
+                raise ValueError(f"it would take more than {LARGEST >> 30} GiB")
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             columns = {name: archive[name] for name in archive.files}
         head = parsed(columns.pop(_HEAD).tobytes())

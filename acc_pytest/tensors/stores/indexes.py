@@ -17,6 +17,7 @@ import numpy as np
 
 from ...errors import AccError
 from ..whole_file import whole_file
+from .columns import LARGEST
 from .filesystem import StoredFile, version_number
 from .mirror import INDEX, mirror_at
 from .table import FileSource, FileTable, TableMaker, read_table
@@ -99,6 +100,7 @@ def use_index(path: str) -> str:
     """
     place = os.path.abspath(path)
     for _ in range(_ABOVE):
+        _opened.pop(place, None)
         if os.path.isfile(f"{place}/{INDEX}"):
             return _used(place)
         if place == os.path.dirname(place):
@@ -108,10 +110,9 @@ def use_index(path: str) -> str:
 
 
 def _used(root: str) -> str:
-    _opened.pop(root, None)
     try:
         with open(f"{root}/{INDEX}", "rb") as file:
-            table = read_table(file.read(), f"{root}/{INDEX}")
+            table = read_table(file.read(LARGEST + 1), f"{root}/{INDEX}")
     except (OSError, AccError) as error:
         return f"the index was not used: {error}"
     reason = _stale(root, table)

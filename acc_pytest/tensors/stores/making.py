@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ...errors import DumpError, FormatError
 from .address import Address
+from .columns import LARGEST
 from .filesystem import FileStore, StoredFile, store_of
 from .mirror import INDEX, NOTE, Mirror, base_of, home_of, install, mirror_at
 from .table import FileSource, FileTable, TableMaker, read_table
@@ -93,7 +94,7 @@ def _of_index(store: FileStore, home: str, before: Mirror | None, stamp: str) ->
         table = before.table
     else:
         try:
-            table = read_table(store.get(INDEX), str(where))
+            table = read_table(store.get(INDEX, LARGEST + 1), str(where))
         except FormatError as error:
             return None, f"the index was not used: {error}"
     reason = stale(table, store)
