@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ..mapping.pair import Plan
 
 
+_EXACT = frozenset({"weight", "buffer", "token ids", "positions", "mask"})
+"""What a run was fed that agrees to the bit, whatever it was chosen by: no error comes through it."""
+
+
 class Accumulation:
     """Which pairs of a plan are sound: they and all above them are right on both sides.
 
@@ -59,7 +63,8 @@ class Accumulation:
             found.update(new)
             above += new
         for each in sorted(found):  # a pair comes after all that it is computed from
-            parents = self._plan.parents[each]
+            exact = self._plan.pairs[each].fed in _EXACT
+            parents = () if exact else self._plan.parents[each]
             self._sound[each] = self._is_right(each) and all(self._sound.get(one, False) for one in parents)
         return self._sound[number]
 

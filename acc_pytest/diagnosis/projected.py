@@ -54,9 +54,12 @@ class _Squares:
     terms: torch.Tensor
 
 
-def held_by_projection(layer: ProjectedLinear, given: torch.Tensor, mine: torch.Tensor) -> Recomputation:
+def held_by_projection(
+    layer: ProjectedLinear, given: torch.Tensor, mine: torch.Tensor, most: int
+) -> Recomputation:
     """Whether `mine` is what the layer makes of `given`, but for its rounding.
 
+    Of tensors of more than `most` elements in all every second row is looked at, or every third and so on.
     Raises `AccError` where the projection cannot be read.
     """
     projection = layer.projection.open().double()
@@ -70,8 +73,22 @@ def held_by_projection(layer: ProjectedLinear, given: torch.Tensor, mine: torch.
         if bias.shape != (count,):
             return Recomputation(why=SIZE)
         shift = bias @ signs(count)
-    squares = _squares(given.reshape(-1, features), mine.reshape(-1, count), projection, shift)
-    return _judged(layer, squares, mine)
+    every = max(1, -(-(given.numel() + mine.numel()) // most))
+    x, y = given.reshape(-1, features)[::every], mine.reshape(-1, count)[::every]
+    judged = _judged(layer, _squares(x, y, projection, shift), y, _Rows(mine.shape[:-1], every))
+    return replace(judged, reason=f"{judged.reason}, one row in {every}") if every > 1 else judged
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows that are looked at: of a tensor of so many, one in `every`."""
+
+    shape: torch.Size
+    every: int
+
+    def place(self, number: int) -> list[int]:
+        """Where one of them is."""
+        return [int(place) for place in np.unravel_index(number * self.every, self.shape)]
 
 
 def _squares(
@@ -93,7 +110,7 @@ def _squares(
     return _Squares(error, size, halves, terms)
 
 
-def _judged(layer: ProjectedLinear, squares: _Squares, mine: torch.Tensor) -> Recomputation:
+def _judged(layer: ProjectedLinear, squares: _Squares, mine: torch.Tensor, rows: _Rows) -> Recomputation:
     total = float(squares.size.sum())
     if not math.isfinite(total + float(squares.error.sum())):
         raise OperatorError("it has values that are not finite")
@@ -102,7 +119,7 @@ def _judged(layer: ProjectedLinear, squares: _Squares, mine: torch.Tensor) -> Re
     fmt = by_torch(mine.dtype).format
     assert fmt is not None
     noise = _Noise.of(fmt, squares, mine.shape[-1], layer.same)
-    return _row_by_row(_whole(noise, squares, mine), noise, squares, mine.shape[:-1])
+    return _row_by_row(_whole(noise, squares, mine), noise, squares, rows)
 
 
 @dataclass(slots=True)
@@ -147,9 +164,9 @@ def _whole(noise: _Noise, squares: _Squares, mine: torch.Tensor) -> Recomputatio
     return Recomputation(outcome, error, "", stored, allowed, reason)
 
 
-def _row_by_row(whole: Recomputation, noise: _Noise, squares: _Squares, shape: torch.Size) -> Recomputation:
+def _row_by_row(whole: Recomputation, noise: _Noise, squares: _Squares, rows: _Rows) -> Recomputation:
     """The outcome of all rows: `whole` where each is right too."""
-    if whole.outcome == "wrong" or not shape or whole.noise is None or whole.allowed is None:
+    if whole.outcome == "wrong" or not rows.shape or whole.noise is None or whole.allowed is None:
         return whole
     least = noise.fmt.roundoff**4 * float(squares.size.mean())
     sizes = squares.size.clamp_min(least)
@@ -163,6 +180,8 @@ def _row_by_row(whole: Recomputation, noise: _Noise, squares: _Squares, shape: t
     if share <= allowed:
         return whole
     beyond = int((shares > bounds).sum())
-    row = [int(place) for place in np.unravel_index(worst, shape)]
-    said = f"{beyond} of {len(shares)} rows are wrong; row {row} is {share:.3g} off, {allowed:.3g} is allowed"
+    said = (
+        f"{beyond} of {len(shares)} rows are wrong; row {rows.place(worst)} is {share:.3g} off, "
+        f"{allowed:.3g} is allowed"
+    )
     return replace(whole, outcome="wrong", why=said)

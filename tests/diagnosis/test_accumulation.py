@@ -58,6 +58,13 @@ def test_what_the_run_was_fed_has_to_agree(plan: Plan) -> None:
     assert not explained(fed, "?rrr", "F..F")
 
 
+def test_an_error_does_not_come_through_ids_that_agree(plan: Plan) -> None:
+    """The ids of a decode step were chosen by what is not known; a cache is a result as any other."""
+    for kind, explains in (("token ids", True), ("cache", False)):
+        fed = replace(plan, pairs=(*plan.pairs[:2], replace(plan.pairs[2], fed=kind), plan.pairs[3]))
+        assert explained(fed, "r??r") is explains, kind
+
+
 def test_parameters_of_mine_are_no_evidence(plan: Plan) -> None:
     assert not explained(replace(plan, mine_kind="atb"), "rrrr")
 

@@ -29,10 +29,12 @@ class Layer:
         self._file = str(directory / "model_outline.pt")
         torch.save({"weight": projection(self.weight), "bias": self.bias}, self._file)
 
-    def judged(self, mine: torch.Tensor, *, same: bool = True, outputs: int = OUTPUTS) -> Recomputation:
+    def judged(
+        self, mine: torch.Tensor, *, same: bool = True, outputs: int = OUTPUTS, most: int = 1 << 24
+    ) -> Recomputation:
         weight, bias = TensorRef(self._file, "weight"), TensorRef(self._file, "bias")
         given = self.given.to(mine.dtype)
-        return held_by_projection(ProjectedLinear(weight, bias, outputs, same), given, mine)
+        return held_by_projection(ProjectedLinear(weight, bias, outputs, same), given, mine, most)
 
     @property
     def right(self) -> torch.Tensor:
@@ -105,6 +107,21 @@ def test_a_zeroed_row_beside_a_massive_one_is_named(layer: Layer) -> None:
     assert found.allowed is not None
     assert found.error < found.allowed
     assert "1 of 24 rows are wrong; row [1, 3]" in found.said
+
+
+def test_of_a_large_layer_a_sample_of_the_rows_is_judged(layer: Layer) -> None:
+    """A third of the elements is allowed, so that every third row is looked at. The first becomes massive."""
+    most = ROWS * (FEATURES + OUTPUTS) // 3
+    assert layer.judged((layer.right * 1.02).bfloat16(), most=most).outcome == "wrong"
+    layer.given[0, 0] *= 1000
+    mine = layer.right.bfloat16()
+    found = layer.judged(mine, most=most)
+    assert found.outcome == "right"
+    assert found.reason.endswith("(by a projection of golden's weight), one row in 3")
+    mine[1, 4] = 0
+    assert layer.judged(mine, most=most).outcome == "right"
+    mine[1, 3] = 0
+    assert "row [1, 3]" in layer.judged(mine, most=most).said
 
 
 def test_weights_of_mine_that_were_rounded_count_as_noise(layer: Layer) -> None:

@@ -141,12 +141,23 @@ def copied(golden: Path, where: Path) -> Path:
     return run / golden.relative_to(golden.parents[1])
 
 
-def test_linear_layers_of_a_model_that_is_not_installed_are_judged(
-    dumps: Dumps, golden: Path, mine: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": "NotYetWrittenForCausalLM"},
+        {"model": "PretrainedConfig"},
+        {"config": {"hidden_size": "many"}},
+        {"config": {"num_hidden_layers": 10**9}},
+        {"config": {"vision_config": {"depth": 10**9}}},
+    ],
+    ids=str,
+)
+def test_linear_layers_are_judged_where_the_model_cannot_be_made(
+    dumps: Dumps, golden: Path, mine: Path, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     other = copied(golden, tmp_path)
     words = json.loads((other / "model_outline.json").read_text())
-    (other / "model_outline.json").write_text(json.dumps(words | {"model": "NotYetWrittenForCausalLM"}))
+    (other / "model_outline.json").write_text(json.dumps(words | changes))
     found = dumps.found(other, mine)
     assert outcomes(found, "right") == set(filter(is_linear, found))
     assert not outcomes(found, "wrong")

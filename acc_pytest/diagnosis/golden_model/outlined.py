@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,6 +19,10 @@ from ...dumps.torch_outline import Outline
 from ...errors import OperatorError
 from ...guard import guarded
 from .copies import EAGER
+
+_COUNTED = ("layer", "depth", "expert", "block", "stage")
+_MOST = 4096
+"""Of what a configuration counts in modules."""
 
 
 def outlined_model(outline: Outline) -> nn.Module:
@@ -39,12 +44,22 @@ def _made(outline: Outline) -> nn.Module:
     kind = getattr(transformers, outline.model, None)
     if not isinstance(kind, type) or not issubclass(kind, transformers.PreTrainedModel):
         raise OperatorError(f"transformers {transformers.__version__} have no model {outline.model}")
+    _check_counts(outline.config)
     make: Any = kind
     config = make.config_class.from_dict(dict(outline.config))
     config._attn_implementation = EAGER
     with torch.device("meta"):
         model: nn.Module = make(config)
     return model
+
+
+def _check_counts(config: Mapping[str, Any]) -> None:
+    """A damaged configuration must not make modules without end. Raises `OperatorError`."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            _check_counts(value)
+        elif isinstance(value, int) and value > _MOST and any(word in name for word in _COUNTED):
+            raise OperatorError(f"its configuration has {name} {value}, and more than {_MOST} are not made")
 
 
 def _fill(model: nn.Module, outline: Outline) -> None:
