@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.kills:
             return killed(home, dumps, given)
         if given.validate:
-            return validated(home, dumps, few)
+            return validated(home, dumps)
         return overhead(home, dumps, few, given)
 
 
@@ -156,8 +156,8 @@ def memory(home: Path, pairs: int, seed: int) -> int:
     return int(took.memory > MOST_MEMORY)
 
 
-def validated(home: Path, dumps: tuple[Path, Path], few: tuple[Path, Path]) -> int:
-    """Predictions beside real runs with 1, 2 and 4 local nodes of one core, start-up apart.
+def validated(home: Path, dumps: tuple[Path, Path]) -> int:
+    """Predictions beside real runs with 1, 2 and 4 local nodes of one core, from the first answer on.
 
     A prediction is for a machine that does nothing else, so that it is divided by the share of a core that a
     process gets here just before and after.
@@ -167,16 +167,15 @@ def validated(home: Path, dumps: tuple[Path, Path], few: tuple[Path, Path]) -> i
     costs: Costs = calibrated()
     for nodes in WALLS:
         with local_nodes(nodes) as address:
-            start = session(home, *few, *on_ray(address))
             share = share_of_a_core(nodes)
             took: Took = session(home, *dumps, *on_ray(address))
             share = (share + share_of_a_core(nodes)) / 2
         physical = min(nodes, os.cpu_count() or 1)
         found = simulate(sizes, Cluster(nodes, 1, 4e9, 1e9, physical=physical), costs)
         network = took.sent + took.received
-        real, predicted = took.loop - start.loop, found.measuring / share
+        real, predicted = took.answering, found.answering / share
         print(
-            f"{nodes} nodes: loop {real:.2f} s, predicted {predicted:.2f} s ({found.measuring:.2f} s on a "
+            f"{nodes} nodes: {real:.2f} s, predicted {predicted:.2f} s ({found.answering:.2f} s on a "
             f"machine that is free, here {share:.2f} of a core), ratio {real / predicted:.2f}; rows, calls "
             f"{network / 1e3:.0f} kB, predicted {len(sizes) * costs.row_bytes / 1e3:.0f} kB; controller "
             f"{took.memory / 1e6:.0f} MB, predicted {found.memory / 1e6:.0f} MB",

@@ -28,10 +28,18 @@ import os, pathlib, resource, time
 import pytest
 from acc_pytest.engine.engine import Engine
 
-close = Engine.close
+close, take = Engine.close, Engine._take
+answered = []
+
+def taken(engine, *answer):
+    take(engine, *answer)
+    answered.append(time.monotonic())
+
+Engine._take = taken
 
 def told(engine):
     print("\\nSCALE sent", engine.traffic.sent, "\\nSCALE received", engine.traffic.received)
+    print("\\nSCALE answering", answered[-1] - answered[0])
     close(engine)
 
 Engine.close = told
@@ -62,13 +70,14 @@ class Reaching:
 
 @dataclass(frozen=True)
 class Took:
-    """Seconds of wall time, of the loop of tests, of all processors, and of the controller's in the loop;
-    bytes of the controller's largest resident size and of what was sent and received; the verdict hash and
-    how many rows there are.
+    """Seconds of wall time, of the loop of tests, from the first to the last answer of a node, of all
+    processors, and of the controller's in the loop; bytes of the controller's largest resident size and of
+    what was sent and received; the verdict hash and how many rows there are.
     """
 
     wall: float
     loop: float
+    answering: float
     cpu: float
     controller: float
     memory: int
@@ -95,8 +104,9 @@ def session(home: Path, golden: Path, mine: Path, *words: str) -> Took:
     told = {name: float(value) for name, value in re.findall(r"SCALE (\w+) ([\d.]+)", done.stdout)}
     verdict = re.search(r"verdict hash: (\w+)", done.stdout)
     return Took(
-        wall, told["loop"], sum(used.values()), told["controller"], int(told["memory"]),
-        int(told.get("sent", 0)), int(told.get("received", 0)), verdict[1] if verdict else "",
+        wall, told["loop"], told.get("answering", 0.0), sum(used.values()), told["controller"],
+        int(told["memory"]), int(told.get("sent", 0)), int(told.get("received", 0)),
+        verdict[1] if verdict else "",
         max(0, len((work / "rows.csv").read_text().splitlines()) - 1),
     )  # fmt: skip
 

@@ -64,13 +64,15 @@ class Costs:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds in all, of which `opening` before the cluster is asked and `measuring` by the nodes; bytes over
-    the network and of the controller's memory. `bound` says what the nodes wait for.
+    """Seconds in all, of which `opening` before the cluster is asked and `measuring` by the nodes, from the
+    first answer to the last `answering`; bytes over the network and of the controller's memory. `bound` says
+    what the nodes wait for.
     """
 
     seconds: float
     opening: float
     measuring: float
+    answering: float
     network: float
     memory: float
     bound: str
@@ -79,12 +81,8 @@ class Prediction:
 def simulate(sizes: Sequence[int], cluster: Cluster, costs: Costs) -> Prediction:
     """A run over pairs of these sizes (bytes of both tensors), step by step, in the order of the engine."""
     names = [str(node) for node in range(cluster.nodes)]
-    share = -(-len(sizes) // cluster.nodes)
-    places = [
-        frozenset((names[number // share],)) if cluster.local else ANYWHERE for number in range(len(sizes))
-    ]
     dispatch = Dispatch()
-    batches = batches_of(PairSize(number, size, places[number]) for number, size in enumerate(sizes))
+    batches = batches_of(placed(sizes, names, cluster.local))
     dispatch.add(batches)
     physical = cluster.physical or cluster.nodes * cluster.cores
     slower = max(1.0, cluster.nodes * cluster.cores / physical)
@@ -108,7 +106,8 @@ def simulate(sizes: Sequence[int], cluster: Cluster, costs: Costs) -> Prediction
     begin = opening + costs.start + costs.process * slower + sending
     bound = "the disks" if 2 * by_disk > len(batches) else "the cores"
     return Prediction(
-        begin + max(last, controlling), opening, last, network, costs.memory + len(sizes) * costs.pair_memory,
+        begin + max(last, controlling), opening, last, last - first, network,
+        costs.memory + len(sizes) * costs.pair_memory,
         "the controller" if controlling > last else bound,
     )  # fmt: skip
 
