@@ -53,7 +53,7 @@ from acc_pytest.threads import cores
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
-PLAIN = {"large": 11.3, "64 MB": 34.3, "8 MB": 13.4, "0.25 MB": 10.0, "small": 3.0}
+PLAIN = {"large": 10.9, "64 MB": 33.0, "8 MB": 10.9, "0.25 MB": 8.6, "small": 1.8}
 """Seconds of plain torch on the machine on which the old tool was measured (AMD EPYC, two cores)."""
 HEADER = 128
 """Bytes of an `.npy` file before its values."""
