@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from ..tensors.stores.address import is_address
 from .operator_tables import FUZZ, OPCHECK
 from .option import Option
 from .tables import (
@@ -116,6 +115,8 @@ def _from_ini(config: pytest.Config, option: Option) -> Any:
 
 def _below(base: str, value: str) -> str:
     """A path of an ini file, which counts from that file; an address counts from nothing."""
+    from ..tensors.stores.address import is_address
+
     return value if is_address(value) else os.path.join(base, value)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import acc_pytest.cli
 
-ROOMS = ("mapping", "metrics", "settings", "modes", "reporting", "run_report", "session")
+ROOMS = ("tensors", "mapping", "metrics", "settings", "modes", "reporting", "run_report", "session")
 HEAVY = ("torch", "numpy", "pandas", *(f"acc_pytest.{room}" for room in ROOMS))
 
 
