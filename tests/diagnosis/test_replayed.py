@@ -133,3 +133,18 @@ def test_what_a_gate_found_is_no_rounding() -> None:
     gate = replace(ABOVE, metric="baseline.relative_l2")
     assert not may_accumulate(replace(ROW, verdict="fail", checks=(ABOVE, gate)))
     assert may_accumulate(replace(ROW, verdict="fail", checks=(ABOVE, replace(gate, passed=True))))
+
+
+@pytest.mark.parametrize(
+    ("found", "beyond"),
+    [
+        (Recomputation("wrong", 0.041, allowed=0.02), True),
+        (Recomputation("wrong", 0.039, allowed=0.02), False),
+        (Recomputation("wrong", 0.01, allowed=0.02, row_error=0.9, row_allowed=0.4), True),
+        (Recomputation("wrong", 0.01, allowed=0.02, row_error=0.7, row_allowed=0.4), False),
+        (Recomputation("right", 0.041, allowed=0.02), False),
+        (Recomputation("wrong", None, "2 of 9 elements are not those it moves"), False),
+    ],
+)
+def test_an_operator_is_wrong_beyond_doubt_at_twice_its_bound(found: Recomputation, beyond: bool) -> None:
+    assert found.is_beyond(2.0) is beyond
