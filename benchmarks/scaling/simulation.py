@@ -52,14 +52,14 @@ class Costs:
     byte: float
     pair: float
     plan: float
-    row: float = 0.8e-3
+    row: float = 0.4e-3
     task: float = 3e-3
     start: float = 8.0
     process: float = 4.0
     row_bytes: float = 300.0
     plan_bytes: float = 60.0
-    memory: float = 400e6
-    pair_memory: float = 5e3
+    memory: float = 320e6
+    pair_memory: float = 6.4e3
 
 
 @dataclass(frozen=True)
