@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,9 +114,20 @@ class GeneratedItem(pytest.Item):
             return str(error)
         return super().repr_failure(excinfo, style)
 
+    @property
+    def location(self) -> tuple[str, int | None, str]:
+        """Where reports say that the test is. It is not kept, as that would take half a kilobyte."""
+        path, line, headline = self.reportinfo()
+        return _beside(path, self.config.rootpath), line, headline
+
     def reportinfo(self) -> tuple[Any, int, str]:
         """The headline of failures. (It must not be the end of the id, whose dots pytest would rewrite.)
 
         pytest wants a line for skip markers and warnings; the directory has only the first.
         """
         return self.path, 0, self.test.headline
+
+
+@functools.cache
+def _beside(path: Path, root: Path) -> str:
+    return os.path.relpath(path, root)

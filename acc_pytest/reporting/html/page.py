@@ -84,8 +84,9 @@ def _packed(body: dict[str, Any]) -> tuple[str, str]:
 
 
 def _json(value: Any) -> str:
-    """JSON in ASCII that ends no script element and opens no comment."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    """JSON in ASCII that ends no script element and opens no comment. A column becomes a list when its turn
+    comes, for a large page has dozens."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False, default=list)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

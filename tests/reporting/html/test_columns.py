@@ -73,7 +73,7 @@ def test_codes_are_given_in_order_of_appearance_so_that_they_differ_by_little() 
 def test_numbers_that_begin_late_are_nothing_before() -> None:
     column = Numbers(2)
     column.add(1.0)
-    assert column.packed([0, 1, 2]) == [0, 0, 10 + 60 * STEPS_PER_DECADE]
+    assert list(column.packed([0, 1, 2])) == [0, 0, 10 + 60 * STEPS_PER_DECADE]
 
 
 def test_a_column_longer_than_a_block_stays_in_order() -> None:

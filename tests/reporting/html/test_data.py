@@ -25,7 +25,7 @@ def packed(rows: Sequence[Row], budget: Budget = BUDGETS[0], always: Sequence[Ro
     for row in rows:
         data.add(row)
     body = data.packed(budget, always, data.order(), {}).body
-    return json.loads(json.dumps(body, allow_nan=False))
+    return json.loads(json.dumps(body, allow_nan=False, default=list))
 
 
 @pytest.fixture(scope="module")
