@@ -63,6 +63,7 @@ class ObjectStore:
     def __init__(self) -> None:
         from moto.server import ThreadedMotoServer
 
+        self._backend()  # imported within a session of pytester, it would be forgotten with all that it holds
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self._server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
         self._server.start()
