@@ -103,7 +103,7 @@ def test_verdicts_rows_and_roots_are_those_of_a_serial_run(acc: Run, faulty: Dem
     assert hash_of(result) == hash_of(serial)
     assert read_rows() == rows
     assert result.ret == serial.ret == 1
-    result.stdout.fnmatch_lines(["acc: pairs are measured on 2 nodes with 2 cores"])
+    result.stdout.fnmatch_lines(["acc: pairs are measured on * node* with * core*"])
     assert properties("b.xml") == properties("a.xml")
     ours = [line for line in result.outlines if line.startswith(("verdicts", "root cause", "FAILED"))]
     assert ours == [line for line in serial.outlines if line.startswith(("verdicts", "root cause", "FAILED"))]
@@ -194,9 +194,10 @@ def test_ctrl_c_ends_what_runs_on_nodes_and_leaves_the_rows_so_far(acc: Run, cle
         interrupt.cancel()
         signal.signal(signal.SIGINT, before)
     give_up = time.monotonic() + 20
-    while ray.available_resources().get("CPU") != 2 and time.monotonic() < give_up:
+    every = ray.cluster_resources()["CPU"]
+    while ray.available_resources().get("CPU") != every and time.monotonic() < give_up:
         time.sleep(0.1)
-    assert ray.available_resources().get("CPU") == 2
+    assert ray.available_resources().get("CPU") == every
 
 
 @pytest.mark.usefixtures("cluster")
